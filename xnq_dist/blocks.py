@@ -1,0 +1,72 @@
+"""Products in row blocks of one fixed shape, so that bits do not depend on the split.
+
+A BLAS product of another shape, or by another number of threads, can differ in the
+last bit. Here every product has `ROWS` rows (the last block is padded with zeros) and
+one BLAS thread; blocks are spread over threads instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+__all__ = ["ROWS", "for_each_block", "one_blas_thread", "product"]
+
+ROWS = 256
+"""Rows of every block."""
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """BLAS on one thread inside: fixed order of sums, and faster on small blocks."""
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield
+
+
+def for_each_block(
+    rows: int, threads: int, work: Callable[[int, int], None], size: int = ROWS
+) -> None:
+    """Call ``work(first, last)`` for every block of rows, on up to `threads` threads."""
+    starts = range(0, rows, size)
+    if threads <= 1 or len(starts) <= 1:
+        for first in starts:
+            work(first, min(first + size, rows))
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(lambda s: work(s, min(s + size, rows)), starts):
+            pass
+
+
+def product(
+    x: NDArray[np.float32], matrix: NDArray[np.float32], threads: int = 1
+) -> NDArray[np.float32]:
+    """``x @ matrix`` whose every row has the same bits wherever it stands.
+
+    Parameters
+    ----------
+    x
+        Shape (n, k).
+    matrix
+        Shape (k, m).
+    threads
+        Blocks worked on at a time.
+    """
+    matrix = np.ascontiguousarray(matrix)
+    out = np.empty((x.shape[0], matrix.shape[1]), dtype=np.result_type(x, matrix))
+
+    def work(first: int, last: int) -> None:
+        if last - first == ROWS:
+            np.matmul(x[first:last], matrix, out=out[first:last])
+        else:
+            padded = np.zeros((ROWS, x.shape[1]), dtype=x.dtype)
+            padded[: last - first] = x[first:last]
+            out[first:last] = (padded @ matrix)[: last - first]
+
+    with one_blas_thread():
+        for_each_block(x.shape[0], threads, work)
+    return out

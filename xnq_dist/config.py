@@ -1,0 +1,407 @@
+"""Every setting, once: names, ranges, defaults and meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from xnq_dist.errors import SettingsError
+
+__all__ = ["Settings", "load_settings", "parse_bytes"]
+
+_UNITS = {
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+
+
+def parse_bytes(text: str | int) -> int:
+    """Bytes meant by ``"2 GiB"``, ``"500MB"`` or a plain number.
+
+    Raises
+    ------
+    ValueError
+        When the text is not a positive number with a known unit.
+
+    Examples
+    --------
+    >>> parse_bytes("1.5 GiB")
+    1610612736
+    """
+    cleaned = str(text).strip().lower().replace(" ", "")
+    digits = cleaned.rstrip("abcdefghijklmnopqrstuvwxyz")
+    unit = cleaned[len(digits) :] or "b"
+    try:
+        value = int(float(digits) * _UNITS[unit])
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"{text!r} is not a size such as '2 GiB'") from error
+    if value <= 0:
+        raise ValueError(f"{text!r} is not a size above zero")
+    return value
+
+
+def _check_size(value: str | int) -> str | int:
+    if value != "auto":
+        parse_bytes(value)
+    return value
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class ColumnSettings(_Model):
+    """Names of the columns in the user's tables."""
+
+    node_id: str = Field("node_id", description="node id in the node table")
+    features: str | list[str] | None = Field(
+        "features",
+        description="one fixed-size-list column, a list of numeric columns, or null: "
+        "the graph alone, every node with the constant feature 1",
+    )
+    label: str = Field("label", description="label; null means unlabelled")
+    role: str = Field("role", description="optional: `train` or `calibration`")
+    src: str = Field("src", description="source of an edge")
+    dst: str = Field("dst", description="target of an edge")
+    weight: str = Field("weight", description="optional edge weight")
+    community: str = Field("community", description="community in the memberships")
+    member: str = Field("node_id", description="node id in the memberships")
+
+
+class InputSettings(_Model):
+    """How the tables are read."""
+
+    directed: bool = Field(
+        False, description="false: add the reverse of every edge that lacks it"
+    )
+    self_loops: Literal["keep", "drop"] = Field("keep", description="edges v -> v")
+    duplicates: Literal["drop", "sum"] = Field(
+        "drop", description="edges named twice: keep one, or add their weights"
+    )
+    unknown_nodes: Literal["error", "drop"] = Field(
+        "error", description="edges and memberships of nodes not in the node table"
+    )
+    memory: str | int = Field(
+        "1 GiB", description="memory for the streaming sort of the edges"
+    )
+
+    @model_validator(mode="after")
+    def _sizes(self) -> InputSettings:
+        _check_size(self.memory)
+        if self.memory == "auto":
+            raise ValueError("input.memory must be a size such as '1 GiB'")
+        return self
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory for the edge sort in bytes."""
+        return parse_bytes(self.memory)
+
+
+Scale = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
+
+
+class ReservoirSettings(_Model):
+    """The untrained graph reservoir (METHODS: node embedder)."""
+
+    dim: int = Field(512, ge=1, le=65536, description="units of the state, d'")
+    supersteps: int = Field(30, ge=1, le=10000, description="updates of every state, L")
+    bias_scale: float = Field(
+        0.1, ge=0, le=1000, allow_inf_nan=False, description="range of the bias b"
+    )
+    recurrent_scale: Scale | Literal["select"] = Field(
+        "select", description="rho(W) times rho(A); above 1 not contractive"
+    )
+    input_scale: Scale | Literal["select"] = Field(
+        "select", description="range of the input weights"
+    )
+    matrix: Literal["dense", "sparse", "ring"] = Field(
+        "dense", description="form of the recurrent matrix"
+    )
+    nonzeros: int = Field(16, ge=1, description="non-zeros a row when sparse")
+    rho: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["auto"] = Field(
+        "auto", description="spectral radius of the adjacency matrix, or measured"
+    )
+    tile: int | None = Field(
+        None, ge=1, description="columns exchanged and gathered at a time; null: all"
+    )
+
+    @model_validator(mode="after")
+    def _sparse_fits(self) -> ReservoirSettings:
+        if self.matrix == "sparse" and self.nonzeros > self.dim:
+            raise ValueError(
+                f"reservoir.nonzeros = {self.nonzeros} is more than reservoir.dim = "
+                f"{self.dim}"
+            )
+        return self
+
+
+class ExchangeSettings(_Model):
+    """Halo exchange between supersteps."""
+
+    engine: Literal["tasks"] = Field("tasks", description="pinned superstep tasks")
+    dtype: Literal["float32", "float16"] = Field(
+        "float32", description="precision of an exchanged row"
+    )
+
+
+class CheckpointSettings(_Model):
+    """Checkpoints of the reservoir's states."""
+
+    every: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto", description="supersteps between two checkpoints"
+    )
+
+
+class EmbeddingSettings(_Model):
+    """The embedding table."""
+
+    write: bool = Field(
+        True, description="keep embeddings/ after the posteriors are written"
+    )
+    dtype: Literal["float32", "float16"] = Field("float32", description="precision")
+
+
+class ReadoutSettings(_Model):
+    """Logistic readout and calibration."""
+
+    C: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["select"] = Field(
+        "select", description="inverse L2 strength, or by out-of-fold log-loss"
+    )
+    calibration: Literal["bcts", "platt", "platt_logit", "temperature", "none"] = Field(
+        "bcts", description="how posteriors are calibrated"
+    )
+    folds: int = Field(5, ge=2, le=100, description="folds of the cross-fitting")
+    memory: str | int = Field(
+        "2 GiB", description="most that the labelled rows' embeddings may take"
+    )
+
+    @model_validator(mode="after")
+    def _sizes(self) -> ReadoutSettings:
+        _check_size(self.memory)
+        return self
+
+
+class SldSettings(_Model):
+    """Stopping rule of the EM quantifier."""
+
+    tolerance: float = Field(
+        1e-4, gt=0, lt=1, description="mean absolute change that stops EM"
+    )
+    max_iterations: int = Field(1000, ge=1, description="most EM iterations")
+
+
+class LeidenSettings(_Model):
+    """Detected communities."""
+
+    resolution: float = Field(
+        1.0, gt=0, allow_inf_nan=False, description="resolution of the modularity"
+    )
+
+
+class ClusterSettings(_Model):
+    """Where the work runs."""
+
+    kind: Literal["local", "address"] = Field(
+        "local", description="worker processes on this machine, or a running scheduler"
+    )
+    workers: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto", description="worker processes (local)"
+    )
+    threads: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto", description="threads a worker (local)"
+    )
+    address: str | None = Field(None, description="scheduler address (address)")
+    memory_limit: str | int = Field(
+        "auto", description="memory of one worker (local), such as '8 GiB'"
+    )
+    timeout: float = Field(
+        60.0, gt=0, description="seconds to wait for the scheduler and a first worker"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ClusterSettings:
+        _check_size(self.memory_limit)
+        if self.kind == "address" and not self.address:
+            raise ValueError("cluster.kind = address needs cluster.address")
+        if self.kind == "local" and self.address:
+            raise ValueError(
+                "cluster.address is set but cluster.kind = local: "
+                "set cluster.kind = address"
+            )
+        return self
+
+
+class Settings(_Model):
+    """All settings of a run; the YAML file and ``--set`` use these names."""
+
+    seed: int = Field(0, ge=0, lt=2**63, description="seed of every random stream")
+    partitions: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = Field(
+        "auto", description="parts of the graph; auto: one per worker"
+    )
+    partitioner: Literal["auto", "metis", "stream", "contiguous", "random"] = Field(
+        "auto", description="how nodes are divided"
+    )
+    method: Literal["xnq"] = Field("xnq", description="the method")
+    quantifier: Literal["sld", "cc", "pcc", "acc", "pacc"] = Field(
+        "sld", description="estimator of a community's prevalence"
+    )
+    labelled: Literal["count", "exclude"] = Field(
+        "count", description="known labels counted, or unlabelled nodes only"
+    )
+    communities: str = Field(
+        "auto",
+        pattern=r"^(auto|given|leiden|column:.+)$",
+        description="given, column:NAME, leiden; auto: given when a memberships "
+        "table is named, else leiden",
+    )
+    columns: ColumnSettings = ColumnSettings()  # type: ignore[call-arg]
+    input: InputSettings = InputSettings()  # type: ignore[call-arg]
+    reservoir: ReservoirSettings = ReservoirSettings()  # type: ignore[call-arg]
+    exchange: ExchangeSettings = ExchangeSettings()  # type: ignore[call-arg]
+    checkpoint: CheckpointSettings = CheckpointSettings()  # type: ignore[call-arg]
+    embeddings: EmbeddingSettings = EmbeddingSettings()  # type: ignore[call-arg]
+    readout: ReadoutSettings = ReadoutSettings()  # type: ignore[call-arg]
+    sld: SldSettings = SldSettings()  # type: ignore[call-arg]
+    leiden: LeidenSettings = LeidenSettings()  # type: ignore[call-arg]
+    cluster: ClusterSettings = ClusterSettings()  # type: ignore[call-arg]
+    scratch: str | None = Field(
+        None, description="local folder for temporary files; null: the system's"
+    )
+
+
+def load_settings(
+    file: str | Path | None = None,
+    overrides: Iterable[str] = (),
+    base: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Settings from a YAML file and ``a.b=value`` overrides.
+
+    Parameters
+    ----------
+    file
+        YAML file with the names of `Settings`, or None.
+    overrides
+        Texts ``key.key=value``; the value is read as YAML.
+    base
+        Values below the file's, as nested mappings.
+
+    Raises
+    ------
+    SettingsError
+        When the file cannot be read, or any key is unknown or out of range; the
+        message names every key at fault.
+
+    Examples
+    --------
+    >>> load_settings(overrides=["reservoir.dim=64"]).reservoir.dim
+    64
+    """
+    values: dict[str, Any] = {}
+    _merge(values, dict(base or {}))
+    if file is not None:
+        _merge(values, _read_yaml(Path(file)))
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or not key.strip():
+            raise SettingsError(f"--set {override!r} is not of the form key=value")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise SettingsError(f"--set {override!r}: not a YAML value") from error
+        nested: dict[str, Any] = {}
+        inner = nested
+        *parents, last = key.strip().split(".")
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+        inner[last] = value
+        _merge(values, nested)
+    return validate_settings(values)
+
+
+def validate_settings(values: Mapping[str, Any]) -> Settings:
+    """`Settings` from nested mappings; `SettingsError` names every key at fault."""
+    try:
+        return Settings.model_validate(dict(values))
+    except ValidationError as error:
+        raise SettingsError(_explain(error)) from error
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(
+            f"settings file {path} cannot be read ({error.strerror}): check --config"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SettingsError(f"settings file {path} is not YAML: {error}") from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise SettingsError(f"settings file {path} must hold keys and values")
+    return values
+
+
+def _merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:
+    for key, value in values.items():
+        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _known_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
+    keys: list[str] = []
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            keys += _known_keys(kind, f"{prefix}{name}.")
+        else:
+            keys.append(prefix + name)
+    return keys
+
+
+def _explain(error: ValidationError) -> str:
+    """One sentence that names each key at fault, its value and what it takes."""
+    import difflib
+
+    complaints: dict[str, list[str]] = {}
+    values: dict[str, Any] = {}
+    keys = _known_keys(Settings)
+    for item in error.errors(include_url=False):
+        path = ""
+        # Pydantic adds the branch of a union to the location: keep the setting's key.
+        for part in item["loc"]:
+            longer = f"{path}.{part}" if path else str(part)
+            known = any(k == longer or k.startswith(longer + ".") for k in keys)
+            if path in keys or (not known and item["type"] != "extra_forbidden"):
+                break
+            path = longer
+        if item["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(path, keys, n=1, cutoff=0.6)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            text = f"unknown setting{hint}"
+        else:
+            text = item["msg"].removeprefix("Value error, ")
+            text = text[:1].lower() + text[1:]
+        complaints.setdefault(path, []).append(text)
+        if item["type"] not in ("extra_forbidden", "value_error"):
+            values[path] = item["input"]
+    sentences = []
+    for path, texts in complaints.items():
+        shown = f" = {values[path]!r}" if path in values else ""
+        where = f"{path}{shown}: " if path else ""
+        sentences.append(where + ", or ".join(dict.fromkeys(texts)))
+    return "settings: " + "; ".join(sentences)

@@ -1,0 +1,52 @@
+"""Errors whose message says what is wrong, where, and what to do next."""
+
+__all__ = [
+    "ClusterError",
+    "DoesNotFitError",
+    "InputError",
+    "RunDirectoryError",
+    "SettingsError",
+    "StageError",
+    "XnqError",
+]
+
+
+class XnqError(Exception):
+    """Base of all errors raised on purpose; the message is one sentence for a user."""
+
+    exit_code = 1
+    """Exit status of the command line: 1 fault, 2 bad input or settings, 3 does not fit."""
+
+
+class InputError(XnqError):
+    """A user's table is missing, unreadable or breaks the data contract."""
+
+    exit_code = 2
+
+
+class SettingsError(XnqError):
+    """A setting is unknown, out of range or contradicts another."""
+
+    exit_code = 2
+
+
+class RunDirectoryError(XnqError):
+    """A run directory is in use, not writable, made from another graph, or damaged."""
+
+    exit_code = 2
+
+
+class ClusterError(XnqError):
+    """A Dask cluster cannot be started or reached."""
+
+    exit_code = 2
+
+
+class DoesNotFitError(XnqError):
+    """The plan needs more memory or disk than is there."""
+
+    exit_code = 3
+
+
+class StageError(XnqError):
+    """A stage failed for a reason that is not the user's input; run again to resume."""

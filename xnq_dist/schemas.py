@@ -1,0 +1,203 @@
+"""Every table that is written or read back: columns, types, meaning, version.
+
+Checked on write (`conform`) and on read (`check`): a table that does not fit its
+entry here never reaches a user.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from xnq_dist.errors import StageError
+
+__all__ = ["TABLES", "Column", "TableSchema", "check", "conform"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table."""
+
+    name: str
+    kind: str
+    """``id`` (int64 or string, the user's own), an Arrow type's name, or
+    ``vector<float32>``, ``vector<float>`` for a fixed-size list."""
+    meaning: str
+    nullable: bool = False
+
+    def accepts(self, kind: pa.DataType) -> bool:
+        """Whether a column of this Arrow type fits."""
+        if self.kind == "id":
+            return kind in (pa.int64(), pa.string())
+        if self.kind.startswith("vector<"):
+            if not pt.is_fixed_size_list(kind):
+                return False
+            value = kind.value_type
+            if self.kind == "vector<float>":
+                return bool(pt.is_float32(value) or pt.is_float16(value))
+            return bool(pt.is_float32(value))
+        return str(kind) == self.kind
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """A table's entry in the registry."""
+
+    name: str
+    version: int
+    columns: tuple[Column, ...]
+    meaning: str
+
+
+def _table(name: str, meaning: str, *columns: Column, version: int = 1) -> TableSchema:
+    return TableSchema(name, version, columns, meaning)
+
+
+_NODE_ID = Column("node_id", "id", "the user's own node id")
+
+TABLES: dict[str, TableSchema] = {
+    table.name: table
+    for table in (
+        _table(
+            "graph_nodes",
+            "owned nodes of one partition, in local row order",
+            _NODE_ID,
+            Column("index", "int64", "rank of the node id among all node ids"),
+            Column("label", "int32", "class code; null: unlabelled", nullable=True),
+            Column("role", "string", "train, calibration or null", nullable=True),
+            Column("features", "vector<float32>", "input features"),
+        ),
+        _table(
+            "embeddings",
+            "state of every node after the last superstep",
+            _NODE_ID,
+            Column("embedding", "vector<float>", "state, d' values in [-1, 1]"),
+        ),
+        _table(
+            "posteriors",
+            "calibrated class probabilities of every node",
+            _NODE_ID,
+            Column("posterior", "vector<float32>", "probability of each class"),
+            Column(
+                "out_of_fold",
+                "bool",
+                "the node is labelled and its label had no part in the readout "
+                "that made this row",
+            ),
+        ),
+        _table(
+            "prevalence",
+            "one row per community and class",
+            Column("community", "id", "the community's name"),
+            Column("class", "string", "the class, as text"),
+            Column("n_nodes", "int64", "members in the graph"),
+            Column("n_labelled", "int64", "members with a known label"),
+            Column("n_estimated", "int64", "members whose class is estimated"),
+            Column(
+                "prevalence",
+                "double",
+                "proportion of the class; null: nothing to estimate from",
+                nullable=True,
+            ),
+            Column("lower", "double", "lower end of the interval", nullable=True),
+            Column("upper", "double", "upper end of the interval", nullable=True),
+            Column("method", "string", "the quantifier"),
+            Column("iterations", "int32", "EM iterations; 0 for closed forms"),
+            Column("converged", "bool", "whether the estimator's stopping rule held"),
+            Column("fit_pvalue", "double", "fit check", nullable=True),
+            Column("flagged", "bool", "the fit check warns", nullable=True),
+            Column("note", "string", "what to know of this row", nullable=True),
+        ),
+        _table(
+            "communities",
+            "detected communities",
+            Column("community", "id", "the community's number"),
+            _NODE_ID,
+        ),
+        _table(
+            "partitions",
+            "quality of the cut, one row per partition",
+            Column("partition", "int32", "number of the partition"),
+            Column("owned", "int64", "nodes it computes"),
+            Column("halo", "int64", "remote in-neighbours it holds a copy of"),
+            Column("edges", "int64", "edges into owned nodes"),
+            Column("bytes", "int64", "bytes of halo it receives a superstep"),
+        ),
+        _table(
+            "generated_nodes",
+            "node table of a generated graph",
+            _NODE_ID,
+            Column("features", "vector<float32>", "input features"),
+            Column("label", "int64", "class; null: unlabelled", nullable=True),
+        ),
+        _table(
+            "generated_edges",
+            "edge table of a generated graph",
+            Column("src", "id", "one end"),
+            Column("dst", "id", "the other end"),
+        ),
+        _table(
+            "memberships",
+            "community memberships",
+            Column("community", "id", "the community's name"),
+            _NODE_ID,
+        ),
+        _table(
+            "truth",
+            "true class of every node of a generated graph",
+            _NODE_ID,
+            Column("label", "int64", "class"),
+        ),
+    )
+}
+
+
+def check(schema: pa.Schema, name: str, where: str) -> None:
+    """Refuse a table read back that does not fit its entry.
+
+    Raises
+    ------
+    StageError
+        Naming the file and every column at fault.
+    """
+    faults = []
+    for column in TABLES[name].columns:
+        at = schema.get_field_index(column.name)
+        if at < 0:
+            faults.append(f"column {column.name!r} is missing")
+        elif not column.accepts(schema.field(at).type):
+            faults.append(
+                f"column {column.name!r} is {schema.field(at).type}, not {column.kind}"
+            )
+    if faults:
+        raise StageError(
+            f"{where} is not a {name!r} table: {'; '.join(faults)}; run again with "
+            "--overwrite to make it anew"
+        )
+
+
+def conform(table: pa.Table, name: str, where: str) -> pa.Table:
+    """The table with exactly the registered columns in order, checked for nulls.
+
+    The schema's name and version go into the file's metadata.
+    """
+    entry = TABLES[name]
+    check(table.schema, name, where)
+    extra = set(table.column_names) - {column.name for column in entry.columns}
+    if extra:
+        raise StageError(f"{where}: columns {sorted(extra)} are not in {name!r}")
+    for column in entry.columns:
+        if not column.nullable and table[column.name].null_count:
+            raise StageError(f"{where}: column {column.name!r} has nulls")
+        if column.kind == "double":
+            bad = pc.any(pc.invert(pc.is_finite(table[column.name]))).as_py()
+            if bad:
+                raise StageError(f"{where}: column {column.name!r} is not finite")
+    metadata = dict(table.schema.metadata or {})
+    metadata[b"xnq_dist.table"] = name.encode()
+    metadata[b"xnq_dist.version"] = str(entry.version).encode()
+    ordered = table.select([column.name for column in entry.columns])
+    return ordered.replace_schema_metadata(metadata)
