@@ -1,0 +1,1 @@
+"""Orchestration only: Prefect flows and the command line. No maths."""

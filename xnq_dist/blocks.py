@@ -23,7 +23,7 @@ ROWS = 256
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """BLAS on one thread inside: fixed order of sums, and faster on small blocks."""
+    """BLAS on one thread inside: a fixed order of sums, faster on small blocks."""
     with threadpool_limits(limits=1, user_api="blas"):
         yield
 
@@ -31,7 +31,7 @@ def one_blas_thread() -> Iterator[None]:
 def for_each_block(
     rows: int, threads: int, work: Callable[[int, int], None], size: int = ROWS
 ) -> None:
-    """Call ``work(first, last)`` for every block of rows, on up to `threads` threads."""
+    """Call ``work(first, last)`` for every block of rows, on up to so many threads."""
     starts = range(0, rows, size)
     if threads <= 1 or len(starts) <= 1:
         for first in starts:

@@ -12,10 +12,10 @@ __all__ = [
 
 
 class XnqError(Exception):
-    """Base of all errors raised on purpose; the message is one sentence for a user."""
+    """Base of all errors raised on purpose; the message is a sentence for a user."""
 
     exit_code = 1
-    """Exit status of the command line: 1 fault, 2 bad input or settings, 3 does not fit."""
+    """Of the command line: 1 fault, 2 bad input or settings, 3 does not fit."""
 
 
 class InputError(XnqError):

@@ -1,0 +1,272 @@
+"""The command line ``xnq-dist``. Heavy imports wait until a command runs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+from typer.core import TyperCommand
+
+from flows.environment import prepare_environment
+from xnq_dist import __version__
+from xnq_dist.errors import XnqError
+
+__all__ = ["app", "main"]
+
+log = logging.getLogger("xnq_dist")
+
+app = typer.Typer(
+    name="xnq-dist",
+    help="Class prevalence of every community of a very large graph.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+class _WithSettings(TyperCommand):
+    """A command whose help lists every setting."""
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The command's options, then the settings."""
+        super().format_help(ctx, formatter)
+        from flows.settings_help import settings_help
+
+        typer.echo(settings_help())
+
+
+Nodes = Annotated[
+    str, typer.Option(help="Node table: file, folder, glob or URI; Parquet or CSV.")
+]
+Edges = Annotated[str, typer.Option(help="Edge table, likewise.")]
+Memberships = Annotated[
+    str | None,
+    typer.Option(help="Community memberships; without them Leiden finds communities."),
+]
+Config = Annotated[
+    Path | None, typer.Option(help="YAML file with settings.", show_default=False)
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="One setting; may be repeated."),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print a machine-readable summary last.")
+]
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(f"xnq-dist {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(cls=_WithSettings)
+def run(
+    nodes: Nodes,
+    edges: Edges,
+    out: Annotated[str, typer.Option(help="Run directory; resumed when it exists.")],
+    memberships: Memberships = None,
+    config: Config = None,
+    settings: Set = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Do every stage again.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Prevalence of every community: the whole pipeline."""
+    from xnq_dist.config import load_settings
+    from xnq_dist.graph.tables import Sources
+
+    chosen = load_settings(config, settings or ())
+    sources = Sources(nodes, edges, memberships)
+    _check_sources(sources, chosen)
+    prepare_environment()
+    from flows.pipeline import run_pipeline
+    from flows.progress import console_progress
+
+    with console_progress():
+        summary = run_pipeline(sources, out, chosen, overwrite)
+    typer.echo(
+        f"{summary['communities']:,} communities of {summary['nodes']:,} nodes in "
+        f"{summary['seconds']:.0f} s\n  table   {summary['prevalence']}\n"
+        f"  report  {summary['report']}"
+    )
+    _print_json(summary, as_json)
+
+
+@app.command()
+def demo(
+    out: Annotated[str, typer.Option(help="Folder for the demo.")] = "xnq-demo",
+    seed: Annotated[int, typer.Option(help="Seed of network and run.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """A small generated social network with bots, through the whole pipeline."""
+    prepare_environment()
+    from flows.demo import run_demo
+    from flows.progress import console_progress
+
+    with console_progress():
+        result = run_demo(out, seed)
+    typer.echo(result.text)
+    _print_json(result.summary, as_json)
+
+
+@app.command()
+def generate(
+    out: Annotated[str, typer.Option(help="Folder for the tables.")],
+    nodes: Annotated[int, typer.Option(help="Number of nodes.")] = 10_000,
+    degree: Annotated[float, typer.Option(help="Mean degree.")] = 10.0,
+    features: Annotated[int, typer.Option(help="Input features a node.")] = 16,
+    classes: Annotated[int, typer.Option(help="Number of classes.")] = 2,
+    homophily: Annotated[
+        float, typer.Option(help="Share of edges that join nodes of one class.")
+    ] = 0.3,
+    communities: Annotated[int, typer.Option(help="Number of communities.")] = 50,
+    labelled: Annotated[float, typer.Option(help="Share of labelled nodes.")] = 0.1,
+    seed: Annotated[int, typer.Option(help="Seed.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """A generated network with known truth: nodes, edges, memberships, truth."""
+    from xnq_dist.graph import generate as generator
+
+    made = generator.generate(
+        out,
+        nodes=nodes,
+        degree=degree,
+        features=features,
+        classes=classes,
+        homophily=homophily,
+        communities=communities,
+        labelled=labelled,
+        seed=seed,
+    )
+    for name, path in made.paths.items():
+        typer.echo(f"  {name:<12}{path}")
+    _print_json({"paths": made.paths, "counts": made.counts}, as_json)
+
+
+@app.command(cls=_WithSettings)
+def estimate(
+    nodes: Nodes,
+    edges: Edges,
+    memberships: Memberships = None,
+    config: Config = None,
+    settings: Set = None,
+    as_json: Json = False,
+) -> None:
+    """The plan of a run: partitions, memory, bytes, disk, time. Nothing is run."""
+    from xnq_dist import pipeline as line
+    from xnq_dist.config import load_settings
+    from xnq_dist.graph.tables import Sources
+    from xnq_dist.plan import check_fits
+
+    chosen = load_settings(config, settings or ())
+    sources = Sources(nodes, edges, memberships)
+    plan = line.estimate(sources, chosen)
+    for name, value in plan.lines():
+        typer.echo(f"  {name:<32}{value}")
+    _print_json(plan.to_dict(), as_json)
+    check_fits(plan)
+
+
+@app.command()
+def doctor(
+    address: Annotated[
+        str | None, typer.Option(help="A Dask scheduler to ask as well.")
+    ] = None,
+    out: Annotated[str, typer.Option(help="Folder to be written to.")] = ".",
+    as_json: Json = False,
+) -> None:
+    """What works here and what does not: versions, GPUs, Dask, Prefect, disk."""
+    prepare_environment()
+    from flows.doctor import examine
+
+    checks = examine(address, out)
+    for check in checks:
+        typer.echo(f"  {check.state:<6}{check.name:<22}{check.text}")
+    _print_json({check.name: [check.state, check.text] for check in checks}, as_json)
+    if any(check.state == "fault" for check in checks):
+        raise typer.Exit(1)
+
+
+def _check_sources(sources: Any, settings: Any) -> None:
+    """Refuse what the tables' heads already show, before anything is started."""
+    from xnq_dist import pipeline as line
+
+    line.check_sources(sources, settings)
+
+
+def _print_json(values: Any, wanted: bool) -> None:
+    if wanted:
+        typer.echo(json.dumps(values, default=str))
+
+
+def _terminate(_number: int, _frame: Any) -> None:
+    # As an exception, so that locks are released and workers stopped.
+    raise SystemExit(128 + signal.SIGTERM)
+
+
+def _set_up_logging() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    log.addHandler(handler)
+    log.setLevel(os.environ.get("XNQ_LOG_LEVEL", "INFO").upper())
+    log.propagate = False
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command; exit 0 done, 1 fault, 2 bad input or settings, 3 does not fit."""
+    sys.exit(_guard(lambda: app(args=arguments, standalone_mode=False)))
+
+
+def _guard(command: Callable[[], Any]) -> int:
+    """Exit status of a command; its errors become one sentence on stderr."""
+    _set_up_logging()
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        status = command()
+        return status if isinstance(status, int) else 0
+    except click.exceptions.Exit as event:
+        return event.exit_code
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except (KeyboardInterrupt, click.Abort):
+        typer.echo("xnq-dist: interrupted; run again to resume", err=True)
+        return 130
+    except XnqError as error:
+        if os.environ.get("XNQ_DEBUG"):
+            raise
+        typer.echo(f"xnq-dist: {error}", err=True)
+        return error.exit_code
+    except Exception as error:  # the last resort: a fault of ours, said as such
+        if os.environ.get("XNQ_DEBUG"):
+            raise
+        typer.echo(
+            f"xnq-dist: fault: {type(error).__name__}: {error} "
+            "(set XNQ_DEBUG=1 for the traceback)",
+            err=True,
+        )
+        return 1
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""What Prefect must be told before it is imported: nothing leaves the machine."""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["DEFAULTS", "prepare_environment"]
+
+DEFAULTS = {
+    # No usage data to anybody, from the client or from the server it starts.
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    # Without PREFECT_API_URL the flow starts a server of its own on loopback, which
+    # takes longer than Prefect's own patience on a busy machine.
+    "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
+    # The command line reports by itself; Prefect only speaks up when something is off.
+    "PREFECT_LOGGING_LEVEL": "WARNING",
+    "PREFECT_LOGGING_EXTRA_LOGGERS": "xnq_dist",
+    "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+    "PREFECT_CLI_COLORS": "false",
+}
+
+
+def prepare_environment() -> None:
+    """Set what is not set already; call before the first import of Prefect."""
+    for name, value in DEFAULTS.items():
+        os.environ.setdefault(name, value)

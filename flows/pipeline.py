@@ -1,0 +1,206 @@
+"""The nightly job: prepare -> embed -> read out -> quantify -> publish.
+
+One Prefect task a stage. A stage that is whole for the same inputs and settings is not
+done again: the run directory's fingerprints decide that, not Prefect's cache, which
+would also skip a scheduled run whose parameters are last night's but whose tables are
+not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, TypeVar
+
+from prefect import flow, task
+from prefect.artifacts import create_table_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.states import Failed, State
+
+from flows.progress import StageProgress
+from xnq_dist import pipeline as line
+from xnq_dist.cluster import connect, open_cluster
+from xnq_dist.config import Settings
+from xnq_dist.errors import XnqError
+from xnq_dist.graph.tables import Sources
+from xnq_dist.store import Manifest, RunDirectory
+
+__all__ = ["pipeline", "run_pipeline"]
+
+R = TypeVar("R")
+ROWS_SHOWN = 50
+"""Rows of the table artifact; the whole table is in the run directory."""
+
+
+def _transient(_task: Any, _run: Any, state: State[Any]) -> bool:
+    """Whether a failed stage is worth another try: the network, not the data."""
+    error = state.result(raise_on_failure=False)
+    return isinstance(error, ConnectionError | TimeoutError)
+
+
+def _stage(function: Callable[..., R]) -> Any:
+    """A Prefect task of a stage; a user's error is a failed state, no traceback."""
+
+    @wraps(function)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except XnqError as error:
+            return Failed(message=str(error), data=error)
+
+    return task(
+        guarded,
+        name=function.__name__.replace("_", "-"),
+        cache_policy=NO_CACHE,
+        persist_result=False,
+        retries=2,
+        retry_delay_seconds=5,
+        retry_condition_fn=_transient,
+    )
+
+
+@contextmanager
+def _client(address: str, settings: Settings) -> Iterator[Any]:
+    with connect(address, settings.cluster.timeout) as client:
+        yield client
+
+
+def _facts(manifest: Manifest) -> dict[str, Any]:
+    """What a task returns: where the stage is and how large, never arrays."""
+    return {
+        "stage": manifest.stage,
+        "attempt": manifest.attempt,
+        "files": len(manifest.files),
+        "bytes": sum(record.bytes for record in manifest.files),
+        "rows": sum(record.rows for record in manifest.files),
+        "seconds": manifest.seconds,
+    }
+
+
+@_stage
+def prepare_graph(out: str, sources: Sources, settings: Settings) -> dict[str, Any]:
+    """Ingest, partition, halo plan."""
+    run = RunDirectory(out)
+    manifest = line.prepare(run, sources, settings, StageProgress("graph"))
+    return _facts(manifest)
+
+
+@_stage
+def embed_nodes(out: str, settings: Settings, address: str) -> dict[str, Any]:
+    """Reservoir supersteps on the partitions."""
+    with _client(address, settings) as client:
+        progress = StageProgress("embed")
+        return _facts(line.embed(RunDirectory(out), settings, client, progress))
+
+
+@_stage
+def read_out(out: str, settings: Settings, address: str) -> dict[str, Any]:
+    """Train the readout, write the posteriors."""
+    with _client(address, settings) as client:
+        progress = StageProgress("readout")
+        return _facts(line.fit_readout(RunDirectory(out), settings, client, progress))
+
+
+@_stage
+def quantify_communities(
+    out: str, sources: Sources, settings: Settings, address: str
+) -> dict[str, Any]:
+    """Prevalence of every community."""
+    with _client(address, settings) as client:
+        progress = StageProgress("quantify")
+        run = RunDirectory(out)
+        return _facts(line.quantify(run, sources, settings, client, progress))
+
+
+@_stage
+def publish(out: str, settings: Settings) -> dict[str, Any]:
+    """Publish the tables and the report."""
+    run = RunDirectory(out)
+    line.report(run, settings)
+    rows = line.published_rows(run, ROWS_SHOWN)
+    create_table_artifact(rows, key="xnq-prevalence", description=f"first of {out}")
+    return {"rows": len(rows)}
+
+
+def _value(state: State[Any]) -> Any:
+    """A task's result; its error is raised."""
+    return state.result(raise_on_failure=True)
+
+
+@flow(name="xnq-dist", persist_result=False, validate_parameters=True)
+def pipeline(
+    nodes: str,
+    edges: str,
+    out: str,
+    memberships: str | None = None,
+    settings: Settings | None = None,
+    overwrite: bool = False,
+) -> Any:
+    """Prevalence of every community of a graph.
+
+    Parameters
+    ----------
+    nodes, edges, memberships
+        The user's tables: a file, folder, glob or URI each.
+    out
+        Run directory.
+    settings
+        All settings; None: the defaults.
+    overwrite
+        Do every stage again, also in a directory made from other tables.
+    """
+    chosen = settings or Settings()
+    sources = Sources(nodes, edges, memberships)
+    began = time.perf_counter()
+    try:
+        with line.open_run(out, sources, overwrite) as run:
+            stages = {
+                "graph": _value(
+                    prepare_graph(run.uri, sources, chosen, return_state=True)
+                )
+            }
+            with open_cluster(chosen.cluster) as address:
+                stages["embeddings"] = _value(
+                    embed_nodes(run.uri, chosen, address, return_state=True)
+                )
+                stages["readout"] = _value(
+                    read_out(run.uri, chosen, address, return_state=True)
+                )
+                stages["quantify"] = _value(
+                    quantify_communities(
+                        run.uri, sources, chosen, address, return_state=True
+                    )
+                )
+            stages["publish"] = _value(publish(run.uri, chosen, return_state=True))
+            return {
+                **line.summary(run),
+                "stages": stages,
+                "seconds": round(time.perf_counter() - began, 1),
+            }
+    except XnqError as error:
+        return Failed(message=str(error), data=error)
+
+
+def run_pipeline(
+    sources: Sources, out: str, settings: Settings, overwrite: bool = False
+) -> dict[str, Any]:
+    """Run the flow here and now; raises what a stage raised.
+
+    Returns
+    -------
+    dict
+        Summary of the run.
+    """
+    state = pipeline(
+        nodes=sources.nodes,
+        edges=sources.edges,
+        out=out,
+        memberships=sources.memberships,
+        settings=settings,
+        overwrite=overwrite,
+        return_state=True,
+    )
+    result: dict[str, Any] = state.result(raise_on_failure=True)
+    return result

@@ -1,0 +1,52 @@
+"""The settings as text: name, values, default, meaning."""
+
+from __future__ import annotations
+
+import typing
+from typing import Any
+
+from pydantic import BaseModel
+
+from xnq_dist.config import Settings
+
+__all__ = ["settings_help", "settings_rows"]
+
+
+def settings_rows(
+    model: type[BaseModel] = Settings, prefix: str = ""
+) -> list[tuple[str, str, str, str]]:
+    """Name, values, default and meaning of every setting."""
+    rows: list[tuple[str, str, str, str]] = []
+    for name, field in model.model_fields.items():
+        kind: Any = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            rows += settings_rows(kind, f"{prefix}{name}.")
+            continue
+        default = "null" if field.default is None else str(field.default)
+        rows.append((prefix + name, _values(kind), default, field.description or ""))
+    return rows
+
+
+def _values(kind: Any) -> str:
+    origin = typing.get_origin(kind)
+    if origin is typing.Literal:
+        return ", ".join(str(value) for value in typing.get_args(kind))
+    if origin is typing.Annotated:
+        return _values(typing.get_args(kind)[0])
+    if kind is type(None):
+        return "null"
+    arguments = typing.get_args(kind)
+    if origin is list:
+        return "list"
+    if arguments:
+        return ", ".join(dict.fromkeys(_values(part) for part in arguments))
+    return {"str": "text", "bool": "true, false"}.get(kind.__name__, kind.__name__)
+
+
+def settings_help() -> str:
+    """All settings, two lines each."""
+    lines = ["", "Settings (--set KEY=VALUE, or the same names in a YAML file):", ""]
+    for name, values, default, meaning in settings_rows():
+        lines.append(f"  {name} = {default}  [{values}]")
+        lines.append(f"      {meaning}")
+    return "\n".join(lines)

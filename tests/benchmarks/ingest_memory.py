@@ -1,0 +1,174 @@
+"""Peak memory and speed of `prepare`, beside loading the same edges whole.
+
+Run by hand: ``python tests/benchmarks/ingest_memory.py --edges 20000000``. Each row
+is made in a process of its own and printed as one line of JSON. Peak memory is the
+process's high-water mark (VmHWM) with all imports; `base_mib` is the mark after the
+imports alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+BLOCK = 1 << 20
+SAMPLE = 1_000_000
+ACTIONS = ("prepare", "pandas", "objects")
+
+
+def peak_mib() -> float:
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text(encoding="ascii").splitlines():
+            if line.startswith("VmHWM"):
+                return round(int(line.split()[1]) / 1024, 1)
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+
+
+def named(index: np.ndarray, kind: str) -> pa.Array:
+    numbers = pa.array(index)
+    if kind == "int":
+        return numbers
+    return pc.binary_join_element_wise("user-", numbers.cast(pa.string()), "")
+
+
+def generate(folder: Path, n_nodes: int, n_edges: int, kind: str, seed: int) -> None:
+    """A graph with a heavy tail: sources by a power law, targets uniform."""
+    rng = np.random.default_rng(seed)
+    ids = rng.permutation(n_nodes) * 7 + 3
+    with pq.ParquetWriter(folder / "nodes.parquet", node_schema(kind)) as writer:
+        for first in range(0, n_nodes, BLOCK):
+            some = ids[first : first + BLOCK]
+            labels = rng.integers(0, 2, len(some))
+            values = rng.random(8 * len(some), dtype=np.float32)
+            writer.write_table(
+                pa.table(
+                    {
+                        "node_id": named(some, kind),
+                        "label": pa.array(labels, mask=rng.random(len(some)) > 0.1),
+                        "features": pa.FixedSizeListArray.from_arrays(values, 8),
+                    }
+                )
+            )
+    kind_of_id = node_schema(kind).field("node_id").type
+    schema = pa.schema([("src", kind_of_id), ("dst", kind_of_id)])
+    with pq.ParquetWriter(folder / "edges.parquet", schema) as writer:
+        for first in range(0, n_edges, BLOCK):
+            count = min(BLOCK, n_edges - first)
+            source = (n_nodes * rng.random(count) ** 2).astype(np.int64)
+            target = rng.integers(0, n_nodes, count)
+            ends = {"src": named(ids[source], kind), "dst": named(ids[target], kind)}
+            writer.write_table(pa.table(ends))
+
+
+def node_schema(kind: str) -> pa.Schema:
+    return pa.schema(
+        [
+            ("node_id", pa.int64() if kind == "int" else pa.string()),
+            ("label", pa.int64()),
+            ("features", pa.list_(pa.float32(), 8)),
+        ]
+    )
+
+
+def work(action: str, folder: Path, n_edges: int, memory: str) -> dict[str, object]:
+    """One row, in this process."""
+    row: dict[str, object] = {"what": action, "edges": n_edges}
+    if action == "prepare":
+        from xnq_dist.config import load_settings
+        from xnq_dist.graph.prepare import prepare
+        from xnq_dist.graph.tables import Sources
+        from xnq_dist.store import RunDirectory
+
+        last = [time.monotonic(), "imports"]
+        seconds: dict[str, float] = {}
+
+        def progress(what: str, done: int, total: int) -> None:
+            now = time.monotonic()
+            seconds[what] = round(seconds.get(what, 0) + now - float(last[0]), 2)
+            last[0] = now
+
+        base = peak_mib()
+        settings = load_settings(
+            overrides=["partitioner=stream", f"input.memory={memory}"]
+        )
+        began = last[0] = time.monotonic()
+        sources = Sources(str(folder / "nodes.parquet"), str(folder / "edges.parquet"))
+        run = RunDirectory(folder / "out")
+        facts = prepare(run, sources, settings, 2, progress).facts
+        row |= {"input_memory": memory, "directed_edges": facts["n_edges"]}
+        row |= {"rho": facts["rho"], "steps": seconds}
+    elif action == "pandas":
+        import pandas as pd
+
+        base = peak_mib()
+        began = time.monotonic()
+        frame = pd.read_parquet(folder / "edges.parquet")
+        row["edges"] = len(frame)
+    else:
+        # Rows as tuples: a sample, its growth scaled to all edges.
+        base = peak_mib()
+        began = time.monotonic()
+        file = pq.ParquetFile(folder / "edges.parquet")
+        batch = next(file.iter_batches(batch_size=min(SAMPLE, n_edges)))
+        before = peak_mib()
+        rows = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        row["extrapolated_from"] = len(rows)
+        scale = n_edges / len(rows)
+        row["peak_mib"] = round(base + (peak_mib() - before) * scale, 1)
+    took = time.monotonic() - began
+    row.setdefault("peak_mib", peak_mib())
+    done = int(str(row.get("extrapolated_from", row["edges"])))
+    return row | {
+        "base_mib": base,
+        "seconds": round(took, 2),
+        "edges_per_second": round(done / took),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--edges", type=int, default=20_000_000)
+    parser.add_argument("--nodes", type=int, default=0, help="default: edges / 10")
+    parser.add_argument("--ids", choices=["int", "string"], default="string")
+    parser.add_argument("--memory", default="256 MiB")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--action", choices=ACTIONS, help="one row, in this process")
+    parser.add_argument("--folder", type=Path, help="tables of an earlier call")
+    arguments = parser.parse_args()
+    if arguments.action:
+        row = work(
+            arguments.action, arguments.folder, arguments.edges, arguments.memory
+        )
+        sys.stdout.write(json.dumps(row | {"ids": arguments.ids}) + "\n")
+        return
+    with tempfile.TemporaryDirectory() as name:
+        nodes = arguments.nodes or max(arguments.edges // 10, 2)
+        folder = Path(name)
+        generate(folder, nodes, arguments.edges, arguments.ids, arguments.seed)
+        for action in ACTIONS:
+            command = [sys.executable, __file__, "--action", action]
+            command += ["--folder", name, "--edges", str(arguments.edges)]
+            command += ["--ids", arguments.ids, "--memory", arguments.memory]
+            done = subprocess.run(command, check=False, capture_output=True, text=True)
+            sys.stdout.write(done.stdout)
+            if done.returncode:
+                reason = done.stderr.strip().splitlines()[-1:]
+                row = {"what": action, "failed": reason, "ids": arguments.ids}
+                sys.stdout.write(json.dumps(row) + "\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

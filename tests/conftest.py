@@ -1,0 +1,159 @@
+"""Fixtures shared by all tests: small graphs on disk, a real Dask cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from flows.environment import prepare_environment
+from xnq_dist.config import Settings, load_settings
+from xnq_dist.graph.tables import Sources
+
+prepare_environment()
+
+
+@dataclass(frozen=True)
+class SmallGraph:
+    """A graph as a user's tables, and as arrays in canonical order."""
+
+    sources: Sources
+    features: np.ndarray
+    edges: np.ndarray
+    """Directed, shape (M, 2): source, target."""
+    labels: np.ndarray
+    """-1 when unlabelled."""
+
+
+def write_graph(
+    folder: Path,
+    nodes: int = 600,
+    edges: int = 2500,
+    features: int = 5,
+    classes: int = 2,
+    labelled: float = 0.5,
+    seed: int = 0,
+    weighted: bool = False,
+) -> SmallGraph:
+    """Two noisy blocks a class, written as nodes and edges (directed rows)."""
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(0, classes, nodes)
+    x = rng.standard_normal((nodes, features)).astype(np.float32)
+    x[:, 0] += truth
+    source = rng.integers(0, nodes, 4 * edges)
+    target = rng.integers(0, nodes, 4 * edges)
+    keep = (truth[source] == truth[target]) | (rng.random(4 * edges) < 0.2)
+    pairs = np.unique(np.stack([source, target], axis=1)[keep][:edges], axis=0)
+    labels = np.where(rng.random(nodes) < labelled, truth, -1)
+    folder.mkdir(parents=True, exist_ok=True)
+    flat = pa.array(x.ravel())
+    pq.write_table(
+        pa.table(
+            {
+                "node_id": pa.array(np.arange(nodes, dtype=np.int64)),
+                "label": pa.array(labels.astype(np.int64), mask=labels < 0),
+                "features": pa.FixedSizeListArray.from_arrays(flat, features),
+            }
+        ),
+        folder / "nodes.parquet",
+    )
+    columns = {"src": pairs[:, 0], "dst": pairs[:, 1]}
+    if weighted:
+        columns["weight"] = rng.random(len(pairs)).astype(np.float32)
+    pq.write_table(pa.table(columns), folder / "edges.parquet")
+    sources = Sources(str(folder / "nodes.parquet"), str(folder / "edges.parquet"))
+    return SmallGraph(sources, x, pairs, labels)
+
+
+def small_settings(*overrides: str) -> Settings:
+    """Settings of a small, quick run; scales given, not selected."""
+    base = [
+        "reservoir.dim=24",
+        "reservoir.supersteps=6",
+        "reservoir.recurrent_scale=2.0",
+        "reservoir.input_scale=0.5",
+        "input.directed=true",
+        "readout.C=1.0",
+        "cluster.workers=2",
+        "cluster.threads=1",
+    ]
+    return load_settings(overrides=[*base, *overrides])
+
+
+@pytest.fixture(scope="session")
+def cluster_address() -> Iterator[str]:
+    """A scheduler with two worker processes."""
+    from xnq_dist.cluster import open_cluster
+
+    with open_cluster(small_settings().cluster) as address:
+        yield address
+
+
+@pytest.fixture
+def client(cluster_address: str) -> Iterator[object]:
+    """A client of the session's cluster."""
+    from xnq_dist.cluster import connect
+
+    with connect(cluster_address) as found:
+        yield found
+
+
+@pytest.fixture
+def small_graph(tmp_path: Path) -> SmallGraph:
+    """600 nodes, 2,500 directed edges, half of the nodes labelled."""
+    return write_graph(tmp_path / "input")
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """The folder of real graphs."""
+    named = os.environ.get("XNQ_DATA_DIR")
+    if not named or not Path(named).is_dir():
+        pytest.skip("XNQ_DATA_DIR does not name the folder of real graphs")
+    return Path(named)
+
+
+GROUPS = {
+    "gpu": "needs a CUDA GPU and CuPy",
+    "data": "needs XNQ_DATA_DIR",
+    "oracle": "needs the extra `oracle`",
+    "server": "starts a Prefect server",
+    "slow": "asked for with -m slow",
+}
+"""Optional groups of tests and what they need."""
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Leave out the slow tests unless they are asked for."""
+    if "slow" in (config.getoption("markexpr") or ""):
+        return
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.skip(reason="slow: ask with -m slow"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Which optional groups ran and which did not."""
+    terminalreporter.section("optional groups")
+    for group, need in GROUPS.items():
+        counts = {
+            outcome: sum(
+                group in report.keywords
+                for report in terminalreporter.stats.get(outcome, [])
+                if getattr(report, "when", None) in ("call", "setup")
+            )
+            for outcome in ("passed", "failed", "skipped")
+        }
+        ran = counts["passed"] + counts["failed"]
+        state = f"ran {ran}" if ran else "did not run"
+        terminalreporter.write_line(
+            f"{group:<8} {state}, skipped {counts['skipped']} ({need})"
+        )

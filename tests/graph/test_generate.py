@@ -1,0 +1,268 @@
+"""Generated networks: the same bits, the stated figures, arguments refused by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from xnq_dist import schemas
+from xnq_dist.errors import RunDirectoryError, SettingsError
+from xnq_dist.graph import generate as module
+from xnq_dist.graph import linking
+from xnq_dist.graph.generate import GeneratedGraph, demo_network, generate
+
+ARGUMENTS = {
+    "nodes": 3000,
+    "degree": 10,
+    "features": 6,
+    "classes": 3,
+    "homophily": 0.7,
+    "communities": 40,
+    "seed": 5,
+}
+TABLES = {
+    "nodes": "generated_nodes",
+    "edges": "generated_edges",
+    "memberships": "memberships",
+    "truth": "truth",
+}
+
+
+def made(folder: Path, **changes: object) -> GeneratedGraph:
+    return generate(folder, **{**ARGUMENTS, **changes})  # type: ignore[arg-type]
+
+
+def table(graph: GeneratedGraph, name: str) -> pa.Table:
+    found = pq.read_table(graph.paths[name])
+    schemas.check(found.schema, TABLES[name], graph.paths[name])
+    return found
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> GeneratedGraph:
+    return made(tmp_path_factory.mktemp("made"))
+
+
+def ends(graph: GeneratedGraph) -> tuple[np.ndarray, np.ndarray]:
+    edges = table(graph, "edges")
+    return edges["src"].to_numpy(), edges["dst"].to_numpy()
+
+
+def test_same_arguments_other_bytes(graph: GeneratedGraph, tmp_path: Path) -> None:
+    again = made(tmp_path)
+    assert again.counts == graph.counts
+    for name, path in graph.paths.items():
+        assert Path(path).read_bytes() == Path(again.paths[name]).read_bytes(), name
+
+
+def test_seed_without_effect(graph: GeneratedGraph, tmp_path: Path) -> None:
+    other = made(tmp_path, seed=6)
+    for name in TABLES:
+        assert not table(other, name).equals(table(graph, name)), name
+
+
+def test_rows_at_once_change_values(
+    graph: GeneratedGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", 700)
+    again = made(tmp_path)
+    assert pq.ParquetFile(again.paths["truth"]).metadata.num_row_groups > 1
+    for name in TABLES:
+        assert table(again, name).equals(table(graph, name)), name
+
+
+def test_later_streams_repeat_or_lose_edges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linking, "EDGE_BLOCK", 2000)
+    graph = made(tmp_path)
+    src, dst = ends(graph)
+    assert abs(len(src) - 15000) < 300
+    low, high = np.minimum(src, dst), np.maximum(src, dst)
+    repeated = len(low) - len(np.unique(low * 3000 + high))
+    assert repeated < 0.02 * len(low)
+    assert (low != high).all()
+
+
+def test_counts_do_not_add_up(graph: GeneratedGraph) -> None:
+    nodes, truth = table(graph, "nodes"), table(graph, "truth")
+    labels = truth["label"].to_numpy()
+    assert nodes["node_id"].equals(truth["node_id"])
+    assert nodes["node_id"].to_pylist() == list(range(3000))
+    shown = np.asarray(nodes["label"].is_valid())
+    known = nodes["label"].drop_null().to_numpy()
+    assert np.array_equal(known, labels[shown])
+    assert graph.counts["labelled"] == shown.sum()
+    assert 0.08 < shown.mean() < 0.13
+    src, dst = ends(graph)
+    assert graph.counts["edges"] == len(src)
+    assert graph.counts["same_class_edges"] == (labels[src] == labels[dst]).sum()
+    assert graph.counts["memberships"] == table(graph, "memberships").num_rows
+    meta = json.loads(Path(graph.paths["meta"]).read_text())
+    assert meta["arguments"]["homophily"] == 0.7
+    assert meta["counts"] == graph.counts
+    assert meta["class_counts"] == np.bincount(labels).tolist()
+    assert [meta["kinds"][str(k)] for k in range(3)] == [
+        "proportions",
+        "real",
+        "proportions",
+    ]
+
+
+def test_edge_named_twice_or_loop(graph: GeneratedGraph) -> None:
+    src, dst = ends(graph)
+    assert (src != dst).all()
+    pairs = np.minimum(src, dst) * 3000 + np.maximum(src, dst)
+    assert len(np.unique(pairs)) == len(pairs)
+    # Both directions occur, so that a reader cannot rely on src < dst.
+    assert 0.4 < (src < dst).mean() < 0.6
+
+
+@pytest.mark.parametrize(
+    ("homophily", "classes"), [(0.0, 2), (0.25, 2), (0.2, 5), (0.9, 3), (1.0, 3)]
+)
+def test_homophily_is_not_as_asked(
+    tmp_path: Path, homophily: float, classes: int
+) -> None:
+    graph = made(tmp_path, homophily=homophily, classes=classes, nodes=6000)
+    measured = graph.counts["same_class_edges"] / graph.counts["edges"]
+    tolerance = 0.02 if 0 < homophily < 1 else 0
+    assert abs(measured - homophily) <= tolerance
+
+
+def test_degrees_lack_a_tail_or_mean(graph: GeneratedGraph) -> None:
+    degree = np.bincount(np.concatenate(ends(graph)), minlength=3000)
+    assert abs(degree.mean() - 10) < 0.3
+    assert degree.max() > 8 * degree.mean()
+    assert np.median(degree) < degree.mean()
+
+
+def test_classes_are_not_skewed(graph: GeneratedGraph) -> None:
+    shares = np.bincount(table(graph, "truth")["label"].to_numpy()) / 3000
+    assert np.allclose(shares, np.array([4, 2, 1]) / 7, atol=0.06)
+
+
+def test_communities_do_not_overlap_or_repeat_a_member(graph: GeneratedGraph) -> None:
+    found = table(graph, "memberships")
+    community, node = found["community"].to_numpy(), found["node_id"].to_numpy()
+    assert len(np.unique(community)) == 40
+    assert len(np.unique(community * 3000 + node)) == len(node)
+    sizes = np.bincount(community)
+    assert sizes.min() >= 10
+    assert sizes.max() > 2 * np.median(sizes)
+    assert np.bincount(node).max() >= 2
+
+
+def test_prevalence_hardly_varies(graph: GeneratedGraph) -> None:
+    label = table(graph, "truth")["label"].to_numpy()
+    found = table(graph, "memberships")
+    community, node = found["community"].to_numpy(), found["node_id"].to_numpy()
+    share = np.bincount(community, label[node] == 0) / np.bincount(community)
+    for kind in (0, 1):
+        assert np.ptp(share[kind::2]) > 0.5
+
+
+def test_proportions_kind_shifts_features(tmp_path: Path) -> None:
+    # Given the class, members look like the network; followers of a block do not.
+    graph = made(tmp_path, nodes=20000, classes=2, communities=200)
+    label = table(graph, "truth")["label"].to_numpy()
+    values = table(graph, "nodes")["features"].combine_chunks().flatten().to_numpy()
+    first = values.reshape(-1, 6)
+    found = table(graph, "memberships")
+    community, node = found["community"].to_numpy(), found["node_id"].to_numpy()
+    moved: dict[int, list[float]] = {0: [], 1: []}
+    for k in range(200):
+        members = node[community == k]
+        people = members[label[members] == 0]
+        if len(people) >= 30:
+            gap = first[people].mean(axis=0) - first[label == 0].mean(axis=0)
+            moved[k % 2].append(float(np.linalg.norm(gap) * np.sqrt(len(people) / 6)))
+    assert np.mean(moved[0]) < 1.6
+    assert np.mean(moved[1]) > 2 * np.mean(moved[0])
+
+
+def test_string_ids_do_not_join(tmp_path: Path) -> None:
+    graph = made(tmp_path, string_ids=True, nodes=500)
+    known = set(table(graph, "nodes")["node_id"].to_pylist())
+    assert "user-007" in known
+    edges = table(graph, "edges")
+    assert set(edges["src"].to_pylist()) | set(edges["dst"].to_pylist()) <= known
+    members = table(graph, "memberships")
+    assert set(members["node_id"].to_pylist()) <= known
+    assert "community-07" in members["community"].to_pylist()
+
+
+def test_string_ids_change_the_network(graph: GeneratedGraph, tmp_path: Path) -> None:
+    other = made(tmp_path, string_ids=True)
+    assert other.counts == graph.counts
+    assert table(other, "nodes")["label"].equals(table(graph, "nodes")["label"])
+
+
+@pytest.mark.parametrize("nodes", [10, 30])
+def test_tiny_network_fails_or_lacks_a_class(tmp_path: Path, nodes: int) -> None:
+    graph = made(tmp_path, nodes=nodes, degree=3, classes=2, communities=5)
+    labels = table(graph, "nodes")["label"].drop_null().to_pylist()
+    assert {0, 1} <= set(labels)
+    assert graph.counts["edges"] > 0
+
+
+def test_dense_network_never_ends(tmp_path: Path) -> None:
+    graph = made(tmp_path, nodes=40, degree=39, classes=2)
+    src, dst = ends(graph)
+    pairs = np.minimum(src, dst) * 40 + np.maximum(src, dst)
+    assert len(np.unique(pairs)) == len(pairs)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("nodes", 9),
+        ("degree", 0),
+        ("degree", 3000),
+        ("degree", float("nan")),
+        ("features", 0),
+        ("classes", 1),
+        ("classes", 2000),
+        ("homophily", -0.1),
+        ("homophily", 1.1),
+        ("communities", 0),
+        ("seed", -1),
+        ("labelled", 0),
+        ("labelled", 1.5),
+    ],
+)
+def test_bad_argument_is_not_named(tmp_path: Path, name: str, value: float) -> None:
+    with pytest.raises(SettingsError, match=f"{name} = "):
+        made(tmp_path / "never", **{name: value})
+    assert not (tmp_path / "never").exists()
+
+
+def test_output_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(RunDirectoryError, match="cannot be written"):
+        made(tmp_path / "file")
+
+
+def test_progress_stops_short(tmp_path: Path) -> None:
+    seen: dict[str, tuple[int, int]] = {}
+
+    def watch(what: str, done: int, total: int) -> None:
+        seen[what] = (done, total)
+
+    made(tmp_path, write_progress=watch)
+    ends_at = {done for done, total in seen.values() if total == done}
+    assert ends_at == {3000, 40}
+
+
+def test_demo_is_not_heterophilic_or_lacks_odd_names(tmp_path: Path) -> None:
+    graph = demo_network(tmp_path, 1)
+    assert graph.counts["nodes"] == 4000
+    assert graph.counts["same_class_edges"] < 0.35 * graph.counts["edges"]
+    names = set(table(graph, "memberships")["community"].to_pylist())
+    assert 40 <= len(names) <= 60
+    assert any("<b>" in name and "&" in name and '"' in name for name in names)

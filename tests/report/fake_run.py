@@ -1,0 +1,124 @@
+"""A run directory whose stages were never computed, for the report alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from xnq_dist.store import RunDirectory
+
+NASTY = (
+    "<script>alert(1)</script>",
+    "R&B \"live\" 'show'",
+    "$x_1$ and $\\frac{1}{2}$",
+    "_hidden",
+    "line\nbreak\tand \x07bell",
+    "日本語 ページ 🙂",
+    "a very long name that goes on and on and on, and then on for some more words " * 3,
+)
+
+
+def prevalence_table(
+    names: Sequence[str] | np.ndarray,
+    classes: Sequence[str] = ("person", "bot"),
+    intervals: bool = False,
+    seed: int = 0,
+) -> pa.Table:
+    """Rows of made prevalences, one per community and class."""
+    rng = np.random.default_rng(seed)
+    count, width = len(names), len(classes)
+    share = rng.dirichlet(np.full(width, 0.6), size=count)
+    size = np.maximum((20 * (1 - rng.random(count)) ** -0.8).astype(np.int64), 1)
+    labelled = size // 10
+    rows = count * width
+    missing = np.zeros(rows, bool) if intervals else np.ones(rows, bool)
+    half = 1.96 * np.sqrt(share * (1 - share) / size[:, None])
+    return pa.table(
+        {
+            "community": pa.array(names).take(
+                pa.array(np.repeat(np.arange(count), width))
+            ),
+            "class": pa.array(list(classes) * count, pa.string()),
+            "n_nodes": np.repeat(size, width),
+            "n_labelled": np.repeat(labelled, width),
+            "n_estimated": np.repeat(size - labelled, width),
+            "prevalence": share.ravel(),
+            "lower": pa.array(np.clip(share - half, 0, 1).ravel(), mask=missing),
+            "upper": pa.array(np.clip(share + half, 0, 1).ravel(), mask=missing),
+            "method": pa.array(["sld"] * rows),
+            "iterations": np.full(rows, 12, np.int32),
+            "converged": np.repeat(np.arange(count) % 97 != 3, width),
+            "fit_pvalue": pa.nulls(rows, pa.float64()),
+            "flagged": pa.nulls(rows, pa.bool_()),
+            "note": pa.nulls(rows, pa.string()),
+        }
+    )
+
+
+def write_fake_run(
+    folder: Path,
+    tables: Sequence[pa.Table],
+    classes: Sequence[str] = ("person", "bot"),
+    detected: pa.Table | None = None,
+    leave_out: str = "",
+) -> RunDirectory:
+    """Stages as the pipeline leaves them; the stage `leave_out` is not there."""
+    run = RunDirectory(folder)
+    graph = {
+        "n_nodes": 4000,
+        "n_edges": 48012,
+        "n_features": 16,
+        "classes": list(classes),
+        "class_counts": [500, 100, 90, 80, 70, 60, 50, 40, 30, 20][: len(classes)],
+        "n_labelled": 600,
+        "rho": 31.4159,
+        "partitions": 4,
+        "partitioner": "metis",
+        "owned": [1000, 990, 1010, 1000],
+        "halo": [700, 800, 650, 720],
+        "edges": [12000, 12012, 11990, 12010],
+        "counts": {"edges_read": 24006, "self_loops": 2, "duplicates_dropped": 17},
+    }
+    bins = np.linspace(0.05, 0.95, 10)
+    readout = {
+        "C": 1.0,
+        "calibration": "bcts",
+        "prior": [0.8, 0.2],
+        "log_loss": 0.41,
+        "reliability": {
+            "predicted": [*bins.tolist(), None],
+            "observed": [*np.clip(bins + 0.04 * np.sin(9 * bins), 0, 1).tolist(), None],
+            "count": [200, 120, 80, 50, 40, 30, 30, 20, 20, 10, 0],
+        },
+    }
+    facts = {
+        "graph": graph,
+        "embeddings": {"dim": 128, "supersteps": 30, "matrix": "dense"},
+        "readout": readout,
+        "posteriors": {},
+        "quantify": {
+            "n_communities": 48,
+            "n_memberships": 5120,
+            "source": "given",
+            "quantifier": "sld",
+            "unknown_dropped": 3,
+        },
+    }
+    for name, values in facts.items():
+        if name == leave_out:
+            continue
+        stage = run.stage(name)
+        attempt = stage.begin()
+        files = []
+        if name == "quantify":
+            for number, table in enumerate(tables):
+                stem = f"prevalence-{number:05d}"
+                files.append(attempt.write_table(stem, table, "prevalence"))
+            if detected is not None:
+                stem = "communities-00000"
+                files.append(attempt.write_table(stem, detected, "communities"))
+        stage.commit(attempt, files, f"print-{name}", {}, values, 1.5)
+    return run

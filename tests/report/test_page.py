@@ -1,0 +1,227 @@
+"""The report page: names escaped, nothing from outside, small whatever the input."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.report.fake_run import NASTY, prevalence_table
+from xnq_dist.config import Settings, load_settings
+from xnq_dist.report.page import PrevalenceView, StageFacts, page, plot_files
+
+NO_PARTITIONS = pa.table(
+    {"owned": pa.array([], pa.int64()), "halo": pa.array([], pa.int64())}
+)
+GRAPH = StageFacts(
+    "graph",
+    2.0,
+    {"n_nodes": 100, "class_counts": [8, 2], "counts": {"duplicates_dropped": 17}},
+    {"numpy": "2"},
+    "2026-01-02",
+)
+
+
+class Reader(HTMLParser):
+    """Collects tags and text; `open_tags` is empty when every tag was closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.open_tags: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in ("meta", "link", "br", "img"):
+            self.open_tags.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open_tags.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def read(html: str) -> Reader:
+    reader = Reader()
+    reader.feed(html)
+    reader.close()
+    assert not reader.open_tags
+    return reader
+
+
+def made(table: pa.Table, settings: Settings | None = None, **stages: StageFacts):
+    view = PrevalenceView.of(table)
+    known = {"graph": GRAPH, **stages}
+    figures = plot_files(view, known, NO_PARTITIONS)
+    return page(view, known, settings or Settings(), figures)
+
+
+def test_names_become_markup() -> None:
+    html = made(prevalence_table(NASTY, classes=("<i>person</i>", '"bot" & $co_2$')))
+    reader = read(html)
+    assert not {"script", "i"} & {*reader.tags}
+    assert reader.tags.count("b") == html.count("<li><b>")
+    for name in ("<script>alert(1)</script>", "$x_1$ and $\\frac{1}{2}$", "_hidden"):
+        # Once in the table and once in the plot.
+        assert reader.text.count(name) >= 2
+    assert '"bot" & $co_2$' in reader.text
+    assert "line break and \ufffdbell" in reader.text
+    assert "日本語 ページ 🙂" in reader.text
+
+
+def test_page_asks_for_something_outside() -> None:
+    html = made(prevalence_table(["a", "b"]))
+    reader = read(html)
+    assert not {"script", "link", "img", "iframe", "image"} & {*reader.tags}
+    for name, value in reader.attributes:
+        if name in ("href", "xlink:href", "src"):
+            assert value is not None
+            assert value.startswith("#")
+    assert "@import" not in html
+    assert not re.search(r"url\((?!#)", html)
+
+
+def test_ids_of_two_plots_meet() -> None:
+    reader = read(made(prevalence_table(["a", "b"])))
+    ids = [value for name, value in reader.attributes if name == "id"]
+    assert len(ids) == len(set(ids)) > 10
+    pointed = [v for n, v in reader.attributes if n in ("href", "xlink:href") and v]
+    assert {target[1:] for target in pointed} <= set(ids)
+
+
+def test_headers_and_plots_lack_names_for_readers() -> None:
+    html = made(prevalence_table(["a", "b"]))
+    assert not re.search(r"<th(?![^>]*scope=)[^a-z]", html)
+    assert html.count('role="img"') == html.count("<svg") == 3
+    assert html.count("-title</title>") == 0
+
+
+@pytest.mark.parametrize("classes", [2, 10])
+def test_page_grows_with_communities(classes: int) -> None:
+    names = tuple("abcdefghij"[:classes])
+    table = prevalence_table(np.arange(100_000), names)
+    html = made(table)
+    assert len(html.encode()) < 5_000_000
+    reader = read(html)
+    assert "prevalence.parquet" in reader.text
+    assert "99,880 communities between" in reader.text
+    assert "each hexagon counts" in reader.text
+    assert reader.tags.count("tr") < 200
+    assert "<image" not in html
+    hidden = "2 more classes" in reader.text
+    assert hidden == (classes == 10)
+
+
+def test_ranking_is_not_by_the_last_class() -> None:
+    table = prevalence_table(["low", "high", "none", "mid"])
+    share = pa.array([0.9, 0.1, 0.1, 0.9, None, None, 0.5, 0.5])
+    at = table.schema.get_field_index("prevalence")
+    view = PrevalenceView.of(table.set_column(at, "prevalence", share))
+    assert [view.name(k) for k in view.ranked] == ["high", "mid", "low", "none"]
+    assert view.prevalence[0].tolist() == [0.9, 0.1]
+
+
+def test_rows_in_another_order_or_ids_as_numbers() -> None:
+    table = prevalence_table(np.array([7, 3, 11]))
+    order = pa.array([5, 0, 3, 2, 4, 1])
+    straight, mixed = (
+        PrevalenceView.of(t, ["person", "bot"]) for t in (table, table.take(order))
+    )
+    assert straight.classes == mixed.classes == ("person", "bot")
+    for k, name in enumerate(straight.names.to_pylist()):
+        at = mixed.names.to_pylist().index(name)
+        assert np.array_equal(straight.prevalence[k], mixed.prevalence[at])
+        assert straight.n_nodes[k] == mixed.n_nodes[at]
+
+
+def test_small_faults_stay_unsaid() -> None:
+    table = prevalence_table(["a", "b", "c", "not there"])
+    at = table.schema.get_field_index("note")
+    notes = pa.array([*["all labelled"] * 2, *[None] * 6])
+    table = table.set_column(at, "note", notes)
+    quantify = StageFacts("quantify", 1.0, {"unknown_dropped": 3})
+    text = read(made(table, quantify=quantify)).text
+    assert "1 of 4 communities did not converge" in text
+    assert "17 duplicate edges were dropped" in text
+    assert "3 memberships were dropped" in text
+    assert "all labelled" in text
+    assert "not converged" in text
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("quantifier=sld", "mean absolute error was .214, against .060"),
+        ("quantifier=pacc", "This correction assumes"),
+        ("quantifier=pcc", "lean towards the class proportions"),
+        ("labelled=exclude", "of the unlabelled members only"),
+        ("labelled=count", "known labels are counted"),
+    ],
+)
+def test_limits_of_a_method_are_hidden(override: str, said: str) -> None:
+    settings = load_settings(overrides=[override])
+    text = " ".join(read(made(prevalence_table(["a"]), settings)).text.split())
+    assert said in text
+
+
+def test_intervals_are_not_shown_or_made_up() -> None:
+    with_them = read(made(prevalence_table(["a", "b"], intervals=True))).text
+    without = read(made(prevalence_table(["a", "b"]))).text
+    assert "interval" in with_them
+    assert "No intervals were computed" not in with_them
+    assert "No intervals were computed" in without
+
+
+def test_empty_or_unknown_prevalences_fail() -> None:
+    empty = made(prevalence_table(["a"]).slice(0, 0))
+    assert "There are no communities" in empty
+    table = prevalence_table(["a"])
+    at = table.schema.get_field_index("prevalence")
+    nothing = made(table.set_column(at, "prevalence", pa.nulls(2, pa.float64())))
+    assert "1 communities have no prevalence" in nothing
+
+
+def test_plots_are_not_whole_xml() -> None:
+    readout = StageFacts(
+        "readout",
+        1.0,
+        {
+            "reliability": {
+                "predicted": [0.2, 0.8, None],
+                "observed": [0.25, 0.7, None],
+                "count": [50, 40, 0],
+            }
+        },
+    )
+    partitions = pa.table({"owned": [5, 6], "halo": [2, 1]})
+    view = PrevalenceView.of(prevalence_table(NASTY, classes=("x", "<&\"'>", "$z_2$")))
+    figures = plot_files(view, {"readout": readout}, partitions)
+    again = plot_files(view, {"readout": readout}, partitions)
+    assert sorted(figures) == ["histogram", "partitions", "reliability", "size", "top"]
+    for name, svg in figures.items():
+        assert svg == again[name], "other bits on a second drawing"
+        root = ElementTree.fromstring(svg)  # noqa: S314
+        assert root.find("{http://www.w3.org/2000/svg}title") is not None
+        assert root.get("viewBox")
+        assert b"<image" not in svg
+
+
+def test_many_partitions_or_communities_draw_one_mark_each() -> None:
+    count = 3000
+    partitions = pa.table({"owned": np.full(count, 9), "halo": np.arange(count)})
+    view = PrevalenceView.of(prevalence_table(np.arange(50_000)))
+    figures = plot_files(view, {}, partitions)
+    assert len(figures["partitions"]) < 200_000
+    assert len(figures["size"]) < 1_000_000

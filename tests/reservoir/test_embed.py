@@ -1,0 +1,290 @@
+"""The embedding on Dask: the same bits however it is cut, killed or resumed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import SmallGraph, small_settings, write_graph
+from xnq_dist import cluster, pipeline
+from xnq_dist.errors import StageError
+from xnq_dist.graph.layout import load_nodes, read_adjacency
+from xnq_dist.reservoir import embed as driver
+from xnq_dist.reservoir import exchange
+from xnq_dist.reservoir.checkpoint import Checkpoints, checkpoint_interval
+from xnq_dist.reservoir.context import exchanged_bytes, place
+from xnq_dist.reservoir.embed import embed_scaled, run_reservoir
+from xnq_dist.reservoir.reference import embed_reference
+from xnq_dist.reservoir.weights import draw_weights
+from xnq_dist.store import RunDirectory
+
+
+def embeddings(run: RunDirectory) -> np.ndarray:
+    """All embeddings in canonical order."""
+    stage = run.stage("embeddings")
+    manifest = stage.manifest()
+    tables = [
+        stage.read_table(record, "embeddings") for record in manifest.named("part-")
+    ]
+    ids = np.concatenate([t["node_id"].to_numpy() for t in tables])
+    rows = [
+        t["embedding"].combine_chunks().flatten().to_numpy().reshape(len(t), -1)
+        for t in tables
+    ]
+    return np.concatenate(rows)[np.argsort(ids)]
+
+
+def embed(folder: Path, graph: SmallGraph, client, *overrides: str) -> RunDirectory:
+    run = RunDirectory(folder)
+    run.folder.create()
+    settings = small_settings(*overrides)
+    pipeline.prepare(run, graph.sources, settings)
+    pipeline.embed(run, settings, client)
+    return run
+
+
+def twin(run: RunDirectory, graph: SmallGraph, settings) -> np.ndarray:
+    manifest = run.stage("graph").manifest()
+    wanted = settings.reservoir
+    weights = draw_weights(
+        settings.seed,
+        wanted.dim,
+        graph.features.shape[1],
+        matrix=wanted.matrix,
+        nonzeros=wanted.nonzeros,
+        recurrent_scale=wanted.recurrent_scale,
+        input_scale=wanted.input_scale,
+        bias_scale=wanted.bias_scale,
+        rho=manifest.facts["rho"],
+    )
+    adjacency = read_adjacency(run.stage("graph"), manifest)
+    return embed_reference(
+        adjacency, graph.features, weights, wanted.supersteps, settings.exchange.dtype
+    )
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("reservoir.matrix=sparse", "reservoir.nonzeros=4"),
+        ("reservoir.recurrent_scale=20.0", "reservoir.supersteps=12"),
+        ("exchange.dtype=float16",),
+        ("reservoir.tile=7",),
+    ],
+    ids=["dense", "sparse", "chaotic", "float16", "tiles"],
+)
+def test_same_bits_for_any_partitions_and_equal_to_the_twin(
+    overrides, tmp_path, small_graph, client
+):
+    answers = {}
+    for count, partitioner in ((1, "auto"), (2, "metis"), (3, "random"), (7, "stream")):
+        name = f"{count}-{partitioner}"
+        cut = (f"partitions={count}", f"partitioner={partitioner}")
+        run = embed(tmp_path / name, small_graph, client, *overrides, *cut)
+        answers[name] = embeddings(run)
+    expected = twin(run, small_graph, small_settings(*overrides))
+    for name, answer in answers.items():
+        np.testing.assert_array_equal(answer, expected, err_msg=name)
+
+
+def test_same_bits_with_weights_and_one_worker(tmp_path, client):
+    graph = write_graph(tmp_path / "input", weighted=True)
+    two = embeddings(embed(tmp_path / "two", graph, client, "partitions=5"))
+    one_worker = small_settings("cluster.workers=1", "cluster.threads=2").cluster
+    with (
+        cluster.open_cluster(one_worker) as address,
+        cluster.connect(address) as other,
+    ):
+        one = embeddings(embed(tmp_path / "one", graph, other, "partitions=3"))
+    np.testing.assert_array_equal(one, two)
+
+
+def test_float16_embeddings_are_the_rounded_float32_ones(tmp_path, small_graph, client):
+    full = embeddings(embed(tmp_path / "a", small_graph, client))
+    half = embeddings(
+        embed(tmp_path / "b", small_graph, client, "embeddings.dtype=float16")
+    )
+    assert half.dtype == np.float16
+    np.testing.assert_array_equal(half, full.astype(np.float16))
+
+
+def test_seed_changes_the_embedding(tmp_path, small_graph, client):
+    first = embeddings(embed(tmp_path / "a", small_graph, client))
+    other = embeddings(embed(tmp_path / "b", small_graph, client, "seed=1"))
+    assert np.abs(first - other).mean() > 0.05
+
+
+def kill_a_worker_when(client, condition, done: threading.Event) -> threading.Thread:
+    """SIGKILL one worker process as soon as the condition holds."""
+    pids = list(client.run(os.getpid).values())
+
+    def work():
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            if condition():
+                os.kill(pids[0], signal.SIGKILL)
+                done.set()
+                return
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:distributed.*")
+def test_killed_worker_changes_nothing_in_the_answer(tmp_path, small_graph, client):
+    overrides = ("partitions=4", "reservoir.supersteps=40", "checkpoint.every=8")
+    expected = embeddings(embed(tmp_path / "calm", small_graph, client, *overrides))
+    with (
+        cluster.open_cluster(small_settings().cluster) as address,
+        cluster.connect(address) as other,
+    ):
+        killed = threading.Event()
+        folder = tmp_path / "killed"
+        whole = folder / "checkpoints" / "step-00008" / "_manifest.json"
+        thread = kill_a_worker_when(other, whole.exists, killed)
+        run = embed(folder, small_graph, other, *overrides)
+        thread.join()
+    assert killed.is_set()
+    np.testing.assert_array_equal(embeddings(run), expected)
+    assert not (folder / "checkpoints").exists()
+
+
+def test_resumes_from_the_last_checkpoint_and_not_from_the_start(
+    tmp_path, small_graph, client, monkeypatch
+):
+    overrides = ("partitions=3", "checkpoint.every=4", "reservoir.supersteps=10")
+    expected = embeddings(embed(tmp_path / "whole", small_graph, client, *overrides))
+
+    class Interrupted(Exception):
+        pass
+
+    def stop_after_eight(what, done, total):
+        if what == "supersteps" and done > 8:
+            raise Interrupted
+
+    run = RunDirectory(tmp_path / "cut")
+    run.folder.create()
+    settings = small_settings(*overrides)
+    pipeline.prepare(run, small_graph.sources, settings)
+    with pytest.raises(Interrupted):
+        pipeline.embed(run, settings, client, stop_after_eight)
+    assert (tmp_path / "cut/checkpoints/step-00008/_manifest.json").exists()
+    assert run.stage("embeddings").manifest() is None
+    begun = []
+
+    def watch(what, done, total):
+        begun.append(done)
+
+    pipeline.embed(run, settings, client, watch)
+    assert begun[0] == 8
+    np.testing.assert_array_equal(embeddings(run), expected)
+
+
+def test_checkpoint_of_other_settings_is_not_used(tmp_path):
+    run = RunDirectory(tmp_path)
+    old = Checkpoints(run.stage("checkpoints"), {"seed": 1})
+    attempt = old.begin(4)
+    old.commit(4, attempt, [attempt.write_arrays("state-00000", states=np.ones(2))], 0)
+    assert old.latest()[0] == 4
+    assert Checkpoints(run.stage("checkpoints"), {"seed": 2}).latest() is None
+    # One without its manifest is nothing.
+    old.begin(6)
+    assert old.latest()[0] == 4
+
+
+def test_workers_lost_again_and_again_end_with_advice(
+    tmp_path, small_graph, client, monkeypatch
+):
+    def always_lost(*_):
+        raise exchange.WorkersLost("gone")
+
+    run = embed(tmp_path / "a", small_graph, client)
+    manifest = run.stage("graph").manifest()
+    spec = driver.reservoir_spec(small_settings(), manifest.facts["rho"], 1.0, 1.0)
+    monkeypatch.setattr(exchange.TasksExchange, "begin", always_lost)
+    with pytest.raises(StageError, match=r"ran out of memory.*cluster\.memory_limit"):
+        run_reservoir(client, run.stage("graph"), manifest, spec, len)
+
+
+def test_a_fault_in_a_superstep_is_raised_and_not_retried_for_ever(
+    tmp_path, small_graph, client
+):
+    run = embed(tmp_path / "a", small_graph, client)
+    manifest = run.stage("graph").manifest()
+    spec = driver.reservoir_spec(small_settings(), manifest.facts["rho"], 1.0, 1.0)
+    with pytest.raises(ZeroDivisionError):
+        run_reservoir(client, run.stage("graph"), manifest, spec, _fail)
+
+
+def _fail(number, states):
+    return 1 / 0
+
+
+def test_embedding_without_a_graph_is_refused(tmp_path, client):
+    with pytest.raises(StageError, match="run prepare first"):
+        embed_scaled(RunDirectory(tmp_path), small_settings(), client, 1.0, 1.0)
+
+
+def test_bytes_between_workers_equal_the_plans(tmp_path, small_graph, client):
+    """Dask's own transfer log of every worker, against `exchanged_bytes`."""
+    client.run(_clear_log)
+    overrides = ("partitions=4", "partitioner=random", "reservoir.supersteps=6")
+    run = embed(tmp_path / "a", small_graph, client, *overrides)
+    moved = sum(client.run(_logged_bytes).values())
+    planned = run.stage("embeddings").manifest().facts["exchanged_bytes_per_superstep"]
+    # The first superstep starts from zero states: nothing to exchange.
+    assert planned > 0
+    assert moved == pytest.approx(5 * planned, rel=0.05)
+
+
+def _clear_log(dask_worker):
+    dask_worker.transfer_incoming_log.clear()
+
+
+def _logged_bytes(dask_worker):
+    return sum(entry["total"] for entry in dask_worker.transfer_incoming_log)
+
+
+def test_plan_counts_a_block_once_for_each_other_worker():
+    # Owner 0 has readers 1, 2 (both on worker b) and 3 (on worker a, with the owner).
+    sizes = [[0, 5, 6, 7], [0, 0, 0, 0], [2, 0, 0, 0], [0, 0, 0, 0]]
+    placement = ["a", "b", "b", "a"]
+    assert exchanged_bytes(sizes, [9, 0, 2, 0], placement, 8) == 9 * 8 + 2 * 8
+
+
+def test_placement_is_balanced_and_deterministic():
+    chosen = place([10, 50, 20, 30], ["b", "a"])
+    assert chosen == place([10, 50, 20, 30], ["a", "b"])
+    assert sorted([10 * (w == "a") for w in chosen]).count(10) >= 1
+    loads = {
+        w: sum(e for e, c in zip([10, 50, 20, 30], chosen, strict=True) if c == w)
+        for w in "ab"
+    }
+    assert abs(loads["a"] - loads["b"]) <= 10
+
+
+def test_checkpoint_interval():
+    assert checkpoint_interval(3, 10, 10, 10, 10, 30) == 3
+    # Seconds of work: no checkpoint pays.
+    assert checkpoint_interval("auto", 1000, 5000, 64, 64, 30) == 30
+    # Hours of work: often enough, and below a tenth of the time.
+    assert 1 <= checkpoint_interval("auto", 10**7, 10**8, 512, 512, 30) <= 30
+
+
+def test_features_are_read_in_row_order(tmp_path, small_graph, client):
+    run = embed(tmp_path / "a", small_graph, client, "partitions=2")
+    manifest = run.stage("graph").manifest()
+    for number in range(2):
+        table = load_nodes(run.stage("graph"), manifest, number)
+        rows = table["index"].to_numpy()
+        x = table["features"].combine_chunks().flatten().to_numpy().reshape(-1, 5)
+        np.testing.assert_array_equal(x, small_graph.features[rows])

@@ -1,0 +1,184 @@
+"""Kernels against plain NumPy, bit for bit; each also through its Python form."""
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from xnq_dist.backend import cpu
+from xnq_dist.blocks import product
+from xnq_dist.graph.halo import Partition
+from xnq_dist.reservoir import kernels
+from xnq_dist.reservoir.reference import embed_reference, rational_tanh
+from xnq_dist.reservoir.superstep import (
+    MemoryStates,
+    column_tiles,
+    gather,
+    superstep,
+    update,
+)
+from xnq_dist.reservoir.weights import Weights, draw_weights
+
+RNG = np.random.default_rng(5)
+
+
+def whole_partition(nodes=300, edges=1500, weighted=False):
+    """One partition without a halo, and its adjacency matrix."""
+    pairs = np.unique(RNG.integers(0, nodes, (edges, 2)), axis=0)
+    data = RNG.random(len(pairs)).astype(np.float32) if weighted else None
+    ones = np.ones(len(pairs), np.float32) if data is None else data
+    matrix = csr_array((ones, (pairs[:, 0], pairs[:, 1])), shape=(nodes, nodes))
+    matrix.sort_indices()
+    part = Partition(
+        number=0,
+        indptr=matrix.indptr.astype(np.int64),
+        indices=matrix.indices.astype(np.int32),
+        weights=matrix.data if weighted else None,
+        halo=np.empty(0, np.int64),
+        halo_offsets=np.zeros(2, np.int64),
+        send_rows=np.empty(0, np.int32),
+        send_offsets=np.zeros(2, np.int64),
+    )
+    return part, matrix
+
+
+def no_halo(columns):
+    return np.empty((0, columns.stop - columns.start), np.float32)
+
+
+def test_tanh_error_is_below_four_ulp_of_one():
+    x = np.concatenate([np.linspace(-12, 12, 400_001), np.logspace(-30, 0, 1000)])
+    x = x.astype(np.float32)
+    gap = np.abs(rational_tanh(x) - np.tanh(x.astype(np.float64)))
+    assert gap.max() < 4e-7
+    assert np.abs(rational_tanh(x)).max() <= 1.0
+    assert rational_tanh(np.zeros(1, np.float32))[0] == 0.0
+    assert np.isnan(rational_tanh(np.array([np.nan], np.float32))[0])
+
+
+@pytest.mark.parametrize("form", ["compiled", "python"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_gather_equals_sums_in_neighbour_order(form, weighted):
+    part, matrix = whole_partition(60, 200, weighted)
+    states = RNG.standard_normal((60, 9)).astype(np.float32)
+    owned, halo = states[:40], states[40:]
+    out = np.full((25, 9), np.nan, np.float32)
+    weights = matrix.data if weighted else np.empty(0, np.float32)
+    function = kernels.gather_add
+    if form == "python":
+        function = function.py_func
+    function(part.indptr, part.indices, weights, owned, halo, 10, 35, out)
+    expected = np.zeros((25, 9), np.float32)
+    for row in range(10, 35):
+        for edge in range(part.indptr[row], part.indptr[row + 1]):
+            expected[row - 10] += matrix.data[edge] * states[part.indices[edge]]
+    np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("form", ["compiled", "python"])
+def test_tanh_add_equals_numpy(form):
+    product = RNG.standard_normal((7, 5)).astype(np.float32) * 4
+    drive = RNG.standard_normal((7, 5)).astype(np.float32)
+    expected = rational_tanh(product + drive)
+    function = kernels.tanh_add if form == "compiled" else kernels.tanh_add.py_func
+    scalar = kernels._tanh.py_func if form == "python" else None
+    if scalar is not None:
+        values = [scalar(a + b) for a, b in zip(product.flat, drive.flat, strict=True)]
+        np.testing.assert_array_equal(np.reshape(values, expected.shape), expected)
+    function(product, drive)
+    np.testing.assert_array_equal(product, expected)
+
+
+@pytest.mark.parametrize("form", ["compiled", "python"])
+@pytest.mark.parametrize("rows", [1, 32, 45])
+def test_sparse_update_equals_dense_product(form, rows):
+    drawn = draw_weights(
+        1,
+        20,
+        3,
+        matrix="sparse",
+        nonzeros=4,
+        recurrent_scale=1.0,
+        input_scale=1.0,
+        bias_scale=0.1,
+        rho=1.0,
+    )
+    gathered = RNG.standard_normal((rows, 20)).astype(np.float32)
+    drive = RNG.standard_normal((rows, 20)).astype(np.float32)
+    expected = np.tanh(gathered @ drawn.recurrent.to_dense().T + drive)
+    function = kernels.sparse_update
+    if form == "python":
+        function = function.py_func
+    tile = np.zeros((20, kernels.LANES), np.float32)
+    function(
+        gathered,
+        drawn.recurrent.columns,
+        drawn.recurrent.values,
+        drive,
+        tile,
+        np.empty_like(tile),
+    )
+    np.testing.assert_allclose(gathered, expected, atol=2e-6)
+
+
+def draw(matrix, dim, scale=1.5) -> Weights:
+    return draw_weights(
+        2,
+        dim,
+        4,
+        matrix=matrix,
+        nonzeros=5,
+        recurrent_scale=scale,
+        input_scale=0.7,
+        bias_scale=0.1,
+        rho=3.0,
+    )
+
+
+@pytest.mark.parametrize("matrix", ["dense", "sparse", "ring"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("width", [None, 7])
+def test_supersteps_equal_the_numpy_twin_bit_for_bit(matrix, weighted, width):
+    part, adjacency = whole_partition(weighted=weighted)
+    weights = draw(matrix, 18, scale=12.0)
+    features = RNG.standard_normal((300, 4)).astype(np.float32)
+    expected = embed_reference(adjacency, features, weights, 5)
+    drive = product(features, weights.inputs.T) + weights.bias
+    states = np.zeros((300, 18), np.float32)
+    for _ in range(5):
+        states = superstep(
+            cpu(),
+            part,
+            MemoryStates(states),
+            no_halo,
+            drive,
+            weights.recurrent,
+            column_tiles(18, width),
+            threads=2,
+        )
+    np.testing.assert_array_equal(states, expected)
+
+
+def test_separate_gather_and_update_equal_the_fused_superstep():
+    part, _ = whole_partition()
+    weights = draw("dense", 16)
+    states = RNG.standard_normal((300, 16)).astype(np.float32)
+    drive = RNG.standard_normal((300, 16)).astype(np.float32)
+    tiles = column_tiles(16, None)
+    fused = superstep(
+        cpu(), part, MemoryStates(states), no_halo, drive, weights.recurrent, tiles
+    )
+    out = np.empty_like(states)
+    halo = no_halo(tiles[0])
+    gather(cpu(), part, MemoryStates(states), tiles[0], halo, out)
+    update(cpu(), out, drive, weights.recurrent)
+    np.testing.assert_array_equal(out, fused)
+
+
+def test_a_rows_product_does_not_depend_on_its_place_in_a_block():
+    """The property that bits independent of the partition rest on."""
+    for dim in (24, 128, 512):
+        x = RNG.standard_normal((700, dim)).astype(np.float32)
+        matrix = RNG.standard_normal((dim, dim)).astype(np.float32)
+        whole = product(x, matrix)
+        for shift in (1, 13, 100, 255, 300):
+            np.testing.assert_array_equal(product(x[shift:], matrix), whole[shift:])

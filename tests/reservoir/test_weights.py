@@ -1,0 +1,69 @@
+"""Weights: from the seed alone, scaled to the right radius."""
+
+import numpy as np
+import pytest
+
+from xnq_dist.reservoir import weights as w
+
+
+def draw(matrix="dense", dim=60, seed=3, **changes):
+    values = {
+        "nonzeros": 8,
+        "recurrent_scale": 5.0,
+        "input_scale": 0.5,
+        "bias_scale": 0.1,
+        "rho": 4.0,
+    }
+    return w.draw_weights(seed, dim, 7, matrix=matrix, **(values | changes))
+
+
+@pytest.mark.parametrize("matrix", ["dense", "sparse", "ring"])
+def test_radius_of_w_is_scale_over_rho(matrix):
+    drawn = draw(matrix)
+    moduli = np.abs(np.linalg.eigvals(drawn.recurrent.to_dense().astype(float)))
+    assert moduli.max() == pytest.approx(5.0 / 4.0, rel=1e-4)
+
+
+def test_rho_zero_uses_the_recurrent_scale_as_it_is():
+    moduli = np.abs(np.linalg.eigvals(draw(rho=0.0).recurrent.values.astype(float)))
+    assert moduli.max() == pytest.approx(5.0, rel=1e-4)
+
+
+@pytest.mark.parametrize("matrix", ["dense", "sparse"])
+def test_large_matrix_radius_by_arpack_equals_all_eigenvalues(matrix):
+    drawn = w.draw_recurrent(1, 300, matrix, 16)
+    moduli = np.abs(np.linalg.eigvals(drawn.to_dense().astype(float)))
+    assert w._largest_modulus(drawn, 1) == pytest.approx(moduli.max(), rel=1e-5)
+
+
+def test_radius_above_1024_units_takes_the_arpack_way():
+    drawn = w.draw_recurrent(1, 1100, "sparse", 4)
+    # Circular law: sqrt(k / 3) for k non-zeros a row.
+    assert w.recurrent_radius(drawn, 1) == pytest.approx((4 / 3) ** 0.5, rel=0.1)
+
+
+def test_ranges_and_seed():
+    first, same, other = draw(), draw(), draw(seed=4)
+    np.testing.assert_array_equal(first.inputs, same.inputs)
+    np.testing.assert_array_equal(first.recurrent.values, same.recurrent.values)
+    assert np.abs(first.inputs - other.inputs).max() > 0.1
+    assert np.abs(first.inputs).max() <= 0.5
+    assert np.abs(first.inputs).max() > 0.49
+    assert np.abs(first.bias).max() <= 0.1
+    # The three streams are not one another's copies.
+    assert not np.allclose(first.inputs[:, 0] / 0.5, first.bias / 0.1)
+
+
+def test_known_radius_is_not_computed_again():
+    assert draw(radius=2.0).scale == pytest.approx(5.0 / 4.0 / 2.0)
+
+
+def test_sparse_rows_have_distinct_sorted_columns():
+    drawn = w.draw_recurrent(0, 200, "sparse", 16)
+    assert (np.diff(drawn.columns, axis=1) > 0).all()
+    # Every unit is read by some other: no column range is left out.
+    assert len(np.unique(drawn.columns)) > 190
+
+
+def test_more_units_do_not_change_earlier_rows_of_the_input_weights():
+    np.testing.assert_array_equal(draw(dim=40).inputs, draw(dim=60).inputs[:40])

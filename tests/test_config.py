@@ -1,0 +1,163 @@
+"""Settings: every fault names its key and what it takes."""
+
+from __future__ import annotations
+
+import doctest
+
+import pytest
+
+from flows.settings_help import settings_help, settings_rows
+from xnq_dist import blocks, config, plan
+from xnq_dist.config import Settings, load_settings, parse_bytes
+from xnq_dist.errors import DoesNotFitError, SettingsError
+from xnq_dist.plan import GraphSize, Workers, check_fits, make_plan, random_halo
+from xnq_dist.reservoir import superstep
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("reservoir.dims=3", "reservoir.dims: unknown setting (did you mean reser"),
+        ("reservoir.dim=0", "reservoir.dim = 0: "),
+        ("reservoir.dim=many", "reservoir.dim = 'many'"),
+        ("reservoir.recurrent_scale=-1", "reservoir.recurrent_scale = -1"),
+        ("reservoir.recurrent_scale=nan", "reservoir.recurrent_scale"),
+        ("readout.calibration=isotonic", "'bcts', 'platt'"),
+        ("cluster.kind=address", "cluster.kind = address needs cluster.address"),
+        ("cluster.address=tcp://x:1", "set cluster.kind = address"),
+        ("cluster.memory_limit=lots", "'lots' is not a size"),
+        ("input.memory=auto", "input.memory must be a size"),
+        ("readout.memory=-2GB", "is not a size"),
+        ("communities=louvain", "communities = 'louvain'"),
+        ("quantifier=auto", "quantifier = 'auto'"),
+        ("seed=-1", "seed = -1"),
+        ("partitions=0", "partitions = 0"),
+        ("reservoir", "is not of the form key=value"),
+        ("reservoir.dim=[", "not a YAML value"),
+        ("exchange.engine=spmd", "exchange.engine = 'spmd'"),
+    ],
+)
+def test_bad_setting_is_named(override, message):
+    with pytest.raises(SettingsError) as caught:
+        load_settings(overrides=[override])
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_all_faults_are_named_in_one_message():
+    with pytest.raises(SettingsError, match=r"reservoir\.dim.*; .*sead"):
+        load_settings(overrides=["reservoir.dim=0", "sead=1"])
+
+
+def test_more_nonzeros_than_units_is_refused():
+    with pytest.raises(SettingsError, match=r"reservoir\.nonzeros = 16 is more than"):
+        load_settings(overrides=["reservoir.matrix=sparse", "reservoir.dim=8"])
+
+
+def test_overrides_win_over_the_file(tmp_path):
+    file = tmp_path / "s.yaml"
+    file.write_text("seed: 7\nreservoir: {dim: 64, supersteps: 5}\n")
+    found = load_settings(file, ["reservoir.dim=32", "columns.features=[a, b]"])
+    assert (found.seed, found.reservoir.dim, found.reservoir.supersteps) == (7, 32, 5)
+    assert found.columns.features == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot be read"),
+        ("a: [", "is not YAML"),
+        ("- 1", "must hold keys and values"),
+    ],
+)
+def test_bad_settings_file_is_named(tmp_path, content, message):
+    file = tmp_path / "s.yaml"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(SettingsError, match=message):
+        load_settings(file)
+
+
+def test_empty_settings_file_is_the_defaults(tmp_path):
+    (tmp_path / "s.yaml").write_text("")
+    assert load_settings(tmp_path / "s.yaml") == Settings()
+
+
+def test_every_setting_is_explained():
+    rows = settings_rows()
+    assert {"reservoir.dim", "quantifier", "cluster.kind"} <= {row[0] for row in rows}
+    assert [row[0] for row in rows if not row[3]] == []
+    text = settings_help()
+    assert "reservoir.matrix = dense  [dense, sparse, ring]" in text
+    assert "readout.C = select  [float, select]" in text
+
+
+def test_documented_examples_hold():
+    for module in (config, plan, blocks, superstep):
+        assert doctest.testmod(module).failed == 0
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "1 XB", "0"])
+def test_bad_sizes(text):
+    with pytest.raises(ValueError, match="is not a size"):
+        parse_bytes(text)
+
+
+SIZE = GraphSize(nodes=10**6, edges=10**7, features=10)
+WORKERS = Workers(count=4, threads=1, memory=8 * 2**30)
+
+
+def planned(*overrides, size=SIZE, partitions=4):
+    return make_plan(size, load_settings(overrides=overrides), partitions, WORKERS)
+
+
+def test_plan_refuses_with_both_numbers_and_the_setting():
+    big = planned("reservoir.dim=4096")
+    with pytest.raises(DoesNotFitError, match=r"needs .* but may use 8\.0 GiB.*tile"):
+        check_fits(big)
+    check_fits(planned("reservoir.dim=64", "readout.memory=1 GiB"))
+
+
+def test_plan_refuses_a_disk_that_is_too_small(tmp_path, monkeypatch):
+    import shutil
+
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2**40, 2**40, 2**20)
+    )
+    with pytest.raises(DoesNotFitError, match=r"1\.0 MiB free.*embeddings\.dtype"):
+        check_fits(
+            planned("reservoir.dim=64", "readout.memory=1 GiB"), str(tmp_path / "a/b")
+        )
+
+
+def test_plan_uses_the_measured_halo_once_it_is_known():
+    measured = GraphSize(10**6, 10**7, 10, halo=[10, 20, 30, 40])
+    found = planned("reservoir.dim=64", size=measured)
+    assert found.bytes_per_superstep == 100 * 64 * 4
+    assert not found.halo_is_bound
+    assert planned("reservoir.dim=64", "exchange.dtype=float16", size=measured)
+    assert dict(found.lines())["halo rows"].startswith("100 ")
+    assert found.to_dict()["halo_rows"] == 100
+
+
+def test_tiles_make_the_halo_buffers_smaller():
+    size = GraphSize(10**6, 10**7, 10, halo=[10**6] * 4)
+    little = "readout.memory=64 MiB"
+    whole = planned(little, size=size)
+    tiled = planned(little, "reservoir.tile=16", size=size)
+    assert tiled.bytes_per_superstep == whole.bytes_per_superstep
+    assert tiled.worker_memory < 0.8 * whole.worker_memory
+
+
+def test_random_halo_bounds_what_a_random_partition_has():
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    nodes, parts = 2000, 4
+    edges = np.unique(rng.integers(0, nodes, (9000, 2)), axis=0)
+    part = rng.integers(0, parts, nodes)
+    far = part[edges[:, 0]] != part[edges[:, 1]]
+    halo = len({(s, part[d]) for s, d in edges[far]})
+    bound = random_halo(nodes, len(edges), parts)
+    assert halo <= bound <= 1.15 * halo
+    assert random_halo(nodes, 100, 1) == 0

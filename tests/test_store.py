@@ -1,0 +1,289 @@
+"""The run directory: whole or nothing, resumed, refused, locked."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from xnq_dist.errors import RunDirectoryError, StageError
+from xnq_dist.lock import LOCK, RunLock
+from xnq_dist.store import (
+    MANIFEST,
+    Folder,
+    RunDirectory,
+    Stage,
+    differences,
+    fingerprint,
+)
+
+
+def table(rows=3):
+    return pa.table(
+        {
+            "node_id": pa.array(range(rows), pa.int64()),
+            "posterior": pa.FixedSizeListArray.from_arrays(
+                pa.array(np.full(2 * rows, 0.5, np.float32)), 2
+            ),
+            "out_of_fold": pa.array([False] * rows),
+        }
+    )
+
+
+def committed(run: RunDirectory, name="posteriors", inputs=None) -> Stage:
+    stage = run.stage(name)
+    attempt = stage.begin()
+    record = attempt.write_table("part-00000", table(), "posteriors")
+    inputs = inputs or {"seed": 1}
+    stage.commit(attempt, [record], fingerprint(inputs), inputs, {"n": 3}, 0.1)
+    return stage
+
+
+@pytest.fixture
+def run(tmp_path):
+    found = RunDirectory(tmp_path / "run")
+    found.folder.create()
+    return found
+
+
+def test_a_folder_without_a_manifest_is_nothing(run):
+    stage = run.stage("posteriors")
+    attempt = stage.begin()
+    attempt.write_table("part-00000", table(), "posteriors")
+    assert stage.manifest() is None
+
+
+def test_committed_stage_is_read_back(run):
+    stage = committed(run)
+    manifest = stage.manifest()
+    assert manifest.facts == {"n": 3}
+    back = stage.read_table(manifest.files[0], "posteriors", ["node_id"])
+    assert back["node_id"].to_pylist() == [0, 1, 2]
+    # Any reader opens the folder as it is: the manifest's name begins with "_".
+    assert pq.read_table(stage.folder.uri).num_rows == 3
+
+
+@pytest.mark.parametrize("damage", ["truncated", "removed", "manifest", "version"])
+def test_damaged_stage_is_not_whole(run, damage):
+    stage = committed(run)
+    record = stage.manifest().files[0]
+    path = stage.folder.path(record.name)
+    if damage == "truncated":
+        os.truncate(path, record.bytes - 1)
+    elif damage == "removed":
+        os.remove(path)
+    elif damage == "manifest":
+        stage.folder.write_bytes(MANIFEST, b'{"stage": "post')
+    else:
+        values = stage.folder.read_json(MANIFEST) | {"version": 99}
+        stage.folder.write_bytes(MANIFEST, json.dumps(values).encode())
+    assert stage.manifest() is None
+
+
+def test_manifest_naming_a_file_that_is_not_there_is_refused(run):
+    stage = run.stage("posteriors")
+    attempt = stage.begin()
+    record = attempt.write_table("part-00000", table(), "posteriors")
+    stage.folder.delete(record.name)
+    with pytest.raises(StageError, match="do all workers see the same run directory"):
+        stage.commit(attempt, [record], "f", {}, {}, 0.0)
+
+
+def test_arrays_come_back_and_corruption_is_seen(run):
+    stage = run.stage("graph")
+    attempt = stage.begin()
+    values = np.arange(1000, dtype=np.float32).reshape(10, 100)
+    record = attempt.write_arrays("x", a=values, b=np.empty(0, np.int64))
+    back = stage.read_arrays(record)
+    np.testing.assert_array_equal(back["a"], values)
+    assert back["b"].dtype == np.int64
+    with open(stage.folder.path(record.name), "r+b") as stream:
+        stream.seek(300)
+        stream.write(b"\x00\x01\x02\x03\x04")
+    with pytest.raises(StageError, match="differs from its checksum"):
+        stage.read_arrays(record)
+
+
+def test_objects_are_never_pickled_into_a_file(run):
+    attempt = run.stage("graph").begin()
+    with pytest.raises(ValueError, match="allow_pickle"):
+        attempt.write_arrays("x", a=np.array([{}], dtype=object))
+
+
+def test_attempt_travels_to_a_worker(run):
+    attempt = run.stage("graph").begin()
+    there = pickle.loads(pickle.dumps(attempt))  # noqa: S301 - what Dask does
+    record = there.write_bytes("note", "txt", b"hello")
+    assert run.stage("graph").folder.read_bytes(record.name) == b"hello"
+
+
+def test_reuse_removes_stale_results_and_later_stages_and_says_why(run, caplog):
+    committed(run, "graph", {"seed": 1, "input": {"directed": True}})
+    committed(run, "posteriors")
+    run.publish("prevalence.parquet", b"old")
+    run.publish("plots/a.svg", b"old")
+    run.publish(MANIFEST, b"{}")
+    same = {"seed": 1, "input": {"directed": True}}
+    assert run.reuse("graph", same) is not None
+    assert run.folder.exists("prevalence.parquet")
+    with caplog.at_level("INFO", "xnq_dist"):
+        other = {"seed": 1, "input": {"directed": False}}
+        assert run.reuse("graph", other) is None
+    assert "input.directed: true -> false" in caplog.text
+    assert run.stage("posteriors").manifest() is None
+    assert run.folder.names() == []
+
+
+def test_differences_name_keys_added_and_removed():
+    found = differences({"a": 1, "b": {"c": 2}}, {"b": {"c": 3}, "d": "x" * 100})
+    assert found[0] == "a: 1 -> null"
+    assert found[1] == "b.c: 2 -> 3"
+    assert found[2].endswith("...")
+
+
+def test_published_file_is_whole_or_not_there(run, monkeypatch):
+    class FullDisk(OSError):
+        strerror = "No space left on device"
+
+    real = run.folder.filesystem
+
+    class Full:
+        def __getattr__(self, name):
+            return getattr(real, name)
+
+        def open_output_stream(self, path):
+            stream = real.open_output_stream(path)
+            stream.write(b"half")
+            stream.close()
+            raise FullDisk
+
+    full = Folder(run.uri)
+    full.__dict__["_opened"] = (Full(), run.uri)
+    full.__dict__["is_local"] = True
+    monkeypatch.setattr(Folder, "is_local", True)
+    with pytest.raises(RunDirectoryError, match="No space left on device"):
+        full.write_bytes("prevalence.parquet", b"whole")
+    assert not run.folder.exists("prevalence.parquet")
+
+
+def test_unwritable_output_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunDirectoryError, match=r"cannot be written.*--out"):
+        Folder.of(tmp_path / "file" / "run").create()
+
+
+def test_other_filesystems_are_opened_by_uri(tmp_path):
+    folder = Folder.of(f"file://{tmp_path}/x")
+    folder.create()
+    folder.write_bytes("a.json", b"[1]")
+    assert folder.read_json("a.json") == [1]
+    with pytest.raises(RunDirectoryError, match="not a location that can be opened"):
+        Folder.of("nonsense://x/y").create()
+
+
+def test_table_that_does_not_fit_its_schema_is_refused_on_write_and_read(run):
+    attempt = run.stage("posteriors").begin()
+    wrong = table().rename_columns(["node_id", "posterior", "oof"])
+    with pytest.raises(StageError, match="column 'out_of_fold' is missing"):
+        attempt.write_table("part", wrong, "posteriors")
+    extra = table().append_column("x", pa.array([1, 2, 3]))
+    with pytest.raises(StageError, match=r"columns \['x'\] are not in"):
+        attempt.write_table("part", extra, "posteriors")
+    nulls = table().set_column(2, "out_of_fold", pa.array([None, True, True]))
+    with pytest.raises(StageError, match="has nulls"):
+        attempt.write_table("part", nulls, "posteriors")
+    stage = committed(run)
+    with pytest.raises(StageError, match="is not a 'embeddings' table"):
+        stage.read_table(stage.manifest().files[0], "embeddings")
+
+
+def test_no_rows_written_is_a_fault(run):
+    attempt = run.stage("posteriors").begin()
+    with (
+        pytest.raises(StageError, match="nothing written"),
+        attempt.table_writer("part", "posteriors"),
+    ):
+        pass
+
+
+def test_lock_is_held_by_one_run(run):
+    with RunLock(run.folder):
+        with pytest.raises(RunDirectoryError, match="in use by process"):
+            RunLock(run.folder).__enter__()
+        assert run.folder.exists(LOCK)
+    assert not run.folder.exists(LOCK)
+
+
+def lock_of(**changes) -> bytes:
+    values = {
+        "token": "x",
+        "host": socket.gethostname(),
+        "pid": 1,
+        "process_started": 0.0,
+        "heartbeat": 0.0,
+    }
+    return json.dumps(values | changes).encode()
+
+
+def test_lock_of_a_dead_process_is_taken_over(run):
+    child = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    run.folder.write_bytes(LOCK, lock_of(pid=int(child.stdout)))
+    with RunLock(run.folder):
+        pass
+
+
+def test_reused_process_number_does_not_count_as_alive(run):
+    run.folder.write_bytes(LOCK, lock_of(pid=os.getpid(), process_started=1.0))
+    with RunLock(run.folder):
+        pass
+
+
+def test_lock_of_another_machine_lives_by_its_heartbeat(run):
+    run.folder.write_bytes(LOCK, lock_of(host="elsewhere", heartbeat=time.time()))
+    with pytest.raises(RunDirectoryError, match="on elsewhere"):
+        RunLock(run.folder).__enter__()
+    run.folder.write_bytes(LOCK, lock_of(host="elsewhere", heartbeat=time.time() - 999))
+    with RunLock(run.folder):
+        pass
+
+
+def test_lock_on_an_object_store_is_held_by_one_run(run, monkeypatch):
+    """The way without exclusive creation, on a disk that says it is a store."""
+    monkeypatch.setattr(Folder, "is_local", property(lambda self: False))
+    monkeypatch.setattr("xnq_dist.lock.time.sleep", lambda seconds: None)
+    with (
+        RunLock(run.folder),
+        pytest.raises(RunDirectoryError, match="in use by process"),
+    ):
+        RunLock(run.folder).__enter__()
+
+
+def test_heartbeat_goes_on_and_stops_when_the_lock_is_taken_away(run, monkeypatch):
+    monkeypatch.setattr("xnq_dist.lock.HEARTBEAT", 0.02)
+    lock = RunLock(run.folder)
+    with lock:
+        first = run.folder.read_json(LOCK)["heartbeat"]
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            if run.folder.read_json(LOCK)["heartbeat"] > first:
+                break
+        assert run.folder.read_json(LOCK)["heartbeat"] > first
+        run.folder.write_bytes(LOCK, lock_of(token="thief"))
+        lock._thread.join(10)
+        assert not lock._thread.is_alive()
+    # What another run holds is not removed.
+    assert run.folder.read_json(LOCK)["token"] == "thief"

@@ -1,0 +1,1 @@
+"""Graph tables in: ingest, partition, halo plan; and generated graphs."""

@@ -1,0 +1,167 @@
+"""The adjacency in canonical order, by rows: in memory, or in files that stream.
+
+Row v holds the in-neighbours of node v, ascending; rows and neighbours are canonical
+indices. Row pointers and one row fit in memory; all edges need not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.errors import InputError
+from xnq_dist.graph import scratch
+from xnq_dist.graph.sort import PairChunk
+
+__all__ = ["ArrayCsr", "Csr", "FileCsr", "Rows", "write_csr"]
+
+CHUNK_EDGES = 1 << 20
+"""Edges of a chunk of rows, unless one row has more."""
+NO_WEIGHTS = np.empty(0, np.float32)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Consecutive rows of the adjacency."""
+
+    first: int
+    """Canonical index of the first row."""
+    indptr: NDArray[np.int64]
+    """Shape (rows + 1,), from 0."""
+    indices: NDArray[np.int32]
+    weights: NDArray[np.float32]
+    """Empty without weights."""
+
+
+class Csr(Protocol):
+    """What partitioners and the spectral radius need of an adjacency."""
+
+    @property
+    def indptr(self) -> NDArray[np.int64]:
+        """Shape (N + 1,)."""
+
+    @property
+    def weighted(self) -> bool:
+        """Whether edges have weights."""
+
+    def chunks(self, edges: int = CHUNK_EDGES) -> Iterator[Rows]:
+        """All rows in order, about `edges` edges at a time."""
+
+    def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """All column indices and weights (empty without); mapped when in files."""
+
+
+def _spans(indptr: NDArray[np.int64], edges: int) -> Iterator[tuple[int, int]]:
+    """Row ranges of at most `edges` edges, or of one row."""
+    n = len(indptr) - 1
+    first = 0
+    while first < n:
+        # Rows without edges count too, or a chunk of them would have no bound.
+        last = int(np.searchsorted(indptr, indptr[first] + edges, "right")) - 1
+        last = min(max(last, first + 1), first + max(edges, 1), n)
+        yield first, last
+        first = last
+
+
+@dataclass(frozen=True)
+class ArrayCsr:
+    """An adjacency in memory."""
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+    weights: NDArray[np.float32]
+
+    @property
+    def weighted(self) -> bool:
+        """Whether edges have weights."""
+        return len(self.weights) > 0
+
+    def chunks(self, edges: int = CHUNK_EDGES) -> Iterator[Rows]:
+        """All rows in order, about `edges` edges at a time."""
+        for first, last in _spans(self.indptr, edges):
+            begin, end = self.indptr[first], self.indptr[last]
+            yield Rows(
+                first,
+                self.indptr[first : last + 1] - begin,
+                self.indices[begin:end],
+                self.weights[begin:end] if self.weighted else NO_WEIGHTS,
+            )
+
+    def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """All column indices and weights."""
+        return self.indices, self.weights
+
+
+@dataclass(frozen=True)
+class FileCsr:
+    """An adjacency whose edges are in two plain files."""
+
+    indptr: NDArray[np.int64]
+    folder: Path
+    weighted: bool
+
+    def chunks(self, edges: int = CHUNK_EDGES) -> Iterator[Rows]:
+        """All rows in order, about `edges` edges at a time."""
+        for first, last in _spans(self.indptr, edges):
+            begin = int(self.indptr[first])
+            count = int(self.indptr[last]) - begin
+            yield Rows(
+                first,
+                self.indptr[first : last + 1] - begin,
+                scratch.read(self.folder / "indices", np.int32, begin, count),
+                scratch.read(self.folder / "weights", np.float32, begin, count)
+                if self.weighted
+                else NO_WEIGHTS,
+            )
+
+    def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """All column indices and weights, mapped from the files."""
+        indices = self._mapped("indices", np.int32)
+        return indices, self._mapped("weights", np.float32)
+
+    def _mapped(self, name: str, dtype: type[Any]) -> NDArray[Any]:
+        path = self.folder / name
+        if not path.exists() or path.stat().st_size == 0:
+            return np.empty(0, dtype)
+        return np.asarray(np.memmap(path, dtype, "c"))
+
+
+def write_csr(
+    chunks: Iterable[PairChunk], n: int, folder: Path, weighted: bool
+) -> FileCsr:
+    """Write sorted pairs (major = row, minor = column) as an adjacency.
+
+    Parameters
+    ----------
+    chunks
+        From `PairSorter.chunks`.
+    n
+        Number of nodes.
+    folder
+        Existing empty folder.
+    weighted
+        Whether to keep the weights.
+
+    Raises
+    ------
+    InputError
+        When a sum of weights is beyond float32.
+    """
+    degrees = np.zeros(n, np.int64)
+    for chunk in chunks:
+        degrees[chunk.first : chunk.last] = np.diff(chunk.indptr)
+        scratch.append(folder / "indices", chunk.minor.astype(np.int32))
+        if weighted and chunk.weight is not None:
+            if len(chunk.weight) and chunk.weight.max() > np.finfo(np.float32).max:
+                raise InputError(
+                    f"the weights of one edge add up to {chunk.weight.max():g}, beyond "
+                    "float32: scale the weights down"
+                )
+            scratch.append(folder / "weights", chunk.weight.astype(np.float32))
+    indptr = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
+    return FileCsr(indptr, folder, weighted)

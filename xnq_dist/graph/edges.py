@@ -1,0 +1,189 @@
+"""The edge table, streamed, mapped to canonical indices and sorted by target."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+from numpy.typing import NDArray
+
+from xnq_dist.config import ColumnSettings, InputSettings
+from xnq_dist.errors import InputError, StageError
+from xnq_dist.graph.csr import FileCsr, write_csr
+from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.sort import PairSorter
+from xnq_dist.graph.tables import Batch, Table, ids_of, show
+from xnq_dist.progress import Progress, silent
+
+__all__ = ["EdgeCounts", "read_edges"]
+
+
+@dataclass(frozen=True)
+class EdgeCounts:
+    """What became of the rows of the edge table."""
+
+    edges_read: int
+    """Rows of the table."""
+    reversed_added: int
+    """Edges that are there only as the reverse of a row (undirected)."""
+    duplicates_dropped: int
+    """Rows beyond the first of their (src, dst), dropped or added up."""
+    self_loops: int
+    """Rows v -> v."""
+    self_loops_dropped: int
+    """Those left out, as the settings say."""
+    unknown_dropped: int
+    """Rows that name a node that is not in the node table."""
+
+    def edges(self) -> int:
+        """Edges that must be there in the end."""
+        lost = self.duplicates_dropped + self.self_loops_dropped + self.unknown_dropped
+        return self.edges_read - lost + self.reversed_added
+
+    def facts(self) -> dict[str, int]:
+        """The counts by name."""
+        return asdict(self)
+
+
+def read_edges(
+    table: Table,
+    ids: NodeIds,
+    columns: ColumnSettings,
+    settings: InputSettings,
+    folder: Path,
+    progress: Progress = silent,
+) -> tuple[FileCsr, EdgeCounts]:
+    """The adjacency (rows: targets) in canonical order, in files of `folder`.
+
+    Parameters
+    ----------
+    table
+        The edge table.
+    ids
+        The nodes.
+    columns, settings
+        Names of the columns; the rules for direction, loops, duplicates and unknown
+        nodes, and the memory for sorting.
+    folder
+        Existing empty folder.
+    progress
+        Told of rows read.
+
+    Notes
+    -----
+    ``duplicates: sum`` on a graph without weights gives each edge the number of its
+    rows as weight, unless all are 1.
+
+    Raises
+    ------
+    InputError
+        For a missing column, no rows, null ids, ids of another type than the nodes',
+        unknown nodes (unless dropped), weights that are null, negative or not finite,
+        or dropped duplicates of different weight.
+    StageError
+        When edges were lost or made on the way.
+    """
+    table.require({"columns.src": columns.src, "columns.dst": columns.dst})
+    given = table.has(columns.weight)
+    if not given and columns.weight != ColumnSettings.model_fields["weight"].default:
+        table.require({"columns.weight": columns.weight})
+    weighted = given or settings.duplicates == "sum"
+    wanted = [columns.src, columns.dst] + ([columns.weight] if given else [])
+    n = len(ids)
+    # Ids, indices, keys and the decoded batch together: some 200 bytes a row.
+    rows = int(np.clip(settings.memory_bytes // 1024, 1024, 1 << 18))
+    read = loops = loops_dropped = unknown = 0
+    with PairSorter(n, n, settings.memory_bytes, folder, weighted) as sorter:
+        for batch in table.batches(list(dict.fromkeys(wanted)), rows):
+            source = _indices(batch, columns.src, ids, settings)
+            target = _indices(batch, columns.dst, ids, settings)
+            weight = _weights(batch, columns) if given else np.ones(len(source))
+            keep = (source >= 0) & (target >= 0)
+            unknown += len(keep) - int(np.count_nonzero(keep))
+            loop = keep & (source == target)
+            loops += int(np.count_nonzero(loop))
+            if settings.self_loops == "drop":
+                loops_dropped += int(np.count_nonzero(loop))
+                keep &= ~loop
+            read += len(keep)
+            if not keep.all():
+                source, target, weight = source[keep], target[keep], weight[keep]
+            sorter.add(target, source, weight)
+            if not settings.directed:
+                sorter.add(source, target, weight, reverse=True)
+            progress("read edges", read, table.n_rows)
+        if not read:
+            raise InputError(
+                f"{table.what} {table.path} has no rows: there is no graph"
+            )
+
+        def conflict(major: int, minor: int) -> InputError:
+            return InputError(
+                f"edge {ids.name(minor)} -> {ids.name(major)} occurs more than once "
+                f"in the {table.what} with different weights: set input.duplicates to "
+                "sum, or keep one row"
+            )
+
+        csr = write_csr(
+            sorter.chunks(settings.duplicates, conflict), n, folder, weighted
+        )
+        counts = EdgeCounts(
+            edges_read=read,
+            reversed_added=sorter.reversed_added,
+            duplicates_dropped=sorter.duplicates,
+            self_loops=loops,
+            self_loops_dropped=loops_dropped,
+            unknown_dropped=unknown,
+        )
+    if counts.edges() != int(csr.indptr[-1]):
+        raise StageError(
+            f"{counts.edges()} edges went into the sort and {int(csr.indptr[-1])} came "
+            "out: this is a fault of the program"
+        )
+    if weighted and not given and not counts.duplicates_dropped:
+        csr = FileCsr(csr.indptr, folder, weighted=False)
+    return csr, counts
+
+
+def _indices(
+    batch: Batch, column: str, ids: NodeIds, settings: InputSettings
+) -> NDArray[np.int64]:
+    named = ids_of(batch, column)
+    if pt.is_integer(named.type) != (ids.type == "int64"):
+        raise InputError(
+            f"column {column!r} of {batch.file} holds {named.type} ids but the node "
+            f"table's are {ids.type}: write both as the same type"
+        )
+    found = ids.index_of(named)
+    if settings.unknown_nodes == "error" and len(found) and found.min() < 0:
+        at = int(np.argmax(found < 0))
+        raise InputError(
+            f"column {column!r} names node {show(named, at)} in {batch.row(at)}, which "
+            "is not in the node table: add the node, or set input.unknown_nodes to drop"
+        )
+    return found
+
+
+def _weights(batch: Batch, columns: ColumnSettings) -> NDArray[np.float64]:
+    array = batch.column(columns.weight)
+    if not (pt.is_integer(array.type) or pt.is_floating(array.type)):
+        raise InputError(
+            f"column {columns.weight!r} of {batch.file} is {array.type}, not a number: "
+            "cast the weights, or set columns.weight to another column"
+        )
+    # Adding zero turns -0.0 into 0.0: equal weights then have equal bits.
+    values = array.cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy() + 0.0
+    fine = (values >= 0) & (values <= np.finfo(np.float32).max)
+    if not fine.all():
+        at = int(np.argmin(fine))
+        value = array[at].as_py()
+        raise InputError(
+            f"the weight of edge {show(ids_of(batch, columns.src), at)} -> "
+            f"{show(ids_of(batch, columns.dst), at)} is "
+            f"{'null' if value is None else value} in {batch.row(at)}: weights are "
+            "finite in float32 and not negative"
+        )
+    return np.asarray(values, np.float64)

@@ -1,0 +1,259 @@
+"""Features of the nodes: streamed past, never held for all nodes.
+
+Blocks of relabelled rows gather on disk while the node table streams by in its own
+order; then each block is read, put in order and handed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+from numpy.typing import NDArray
+
+from xnq_dist.errors import InputError, SettingsError, StageError
+from xnq_dist.graph import scratch
+from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.tables import Batch, Table
+from xnq_dist.progress import Progress, silent
+
+__all__ = ["FeatureBlocks", "FeatureColumns"]
+
+_BATCH_BYTES = 1 << 25
+_LARGEST_BLOCK = 1 << 28
+_SETTING = "columns.features"
+
+
+class FeatureColumns:
+    """How rows of the node table become feature vectors.
+
+    Parameters
+    ----------
+    table
+        The node table.
+    columns
+        `columns.features`: one list column, numeric columns, or None for the constant
+        feature 1.
+
+    Raises
+    ------
+    InputError
+        When a column is missing or of an unusable type.
+    """
+
+    def __init__(self, table: Table, columns: str | list[str] | None) -> None:
+        if columns is not None and not columns:
+            raise SettingsError(
+                f"{_SETTING} names no column: set it to null for the graph alone"
+            )
+        self.table = table
+        self.names = [columns] if isinstance(columns, str) else list(columns or [])
+        self._as_list = isinstance(columns, str)
+        self.width = len(self.names) or 1
+        """Features of a node, F; of variable lists known after the first row."""
+        if self._as_list:
+            self.width = 0
+        table.require(dict.fromkeys([_SETTING], self.names[0]) if self.names else {})
+        for name in self.names:
+            table.require({_SETTING: name})
+            for file, there in table.schemas.items():
+                self._check_type(name, there[name], file)
+
+    def _check_type(self, name: str, kind: pa.DataType, file: str) -> None:
+        value, expected = kind, "a number: name numeric columns"
+        if self._as_list:
+            expected = (
+                "a list of numbers: name a fixed-size-list column, or numeric columns "
+                f"in a list ({_SETTING}=[{name}])"
+            )
+            is_list = pt.is_list(kind) or pt.is_large_list(kind)
+            if not is_list and not pt.is_fixed_size_list(kind):
+                raise InputError(f"column {name!r} of {file} is {kind}, not {expected}")
+            value = kind.value_type
+            if pt.is_fixed_size_list(kind):
+                self._set_width(kind.list_size, file)
+        if not (pt.is_integer(value) or pt.is_floating(value) or pt.is_boolean(value)):
+            raise InputError(f"column {name!r} of {file} is {kind}, not {expected}")
+
+    def _set_width(self, width: int, file: str) -> None:
+        if not width:
+            raise InputError(f"column {self.names[0]!r} of {file} holds empty lists")
+        if self.width and width != self.width:
+            raise InputError(
+                f"column {self.names[0]!r} of {file} holds {width} features a node but "
+                f"{self.width} in a file before it: all nodes need as many"
+            )
+        self.width = width
+
+    def batches(
+        self, ids: NodeIds, index: NDArray[np.int64]
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """Canonical indices and features, shape (rows, F), in the table's order.
+
+        Parameters
+        ----------
+        ids
+            The nodes, to name one in a message.
+        index
+            Canonical index of each row of the table.
+
+        Raises
+        ------
+        InputError
+            For a null, a value that is not finite in float32, or lists of unequal
+            length; the column and a node id are named.
+        StageError
+            When the table has other rows than when its ids were read.
+        """
+        if not self.names:
+            yield index, np.ones((len(index), 1), np.float32)
+            return
+        rows = max(1, min(_BATCH_BYTES // (8 * self.width), 1 << 18))
+        if not self.width:
+            rows = 4096
+        done = 0
+        for batch in self.table.batches(self.names, rows):
+            at = index[done : done + batch.rows.num_rows]
+            done += batch.rows.num_rows
+            if len(at) < batch.rows.num_rows:
+                break
+            yield at, self._matrix(batch, ids, at)
+        if done != len(index):
+            raise StageError(
+                f"{self.table.what} {self.table.path} changed while it was read: run "
+                "again"
+            )
+
+    def _matrix(
+        self, batch: Batch, ids: NodeIds, at: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        columns = [batch.column(name) for name in self.names]
+        for name, column in zip(self.names, columns, strict=True):
+            if column.null_count:
+                row = int(np.argmax(column.is_null().to_numpy(False)))
+                raise InputError(
+                    f"column {name!r} is null for node {ids.name(int(at[row]))} "
+                    f"({batch.row(row)}): every node needs features"
+                )
+        if self._as_list:
+            matrix = self._from_lists(columns[0], batch, ids, at)
+        else:
+            matrix = np.stack([_numbers(column) for column in columns], axis=1)
+        if not np.isfinite(matrix).all():
+            row, column = np.argwhere(~np.isfinite(matrix))[0]
+            name = self.names[0] if self._as_list else self.names[column]
+            place = f" (feature {column})" if self._as_list else ""
+            raise InputError(
+                f"column {name!r}{place} is null, not finite or beyond float32 for "
+                f"node {ids.name(int(at[row]))} ({batch.row(int(row))}): fill such "
+                "values in or leave the column out"
+            )
+        return matrix
+
+    def _from_lists(
+        self, column: pa.Array, batch: Batch, ids: NodeIds, at: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        if not pt.is_fixed_size_list(column.type):
+            lengths = column.value_lengths().to_numpy()
+            if not self.width:
+                self._set_width(int(lengths[0]), batch.file)
+            odd = lengths != self.width
+            if odd.any():
+                row = int(np.argmax(odd))
+                raise InputError(
+                    f"column {self.names[0]!r} holds {lengths[row]} features for node "
+                    f"{ids.name(int(at[row]))} ({batch.row(row)}) but {self.width} for "
+                    "nodes before it: all nodes need as many"
+                )
+        return _numbers(column.flatten()).reshape(len(column), self.width)
+
+
+def _numbers(array: pa.Array) -> NDArray[np.float32]:
+    """float32 values; null becomes NaN, what is too large infinite."""
+    if pt.is_boolean(array.type):
+        array = array.cast(pa.int8())
+    with np.errstate(over="ignore"):
+        return np.asarray(array.to_numpy(zero_copy_only=False)).astype(np.float32)
+
+
+class FeatureBlocks:
+    """Features of relabelled rows, gathered in blocks on disk.
+
+    Parameters
+    ----------
+    offsets
+        First global id of each partition, shape (P + 1,); no block crosses one.
+    memory
+        Bytes; a block takes a quarter at most.
+    folder
+        Existing empty folder.
+    """
+
+    def __init__(self, offsets: NDArray[np.int64], memory: int, folder: Path) -> None:
+        self._offsets = offsets
+        self._memory = min(memory // 4, _LARGEST_BLOCK)
+        self._folder = folder
+        self._starts = offsets
+        self.width = 0
+
+    def fill(
+        self,
+        columns: FeatureColumns,
+        ids: NodeIds,
+        index: NDArray[np.int64],
+        relabelled: NDArray[np.int32],
+        progress: Progress = silent,
+    ) -> None:
+        """Stream the node table into the blocks; arguments as elsewhere here."""
+        done = 0
+        for at, matrix in columns.batches(ids, index):
+            if not self.width:
+                self._set_width(matrix.shape[1])
+            target = relabelled[at]
+            block = np.searchsorted(self._starts, target, "right") - 1
+            order = np.argsort(block, kind="stable")
+            edges = np.flatnonzero(np.diff(block[order])) + 1
+            for rows in np.split(order, edges):
+                stem = self._folder / str(block[rows[0]])
+                scratch.append(stem.with_suffix(".rows"), target[rows])
+                scratch.append(stem.with_suffix(".values"), matrix[rows])
+            done += len(at)
+            progress("read features", done, len(index))
+
+    def _set_width(self, width: int) -> None:
+        self.width = width
+        rows = max(1, self._memory // (4 * width))
+        self._starts = np.concatenate(
+            [
+                np.arange(first, last, rows)
+                for first, last in zip(self._offsets, self._offsets[1:], strict=False)
+            ]
+            + [self._offsets[-1:]]
+        )
+
+    def read(self, partition: int) -> Iterator[tuple[int, int, NDArray[np.float32]]]:
+        """First and last global id and features of a partition's blocks, in order.
+
+        Raises
+        ------
+        StageError
+            When a row is missing or there twice.
+        """
+        first, last = self._offsets[partition], self._offsets[partition + 1]
+        for block in range(*np.searchsorted(self._starts, [first, last])):
+            start, stop = int(self._starts[block]), int(self._starts[block + 1])
+            stem = self._folder / str(block)
+            rows = scratch.read(stem.with_suffix(".rows"), np.int32)
+            values = scratch.read(stem.with_suffix(".values"), np.float32)
+            if not np.array_equal(np.sort(rows), np.arange(start, stop)):
+                raise StageError(
+                    f"features of nodes {start} to {stop - 1} are not there once each: "
+                    "run again"
+                )
+            matrix = np.empty((stop - start, self.width), np.float32)
+            matrix[rows - start] = values.reshape(-1, self.width)
+            stem.with_suffix(".values").unlink()
+            yield start, stop, matrix

@@ -1,0 +1,262 @@
+"""A made social network, streamed to Parquet; `planted` describes the model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from xnq_dist import schemas
+from xnq_dist.graph.linking import draw_edges
+from xnq_dist.graph.planted import (
+    NODE_BLOCK,
+    Arguments,
+    draw_features,
+    draw_memberships,
+    draw_network,
+)
+from xnq_dist.progress import Progress, silent
+from xnq_dist.store import Folder
+
+__all__ = ["GeneratedGraph", "demo_network", "generate"]
+
+ROWS_AT_ONCE = 1 << 18
+"""Rows gathered before they are written; a layout, it changes no value."""
+
+
+@dataclass(frozen=True)
+class GeneratedGraph:
+    """Where a generated graph lies and how large it came out."""
+
+    paths: dict[str, str]
+    """Of ``nodes``, ``edges``, ``memberships``, ``truth`` and ``meta``."""
+    counts: dict[str, int]
+    """nodes, edges, same_class_edges, labelled, communities, memberships."""
+
+
+def generate(
+    out: str | Path,
+    nodes: int,
+    degree: float,
+    features: int,
+    classes: int,
+    homophily: float,
+    communities: int,
+    seed: int,
+    labelled: float = 0.1,
+    string_ids: bool = False,
+    write_progress: Progress = silent,
+) -> GeneratedGraph:
+    """Write a made social network as Parquet; the module describes the model.
+
+    Memory is a few dozen bytes a node; edges, features and memberships pass in blocks.
+    No edge is a self-loop; an edge can come twice only from two streams of edges
+    (`linking.EDGE_BLOCK`), which is rare.
+
+    Parameters
+    ----------
+    out
+        Folder for ``nodes.parquet`` (node_id, features, label: null when unlabelled),
+        ``edges.parquet`` (src, dst: every undirected edge once),
+        ``memberships.parquet`` (community, node_id), ``truth.parquet`` (node_id,
+        label) and ``meta.json`` (arguments, counts, kind of each community).
+    nodes, degree
+        Nodes and their mean degree. A network so dense that free pairs of the right
+        classes run out has fewer edges: see the counts.
+    features, classes, communities
+        Columns of the features, classes, and communities.
+    homophily
+        Probability that an edge joins two nodes of one class.
+    labelled
+        Share of the nodes that show their label; at least ten of each class do.
+    string_ids
+        Ids and community names as text instead of integers.
+
+    Raises
+    ------
+    SettingsError
+        When an argument is out of range.
+    RunDirectoryError
+        When `out` cannot be written.
+    """
+    arguments = Arguments(
+        nodes=nodes,
+        degree=degree,
+        features=features,
+        classes=classes,
+        homophily=homophily,
+        communities=communities,
+        seed=seed,
+        labelled=labelled,
+        string_ids=string_ids,
+    )
+    names = None
+    if string_ids:
+        width = len(str(communities - 1))
+        names = [f"community-{k:0{width}d}" for k in range(max(communities, 0))]
+    return _write(out, arguments, names, write_progress)
+
+
+def demo_network(out: str | Path, seed: int = 0) -> GeneratedGraph:
+    """The network of the demo: bots among the followers of overlapping pages.
+
+    Two classes (0: person, 1: bot), heterophilic: bots link to people. Page names hold
+    characters that HTML and plots must escape.
+    """
+    arguments = Arguments(
+        nodes=4000,
+        degree=10,
+        features=16,
+        classes=2,
+        homophily=0.3,
+        communities=48,
+        seed=seed,
+        labelled=0.15,
+        string_ids=True,
+    )
+    topics = (
+        "harbour news", "street food", "old films", "chess club", "garden swap",
+        "night buses", "cat pictures", "river swimming", "board games", "local radio",
+        "bike repair", 'R&B <b>"live"</b>', "weather watch", "used books",
+        "pottery & glaze", "sunday league", "coin & stamp", "open mic",
+        "$10 lunches_and $5 teas", "allotments", "model trains", "quiz night",
+        "dog walkers", "film photography",
+    )  # fmt: skip
+    names = [
+        f"page-{k:02d} {topics[k % len(topics)]}" for k in range(arguments.communities)
+    ]
+    return _write(out, arguments, names, silent)
+
+
+def _write(
+    out: str | Path,
+    arguments: Arguments,
+    names: Sequence[str] | None,
+    progress: Progress,
+) -> GeneratedGraph:
+    arguments.check()
+    folder = Folder.of(out)
+    folder.create()
+    folder.delete("meta.json")
+    total = arguments.nodes
+    progress("draw nodes", 0, total)
+    network = draw_network(arguments)
+    counts = {
+        "nodes": total,
+        "edges": 0,
+        "same_class_edges": 0,
+        "labelled": int(network.labelled.sum()),
+        "communities": arguments.communities,
+        "memberships": 0,
+    }
+
+    def node_ids(nodes: NDArray[np.integer]) -> pa.Array:
+        ids = pa.array(nodes.astype(np.int64))
+        if not arguments.string_ids:
+            return ids
+        text = pc.utf8_lpad(pc.cast(ids, pa.string()), len(str(total - 1)), "0")
+        return pc.binary_join_element_wise("user-", text, "")
+
+    def node_tables() -> Iterator[pa.Table]:
+        for first in range(0, total, NODE_BLOCK):
+            last = min(first + NODE_BLOCK, total)
+            values = draw_features(network, arguments, first, last)
+            hidden = ~network.labelled[first:last]
+            labels = network.label[first:last].astype(np.int64)
+            yield pa.table(
+                {
+                    "node_id": node_ids(np.arange(first, last)),
+                    "features": pa.FixedSizeListArray.from_arrays(
+                        pa.array(values.ravel()), arguments.features
+                    ),
+                    "label": pa.array(labels, mask=hidden),
+                }
+            )
+            progress("write nodes", last, total)
+
+    def truth_tables() -> Iterator[pa.Table]:
+        for first in range(0, total, ROWS_AT_ONCE):
+            last = min(first + ROWS_AT_ONCE, total)
+            labels = pa.array(network.label[first:last].astype(np.int64))
+            ids = node_ids(np.arange(first, last))
+            yield pa.table({"node_id": ids, "label": labels})
+
+    def edge_tables() -> Iterator[pa.Table]:
+        for last, src, dst in draw_edges(network, arguments):
+            counts["edges"] += len(src)
+            same = network.label[src] == network.label[dst]
+            counts["same_class_edges"] += int(np.count_nonzero(same))
+            yield pa.table({"src": node_ids(src), "dst": node_ids(dst)})
+            progress("write edges", last, total)
+
+    def membership_tables() -> Iterator[pa.Table]:
+        named = None if names is None else pa.array(names, pa.string())
+        for last, community, member in draw_memberships(network, arguments):
+            counts["memberships"] += len(member)
+            ids = pa.array(community)
+            ids = ids if named is None else named.take(ids)
+            yield pa.table({"community": ids, "node_id": node_ids(member)})
+            progress("write communities", last, arguments.communities)
+
+    written = (
+        ("nodes", "generated_nodes", node_tables()),
+        ("truth", "truth", truth_tables()),
+        ("edges", "generated_edges", edge_tables()),
+        ("memberships", "memberships", membership_tables()),
+    )
+    for name, schema, tables in written:
+        _write_parquet(folder, f"{name}.parquet", schema, tables)
+    kinds = ["real" if k % 2 else "proportions" for k in range(arguments.communities)]
+    labels = names if names is not None else [str(k) for k in range(len(kinds))]
+    meta = {
+        "arguments": asdict(arguments),
+        "counts": counts,
+        "class_counts": np.diff(network.by_class[1]).tolist(),
+        "kinds": dict(zip(labels, kinds, strict=True)),
+    }
+    folder.write_bytes("meta.json", json.dumps(meta, indent=1).encode())
+    paths = {name: f"{folder.uri}/{name}.parquet" for name, _, _ in written}
+    return GeneratedGraph({**paths, "meta": f"{folder.uri}/meta.json"}, counts)
+
+
+def _write_parquet(
+    folder: Folder, name: str, schema: str, tables: Iterable[pa.Table]
+) -> None:
+    """Stream tables into one file, `ROWS_AT_ONCE` rows or more in a row group."""
+    where = f"{folder.uri}/{name}"
+    with folder.open_output(name) as sink:
+        writer: pq.ParquetWriter | None = None
+        waiting: list[pa.Table] = []
+
+        def flush() -> None:
+            nonlocal writer
+            table = schemas.conform(pa.concat_tables(waiting), schema, where)
+            waiting.clear()
+            if writer is None:
+                # Ids and noise do not repeat: dictionaries would only cost time.
+                writer = pq.ParquetWriter(
+                    pa.PythonFile(sink, mode="w"),
+                    table.schema,
+                    compression="zstd",
+                    compression_level=1,
+                    use_dictionary=["community", "label"],
+                )
+            writer.write_table(table)
+
+        try:
+            for table in tables:
+                waiting.append(table)
+                if sum(t.num_rows for t in waiting) >= ROWS_AT_ONCE:
+                    flush()
+            if waiting or writer is None:
+                flush()
+        finally:
+            if writer is not None:
+                writer.close()

@@ -1,0 +1,231 @@
+"""Partitions with their halos and send lists: pure functions of arrays.
+
+Nodes have two numbers: the canonical index (rank of the id) and the global id after
+relabelling, where partition p owns ``offsets[p]:offsets[p + 1]`` and nodes inside it
+keep their canonical order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "Partition",
+    "PartitionBook",
+    "build_partition",
+    "cut",
+    "find_halo",
+    "send_lists",
+]
+
+
+@dataclass(frozen=True)
+class PartitionBook:
+    """Node -> partition, and the relabelling that follows from it."""
+
+    part: NDArray[np.int32]
+    """Partition of each canonical index, shape (N,)."""
+    offsets: NDArray[np.int64]
+    """Partition p owns global ids offsets[p]:offsets[p + 1], shape (P + 1,)."""
+    order: NDArray[np.int32]
+    """Canonical index of each global id, shape (N,)."""
+    relabelled: NDArray[np.int32]
+    """Global id of each canonical index, shape (N,)."""
+
+    @classmethod
+    def of(cls, part: NDArray[np.int32], partitions: int) -> PartitionBook:
+        """The book for a partition of every node, shape (N,)."""
+        sizes = np.bincount(part, minlength=partitions)
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        order = np.argsort(part, kind="stable").astype(np.int32)
+        relabelled = np.empty(len(part), np.int32)
+        relabelled[order] = np.arange(len(part), dtype=np.int32)
+        return cls(part, offsets, order, relabelled)
+
+    @property
+    def partitions(self) -> int:
+        """Number of partitions, P."""
+        return len(self.offsets) - 1
+
+    def owned(self, number: int) -> NDArray[np.int32]:
+        """Canonical indices of a partition's nodes, ascending."""
+        return self.order[self.offsets[number] : self.offsets[number + 1]]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One partition: in-neighbours of its nodes by local row, halo and send lists.
+
+    Local rows are the owned nodes, then the halo grouped by owner, ascending, in the
+    owner's row order. A row's neighbours are in canonical order of the source.
+    """
+
+    number: int
+    indptr: NDArray[np.int64]
+    """Shape (n_owned + 1,)."""
+    indices: NDArray[np.int32]
+    """Local rows, shape (n_edges,)."""
+    weights: NDArray[np.float32] | None
+    """Shape (n_edges,); None: all 1."""
+    halo: NDArray[np.int64]
+    """Global ids of the halo rows, ascending, shape (n_halo,)."""
+    halo_offsets: NDArray[np.int64]
+    """Owner q's rows are halo[halo_offsets[q]:halo_offsets[q + 1]], shape (P + 1,)."""
+    send_rows: NDArray[np.int32]
+    """Owned rows that others want, reader by reader."""
+    send_offsets: NDArray[np.int64]
+    """Reader q wants send_rows[send_offsets[q]:send_offsets[q + 1]], in the order of
+    its halo, shape (P + 1,)."""
+
+    @property
+    def n_owned(self) -> int:
+        """Nodes it computes."""
+        return len(self.indptr) - 1
+
+    @property
+    def n_halo(self) -> int:
+        """Remote in-neighbours it holds a copy of."""
+        return len(self.halo)
+
+    @property
+    def n_edges(self) -> int:
+        """Edges into owned nodes."""
+        return len(self.indices)
+
+    @property
+    def boundary_rows(self) -> NDArray[np.int32]:
+        """Owned rows that any other partition wants, ascending, once each."""
+        return np.unique(self.send_rows)
+
+
+def find_halo(
+    sources: NDArray[np.int32], book: PartitionBook, number: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Halo of a partition and where each owner's part of it begins.
+
+    Parameters
+    ----------
+    sources
+        Canonical index of the source of every edge into the partition.
+    book
+        The partition book.
+    number
+        The partition.
+
+    Returns
+    -------
+    halo
+        Global ids, ascending.
+    halo_offsets
+        Shape (P + 1,).
+    """
+    # A mark per node instead of sorting the sources: edges may be many times N.
+    wanted = np.zeros(len(book.part), np.bool_)
+    wanted[sources] = True
+    wanted[book.owned(number)] = False
+    halo = np.sort(book.relabelled[wanted]).astype(np.int64)
+    return halo, np.searchsorted(halo, book.offsets).astype(np.int64)
+
+
+def send_lists(
+    segments: Sequence[NDArray[np.int64]], first: int
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Rows that an owner sends, from what each reader's halo holds of it.
+
+    Parameters
+    ----------
+    segments
+        For each reader the owner's part of its halo, global ids.
+    first
+        The owner's first global id.
+
+    Returns
+    -------
+    send_rows, send_offsets
+        As in `Partition`.
+    """
+    sizes = [len(segment) for segment in segments]
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return (np.concatenate(segments) - first).astype(np.int32), offsets
+
+
+def build_partition(
+    number: int,
+    indptr: NDArray[np.int64],
+    sources: NDArray[np.int32],
+    weights: NDArray[np.float32] | None,
+    book: PartitionBook,
+    halo: tuple[NDArray[np.int64], NDArray[np.int64]],
+    send: tuple[NDArray[np.int32], NDArray[np.int64]],
+) -> Partition:
+    """A partition from the edges into it.
+
+    Parameters
+    ----------
+    number
+        The partition.
+    indptr, sources, weights
+        Its rows in canonical order, canonical sources ascending in each row.
+    book
+        The partition book.
+    halo, send
+        From `find_halo` and `send_lists`.
+    """
+    owned = book.owned(number)
+    local = np.full(len(book.part), -1, np.int32)
+    local[owned] = np.arange(len(owned), dtype=np.int32)
+    local[book.order[halo[0]]] = len(owned) + np.arange(len(halo[0]), dtype=np.int32)
+    return Partition(number, indptr, local[sources], weights, *halo, *send)
+
+
+def cut(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    weights: NDArray[np.float32] | None,
+    book: PartitionBook,
+) -> list[Partition]:
+    """All partitions of an adjacency in memory (rows: canonical targets)."""
+    pieces = []
+    for number in range(book.partitions):
+        rows = book.owned(number)
+        counts = indptr[rows + 1] - indptr[rows]
+        begins = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        edges = edges_of(indptr[rows], counts)
+        values = None if weights is None else weights[edges]
+        pieces.append((begins, indices[edges], values))
+    halos = [
+        find_halo(sources, book, number)
+        for number, (_, sources, _) in enumerate(pieces)
+    ]
+    return [
+        build_partition(
+            number,
+            *pieces[number],
+            book,
+            halos[number],
+            send_lists(
+                [halo[at[number] : at[number + 1]] for halo, at in halos],
+                int(book.offsets[number]),
+            ),
+        )
+        for number in range(book.partitions)
+    ]
+
+
+def edges_of(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Positions of the edges of some rows: ``start, start + 1, ...`` for each.
+
+    Examples
+    --------
+    >>> edges_of(np.array([7, 2]), np.array([2, 3])).tolist()
+    [7, 8, 2, 3, 4]
+    """
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    edges: NDArray[np.int64] = np.arange(total)
+    edges += np.repeat(starts - (ends - counts), counts)
+    return edges

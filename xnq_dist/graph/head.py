@@ -1,0 +1,67 @@
+"""What a table's head tells before anything is read: rows, columns, features."""
+
+from __future__ import annotations
+
+from xnq_dist.config import Settings
+from xnq_dist.errors import InputError
+from xnq_dist.graph.tables import open_table
+
+__all__ = ["table_size"]
+
+_CSV_ROW = 24
+"""Bytes of a CSV row, assumed: a CSV file does not say how many rows it has."""
+
+
+def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
+    """Rows and input features of a table, from footers alone.
+
+    Parameters
+    ----------
+    path
+        The table.
+    table
+        ``nodes``, ``edges`` or ``memberships``.
+
+    Returns
+    -------
+    tuple
+        Rows (estimated from the size for CSV) and, for nodes, the number of features.
+
+    Raises
+    ------
+    InputError
+        When the table is missing or unreadable, lacks a column, or has no rows.
+    """
+    columns = settings.columns
+    features = columns.features
+    wanted: dict[str, str] = {}
+    if table == "nodes":
+        wanted = {"columns.node_id": columns.node_id, "columns.label": columns.label}
+        if isinstance(features, str):
+            wanted["columns.features"] = features
+        elif features is not None:
+            wanted |= {f"columns.features[{i}]": n for i, n in enumerate(features)}
+    elif table == "edges":
+        wanted = {"columns.src": columns.src, "columns.dst": columns.dst}
+    else:
+        wanted = {
+            "columns.community": columns.community,
+            "columns.member": columns.member,
+        }
+    opened = open_table(path, f"{table.removesuffix('s')} table")
+    opened.require(wanted)
+    rows = opened.n_rows
+    if rows == 0:
+        size = sum(opened.filesystem.get_file_info(f).size for f in opened.files)
+        rows = size // _CSV_ROW if opened.files[0].endswith((".csv", ".gz")) else 0
+    if rows == 0:
+        raise InputError(f"{path} has no rows: the {opened.what} must not be empty")
+    if table != "nodes":
+        return rows, 0
+    if features is None:
+        return rows, 1
+    if not isinstance(features, str):
+        return rows, len(features)
+    kind = opened.schemas[opened.files[0]][features]
+    # A list of variable length shows its length only when read.
+    return rows, int(getattr(kind, "list_size", 128))

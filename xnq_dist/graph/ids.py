@@ -1,0 +1,313 @@
+"""Canonical index of a node: the rank of its id among all node ids.
+
+Integers rank by value, strings by their UTF-8 bytes, so the order of the rows of a
+node table never matters. Memory is proportional to the nodes alone: look-ups go
+through a subtraction (consecutive integers), a table (dense integers) or a hash table.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+from numba import njit
+from numpy.typing import NDArray
+
+from xnq_dist.errors import DoesNotFitError, InputError
+from xnq_dist.graph.tables import show
+
+__all__ = ["NodeIds"]
+
+_DENSE = 4
+"""Integer ids get a plain table when their range is below this many times N."""
+MOST_NODES = 2**31 - 1
+"""Canonical indices are kept as int32."""
+
+
+class NodeIds:
+    """All node ids in canonical order, and the way from an id to its index."""
+
+    def __init__(self, values: pa.Array) -> None:
+        """Ids that are sorted and unique already; see `from_column`."""
+        self.values = values
+        self._lookup: _Consecutive | _Dense | _HashedIntegers | _HashedStrings
+        if not pt.is_integer(values.type):
+            self._lookup = _HashedStrings(values)
+            return
+        numbers = values.to_numpy()
+        span = int(numbers[-1]) - int(numbers[0]) + 1 if len(numbers) else 0
+        if span == len(numbers):
+            self._lookup = _Consecutive(numbers)
+        elif span <= _DENSE * len(numbers):
+            self._lookup = _Dense(numbers, span)
+        else:
+            self._lookup = _HashedIntegers(numbers)
+
+    @classmethod
+    def from_column(cls, ids: pa.ChunkedArray) -> tuple[NodeIds, NDArray[np.int64]]:
+        """Ids in any order, and the canonical index of each given row.
+
+        Parameters
+        ----------
+        ids
+            int64 or string, no nulls.
+
+        Raises
+        ------
+        InputError
+            When an id occurs twice; the message names one.
+        DoesNotFitError
+            When there are more than 2^31 - 1.
+        """
+        if len(ids) > MOST_NODES:
+            raise DoesNotFitError(f"{len(ids)} nodes are more than {MOST_NODES}")
+        if pt.is_integer(ids.type):
+            numbers = np.concatenate(
+                [np.empty(0, np.int64), *(chunk.to_numpy() for chunk in ids.chunks)]
+            )
+            order = np.argsort(numbers, kind="stable")
+            ordered = numbers[order]
+            equal = np.flatnonzero(ordered[1:] == ordered[:-1])
+            values = pa.array(ordered)
+        else:
+            # 64-bit offsets while taking: all ids together may pass 2 GiB.
+            ids = ids.cast(pa.large_string())
+            order = pc.sort_indices(ids).to_numpy().astype(np.int64)
+            taken = ids.take(pa.array(order))
+            values = taken.combine_chunks()
+            if isinstance(values, pa.ChunkedArray):
+                values = pa.concat_arrays(values.chunks)
+            equal = np.flatnonzero(pc.equal(values[1:], values[:-1]).to_numpy(False))
+            if values.nbytes < 2**31:
+                values = values.cast(pa.string())
+        if len(equal):
+            raise InputError(
+                f"node id {show(values, int(equal[0]))} occurs more than once in the "
+                f"node table ({len(equal)} rows too many): each node needs one row"
+            )
+        index = np.empty(len(order), np.int64)
+        index[order] = np.arange(len(order))
+        return cls(values), index
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def type(self) -> str:
+        """``int64`` or ``string``."""
+        return "int64" if pt.is_integer(self.values.type) else "string"
+
+    def name(self, index: int) -> str:
+        """How messages name the node with this canonical index."""
+        return show(self.values, index)
+
+    def index_of(self, ids: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
+        """Canonical index of each id, -1 when unknown; shape (len(ids),).
+
+        Raises
+        ------
+        InputError
+            When the ids are strings and the nodes' are integers, or the reverse.
+        """
+        if isinstance(ids, pa.ChunkedArray):
+            parts = [self.index_of(chunk) for chunk in ids.chunks]
+            return np.concatenate([np.empty(0, np.int64), *parts])
+        if pt.is_integer(ids.type) != pt.is_integer(self.values.type):
+            kind = "int64" if pt.is_integer(ids.type) else "string"
+            raise InputError(
+                f"ids are {kind} here and {self.type} in the node table: write both as "
+                "the same type"
+            )
+        return self._lookup.find(ids)
+
+
+class _Consecutive:
+    def __init__(self, numbers: NDArray[np.int64]) -> None:
+        self._first = int(numbers[0]) if len(numbers) else 0
+        self._n = len(numbers)
+
+    def find(self, ids: pa.Array) -> NDArray[np.int64]:
+        keys = ids.to_numpy()
+        known = (keys >= self._first) & (keys <= self._first + (self._n - 1))
+        # A difference that would overflow belongs to an unknown id.
+        found: NDArray[np.int64] = np.where(known, keys - self._first, -1)
+        return found
+
+
+class _Dense:
+    def __init__(self, numbers: NDArray[np.int64], span: int) -> None:
+        self._first = int(numbers[0])
+        self._last = int(numbers[-1])
+        self._table = np.full(span, -1, np.int32)
+        self._table[numbers - self._first] = np.arange(len(numbers), dtype=np.int32)
+
+    def find(self, ids: pa.Array) -> NDArray[np.int64]:
+        keys = ids.to_numpy()
+        out = np.full(len(keys), -1, np.int64)
+        known = (keys >= self._first) & (keys <= self._last)
+        out[known] = self._table[keys[known] - self._first]
+        return out
+
+
+class _HashedIntegers:
+    def __init__(self, numbers: NDArray[np.int64]) -> None:
+        self._numbers = numbers
+        self._slots = np.full(_table_size(len(numbers)), -1, np.int32)
+        fill_integers(numbers, self._slots)
+
+    def find(self, ids: pa.Array) -> NDArray[np.int64]:
+        out = np.empty(len(ids), np.int64)
+        find_integers(ids.to_numpy(), self._numbers, self._slots, out)
+        return out
+
+
+class _HashedStrings:
+    def __init__(self, values: pa.Array) -> None:
+        self._offsets, self._data = _text(values)
+        self._slots = np.full(_table_size(len(values)), -1, np.int64)
+        fill_strings(self._offsets, self._data, self._slots)
+
+    def find(self, ids: pa.Array) -> NDArray[np.int64]:
+        offsets, data = _text(ids)
+        out = np.empty(len(ids), np.int64)
+        find_strings(offsets, data, self._offsets, self._data, self._slots, out)
+        return out
+
+
+def _table_size(n: int) -> int:
+    """Slots of a hash table that is at most half full: a power of two."""
+    return 1 << max(2, (2 * n - 1).bit_length())
+
+
+def _text(values: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Offsets (int64, length n + 1) and UTF-8 bytes of a string array."""
+    if pt.is_string(values.type):
+        width: np.dtype[Any] = np.dtype(np.int32)
+    else:
+        values = values.cast(pa.large_string())
+        width = np.dtype(np.int64)
+    _, offsets, data = values.buffers()
+    if not len(values):
+        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
+    counted = np.frombuffer(
+        offsets, width, len(values) + 1, values.offset * width.itemsize
+    )
+    start, stop = int(counted[0]), int(counted[-1])
+    # Empty strings alone have no data buffer. A copy would only serve to be writeable.
+    raw = np.frombuffer(data, np.uint8, stop - start, start) if stop > start else None
+    text = np.zeros(0, np.uint8) if raw is None else raw
+    text.flags.writeable = False
+    return counted.astype(np.int64) - start, text
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def mix(x: np.uint64) -> np.uint64:
+    """Spread the bits of a key over the whole word (the splitmix64 finaliser)."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def fill_integers(numbers: NDArray[np.int64], slots: NDArray[np.int32]) -> None:
+    """Enter distinct integers into an empty open-addressing table."""
+    mask = np.uint64(slots.shape[0] - 1)
+    for i in range(numbers.shape[0]):
+        at = mix(np.uint64(numbers[i])) & mask
+        while slots[at] >= 0:
+            at = (at + np.uint64(1)) & mask
+        slots[at] = i
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def find_integers(
+    keys: NDArray[np.int64],
+    numbers: NDArray[np.int64],
+    slots: NDArray[np.int32],
+    out: NDArray[np.int64],
+) -> None:
+    """Index of each key among `numbers`, -1 when absent."""
+    mask = np.uint64(slots.shape[0] - 1)
+    for i in range(keys.shape[0]):
+        at = mix(np.uint64(keys[i])) & mask
+        found = -1
+        while slots[at] >= 0:
+            if numbers[slots[at]] == keys[i]:
+                found = slots[at]
+                break
+            at = (at + np.uint64(1)) & mask
+        out[i] = found
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def hash_text(data: NDArray[np.uint8], first: int, last: int) -> np.uint64:
+    """FNV-1a of some bytes, mixed."""
+    h = np.uint64(0xCBF29CE484222325)
+    for i in range(first, last):
+        h = (h ^ np.uint64(data[i])) * np.uint64(0x100000001B3)
+    spread: np.uint64 = mix(h)
+    return spread
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def fill_strings(
+    offsets: NDArray[np.int64], data: NDArray[np.uint8], slots: NDArray[np.int64]
+) -> None:
+    """Enter distinct strings; a slot is 31 bits of the hash over 32 of the index.
+
+    The hash bits spare most look-ups at another string's bytes.
+    """
+    mask = np.uint64(slots.shape[0] - 1)
+    for i in range(offsets.shape[0] - 1):
+        h = hash_text(data, offsets[i], offsets[i + 1])
+        at = h & mask
+        while slots[at] >= 0:
+            at = (at + np.uint64(1)) & mask
+        slots[at] = np.int64(((h >> np.uint64(33)) << np.uint64(32)) | np.uint64(i))
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def find_strings(
+    offsets: NDArray[np.int64],
+    data: NDArray[np.uint8],
+    known_offsets: NDArray[np.int64],
+    known_data: NDArray[np.uint8],
+    slots: NDArray[np.int64],
+    out: NDArray[np.int64],
+) -> None:
+    """Index of each string among the known ones, -1 when absent.
+
+    Hashes, first candidates and comparisons are three loops, so that the many cache
+    misses of each overlap instead of waiting for one another.
+    """
+    n = offsets.shape[0] - 1
+    mask = np.uint64(slots.shape[0] - 1)
+    hashes = np.empty(n, np.uint64)
+    for i in range(n):
+        hashes[i] = hash_text(data, offsets[i], offsets[i + 1])
+    for i in range(n):
+        out[i] = slots[hashes[i] & mask]
+    for i in range(n):
+        first, size = offsets[i], offsets[i + 1] - offsets[i]
+        tag = np.int64(hashes[i] >> np.uint64(33))
+        at = hashes[i] & mask
+        slot = out[i]
+        found = -1
+        while slot >= 0:
+            if slot >> 32 == tag:
+                candidate = slot & 0xFFFFFFFF
+                start = known_offsets[candidate]
+                same = known_offsets[candidate + 1] - start == size
+                j = 0
+                while same and j < size:
+                    same = known_data[start + j] == data[first + j]
+                    j += 1
+                if same:
+                    found = candidate
+                    break
+            at = (at + np.uint64(1)) & mask
+            slot = slots[at]
+        out[i] = found

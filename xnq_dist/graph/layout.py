@@ -1,0 +1,169 @@
+"""Reading the stage ``graph`` back: partitions, nodes, labels, the whole adjacency."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from xnq_dist.errors import StageError
+from xnq_dist.graph.halo import Partition
+from xnq_dist.store import FileRecord, Manifest, Stage
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+    from xnq_dist.graph.ids import NodeIds
+
+__all__ = [
+    "adjacency_stem",
+    "load_ids",
+    "load_labels",
+    "load_nodes",
+    "load_partition",
+    "load_roles",
+    "node_index",
+    "nodes_stem",
+    "partition_arrays",
+    "read_adjacency",
+]
+
+
+def nodes_stem(number: int) -> str:
+    """Name of a partition's node table, without the attempt."""
+    return f"nodes-{number:05d}"
+
+
+def adjacency_stem(number: int) -> str:
+    """Name of a partition's arrays, without the attempt."""
+    return f"adjacency-{number:05d}"
+
+
+def partition_arrays(partition: Partition) -> dict[str, NDArray[Any]]:
+    """The arrays of a partition by name, as `load_partition` takes them."""
+    arrays: dict[str, NDArray[Any]] = {
+        "indptr": partition.indptr,
+        "indices": partition.indices,
+        "halo": partition.halo,
+        "halo_offsets": partition.halo_offsets,
+        "send_rows": partition.send_rows,
+        "send_offsets": partition.send_offsets,
+    }
+    if partition.weights is not None:
+        arrays["weights"] = partition.weights
+    return arrays
+
+
+def _record(manifest: Manifest, stem: str) -> FileRecord:
+    found = manifest.named(stem + "-")
+    if len(found) != 1:
+        raise StageError(
+            f"stage {manifest.stage} has {len(found)} files {stem}, not one: run again "
+            "with --overwrite"
+        )
+    return found[0]
+
+
+def load_partition(stage: Stage, manifest: Manifest, number: int) -> Partition:
+    """One partition with its halo and send lists."""
+    arrays = stage.read_arrays(_record(manifest, adjacency_stem(number)))
+    arrays.setdefault("weights", None)  # type: ignore[arg-type]
+    return Partition(number=number, **arrays)
+
+
+def load_nodes(
+    stage: Stage, manifest: Manifest, number: int, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """A partition's node table (schema ``graph_nodes``), rows in local order.
+
+    Parameters
+    ----------
+    stage, manifest
+        The stage ``graph``.
+    number
+        The partition.
+    columns
+        Columns to read, all when None.
+    """
+    record = _record(manifest, nodes_stem(number))
+    return stage.read_table(record, "graph_nodes", columns)
+
+
+def node_index(stage: Stage, manifest: Manifest) -> list[NDArray[np.int64]]:
+    """Canonical index of each owned row, for every partition; together 0..N-1."""
+    return [
+        load_nodes(stage, manifest, number, ["index"])["index"].to_numpy()
+        for number in range(int(manifest.facts["partitions"]))
+    ]
+
+
+def _by_index(
+    stage: Stage, manifest: Manifest, column: str
+) -> tuple[NDArray[np.int64], pa.ChunkedArray]:
+    tables = [
+        load_nodes(stage, manifest, number, ["index", column])
+        for number in range(int(manifest.facts["partitions"]))
+    ]
+    table = pa.concat_tables(tables)
+    return table["index"].to_numpy(), table[column]
+
+
+def load_ids(stage: Stage, manifest: Manifest) -> NodeIds:
+    """The node ids in canonical order, with look-up."""
+    from xnq_dist.graph.ids import NodeIds
+
+    _, ids = _by_index(stage, manifest, "node_id")
+    return NodeIds.from_column(ids)[0]
+
+
+def load_labels(stage: Stage, manifest: Manifest) -> NDArray[np.int32]:
+    """Class code of each node by canonical index, -1 unlabelled, shape (N,)."""
+    index, values = _by_index(stage, manifest, "label")
+    labels = np.empty(len(index), np.int32)
+    labels[index] = values.fill_null(-1).to_numpy()
+    return labels
+
+
+def load_roles(stage: Stage, manifest: Manifest) -> NDArray[np.int8]:
+    """0 train, 1 calibration, -1 none, by canonical index, shape (N,)."""
+    from xnq_dist.graph.labels import ROLES
+
+    index, values = _by_index(stage, manifest, "role")
+    roles = np.empty(len(index), np.int8)
+    codes = pc.index_in(values, pa.array(ROLES)).fill_null(-1).to_numpy()
+    roles[index] = codes.astype(np.int8)
+    return roles
+
+
+def read_adjacency(stage: Stage, manifest: Manifest) -> csr_array[Any]:
+    """The whole adjacency put back together, in canonical order.
+
+    Row v holds the in-neighbours of node v as columns; weights are float32, 1 where
+    the graph has none. Memory is proportional to all edges.
+    """
+    from scipy.sparse import csr_array
+
+    n = int(manifest.facts["n_nodes"])
+    index = node_index(stage, manifest)
+    canonical = np.concatenate(index)
+    degrees = np.zeros(n, np.int64)
+    parts = []
+    for number, rows in enumerate(index):
+        partition = load_partition(stage, manifest, number)
+        degrees[rows] = np.diff(partition.indptr)
+        columns = np.concatenate([rows, canonical[partition.halo]])
+        parts.append((rows, partition, columns))
+    indptr = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
+    indices = np.empty(indptr[-1], np.int64)
+    data = np.ones(indptr[-1], np.float32)
+    for rows, partition, columns in parts:
+        shift = indptr[rows] - partition.indptr[:-1]
+        at = np.arange(partition.n_edges) + np.repeat(shift, np.diff(partition.indptr))
+        indices[at] = columns[partition.indices]
+        if partition.weights is not None:
+            data[at] = partition.weights
+    return csr_array((data, indices, indptr), shape=(n, n))

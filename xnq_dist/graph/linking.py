@@ -1,0 +1,155 @@
+"""Edges of the made network: whom a node is linked to; `planted` has the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.graph.planted import EDGES, Arguments, Network, stream
+
+__all__ = ["draw_edges"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+EDGE_BLOCK = 1 << 19
+"""Edges that one stream is expected to make."""
+LOCALITY = 4.0
+ROUNDS, LOCAL_ROUNDS = 8, 3
+"""Tries to replace an edge that was drawn before; the later ones look anywhere."""
+
+
+@dataclass(frozen=True)
+class _Linking:
+    """Whom an edge is drawn to, by the group of the node that emits it."""
+
+    stubs: Floats
+    """Edges a node emits for each ticket, by class, (C,)."""
+    equal: Floats
+    """Probability that the other end has the emitter's class, by group."""
+    other: Floats
+    """Running sums over the other classes, row c shifted by c, flat (C * C,)."""
+    local: Floats
+    """Probability that an end in a group is sought inside the emitter's home."""
+
+
+def _linking(network: Network, arguments: Arguments) -> _Linking:
+    classes, blocks = network.classes, network.blocks
+    p = np.diff(network.by_class[1]) / len(network.label)
+    same, pair = p**2, np.outer(p, p)
+    np.fill_diagonal(pair, 0)
+    joint = (1 - arguments.homophily) * pair / pair.sum()
+    joint[np.diag_indices(classes)] = arguments.homophily * same / same.sum()
+    ends = joint.sum(axis=1)
+    weight = np.diff(network.group).reshape(classes, blocks).astype(np.float64)
+    per_class = weight.sum(axis=1)
+    stubs = len(network.label) * arguments.degree / 2 * ends / per_class
+    equal = np.repeat((joint.diagonal() / ends)[:, None], blocks, axis=1)
+    if 0 < arguments.homophily < 1:
+        emitted = weight * stubs[:, None]
+        emitted /= emitted.sum()
+        equal = _with_taste(equal, network.taste, emitted, arguments.homophily)
+    pair_sums = np.cumsum(pair, axis=1)
+    other = pair_sums / pair_sums[:, -1:] + np.arange(classes)[:, None]
+    near = LOCALITY * blocks * weight
+    return _Linking(
+        stubs=stubs,
+        equal=equal.ravel(),
+        other=other.ravel(),
+        local=(near / (near + per_class[:, None])).ravel(),
+    )
+
+
+def _with_taste(
+    equal: Floats, taste: Floats, emitted: Floats, homophily: float
+) -> Floats:
+    """Shift log-odds by each home's taste and by the constant that restores H."""
+    log_odds = np.log(equal / (1 - equal)) + taste
+    low, high = -40.0, 40.0
+    for _ in range(80):  # bisection: the mean grows with the constant
+        middle = (low + high) / 2
+        shifted = 1 / (1 + np.exp(-(log_odds + middle)))
+        if float((shifted * emitted).sum()) > homophily:
+            high = middle
+        else:
+            low = middle
+    return shifted
+
+
+def draw_edges(
+    network: Network, arguments: Arguments
+) -> Iterator[tuple[int, Ints, Ints]]:
+    """Edges by blocks of emitting nodes: (nodes done, src, dst).
+
+    A block holds whole homes: a pair within a home, the one that is drawn twice most
+    often, comes from one block and is seen there.
+    """
+    total, blocks = len(network.label), network.blocks
+    linking = _linking(network, arguments)
+    order, homes = network.by_home
+    step = max(1, int(EDGE_BLOCK * 2 / arguments.degree))
+    cuts = np.unique(homes[1:] // step, return_index=True)[1]
+    bounds = sorted({0, total, *homes[1:][cuts[1:]].tolist()})
+    for block, (first, last) in enumerate(pairwise(bounds)):
+        rng = stream(arguments.seed, EDGES, block)
+        nodes = order[first:last]
+        label = network.label[nodes].astype(np.int64)
+        expected = linking.stubs[label] * network.propensity[nodes]
+        stubs = np.floor(expected + rng.random(len(nodes))).astype(np.int64)
+        src = np.repeat(nodes, stubs)
+        source_class = np.repeat(label, stubs)
+        source_home = np.repeat(network.home[nodes], stubs)
+        equal = linking.equal[source_class * blocks + source_home]
+        drawn = np.searchsorted(
+            linking.other, source_class + rng.random(len(src)), side="right"
+        )
+        drawn = np.minimum(drawn - source_class * network.classes, network.classes - 1)
+        wanted = np.where(rng.random(len(src)) < equal, source_class, drawn)
+        # The two ends as one sortable number: equal pairs come to lie together.
+        keys = np.empty(0, np.int64)
+        for attempt in range(ROUNDS):
+            near = (
+                linking.local
+                if attempt < LOCAL_ROUNDS
+                else np.zeros_like(linking.local)
+            )
+            dst = _seek(network, near, rng, wanted, source_home)
+            keys = np.sort(np.concatenate([keys, _pair(src, dst, total)]))
+            bad = np.zeros(len(keys), np.bool_)
+            bad[1:] = keys[1:] == keys[:-1]
+            bad |= keys // total == keys % total
+            if not bad.any():
+                break
+            # Sought anew with the same two classes, so that H is kept.
+            src, lost = np.divmod(keys[bad], total)
+            wanted = network.label[lost].astype(np.int64)
+            source_home = network.home[src]
+            keys = keys[~bad]
+        low, high = np.divmod(keys, total)
+        turned = rng.random(len(keys)) < 0.5
+        yield last, np.where(turned, high, low), np.where(turned, low, high)
+
+
+def _seek(
+    network: Network,
+    near: Floats,
+    rng: np.random.Generator,
+    wanted: Ints,
+    home: NDArray[np.integer],
+) -> Ints:
+    """Nodes of the wanted classes, by propensity; in the given homes with `near`."""
+    blocks = network.blocks
+    group = wanted * blocks + home
+    local = rng.random(len(wanted)) < near[group]
+    first = network.group[np.where(local, group, wanted * blocks)]
+    last = network.group[np.where(local, group + 1, (wanted + 1) * blocks)]
+    at = first + (rng.random(len(wanted)) * (last - first)).astype(np.int64)
+    return network.tickets[at].astype(np.int64)
+
+
+def _pair(a: Ints, b: Ints, total: int) -> Ints:
+    return np.minimum(a, b) * total + np.maximum(a, b)

@@ -1,0 +1,358 @@
+"""The model of a made social network with known classes, in bounded memory.
+
+The model is a degree-corrected planted-community network; all its parts are drawn from
+counter-based streams keyed by (seed, purpose, block), so the bits depend on the
+arguments alone.
+
+- **Home.** Every node belongs to one of about ``sqrt(nodes) / 2`` home blocks whose
+  sizes follow a log-normal law. A block has class proportions, feature offsets and a
+  taste in linking of its own.
+- **Class.** Network-wide proportions fall geometrically from the first class to the
+  last, in the ratio .8 : .2 (two classes: 80 % and 20 %). Blocks scatter around them
+  (Dirichlet), raked so that the network's proportions stay as stated.
+- **Degree.** A node's propensity is a power law of exponent 2.5 times a log-normal
+  factor of its (home, class), capped at ``sqrt(nodes / degree)`` and in whole quarters.
+- **Homophily** H is the probability that an edge joins two nodes of one class. The
+  classes (c, d) of an edge's two ends are drawn in proportion to ``p_c p_d``, scaled
+  so that equal pairs get H and unequal pairs 1 - H. With H below ``sum p_c^2`` (the
+  value of a network that does not look at classes) it is heterophilic; rare classes
+  then have larger degrees, as they must. In a block the odds of an equal pair are
+  multiplied by a factor of its own; over the network H holds.
+- **Locality.** An end is sought in the emitter's home block with odds of
+  `linking.LOCALITY` times the block's share of the sought class over its mean share,
+  else anywhere.
+- **Features.** Class mean + offset of the home block + unit noise. Class means are
+  `CLASS_DISTANCE` apart; block offsets lie mostly in the space of the class means,
+  where they do harm.
+- **Communities** overlap, have power-law sizes, and alternate between two kinds.
+  `proportions` (even): members are drawn at random from the whole network given their
+  class, so that only class proportions differ: prior-probability shift holds.
+  `real` (odd): members come mostly from one home block, whose class proportions,
+  features and linking all differ from the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.errors import SettingsError
+
+__all__ = [
+    "Arguments",
+    "Network",
+    "draw_features",
+    "draw_memberships",
+    "draw_network",
+    "stream",
+]
+
+NODE_BLOCK = 1 << 14
+"""Nodes drawn from one stream."""
+COMMUNITY_BLOCK = 1 << 8
+"""Communities drawn from one stream."""
+
+CLASS_RATIO = 0.2 / 0.8
+BLOCK_CONCENTRATION = 2.0
+CLASS_DISTANCE = 1.0
+OFFSET_IN_CLASS_SPACE = 1.2
+OFFSET_ELSEWHERE = 0.3
+TASTE = 2.0
+ACTIVITY = 1.5
+HOME_SHARE = 0.9
+SMALLEST_COMMUNITY = 20
+LARGEST_SHARE = 0.04
+LABELLED_AT_LEAST = 10
+
+_HOMES, _BLOCKS, _CLASSES, _PROPENSITIES, _LABELLED, _MEANS, _FEATURES = range(7)
+EDGES, _COMMUNITIES = range(7, 9)
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What `generate` was asked for; its docstring explains each."""
+
+    nodes: int
+    degree: float
+    features: int
+    classes: int
+    homophily: float
+    communities: int
+    seed: int
+    labelled: float
+    string_ids: bool
+
+    def check(self) -> None:
+        """Refuse what no network can have; one sentence names the argument."""
+        faults = [
+            text
+            for broken, text in (
+                (self.nodes < 10, f"nodes = {self.nodes} must be at least 10"),
+                (
+                    not 0 < self.degree < self.nodes,
+                    f"degree = {self.degree} must be above 0 and below nodes = "
+                    f"{self.nodes}",
+                ),
+                (self.features < 1, f"features = {self.features} must be at least 1"),
+                (
+                    not 2 <= self.classes <= min(self.nodes // 4, 1000),
+                    f"classes = {self.classes} must be at least 2, and at most 1000 "
+                    f"and a quarter of nodes = {self.nodes}",
+                ),
+                (
+                    not 0 <= self.homophily <= 1,
+                    f"homophily = {self.homophily} must be between 0 and 1",
+                ),
+                (
+                    self.communities < 1,
+                    f"communities = {self.communities} must be at least 1",
+                ),
+                (
+                    not 0 <= self.seed < 2**63,
+                    f"seed = {self.seed} must be between 0 and 2^63 - 1",
+                ),
+                (
+                    not 0 < self.labelled <= 1,
+                    f"labelled = {self.labelled} must be above 0 and at most 1",
+                ),
+            )
+            if broken
+        ]
+        if faults:
+            raise SettingsError("generate: " + "; ".join(faults))
+
+
+@dataclass(frozen=True)
+class Network:
+    """All that is kept of the nodes: 1-D arrays and tables of the blocks."""
+
+    home: NDArray[np.int32]
+    label: NDArray[np.int16]
+    labelled: NDArray[np.bool_]
+    propensity: NDArray[np.int32]
+    tickets: NDArray[np.int32] | Ints
+    """Each node as often as its propensity, ordered by (class, home)."""
+    group: Ints
+    """Bounds in `tickets` of group ``class * blocks + home``, (C * blocks + 1,)."""
+    by_class: tuple[Ints, Ints]
+    """Nodes ordered by class, and the bounds of each class."""
+    by_home: tuple[Ints, Ints]
+    """Nodes ordered by home, and the bounds of each home."""
+    means: NDArray[np.float32]
+    """Feature means of the classes, (C, F)."""
+    offsets: NDArray[np.float32]
+    """Feature offsets of the homes, (blocks, F)."""
+    taste: Floats
+    """Added to the log-odds of an equal pair by an emitter's home, (blocks,)."""
+
+    @property
+    def classes(self) -> int:
+        """C."""
+        return len(self.by_class[1]) - 1
+
+    @property
+    def blocks(self) -> int:
+        """Home blocks."""
+        return len(self.by_home[1]) - 1
+
+
+def stream(seed: int, purpose: int, block: int = 0) -> np.random.Generator:
+    """Counter-based stream of one purpose and block."""
+    key = np.random.SeedSequence(seed, spawn_key=(purpose, block))
+    return np.random.Generator(np.random.Philox(key))
+
+
+def _class_prior(classes: int) -> Floats:
+    """Proportions that fall geometrically, last to first in the ratio .2 : .8."""
+    weights: Floats = CLASS_RATIO ** (np.arange(classes) / (classes - 1))
+    prior: Floats = weights / weights.sum()
+    return prior
+
+
+def draw_network(arguments: Arguments) -> Network:
+    """Home, class and propensity of every node, and the tables of the blocks."""
+    seed, total, classes = arguments.seed, arguments.nodes, arguments.classes
+    blocks = max(2, round(np.sqrt(total) / 2))
+    rng = stream(seed, _BLOCKS)
+    shares = rng.lognormal(sigma=0.6, size=blocks)
+    shares /= shares.sum()
+    prior = _class_prior(classes)
+    by_block = rng.dirichlet(BLOCK_CONCENTRATION * prior, size=blocks) + 1e-3
+    for _ in range(100):  # raking: the network's proportions stay the stated ones
+        by_block /= by_block.sum(axis=1, keepdims=True)
+        by_block *= prior / (shares @ by_block)
+    by_block /= by_block.sum(axis=1, keepdims=True)
+    share_bounds = np.cumsum(shares)
+    class_bounds = np.cumsum(by_block, axis=1)
+    activity = np.exp(ACTIVITY * rng.standard_normal((blocks, classes)))
+    activity /= np.exp(ACTIVITY**2 / 2)
+
+    home = np.empty(total, np.int32)
+    label = np.empty(total, np.int16)
+    labelled = np.empty(total, np.bool_)
+    propensity = np.empty(total, np.int32)
+    smallest, largest = _propensity_range(total, arguments.degree)
+    for block, first in enumerate(range(0, total, NODE_BLOCK)):
+        part = slice(first, min(first + NODE_BLOCK, total))
+        size = part.stop - first
+        at = np.searchsorted(share_bounds, stream(seed, _HOMES, block).random(size))
+        home[part] = np.minimum(at, blocks - 1)
+        drawn = stream(seed, _CLASSES, block).random(size)
+        for c in range(classes - 1):  # one column at a time keeps memory 1-D
+            above = drawn > class_bounds[home[part], c]
+            label[part] = np.where(above, c + 1, label[part] if c else 0)
+        labelled[part] = (
+            stream(seed, _LABELLED, block).random(size) < arguments.labelled
+        )
+        uniform, rounding = stream(seed, _PROPENSITIES, block).random((2, size))
+        law = smallest * (1 - uniform) ** (-1 / 1.5)
+        law = np.minimum(law * activity[home[part], label[part]], largest)
+        propensity[part] = np.maximum(np.floor(4 * law + rounding), 1)
+    # No class is empty: the first nodes take the classes in turn, two each.
+    label[: 2 * classes] = np.arange(2 * classes) % classes
+
+    by_class = np.argsort(label, kind="stable")
+    class_edges = _bounds(label, classes)
+    for c in range(classes):
+        first = class_edges[c]
+        last = min(first + LABELLED_AT_LEAST, class_edges[c + 1])
+        labelled[by_class[first:last]] = True
+    group = label.astype(np.int64) * blocks + home
+    order = np.argsort(group, kind="stable")
+    tickets = np.repeat(order.astype(_index_type(total)), propensity[order])
+    edges = np.zeros(classes * blocks + 1, np.int64)
+    # Weights are whole numbers below 2^53: the sums are exact.
+    edges[1:] = np.cumsum(np.bincount(group, propensity, classes * blocks))
+
+    rng = stream(seed, _MEANS)
+    means = rng.standard_normal((classes, arguments.features))
+    means -= means.mean(axis=0)
+    # Of means that are centred, the mean squared distance is 2 / (C - 1) sum |m|^2.
+    means *= CLASS_DISTANCE / np.sqrt(2 / (classes - 1) * np.sum(means**2))
+    # The direction in which a block is off is a mix of the class means, so that a
+    # block's people can look like another class, and the other way round.
+    mix = rng.standard_normal((blocks, classes))
+    offsets = OFFSET_IN_CLASS_SPACE * mix @ means
+    offsets += OFFSET_ELSEWHERE * rng.standard_normal((blocks, arguments.features))
+    return Network(
+        home=home,
+        label=label,
+        labelled=labelled,
+        propensity=propensity,
+        tickets=tickets,
+        group=edges,
+        by_class=(by_class, class_edges),
+        by_home=(np.argsort(home, kind="stable"), _bounds(home, blocks)),
+        means=means.astype(np.float32),
+        offsets=offsets.astype(np.float32),
+        taste=TASTE * rng.standard_normal(blocks),
+    )
+
+
+def _propensity_range(nodes: int, degree: float) -> tuple[float, float]:
+    """Smallest and largest propensity whose capped power law has mean 1."""
+    largest = max(2.0, float(np.sqrt(nodes / degree)))
+    smallest = 1 / 3
+    for _ in range(50):  # mean of min(X, largest) is 3 s - 2 s^1.5 largest^-.5
+        smallest = (1 + 2 * smallest**1.5 / np.sqrt(largest)) / 3
+    return smallest, largest
+
+
+def _index_type(nodes: int) -> type[np.int32] | type[np.int64]:
+    return np.int32 if nodes < 2**31 else np.int64
+
+
+def _bounds(codes: NDArray[np.integer], size: int) -> Ints:
+    return np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=size))])
+
+
+def draw_features(
+    network: Network, arguments: Arguments, first: int, last: int
+) -> NDArray[np.float32]:
+    """Features of the nodes of one `NODE_BLOCK`, float32, (last - first, F)."""
+    rng = stream(arguments.seed, _FEATURES, first // NODE_BLOCK)
+    shape = (last - first, arguments.features)
+    values: NDArray[np.float32] = rng.standard_normal(shape, dtype=np.float32)
+    values += network.means[network.label[first:last]]
+    values += network.offsets[network.home[first:last]]
+    return values
+
+
+def draw_memberships(
+    network: Network, arguments: Arguments
+) -> Iterator[tuple[int, Ints, Ints]]:
+    """Members by blocks of communities: (last community, community, node)."""
+    total, classes = len(network.label), network.classes
+    prior = np.diff(network.by_class[1]) / total
+    homes = np.diff(network.by_home[1])
+    home_bounds = np.cumsum(homes / homes.sum())
+    largest = max(LARGEST_SHARE * total, SMALLEST_COMMUNITY)
+    smallest = min(SMALLEST_COMMUNITY, total // 2)
+    for block, first in enumerate(range(0, arguments.communities, COMMUNITY_BLOCK)):
+        last = min(first + COMMUNITY_BLOCK, arguments.communities)
+        rng = stream(arguments.seed, _COMMUNITIES, block)
+        law = smallest * (1 - rng.random(last - first)) ** (-1 / 1.2)
+        size = np.minimum(law, min(largest, total)).astype(np.int64)
+        # Wide: two classes give prevalences between about .015 and .915.
+        shape = rng.dirichlet(np.ones(classes), size=last - first)
+        wide = 0.9 * shape + 0.1 * prior
+        home = np.searchsorted(home_bounds, rng.random(last - first))
+        home = np.minimum(home, len(homes) - 1)
+        number = np.arange(first, last)
+        even = number % 2 == 0
+
+        per_class = rng.multinomial(size * even, wide)
+        at, picked = _pick(
+            rng, per_class.ravel(), *_pools(network.by_class, last - first)
+        )
+        community = [number[at // classes]]
+        member = [network.by_class[0][picked]]
+
+        near = np.where(even, 0, np.rint(HOME_SHARE * size).astype(np.int64))
+        near = np.minimum(near, homes[home])
+        start = network.by_home[1][home]
+        at, picked = _pick(rng, near, start, homes[home])
+        community.append(number[at])
+        member.append(network.by_home[0][picked])
+
+        far = np.where(even, 0, np.rint(near * (1 / HOME_SHARE - 1)).astype(np.int64))
+        at, picked = _pick(rng, far, np.zeros_like(far), np.full_like(far, total))
+        outside = network.home[picked] != home[at]
+        community.append(number[at][outside])
+        member.append(picked[outside])
+
+        members, nodes = np.concatenate(community), np.concatenate(member)
+        order = np.argsort(members, kind="stable")
+        yield last, members[order], nodes[order]
+
+
+def _pools(order: tuple[Ints, Ints], times: int) -> tuple[Ints, Ints]:
+    """Starts and sizes of the parts of an order, repeated."""
+    bounds = order[1]
+    return np.tile(bounds[:-1], times), np.tile(np.diff(bounds), times)
+
+
+def _pick(
+    rng: np.random.Generator, count: Ints, start: Ints, size: Ints
+) -> tuple[Ints, Ints]:
+    """Distinct places from each pool: (number of the pool, place).
+
+    An arithmetic progression whose stride has no divisor in common with the pool's
+    size never meets a place twice. Node numbers carry no information, so that any such
+    set is a random one.
+    """
+    count = np.minimum(count, size)
+    stride = rng.integers(1, np.maximum(size, 2))
+    begin = rng.integers(0, np.maximum(size, 1))
+    while (shared := np.gcd(stride, np.maximum(size, 1)) != 1).any():
+        stride[shared] = rng.integers(1, np.maximum(size[shared], 2))
+    pool = np.repeat(np.arange(len(count)), count)
+    step = np.arange(len(pool)) - np.repeat(np.cumsum(count) - count, count)
+    turned = np.remainder(begin[pool] + step * stride[pool], size[pool])
+    return pool.astype(np.int64), (start[pool] + turned).astype(np.int64)

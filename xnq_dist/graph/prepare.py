@@ -1,0 +1,345 @@
+"""The stage ``graph``: tables in, one folder of partitions out, in bounded memory."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from xnq_dist.config import Settings
+from xnq_dist.errors import SettingsError, StageError
+from xnq_dist.graph import scratch
+from xnq_dist.graph.csr import FileCsr
+from xnq_dist.graph.edges import read_edges
+from xnq_dist.graph.features import FeatureBlocks, FeatureColumns
+from xnq_dist.graph.halo import (
+    Partition,
+    PartitionBook,
+    build_partition,
+    edges_of,
+    find_halo,
+    send_lists,
+)
+from xnq_dist.graph.labels import ROLES, NodeTable, read_nodes
+from xnq_dist.graph.layout import adjacency_stem, nodes_stem, partition_arrays
+from xnq_dist.graph.partition import divide
+from xnq_dist.graph.spectral import adjacency_radius, is_symmetric
+from xnq_dist.graph.tables import Sources, fingerprint_files, open_table
+from xnq_dist.progress import Progress, silent
+from xnq_dist.store import Attempt, FileRecord, Manifest, RunDirectory, fingerprint
+
+__all__ = ["graph_inputs", "partitions_table", "prepare"]
+
+log = logging.getLogger(__name__)
+
+STAGE = "graph"
+
+
+def graph_inputs(
+    sources: Sources, settings: Settings, partitions: int
+) -> dict[str, Any]:
+    """What the stage depends on: the files' contents and the settings that matter.
+
+    Raises
+    ------
+    InputError
+        When a file is not there or cannot be read.
+    """
+    columns = settings.columns
+    names = ("node_id", "features", "label", "role", "src", "dst", "weight")
+    matter: dict[str, Any] = {
+        "columns": {name: getattr(columns, name) for name in names},
+        "input": {
+            "directed": settings.input.directed,
+            "self_loops": settings.input.self_loops,
+            "duplicates": settings.input.duplicates,
+            "unknown_nodes": settings.input.unknown_nodes,
+        },
+        "partitions": partitions,
+        "partitioner": settings.partitioner,
+        "reservoir": {"rho": settings.reservoir.rho},
+    }
+    if settings.partitioner == "random":
+        matter["seed"] = settings.seed
+    if settings.partitioner == "auto":
+        # The memory decides between METIS and streaming.
+        matter["input"]["memory"] = settings.input.memory_bytes
+    return {
+        "nodes": {
+            "path": sources.nodes,
+            "files": fingerprint_files(sources.nodes, "node table"),
+        },
+        "edges": {
+            "path": sources.edges,
+            "files": fingerprint_files(sources.edges, "edge table"),
+        },
+        "settings": matter,
+    }
+
+
+def prepare(
+    run: RunDirectory,
+    sources: Sources,
+    settings: Settings,
+    partitions: int,
+    progress: Progress = silent,
+) -> Manifest:
+    """Read, check, partition and lay out a graph; reuse it when nothing changed.
+
+    Parameters
+    ----------
+    run
+        The run directory.
+    sources
+        Where the tables are.
+    settings
+        `columns`, `input`, `partitioner`, `reservoir.rho`, `seed` and `scratch` are
+        used.
+    partitions
+        Number of partitions, P.
+    progress
+        Told of rows read and partitions written.
+
+    Returns
+    -------
+    Manifest
+        Of the stage ``graph``: ``nodes-*`` tables and ``adjacency-*`` arrays, one each
+        per partition, and figures of the graph.
+
+    Raises
+    ------
+    InputError, SettingsError
+        For tables or settings that cannot be used, each in one sentence.
+    StageError
+        When temporary files cannot be written, or counts do not add up.
+
+    Notes
+    -----
+    Memory: arrays proportional to nodes, `input.memory` for sorting, the edges of one
+    partition; all edges at once only where METIS is the partitioner.
+    """
+    nodes = open_table(sources.nodes, "node table")
+    edges = open_table(sources.edges, "edge table")
+    inputs = graph_inputs(sources, settings, partitions)
+    found = run.reuse(STAGE, inputs)
+    if found is not None:
+        return found
+    began = time.monotonic()
+    with _scratch(settings.scratch) as folder:
+        features = FeatureColumns(nodes, settings.columns.features)
+        known = read_nodes(nodes, settings.columns, progress)
+        csr, counts = read_edges(
+            edges,
+            known.ids,
+            settings.columns,
+            settings.input,
+            _made(folder / "csr"),
+            progress,
+        )
+        symmetric = is_symmetric(csr)
+        rho = settings.reservoir.rho
+        if rho == "auto":
+            progress("spectral radius", 0, 1)
+            rho = adjacency_radius(csr, symmetric)
+            progress("spectral radius", 1, 1)
+        memory = settings.input.memory_bytes
+        progress("partition", 0, 1)
+        part, partitioner = divide(
+            csr, partitions, settings.partitioner, settings.seed, memory, symmetric
+        )
+        progress("partition", 1, 1)
+        book = PartitionBook.of(part, partitions)
+        blocks = FeatureBlocks(book.offsets, memory, _made(folder / "features"))
+        blocks.fill(features, known.ids, known.index, book.relabelled, progress)
+        stage = run.stage(STAGE)
+        attempt = stage.begin()
+        files: list[FileRecord] = []
+        plan: list[dict[str, Any]] = []
+        for partition in _partitions(csr, book, memory, folder):
+            number = partition.number
+            files.append(_write_nodes(attempt, number, known, book, blocks))
+            arrays = partition_arrays(partition)
+            files.append(attempt.write_arrays(adjacency_stem(number), **arrays))
+            plan.append(_figures(partition))
+            progress("write partitions", number + 1, partitions)
+        facts = {
+            "n_nodes": len(known.ids),
+            "n_edges": int(csr.indptr[-1]),
+            "n_features": blocks.width,
+            "id_type": known.ids.type,
+            "classes": known.classes,
+            "class_counts": np.bincount(
+                known.labels[known.labels >= 0], minlength=len(known.classes)
+            ).tolist(),
+            "n_labelled": int(np.count_nonzero(known.labels >= 0)),
+            "has_roles": known.has_roles,
+            "directed": settings.input.directed,
+            "weighted": csr.weighted,
+            "rho": float(rho),
+            "partitions": partitions,
+            "partitioner": partitioner,
+            "offsets": book.offsets.tolist(),
+            "owned": [figures["owned"] for figures in plan],
+            "halo": [figures["halo"] for figures in plan],
+            "edges": [figures["edges"] for figures in plan],
+            "boundary": [figures["boundary"] for figures in plan],
+            "halo_sizes": [figures["sent"] for figures in plan],
+            "counts": counts.facts(),
+        }
+        _check_counts(facts)
+        seconds = time.monotonic() - began
+        digest = fingerprint(inputs)
+        return stage.commit(attempt, files, digest, inputs, facts, seconds)
+
+
+@contextmanager
+def _scratch(where: str | None) -> Iterator[Path]:
+    """A temporary folder, removed whatever happens."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="xnq-dist-", dir=where)
+    except OSError as error:
+        raise SettingsError(
+            f"scratch = {where!r} cannot be written ({error.strerror}): set it to a "
+            "local folder with room for the edges"
+        ) from error
+    with folder as name:
+        yield Path(name)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def _partitions(
+    csr: FileCsr, book: PartitionBook, memory: int, folder: Path
+) -> Iterator[Partition]:
+    """Partitions one after the other; edges go through a file per partition."""
+    buckets = _made(folder / "partitions")
+    for rows in csr.chunks(max(memory // 64, 1024)):
+        counts = np.diff(rows.indptr)
+        owner = book.part[rows.first : rows.first + len(counts)]
+        by_owner = np.argsort(owner, kind="stable")
+        bounds = np.searchsorted(owner[by_owner], np.arange(book.partitions + 1))
+        for number in np.flatnonzero(np.diff(bounds)).tolist():
+            mine = by_owner[bounds[number] : bounds[number + 1]]
+            edges = edges_of(rows.indptr[mine], counts[mine])
+            scratch.append(buckets / f"{number}.indices", rows.indices[edges])
+            if csr.weighted:
+                scratch.append(buckets / f"{number}.weights", rows.weights[edges])
+    halo_offsets = []
+    for number in range(book.partitions):
+        sources = scratch.read(buckets / f"{number}.indices", np.int32)
+        halo, offsets = find_halo(sources, book, number)
+        scratch.append(buckets / f"{number}.halo", halo)
+        halo_offsets.append(offsets)
+    for number in range(book.partitions):
+        segments = [
+            scratch.read(
+                buckets / f"{reader}.halo",
+                np.int64,
+                int(at[number]),
+                int(at[number + 1] - at[number]),
+            )
+            for reader, at in enumerate(halo_offsets)
+        ]
+        degrees = np.diff(csr.indptr)[book.owned(number)]
+        weights: NDArray[np.float32] | None = None
+        if csr.weighted:
+            weights = scratch.read(buckets / f"{number}.weights", np.float32)
+        yield build_partition(
+            number,
+            np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64),
+            scratch.read(buckets / f"{number}.indices", np.int32),
+            weights,
+            book,
+            (
+                scratch.read(buckets / f"{number}.halo", np.int64),
+                halo_offsets[number],
+            ),
+            send_lists(segments, int(book.offsets[number])),
+        )
+
+
+def _write_nodes(
+    attempt: Attempt,
+    number: int,
+    known: NodeTable,
+    book: PartitionBook,
+    blocks: FeatureBlocks,
+) -> FileRecord:
+    kind = pa.int64() if known.ids.type == "int64" else pa.string()
+    with attempt.table_writer(nodes_stem(number), "graph_nodes") as writer:
+        for first, last, matrix in blocks.read(number):
+            index = book.order[first:last].astype(np.int64)
+            labels, roles = known.labels[index], known.roles[index]
+            values = pa.FixedSizeListArray.from_arrays(
+                pa.array(matrix.reshape(-1)), matrix.shape[1]
+            )
+            table = {
+                "node_id": known.ids.values.take(pa.array(index)).cast(kind),
+                "index": pa.array(index),
+                "label": pa.array(labels, mask=labels < 0),
+                "role": pa.array(ROLES).take(pa.array(roles, mask=roles < 0)),
+                "features": values,
+            }
+            writer.write(pa.table(table))
+    return writer.record
+
+
+def _figures(partition: Partition) -> dict[str, Any]:
+    return {
+        "owned": partition.n_owned,
+        "halo": partition.n_halo,
+        "edges": partition.n_edges,
+        "boundary": len(partition.boundary_rows),
+        "sent": np.diff(partition.send_offsets).tolist(),
+    }
+
+
+def _check_counts(facts: dict[str, Any]) -> None:
+    """Rows in = rows out, and what is sent is what is received."""
+    received = np.sum(facts["halo_sizes"], axis=0).tolist()
+    for what, there, due in (
+        ("nodes", sum(facts["owned"]), facts["n_nodes"]),
+        ("edges", sum(facts["edges"]), facts["n_edges"]),
+        ("halo rows", received, facts["halo"]),
+    ):
+        if there != due:
+            raise StageError(
+                f"partitions hold {there} {what} instead of {due}: this is a fault of "
+                "the program"
+            )
+
+
+def partitions_table(manifest: Manifest, itemsize: int, width: int) -> pa.Table:
+    """Quality of the cut (schema ``partitions``), one row per partition.
+
+    Parameters
+    ----------
+    manifest
+        Of the stage ``graph``.
+    itemsize
+        Bytes that a value takes on the wire.
+    width
+        Columns of the state, d'.
+    """
+    facts = manifest.facts
+    halo = np.asarray(facts["halo"], np.int64)
+    return pa.table(
+        {
+            "partition": pa.array(np.arange(len(halo), dtype=np.int32)),
+            "owned": pa.array(facts["owned"], pa.int64()),
+            "halo": pa.array(halo),
+            "edges": pa.array(facts["edges"], pa.int64()),
+            "bytes": pa.array(halo * itemsize * width),
+        }
+    )

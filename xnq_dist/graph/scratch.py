@@ -1,0 +1,45 @@
+"""Plain binary files of temporary data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.errors import StageError
+
+__all__ = ["append", "read"]
+
+
+def append(path: Path, array: NDArray[Any]) -> None:
+    """Add an array's values at the end of a file.
+
+    Raises
+    ------
+    StageError
+        When the disk is full or the folder cannot be written.
+    """
+    try:
+        with path.open("ab", buffering=0) as file:
+            view = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            while view:
+                view = view[file.write(view) :]
+    except OSError as error:
+        raise StageError(
+            f"temporary files in {path.parent} cannot be written "
+            f"({error.strerror or error}): set scratch to a folder with more room"
+        ) from error
+
+
+def read(
+    path: Path, dtype: np.dtype[Any] | type, first: int = 0, count: int = -1
+) -> NDArray[Any]:
+    """`count` values from the `first` on, all when -1; empty when no file is there."""
+    if count == 0 or not path.exists():
+        return np.empty(0, dtype)
+    values: NDArray[Any] = np.fromfile(
+        path, dtype, count, offset=first * np.dtype(dtype).itemsize
+    )
+    return values

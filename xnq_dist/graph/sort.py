@@ -1,0 +1,326 @@
+"""External sort of integer pairs in bounded memory, with the rules for edges.
+
+Pairs are packed into one int64 key, sorted in runs that fit the memory, and the runs
+are merged block by block. A merge needs no even spread of the keys: a hub that holds
+most of the pairs costs no more than any other node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.errors import DoesNotFitError, XnqError
+from xnq_dist.graph import scratch
+
+__all__ = ["PairChunk", "PairSorter"]
+
+_BYTES_A_PAIR = {False: 64, True: 128}
+"""Buffer, sort, selection and unpacking together, without and with weights."""
+_SMALLEST_BLOCK = 64
+
+Keys = NDArray[np.int64]
+Weights = NDArray[np.float64] | None
+
+
+@dataclass(frozen=True)
+class PairChunk:
+    """All pairs of a range of majors, sorted by (major, minor), each pair once.
+
+    Chunks follow one another without gaps, from 0 to the number of majors.
+    """
+
+    first: int
+    last: int
+    """Majors first to last - 1."""
+    indptr: NDArray[np.int64]
+    """Where each major's pairs begin, shape (last - first + 1,), from 0."""
+    minor: NDArray[np.int64]
+    weight: NDArray[np.float64] | None
+
+    @property
+    def major(self) -> NDArray[np.int64]:
+        """The major of each pair."""
+        return np.repeat(np.arange(self.first, self.last), np.diff(self.indptr))
+
+
+class PairSorter:
+    """Sorts more pairs than fit in memory; a context manager.
+
+    A pair may be added as given or as the reverse of one that was given; a reverse
+    counts only where the pair itself was not given.
+
+    Parameters
+    ----------
+    n_major, n_minor
+        Both numbers lie in 0..n-1; their product must be below 2^62.
+    memory
+        Bytes for buffers; beyond them only as much as one major's pairs take.
+    folder
+        Existing folder for temporary files; this object's are removed at the end.
+    weighted
+        Whether each pair comes with a weight.
+    """
+
+    def __init__(
+        self,
+        n_major: int,
+        n_minor: int,
+        memory: int,
+        folder: Path,
+        weighted: bool = False,
+    ) -> None:
+        if n_major * n_minor >= 2**62:
+            raise DoesNotFitError(
+                f"{n_major} times {n_minor} pairs cannot be numbered in 62 bits"
+            )
+        self.duplicates = 0
+        """Given pairs beyond the first of their kind, known once `chunks` ended."""
+        self.reversed_added = 0
+        """Pairs that only their reverse brought in."""
+        self._n_major = n_major
+        self._n_minor = max(n_minor, 1)
+        self._memory = memory
+        self._capacity = max(memory // _BYTES_A_PAIR[weighted], 2 * _SMALLEST_BLOCK)
+        self._folder = folder
+        self._keys = np.empty(self._capacity, np.int64)
+        self._weights = np.empty(self._capacity, np.float64) if weighted else None
+        self._filled = 0
+        self._runs: list[int] = []
+
+    def __enter__(self) -> PairSorter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number in range(len(self._runs)):
+            for path in self._paths(number):
+                path.unlink(missing_ok=True)
+
+    def _paths(self, number: int) -> tuple[Path, Path]:
+        stem = f"run-{id(self):x}-{number}"
+        return self._folder / f"{stem}.keys", self._folder / f"{stem}.weights"
+
+    def add(
+        self,
+        major: NDArray[np.int64],
+        minor: NDArray[np.int64],
+        weight: NDArray[np.float64] | None = None,
+        reverse: bool = False,
+    ) -> None:
+        """Take in pairs, arrays of one length; a weight each when weighted."""
+        keys = (major.astype(np.int64) * self._n_minor + minor) << 1
+        if reverse:
+            keys |= 1
+        start = 0
+        while start < len(keys):
+            stop = min(len(keys), start + self._capacity - self._filled)
+            into = slice(self._filled, self._filled + stop - start)
+            self._keys[into] = keys[start:stop]
+            if self._weights is not None and weight is not None:
+                self._weights[into] = weight[start:stop]
+            self._filled = into.stop
+            start = stop
+            if self._filled == self._capacity:
+                self._spill()
+
+    def _sorted_buffer(self) -> tuple[Keys, Weights]:
+        keys = self._keys[: self._filled]
+        if self._weights is None:
+            keys.sort()
+            return self._without_duplicates(keys), None
+        order = np.argsort(keys)
+        return keys[order], self._weights[order]
+
+    def _without_duplicates(self, keys: Keys) -> Keys:
+        """Sorted keys once each; what was given twice is counted."""
+        if not len(keys):
+            return keys
+        fresh = np.empty(len(keys), bool)
+        fresh[0] = True
+        np.not_equal(keys[1:], keys[:-1], out=fresh[1:])
+        if fresh.all():
+            return keys
+        self.duplicates += int(np.count_nonzero(~fresh & (keys & 1 == 0)))
+        return keys[fresh]
+
+    def _spill(self) -> None:
+        keys, weights = self._sorted_buffer()
+        to_keys, to_weights = self._paths(len(self._runs))
+        self._runs.append(len(keys))
+        scratch.append(to_keys, keys)
+        if weights is not None:
+            scratch.append(to_weights, weights)
+        self._filled = 0
+
+    def chunks(
+        self,
+        duplicates: Literal["drop", "sum"] = "drop",
+        conflict: Callable[[int, int], XnqError] | None = None,
+    ) -> Iterator[PairChunk]:
+        """The pairs in order, whole majors at a time; can be called once.
+
+        Parameters
+        ----------
+        duplicates
+            Pairs given twice: ``drop`` keeps one, ``sum`` adds the weights (sorted
+            by size, so that their order of arrival does not matter).
+        conflict
+            Makes the error for (major, minor) when ``drop`` meets two weights;
+            without it the smallest weight stays.
+        """
+        target = max(self._memory // 128, _SMALLEST_BLOCK)
+        waiting: list[tuple[Keys, Weights]] = []
+        size = 0
+        first = 0
+        for keys, weights in self._merged():
+            waiting.append(self._settled(keys, weights, duplicates, conflict))
+            size += len(waiting[-1][0])
+            if size < target:
+                continue
+            pairs, values = _joined(waiting)
+            last = int(pairs[-1] // self._n_minor) if len(pairs) else first
+            # The last major may go on in what follows.
+            cut = int(np.searchsorted(pairs, last * self._n_minor))
+            waiting = [(pairs[cut:], None if values is None else values[cut:])]
+            size = len(pairs) - cut
+            if last > first:
+                values = None if values is None else values[:cut]
+                yield self._chunk(first, last, pairs[:cut], values)
+                first = last
+        pairs, values = _joined(waiting) if waiting else (np.empty(0, np.int64), None)
+        yield self._chunk(first, self._n_major, pairs, values)
+
+    def _chunk(self, first: int, last: int, pairs: Keys, weights: Weights) -> PairChunk:
+        major = pairs // self._n_minor
+        counts = np.bincount(major - first, minlength=last - first)
+        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        return PairChunk(first, last, indptr, pairs - major * self._n_minor, weights)
+
+    def _merged(self) -> Iterator[tuple[Keys, Weights]]:
+        """All keys in order, in pieces that never split the keys of one pair."""
+        if not self._runs:
+            yield self._sorted_buffer()
+            return
+        if self._filled:
+            self._spill()
+        weighted = self._weights is not None
+        self._keys = np.empty(0, np.int64)
+        self._weights = np.empty(0, np.float64) if weighted else None
+        share = self._memory // (_BYTES_A_PAIR[weighted] * len(self._runs))
+        runs = [
+            _Run(*self._paths(number), size, max(share, _SMALLEST_BLOCK), weighted)
+            for number, size in enumerate(self._runs)
+        ]
+        while any(run.left for run in runs):
+            ends = [run.end() for run in runs if run.more]
+            bound = min(ends) if ends else None
+            pieces = [run.take(bound) for run in runs]
+            keys, weights = _joined(pieces)
+            if weights is None:
+                keys.sort()
+                yield self._without_duplicates(keys), None
+            else:
+                order = np.argsort(keys)
+                yield keys[order], weights[order]
+            for run in runs:
+                # A run that stopped at the bound has only that pair: read on.
+                if run.more and (bound is None or run.end() == bound):
+                    run.read()
+
+    def _settled(
+        self,
+        keys: Keys,
+        weights: Weights,
+        duplicates: Literal["drop", "sum"],
+        conflict: Callable[[int, int], XnqError] | None,
+    ) -> tuple[Keys, Weights]:
+        """Each pair once, with the weight that the rules give it."""
+        pairs = keys >> 1
+        if not len(keys):
+            return pairs, weights
+        fresh = np.empty(len(keys), bool)
+        fresh[0] = True
+        np.not_equal(pairs[1:], pairs[:-1], out=fresh[1:])
+        # Within a pair the given ones come first: their flag bit is 0.
+        reverse = keys & 1 == 1
+        self.reversed_added += int(np.count_nonzero(fresh & reverse))
+        if weights is None:
+            return pairs[fresh], None
+        given = ~reverse
+        self.duplicates += int(np.count_nonzero(given & ~fresh))
+        starts = np.flatnonzero(fresh)
+        if len(starts) == len(keys):
+            return pairs, weights
+        group = np.cumsum(fresh) - 1
+        # A reverse beside a given pair is ignored.
+        used = given | reverse[starts][group]
+        group, weights, used_pairs = group[used], weights[used], pairs[used]
+        order = np.lexsort((weights, group))
+        weights = weights[order]
+        if duplicates == "drop":
+            differs = (group[1:] == group[:-1]) & (weights[1:] != weights[:-1])
+            if conflict is not None and differs.any():
+                pair = int(used_pairs[np.argmax(differs)])
+                raise conflict(*divmod(pair, self._n_minor))
+            _, at = np.unique(group, return_index=True)
+            return pairs[starts], weights[at]
+        return pairs[starts], np.bincount(group, weights).astype(np.float64)
+
+
+class _Run:
+    """A sorted run on disk, read block by block."""
+
+    def __init__(
+        self, keys: Path, weights: Path, size: int, block: int, weighted: bool
+    ) -> None:
+        self._paths = keys, weights
+        self._size = size
+        self._block = block
+        self._at = 0
+        self._keys: Keys = np.empty(0, np.int64)
+        self._weights: Weights = np.empty(0, np.float64) if weighted else None
+        self.read()
+
+    def read(self) -> None:
+        """Append the next block to what is loaded."""
+        count = min(self._block, self._size - self._at)
+        keys: NDArray[Any] = scratch.read(self._paths[0], np.int64, self._at, count)
+        self._keys = np.concatenate([self._keys, keys])
+        if self._weights is not None:
+            more = scratch.read(self._paths[1], np.float64, self._at, count)
+            self._weights = np.concatenate([self._weights, more])
+        self._at += count
+
+    @property
+    def more(self) -> bool:
+        """Whether the file holds keys that are not loaded."""
+        return self._at < self._size
+
+    @property
+    def left(self) -> bool:
+        """Whether anything is loaded or to be loaded."""
+        return self.more or len(self._keys) > 0
+
+    def end(self) -> int:
+        """First key of the last loaded pair; that pair may go on in the file."""
+        return int(self._keys[-1]) & ~1
+
+    def take(self, bound: int | None) -> tuple[Keys, Weights]:
+        """Remove and return the loaded keys below the bound."""
+        cut = len(self._keys) if bound is None else np.searchsorted(self._keys, bound)
+        keys, self._keys = self._keys[:cut], self._keys[cut:]
+        if self._weights is None:
+            return keys, None
+        weights, self._weights = self._weights[:cut], self._weights[cut:]
+        return keys, weights
+
+
+def _joined(pieces: list[tuple[Keys, Weights]]) -> tuple[Keys, Weights]:
+    weights = [piece[1] for piece in pieces if piece[1] is not None]
+    keys = np.concatenate([piece[0] for piece in pieces])
+    return keys, np.concatenate(weights) if weights else None

@@ -1,0 +1,299 @@
+"""Spectral radius of the adjacency, for every graph and with little memory.
+
+For a matrix without negative entries the radius is itself an eigenvalue, the one with
+the largest real part (Perron-Frobenius), so bipartite graphs, where -rho ties in
+modulus, need no care. A matrix that is not symmetric is first cut down to its strongly
+connected components: the radius is the largest of theirs, a graph without cycles has
+none (rho = 0), and chains of components, whose eigenvalues no iteration finds to more
+than a few digits, are gone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from xnq_dist.blocks import one_blas_thread
+from xnq_dist.graph.csr import Csr
+
+__all__ = ["adjacency_radius", "is_symmetric", "spectral_radius"]
+
+log = logging.getLogger(__name__)
+
+TOLERANCE = 1e-9
+"""Relative tolerance of ARPACK; the answer is rounded to 6 digits afterwards."""
+DENSE = 64
+"""Up to this many rows all eigenvalues are computed."""
+Vector = NDArray[np.float64]
+
+
+def adjacency_radius(csr: Csr, symmetric: bool | None = None) -> float:
+    """rho(A) of a canonical adjacency, rounded to 6 significant digits.
+
+    Parameters
+    ----------
+    csr
+        In-neighbours by row; read once per product. Sums run in canonical order in
+        float64, so the answer does not depend on chunks or partitions.
+    symmetric
+        Whether A is symmetric, found out when None.
+    """
+    n = len(csr.indptr) - 1
+    if symmetric is None:
+        symmetric = is_symmetric(csr)
+    if symmetric:
+        component = np.zeros(n, np.int32)
+    else:
+        component = np.empty(n, np.int32)
+        strong_components(csr.indptr, *csr.arrays(), component)
+    live = np.zeros(n, np.bool_)
+    for rows in csr.chunks():
+        mark_live(rows.first, rows.indptr, rows.indices, rows.weights, component, live)
+    n_live = int(np.count_nonzero(live))
+    if not n_live:
+        return 0.0
+    position = np.where(live, np.cumsum(live) - 1, -1).astype(np.int32)
+
+    def product(x: Vector) -> Vector:
+        y = np.zeros(n_live)
+        x = np.ascontiguousarray(x).reshape(-1)
+        for rows in csr.chunks():
+            multiply_add(
+                rows.first,
+                rows.indptr,
+                rows.indices,
+                rows.weights,
+                component,
+                position,
+                x,
+                y,
+            )
+        return y
+
+    return float(f"{spectral_radius(product, n_live, symmetric):.6g}")
+
+
+def spectral_radius(
+    matvec: Callable[[Vector], Vector], n: int, symmetric: bool
+) -> float:
+    """Largest real part of the eigenvalues of a matrix without negative entries.
+
+    Parameters
+    ----------
+    matvec
+        Product with a vector of shape (n,).
+    n
+        Rows, at least 1.
+    symmetric
+        Whether the matrix is.
+
+    Notes
+    -----
+    ARPACK from a fixed start vector, with so few Lanczos or Arnoldi vectors that
+    memory is a few vectors; where it does not converge, power iteration on A + s I,
+    and a warning.
+    """
+    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs, eigsh
+
+    if n <= DENSE:
+        columns = [matvec(row) for row in np.eye(n)]
+        dense = np.stack(columns, axis=1)
+        found = np.linalg.eigvalsh(dense) if symmetric else np.linalg.eigvals(dense)
+        return float(max(found.real.max(), 0.0))
+    solve: Callable[..., Any] = eigsh if symmetric else eigs
+    operator = LinearOperator((n, n), matvec=matvec, dtype=np.float64)
+    start = np.full(n, n**-0.5)
+    with one_blas_thread():
+        for basis in (20 if n <= 10**6 else 8, 40):
+            try:
+                value = solve(
+                    operator,
+                    k=1,
+                    which="LA" if symmetric else "LR",
+                    ncv=min(basis, n),
+                    v0=start,
+                    tol=TOLERANCE,
+                    maxiter=300,
+                    return_eigenvectors=False,
+                )[0]
+            except ArpackNoConvergence:
+                log.info("rho(A): ARPACK with %d vectors did not converge", basis)
+            else:
+                return float(max(value.real, 0.0))
+        return _power_iteration(matvec, start)
+
+
+def _power_iteration(
+    matvec: Callable[[Vector], Vector], x: Vector, rounds: int = 2000
+) -> float:
+    """rho(A) from A + s I: the shift breaks the ties in modulus of a period."""
+    shift = float(np.linalg.norm(matvec(x))) / 2
+    value = 0.0
+    for _ in range(rounds):
+        y = matvec(x) + shift * x
+        size = float(np.linalg.norm(y))
+        x = y / size
+        if abs(size - shift - value) <= TOLERANCE * size:
+            break
+        value = size - shift
+    log.warning(
+        "rho(A) = %.6g may be off in its last digits: set reservoir.rho to pin it",
+        value,
+    )
+    return value
+
+
+def is_symmetric(csr: Csr) -> bool:
+    """Whether every edge has its reverse with the same weight, in one pass.
+
+    Each edge u < v adds a 64-bit hash of (u, v, weight), its reverse takes the same
+    away; a sum of zero is symmetric but for a chance of 2^-64.
+    """
+    total = np.uint64(0)
+    for rows in csr.chunks():
+        bits = rows.weights.view(np.uint32)
+        total = symmetry_sum(rows.first, rows.indptr, rows.indices, bits, total)
+    return bool(total == 0)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def symmetry_sum(
+    first: int,
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    bits: NDArray[np.uint32],
+    total: np.uint64,
+) -> np.uint64:
+    """Sum of hashes of edges above the diagonal minus those below, modulo 2^64."""
+    weighted = bits.shape[0] > 0
+    for row in range(indptr.shape[0] - 1):
+        v = np.int64(first + row)
+        for edge in range(indptr[row], indptr[row + 1]):
+            u = np.int64(indices[edge])
+            x = np.uint64(min(u, v)) << np.uint64(32) | np.uint64(max(u, v))
+            x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            if weighted:
+                x += np.uint64(bits[edge]) * np.uint64(0x9E3779B97F4A7C15)
+            x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            x = x ^ (x >> np.uint64(31))
+            if u < v:
+                total += x
+            elif u > v:
+                total -= x
+    return total
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def mark_live(
+    first: int,
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    weights: NDArray[np.float32],
+    component: NDArray[np.int32],
+    live: NDArray[np.bool_],
+) -> None:
+    """Mark the ends of every edge above weight 0 inside one component."""
+    weighted = weights.shape[0] > 0
+    for row in range(indptr.shape[0] - 1):
+        v = first + row
+        for edge in range(indptr[row], indptr[row + 1]):
+            u = indices[edge]
+            if component[u] == component[v] and not (weighted and weights[edge] == 0):
+                live[u] = True
+                live[v] = True
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def multiply_add(
+    first: int,
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    weights: NDArray[np.float32],
+    component: NDArray[np.int32],
+    position: NDArray[np.int32],
+    x: NDArray[np.float64],
+    y: NDArray[np.float64],
+) -> None:
+    """``y += A x`` over some rows and the live nodes, edges inside components only."""
+    weighted = weights.shape[0] > 0
+    for row in range(indptr.shape[0] - 1):
+        v = first + row
+        at = position[v]
+        if at < 0:
+            continue
+        total = y[at]
+        for edge in range(indptr[row], indptr[row + 1]):
+            u = indices[edge]
+            if component[u] == component[v] and position[u] >= 0:
+                weight = np.float64(weights[edge]) if weighted else 1.0
+                total += weight * x[position[u]]
+        y[at] = total
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def strong_components(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    weights: NDArray[np.float32],
+    component: NDArray[np.int32],
+) -> int:
+    """Number the strongly connected components (Tarjan 1972, without recursion).
+
+    Edges of weight 0 do not count. Returns the number of components; `component`,
+    shape (N,), is overwritten.
+    """
+    n = indptr.shape[0] - 1
+    weighted = weights.shape[0] > 0
+    order = np.full(n, -1, np.int32)
+    low = np.empty(n, np.int32)
+    component[:] = -1
+    edge_at = indptr[:-1].copy()
+    path = np.empty(n, np.int32)
+    open_nodes = np.empty(n, np.int32)
+    seen, n_open, found = 0, 0, 0
+    for root in range(n):
+        if order[root] >= 0:
+            continue
+        depth = 0
+        path[0] = root
+        order[root] = seen
+        low[root] = seen
+        seen += 1
+        open_nodes[n_open] = root
+        n_open += 1
+        while depth >= 0:
+            v = path[depth]
+            if edge_at[v] < indptr[v + 1]:
+                edge = edge_at[v]
+                edge_at[v] += 1
+                if weighted and weights[edge] == 0:
+                    continue
+                u = indices[edge]
+                if order[u] < 0:
+                    order[u] = seen
+                    low[u] = seen
+                    seen += 1
+                    open_nodes[n_open] = u
+                    n_open += 1
+                    depth += 1
+                    path[depth] = u
+                elif component[u] < 0:
+                    low[v] = min(low[v], order[u])
+                continue
+            if low[v] == order[v]:
+                while True:
+                    n_open -= 1
+                    u = open_nodes[n_open]
+                    component[u] = found
+                    if u == v:
+                        break
+                found += 1
+            depth -= 1
+            if depth >= 0:
+                low[path[depth]] = min(low[path[depth]], low[v])
+    return found

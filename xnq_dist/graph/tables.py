@@ -1,0 +1,389 @@
+"""The user's tables, streamed: files, columns and ids, each fault in one sentence."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import posixpath
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+import pyarrow.types as pt
+
+from xnq_dist.errors import InputError
+
+__all__ = [
+    "Batch",
+    "Sources",
+    "Table",
+    "fingerprint_files",
+    "ids_of",
+    "open_table",
+    "show",
+]
+
+_CSV = (".csv", ".csv.gz")
+_CSV_BLOCK = 4 << 20
+_COMPRESSED_PAGES = 1 << 20
+"""Bytes read ahead per column: one huge row group is never loaded as a whole."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where the user's tables are: a file, a directory, a glob or a URI each."""
+
+    nodes: str
+    edges: str
+    memberships: str | None = None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rows of one file."""
+
+    rows: pa.RecordBatch
+    file: str
+    first: int
+    """Rows of the file before this batch."""
+
+    def column(self, name: str) -> pa.Array:
+        """A column's values, dictionaries decoded."""
+        array = self.rows.column(name)
+        return array.dictionary_decode() if pt.is_dictionary(array.type) else array
+
+    def row(self, at: int) -> str:
+        """How messages name a row: counted from 1, with its file."""
+        return f"row {self.first + at + 1} of {self.file}"
+
+
+@contextmanager
+def _reading(file: str, is_csv: bool) -> Iterator[None]:
+    """Turn Arrow's errors, which surface anywhere while iterating, into ours."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        kind = "a CSV file that can be read" if is_csv else "a whole Parquet file"
+        hint = (
+            "check the row, or write Parquet (types are taken from the file's start)"
+            if is_csv
+            else "copy or write it again"
+        )
+        raise InputError(f"{file} is not {kind} ({reason}): {hint}") from error
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table in one or more files, read in batches of bounded size."""
+
+    what: str
+    """What messages call it, such as ``node table``."""
+    path: str
+    files: tuple[str, ...]
+    """Paths within the filesystem, sorted."""
+    filesystem: Any
+
+    def schema(self, file: str) -> dict[str, pa.DataType]:
+        """Names and types of one file's columns."""
+        if file.endswith(_CSV):
+            with _reading(file, True), self._csv(file) as reader:
+                return dict(zip(reader.schema.names, reader.schema.types, strict=True))
+        with _reading(file, False), self._parquet(file) as parquet:
+            schema = parquet.schema_arrow
+            return dict(zip(schema.names, schema.types, strict=True))
+
+    @cached_property
+    def schemas(self) -> dict[str, dict[str, pa.DataType]]:
+        """The columns of every file."""
+        return {file: self.schema(file) for file in self.files}
+
+    @cached_property
+    def n_rows(self) -> int:
+        """Rows of all files, 0 when a CSV file hides the number."""
+        total = 0
+        for file in self.files:
+            if file.endswith(_CSV):
+                return 0
+            with _reading(file, False), self._parquet(file) as parquet:
+                total += parquet.metadata.num_rows
+        return total
+
+    def has(self, column: str) -> bool:
+        """Whether every file has the column; a column of some files is refused."""
+        having = [file for file, columns in self.schemas.items() if column in columns]
+        if having and len(having) < len(self.files):
+            lacking = next(file for file in self.files if file not in having)
+            raise InputError(
+                f"column {column!r} is in {having[0]} but not in {lacking}: all files "
+                f"of the {self.what} need the same columns"
+            )
+        return bool(having)
+
+    def require(self, columns: Mapping[str, str]) -> None:
+        """Refuse a file that lacks a column.
+
+        Parameters
+        ----------
+        columns
+            Name of the column for each setting that names one, such as
+            ``{"columns.src": "src"}``.
+
+        Raises
+        ------
+        InputError
+            Naming the file, the column, the columns there and the setting.
+        """
+        for file, there in self.schemas.items():
+            for setting, column in columns.items():
+                if column not in there:
+                    raise InputError(
+                        f"{file} has no column {column!r} (it has "
+                        f"{', '.join(there) or 'none'}): set {setting} to the name of "
+                        "one of them"
+                    )
+
+    def batches(self, columns: list[str], rows: int = 1 << 18) -> Iterator[Batch]:
+        """The columns of all files, in order, in batches of bounded size.
+
+        Parameters
+        ----------
+        columns
+            Columns to read; each file must have them.
+        rows
+            Most rows of a batch (Parquet; CSV comes in blocks of 4 MiB).
+        """
+        for file in self.files:
+            first = 0
+            is_csv = file.endswith(_CSV)
+            source = self._csv_batches if is_csv else self._parquet_batches
+            with _reading(file, is_csv):
+                for batch in source(file, columns, rows):
+                    if batch.num_rows:
+                        yield Batch(batch, file, first)
+                    first += batch.num_rows
+
+    def _parquet_batches(
+        self, file: str, columns: list[str], rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        with self._parquet(file) as parquet:
+            yield from parquet.iter_batches(batch_size=rows, columns=columns)
+
+    def _csv_batches(
+        self, file: str, columns: list[str], rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        types = {
+            name: self._type_of_late_values(file, name)
+            for name in columns
+            if pt.is_null(self.schemas[file][name])
+        }
+        with self._csv(file, columns, types) as reader:
+            yield from reader
+
+    def _type_of_late_values(self, file: str, column: str) -> pa.DataType:
+        """Type of a CSV column whose first block holds no value, from all of them."""
+        with self._csv(file, [column], {column: pa.string()}) as reader:
+            for batch in reader:
+                try:
+                    batch.column(0).cast(pa.int64())
+                except pa.ArrowInvalid:
+                    return pa.string()
+        return pa.int64()
+
+    @contextmanager
+    def _parquet(self, file: str) -> Iterator[pq.ParquetFile]:
+        with self.filesystem.open_input_file(file) as stream:
+            yield pq.ParquetFile(
+                stream,
+                buffer_size=_COMPRESSED_PAGES,
+                page_checksum_verification=True,
+            )
+
+    @contextmanager
+    def _csv(
+        self,
+        file: str,
+        columns: list[str] | None = None,
+        types: dict[str, pa.DataType] | None = None,
+    ) -> Iterator[pacsv.CSVStreamingReader]:
+        options = pacsv.ConvertOptions(
+            include_columns=columns or [],
+            column_types=types or {},
+            null_values=[""],
+            strings_can_be_null=True,
+        )
+        with (
+            self.filesystem.open_input_stream(file, compression="detect") as stream,
+            pacsv.open_csv(
+                stream,
+                read_options=pacsv.ReadOptions(block_size=_CSV_BLOCK),
+                convert_options=options,
+            ) as reader,
+        ):
+            yield reader
+
+
+def open_table(path: str | Path, what: str) -> Table:
+    """A user's table, its files found and sorted; nothing is read yet.
+
+    Parameters
+    ----------
+    path
+        A file, a directory (all its Parquet files, else its CSV files; names that
+        begin with ``_`` or ``.`` are left out), a glob, or a `pyarrow.fs` URI of
+        any of these.
+    what
+        What messages call it, such as ``node table``.
+
+    Raises
+    ------
+    InputError
+        When nothing is there, nothing matches or the URI cannot be opened.
+    """
+    text = str(path)
+    filesystem, root = _filesystem(text, what)
+    try:
+        if any(mark in root for mark in "*?["):
+            files = _glob(filesystem, root)
+            if not files:
+                raise InputError(f"{what}: no file matches {text}: check the pattern")
+            return Table(what, text, files, filesystem)
+        info = filesystem.get_file_info(root)
+        if info.type == pafs.FileType.NotFound:
+            raise InputError(f"{what} {text} is not there: check the path")
+        if info.type == pafs.FileType.File:
+            return Table(what, text, (root,), filesystem)
+        found = _visible(filesystem, root)
+    except OSError as error:
+        raise InputError(f"{what} {text} cannot be read ({error})") from error
+    for suffixes in ((".parquet", ".pq"), _CSV):
+        files = tuple(sorted(file for file in found if file.endswith(suffixes)))
+        if files:
+            return Table(what, text, files, filesystem)
+    raise InputError(f"{what}: folder {text} holds no .parquet and no .csv file")
+
+
+def _filesystem(text: str, what: str) -> tuple[Any, str]:
+    if "://" not in text:
+        return pafs.LocalFileSystem(), str(Path(text).expanduser().absolute())
+    # A glob's marks are not legal in a URI: open its fixed part.
+    fixed, rest = text, ""
+    while any(mark in fixed for mark in "*?["):
+        fixed, _, last = fixed.rpartition("/")
+        rest = f"/{last}{rest}"
+    try:
+        filesystem, root = pafs.FileSystem.from_uri(fixed)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(
+            f"{what} {text} is not a location that can be opened ({error})"
+        ) from error
+    return filesystem, root + rest
+
+
+def _glob(filesystem: Any, pattern: str) -> tuple[str, ...]:
+    fixed = pattern
+    while any(mark in fixed for mark in "*?["):
+        fixed = posixpath.dirname(fixed)
+    depth = pattern.count("/")
+    return tuple(
+        sorted(
+            file
+            for file in _visible(filesystem, fixed)
+            if file.count("/") == depth and fnmatch.fnmatchcase(file, pattern)
+        )
+    )
+
+
+def _visible(filesystem: Any, folder: str) -> list[str]:
+    selector = pafs.FileSelector(folder, recursive=True, allow_not_found=True)
+    return [
+        info.path
+        for info in filesystem.get_file_info(selector)
+        if info.type == pafs.FileType.File
+        and not any(
+            part.startswith(("_", "."))
+            for part in info.path[len(folder) :].strip("/").split("/")
+        )
+    ]
+
+
+def fingerprint_files(path: str | Path, what: str = "table") -> list[dict[str, Any]]:
+    """Path, size and blake2b-128 digest of every file of a table, streamed.
+
+    Raises
+    ------
+    InputError
+        As `open_table`.
+    """
+    table = open_table(path, what)
+    found = []
+    for file in table.files:
+        digest = hashlib.blake2b(digest_size=16)
+        size = 0
+        try:
+            with table.filesystem.open_input_stream(file, compression=None) as stream:
+                while block := stream.read(1 << 22):
+                    digest.update(block)
+                    size += len(block)
+        except OSError as error:
+            raise InputError(f"{what} {file} cannot be read ({error})") from error
+        found.append({"path": file, "size": size, "digest": digest.hexdigest()})
+    return found
+
+
+def ids_of(batch: Batch, column: str) -> pa.Array:
+    """A batch's ids as int64 or string.
+
+    Parameters
+    ----------
+    batch
+        Rows with the column.
+    column
+        Integers, strings, or dictionaries of those.
+
+    Raises
+    ------
+    InputError
+        For another type, a null (its row is named), an id beyond int64 or text that
+        is not UTF-8.
+    """
+    array = batch.column(column)
+    if array.null_count:
+        at = pc.index(pc.is_null(array), pa.scalar(True)).as_py()
+        raise InputError(
+            f"column {column!r} is null in {batch.row(at)}: every row needs an id"
+        )
+    if pt.is_integer(array.type):
+        try:
+            return array.cast(pa.int64())
+        except pa.ArrowInvalid as error:
+            raise InputError(
+                f"column {column!r} of {batch.file} holds ids beyond int64, such as "
+                f"{pc.max(array).as_py()}: write them as strings"
+            ) from error
+    if (
+        pt.is_string(array.type)
+        or pt.is_large_string(array.type)
+        or pt.is_string_view(array.type)
+    ):
+        return array.cast(pa.string())
+    raise InputError(
+        f"column {column!r} of {batch.file} is {array.type}, not an integer or a "
+        "string: cast the ids"
+    )
+
+
+def show(ids: pa.Array | pa.ChunkedArray, at: int) -> str:
+    """How messages name an id: as Python would, odd bytes replaced."""
+    value = ids[at]
+    if pt.is_integer(value.type):
+        return str(value.as_py())
+    return repr(bytes(value.as_buffer()).decode("utf-8", errors="replace"))

@@ -1,0 +1,285 @@
+"""The line as functions on a run directory: what the flows call, usable without them.
+
+>>> import xnq_dist  # doctest: +SKIP
+>>> with xnq_dist.pipeline.open_run(out, sources) as run:  # doctest: +SKIP
+...     xnq_dist.prepare(run, sources, settings)
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from xnq_dist import cluster
+from xnq_dist.config import Settings
+from xnq_dist.errors import RunDirectoryError, SettingsError, StageError
+from xnq_dist.graph.tables import Sources
+from xnq_dist.lock import LOCK, RunLock
+from xnq_dist.plan import GraphSize, Plan, Workers, check_fits, make_plan
+from xnq_dist.progress import Progress, silent
+from xnq_dist.store import STAGES, Folder, Manifest, RunDirectory
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = [
+    "check_sources",
+    "embed",
+    "estimate",
+    "fit_readout",
+    "open_run",
+    "prepare",
+    "published_rows",
+    "quantify",
+    "report",
+    "summary",
+]
+
+log = logging.getLogger(__name__)
+
+RUN = "_run.json"
+
+
+@contextmanager
+def open_run(
+    out: str, sources: Sources, overwrite: bool = False
+) -> Iterator[RunDirectory]:
+    """Hold a run directory; made when it is not there.
+
+    Raises
+    ------
+    RunDirectoryError
+        When it is in use, cannot be written, holds something else, or was made from
+        other node or edge tables and `overwrite` is not set.
+    """
+    run = RunDirectory(out)
+    folder = run.folder
+    if folder.is_local and folder.exists() and not _is_folder(folder):
+        raise RunDirectoryError(f"{run.uri} is a file: choose another --out")
+    with RunLock(folder):
+        paths = {"nodes": _absolute(sources.nodes), "edges": _absolute(sources.edges)}
+        before = folder.read_json(RUN)
+        if before is None:
+            others = [name for name in folder.names() if name not in (LOCK, RUN)]
+            if others:
+                raise RunDirectoryError(
+                    f"{run.uri} holds {others[0]!r} and is not a run directory: "
+                    "choose an empty or new folder for --out"
+                )
+        elif before != paths:
+            if not overwrite:
+                raise RunDirectoryError(
+                    f"{run.uri} was made from {before.get('nodes')} and "
+                    f"{before.get('edges')}: choose another --out, or give --overwrite"
+                )
+            log.warning("%s: removing the run made from other tables", run.uri)
+        if overwrite:
+            run.unpublish()
+            for name in STAGES:
+                run.stage(name).folder.delete_folder()
+        if before != paths:
+            folder.write_bytes(RUN, json.dumps(paths, indent=1).encode())
+        yield run
+
+
+def estimate(sources: Sources, settings: Settings) -> Plan:
+    """The plan from the tables' footers; nothing is run.
+
+    Raises
+    ------
+    InputError
+        When a table is missing, empty or lacks a column.
+    """
+    size = _size(sources, settings)
+    workers = _workers(settings)
+    partitions = _partitions(settings, size.nodes, workers.count)
+    return make_plan(size, settings, partitions, workers)
+
+
+def prepare(
+    run: RunDirectory,
+    sources: Sources,
+    settings: Settings,
+    progress: Progress = silent,
+) -> Manifest:
+    """Stage ``graph``: ingest, partition, halo plan.
+
+    Raises
+    ------
+    InputError
+        When a table breaks the data contract.
+    DoesNotFitError
+        When the plan needs more than there is.
+    """
+    from xnq_dist.graph import prepare as stage
+
+    size = _size(sources, settings)
+    workers = _workers(settings)
+    partitions = _partitions(settings, size.nodes, workers.count)
+    before = run.stage("graph").manifest()
+    if settings.partitions == "auto" and before is not None:
+        # Another number of workers tonight is no reason to cut the graph anew.
+        partitions = int(before.facts["partitions"])
+    plan = make_plan(size, settings, partitions, workers)
+    if plan.worker_memory > plan.worker_limit and partitions > 1:
+        log.warning("by the bound of a random cut a worker may not hold its part")
+    return stage.prepare(run, sources, settings, partitions, progress)
+
+
+def embed(
+    run: RunDirectory,
+    settings: Settings,
+    client: Client,
+    progress: Progress = silent,
+) -> Manifest:
+    """Stages ``select`` (when scales are to be selected) and ``embeddings``.
+
+    Raises
+    ------
+    DoesNotFitError
+        When the partitioned graph needs more memory or disk than there is.
+    """
+    from xnq_dist.readout.select import select_scales
+    from xnq_dist.reservoir.embed import embed_scaled
+
+    graph = run.stage("graph").manifest()
+    if graph is not None:
+        facts = graph.facts
+        size = GraphSize(
+            nodes=facts["n_nodes"],
+            edges=facts["n_edges"],
+            features=facts["n_features"],
+            classes=len(facts["classes"]),
+            labelled=facts["n_labelled"],
+            halo=facts["halo"],
+        )
+        threads = cluster.workers(client)
+        workers = Workers(
+            len(threads), max(threads.values(), default=1), _smallest_memory(client)
+        )
+        plan = make_plan(size, settings, facts["partitions"], workers)
+        check_fits(plan, run.uri if run.folder.is_local else None)
+    recurrent_scale, input_scale = select_scales(run, settings, client, progress)
+    return embed_scaled(run, settings, client, recurrent_scale, input_scale, progress)
+
+
+def fit_readout(
+    run: RunDirectory,
+    settings: Settings,
+    client: Client,
+    progress: Progress = silent,
+) -> Manifest:
+    """Stages ``readout`` and ``posteriors``."""
+    from xnq_dist.readout import run as stage
+
+    return stage.fit_readout(run, settings, client, progress)
+
+
+def quantify(
+    run: RunDirectory,
+    sources: Sources,
+    settings: Settings,
+    client: Client,
+    progress: Progress = silent,
+) -> Manifest:
+    """Stage ``quantify``: the prevalence of every community."""
+    from xnq_dist.quantify import run as stage
+
+    return stage.quantify(run, sources, settings, client, progress)
+
+
+def report(run: RunDirectory, settings: Settings) -> None:
+    """Publish the tables, plots and page at the top of the run directory."""
+    from xnq_dist.report import run as stage
+
+    stage.report(run, settings)
+
+
+def check_sources(sources: Sources, settings: Settings) -> None:
+    """Refuse what the tables' heads already show: missing files, columns, rows.
+
+    Raises
+    ------
+    InputError
+        Naming the table and what to do.
+    """
+    _size(sources, settings)
+    if sources.memberships is not None:
+        from xnq_dist.graph.head import table_size
+
+        table_size(sources.memberships, settings, "memberships")
+
+
+def summary(run: RunDirectory) -> dict[str, Any]:
+    """Where the results of a whole run are, and their size."""
+    graph = run.stage("graph").manifest()
+    found = run.stage("quantify").manifest()
+    if graph is None or found is None:
+        raise StageError(f"{run.uri} is not a whole run: run it again to resume")
+    return {
+        "run": run.uri,
+        "nodes": graph.facts["n_nodes"],
+        "edges": graph.facts["n_edges"],
+        "communities": found.facts["n_communities"],
+        "prevalence": f"{run.uri}/prevalence.parquet",
+        "report": f"{run.uri}/report.html",
+    }
+
+
+def published_rows(run: RunDirectory, count: int) -> list[dict[str, Any]]:
+    """The first rows of the published prevalence table."""
+    with run.folder.open_input("prevalence.parquet") as stream:
+        batches = pq.ParquetFile(stream).iter_batches(batch_size=count)
+        rows: list[dict[str, Any]] = next(batches).to_pylist()
+    return rows
+
+
+def _size(sources: Sources, settings: Settings) -> GraphSize:
+    from xnq_dist.graph.head import table_size
+
+    nodes, features = table_size(sources.nodes, settings, "nodes")
+    edges, _ = table_size(sources.edges, settings, "edges")
+    return GraphSize(nodes, edges if settings.input.directed else 2 * edges, features)
+
+
+def _workers(settings: Settings) -> Workers:
+    if settings.cluster.kind == "local":
+        size = cluster.local_size(settings.cluster)
+        return Workers(size.workers, size.threads, size.memory)
+    if settings.cluster.address is None:
+        raise SettingsError("cluster.address is not set")
+    with cluster.connect(settings.cluster.address, settings.cluster.timeout) as client:
+        threads = cluster.workers(client)
+        memory = _smallest_memory(client)
+    return Workers(max(1, len(threads)), max(threads.values(), default=1), memory)
+
+
+def _smallest_memory(client: Client) -> int:
+    found = client.scheduler_info(n_workers=-1)["workers"].values()
+    # A worker without a limit says 0: then the machine's own memory is unknown here.
+    limits = [int(worker["memory_limit"]) or 2**62 for worker in found]
+    return min(limits, default=2**62)
+
+
+def _partitions(settings: Settings, nodes: int, workers: int) -> int:
+    if settings.partitions == "auto":
+        return max(1, min(workers, nodes // 64))
+    return settings.partitions
+
+
+def _is_folder(folder: Folder) -> bool:
+    import pyarrow.fs as pafs
+
+    info = folder.filesystem.get_file_info(folder.path())
+    return bool(info.type == pafs.FileType.Directory)
+
+
+def _absolute(path: str) -> str:
+    from pathlib import Path
+
+    return path if "://" in path else str(Path(path).absolute())

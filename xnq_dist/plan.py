@@ -1,0 +1,253 @@
+"""The plan: what a run will take, before anything runs; refused when it does not fit.
+
+A first, plain form: counts from the tables' footers, the cut bounded by that of a
+random partition, memory and disk added up from the arrays that will exist. Times come
+from rates of one ordinary core and are right to a factor of a few.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from xnq_dist.config import Settings, parse_bytes
+from xnq_dist.errors import DoesNotFitError
+
+__all__ = ["GraphSize", "Plan", "Workers", "check_fits", "make_plan"]
+
+PROCESS = 350 * 2**20
+"""Bytes of a worker process with its libraries loaded and nothing else."""
+GATHER_RATE = 1.5e9
+"""State values a core gathers and adds a second (random access, d' of some hundred)."""
+FLOP_RATE = 80e9
+"""Floating point operations a core does a second in a product of blocks."""
+DISK_RATE = 200e6
+"""Bytes a disk takes a second."""
+INGEST_RATE = 1e6
+"""Edges read, mapped and sorted a second."""
+
+
+@dataclass(frozen=True)
+class GraphSize:
+    """Counts that a plan is made from."""
+
+    nodes: int
+    edges: int
+    """Directed; an upper bound while reversed edges are not yet counted."""
+    features: int
+    classes: int = 2
+    labelled: int | None = None
+    halo: Sequence[int] | None = None
+    """Halo rows of each partition, once the graph is partitioned."""
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Who will do the work."""
+
+    count: int
+    threads: int
+    memory: int
+    """Bytes one worker may use."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will take."""
+
+    nodes: int
+    edges: int
+    partitions: int
+    workers: int
+    halo_rows: int
+    """Rows received by all partitions a superstep; a bound until it is partitioned."""
+    halo_is_bound: bool
+    bytes_per_superstep: int
+    """Bytes that cross partitions in one superstep."""
+    worker_memory: int
+    """Peak bytes of one worker."""
+    worker_limit: int
+    """Bytes one worker may use."""
+    client_memory: int
+    """Peak bytes of the process that ingests and partitions."""
+    run_disk: int
+    """Bytes of the run directory at its largest, checkpoints included."""
+    scratch_disk: int
+    """Bytes of temporary files during ingest."""
+    seconds: float
+    """Expected time, right to a factor of a few."""
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Name and value of each figure, for people."""
+        bound = "at most " if self.halo_is_bound else ""
+        per_node = self.halo_rows / max(1, self.nodes)
+        return [
+            ("nodes", f"{self.nodes:,}"),
+            (
+                "directed edges",
+                f"{'at most ' if self.halo_is_bound else ''}{self.edges:,}",
+            ),
+            ("partitions on workers", f"{self.partitions} on {self.workers}"),
+            ("halo rows", f"{bound}{self.halo_rows:,} ({per_node:.2f} a node)"),
+            ("exchanged a superstep", bound + human(self.bytes_per_superstep)),
+            (
+                "memory of a worker",
+                f"{human(self.worker_memory)} of {human(self.worker_limit)}",
+            ),
+            ("memory of the ingest", human(self.client_memory)),
+            ("disk, run directory", human(self.run_disk)),
+            ("disk, temporary", human(self.scratch_disk)),
+            ("time, within a factor of a few", f"{self.seconds:,.0f} s"),
+        ]
+
+    def to_dict(self) -> dict[str, float]:
+        """All figures, JSON-able."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def human(count: float) -> str:
+    """Bytes for people.
+
+    Examples
+    --------
+    >>> human(1536)
+    '1.5 KiB'
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def random_halo(nodes: int, edges: int, partitions: int) -> int:
+    """Expected halo rows of a random partition, from the mean degree.
+
+    ``(P - 1) N (1 - (1 - 1/P)^degree)``; concave in the degree, so the mean degree
+    gives an upper bound for any degrees (Jensen), and better partitioners stay below.
+    """
+    if partitions == 1 or nodes == 0:
+        return 0
+    degree = edges / nodes
+    return int((partitions - 1) * nodes * (1 - (1 - 1 / partitions) ** degree))
+
+
+def make_plan(
+    size: GraphSize, settings: Settings, partitions: int, workers: Workers
+) -> Plan:
+    """Add up what a run takes.
+
+    Parameters
+    ----------
+    size
+        Counts of the graph.
+    partitions
+        Number of partitions.
+    workers
+        Workers that hold them.
+    """
+    wanted = settings.reservoir
+    dim = wanted.dim
+    wire = 2 if settings.exchange.dtype == "float16" else 4
+    if size.halo is None:
+        halo = random_halo(size.nodes, size.edges, partitions)
+        largest_halo = halo / partitions
+    else:
+        halo = sum(size.halo)
+        largest_halo = max(size.halo)
+    per_worker = -(-partitions // workers.count)
+    owned = size.nodes / partitions * 1.1
+    edges = size.edges / partitions * 1.1
+    tile = dim if wanted.tile is None else min(dim, wanted.tile)
+    # States before and after, the input drive; with tiles one more copy is put
+    # together from the tiles. Halo rows exist as received blocks and in local order.
+    buffers = 3 if tile == dim else 4
+    states = owned * dim * 4 * buffers
+    exchange = largest_halo * tile * (4 + 2 * wire)
+    topology = edges * 8 + owned * 16 + largest_halo * 16
+    inputs = owned * size.features * 8
+    matrix = dim * dim * 8 if wanted.matrix == "dense" else dim * wanted.nonzeros * 12
+    embed = per_worker * (states + exchange + topology) + inputs + matrix
+    labelled = size.labelled if size.labelled is not None else size.nodes
+    readout = min(labelled * dim * 24, parse_bytes(settings.readout.memory) * 3)
+    quantify = size.nodes * (size.classes * 12 + 24)
+    worker_memory = int(PROCESS + max(embed, readout, quantify))
+
+    sort_memory = settings.input.memory_bytes
+    metis = size.edges * 16 if settings.partitioner in ("auto", "metis") else 0
+    if settings.partitioner == "auto" and metis > 4 * sort_memory:
+        metis = 0
+    client_memory = int(PROCESS + size.nodes * 100 + sort_memory + metis)
+
+    embedding = size.nodes * dim * (2 if settings.embeddings.dtype == "float16" else 4)
+    graph_disk = size.nodes * (size.features * 4 + 24) + size.edges * 4
+    run_disk = (
+        graph_disk
+        + embedding
+        + 2 * size.nodes * dim * 4
+        + size.nodes * (size.classes * 4 + 12)
+    )
+    cores = min(partitions, workers.count * workers.threads)
+    products = dim if wanted.matrix == "dense" else wanted.nonzeros
+    superstep = (
+        2.0 * size.nodes * dim * products / FLOP_RATE + size.edges * dim / GATHER_RATE
+    ) / cores
+    seconds = (
+        20.0
+        + size.edges / INGEST_RATE
+        + wanted.supersteps * (superstep + 0.01 * partitions)
+        + run_disk / DISK_RATE
+    )
+    return Plan(
+        nodes=size.nodes,
+        edges=size.edges,
+        partitions=partitions,
+        workers=workers.count,
+        halo_rows=halo,
+        halo_is_bound=size.halo is None,
+        bytes_per_superstep=halo * dim * wire,
+        worker_memory=worker_memory,
+        worker_limit=workers.memory,
+        client_memory=client_memory,
+        run_disk=int(run_disk),
+        scratch_disk=int(size.edges * 24 + size.nodes * size.features * 4),
+        seconds=seconds,
+    )
+
+
+def check_fits(plan: Plan, out: str | None = None) -> None:
+    """Refuse what does not fit, with both numbers and the setting to change.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    out
+        Local folder whose disk must hold the run; None: not checked.
+
+    Raises
+    ------
+    DoesNotFitError
+        Naming need, limit and setting.
+    """
+    if plan.worker_memory > plan.worker_limit:
+        raise DoesNotFitError(
+            f"a worker needs {human(plan.worker_memory)} but may use "
+            f"{human(plan.worker_limit)} ({plan.nodes:,} nodes in {plan.partitions} "
+            f"partitions on {plan.workers} workers): set reservoir.tile or a smaller "
+            "reservoir.dim, raise cluster.memory_limit, or use more workers"
+        )
+    if out is None:
+        return
+    folder = Path(out)
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if plan.run_disk > free:
+        raise DoesNotFitError(
+            f"the run directory needs {human(plan.run_disk)} but {folder} has "
+            f"{human(free)} free: set embeddings.dtype=float16 or a smaller "
+            "reservoir.dim, or choose another --out"
+        )

@@ -1,0 +1,284 @@
+"""Communities from a memberships table, a column of the node table, or detected ones.
+
+Memory is proportional to the nodes and to the communities, never to the memberships:
+those pass through the external sort and come out in batches of whole communities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+from numpy.typing import NDArray
+
+from xnq_dist.config import Settings
+from xnq_dist.errors import InputError
+from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.sort import PairChunk, PairSorter
+from xnq_dist.graph.tables import Batch, Table, ids_of, show
+from xnq_dist.quantify.interface import Communities
+
+__all__ = [
+    "Memberships",
+    "cut_batches",
+    "from_assignment",
+    "from_column",
+    "from_memberships",
+]
+
+_DISTINCT_SLACK = 1 << 20
+"""Names collected beyond the distinct ones before they are reduced again."""
+
+
+@dataclass(frozen=True, eq=False)
+class Memberships:
+    """Named communities whose members are still in the sorter."""
+
+    names: pa.Array
+    """The user's own names, int64 or string, ascending, shape (S,)."""
+    total: int
+    """Memberships taken in, duplicates included."""
+    unknown_dropped: int
+    """Memberships left out because their node is not in the node table."""
+    without: int
+    """Nodes whose column is null: they are in no community."""
+    sorter: PairSorter
+
+    def chunks(self) -> Iterator[PairChunk]:
+        """Community codes and canonical members in order; can be called once."""
+        return self.sorter.chunks()
+
+    @property
+    def duplicates(self) -> int:
+        """Memberships given before, known once `chunks` ended."""
+        return self.sorter.duplicates
+
+
+@contextmanager
+def from_memberships(
+    table: Table, nodes: NodeIds, settings: Settings, scratch: Path
+) -> Iterator[Memberships]:
+    """Communities of a memberships table, read twice: names, then members.
+
+    Parameters
+    ----------
+    table
+        Rows of community and node, in any order.
+    nodes
+        The graph's node ids.
+    settings
+        Names of the columns, memory of the sort and what becomes of unknown nodes.
+    scratch
+        Folder for temporary files.
+
+    Raises
+    ------
+    InputError
+        When the table is empty, lacks a column, has a null, mixes types, or names a
+        node that is not there (unless ``input.unknown_nodes`` is ``drop``).
+    """
+    columns = settings.columns
+    table.require(
+        {"columns.community": columns.community, "columns.member": columns.member}
+    )
+    named = _distinct(table.batches([columns.community]), columns.community)
+    if named is None:
+        raise InputError(
+            f"{table.what} {table.path} has no rows: name at least one member, or set "
+            "communities = leiden"
+        )
+    with _sorter(named, nodes, settings, scratch) as sorter:
+        added = _add(
+            sorter,
+            table.batches([columns.community, columns.member]),
+            (columns.community, columns.member),
+            (named, nodes),
+            settings.input.unknown_nodes,
+        )
+        yield Memberships(named.values, added.total, added.unknown, 0, sorter)
+
+
+@contextmanager
+def from_column(
+    table: Table, column: str, nodes: NodeIds, settings: Settings, scratch: Path
+) -> Iterator[Memberships]:
+    """Communities that a column of the node table names; null is in no community.
+
+    Raises
+    ------
+    InputError
+        When the column is missing, of another type or null throughout, or the table
+        has a node that the graph does not have.
+    """
+    node_id = settings.columns.node_id
+    table.require({"communities = column:NAME": column, "columns.node_id": node_id})
+    without = 0
+
+    def present(columns: list[str], count: bool) -> Iterator[Batch]:
+        nonlocal without
+        for batch in table.batches(columns):
+            rows = batch.rows
+            kept = rows.filter(pc.is_valid(rows.column(column)))
+            if count:
+                without += rows.num_rows - kept.num_rows
+            if kept.num_rows:
+                yield Batch(kept, batch.file, batch.first)
+
+    named = _distinct(present([column], False), column)
+    if named is None:
+        raise InputError(
+            f"column {column!r} of {table.path} has no value: name another column in "
+            "communities = column:NAME"
+        )
+    with _sorter(named, nodes, settings, scratch) as sorter:
+        added = _add(
+            sorter,
+            present([column, node_id], True),
+            (column, node_id),
+            (named, nodes),
+            "error",
+        )
+        yield Memberships(named.values, added.total, 0, without, sorter)
+
+
+@contextmanager
+def from_assignment(
+    assignment: NDArray[np.int64], settings: Settings, scratch: Path
+) -> Iterator[Memberships]:
+    """Communities 0, 1, ... from each node's number, shape (N,)."""
+    n_nodes = len(assignment)
+    names = pa.array(np.arange(int(assignment.max(initial=-1)) + 1))
+    memory = settings.input.memory_bytes
+    with PairSorter(len(names), n_nodes, memory, scratch) as sorter:
+        sorter.add(assignment, np.arange(n_nodes))
+        yield Memberships(names, n_nodes, 0, 0, sorter)
+
+
+@dataclass(frozen=True)
+class _Added:
+    total: int
+    unknown: int
+
+
+def _sorter(
+    named: NodeIds, nodes: NodeIds, settings: Settings, scratch: Path
+) -> PairSorter:
+    return PairSorter(len(named), len(nodes), settings.input.memory_bytes, scratch)
+
+
+def _distinct(batches: Iterator[Batch], column: str) -> NodeIds | None:
+    """The distinct names of a column, None when there is no row."""
+    collected: list[pa.Array] = []
+    held, distinct = 0, 0
+    first: Batch | None = None
+    for batch in batches:
+        names = ids_of(batch, column)
+        if first is None:
+            first = batch
+        elif collected[0].type != names.type:
+            raise InputError(
+                f"column {column!r} is {collected[0].type} in {first.file} and "
+                f"{names.type} in {batch.file}: write all files with one type"
+            )
+        collected.append(pc.unique(names))
+        held += len(collected[-1])
+        if held > 2 * distinct + _DISTINCT_SLACK:
+            collected = [pc.unique(pa.chunked_array(collected))]
+            held = distinct = len(collected[0])
+    if not collected:
+        return None
+    whole = pc.unique(pa.chunked_array(collected))
+    return NodeIds.from_column(pa.chunked_array([whole]))[0]
+
+
+def _add(
+    sorter: PairSorter,
+    batches: Iterator[Batch],
+    columns: tuple[str, str],
+    known: tuple[NodeIds, NodeIds],
+    unknown: Literal["error", "drop"],
+) -> _Added:
+    """Put every row of a table into the sorter, as codes and canonical indexes."""
+    total, dropped = 0, 0
+    named, nodes = known
+    for batch in batches:
+        communities = ids_of(batch, columns[0])
+        members = ids_of(batch, columns[1])
+        if pt.is_integer(members.type) != (nodes.type == "int64"):
+            raise InputError(
+                f"column {columns[1]!r} of {batch.file} is {members.type} and the ids "
+                f"of the node table are {nodes.type}: write both as the same type"
+            )
+        index = nodes.index_of(members)
+        code = named.index_of(communities)
+        strange = index < 0
+        if strange.any():
+            if unknown == "error":
+                at = int(np.argmax(strange))
+                raise InputError(
+                    f"node {show(members, at)} in column {columns[1]!r}, "
+                    f"{batch.row(at)}, is not in the node table: correct it, or set "
+                    "input.unknown_nodes = drop to leave such memberships out"
+                )
+            dropped += int(np.count_nonzero(strange))
+            index, code = index[~strange], code[~strange]
+        sorter.add(code, index)
+        total += len(index)
+    return _Added(total, dropped)
+
+
+def cut_batches(
+    chunks: Iterator[PairChunk], memberships: int, communities: int = 1 << 17
+) -> Iterator[tuple[int, Communities]]:
+    """Whole communities, in order, in batches of about equal work.
+
+    Parameters
+    ----------
+    chunks
+        Sorted pairs; every community comes whole, also one without members.
+    memberships
+        A batch is closed when it has this many, so only its last community can take
+        it further.
+    communities
+        Most communities of a batch.
+
+    Yields
+    ------
+    The number of the batch's first community, and the batch.
+    """
+    sizes: list[NDArray[np.int64]] = []
+    members: list[NDArray[np.int64]] = []
+    first = held = count = 0
+
+    def joined() -> Communities:
+        lengths = np.concatenate(sizes)
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        return Communities(offsets, np.concatenate(members))
+
+    for chunk in chunks:
+        at, n_majors = 0, chunk.last - chunk.first
+        while at < n_majors:
+            start = int(chunk.indptr[at])
+            wanted = start + memberships - held
+            last = int(np.searchsorted(chunk.indptr, wanted, side="left"))
+            last = min(max(last, at + 1), at + communities - count, n_majors)
+            stop = int(chunk.indptr[last])
+            sizes.append(np.diff(chunk.indptr[at : last + 1]))
+            members.append(chunk.minor[start:stop])
+            held += stop - start
+            count += last - at
+            at = last
+            if held >= memberships or count >= communities:
+                yield first, joined()
+                first += count
+                held = count = 0
+                sizes, members = [], []
+    if count:
+        yield first, joined()

@@ -1,0 +1,227 @@
+"""What a quantifier is given, what it answers, and how an answer becomes a prevalence.
+
+A quantifier estimates the classes of the *unlabelled* members of communities. Known
+labels are counted, never estimated: `combine` puts the two together, the same way for
+every quantifier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.config import Settings
+
+__all__ = [
+    "QUANTIFIERS",
+    "Communities",
+    "Estimates",
+    "NeighbourStatistics",
+    "NodeTable",
+    "Prevalence",
+    "Quantifier",
+    "Reference",
+    "combine",
+]
+
+Labelled = Literal["count", "exclude"]
+
+EMPTY = "no member is in the graph: nothing to estimate"
+ALL_LABELLED = "every member is labelled: counted exactly"
+NONE_UNLABELLED = "every member is labelled: no unlabelled member to estimate"
+
+
+@dataclass(frozen=True, eq=False)
+class NeighbourStatistics:
+    """Sums over a node's in-neighbours, made by one halo exchange."""
+
+    degree: NDArray[np.float64]
+    """Weighted in-degree, shape (N,)."""
+    posterior_sum: NDArray[np.float64]
+    """Weighted sum of the in-neighbours' posteriors, shape (N, C)."""
+    labelled: NDArray[np.float64]
+    """Weighted count of labelled in-neighbours of each class, shape (N, C)."""
+
+
+@dataclass(frozen=True, eq=False)
+class NodeTable:
+    """What is known of every node, in the order of the canonical index."""
+
+    posteriors: NDArray[np.float32]
+    """Calibrated posteriors, shape (N, C)."""
+    labels: NDArray[np.int32]
+    """Class code, -1 when unlabelled, shape (N,)."""
+    out_of_fold: NDArray[np.bool_]
+    """The node is labelled and its label had no part in its posterior, shape (N,)."""
+    classes: tuple[str, ...]
+    """Names of the C classes, in the order of the codes."""
+    neighbours: NeighbourStatistics | None = None
+    """There only for a quantifier with `needs_neighbours`."""
+
+    @cached_property
+    def unlabelled(self) -> NDArray[np.bool_]:
+        """Nodes without a label, shape (N,): one byte a node stays in the cache."""
+        return self.labels < 0
+
+
+@dataclass(frozen=True, eq=False)
+class Communities:
+    """Sets of nodes, which may overlap, one after the other."""
+
+    offsets: NDArray[np.int64]
+    """Community s has ``members[offsets[s] : offsets[s + 1]]``, shape (S + 1,)."""
+    members: NDArray[np.int64]
+    """Canonical indexes, ascending and unique within a community, shape (M,)."""
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """What the labelled nodes say about the posteriors."""
+
+    prior: NDArray[np.float64]
+    """Class proportions that the posteriors are calibrated to, shape (C,)."""
+    vote_rates: NDArray[np.float64] | None = None
+    """``[i, j]`` = P(largest posterior is i | class j), shape (C, C): M of ACC; None
+    without labelled nodes whose posterior may be used."""
+    posterior_rates: NDArray[np.float64] | None = None
+    """Column j is the mean posterior of class j, shape (C, C): M of PACC."""
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """A quantifier's answer for the unlabelled members of S communities."""
+
+    prevalence: NDArray[np.float64]
+    """Rows on the simplex, shape (S, C); NaN where no member is unlabelled."""
+    iterations: NDArray[np.int32]
+    """EM iterations, 0 for closed forms, shape (S,)."""
+    converged: NDArray[np.bool_]
+    """Whether the stopping rule held, shape (S,)."""
+
+
+class Quantifier(Protocol):
+    """An estimator of class prevalence."""
+
+    @property
+    def name(self) -> str:
+        """The name in the settings and in the column ``method``."""
+
+    @property
+    def needs_neighbours(self) -> bool:
+        """Whether `NodeTable.neighbours` must be there."""
+
+    def estimate(
+        self,
+        batch: Communities,
+        nodes: NodeTable,
+        reference: Reference,
+        labelled: Labelled,
+    ) -> Estimates:
+        """Prevalence among the unlabelled members of every community.
+
+        The answer for a community must not depend on the others of the batch, nor
+        on their number: batches are cut differently from run to run.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class Prevalence:
+    """Final answer for S communities."""
+
+    n_nodes: NDArray[np.int64]
+    """Members, shape (S,)."""
+    n_labelled: NDArray[np.int64]
+    """Members with a known label, shape (S,)."""
+    n_estimated: NDArray[np.int64]
+    """Members whose class is estimated, shape (S,)."""
+    prevalence: NDArray[np.float64]
+    """Shape (S, C); NaN rows where there is nothing to say."""
+    iterations: NDArray[np.int32]
+    """Shape (S,)."""
+    converged: NDArray[np.bool_]
+    """Shape (S,)."""
+    notes: tuple[str | None, ...]
+    """What to know of a community, S entries."""
+
+
+def combine(
+    batch: Communities, nodes: NodeTable, estimates: Estimates, labelled: Labelled
+) -> Prevalence:
+    """Known labels counted exactly, the rest as estimated.
+
+    With ``count``, the prevalence of class c is ``(labels of c + n_estimated q_c) / n``
+    over all n members; with ``exclude`` it is q, of the unlabelled members alone.
+    """
+    n_classes = nodes.posteriors.shape[1]
+    sizes = np.diff(batch.offsets)
+    community = np.repeat(np.arange(len(batch)), sizes)
+    codes = nodes.labels[batch.members]
+    known = codes >= 0
+    cells = community[known] * n_classes + codes[known]
+    counts = np.bincount(cells, minlength=len(batch) * n_classes)
+    counts = counts.reshape(len(batch), n_classes)
+    n_labelled = counts.sum(axis=1)
+    n_estimated = sizes - n_labelled
+
+    prevalence = np.full((len(batch), n_classes), np.nan)
+    some = n_estimated > 0
+    if labelled == "exclude":
+        prevalence[some] = estimates.prevalence[some]
+        whole = NONE_UNLABELLED
+    else:
+        expected = n_estimated[some, None] * estimates.prevalence[some]
+        prevalence[some] = (counts[some] + expected) / sizes[some, None]
+        exact = ~some & (sizes > 0)
+        prevalence[exact] = counts[exact] / sizes[exact, None]
+        whole = ALL_LABELLED
+    notes = tuple(
+        EMPTY if not size else (None if left else whole)
+        for size, left in zip(sizes.tolist(), n_estimated.tolist(), strict=True)
+    )
+    return Prevalence(
+        n_nodes=sizes,
+        n_labelled=n_labelled,
+        n_estimated=n_estimated,
+        prevalence=prevalence,
+        iterations=np.where(some, estimates.iterations, 0).astype(np.int32),
+        converged=np.where(some, estimates.converged, True),
+        notes=notes,
+    )
+
+
+# Factories import when called: the kernels' compiler takes half a second to import.
+
+
+def _sld(settings: Settings) -> Quantifier:
+    from xnq_dist.quantify.sld import Sld
+
+    return Sld(settings.sld.tolerance, settings.sld.max_iterations)
+
+
+def _counts(name: Literal["cc", "pcc", "acc", "pacc"]) -> QuantifierFactory:
+    def factory(settings: Settings) -> Quantifier:
+        from xnq_dist.quantify.adjusted import Counts
+
+        return Counts(name)
+
+    return factory
+
+
+QuantifierFactory = Callable[[Settings], Quantifier]
+
+QUANTIFIERS: dict[str, QuantifierFactory] = {
+    "sld": _sld,
+    "cc": _counts("cc"),
+    "pcc": _counts("pcc"),
+    "acc": _counts("acc"),
+    "pacc": _counts("pacc"),
+}
+"""Every quantifier by its name in the settings."""

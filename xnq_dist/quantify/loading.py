@@ -1,0 +1,148 @@
+"""The node table that quantifiers see, from the stages before; once a process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from xnq_dist.errors import StageError
+from xnq_dist.graph import layout
+from xnq_dist.graph.labels import ROLES
+from xnq_dist.quantify.adjusted import rates
+from xnq_dist.quantify.interface import NodeTable, Reference
+from xnq_dist.store import Manifest, RunDirectory
+
+__all__ = ["NodeCache", "load_node_table", "whole_stage"]
+
+
+def whole_stage(run: RunDirectory, name: str) -> Manifest:
+    """A stage's manifest.
+
+    Raises
+    ------
+    StageError
+        When the stage is not whole.
+    """
+    found = run.stage(name).manifest()
+    if found is None:
+        raise StageError(
+            f"{run.uri}: stage {name} is not whole, there is nothing to quantify from: "
+            "run again to resume"
+        )
+    return found
+
+
+class NodeCache:
+    """The node table of the run at work, loaded once a process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._key: tuple[str, ...] | None = None
+        self._held: tuple[NodeTable, Reference] | None = None
+
+    def get(
+        self, key: tuple[str, ...], load: Callable[[], tuple[NodeTable, Reference]]
+    ) -> tuple[NodeTable, Reference]:
+        """What was loaded under this key; another key's is let go first."""
+        with self._lock:
+            if self._held is None or self._key != key:
+                self._held = None
+                self._held = load()
+                self._key = key
+            return self._held
+
+    def forget(self) -> None:
+        """Free the memory."""
+        with self._lock:
+            self._held = None
+
+
+def load_node_table(
+    run: RunDirectory, prior: Sequence[float]
+) -> tuple[NodeTable, Reference]:
+    """All nodes by canonical index, and what the labelled ones say.
+
+    Parameters
+    ----------
+    run
+        With whole stages ``graph`` and ``posteriors``.
+    prior
+        Class proportions that the posteriors are calibrated to, length C.
+
+    Raises
+    ------
+    StageError
+        When posteriors and nodes do not belong together, or a posterior is not a
+        number at or above 0.
+    """
+    graph, posteriors = whole_stage(run, "graph"), whole_stage(run, "posteriors")
+    from_graph, from_posteriors = run.stage("graph"), run.stage("posteriors")
+    n_nodes, classes = graph.facts["n_nodes"], graph.facts["classes"]
+    values = np.zeros((n_nodes, len(classes)), np.float32)
+    out_of_fold = np.zeros(n_nodes, np.bool_)
+    parts = posteriors.named("part-")
+    partitions = int(graph.facts["partitions"])
+    if len(parts) != partitions or len(prior) != len(classes):
+        raise StageError(
+            f"{run.uri}: {len(parts)} files of posteriors and {len(prior)} classes in "
+            f"the readout for {partitions} partitions and {len(classes)} classes: run "
+            "again with --overwrite"
+        )
+    for number, record in enumerate(parts):
+        rows = layout.load_nodes(from_graph, graph, number, ["node_id", "index"])
+        table = from_posteriors.read_table(record, "posteriors")
+        same = rows.num_rows == table.num_rows and bool(
+            pc.all(pc.equal(rows["node_id"], table["node_id"])).as_py() is not False
+        )
+        if not same:
+            raise StageError(
+                f"{from_posteriors.folder.uri}/{record.name} does not have the nodes "
+                f"of partition {number} in their order: run again with --overwrite"
+            )
+        index = rows["index"].to_numpy()
+        values[index] = _vectors(table["posterior"], len(classes))
+        out_of_fold[index] = table["out_of_fold"].to_numpy()
+    if not np.isfinite(values).all() or (values < 0).any():
+        raise StageError(
+            f"{from_posteriors.folder.uri} holds posteriors that are negative or not "
+            "finite: run again with --overwrite"
+        )
+    nodes = NodeTable(
+        posteriors=values,
+        labels=layout.load_labels(from_graph, graph),
+        out_of_fold=out_of_fold,
+        classes=tuple(str(name) for name in classes),
+    )
+    usable = out_of_fold
+    if graph.facts["has_roles"]:
+        calibration = ROLES.index("calibration")
+        usable = layout.load_roles(from_graph, graph) == calibration
+    return nodes, _reference(nodes, usable, prior)
+
+
+def _reference(
+    nodes: NodeTable, usable: NDArray[np.bool_], prior: Sequence[float]
+) -> Reference:
+    usable = usable & (nodes.labels >= 0)
+    prior_array = np.array(prior, dtype=np.float64)
+    if not usable.any():
+        return Reference(prior_array)
+    chosen, labels = nodes.posteriors[usable], nodes.labels[usable]
+    return Reference(
+        prior_array, rates(chosen, labels, True), rates(chosen, labels, False)
+    )
+
+
+def _vectors(column: pa.ChunkedArray, width: int) -> NDArray[np.float32]:
+    flat = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    if flat.shape[0] != len(column) * width:
+        raise StageError(
+            f"posteriors do not have {width} classes a node: run again with --overwrite"
+        )
+    vectors: NDArray[np.float32] = flat.reshape(-1, width)
+    return vectors

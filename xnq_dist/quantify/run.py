@@ -1,0 +1,369 @@
+"""Stage ``quantify``: the prevalence of every community, in batches on Dask workers.
+
+The memberships stream through the client into one file a batch. Each worker process
+loads the node table once, inside its first task: posteriors of all nodes in float32
+(N x C) and a few numbers a node. A task answers a batch and writes its own file; the
+client puts the files together in the order of the communities. No sum crosses two
+communities, so neither batches nor workers change a bit of the answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from distributed import Client, KilledWorker, as_completed
+
+from xnq_dist.cluster import workers
+from xnq_dist.config import Settings
+from xnq_dist.errors import SettingsError, StageError
+from xnq_dist.graph import layout
+from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.tables import Sources
+from xnq_dist.progress import Progress, silent
+from xnq_dist.quantify import communities as sets
+from xnq_dist.quantify.interface import (
+    QUANTIFIERS,
+    Communities,
+    Quantifier,
+    combine,
+)
+from xnq_dist.quantify.loading import NodeCache, load_node_table, whole_stage
+from xnq_dist.quantify.rows import answer_arrays, prevalence_rows
+from xnq_dist.quantify.sources import (
+    choose_source,
+    open_memberships,
+    scratch_folder,
+    stage_inputs,
+)
+from xnq_dist.store import (
+    Attempt,
+    FileRecord,
+    Manifest,
+    RunDirectory,
+    Stage,
+    TableWriter,
+    fingerprint,
+)
+
+__all__ = ["estimate_with", "quantify"]
+
+log = logging.getLogger(__name__)
+
+STAGE = "quantify"
+FEWEST_MEMBERSHIPS, MOST_MEMBERSHIPS = 1 << 16, 1 << 22
+"""Memberships of a batch: enough to pay for a task, few enough for its memory."""
+BATCHES_A_THREAD = 4
+
+
+def quantify(
+    run: RunDirectory,
+    sources: Sources,
+    settings: Settings,
+    client: Client,
+    progress: Progress = silent,
+) -> Manifest:
+    """Prevalence of every class in every community.
+
+    Parameters
+    ----------
+    run
+        With whole stages ``graph``, ``readout`` and ``posteriors``.
+    sources
+        The memberships table, or the node table when a column of it is named.
+    settings
+        `communities`, `quantifier`, `labelled`, `sld`, `leiden`, `input`, `columns`,
+        `seed` and `scratch` are used.
+    client
+        The workers.
+    progress
+        Told of batches done.
+
+    Returns
+    -------
+    Manifest
+        Of the stage: ``prevalence-*``, one row per community and class, and
+        ``communities-*`` when communities were detected.
+
+    Raises
+    ------
+    InputError, SettingsError
+        For memberships or settings that cannot be used.
+    StageError
+        When an earlier stage is not whole, workers die or counts do not add up.
+
+    Notes
+    -----
+    Memory of the client: names of the communities, node ids, `input.memory` for the
+    sort of the memberships and one batch; all edges where Leiden detects communities.
+    Memory of a worker process: posteriors (4 C bytes a node), about 6 bytes a node
+    more, and one batch a thread.
+    """
+    began = time.monotonic()
+    graph, posteriors, readout = (
+        whole_stage(run, name) for name in ("graph", "posteriors", "readout")
+    )
+    source = choose_source(sources, settings)
+    quantifier = QUANTIFIERS[settings.quantifier](settings)
+    _check_needs(quantifier)
+    prior = [float(value) for value in readout.facts["prior"]]
+    inputs = stage_inputs(sources, settings, source, graph, posteriors, prior)
+    found = run.reuse(STAGE, inputs)
+    if found is not None:
+        return found
+
+    stage = run.stage(STAGE)
+    attempt = stage.begin()
+    job = _Job(
+        run.uri, graph.attempt, posteriors.attempt, tuple(prior), attempt, settings
+    )
+    threads = max(1, sum(workers(client).values()))
+    with ExitStack() as opened:
+        scratch = opened.enter_context(scratch_folder(settings.scratch))
+        nodes = layout.load_ids(run.stage("graph"), graph)
+        progress("communities", 0, 1)
+        memberships = opened.enter_context(
+            open_memberships(run, graph, nodes, sources, settings, source, scratch)
+        )
+        progress("communities", 1, 1)
+        detected = None
+        if source == "leiden":
+            detected = opened.enter_context(
+                attempt.table_writer("communities", "communities")
+            )
+        share = memberships.total // (threads * BATCHES_A_THREAD) + 1
+        size = min(max(share, FEWEST_MEMBERSHIPS), MOST_MEMBERSHIPS)
+        batches = _write_batches(attempt, memberships, size, detected, nodes)
+        answered = _answer(job, batches, client, progress)
+    names = memberships.names
+    record, not_converged, counted = _write_prevalence(
+        stage, attempt, names, graph.facts["classes"], quantifier.name, answered
+    )
+    n_memberships = memberships.total - memberships.duplicates
+    if counted != n_memberships:
+        raise StageError(
+            f"batches hold {counted} memberships instead of {n_memberships}: this is a "
+            "fault of the program"
+        )
+    files = [record, detected.record] if detected is not None else [record]
+    facts = {
+        "n_communities": len(names),
+        "n_memberships": n_memberships,
+        "duplicates_dropped": memberships.duplicates,
+        "unknown_dropped": memberships.unknown_dropped,
+        "without_community": memberships.without,
+        "source": source,
+        "quantifier": quantifier.name,
+        "not_converged": not_converged,
+    }
+    if memberships.unknown_dropped:
+        log.warning(
+            "%d memberships of unknown nodes left out", facts["unknown_dropped"]
+        )
+    client.run(_forget_nodes, on_error="ignore")
+    seconds = time.monotonic() - began
+    digest = fingerprint(inputs)
+    return stage.commit(attempt, files, digest, inputs, facts, seconds)
+
+
+def estimate_with(
+    run: RunDirectory,
+    sources: Sources,
+    settings: Settings,
+    quantifier: str,
+    of_class: str,
+) -> dict[Any, float]:
+    """One class's prevalence by another quantifier, in this process, nothing written.
+
+    Parameters
+    ----------
+    run, sources, settings
+        As `quantify` takes them.
+    quantifier
+        A name in `QUANTIFIERS`, in place of the setting.
+    of_class
+        The class, as text.
+
+    Returns
+    -------
+    Prevalence by the community's name; NaN where there is nothing to say.
+
+    Raises
+    ------
+    SettingsError
+        When there is no such quantifier or class.
+    """
+    if quantifier not in QUANTIFIERS:
+        raise SettingsError(
+            f"there is no quantifier {quantifier!r}: choose one of "
+            f"{', '.join(QUANTIFIERS)}"
+        )
+    graph, readout = whole_stage(run, "graph"), whole_stage(run, "readout")
+    classes = [str(name) for name in graph.facts["classes"]]
+    if of_class not in classes:
+        raise SettingsError(
+            f"there is no class {of_class!r}: choose one of {', '.join(classes)}"
+        )
+    at = classes.index(of_class)
+    estimator = QUANTIFIERS[quantifier](settings)
+    source = choose_source(sources, settings)
+    ids = layout.load_ids(run.stage("graph"), graph)
+    nodes, reference = load_node_table(run, readout.facts["prior"])
+    values: list[float] = []
+    with (
+        scratch_folder(settings.scratch) as scratch,
+        open_memberships(run, graph, ids, sources, settings, source, scratch) as found,
+    ):
+        for _, batch in sets.cut_batches(found.chunks(), MOST_MEMBERSHIPS):
+            estimates = estimator.estimate(batch, nodes, reference, settings.labelled)
+            answer = combine(batch, nodes, estimates, settings.labelled)
+            values += answer.prevalence[:, at].tolist()
+        return dict(zip(found.names.to_pylist(), values, strict=True))
+
+
+def _check_needs(quantifier: Quantifier) -> None:
+    if quantifier.needs_neighbours:
+        raise SettingsError(
+            f"quantifier = {quantifier.name} needs statistics of the neighbours, which "
+            "no stage makes: set quantifier = sld"
+        )
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """A batch of communities, its members in a file."""
+
+    number: int
+    first: int
+    communities: int
+    members: FileRecord
+
+
+def _write_batches(
+    attempt: Attempt,
+    memberships: sets.Memberships,
+    size: int,
+    detected: TableWriter | None,
+    nodes: NodeIds,
+) -> Iterator[_Batch]:
+    """Members of each batch into a file, detected ones into their table too."""
+    cut = sets.cut_batches(memberships.chunks(), size)
+    for number, (first, batch) in enumerate(cut):
+        record = attempt.write_arrays(
+            f"members-{number:05d}", offsets=batch.offsets, members=batch.members
+        )
+        if detected is not None:
+            codes = np.arange(first, first + len(batch))
+            ids = nodes.values.take(pa.array(batch.members))
+            if nodes.type == "string":
+                ids = ids.cast(pa.string())
+            columns = [pa.array(np.repeat(codes, np.diff(batch.offsets))), ids]
+            detected.write(pa.table(columns, names=["community", "node_id"]))
+        yield _Batch(number, first, len(batch), record)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What every batch of a run needs, small enough to send with each."""
+
+    run: str
+    graph: str
+    posteriors: str
+    """Attempts of the stages, to notice when another run has replaced them."""
+    prior: tuple[float, ...]
+    attempt: Attempt
+    settings: Settings
+
+
+def _answer(
+    job: _Job, batches: Iterator[_Batch], client: Client, progress: Progress
+) -> list[tuple[_Batch, FileRecord]]:
+    """Every batch's rows file, in order; members' files are removed once used."""
+    futures = {
+        client.submit(_run_batch, job, batch, pure=False, key=_key(job, batch)): batch
+        for batch in batches
+    }
+    answered: list[tuple[_Batch, FileRecord]] = []
+    progress("quantify", 0, len(futures))
+    try:
+        for future in as_completed(futures):  # type: ignore[no-untyped-call]
+            batch = futures[future]
+            answered.append((batch, future.result()))
+            # Else the death of its worker would have the batch answered again.
+            future.release()
+            job.attempt.folder.delete(batch.members.name)
+            progress("quantify", len(answered), len(futures))
+    except KilledWorker as error:
+        raise StageError(
+            "workers died while they quantified, most likely of too little memory: "
+            "raise cluster.memory_limit or lower cluster.threads, and run again"
+        ) from error
+    finally:
+        client.cancel(list(futures))  # type: ignore[no-untyped-call]
+    return sorted(answered, key=lambda pair: pair[0].number)
+
+
+def _key(job: _Job, batch: _Batch) -> str:
+    return f"quantify-{job.attempt.id}-{batch.number:05d}"
+
+
+def _run_batch(job: _Job, batch: _Batch) -> FileRecord:
+    """One batch on a worker: members in, rows out, both through files."""
+    run = RunDirectory(job.run)
+    nodes, reference = _CACHE.get(
+        (job.run, job.graph, job.posteriors), lambda: load_node_table(run, job.prior)
+    )
+    arrays = run.stage(STAGE).read_arrays(batch.members)
+    members = Communities(arrays["offsets"], arrays["members"])
+    labelled = job.settings.labelled
+    quantifier = QUANTIFIERS[job.settings.quantifier](job.settings)
+    estimates = quantifier.estimate(members, nodes, reference, labelled)
+    answer = combine(members, nodes, estimates, labelled)
+    return job.attempt.write_arrays(
+        f"batch-{batch.number:05d}", **answer_arrays(answer)
+    )
+
+
+_CACHE = NodeCache()
+
+
+def _forget_nodes() -> None:
+    _CACHE.forget()
+
+
+def _write_prevalence(
+    stage: Stage,
+    attempt: Attempt,
+    names: pa.Array,
+    classes: list[Any],
+    method: str,
+    answered: list[tuple[_Batch, FileRecord]],
+) -> tuple[FileRecord, int, int]:
+    """Batches' rows into one table: its record, not converged, memberships."""
+    not_converged, counted, done = 0, 0, 0
+    with attempt.table_writer("prevalence", "prevalence") as writer:
+        for batch, record in answered:
+            arrays = stage.read_arrays(record)
+            if batch.first != done or len(arrays["n_nodes"]) != batch.communities:
+                raise StageError(
+                    f"{stage.folder.uri}/{record.name} does not hold the communities "
+                    f"from {done} on: this is a fault of the program"
+                )
+            some = names.slice(batch.first, batch.communities)
+            writer.write(prevalence_rows(arrays, some, classes, method))
+            stage.folder.delete(record.name)
+            not_converged += int(np.count_nonzero(~arrays["converged"]))
+            counted += int(arrays["n_nodes"].sum())
+            done += batch.communities
+    if writer.record.rows != len(names) * len(classes):
+        raise StageError(
+            f"{writer.record.rows} rows for {len(names)} communities and "
+            f"{len(classes)} classes: this is a fault of the program"
+        )
+    return writer.record, not_converged, counted

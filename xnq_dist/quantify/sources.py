@@ -1,0 +1,126 @@
+"""Which communities a run is about, and what its answer depends on."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from xnq_dist.config import Settings
+from xnq_dist.errors import SettingsError
+from xnq_dist.graph import layout
+from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.tables import Sources, fingerprint_files, open_table
+from xnq_dist.quantify.communities import (
+    Memberships,
+    from_assignment,
+    from_column,
+    from_memberships,
+)
+from xnq_dist.store import Manifest, RunDirectory
+
+__all__ = ["choose_source", "open_memberships", "scratch_folder", "stage_inputs"]
+
+log = logging.getLogger(__name__)
+
+
+def choose_source(sources: Sources, settings: Settings) -> str:
+    """``given``, ``leiden`` or ``column:NAME``.
+
+    Raises
+    ------
+    SettingsError
+        When communities are to be given and no memberships table is named.
+    """
+    given = sources.memberships is not None
+    if settings.communities == "auto":
+        return "given" if given else "leiden"
+    if settings.communities == "given" and not given:
+        raise SettingsError(
+            "communities = given but no memberships table is named: name one with "
+            "--memberships, or set communities = leiden"
+        )
+    if settings.communities != "given" and given:
+        log.warning(
+            "the memberships table is not used: communities = %s", settings.communities
+        )
+    return settings.communities
+
+
+def stage_inputs(
+    sources: Sources,
+    settings: Settings,
+    source: str,
+    graph: Manifest,
+    posteriors: Manifest,
+    prior: list[float],
+) -> dict[str, Any]:
+    """All that the answer depends on."""
+    inputs: dict[str, Any] = {
+        "graph": graph.fingerprint,
+        "posteriors": posteriors.fingerprint,
+        "prior": prior,
+        "communities": source,
+        "quantifier": settings.quantifier,
+        "labelled": settings.labelled,
+    }
+    if settings.quantifier == "sld":
+        inputs["sld"] = settings.sld.model_dump()
+    columns = settings.columns
+    if source == "leiden":
+        inputs["leiden"] = settings.leiden.model_dump() | {"seed": settings.seed}
+    elif source == "given":
+        path = str(sources.memberships)
+        inputs["memberships"] = fingerprint_files(path, "memberships table")
+        inputs["columns"] = [columns.community, columns.member]
+        inputs["unknown_nodes"] = settings.input.unknown_nodes
+    else:
+        inputs["nodes"] = fingerprint_files(sources.nodes, "node table")
+        inputs["columns"] = [columns.node_id]
+    return inputs
+
+
+@contextmanager
+def scratch_folder(where: str | None) -> Iterator[Path]:
+    """A temporary folder, removed whatever happens."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="xnq-dist-", dir=where)
+    except OSError as error:
+        raise SettingsError(
+            f"scratch = {where!r} cannot be written ({error.strerror}): set it to a "
+            "local folder with room for the memberships"
+        ) from error
+    with folder as name:
+        yield Path(name)
+
+
+@contextmanager
+def open_memberships(
+    run: RunDirectory,
+    graph: Manifest,
+    nodes: NodeIds,
+    sources: Sources,
+    settings: Settings,
+    source: str,
+    scratch: Path,
+) -> Iterator[Memberships]:
+    """The communities of a source, their members sorted and ready to stream."""
+    if source == "given":
+        table = open_table(str(sources.memberships), "memberships table")
+        context = from_memberships(table, nodes, settings, scratch)
+    elif source == "leiden":
+        from xnq_dist.quantify.leiden import leiden
+
+        adjacency = layout.read_adjacency(run.stage("graph"), graph)
+        found = leiden(adjacency, settings.leiden.resolution, settings.seed)
+        del adjacency
+        context = from_assignment(found, settings, scratch)
+    else:
+        table = open_table(sources.nodes, "node table")
+        column = source.removeprefix("column:")
+        context = from_column(table, column, nodes, settings, scratch)
+    with context as memberships:
+        yield memberships

@@ -1,0 +1,221 @@
+"""Calibration: maps from a readout's logits to posteriors, fitted on held-out labels.
+
+Everything starts from logits, never from rounded posteriors, so a saturated posterior
+loses nothing. Weak priors keep the maps finite where held-out labels do not say how
+far to go (classes that are perfectly apart, or embeddings that say nothing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit, log_expit, log_softmax, softmax
+
+__all__ = ["FLOOR", "KINDS", "Calibration", "fit_calibration"]
+
+Array = NDArray[np.float64]
+Bound = tuple[float | None, float | None]
+
+KINDS = ("bcts", "platt", "platt_logit", "temperature", "none")
+
+FLOOR = 1e-12
+"""Least posterior of a class, so that no later step divides by or stops at zero."""
+
+SLOPE_PRIOR = 1e-2
+BIAS_PRIOR = 1e-3
+"""Strength of the weak priors in units of one row's log-loss: below what one label
+says, enough to have a finite optimum."""
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """A fitted map from logits to posteriors."""
+
+    kind: str
+    """One of `KINDS`."""
+    parameters: dict[str, Array]
+    """``temperature`` (1,) and ``bias`` (C,) for bcts, temperature; ``slope`` and
+    ``offset``, (C,) each, for Platt's maps; none for ``none``."""
+
+    def apply(self, logits: Array) -> NDArray[np.float32]:
+        """Posteriors of rows of logits.
+
+        Parameters
+        ----------
+        logits
+            Shape (n, C).
+
+        Returns
+        -------
+        NDArray
+            float32, shape (n, C); rows sum to 1 (to float32's rounding) and no entry
+            is below about `FLOOR` or above 1.
+        """
+        logits = np.ascontiguousarray(logits, dtype=np.float64)
+        if self.kind == "none":
+            found = softmax(logits, axis=1)
+        elif self.kind in ("bcts", "temperature"):
+            scaled = logits / self.parameters["temperature"]
+            found = softmax(scaled + self.parameters["bias"], axis=1)
+        else:
+            score = _scores(self.kind, logits)
+            slope, offset = self.parameters["slope"], self.parameters["offset"]
+            # One against the rest, then normalised: softmax of the log-sigmoids.
+            found = softmax(log_expit(-(slope * score + offset)), axis=1)
+        found = np.maximum(found, FLOOR)
+        found /= found.sum(axis=1, keepdims=True)
+        return found.astype(np.float32)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Arrays for an npz file; `from_arrays` reads them."""
+        named = {f"calibration_{k}": v for k, v in self.parameters.items()}
+        return {"calibration": np.array(self.kind), **named}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Calibration:
+        """The calibration among the arrays that `to_arrays` made."""
+        prefix = "calibration_"
+        found = {
+            name.removeprefix(prefix): np.asarray(values, np.float64)
+            for name, values in arrays.items()
+            if name.startswith(prefix)
+        }
+        return cls(str(arrays["calibration"]), found)
+
+
+def fit_calibration(kind: str, logits: Array, labels: NDArray[np.int32]) -> Calibration:
+    """Fit a calibration by maximum likelihood on held-out logits.
+
+    Parameters
+    ----------
+    kind
+        ``temperature``: softmax(log p / T). ``bcts``: softmax(log p / T + b), b_0 = 0
+        (Alexandari, Kundaje & Shrikumar 2020, bias-corrected temperature scaling).
+        ``platt``: 1 / (1 + exp(a * y + b)) with y the posterior, one class against
+        the rest, then normalised. ``platt_logit``: the same with y the logit (Platt
+        1999). ``none``: the softmax itself.
+    logits
+        Of rows that the readout was not fitted to, shape (n, C).
+    labels
+        Their class codes, shape (n,).
+    """
+    logits = np.ascontiguousarray(logits, dtype=np.float64)
+    if kind == "none":
+        return Calibration(kind, {})
+    if kind in ("platt", "platt_logit"):
+        slope, offset = _fit_platt(_scores(kind, logits), labels)
+        return Calibration(kind, {"slope": slope, "offset": offset})
+    if kind in ("bcts", "temperature"):
+        temperature, bias = _fit_scaling(logits, labels, kind == "bcts")
+        parameters = {"temperature": np.array([temperature]), "bias": bias}
+        return Calibration(kind, parameters)
+    raise ValueError(f"calibration {kind!r} is not one of {', '.join(KINDS)}")
+
+
+def _fit_scaling(
+    logits: Array, labels: NDArray[np.int32], with_bias: bool
+) -> tuple[float, Array]:
+    """Temperature and biases; convex in (1 / T, b).
+
+    The priors are those of a Gamma variable with mode 1 for 1 / T, which is also what
+    keeps T positive when the logits point the wrong way, and a wide normal for b.
+    """
+    rows, classes = logits.shape
+    log_p = log_softmax(logits, axis=1)
+    centred = log_p - log_p.mean(axis=1, keepdims=True)
+    # The search runs on logits of size 1: saturated ones would make it stiff.
+    size = float(np.sqrt(np.mean(centred**2))) or 1.0
+    scaled = centred / size
+    taken = np.arange(rows), labels
+    shares = np.bincount(labels, minlength=classes) / rows
+
+    def objective(point: Array) -> tuple[float, Array]:
+        inverse = point[0] / size
+        bias = np.concatenate([[0.0], point[1:]]) if with_bias else np.zeros(classes)
+        log_q = log_softmax(scaled * point[0] + bias, axis=1)
+        q = np.exp(log_q)
+        loss = -log_q[taken].mean()
+        loss += SLOPE_PRIOR / rows * (inverse - np.log(inverse) - 1)
+        loss += BIAS_PRIOR / rows * 0.5 * np.sum(bias**2)
+        steep = ((q * scaled).sum(axis=1) - scaled[taken]).mean()
+        steep += SLOPE_PRIOR / rows * (1 - 1 / inverse) / size
+        if not with_bias:
+            return float(loss), np.array([steep])
+        tilt = q.mean(axis=0) - shares + BIAS_PRIOR / rows * bias
+        return float(loss), np.concatenate([[steep], tilt[1:]])
+
+    begin = np.zeros(classes if with_bias else 1)
+    begin[0] = size
+    bounds: list[Bound] = [(1e-9 * size, None)]
+    bounds += [(None, None)] * (len(begin) - 1)
+    point = _minimum(objective, begin, bounds)
+    bias = np.concatenate([[0.0], point[1:]]) if with_bias else np.zeros(classes)
+    return size / float(point[0]), bias
+
+
+def _fit_platt(scores: Array, labels: NDArray[np.int32]) -> tuple[Array, Array]:
+    """Slope a and offset b of each class, Platt's smoothed targets."""
+    classes = scores.shape[1]
+    slope, offset = np.empty(classes), np.empty(classes)
+    for code in range(classes):
+        slope[code], offset[code] = _fit_sigmoid(scores[:, code], labels == code)
+    return slope, offset
+
+
+def _fit_sigmoid(score: Array, positive: NDArray[np.bool_]) -> tuple[float, float]:
+    """a, b of 1 / (1 + exp(a * score + b)) by maximum likelihood."""
+    rows, yes = len(score), int(positive.sum())
+    target = np.where(positive, (yes + 1) / (yes + 2), 1 / (rows - yes + 2))
+    middle, spread = float(score.mean()), float(score.std()) or 1.0
+    standard = (score - middle) / spread
+
+    def objective(point: Array) -> tuple[float, Array]:
+        value = point[0] * standard + point[1]
+        # -log(1 / (1 + e^v)) = -log_expit(-v), and the other outcome -log_expit(v).
+        loss = -np.mean(target * log_expit(-value) + (1 - target) * log_expit(value))
+        # Targets inside (0, 1) leave a finite optimum, unless the score is constant.
+        loss += BIAS_PRIOR * 1e-3 / rows * point[0] ** 2 / 2
+        error = target - expit(-value)
+        steep = np.mean(error * standard) + BIAS_PRIOR * 1e-3 / rows * point[0]
+        return float(loss), np.array([steep, np.mean(error)])
+
+    a, b = _minimum(objective, np.zeros(2), [(None, None)] * 2)
+    return float(a / spread), float(b - a * middle / spread)
+
+
+def _scores(kind: str, logits: Array) -> Array:
+    """What Platt's map is applied to: each class's posterior, or its log-odds."""
+    if kind == "platt":
+        return np.asarray(softmax(logits, axis=1), np.float64)
+    if logits.shape[1] == 2:
+        margin = logits[:, 1] - logits[:, 0]
+        return np.stack([-margin, margin], axis=1)
+    odds = np.empty_like(logits)
+    for code in range(logits.shape[1]):
+        others = np.delete(logits, code, axis=1)
+        top = others.max(axis=1)
+        rest = np.exp(others - top[:, None]).sum(axis=1)
+        odds[:, code] = logits[:, code] - top - np.log(rest)
+    return odds
+
+
+def _minimum(
+    objective: Callable[[Array], tuple[float, Array]],
+    begin: Array,
+    bounds: list[Bound],
+) -> Array:
+    """Where a smooth convex function of a few parameters is least."""
+    found = minimize(
+        objective,
+        begin,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=bounds,
+        options={"maxiter": 10_000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-9},
+    )
+    return np.asarray(found.x, np.float64)

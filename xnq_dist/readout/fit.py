@@ -1,0 +1,420 @@
+"""The readout of labelled rows: folds, choice of C, calibration, diagnostics.
+
+Pure functions of arrays. One fold is one unit of work, so that folds can run side by
+side on any kind of map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.config import ReadoutSettings
+from xnq_dist.errors import InputError
+from xnq_dist.readout.calibration import Calibration, fit_calibration
+from xnq_dist.readout.diagnostics import quality
+from xnq_dist.readout.folds import assign_folds, check_counts
+from xnq_dist.readout.logistic import (
+    COARSE_GRID,
+    GRID,
+    LinearModel,
+    decision,
+    fit,
+    row_losses,
+    solver_guard,
+)
+
+__all__ = [
+    "FittedReadout",
+    "FoldPath",
+    "FoldPlan",
+    "choose_strength",
+    "finish",
+    "fit_fold",
+    "fit_readout_arrays",
+    "grid_of",
+    "out_of_fold_log_loss",
+    "plan_folds",
+]
+
+TRAIN, CALIBRATION = 0, 1
+"""Codes of the roles, in the order of `graph.labels.ROLES`; -1 is none."""
+PATIENCE = 2
+"""Steps of rising loss after which a fold stops going up the grid."""
+
+
+@dataclass(frozen=True, eq=False)
+class FoldPlan:
+    """Which row is in which fold, and the values of C to try."""
+
+    folds: NDArray[np.int32]
+    """Fold of each row, -1 for rows that the readout is not fitted to, shape (n,)."""
+    count: int
+    """Number of folds; 0: C is given and no fold is needed."""
+    grid: tuple[float, ...]
+    """Ascending values of C."""
+
+
+@dataclass(frozen=True, eq=False)
+class FoldPath:
+    """One fold: models of the other folds' rows along the grid, and its own logits."""
+
+    held: NDArray[np.int64]
+    """Rows of the fold, ascending, shape (m,)."""
+    models: tuple[LinearModel, ...]
+    """One for each C tried."""
+    logits: tuple[NDArray[np.float64], ...]
+    """Of the fold's own rows, shape (m, C), one for each C tried."""
+    losses: NDArray[np.float64]
+    """Sum of the log-losses of the fold's own rows, one for each C tried."""
+
+
+@dataclass(frozen=True, eq=False)
+class FittedReadout:
+    """A readout with its calibration, and what is known of its quality.
+
+    Rows are numbered as in the labelled arrays that it was fitted to.
+    """
+
+    model: LinearModel
+    """Of all rows (with roles: all training rows)."""
+    fold_models: tuple[LinearModel, ...]
+    """One without each fold; empty when no fold was needed."""
+    folds: NDArray[np.int32]
+    """Fold of each row, -1 for rows that no model was fitted to, shape (n,)."""
+    calibration: Calibration
+    prior: NDArray[np.float64]
+    """Class proportions that the calibrated posteriors stand for, shape (C,)."""
+    held_out: NDArray[np.int64]
+    """Rows whose label had no part in the model behind their logits, ascending."""
+    held_out_logits: NDArray[np.float64]
+    """Shape (len(held_out), C)."""
+    held_out_posteriors: NDArray[np.float32]
+    """Calibrated, shape (len(held_out), C)."""
+    diagnostics: dict[str, Any]
+    """Figures for manifests and reports, JSON values."""
+
+
+def grid_of(settings: ReadoutSettings) -> tuple[float, ...]:
+    """Values of C that the settings ask to try, ascending."""
+    return GRID if settings.C == "select" else (settings.C,)
+
+
+def plan_folds(
+    labels: NDArray[np.int32],
+    roles: NDArray[np.int8] | None,
+    n_classes: int,
+    settings: ReadoutSettings,
+    seed: int,
+    names: Sequence[Any] | None = None,
+) -> FoldPlan:
+    """The folds and the grid that the settings ask for.
+
+    Parameters
+    ----------
+    labels
+        Class codes in canonical order, shape (n,).
+    roles
+        0 train, 1 calibration, -1 none, shape (n,); None: cross-fit over all rows.
+    n_classes
+        Number of classes.
+    settings
+        The section ``readout``.
+    seed
+        Seed of the run.
+    names
+        The classes' names by code, for messages.
+
+    Raises
+    ------
+    InputError
+        When a class has too few rows.
+    """
+    grid = grid_of(settings)
+    used = np.ones(len(labels), bool) if roles is None else roles == TRAIN
+    what = "labelled" if roles is None else "training"
+    counts = np.bincount(labels[used], minlength=n_classes)
+    needs_folds = settings.C == "select" or roles is None
+    check_counts(counts, 2 if needs_folds else 1, names, what)
+    folds = np.full(len(labels), -1, np.int32)
+    if not needs_folds:
+        return FoldPlan(folds, 0, grid)
+    folds[used] = assign_folds(labels[used], settings.folds, seed)
+    return FoldPlan(folds, int(folds.max()) + 1, grid)
+
+
+def fit_fold(
+    x: NDArray[Any],
+    labels: NDArray[np.int32],
+    plan: FoldPlan,
+    n_classes: int,
+    fold: int,
+    patience: int | None = PATIENCE,
+) -> FoldPath:
+    """Fit the other folds' rows along the grid, each C from the model before it.
+
+    Parameters
+    ----------
+    x
+        Embeddings, any float type, shape (n, d').
+    labels
+        Class codes, shape (n,).
+    plan
+        Folds and grid.
+    n_classes
+        Number of classes.
+    fold
+        The fold that is left out.
+    patience
+        Stop after the fold's own loss has risen so many steps on end; None: never.
+    """
+    train = np.flatnonzero((plan.folds >= 0) & (plan.folds != fold))
+    held = np.flatnonzero(plan.folds == fold)
+    rows = x[train].astype(np.float64)
+    own, truth = x[held], labels[held]
+    models: list[LinearModel] = []
+    logits: list[NDArray[np.float64]] = []
+    losses: list[float] = []
+    rises = 0
+    with solver_guard():
+        for C in plan.grid:
+            before = models[-1] if models else None
+            models.append(fit(rows, labels[train], n_classes, C, before))
+            logits.append(decision(models[-1], own))
+            losses.append(float(row_losses(logits[-1], truth).sum()))
+            rises = rises + 1 if len(losses) > 1 and losses[-1] > losses[-2] else 0
+            if patience is not None and rises >= patience:
+                break
+    return FoldPath(held, tuple(models), tuple(logits), np.array(losses))
+
+
+def choose_strength(
+    losses: Sequence[NDArray[np.float64]], grid: tuple[float, ...]
+) -> int | None:
+    """Place in the grid of the C with the least out-of-fold log-loss.
+
+    Parameters
+    ----------
+    losses
+        `FoldPath.losses` of every fold.
+    grid
+        Values of C.
+
+    Returns
+    -------
+    int or None
+        None: some fold stopped where the sum over all folds still fell, so all folds
+        must go on to the end of the grid.
+    """
+    tried = min(len(loss) for loss in losses)
+    total = np.sum([loss[:tried] for loss in losses], axis=0)
+    best = int(np.argmin(total))
+    return None if best == tried - 1 < len(grid) - 1 else best
+
+
+def fit_readout_arrays(
+    x: NDArray[Any],
+    labels: NDArray[np.int32],
+    roles: NDArray[np.int8] | None,
+    n_classes: int,
+    settings: ReadoutSettings,
+    seed: int,
+    map: Callable[..., Iterable[FoldPath]] = map,  # noqa: A002
+) -> FittedReadout:
+    """Fit, select C, calibrate.
+
+    Parameters
+    ----------
+    x
+        Embeddings of the labelled nodes in canonical order, shape (n, d').
+    labels
+        Class codes, shape (n,).
+    roles
+        0 train, 1 calibration, -1 none, shape (n,); None: cross-fit over all rows.
+    n_classes
+        Number of classes.
+    settings
+        The section ``readout``.
+    seed
+        Seed of the run; it decides the folds.
+    map
+        What runs the folds, as the built-in `map`.
+
+    Raises
+    ------
+    InputError
+        When a class has too few rows for what is asked.
+    """
+    plan = plan_folds(labels, roles, n_classes, settings, seed)
+    paths, place = _all_folds(x, labels, plan, n_classes, map)
+    return finish(x, labels, roles, n_classes, settings, plan, paths, place)
+
+
+def _all_folds(
+    x: NDArray[Any],
+    labels: NDArray[np.int32],
+    plan: FoldPlan,
+    n_classes: int,
+    map: Callable[..., Iterable[FoldPath]],  # noqa: A002
+) -> tuple[list[FoldPath], int]:
+    place: int | None = 0
+    paths: list[FoldPath] = []
+    for patience in (PATIENCE, None):
+        work = partial(fit_fold, x, labels, plan, n_classes, patience=patience)
+        paths = list(map(work, range(plan.count)))
+        if paths:
+            place = choose_strength([path.losses for path in paths], plan.grid)
+        if place is not None:
+            break
+    # Without patience every fold has tried the whole grid: there is a place.
+    return paths, place or 0
+
+
+def finish(
+    x: NDArray[Any],
+    labels: NDArray[np.int32],
+    roles: NDArray[np.int8] | None,
+    n_classes: int,
+    settings: ReadoutSettings,
+    plan: FoldPlan,
+    paths: Sequence[FoldPath],
+    place: int,
+    names: Sequence[Any] | None = None,
+) -> FittedReadout:
+    """The readout from its folds: final model, calibration, diagnostics.
+
+    Parameters
+    ----------
+    x, labels, roles, n_classes, settings
+        As for `fit_readout_arrays`.
+    plan
+        Folds and grid.
+    paths
+        Every fold, in order.
+    place
+        Chosen place in the grid.
+    names
+        The classes' names by code, for messages.
+
+    Raises
+    ------
+    InputError
+        When there is nothing to calibrate on.
+    """
+    C = plan.grid[place]
+    used = np.ones(len(labels), bool) if roles is None else roles == TRAIN
+    start = paths[0].models[place] if paths else None
+    model = fit(x[used], labels[used], n_classes, C, start)
+    out_of_fold = np.full((len(labels), n_classes), np.nan)
+    for path in paths:
+        out_of_fold[path.held] = path.logits[place]
+    if roles is None:
+        held = calibrating = np.arange(len(labels))
+        held_logits = out_of_fold
+    else:
+        held = np.flatnonzero(roles != TRAIN)
+        calibrating = np.flatnonzero(roles == CALIBRATION)
+        held_logits = decision(model, x[held])
+    logits = held_logits[np.searchsorted(held, calibrating)]
+    truth = labels[calibrating]
+    if settings.calibration != "none" and roles is not None:
+        counts = np.bincount(truth, minlength=n_classes)
+        check_counts(counts, 1, names, "calibration")
+    calibration = fit_calibration(settings.calibration, logits, truth)
+    judged, judged_labels = logits, truth
+    if not len(calibrating) and paths:
+        judged, judged_labels = out_of_fold[used], labels[used]
+    # Biases take in the proportions of the labels they were fitted to; a temperature,
+    # or nothing, leaves the proportions that the readout itself was fitted to.
+    moves_prior = settings.calibration in ("bcts", "platt", "platt_logit")
+    standing = truth if moves_prior else labels[used]
+    prior = np.bincount(standing, minlength=n_classes) / len(standing)
+    fold_models = tuple(path.models[place] for path in paths)
+    return FittedReadout(
+        model=model,
+        fold_models=fold_models,
+        folds=plan.folds,
+        calibration=calibration,
+        prior=prior,
+        held_out=held.astype(np.int64),
+        held_out_logits=held_logits,
+        held_out_posteriors=calibration.apply(held_logits),
+        diagnostics={
+            "C": C,
+            "calibration": settings.calibration,
+            "folds": plan.count,
+            "n_labelled": len(labels),
+            "n_fitted": int(used.sum()),
+            "n_judged": len(judged_labels),
+            "strengths": _strengths(plan, paths),
+            "converged": all(m.converged for m in (model, *fold_models)),
+            **quality(judged, judged_labels, calibration),
+        },
+    )
+
+
+def _strengths(plan: FoldPlan, paths: Sequence[FoldPath]) -> list[dict[str, Any]]:
+    """Mean out-of-fold log-loss of each C that every fold has tried."""
+    tried = min((len(path.losses) for path in paths), default=0)
+    rows = sum(len(path.held) for path in paths)
+    return [
+        {
+            "C": plan.grid[place],
+            "log_loss": float(sum(path.losses[place] for path in paths) / rows),
+            "converged": all(path.models[place].converged for path in paths),
+        }
+        for place in range(tried)
+    ]
+
+
+def out_of_fold_log_loss(
+    x: NDArray[Any],
+    labels: NDArray[np.int32],
+    n_classes: int,
+    folds: int,
+    grid: Sequence[float] = COARSE_GRID,
+    seed: int = 0,
+) -> tuple[float, float, float]:
+    """Least mean out-of-fold log-loss over a grid of C, uncalibrated.
+
+    Parameters
+    ----------
+    x
+        Embeddings, shape (n, d').
+    labels
+        Class codes in canonical order, shape (n,).
+    n_classes
+        Number of classes.
+    folds
+        Folds wished for.
+    grid
+        Values of C.
+    seed
+        Seed of the run; the same folds for every `x` of the same labels.
+
+    Returns
+    -------
+    tuple
+        The loss, its standard error over the rows, and the C.
+
+    Raises
+    ------
+    InputError
+        When a class has fewer than two rows.
+    """
+    check_counts(np.bincount(labels, minlength=n_classes), 2)
+    if not len(grid):
+        raise InputError("the grid of C is empty: give at least one value")
+    assigned = assign_folds(labels, folds, seed)
+    plan = FoldPlan(assigned, int(assigned.max()) + 1, tuple(sorted(grid)))
+    paths, place = _all_folds(x, labels, plan, n_classes, map)
+    losses = np.empty(len(labels))
+    for path in paths:
+        losses[path.held] = row_losses(path.logits[place], labels[path.held])
+    error = float(losses.std(ddof=1) / np.sqrt(len(losses)))
+    return float(losses.mean()), error, plan.grid[place]

@@ -1,0 +1,243 @@
+"""Logistic regression by scikit-learn, made fast and repeatable for this job.
+
+Everything is float64: Newton's method falls back to hundreds of slow steps in float32
+once C is large. BLAS runs on one thread, which is faster on a few thousand rows and
+gives the same bits on any machine load.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_softmax
+
+from xnq_dist.blocks import one_blas_thread, product
+from xnq_dist.errors import InputError
+
+__all__ = [
+    "COARSE_GRID",
+    "GRID",
+    "LinearModel",
+    "decision",
+    "fit",
+    "row_losses",
+    "solver_guard",
+]
+
+log = logging.getLogger(__name__)
+
+GRID = tuple(float(10.0 ** (step / 2)) for step in range(-4, 7))
+"""Values of C tried when it is to be selected: 1e-2 to 1e3 in half decades."""
+COARSE_GRID = GRID[::2]
+"""Whole decades, for comparisons where speed matters more."""
+
+TOLERANCE = 1e-6
+"""Largest entry of the mean objective's gradient at which a solver stops."""
+LOOSE = 10 * TOLERANCE
+"""Up to this entry a fit counts as converged: L-BFGS may stop at rounding instead."""
+NEWTON_BINARY = 4096
+NEWTON_PARAMETERS = 1024
+"""Newton's method up to so many features (two classes) or parameters (more): its
+Hessian has that many rows. L-BFGS beyond."""
+
+_ROUNDS = {"newton-cholesky": 100, "lbfgs": 1000}
+_LAST_ROUNDS = 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class LinearModel:
+    """A linear readout in logits form, one row a class; binary: the first row is 0."""
+
+    coef: NDArray[np.float64]
+    """Weights, shape (C, d')."""
+    intercept: NDArray[np.float64]
+    """Shape (C,)."""
+    strength: float
+    """The inverse L2 strength C that it was fitted with."""
+    converged: bool
+    """Whether the solver reached its tolerance."""
+
+
+class _Guard:
+    """Settings of the process that hold while any thread is inside.
+
+    Threads of a worker fit at the same time, but the number of BLAS threads and the
+    warning filters belong to the process: the first thread in sets them, the last one
+    out puts them back.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._stack = ExitStack()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                with ExitStack() as stack:
+                    stack.enter_context(one_blas_thread())
+                    stack.enter_context(warnings.catch_warnings())
+                    _ignore_solver_warnings()
+                    self._stack = stack.pop_all()
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._stack.close()
+
+
+_GUARD = _Guard()
+
+
+def _ignore_solver_warnings() -> None:
+    # Convergence is measured here on the gradient, recorded and logged.
+    from scipy.linalg import LinAlgWarning
+    from sklearn.exceptions import ConvergenceWarning
+
+    for category in (ConvergenceWarning, LinAlgWarning):
+        warnings.simplefilter("ignore", category)
+
+
+@contextmanager
+def solver_guard() -> Iterator[None]:
+    """One BLAS thread and no solver warnings, safe in threads that overlap."""
+    with _GUARD:
+        yield
+
+
+def fit(
+    x: NDArray[Any],
+    y: NDArray[np.int32],
+    n_classes: int,
+    C: float,
+    start: LinearModel | None = None,
+) -> LinearModel:
+    """Minimise C * sum of log-losses + |coef|^2 / 2 (the intercept is free).
+
+    Parameters
+    ----------
+    x
+        Embeddings, any float type, shape (n, d').
+    y
+        Class codes, each of 0..n_classes-1 at least once, shape (n,).
+    n_classes
+        Number of classes; two: one weight vector, more: multinomial.
+    C
+        Inverse L2 strength.
+    start
+        A model to start from, such as the one for a neighbouring C.
+
+    Returns
+    -------
+    LinearModel
+        With `converged` False, and a line in the log, when the solver gave up.
+
+    Raises
+    ------
+    InputError
+        When a class has no row.
+    """
+    counts = np.bincount(y, minlength=n_classes)
+    if n_classes < 2 or len(counts) > n_classes or not counts.all():
+        raise InputError(
+            f"a readout of {n_classes} classes cannot be fitted to rows of classes "
+            f"{np.flatnonzero(counts).tolist()}: each class needs a labelled node"
+        )
+    x = np.ascontiguousarray(x, dtype=np.float64)
+    width = x.shape[1] if n_classes == 2 else n_classes * x.shape[1]
+    newton = width <= (NEWTON_BINARY if n_classes == 2 else NEWTON_PARAMETERS)
+    solver = "newton-cholesky" if newton else "lbfgs"
+    with solver_guard():
+        model = _solve(x, y, n_classes, C, start, solver, _ROUNDS[solver])
+        if not model.converged:
+            model = _solve(x, y, n_classes, C, model, "lbfgs", _LAST_ROUNDS)
+    if not model.converged:
+        log.warning("readout with C = %g did not reach its tolerance", C)
+    return model
+
+
+def _solve(
+    x: NDArray[np.float64],
+    y: NDArray[np.int32],
+    n_classes: int,
+    C: float,
+    start: LinearModel | None,
+    solver: str,
+    rounds: int,
+) -> LinearModel:
+    from sklearn.linear_model import LogisticRegression
+
+    estimator = LogisticRegression(
+        C=C, solver=solver, tol=TOLERANCE, max_iter=rounds, warm_start=True
+    )
+    if start is not None:
+        coef, intercept = start.coef, start.intercept
+        if n_classes == 2:
+            coef, intercept = coef[1:] - coef[:1], intercept[1:] - intercept[:1]
+        # L-BFGS works on these arrays: they must not be the start model's own.
+        estimator.coef_, estimator.intercept_ = coef.copy(), intercept.copy()
+    estimator.fit(x, y)
+    coef, intercept = estimator.coef_, estimator.intercept_
+    if n_classes == 2:
+        coef = np.concatenate([np.zeros_like(coef), coef])
+        intercept = np.concatenate([np.zeros(1), intercept])
+    coef = np.ascontiguousarray(coef)
+    slope = _gradient(x, y, coef, intercept, C)
+    return LinearModel(coef, intercept, C, bool(slope <= LOOSE))
+
+
+def _gradient(
+    x: NDArray[np.float64],
+    y: NDArray[np.int32],
+    coef: NDArray[np.float64],
+    intercept: NDArray[np.float64],
+    C: float,
+) -> float:
+    """Largest entry of the mean objective's gradient."""
+    excess = np.exp(log_softmax(x @ coef.T + intercept, axis=1))
+    excess[np.arange(len(y)), y] -= 1
+    first = 1 if len(coef) == 2 else 0
+    penalty = coef[first:] / (C * len(y))
+    slopes = (excess.T @ x)[first:] / len(y) + penalty
+    return float(max(np.abs(slopes).max(), np.abs(excess.mean(axis=0)).max()))
+
+
+def decision(
+    model: LinearModel, x: NDArray[Any], threads: int = 1
+) -> NDArray[np.float64]:
+    """Logits of rows; a row has the same bits wherever it stands.
+
+    Parameters
+    ----------
+    model
+        The readout.
+    x
+        Embeddings, any float type, shape (n, d').
+    threads
+        Blocks of rows worked on at a time.
+
+    Returns
+    -------
+    NDArray
+        Logits, float64, shape (n, C).
+    """
+    weights = cast(NDArray[np.float32], np.ascontiguousarray(model.coef.T))
+    return np.asarray(product(x, weights, threads) + model.intercept, np.float64)
+
+
+def row_losses(
+    logits: NDArray[np.float64], labels: NDArray[np.int32]
+) -> NDArray[np.float64]:
+    """Log-loss of each row, -log p(label), shape (n,)."""
+    chosen = log_softmax(logits, axis=1)[np.arange(len(labels)), labels]
+    return np.asarray(-chosen, np.float64)

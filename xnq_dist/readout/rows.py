@@ -1,0 +1,167 @@
+"""Rows of partitions: the labelled ones in, the posteriors of all out; no Dask here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from xnq_dist import schemas
+from xnq_dist.errors import StageError
+from xnq_dist.graph.labels import ROLES
+from xnq_dist.readout.apply import SavedReadout, posteriors
+from xnq_dist.store import Attempt, FileRecord, Stage
+
+__all__ = [
+    "Labelled",
+    "Part",
+    "assemble",
+    "count_used",
+    "gather_used",
+    "write_posteriors",
+]
+
+BATCH = 1 << 14
+"""Rows of an embedding that a task holds at a time."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One partition's files."""
+
+    graph: Stage
+    nodes: FileRecord
+    embeddings: Stage
+    rows: FileRecord
+    has_roles: bool
+
+    def read_nodes(self) -> pa.Table:
+        """Node ids, indexes, labels and roles in local row order."""
+        columns = ["node_id", "index", "label", "role"]
+        return self.graph.read_table(self.nodes, "graph_nodes", columns)
+
+    def used(self, nodes: pa.Table) -> NDArray[np.bool_]:
+        """Rows that the readout is made from: labelled, and with a role if any has."""
+        used = nodes["label"].is_valid().to_numpy()
+        if self.has_roles:
+            used &= nodes["role"].is_valid().to_numpy()
+        return np.asarray(used, bool)
+
+    def states(self, ids: pa.ChunkedArray) -> Iterator[tuple[int, NDArray[Any]]]:
+        """First row and embeddings of each batch, checked against the node ids."""
+        where = f"{self.embeddings.folder.uri}/{self.rows.name}"
+        first = 0
+        try:
+            with self.embeddings.folder.open_input(self.rows.name) as stream:
+                file = pq.ParquetFile(stream)
+                schemas.check(file.schema_arrow, "embeddings", where)
+                for batch in file.iter_batches(BATCH):
+                    expected = ids.slice(first, len(batch)).combine_chunks()
+                    if not batch["node_id"].equals(expected):
+                        break
+                    column = batch["embedding"]
+                    values = column.flatten().to_numpy(zero_copy_only=False)
+                    yield first, values.reshape(len(batch), column.type.list_size)
+                    first += len(batch)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise StageError(f"{where} cannot be read: {error}") from error
+        if first != len(ids):
+            raise StageError(
+                f"{where} differs from the graph's nodes at row {first}: run again "
+                "with --overwrite"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Rows that the readout is made from, in canonical order."""
+
+    index: NDArray[np.int64]
+    labels: NDArray[np.int32]
+    roles: NDArray[np.int8] | None
+    x: NDArray[Any]
+
+
+def count_used(part: Part) -> int:
+    """Rows of a partition that the readout is made from."""
+    columns = ["label", "role"]
+    table = part.graph.read_table(part.nodes, "graph_nodes", columns)
+    return int(part.used(table).sum())
+
+
+def gather_used(part: Part) -> Labelled | None:
+    """The used rows of one partition; None when it has no row at all."""
+    nodes = part.read_nodes()
+    used = part.used(nodes)
+    pieces = [x[used[first:][: len(x)]] for first, x in part.states(nodes["node_id"])]
+    if not pieces:
+        return None
+    taken = nodes.filter(pa.array(used))
+    roles = pc.index_in(taken["role"], pa.array(ROLES)).fill_null(-1).to_numpy()
+    return Labelled(
+        taken["index"].to_numpy(),
+        taken["label"].to_numpy().astype(np.int32),
+        roles.astype(np.int8) if part.has_roles else None,
+        np.concatenate(pieces),
+    )
+
+
+def assemble(pieces: Sequence[Labelled | None]) -> Labelled:
+    """All used rows, sorted by canonical index: the same whatever the partitions."""
+    there = [piece for piece in pieces if piece is not None]
+    index = np.concatenate([piece.index for piece in there])
+    order = np.argsort(index)
+    with_roles = [piece.roles for piece in there if piece.roles is not None]
+    return Labelled(
+        index[order],
+        np.concatenate([piece.labels for piece in there])[order],
+        np.concatenate(with_roles)[order] if with_roles else None,
+        np.concatenate([piece.x for piece in there])[order],
+    )
+
+
+def write_posteriors(
+    part: Part,
+    number: int,
+    readout: Stage,
+    record: FileRecord,
+    attempt: Attempt,
+    classes: list[Any],
+) -> FileRecord:
+    """Posteriors of one partition's nodes, in its row order."""
+    saved = SavedReadout.from_arrays(readout.read_arrays(record))
+    nodes = part.read_nodes()
+    ids, index = nodes["node_id"], nodes["index"].to_numpy()
+    # Labelled nodes without a role: no part of the readout has seen them.
+    unseen = nodes["label"].is_valid().to_numpy() & ~part.used(nodes)
+    metadata = {b"classes": json.dumps(classes).encode()}
+    with attempt.table_writer(f"part-{number:05d}", "posteriors") as writer:
+
+        def write(rows: slice, posterior: Any, out_of_fold: Any) -> None:
+            values = pa.FixedSizeListArray.from_arrays(
+                pa.array(posterior.ravel()), len(classes)
+            )
+            table = pa.table(
+                {
+                    "node_id": ids[rows],
+                    "posterior": values,
+                    "out_of_fold": pa.array(out_of_fold),
+                },
+                metadata=metadata,
+            )
+            writer.write(table)
+
+        for first, x in part.states(ids):
+            rows = slice(first, first + len(x))
+            found, out_of_fold = posteriors(x, index[rows], saved)
+            write(rows, found, out_of_fold | unseen[rows])
+        if not len(ids):
+            write(slice(0), np.empty((0, len(classes)), np.float32), unseen)
+    return writer.record

@@ -1,0 +1,204 @@
+"""Selection of the reservoir's scales on held-out labels, by a small search.
+
+Four recurrent scales, then two more input scales at the best of them, each with a
+reservoir of at most 128 units, scored by the out-of-fold log-loss of a logistic
+readout. The smallest recurrent scale within one standard error of the best wins: the
+map amplifies noise above 1, so chaos must pay for itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.config import Settings
+from xnq_dist.errors import StageError
+from xnq_dist.graph.layout import load_nodes
+from xnq_dist.progress import Progress, silent
+from xnq_dist.reservoir.embed import reservoir_spec, run_reservoir
+from xnq_dist.store import (
+    Attempt,
+    FileRecord,
+    Manifest,
+    RunDirectory,
+    Stage,
+    fingerprint,
+)
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["Score", "choose_recurrent", "select_scales"]
+
+log = logging.getLogger(__name__)
+
+RECURRENT_SCALES = (1.0, 3.0, 8.0, 20.0)
+INPUT_SCALES = (0.3, 0.1, 1.0)
+"""The first is the one at which recurrent scales are compared."""
+UNITS = 128
+"""Most units of a reservoir in the search."""
+COSTS = (0.1, 1.0, 10.0)
+"""Inverse L2 strengths tried for each candidate."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """One candidate of the search."""
+
+    recurrent_scale: float
+    input_scale: float
+    log_loss: float
+    """Out-of-fold, mean over the labelled nodes used."""
+    standard_error: float
+
+
+@dataclass(frozen=True)
+class _WriteLabelled:
+    """Writes the states of a partition's labelled rows, with index and label."""
+
+    graph: Stage
+    manifest: Manifest
+    attempt: Attempt
+    candidate: int
+
+    def __call__(self, number: int, states: NDArray[np.float32]) -> FileRecord:
+        columns = ["index", "label", "role"]
+        nodes = load_nodes(self.graph, self.manifest, number, columns)
+        labels = nodes["label"].fill_null(-1).to_numpy()
+        used = labels >= 0
+        if self.manifest.facts["has_roles"]:
+            used &= np.array([role == "train" for role in nodes["role"].to_pylist()])
+        return self.attempt.write_arrays(
+            f"rows-{self.candidate:03d}-{number:05d}",
+            index=nodes["index"].to_numpy()[used],
+            label=labels[used],
+            states=states[used],
+        )
+
+
+def _score(
+    stage: Stage, files: list[FileRecord], classes: int, folds: int, seed: int
+) -> tuple[float, float]:
+    """Log-loss and its standard error; runs on a worker."""
+    from xnq_dist.readout.fit import out_of_fold_log_loss
+
+    parts = [stage.read_arrays(record) for record in files]
+    order = np.argsort(np.concatenate([part["index"] for part in parts]))
+    states = np.concatenate([part["states"] for part in parts])[order]
+    labels = np.concatenate([part["label"] for part in parts])[order]
+    loss, error, _ = out_of_fold_log_loss(states, labels, classes, folds, COSTS, seed)
+    return loss, error
+
+
+def choose_recurrent(scores: list[Score]) -> Score:
+    """The smallest recurrent scale within one standard error of the best."""
+    best = min(scores, key=lambda score: score.log_loss)
+    bound = best.log_loss + best.standard_error
+    good = [score for score in scores if score.log_loss <= bound]
+    return min(good, key=lambda score: score.recurrent_scale)
+
+
+def select_scales(
+    run: RunDirectory, settings: Settings, client: Client, progress: Progress = silent
+) -> tuple[float, float]:
+    """Recurrent and input scale: as set, or by the stage ``select``.
+
+    Raises
+    ------
+    StageError
+        When the graph stage is missing.
+    """
+    wanted = settings.reservoir
+    if wanted.recurrent_scale != "select" and wanted.input_scale != "select":
+        return wanted.recurrent_scale, wanted.input_scale
+    graph = run.stage("graph")
+    manifest = graph.manifest()
+    if manifest is None:
+        raise StageError(f"{run.uri} has no whole graph stage: run prepare first")
+    inputs: dict[str, Any] = {
+        "graph": manifest.fingerprint,
+        "seed": settings.seed,
+        "reservoir": wanted.model_dump(exclude={"tile", "rho"}),
+        "exchange_dtype": settings.exchange.dtype,
+        "folds": settings.readout.folds,
+    }
+    whole = run.reuse("select", inputs)
+    if whole is None:
+        whole = _search(run, settings, client, manifest, inputs, progress)
+    return whole.facts["recurrent_scale"], whole.facts["input_scale"]
+
+
+def _search(
+    run: RunDirectory,
+    settings: Settings,
+    client: Client,
+    manifest: Manifest,
+    inputs: dict[str, Any],
+    progress: Progress,
+) -> Manifest:
+    began = time.perf_counter()
+    wanted = settings.reservoir
+    graph, stage = run.stage("graph"), run.stage("select")
+    attempt = stage.begin()
+    recurrent: tuple[float, ...] = RECURRENT_SCALES
+    inputs_tried: tuple[float, ...] = INPUT_SCALES
+    if wanted.recurrent_scale != "select":
+        recurrent = (wanted.recurrent_scale,)
+    if wanted.input_scale != "select":
+        inputs_tried = (wanted.input_scale,)
+    total = len(recurrent) + len(inputs_tried) - 1
+    scores: list[Score] = []
+
+    def try_scales(recurrent_scale: float, input_scale: float) -> Score:
+        progress("scales tried", len(scores), total)
+        spec = reservoir_spec(
+            settings,
+            manifest.facts["rho"],
+            recurrent_scale,
+            input_scale,
+            min(wanted.dim, UNITS),
+        )
+        writer = _WriteLabelled(graph, manifest, attempt, len(scores))
+        files, _ = run_reservoir(
+            client, graph, manifest, spec, writer, timeout=settings.cluster.timeout
+        )
+        loss, error = client.submit(
+            _score,
+            stage,
+            files,
+            len(manifest.facts["classes"]),
+            settings.readout.folds,
+            settings.seed,
+            pure=False,
+        ).result()
+        for record in files:
+            stage.folder.delete(record.name)
+        scores.append(Score(recurrent_scale, input_scale, loss, error))
+        log.info("scales %g, %g: log-loss %.4f", recurrent_scale, input_scale, loss)
+        return scores[-1]
+
+    for scale in recurrent:
+        try_scales(scale, inputs_tried[0])
+    chosen = choose_recurrent(scores)
+    for scale in inputs_tried[1:]:
+        tried = try_scales(chosen.recurrent_scale, scale)
+        if tried.log_loss < chosen.log_loss:
+            chosen = tried
+    progress("scales tried", total, total)
+    return stage.commit(
+        attempt,
+        [],
+        fingerprint(inputs),
+        inputs,
+        {
+            "recurrent_scale": chosen.recurrent_scale,
+            "input_scale": chosen.input_scale,
+            "tried": [vars(score) for score in scores],
+        },
+        time.perf_counter() - began,
+    )

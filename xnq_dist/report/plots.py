@@ -1,0 +1,368 @@
+"""The report's plots as SVG: pure functions of arrays, the same bits every time.
+
+Text stays text, so that names in any script read well and can be searched; every text
+that comes from the data is drawn without mathematical markup.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "partition_cut",
+    "plain",
+    "prevalence_against_size",
+    "prevalence_histogram",
+    "reliability_curve",
+    "top_communities",
+]
+
+Floats = NDArray[np.float64]
+
+SCATTER_LIMIT = 5000
+"""Communities drawn one by one; more are counted in hexagons."""
+BAR_LIMIT = 64
+"""Partitions drawn as bars; more are drawn as lines."""
+LEGEND_LIMIT = 6
+"""Classes drawn in the histogram."""
+
+INK, MUTED, GRID = "#1f2933", "#52606d", "#e4e7eb"
+MAIN = "#0b6e99"
+COLOURS = (MAIN, "#c2571a", "#4d7c0f", "#7b3fa0", "#b03060", "#6b7280")
+_STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "xnq-dist",
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "text.color": INK,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.unicode_minus": False,
+    "grid.color": GRID,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "legend.frameon": False,
+}
+_SVG = "http://www.w3.org/2000/svg"
+_XLINK = "http://www.w3.org/1999/xlink"
+_NOT_XML = re.compile("[\x00-\x1f\x7f\ufffe\uffff]")
+
+
+def plain(text: str, limit: int | None = None) -> str:
+    """A name as one line of characters that XML allows, cut to a length.
+
+    Examples
+    --------
+    >>> plain("a name that is long", limit=8)
+    'a name …'
+    """
+    clean = re.sub(r"\s+", " ", text)
+    clean = _NOT_XML.sub("\ufffd", clean)
+    if limit is not None and len(clean) > limit:
+        return clean[: limit - 1] + "…"
+    return clean
+
+
+def top_communities(
+    names: Sequence[str],
+    prevalence: Floats,
+    lower: Floats,
+    upper: Floats,
+    class_name: str,
+) -> bytes:
+    """Dots (and intervals, where there are any) of communities in the given order.
+
+    Parameters
+    ----------
+    names
+        Names of the n communities, the first is drawn on top.
+    prevalence, lower, upper
+        Shape (n,); NaN where there is none.
+    class_name
+        Whose prevalence it is.
+    """
+
+    def draw(axes: Axes) -> None:
+        rows = np.arange(len(names))[::-1]
+        known = ~np.isnan(lower) & ~np.isnan(upper)
+        axes.hlines(
+            rows[known], lower[known], upper[known], color=MAIN, alpha=0.35, lw=4
+        )
+        axes.plot(prevalence, rows, "o", color=MAIN, ms=5)
+        labels = [plain(name, 42) for name in names]
+        axes.set_yticks(rows, labels, parse_math=False)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(False, axis="y")
+        axes.set_xlim(-0.02, 1.02)
+        axes.set_ylim(-0.7, len(names) - 0.3)
+        _label(axes, x=f"prevalence of {plain(class_name, 40)}")
+
+    title = (
+        f"Prevalence of {plain(class_name)} in the {len(names)} communities where "
+        "it is highest"
+    )
+    return _svg("top", draw, title, width=7.6, height=0.9 + 0.24 * len(names))
+
+
+def prevalence_histogram(values: Floats, classes: Sequence[str]) -> bytes:
+    """How many communities have which prevalence, one line for each class.
+
+    Parameters
+    ----------
+    values
+        Prevalence of each community and class, shape (K, C), NaN where there is none.
+    classes
+        Names of the C classes; two classes mirror each other, so that only the last
+        is drawn, of many the last and those of the largest mean.
+    """
+    shown = shown_classes(values, LEGEND_LIMIT) if len(classes) > 2 else [1]
+
+    def draw(axes: Axes) -> None:
+        edges = np.linspace(0, 1, 41)
+        handles = []
+        for colour, c in zip(COLOURS, shown, strict=False):
+            column = values[:, c]
+            counts, _ = np.histogram(column[~np.isnan(column)], bins=edges)
+            filled = len(shown) == 1
+            handles.append(
+                axes.stairs(
+                    counts,
+                    edges,
+                    color=colour,
+                    fill=filled,
+                    alpha=0.75 if filled else 1,
+                    lw=1.6,
+                )
+            )
+        _label(
+            axes,
+            x="prevalence of " + plain(classes[shown[0]], 40)
+            if len(shown) == 1
+            else "prevalence",
+            y="communities",
+        )
+        axes.set_xlim(0, 1)
+        axes.set_ylim(bottom=0)
+        _whole_numbers(axes.yaxis)
+        if len(shown) > 1:
+            # A label that begins with an underscore would be left out.
+            names = [f"class {plain(classes[c], 30)}" for c in shown]
+            for text in axes.legend(handles, names).get_texts():
+                text.set_parse_math(False)
+
+    return _svg("histogram", draw, "Histogram of the communities' prevalence")
+
+
+def shown_classes(values: Floats, limit: int) -> list[int]:
+    """The last class, then those of the largest mean prevalence, at most `limit`."""
+    last = values.shape[1] - 1
+    held = np.where(np.isnan(values), 0.0, values)
+    order = np.argsort(-held.sum(axis=0), kind="stable").tolist()
+    return [last, *(c for c in order if c != last)][:limit]
+
+
+def prevalence_against_size(sizes: Floats, prevalence: Floats, name: str) -> bytes:
+    """Funnel: prevalence of one class against the community's number of members.
+
+    The dashed curves hold 95 % of samples of that size drawn from all members at
+    random: mean +- 1.96 sqrt(mean (1 - mean) / n).
+    """
+
+    def draw(axes: Axes) -> None:
+        known = ~np.isnan(prevalence) & (sizes > 0)
+        n, p = sizes[known], prevalence[known]
+        if not len(n):
+            return
+        axes.set_xscale("log")
+        low, high = n.min() / 1.3, n.max() * 1.3
+        if len(n) > SCATTER_LIMIT:
+            bins = axes.hexbin(
+                n,
+                p,
+                xscale="log",
+                bins="log",
+                gridsize=(45, 24),
+                mincnt=1,
+                cmap="GnBu",
+                linewidths=0.1,
+            )
+            bar = axes.figure.colorbar(bins, ax=axes, pad=0.02, shrink=0.85)
+            # A gradient would be a bitmap; steps stay vectors.
+            _vector_bar(bar)
+            bar.ax.yaxis.set_major_formatter(_plain_numbers())
+            bar.set_label("communities")
+        else:
+            axes.plot(n, p, "o", color=MAIN, alpha=0.45, ms=4, mec="none")
+        mean = float((n * p).sum() / n.sum())
+        at = np.geomspace(low, high, 100)
+        spread = 1.96 * np.sqrt(mean * (1 - mean) / at)
+        axes.axhline(mean, color=INK, lw=1)
+        for sign in (-1, 1):
+            curve = np.clip(mean + sign * spread, 0, 1)
+            axes.plot(at, curve, "--", color=INK, lw=0.8)
+        axes.set_xlim(low, high)
+        axes.set_ylim(-0.02, 1.02)
+        axes.xaxis.set_major_formatter(_plain_numbers())
+        _label(axes, x="members", y=f"prevalence of {plain(name, 40)}")
+
+    return _svg("funnel", draw, f"Prevalence of {plain(name)} against community size")
+
+
+def reliability_curve(
+    predicted: Floats, observed: Floats, count: Floats, name: str
+) -> bytes:
+    """Observed share of a class against its predicted probability, in bins.
+
+    Parameters
+    ----------
+    predicted, observed, count
+        Mean posterior, share of the class and labelled nodes in every bin.
+    """
+
+    def draw(axes: Axes) -> None:
+        axes.plot([0, 1], [0, 1], "--", color=MUTED, lw=1)
+        used = count > 0
+        p, o, n = predicted[used], observed[used], count[used]
+        error = 1.96 * np.sqrt(np.clip(o * (1 - o), 0, None) / n)
+        axes.vlines(
+            p,
+            np.clip(o - error, 0, 1),
+            np.clip(o + error, 0, 1),
+            color=MAIN,
+            alpha=0.35,
+            lw=3,
+        )
+        axes.plot(p, o, "o-", color=MAIN, ms=5, lw=1.2)
+        axes.set_xlim(-0.02, 1.02)
+        axes.set_ylim(-0.02, 1.02)
+        _label(axes, x=f"predicted probability of {plain(name, 34)}", y="observed")
+
+    return _svg("reliability", draw, "Reliability of the out-of-fold posteriors")
+
+
+def partition_cut(owned: Floats, halo: Floats) -> bytes:
+    """Nodes that each partition owns, and copies (halo) that it holds of others."""
+
+    def draw(axes: Axes) -> None:
+        at = np.arange(len(owned))
+        if len(owned) <= BAR_LIMIT:
+            handles: list[Any] = [
+                axes.bar(at, owned, color=MAIN),
+                axes.bar(at, halo, bottom=owned, color="#f0b27a"),
+            ]
+        else:
+            handles = [
+                axes.plot(at, np.sort(owned)[::-1], color=MAIN)[0],
+                axes.plot(at, np.sort(halo)[::-1], color="#c2571a")[0],
+            ]
+        axes.legend(handles, ["owned", "halo (copies)"])
+        _whole_numbers(axes.yaxis)
+        axes.grid(False, axis="x")
+        axes.set_ylim(0, 1.25 * float((owned + halo).max(initial=1)))
+        _whole_numbers(axes.xaxis)
+        _label(
+            axes,
+            x="partition"
+            if len(owned) <= BAR_LIMIT
+            else "partitions, each curve by size",
+            y="nodes",
+        )
+
+    return _svg("partitions", draw, "Owned and halo nodes of every partition")
+
+
+def _label(axes: Axes, x: str = "", y: str = "") -> None:
+    axes.set_xlabel(x, parse_math=False)
+    axes.set_ylabel(y, parse_math=False)
+
+
+def _whole_numbers(axis: Any) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(integer=True))
+    axis.set_major_formatter(_plain_numbers())
+
+
+def _plain_numbers() -> Any:
+    from matplotlib.ticker import FuncFormatter
+
+    return FuncFormatter(lambda value, _: f"{value:,.0f}")
+
+
+def _vector_bar(bar: Any) -> None:
+    """Redraw a colour bar's gradient as a few vector rectangles."""
+    bar.solids.set_visible(False)
+    bottom, top = bar.vmin, bar.vmax
+    edges = np.geomspace(bottom, top, 25) if top > bottom > 0 else [bottom, top]
+    for low, high in pairwise(edges):
+        colour = bar.cmap(bar.norm((low * high) ** 0.5 if low > 0 else high))
+        bar.ax.axhspan(low, high, color=colour, lw=0)
+    bar.ax.grid(False)
+
+
+def _svg(
+    name: str, draw: Any, title: str, width: float = 5.2, height: float = 3.6
+) -> bytes:
+    """Draw into a figure of its own; no global figure, font or style is left."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+        # The viewer's fonts draw the text; that ours lacks a glyph does no harm.
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+        warnings.filterwarnings("ignore", "Matplotlib currently does not", UserWarning)
+        figure = Figure(figsize=(width, height), layout="constrained")
+        draw(figure.add_subplot())
+        return _accessible(name, figure, title)
+
+
+def _accessible(name: str, figure: Figure, title: str) -> bytes:
+    """The figure as SVG with a title, fluid size, and ids that carry its name."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    ElementTree.register_namespace("", _SVG)
+    ElementTree.register_namespace("xlink", _XLINK)
+    root = ElementTree.fromstring(buffer.getvalue())  # noqa: S314 - made just above
+    for metadata in root.findall(f"{{{_SVG}}}metadata"):
+        root.remove(metadata)
+    for element in root.iter():
+        # Several plots share a page: an id must be one plot's own.
+        _own_ids(element.attrib, name)
+    for size in ("width", "height"):
+        root.attrib.pop(size, None)
+    head = ElementTree.Element(f"{{{_SVG}}}title", {"id": f"{name}-title"})
+    head.text = title
+    root.insert(0, head)
+    root.set("role", "img")
+    root.set("aria-labelledby", f"{name}-title")
+    text: bytes = ElementTree.tostring(root, encoding="utf-8")
+    return text
+
+
+def _own_ids(attributes: dict[str, str], name: str) -> None:
+    for key, value in attributes.items():
+        if key == "id":
+            attributes[key] = f"{name}-{value}"
+        elif key in ("href", f"{{{_XLINK}}}href") and value.startswith("#"):
+            attributes[key] = f"#{name}-{value[1:]}"
+        else:
+            attributes[key] = value.replace("url(#", f"url(#{name}-")

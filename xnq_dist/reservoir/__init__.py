@@ -1,0 +1,1 @@
+"""The graph reservoir: weights, superstep kernels, halo exchange, embedding driver."""

@@ -1,0 +1,102 @@
+"""Checkpoints of the states: a folder per checkpoint, whole or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.store import Attempt, FileRecord, Manifest, Stage, fingerprint
+
+__all__ = ["Checkpoints", "checkpoint_interval", "write_states"]
+
+_DISK_RATE = 200e6
+"""Bytes a second that a checkpoint is assumed to be written at."""
+_FLOP_RATE = 40e9
+"""Floating point operations a second that a superstep is assumed to run at."""
+_SHARE = 0.1
+"""Most of the time that checkpoints may take."""
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The checkpoints of one embedding, under the stage folder ``checkpoints``."""
+
+    stage: Stage
+    inputs: dict[str, object]
+    """What the states depend on; a checkpoint of anything else is not used."""
+
+    def _at(self, step: int) -> Stage:
+        name = f"step-{step:05d}"
+        return Stage(self.stage.folder.child(name), name)
+
+    def latest(self) -> tuple[int, Stage, Manifest] | None:
+        """Superstep, stage and manifest of the newest whole checkpoint."""
+        for name in reversed(self.stage.folder.names()):
+            step = name.removeprefix("step-")
+            if not step.isdigit():
+                continue
+            stage = self._at(int(step))
+            manifest = stage.manifest()
+            if manifest and manifest.fingerprint == fingerprint(self.inputs):
+                return int(step), stage, manifest
+        return None
+
+    def begin(self, step: int) -> Attempt:
+        """An attempt at the checkpoint after superstep `step`."""
+        return self._at(step).begin()
+
+    def commit(
+        self,
+        step: int,
+        attempt: Attempt,
+        files: Sequence[FileRecord],
+        seconds: float,
+    ) -> None:
+        """Make it whole, and remove older ones."""
+        self._at(step).commit(
+            attempt,
+            files,
+            fingerprint(self.inputs),
+            self.inputs,
+            {"superstep": step},
+            seconds,
+        )
+        for name in self.stage.folder.names():
+            if name != f"step-{step:05d}":
+                self.stage.folder.child(name).delete_folder()
+
+    def remove(self) -> None:
+        """Remove all checkpoints."""
+        self.stage.folder.delete_folder()
+
+
+@dataclass(frozen=True)
+class write_states:  # noqa: N801 - used as a function, picklable with its attempt
+    """Writes a partition's states as one file of a checkpoint."""
+
+    attempt: Attempt
+
+    def __call__(self, number: int, states: NDArray[np.float32]) -> FileRecord:
+        """One partition's file."""
+        return self.attempt.write_arrays(f"state-{number:05d}", states=states)
+
+
+def checkpoint_interval(
+    every: int | str, nodes: int, edges: int, dim: int, nonzeros: int, supersteps: int
+) -> int:
+    """Supersteps between checkpoints.
+
+    ``auto``: as often as keeps writing below a tenth of the time, by rates assumed
+    for a slow disk and one core; never, when all supersteps together take seconds.
+    """
+    if every != "auto":
+        return int(every)
+    step_seconds = (2.0 * nodes * dim * nonzeros + edges * dim) / _FLOP_RATE
+    if step_seconds * supersteps < 10.0:
+        return supersteps
+    write_seconds = 4.0 * nodes * dim / _DISK_RATE
+    return min(supersteps, max(1, ceil(write_seconds / (_SHARE * step_seconds))))

@@ -1,0 +1,176 @@
+"""What a worker keeps of one partition during the supersteps, and the plan's bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.blocks import product
+from xnq_dist.graph.halo import Partition
+from xnq_dist.graph.layout import adjacency_stem, load_nodes, load_partition
+from xnq_dist.reservoir.superstep import column_tiles
+from xnq_dist.reservoir.weights import Recurrent, draw_weights
+from xnq_dist.store import Manifest, Stage
+
+__all__ = ["Context", "ReservoirSpec", "exchanged_bytes", "load_context", "place"]
+
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class ReservoirSpec:
+    """Everything that the states depend on besides the graph."""
+
+    seed: int
+    dim: int
+    supersteps: int
+    matrix: str
+    nonzeros: int
+    recurrent_scale: float
+    input_scale: float
+    bias_scale: float
+    rho: float
+    """Spectral radius of the adjacency matrix."""
+    radius: float
+    """Spectral radius of the recurrent matrix before scaling."""
+    exchange_dtype: str
+    tile: int | None
+    """Columns exchanged at a time; does not change the states."""
+
+    def tiles(self) -> tuple[slice, ...]:
+        """Column tiles."""
+        return column_tiles(self.dim, self.tile)
+
+
+@dataclass(frozen=True)
+class Context:
+    """One partition on a worker: topology, input drive, weights, exchange lists."""
+
+    partition: Partition
+    drive: Array
+    """W_in x + b, shape (n_owned, d')."""
+    recurrent: Recurrent
+    boundary: NDArray[np.int64]
+    """Owned rows that some other partition needs, ascending."""
+    picks: Mapping[int, NDArray[np.int64]]
+    """Owner -> rows of its boundary block that are this partition's halo, in order."""
+    spec: ReservoirSpec
+
+    def publish(self, states: Array, columns: slice) -> NDArray[np.floating]:
+        """The boundary block of one column tile, in exchange precision."""
+        return states[self.boundary, columns].astype(self.spec.exchange_dtype)
+
+    def receive(self, blocks: Mapping[int, NDArray[np.floating]], width: int) -> Array:
+        """Halo rows in local order from the owners' boundary blocks."""
+        halo = np.empty((self.partition.n_halo, width), dtype=np.float32)
+        at = 0
+        for owner, rows in self.picks.items():
+            halo[at : at + len(rows)] = blocks[owner][rows]
+            at += len(rows)
+        return halo
+
+    def rounded(self, states: Array) -> Array:
+        """States in exchange precision: owned rows too, or partitions would show."""
+        if self.spec.exchange_dtype == "float32":
+            return states
+        return states.astype(self.spec.exchange_dtype).astype(np.float32)
+
+
+def load_context(
+    graph: Stage, manifest: Manifest, number: int, spec: ReservoirSpec, threads: int
+) -> Context:
+    """Read a partition and compute its input drive."""
+    partition = load_partition(graph, manifest, number)
+    features = _feature_matrix(graph, manifest, number)
+    weights = draw_weights(
+        spec.seed,
+        spec.dim,
+        features.shape[1],
+        matrix=spec.matrix,
+        nonzeros=spec.nonzeros,
+        recurrent_scale=spec.recurrent_scale,
+        input_scale=spec.input_scale,
+        bias_scale=spec.bias_scale,
+        rho=spec.rho,
+        radius=spec.radius,
+    )
+    drive = product(features, weights.inputs.T, threads)
+    drive += weights.bias
+    offsets = manifest.facts["offsets"]
+    picks = {}
+    for owner in range(len(offsets) - 1):
+        wanted = partition.halo[
+            partition.halo_offsets[owner] : partition.halo_offsets[owner + 1]
+        ]
+        if len(wanted):
+            published = _boundary(graph, manifest, owner)
+            picks[owner] = np.searchsorted(published, wanted - offsets[owner])
+    boundary = partition.boundary_rows.astype(np.int64)
+    return Context(partition, drive, weights.recurrent, boundary, picks, spec)
+
+
+def _boundary(graph: Stage, manifest: Manifest, owner: int) -> NDArray[np.int64]:
+    """Rows that another partition publishes; only this array of its file is read."""
+    record = manifest.named(adjacency_stem(owner) + "-")[0]
+    with (
+        graph.folder.open_input(record.name) as stream,
+        np.load(stream, allow_pickle=False) as arrays,
+    ):
+        return np.unique(arrays["send_rows"]).astype(np.int64)
+
+
+def _feature_matrix(graph: Stage, manifest: Manifest, number: int) -> Array:
+    column = load_nodes(graph, manifest, number, ["features"])["features"]
+    width = column.type.list_size
+    values = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    return np.ascontiguousarray(values.reshape(-1, width), dtype=np.float32)
+
+
+def place(edges: Sequence[int], workers: Sequence[str]) -> list[str]:
+    """A worker for every partition: heaviest first, to the least loaded.
+
+    Parameters
+    ----------
+    edges
+        Edges of each partition, the measure of its work.
+    workers
+        Addresses of the live workers.
+    """
+    load = dict.fromkeys(sorted(workers), 0)
+    chosen = [""] * len(edges)
+    for number in sorted(range(len(edges)), key=lambda p: (-edges[p], p)):
+        worker = min(load, key=lambda w: (load[w], w))
+        chosen[number] = worker
+        load[worker] += edges[number] + 1
+    return chosen
+
+
+def exchanged_bytes(
+    halo_sizes: Sequence[Sequence[int]],
+    boundary_rows: Sequence[int],
+    placement: Sequence[str],
+    row_bytes: int,
+) -> int:
+    """Bytes that cross between workers in one superstep.
+
+    A boundary block goes once to every other worker that has a reader of it.
+
+    Parameters
+    ----------
+    halo_sizes
+        Halo rows per (owner, reader).
+    boundary_rows
+        Rows of each owner's boundary block.
+    placement
+        Worker of each partition.
+    row_bytes
+        d' times the bytes of an exchanged value.
+    """
+    total = 0
+    for owner, sizes in enumerate(halo_sizes):
+        readers = {placement[q] for q, rows in enumerate(sizes) if rows}
+        total += len(readers - {placement[owner]}) * boundary_rows[owner] * row_bytes
+    return total

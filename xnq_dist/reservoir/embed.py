@@ -1,0 +1,281 @@
+"""The embedding driver: supersteps, checkpoints, recovery, the embedding table."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from xnq_dist.config import Settings
+from xnq_dist.errors import StageError
+from xnq_dist.graph.layout import load_nodes
+from xnq_dist.progress import Progress, silent
+from xnq_dist.reservoir.checkpoint import (
+    Checkpoints,
+    checkpoint_interval,
+    write_states,
+)
+from xnq_dist.reservoir.context import ReservoirSpec, exchanged_bytes
+from xnq_dist.reservoir.exchange import Exchange, TasksExchange, WorkersLost, recover
+from xnq_dist.reservoir.weights import draw_recurrent, recurrent_radius
+from xnq_dist.store import (
+    Attempt,
+    FileRecord,
+    Manifest,
+    RunDirectory,
+    Stage,
+    fingerprint,
+)
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["embed_scaled", "reservoir_spec", "run_reservoir"]
+
+log = logging.getLogger(__name__)
+
+Array = NDArray[np.float32]
+R = TypeVar("R")
+
+MAX_LOSSES = 3
+"""Times that workers may be lost without a checkpoint in between."""
+
+
+def reservoir_spec(
+    settings: Settings,
+    rho: float,
+    recurrent_scale: float,
+    input_scale: float,
+    dim: int | None = None,
+) -> ReservoirSpec:
+    """The specification of a reservoir; the radius of its matrix is computed here.
+
+    Parameters
+    ----------
+    rho
+        Spectral radius of the adjacency matrix.
+    dim
+        Units; None: ``reservoir.dim``.
+    """
+    wanted = settings.reservoir
+    units = wanted.dim if dim is None else dim
+    nonzeros = min(wanted.nonzeros, units)
+    drawn = draw_recurrent(settings.seed, units, wanted.matrix, nonzeros)
+    return ReservoirSpec(
+        seed=settings.seed,
+        dim=units,
+        supersteps=wanted.supersteps,
+        matrix=wanted.matrix,
+        nonzeros=nonzeros,
+        recurrent_scale=recurrent_scale,
+        input_scale=input_scale,
+        bias_scale=wanted.bias_scale,
+        rho=rho,
+        radius=recurrent_radius(drawn, settings.seed),
+        exchange_dtype=settings.exchange.dtype,
+        tile=wanted.tile,
+    )
+
+
+def run_reservoir(
+    client: Client,
+    graph: Stage,
+    manifest: Manifest,
+    spec: ReservoirSpec,
+    finish: Callable[[int, Array], R],
+    checkpoints: Checkpoints | None = None,
+    every: int | None = None,
+    timeout: float = 60.0,
+    progress: Progress = silent,
+) -> tuple[list[R], list[str]]:
+    """Run all supersteps and apply `finish` to each partition's final states.
+
+    A lost worker costs the supersteps since the last checkpoint and changes no bit.
+
+    Parameters
+    ----------
+    finish
+        From partition number and states, shape (n_owned, d'), to something small;
+        it runs where the states are.
+    checkpoints
+        Where checkpoints go and are resumed from; None: no checkpoints.
+    every
+        Supersteps between two checkpoints; None: no checkpoints.
+    timeout
+        Seconds to wait for a worker after all were lost.
+
+    Returns
+    -------
+    tuple
+        The results in partition order, and the worker of each partition.
+
+    Raises
+    ------
+    StageError
+        When workers are lost again and again without a checkpoint in between.
+    """
+    losses = 0
+    reached = -1
+    while True:
+        engine: Exchange | None = None
+        try:
+            recover(client, timeout)
+            engine = TasksExchange(client, graph, manifest, spec)
+            results = _drive(engine, spec, finish, checkpoints, every, progress)
+            return results, list(engine.placement)
+        except WorkersLost as event:
+            found = checkpoints.latest() if checkpoints else None
+            step = found[0] if found else 0
+            losses = losses + 1 if step <= reached else 1
+            reached = step
+            if losses > MAX_LOSSES:
+                raise StageError(
+                    f"workers were lost {losses} times after superstep {step} "
+                    f"({event}): most likely they ran out of memory; use more "
+                    "partitions on more workers, a larger cluster.memory_limit, or a "
+                    "smaller reservoir.dim"
+                ) from event
+            log.warning("%s: beginning again after superstep %d", event, step)
+        finally:
+            if engine is not None:
+                engine.close()
+
+
+def _drive(
+    engine: Exchange,
+    spec: ReservoirSpec,
+    finish: Callable[[int, Array], R],
+    checkpoints: Checkpoints | None,
+    every: int | None,
+    progress: Progress,
+) -> list[R]:
+    found = checkpoints.latest() if checkpoints else None
+    step = 1
+    if found:
+        step = found[0]
+        log.info("resuming after superstep %d of %d", step, spec.supersteps)
+    engine.begin(found[1:] if found else None)
+    progress("supersteps", step, spec.supersteps)
+    while step < spec.supersteps:
+        target = spec.supersteps
+        if every is not None:
+            target = min(target, (step // every + 1) * every)
+        # At most a few supersteps are submitted at a time: progress is seen, and the
+        # scheduler's memory does not grow with L.
+        count = min(4, target - step)
+        engine.advance(count)
+        step += count
+        progress("supersteps", step, spec.supersteps)
+        if checkpoints and step == target and step < spec.supersteps:
+            began = time.perf_counter()
+            attempt = checkpoints.begin(step)
+            files = engine.apply(write_states(attempt))
+            checkpoints.commit(step, attempt, files, time.perf_counter() - began)
+    return engine.apply(finish)
+
+
+@dataclass(frozen=True)
+class _WriteEmbeddings:
+    """Writes a partition's final states as one file of the embedding table."""
+
+    graph: Stage
+    manifest: Manifest
+    attempt: Attempt
+    dtype: str
+
+    def __call__(self, number: int, states: Array) -> FileRecord:
+        ids = load_nodes(self.graph, self.manifest, number, ["node_id"])["node_id"]
+        values = pa.array(states.astype(self.dtype).ravel())
+        table = pa.table(
+            {
+                "node_id": ids,
+                "embedding": pa.FixedSizeListArray.from_arrays(values, states.shape[1]),
+            }
+        )
+        return self.attempt.write_table(f"part-{number:05d}", table, "embeddings")
+
+
+def embed_scaled(
+    run: RunDirectory,
+    settings: Settings,
+    client: Client,
+    recurrent_scale: float,
+    input_scale: float,
+    progress: Progress = silent,
+) -> Manifest:
+    """The stage ``embeddings`` for given scales; resumes from a checkpoint.
+
+    Raises
+    ------
+    StageError
+        When the graph stage is missing, or workers are lost again and again.
+    """
+    graph = run.stage("graph")
+    manifest = graph.manifest()
+    if manifest is None:
+        raise StageError(f"{run.uri} has no whole graph stage: run prepare first")
+    facts = manifest.facts
+    inputs: dict[str, Any] = {
+        "graph": manifest.fingerprint,
+        "seed": settings.seed,
+        "reservoir": settings.reservoir.model_dump(exclude={"tile", "rho"}),
+        "scales": [recurrent_scale, input_scale],
+        "exchange_dtype": settings.exchange.dtype,
+        "dtype": settings.embeddings.dtype,
+    }
+    whole = run.reuse("embeddings", inputs)
+    if whole is not None:
+        return whole
+    began = time.perf_counter()
+    spec = reservoir_spec(settings, facts["rho"], recurrent_scale, input_scale)
+    checkpoints = Checkpoints(run.stage("checkpoints"), inputs)
+    every = checkpoint_interval(
+        settings.checkpoint.every,
+        facts["n_nodes"],
+        facts["n_edges"],
+        spec.dim,
+        spec.dim if spec.matrix == "dense" else spec.nonzeros,
+        spec.supersteps,
+    )
+    stage = run.stage("embeddings")
+    attempt = stage.begin()
+    files, placement = run_reservoir(
+        client,
+        graph,
+        manifest,
+        spec,
+        _WriteEmbeddings(graph, manifest, attempt, settings.embeddings.dtype),
+        checkpoints,
+        every,
+        settings.cluster.timeout,
+        progress,
+    )
+    rows = sum(record.rows for record in files)
+    if rows != facts["n_nodes"]:
+        raise StageError(f"embeddings have {rows} rows for {facts['n_nodes']} nodes")
+    row_bytes = spec.dim * np.dtype(spec.exchange_dtype).itemsize
+    committed = stage.commit(
+        attempt,
+        files,
+        fingerprint(inputs),
+        inputs,
+        {
+            **asdict(spec),
+            "n_nodes": rows,
+            "checkpoint_every": every,
+            "workers": len(set(placement)),
+            "exchanged_bytes_per_superstep": exchanged_bytes(
+                facts["halo_sizes"], facts["boundary"], placement, row_bytes
+            ),
+            "halo_bytes": [halo * row_bytes for halo in facts["halo"]],
+        },
+        time.perf_counter() - began,
+    )
+    checkpoints.remove()
+    return committed

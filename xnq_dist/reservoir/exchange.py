@@ -1,0 +1,296 @@
+"""Halo exchange between supersteps on Dask: the engine ``tasks``.
+
+The only module of this subpackage that touches Dask. Every superstep of a partition
+is one task pinned to the worker that holds its state; it publishes one block of its
+boundary rows, and readers pick the rows they need. States never leave their worker,
+and nothing but manifests reaches the client. Tasks are pure, so that Dask may run one
+again; a lost worker ends the engine with `WorkersLost`, and the driver begins again
+from the last checkpoint with whatever workers live.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist import cluster
+from xnq_dist.backend import cpu
+from xnq_dist.reservoir.context import Context, ReservoirSpec, load_context, place
+from xnq_dist.reservoir.superstep import MemoryStates, gather, superstep, update
+from xnq_dist.store import FileRecord, Manifest, Stage
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+__all__ = ["Exchange", "TasksExchange", "WorkersLost", "recover"]
+
+log = logging.getLogger(__name__)
+
+Array = NDArray[np.float32]
+R = TypeVar("R")
+
+POLL = 1.0
+"""Seconds between two looks at whether the workers still live."""
+
+
+class WorkersLost(Exception):  # noqa: N818 - an event, not a fault of anybody
+    """A worker that held states is gone."""
+
+
+class Exchange(Protocol):
+    """Moves all partitions' states forward; engines differ in how, not in the bits."""
+
+    placement: Sequence[str]
+    """Worker of each partition."""
+
+    def begin(self, checkpoint: tuple[Stage, Manifest] | None) -> None:
+        """Load the partitions, and states from a checkpoint (else superstep 1)."""
+
+    def advance(self, count: int) -> None:
+        """Run `count` supersteps."""
+
+    def apply(self, function: Callable[[int, Array], R]) -> list[R]:
+        """A small result of each partition's states, computed where they are."""
+
+    def close(self) -> None:
+        """Let go of everything on the workers."""
+
+
+class TasksExchange:
+    """Engine ``tasks``: pinned superstep tasks.
+
+    Raises
+    ------
+    WorkersLost
+        From any method, when a worker that holds states is gone.
+    """
+
+    def __init__(
+        self, client: Client, graph: Stage, manifest: Manifest, spec: ReservoirSpec
+    ) -> None:
+        self._client = client
+        self._graph = graph
+        self._manifest = manifest
+        self._spec = spec
+        self._threads = cluster.workers(client)
+        if not self._threads:
+            raise WorkersLost("no worker is left")
+        self.placement = place(manifest.facts["edges"], list(self._threads))
+        self._contexts: list[Future] = []
+        self._states: list[Future] = []
+
+    def begin(self, checkpoint: tuple[Stage, Manifest] | None) -> None:
+        """Load the partitions, and states from a checkpoint (else superstep 1)."""
+        parts = range(len(self.placement))
+        self._contexts = [
+            self._submit(
+                p,
+                load_context,
+                self._graph,
+                self._manifest,
+                p,
+                self._spec,
+                self._inner_threads(p),
+            )
+            for p in parts
+        ]
+        if checkpoint is None:
+            self._states = [
+                self._submit(p, _first_states, self._contexts[p]) for p in parts
+            ]
+        else:
+            stage, manifest = checkpoint
+            self._states = [
+                self._submit(
+                    p, _load_states, stage, manifest.named(f"state-{p:05d}")[0]
+                )
+                for p in parts
+            ]
+        self._wait(self._states)
+
+    def advance(self, count: int) -> None:
+        """Run `count` supersteps."""
+        for _ in range(count):
+            self._states = self._superstep()
+        self._wait(self._states)
+
+    def apply(self, function: Callable[[int, Array], R]) -> list[R]:
+        """A small result of each partition's states, computed where they are."""
+        futures = [
+            self._submit(p, _apply, function, p, state)
+            for p, state in enumerate(self._states)
+        ]
+        self._wait(futures)
+        return list(self._client.gather(futures))
+
+    def close(self) -> None:
+        """Let go of everything on the workers."""
+        self._client.cancel([*self._states, *self._contexts], force=True)
+        self._states, self._contexts = [], []
+
+    def _superstep(self) -> list[Future]:
+        tiles = self._spec.tiles()
+        parts = range(len(self._states))
+        sizes = self._manifest.facts["halo_sizes"]
+        owners = [[o for o in parts if sizes[o][p]] for p in parts]
+        pieces: list[list[Future]] = [[] for _ in parts]
+        for tile in tiles:
+            # A tile's blocks wait for the tile before to be gathered: at most one
+            # tile of halo rows is alive on a worker.
+            blocks = [
+                self._submit(
+                    p,
+                    _publish,
+                    self._contexts[p],
+                    self._states[p],
+                    tile,
+                    pieces[p][-1:] and self._submit(p, _done, pieces[p][-1]),
+                )
+                for p in parts
+            ]
+            for p in parts:
+                function = _superstep if len(tiles) == 1 else _gather
+                received = {o: blocks[o] for o in owners[p]}
+                pieces[p].append(
+                    self._submit(
+                        p,
+                        function,
+                        self._contexts[p],
+                        self._states[p],
+                        received,
+                        tile,
+                        self._inner_threads(p),
+                    )
+                )
+        if len(tiles) == 1:
+            return [piece[0] for piece in pieces]
+        return [
+            self._submit(
+                p, _update, self._contexts[p], pieces[p], self._inner_threads(p)
+            )
+            for p in parts
+        ]
+
+    def _inner_threads(self, number: int) -> int:
+        worker = self.placement[number]
+        return max(1, self._threads[worker] // self.placement.count(worker))
+
+    def _submit(self, number: int, function: Callable[..., Any], *args: Any) -> Future:
+        return self._client.submit(
+            function,
+            *args,
+            workers=[self.placement[number]],
+            allow_other_workers=False,
+            pure=False,
+        )
+
+    def _wait(self, futures: Sequence[Future]) -> None:
+        from distributed import wait
+        from distributed.scheduler import KilledWorker
+
+        while True:
+            try:
+                wait(futures, timeout=POLL)
+                break
+            except TimeoutError:
+                self._check_workers()
+        for future in futures:
+            if future.status == "finished":
+                continue
+            if future.status == "error":
+                error = future.exception()
+                if not isinstance(error, KilledWorker):
+                    future.result()
+            raise WorkersLost(f"a task ended {future.status}")
+        self._check_workers()
+
+    def _check_workers(self) -> None:
+        lost = set(self.placement) - set(cluster.workers(self._client))
+        if lost:
+            raise WorkersLost(f"lost {', '.join(sorted(lost))}")
+
+
+def recover(client: Client, timeout: float) -> None:
+    """Wait until a worker lives again.
+
+    Raises
+    ------
+    WorkersLost
+        When none does within `timeout` seconds.
+    """
+    end = time.monotonic() + timeout
+    while not cluster.workers(client):
+        if time.monotonic() > end:
+            raise WorkersLost(f"no worker came back within {timeout:g} s")
+        time.sleep(POLL)
+
+
+def _first_states(context: Context) -> Array:
+    """Superstep 1: all states before are zero, so there is nothing to exchange."""
+    states = np.zeros(context.drive.shape, dtype=np.float32)
+    update(cpu(), states, context.drive, context.recurrent)
+    return context.rounded(states)
+
+
+def _load_states(stage: Stage, record: FileRecord) -> Array:
+    return np.ascontiguousarray(stage.read_arrays(record)["states"])
+
+
+def _publish(context: Context, states: Array, columns: slice, _after: Any) -> Any:
+    return context.publish(states, columns)
+
+
+def _done(_piece: Any) -> bool:
+    return True
+
+
+def _superstep(
+    context: Context,
+    states: Array,
+    blocks: Mapping[int, NDArray[np.floating]],
+    _columns: slice,
+    threads: int,
+) -> Array:
+    def halo(columns: slice) -> Array:
+        return context.receive(blocks, columns.stop - columns.start)
+
+    after = superstep(
+        cpu(),
+        context.partition,
+        MemoryStates(states),
+        halo,
+        context.drive,
+        context.recurrent,
+        context.spec.tiles(),
+        threads,
+    )
+    return context.rounded(after)
+
+
+def _gather(
+    context: Context,
+    states: Array,
+    blocks: Mapping[int, NDArray[np.floating]],
+    columns: slice,
+    threads: int,
+) -> Array:
+    width = columns.stop - columns.start
+    out = np.empty((states.shape[0], width), dtype=np.float32)
+    halo = context.receive(blocks, width)
+    gather(cpu(), context.partition, MemoryStates(states), columns, halo, out, threads)
+    return out
+
+
+def _update(context: Context, pieces: list[Array], threads: int) -> Array:
+    gathered = np.concatenate(pieces, axis=1)
+    update(cpu(), gathered, context.drive, context.recurrent, threads)
+    return context.rounded(gathered)
+
+
+def _apply(function: Callable[[int, Array], R], number: int, states: Array) -> R:
+    return function(number, states)

@@ -1,0 +1,237 @@
+"""One superstep of one partition, whatever holds the states and moves the halo.
+
+The signature is what later engines stand on: an array backend, a store of states
+(memory, or tiles on a disk), column tiles, and a function that brings halo rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.backend import Backend
+from xnq_dist.blocks import ROWS, for_each_block, one_blas_thread
+from xnq_dist.graph.halo import Partition
+from xnq_dist.reservoir.weights import Recurrent
+
+__all__ = [
+    "MemoryStates",
+    "StateStore",
+    "column_tiles",
+    "gather",
+    "superstep",
+    "update",
+]
+
+Array = NDArray[np.float32]
+HaloSource = Callable[[slice], Array]
+"""Halo rows' states in the given columns, shape (n_halo, w), in local halo order."""
+
+_NO_WEIGHTS = np.empty(0, dtype=np.float32)
+
+
+class StateStore(Protocol):
+    """States of a partition's owned rows, read in column tiles."""
+
+    def tile(self, columns: slice) -> Array:
+        """C-contiguous, shape (n_owned, w)."""
+
+
+@dataclass(frozen=True)
+class MemoryStates:
+    """States held in memory."""
+
+    array: Array
+    """Shape (n_owned, d')."""
+
+    def tile(self, columns: slice) -> Array:
+        """C-contiguous, shape (n_owned, w)."""
+        return np.ascontiguousarray(self.array[:, columns])
+
+
+def column_tiles(dim: int, width: int | None) -> tuple[slice, ...]:
+    """Columns 0..dim in tiles of at most `width`.
+
+    Examples
+    --------
+    >>> column_tiles(5, 2)
+    (slice(0, 2, None), slice(2, 4, None), slice(4, 5, None))
+    """
+    step = dim if width is None else min(width, dim)
+    return tuple(slice(at, min(at + step, dim)) for at in range(0, dim, step))
+
+
+def gather(
+    backend: Backend,
+    partition: Partition,
+    states: StateStore,
+    columns: slice,
+    halo: Array,
+    out: Array,
+    threads: int = 1,
+) -> None:
+    """Sums of in-neighbours' states in one column tile, into ``out``.
+
+    Parameters
+    ----------
+    halo
+        Halo rows' states in these columns, shape (n_halo, w).
+    out
+        Shape (n_owned, w), C-contiguous.
+    """
+    from xnq_dist.reservoir import kernels
+
+    owned = states.tile(columns)
+    weights = _NO_WEIGHTS if partition.weights is None else partition.weights
+
+    def work(first: int, last: int) -> None:
+        kernels.gather_add(
+            partition.indptr,
+            partition.indices,
+            weights,
+            owned,
+            halo,
+            first,
+            last,
+            out[first:last],
+        )
+
+    for_each_block(owned.shape[0], threads, work)
+
+
+def update(
+    backend: Backend,
+    gathered: Array,
+    drive: Array,
+    recurrent: Recurrent,
+    threads: int = 1,
+) -> None:
+    """``gathered = tanh(gathered W^T + drive)`` in place; shapes (n_owned, d')."""
+    work = _updater(gathered, drive, recurrent)
+    with one_blas_thread():
+        for_each_block(gathered.shape[0], threads, work)
+
+
+def superstep(
+    backend: Backend,
+    partition: Partition,
+    states: StateStore,
+    halo: HaloSource,
+    drive: Array,
+    recurrent: Recurrent,
+    tiles: Sequence[slice],
+    threads: int = 1,
+) -> Array:
+    """States after one more update.
+
+    Parameters
+    ----------
+    backend
+        Where arrays live.
+    partition
+        In-neighbours of the owned rows.
+    states
+        States before.
+    halo
+        Brings the halo rows of a column tile.
+    drive
+        ``W_in x + b`` of the owned rows, shape (n_owned, d').
+    recurrent
+        W.
+    tiles
+        Column tiles; buffers for halo rows are one tile wide.
+    threads
+        Row blocks worked on at a time.
+
+    Returns
+    -------
+    ndarray
+        Shape (n_owned, d').
+    """
+    out = backend.empty(drive.shape)
+    if len(tiles) == 1:
+        _fused(
+            partition,
+            states.tile(tiles[0]),
+            halo(tiles[0]),
+            drive,
+            recurrent,
+            threads,
+            out,
+        )
+        return out  # type: ignore[no-any-return]
+    for columns in tiles:
+        part = backend.empty((drive.shape[0], columns.stop - columns.start))
+        gather(backend, partition, states, columns, halo(columns), part, threads)
+        out[:, columns] = part
+    update(backend, out, drive, recurrent, threads)
+    return out  # type: ignore[no-any-return]
+
+
+def _fused(
+    partition: Partition,
+    owned: Array,
+    halo: Array,
+    drive: Array,
+    recurrent: Recurrent,
+    threads: int,
+    out: Array,
+) -> None:
+    """Gather and update block by block, while a block is in cache."""
+    from xnq_dist.reservoir import kernels
+
+    weights = _NO_WEIGHTS if partition.weights is None else partition.weights
+    finish = _updater(out, drive, recurrent)
+
+    def work(first: int, last: int) -> None:
+        kernels.gather_add(
+            partition.indptr,
+            partition.indices,
+            weights,
+            owned,
+            halo,
+            first,
+            last,
+            out[first:last],
+        )
+        finish(first, last)
+
+    with one_blas_thread():
+        for_each_block(owned.shape[0], threads, work)
+
+
+def _updater(
+    gathered: Array, drive: Array, recurrent: Recurrent
+) -> Callable[[int, int], None]:
+    """The update of rows first:last of `gathered`, in place."""
+    from xnq_dist.reservoir import kernels
+
+    dim = recurrent.dim
+    if recurrent.columns is not None:
+        columns, values = recurrent.columns, recurrent.values
+
+        def sparse(first: int, last: int) -> None:
+            tile = np.zeros((dim, kernels.LANES), dtype=np.float32)
+            sums = np.empty_like(tile)
+            kernels.sparse_update(
+                gathered[first:last], columns, values, drive[first:last], tile, sums
+            )
+
+        return sparse
+    transposed = np.ascontiguousarray(recurrent.values.T)
+
+    def dense(first: int, last: int) -> None:
+        # Always ROWS rows: a product of another shape may differ in the last bit.
+        block: Any = gathered[first:last]
+        if last - first < ROWS:
+            block = np.zeros((ROWS, dim), dtype=np.float32)
+            block[: last - first] = gathered[first:last]
+        mixed = np.matmul(block, transposed)[: last - first]
+        kernels.tanh_add(mixed, drive[first:last])
+        gathered[first:last] = mixed
+
+    return dense

@@ -1,0 +1,205 @@
+"""Untrained weights, from the seed alone: the same for any partitions and workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Recurrent", "Weights", "draw_recurrent", "draw_weights", "recurrent_radius"]
+
+_BLOCK = 128
+"""Rows of one random stream."""
+_INPUT, _BIAS, _DENSE, _SPARSE, _START = range(5)
+"""Purposes of the random streams."""
+
+
+@dataclass(frozen=True)
+class Recurrent:
+    """The recurrent matrix W, already scaled."""
+
+    kind: str
+    """``dense``, ``sparse`` or ``ring``."""
+    values: NDArray[np.float32]
+    """Dense: shape (d', d'), row i holds the weights of unit i. Sparse and ring:
+    shape (d', k), the non-zeros of each row."""
+    columns: NDArray[np.int32] | None
+    """Columns of the non-zeros, shape (d', k), ascending in a row; None when dense."""
+
+    @property
+    def dim(self) -> int:
+        """Units, d'."""
+        return int(self.values.shape[0])
+
+    def to_dense(self) -> NDArray[np.float32]:
+        """Shape (d', d')."""
+        if self.columns is None:
+            return self.values
+        full = np.zeros((self.dim, self.dim), dtype=np.float32)
+        np.put_along_axis(full, self.columns.astype(np.int64), self.values, axis=1)
+        return full
+
+
+@dataclass(frozen=True)
+class Weights:
+    """All weights of one reservoir."""
+
+    inputs: NDArray[np.float32]
+    """W_in, shape (d', f)."""
+    bias: NDArray[np.float32]
+    """b, shape (d',)."""
+    recurrent: Recurrent
+    radius: float
+    """rho(W) before scaling, to six digits."""
+    scale: float
+    """What W was multiplied by."""
+
+
+def _stream(seed: int, purpose: int, block: int) -> np.random.Generator:
+    key = np.random.SeedSequence(seed, spawn_key=(purpose, block))
+    return np.random.Generator(np.random.Philox(key))
+
+
+def _uniform(
+    seed: int, purpose: int, rows: int, columns: int, scale: float
+) -> NDArray[np.float32]:
+    """Uniform(-scale, scale), one random stream for every block of rows."""
+    out = np.empty((rows, columns), dtype=np.float32)
+    for first in range(0, rows, _BLOCK):
+        last = min(first + _BLOCK, rows)
+        draws = _stream(seed, purpose, first // _BLOCK).random((_BLOCK, columns))
+        out[first:last] = (scale * (2.0 * draws - 1.0))[: last - first]
+    return out
+
+
+def _sparse(seed: int, dim: int, nonzeros: int) -> Recurrent:
+    values = np.empty((dim, nonzeros), dtype=np.float32)
+    columns = np.empty((dim, nonzeros), dtype=np.int32)
+    for first in range(0, dim, _BLOCK):
+        last = min(first + _BLOCK, dim)
+        generator = _stream(seed, _SPARSE, first // _BLOCK)
+        for row in range(first, last):
+            chosen = generator.choice(dim, size=nonzeros, replace=False, shuffle=False)
+            columns[row] = np.sort(chosen)
+            values[row] = 2.0 * generator.random(nonzeros) - 1.0
+    return Recurrent("sparse", values, columns)
+
+
+def _ring(dim: int) -> Recurrent:
+    values = np.ones((dim, 1), dtype=np.float32)
+    columns = ((np.arange(dim, dtype=np.int32) - 1) % dim)[:, None]
+    return Recurrent("ring", values, columns.astype(np.int32))
+
+
+def draw_recurrent(seed: int, dim: int, matrix: str, nonzeros: int) -> Recurrent:
+    """The recurrent matrix before scaling."""
+    if matrix == "dense":
+        return Recurrent("dense", _uniform(seed, _DENSE, dim, dim, 1.0), None)
+    if matrix == "sparse":
+        return _sparse(seed, dim, nonzeros)
+    return _ring(dim)
+
+
+def recurrent_radius(recurrent: Recurrent, seed: int) -> float:
+    """Spectral radius of the unscaled recurrent matrix, to six significant digits.
+
+    Up to 1,024 units by all eigenvalues. Beyond, ARPACK's eigenvalues of largest
+    modulus from a fixed start vector; where it does not converge (the largest moduli
+    of a random matrix lie close together), all eigenvalues after all.
+    """
+    if recurrent.kind == "ring":
+        return 1.0
+    dim = recurrent.dim
+    if dim <= 1024:
+        moduli = np.abs(np.linalg.eigvals(recurrent.to_dense().astype(np.float64)))
+        return _six_digits(float(moduli.max()))
+    return _six_digits(_largest_modulus(recurrent, seed))
+
+
+def _largest_modulus(recurrent: Recurrent, seed: int) -> float:
+    from scipy.sparse import csr_array
+    from scipy.sparse.linalg import ArpackNoConvergence, aslinearoperator, eigs
+
+    dim = recurrent.dim
+    start = 2.0 * _stream(seed, _START, 0).random(dim) - 1.0
+    if recurrent.columns is None:
+        matrix = recurrent.values.astype(np.float64)
+    else:
+        width = recurrent.values.shape[1]
+        pointers = np.arange(0, (dim + 1) * width, width)
+        matrix = csr_array(
+            (
+                recurrent.values.astype(np.float64).ravel(),
+                recurrent.columns.ravel(),
+                pointers,
+            ),
+            shape=(dim, dim),
+        )
+    try:
+        found = eigs(
+            aslinearoperator(matrix),
+            k=8,
+            ncv=96,
+            which="LM",
+            v0=start,
+            tol=1e-8,
+            maxiter=400,
+            return_eigenvectors=False,
+        )
+    except ArpackNoConvergence:
+        found = np.linalg.eigvals(recurrent.to_dense().astype(np.float64))
+    return float(np.abs(found).max())
+
+
+def _six_digits(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def draw_weights(
+    seed: int,
+    dim: int,
+    features: int,
+    *,
+    matrix: str,
+    nonzeros: int,
+    recurrent_scale: float,
+    input_scale: float,
+    bias_scale: float,
+    rho: float,
+    radius: float | None = None,
+) -> Weights:
+    """Weights of a reservoir of `dim` units on `features` input features.
+
+    Parameters
+    ----------
+    seed
+        The only source of randomness.
+    dim, features
+        d' and f.
+    matrix, nonzeros
+        ``dense``, ``sparse`` (`nonzeros` a row) or ``ring``.
+    recurrent_scale, input_scale, bias_scale
+        rho(W) times `rho` after scaling; ranges of W_in and b.
+    rho
+        Spectral radius of the adjacency matrix; at 0 the recurrent scale is used as
+        it is.
+    radius
+        rho(W) before scaling when it is known already: it is the costly part.
+
+    References
+    ----------
+    Gallicchio & Micheli, "Fast and deep graph neural networks", AAAI 2020.
+    """
+    inputs = _uniform(seed, _INPUT, dim, features, input_scale)
+    bias = _uniform(seed, _BIAS, dim, 1, bias_scale)[:, 0].copy()
+    drawn = draw_recurrent(seed, dim, matrix, nonzeros)
+    if radius is None:
+        radius = recurrent_radius(drawn, seed)
+    target = recurrent_scale / rho if rho > 0 else recurrent_scale
+    # A nilpotent draw (tiny, sparse) has no radius to scale to: keep it as drawn.
+    scale = target / radius if radius > 0 else target
+    scaled = Recurrent(
+        drawn.kind, (drawn.values * np.float64(scale)).astype(np.float32), drawn.columns
+    )
+    return Weights(inputs, bias, scaled, radius, scale)
