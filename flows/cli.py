@@ -7,11 +7,9 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 from typer.core import TyperCommand
 
@@ -35,7 +33,7 @@ app = typer.Typer(
 class _WithSettings(TyperCommand):
     """A command whose help lists every setting."""
 
-    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_help(self, ctx: Any, formatter: Any) -> None:
         """The command's options, then the settings."""
         super().format_help(ctx, formatter)
         from flows.settings_help import settings_help
@@ -224,8 +222,19 @@ def _terminate(_number: int, _frame: Any) -> None:
     raise SystemExit(128 + signal.SIGTERM)
 
 
+class _Console(logging.StreamHandler[Any]):
+    """Log lines on stderr, as it is at the time of the line."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        self.stream = sys.stderr
+        super().emit(record)
+
+
 def _set_up_logging() -> None:
-    handler = logging.StreamHandler()
+    if any(isinstance(handler, _Console) for handler in log.handlers):
+        return
+    handler = _Console()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     log.addHandler(handler)
     log.setLevel(os.environ.get("XNQ_LOG_LEVEL", "INFO").upper())
@@ -234,29 +243,19 @@ def _set_up_logging() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; exit 0 done, 1 fault, 2 bad input or settings, 3 does not fit."""
-    sys.exit(_guard(lambda: app(args=arguments, standalone_mode=False)))
-
-
-def _guard(command: Callable[[], Any]) -> int:
-    """Exit status of a command; its errors become one sentence on stderr."""
     _set_up_logging()
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        status = command()
-        return status if isinstance(status, int) else 0
-    except click.exceptions.Exit as event:
-        return event.exit_code
-    except click.ClickException as error:
-        error.show()
-        return 2
-    except (KeyboardInterrupt, click.Abort):
-        typer.echo("xnq-dist: interrupted; run again to resume", err=True)
-        return 130
+        # Usage errors end here with status 2, `typer.Exit` with its own.
+        app(args=arguments)
     except XnqError as error:
         if os.environ.get("XNQ_DEBUG"):
             raise
         typer.echo(f"xnq-dist: {error}", err=True)
-        return error.exit_code
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        typer.echo("xnq-dist: interrupted; run again to resume", err=True)
+        sys.exit(130)
     except Exception as error:  # the last resort: a fault of ours, said as such
         if os.environ.get("XNQ_DEBUG"):
             raise
@@ -265,7 +264,7 @@ def _guard(command: Callable[[], Any]) -> int:
             "(set XNQ_DEBUG=1 for the traceback)",
             err=True,
         )
-        return 1
+        sys.exit(1)
 
 
 if __name__ == "__main__":

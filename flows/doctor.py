@@ -72,7 +72,7 @@ def _packages() -> list[Check]:
 
 
 def _machine() -> Check:
-    size = local_size(ClusterSettings())  # type: ignore[call-arg]
+    size = local_size(ClusterSettings())
     free = psutil.virtual_memory().available
     text = (
         f"{len(os.sched_getaffinity(0))} processors, {human(free)} free memory: "

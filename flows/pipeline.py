@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 from prefect import flow, task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
-from prefect.states import Failed, State
+from prefect.client.schemas import State
+from prefect.states import Failed
 
 from flows.progress import StageProgress
 from xnq_dist import pipeline as line
@@ -50,8 +51,7 @@ def _stage(function: Callable[..., R]) -> Any:
         except XnqError as error:
             return Failed(message=str(error), data=error)
 
-    return task(
-        guarded,
+    make = task(
         name=function.__name__.replace("_", "-"),
         cache_policy=NO_CACHE,
         persist_result=False,
@@ -59,6 +59,7 @@ def _stage(function: Callable[..., R]) -> Any:
         retry_delay_seconds=5,
         retry_condition_fn=_transient,
     )
+    return make(guarded)
 
 
 @contextmanager
@@ -193,7 +194,7 @@ def run_pipeline(
     dict
         Summary of the run.
     """
-    state = pipeline(
+    state: Any = pipeline(
         nodes=sources.nodes,
         edges=sources.edges,
         out=out,

@@ -40,7 +40,8 @@ def _values(kind: Any) -> str:
         return "list"
     if arguments:
         return ", ".join(dict.fromkeys(_values(part) for part in arguments))
-    return {"str": "text", "bool": "true, false"}.get(kind.__name__, kind.__name__)
+    name = str(kind.__name__)
+    return {"str": "text", "bool": "true, false"}.get(name, name)
 
 
 def settings_help() -> str:

@@ -95,6 +95,24 @@ def cluster_address() -> Iterator[str]:
         yield address
 
 
+@pytest.fixture(scope="session")
+def thread_client() -> Iterator[object]:
+    """Two workers as threads of this process: their code is seen by coverage."""
+    from distributed import Client, LocalCluster
+
+    quiet = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=2,
+            processes=False,
+            scheduler_kwargs=quiet,
+        ) as cluster,
+        Client(cluster) as found,
+    ):
+        yield found
+
+
 @pytest.fixture
 def client(cluster_address: str) -> Iterator[object]:
     """A client of the session's cluster."""

@@ -151,7 +151,7 @@ def test_differences_name_keys_added_and_removed():
 
 
 def test_published_file_is_whole_or_not_there(run, monkeypatch):
-    class FullDisk(OSError):
+    class FullDiskError(OSError):
         strerror = "No space left on device"
 
     real = run.folder.filesystem
@@ -164,7 +164,7 @@ def test_published_file_is_whole_or_not_there(run, monkeypatch):
             stream = real.open_output_stream(path)
             stream.write(b"half")
             stream.close()
-            raise FullDisk
+            raise FullDiskError
 
     full = Folder(run.uri)
     full.__dict__["_opened"] = (Full(), run.uri)

@@ -266,16 +266,16 @@ class Settings(_Model):
         description="given, column:NAME, leiden; auto: given when a memberships "
         "table is named, else leiden",
     )
-    columns: ColumnSettings = ColumnSettings()  # type: ignore[call-arg]
-    input: InputSettings = InputSettings()  # type: ignore[call-arg]
-    reservoir: ReservoirSettings = ReservoirSettings()  # type: ignore[call-arg]
-    exchange: ExchangeSettings = ExchangeSettings()  # type: ignore[call-arg]
-    checkpoint: CheckpointSettings = CheckpointSettings()  # type: ignore[call-arg]
-    embeddings: EmbeddingSettings = EmbeddingSettings()  # type: ignore[call-arg]
-    readout: ReadoutSettings = ReadoutSettings()  # type: ignore[call-arg]
-    sld: SldSettings = SldSettings()  # type: ignore[call-arg]
-    leiden: LeidenSettings = LeidenSettings()  # type: ignore[call-arg]
-    cluster: ClusterSettings = ClusterSettings()  # type: ignore[call-arg]
+    columns: ColumnSettings = ColumnSettings()
+    input: InputSettings = InputSettings()
+    reservoir: ReservoirSettings = ReservoirSettings()
+    exchange: ExchangeSettings = ExchangeSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    embeddings: EmbeddingSettings = EmbeddingSettings()
+    readout: ReadoutSettings = ReadoutSettings()
+    sld: SldSettings = SldSettings()
+    leiden: LeidenSettings = LeidenSettings()
+    cluster: ClusterSettings = ClusterSettings()
     scratch: str | None = Field(
         None, description="local folder for temporary files; null: the system's"
     )

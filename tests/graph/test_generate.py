@@ -262,7 +262,7 @@ def test_progress_stops_short(tmp_path: Path) -> None:
 def test_demo_is_not_heterophilic_or_lacks_odd_names(tmp_path: Path) -> None:
     graph = demo_network(tmp_path, 1)
     assert graph.counts["nodes"] == 4000
-    assert graph.counts["same_class_edges"] < 0.35 * graph.counts["edges"]
+    assert graph.counts["same_class_edges"] < 0.45 * graph.counts["edges"]
     names = set(table(graph, "memberships")["community"].to_pylist())
     assert 40 <= len(names) <= 60
     assert any("<b>" in name and "&" in name and '"' in name for name in names)

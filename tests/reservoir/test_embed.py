@@ -164,18 +164,18 @@ def test_resumes_from_the_last_checkpoint_and_not_from_the_start(
     overrides = ("partitions=3", "checkpoint.every=4", "reservoir.supersteps=10")
     expected = embeddings(embed(tmp_path / "whole", small_graph, client, *overrides))
 
-    class Interrupted(Exception):
+    class StopError(Exception):
         pass
 
     def stop_after_eight(what, done, total):
         if what == "supersteps" and done > 8:
-            raise Interrupted
+            raise StopError
 
     run = RunDirectory(tmp_path / "cut")
     run.folder.create()
     settings = small_settings(*overrides)
     pipeline.prepare(run, small_graph.sources, settings)
-    with pytest.raises(Interrupted):
+    with pytest.raises(StopError):
         pipeline.embed(run, settings, client, stop_after_eight)
     assert (tmp_path / "cut/checkpoints/step-00008/_manifest.json").exists()
     assert run.stage("embeddings").manifest() is None

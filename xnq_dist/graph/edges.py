@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -96,10 +97,15 @@ def read_edges(
     # Ids, indices, keys and the decoded batch together: some 200 bytes a row.
     rows = int(np.clip(settings.memory_bytes // 1024, 1024, 1 << 18))
     read = loops = loops_dropped = unknown = 0
-    with PairSorter(n, n, settings.memory_bytes, folder, weighted) as sorter:
+    with (
+        PairSorter(n, n, settings.memory_bytes, folder, weighted) as sorter,
+        ThreadPoolExecutor(2) as pool,
+    ):
         for batch in table.batches(list(dict.fromkeys(wanted)), rows):
-            source = _indices(batch, columns.src, ids, settings)
-            target = _indices(batch, columns.dst, ids, settings)
+            source, target = pool.map(
+                lambda column, batch=batch: _indices(batch, column, ids, settings),
+                (columns.src, columns.dst),
+            )
             weight = _weights(batch, columns) if given else np.ones(len(source))
             keep = (source >= 0) & (target >= 0)
             unknown += len(keep) - int(np.count_nonzero(keep))

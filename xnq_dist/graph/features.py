@@ -111,9 +111,10 @@ class FeatureColumns:
         if not self.names:
             yield index, np.ones((len(index), 1), np.float32)
             return
-        rows = max(1, min(_BATCH_BYTES // (8 * self.width), 1 << 18))
-        if not self.width:
-            rows = 4096
+        # The width of variable lists shows with the first of them.
+        rows = 4096
+        if self.width:
+            rows = max(1, min(_BATCH_BYTES // (8 * self.width), 1 << 18))
         done = 0
         for batch in self.table.batches(self.names, rows):
             at = index[done : done + batch.rows.num_rows]

@@ -99,7 +99,9 @@ class Partition:
     @property
     def boundary_rows(self) -> NDArray[np.int32]:
         """Owned rows that any other partition wants, ascending, once each."""
-        return np.unique(self.send_rows)
+        wanted = np.zeros(self.n_owned, np.bool_)
+        wanted[self.send_rows] = True
+        return np.flatnonzero(wanted).astype(np.int32)
 
 
 def find_halo(

@@ -270,6 +270,18 @@ def fill_strings(
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def same_text(
+    a: NDArray[np.uint8], at: int, b: NDArray[np.uint8], first: int, size: int
+) -> bool:
+    """Whether `size` bytes from two places agree."""
+    differ = np.uint8(0)
+    # Unsigned indices: numba then spares the check for a negative one.
+    for j in range(size):
+        differ |= a[np.uint64(at + j)] ^ b[np.uint64(first + j)]
+    return bool(differ == 0)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def find_strings(
     offsets: NDArray[np.int64],
     data: NDArray[np.uint8],
@@ -280,34 +292,50 @@ def find_strings(
 ) -> None:
     """Index of each string among the known ones, -1 when absent.
 
-    Hashes, first candidates and comparisons are three loops, so that the many cache
-    misses of each overlap instead of waiting for one another.
+    Hashes, slots, offsets and bytes are looked at in loops of their own, so that the
+    cache misses of many strings overlap (73 ns a string instead of 310, 2 M nodes).
     """
     n = offsets.shape[0] - 1
     mask = np.uint64(slots.shape[0] - 1)
     hashes = np.empty(n, np.uint64)
+    starts = np.empty((n, 2), np.int64)
     for i in range(n):
         hashes[i] = hash_text(data, offsets[i], offsets[i + 1])
     for i in range(n):
         out[i] = slots[hashes[i] & mask]
     for i in range(n):
-        first, size = offsets[i], offsets[i + 1] - offsets[i]
         tag = np.int64(hashes[i] >> np.uint64(33))
         at = hashes[i] & mask
         slot = out[i]
-        found = -1
-        while slot >= 0:
-            if slot >> 32 == tag:
-                candidate = slot & 0xFFFFFFFF
-                start = known_offsets[candidate]
-                same = known_offsets[candidate + 1] - start == size
-                j = 0
-                while same and j < size:
-                    same = known_data[start + j] == data[first + j]
-                    j += 1
-                if same:
-                    found = candidate
-                    break
+        while slot >= 0 and slot >> 32 != tag:
             at = (at + np.uint64(1)) & mask
             slot = slots[at]
-        out[i] = found
+        out[i] = slot & 0xFFFFFFFF if slot >= 0 else -1
+    for i in range(n):
+        if out[i] >= 0:
+            starts[i, 0] = known_offsets[out[i]]
+            starts[i, 1] = known_offsets[out[i] + 1]
+    for i in range(n):
+        if out[i] < 0:
+            continue
+        first, size = offsets[i], offsets[i + 1] - offsets[i]
+        start = starts[i, 0]
+        if starts[i, 1] - start == size and same_text(
+            known_data, start, data, first, size
+        ):
+            continue
+        # Another string with the same 31 bits of hash: rare, search in full.
+        tag = np.int64(hashes[i] >> np.uint64(33))
+        at = hashes[i] & mask
+        out[i] = -1
+        while slots[at] >= 0:
+            candidate = slots[at] & 0xFFFFFFFF
+            start = known_offsets[candidate]
+            if (
+                slots[at] >> 32 == tag
+                and known_offsets[candidate + 1] - start == size
+                and same_text(known_data, start, data, first, size)
+            ):
+                out[i] = candidate
+                break
+            at = (at + np.uint64(1)) & mask

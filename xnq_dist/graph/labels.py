@@ -85,6 +85,9 @@ def read_nodes(
     if not done:
         raise InputError(f"{table.what} {table.path} has no rows: there is no graph")
     node_ids, index = NodeIds.from_column(pa.chunked_array(ids))
+    del ids
+    # Sorting took several copies of the ids; the pool would keep their memory.
+    pa.default_memory_pool().release_unused()
     codes, classes = encoder.finish(table)
     labels = np.empty(done, np.int32)
     labels[index] = codes

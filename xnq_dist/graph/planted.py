@@ -56,13 +56,17 @@ COMMUNITY_BLOCK = 1 << 8
 """Communities drawn from one stream."""
 
 CLASS_RATIO = 0.2 / 0.8
-BLOCK_CONCENTRATION = 2.0
+BLOCK_CONCENTRATION = 4.0
+"""Of the Dirichlet law of a block's class proportions: small is varied."""
 CLASS_DISTANCE = 1.0
-OFFSET_IN_CLASS_SPACE = 1.2
+OFFSET_IN_CLASS_SPACE = 1.5
 OFFSET_ELSEWHERE = 0.3
-TASTE = 2.0
+TASTE = 2.5
+"""Standard deviation of a block's factor of the odds of an equal pair, in log."""
 ACTIVITY = 1.5
+"""Standard deviation of the degree factor of a (home, class), in log."""
 HOME_SHARE = 0.9
+"""Share of the members of a `real` community that its home block gives."""
 SMALLEST_COMMUNITY = 20
 LARGEST_SHARE = 0.04
 LABELLED_AT_LEAST = 10

@@ -170,6 +170,8 @@ def prepare(
             files.append(attempt.write_arrays(adjacency_stem(number), **arrays))
             plan.append(_figures(partition))
             progress("write partitions", number + 1, partitions)
+            # Before the next one is built: two at a time would double the peak.
+            del partition, arrays
         facts = {
             "n_nodes": len(known.ids),
             "n_edges": int(csr.indptr[-1]),
@@ -224,7 +226,7 @@ def _partitions(
 ) -> Iterator[Partition]:
     """Partitions one after the other; edges go through a file per partition."""
     buckets = _made(folder / "partitions")
-    for rows in csr.chunks(max(memory // 64, 1024)):
+    for rows in csr.chunks(max(memory // 256, 1024)):
         counts = np.diff(rows.indptr)
         owner = book.part[rows.first : rows.first + len(counts)]
         by_owner = np.argsort(owner, kind="stable")

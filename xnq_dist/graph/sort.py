@@ -211,7 +211,8 @@ class PairSorter:
         weighted = self._weights is not None
         self._keys = np.empty(0, np.int64)
         self._weights = np.empty(0, np.float64) if weighted else None
-        share = self._memory // (_BYTES_A_PAIR[weighted] * len(self._runs))
+        # Merged pieces are unpacked beside the blocks they come from.
+        share = self._memory // (2 * _BYTES_A_PAIR[weighted] * len(self._runs))
         runs = [
             _Run(*self._paths(number), size, max(share, _SMALLEST_BLOCK), weighted)
             for number, size in enumerate(self._runs)

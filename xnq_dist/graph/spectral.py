@@ -25,8 +25,9 @@ __all__ = ["adjacency_radius", "is_symmetric", "spectral_radius"]
 
 log = logging.getLogger(__name__)
 
-TOLERANCE = 1e-9
-"""Relative tolerance of ARPACK; the answer is rounded to 6 digits afterwards."""
+TOLERANCE = {True: 1e-7, False: 1e-9}
+"""Relative tolerance of ARPACK, tighter where the matrix is not symmetric; the answer
+is rounded to 6 digits afterwards."""
 DENSE = 64
 """Up to this many rows all eigenvalues are computed."""
 Vector = NDArray[np.float64]
@@ -46,9 +47,8 @@ def adjacency_radius(csr: Csr, symmetric: bool | None = None) -> float:
     n = len(csr.indptr) - 1
     if symmetric is None:
         symmetric = is_symmetric(csr)
-    if symmetric:
-        component = np.zeros(n, np.int32)
-    else:
+    component = np.empty(0, np.int32)
+    if not symmetric:
         component = np.empty(n, np.int32)
         strong_components(csr.indptr, *csr.arrays(), component)
     live = np.zeros(n, np.bool_)
@@ -57,23 +57,21 @@ def adjacency_radius(csr: Csr, symmetric: bool | None = None) -> float:
     n_live = int(np.count_nonzero(live))
     if not n_live:
         return 0.0
-    position = np.where(live, np.cumsum(live) - 1, -1).astype(np.int32)
+    everywhere, sums = np.zeros(n), np.zeros(n)
 
     def product(x: Vector) -> Vector:
-        y = np.zeros(n_live)
-        x = np.ascontiguousarray(x).reshape(-1)
+        everywhere[live] = x.reshape(-1)
         for rows in csr.chunks():
-            multiply_add(
+            multiply(
                 rows.first,
                 rows.indptr,
                 rows.indices,
                 rows.weights,
                 component,
-                position,
-                x,
-                y,
+                everywhere,
+                sums,
             )
-        return y
+        return sums[live]
 
     return float(f"{spectral_radius(product, n_live, symmetric):.6g}")
 
@@ -117,7 +115,7 @@ def spectral_radius(
                     which="LA" if symmetric else "LR",
                     ncv=min(basis, n),
                     v0=start,
-                    tol=TOLERANCE,
+                    tol=TOLERANCE[symmetric],
                     maxiter=300,
                     return_eigenvectors=False,
                 )[0]
@@ -138,7 +136,7 @@ def _power_iteration(
         y = matvec(x) + shift * x
         size = float(np.linalg.norm(y))
         x = y / size
-        if abs(size - shift - value) <= TOLERANCE * size:
+        if abs(size - shift - value) <= TOLERANCE[False] * size:
             break
         value = size - shift
     log.warning(
@@ -197,42 +195,46 @@ def mark_live(
     component: NDArray[np.int32],
     live: NDArray[np.bool_],
 ) -> None:
-    """Mark the ends of every edge above weight 0 inside one component."""
+    """Mark the ends of every edge above weight 0 inside one component.
+
+    An empty `component` stands for one that holds all nodes.
+    """
     weighted = weights.shape[0] > 0
+    together = component.shape[0] == 0
     for row in range(indptr.shape[0] - 1):
         v = first + row
         for edge in range(indptr[row], indptr[row + 1]):
             u = indices[edge]
-            if component[u] == component[v] and not (weighted and weights[edge] == 0):
+            inside = together or component[u] == component[v]
+            if inside and not (weighted and weights[edge] == 0):
                 live[u] = True
                 live[v] = True
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def multiply_add(
+def multiply(
     first: int,
     indptr: NDArray[np.int64],
     indices: NDArray[np.int32],
     weights: NDArray[np.float32],
     component: NDArray[np.int32],
-    position: NDArray[np.int32],
     x: NDArray[np.float64],
     y: NDArray[np.float64],
 ) -> None:
-    """``y += A x`` over some rows and the live nodes, edges inside components only."""
+    """``y = A x`` in some rows, over edges inside components (empty: over all).
+
+    `x` and `y` have shape (N,); sums run in the order of the edges.
+    """
     weighted = weights.shape[0] > 0
+    together = component.shape[0] == 0
     for row in range(indptr.shape[0] - 1):
         v = first + row
-        at = position[v]
-        if at < 0:
-            continue
-        total = y[at]
+        total = 0.0
         for edge in range(indptr[row], indptr[row + 1]):
             u = indices[edge]
-            if component[u] == component[v] and position[u] >= 0:
-                weight = np.float64(weights[edge]) if weighted else 1.0
-                total += weight * x[position[u]]
-        y[at] = total
+            if together or component[u] == component[v]:
+                total += (np.float64(weights[edge]) if weighted else 1.0) * x[u]
+        y[v] = total
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

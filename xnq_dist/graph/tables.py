@@ -201,8 +201,10 @@ class Table:
     @contextmanager
     def _parquet(self, file: str) -> Iterator[pq.ParquetFile]:
         with self.filesystem.open_input_file(file) as stream:
+            # Pre-buffering, Arrow's default, keeps all that was read of the file.
             yield pq.ParquetFile(
                 stream,
+                pre_buffer=False,
                 buffer_size=_COMPRESSED_PAGES,
                 page_checksum_verification=True,
             )

@@ -32,7 +32,7 @@ __all__ = ["Counts", "mean_kernel", "rates", "simplex_kernel"]
 TOLERANCE = 1e-12
 """Largest violation of the optimality conditions of the adjusted counts."""
 
-RIDGE = 1e-12
+RIDGE = 1e-10
 """Weight of ||p||^2: of several answers that fit alike, the one nearest to uniform."""
 
 

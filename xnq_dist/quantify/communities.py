@@ -88,7 +88,7 @@ def from_memberships(
     table.require(
         {"columns.community": columns.community, "columns.member": columns.member}
     )
-    named = _distinct(table.batches([columns.community]), columns.community)
+    named = _distinct(table.batches([columns.community]), columns.community, table.path)
     if named is None:
         raise InputError(
             f"{table.what} {table.path} has no rows: name at least one member, or set "
@@ -131,7 +131,7 @@ def from_column(
             if kept.num_rows:
                 yield Batch(kept, batch.file, batch.first)
 
-    named = _distinct(present([column], False), column)
+    named = _distinct(present([column], False), column, table.path)
     if named is None:
         raise InputError(
             f"column {column!r} of {table.path} has no value: name another column in "
@@ -173,7 +173,7 @@ def _sorter(
     return PairSorter(len(named), len(nodes), settings.input.memory_bytes, scratch)
 
 
-def _distinct(batches: Iterator[Batch], column: str) -> NodeIds | None:
+def _distinct(batches: Iterator[Batch], column: str, path: str) -> NodeIds | None:
     """The distinct names of a column, None when there is no row."""
     collected: list[pa.Array] = []
     held, distinct = 0, 0
@@ -195,6 +195,13 @@ def _distinct(batches: Iterator[Batch], column: str) -> NodeIds | None:
     if not collected:
         return None
     whole = pc.unique(pa.chunked_array(collected))
+    try:
+        whole.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise InputError(
+            f"column {column!r} of {path} holds text that is not UTF-8: write it as "
+            "UTF-8"
+        ) from error
     return NodeIds.from_column(pa.chunked_array([whole]))[0]
 
 

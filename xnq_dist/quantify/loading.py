@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +15,16 @@ from xnq_dist.errors import StageError
 from xnq_dist.graph import layout
 from xnq_dist.graph.labels import ROLES
 from xnq_dist.quantify.adjusted import rates
-from xnq_dist.quantify.interface import NodeTable, Reference
-from xnq_dist.store import Manifest, RunDirectory
+from xnq_dist.quantify.interface import NeighbourStatistics, NodeTable, Reference
+from xnq_dist.store import FileRecord, Manifest, RunDirectory, Stage
 
-__all__ = ["NodeCache", "load_node_table", "whole_stage"]
+__all__ = [
+    "NeighbourValues",
+    "NodeCache",
+    "load_neighbours",
+    "load_node_table",
+    "whole_stage",
+]
 
 
 def whole_stage(run: RunDirectory, name: str) -> Manifest:
@@ -60,6 +67,52 @@ class NodeCache:
         """Free the memory."""
         with self._lock:
             self._held = None
+
+
+@dataclass(frozen=True)
+class NeighbourValues:
+    """What neighbours are summed over: 1, posterior, known class; made on a worker."""
+
+    run: str
+
+    def __call__(self, number: int) -> NDArray[np.float32]:
+        """One partition's values, shape (n_owned, 1 + 2 C), rows in local order."""
+        run = RunDirectory(self.run)
+        graph, posteriors = whole_stage(run, "graph"), whole_stage(run, "posteriors")
+        record = posteriors.named("part-")[number]
+        table = run.stage("posteriors").read_table(record, "posteriors", ["posterior"])
+        width = len(graph.facts["classes"])
+        rows = layout.load_nodes(run.stage("graph"), graph, number, ["label"])
+        labels = rows["label"].fill_null(-1).to_numpy()
+        values = np.zeros((len(labels), 1 + 2 * width), np.float32)
+        values[:, 0] = 1.0
+        values[:, 1 : 1 + width] = _vectors(table["posterior"], width)
+        known = np.flatnonzero(labels >= 0)
+        values[known, 1 + width + labels[known]] = 1.0
+        return values
+
+
+def load_neighbours(
+    run: RunDirectory, stage: Stage, sums: Sequence[FileRecord]
+) -> NeighbourStatistics:
+    """The statistics from the files of one halo exchange, by canonical index.
+
+    Parameters
+    ----------
+    stage, sums
+        Where the sums of `NeighbourValues` are, one file a partition in order.
+    """
+    graph = whole_stage(run, "graph")
+    n_nodes, width = graph.facts["n_nodes"], len(graph.facts["classes"])
+    table = np.empty((n_nodes, 1 + 2 * width), np.float64)
+    index = layout.node_index(run.stage("graph"), graph)
+    for rows, record in zip(index, sums, strict=True):
+        table[rows] = stage.read_arrays(record)["sums"]
+    return NeighbourStatistics(
+        degree=table[:, 0],
+        posterior_sum=table[:, 1 : 1 + width],
+        labelled=table[:, 1 + width :],
+    )
 
 
 def load_node_table(

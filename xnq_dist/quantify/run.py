@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,10 +31,17 @@ from xnq_dist.quantify import communities as sets
 from xnq_dist.quantify.interface import (
     QUANTIFIERS,
     Communities,
-    Quantifier,
+    NodeTable,
+    Reference,
     combine,
 )
-from xnq_dist.quantify.loading import NodeCache, load_node_table, whole_stage
+from xnq_dist.quantify.loading import (
+    NeighbourValues,
+    NodeCache,
+    load_neighbours,
+    load_node_table,
+    whole_stage,
+)
 from xnq_dist.quantify.rows import answer_arrays, prevalence_rows
 from xnq_dist.quantify.sources import (
     choose_source,
@@ -42,6 +49,7 @@ from xnq_dist.quantify.sources import (
     scratch_folder,
     stage_inputs,
 )
+from xnq_dist.reservoir.exchange import neighbour_sums
 from xnq_dist.store import (
     Attempt,
     FileRecord,
@@ -111,7 +119,6 @@ def quantify(
     )
     source = choose_source(sources, settings)
     quantifier = QUANTIFIERS[settings.quantifier](settings)
-    _check_needs(quantifier)
     prior = [float(value) for value in readout.facts["prior"]]
     inputs = stage_inputs(sources, settings, source, graph, posteriors, prior)
     found = run.reuse(STAGE, inputs)
@@ -120,8 +127,19 @@ def quantify(
 
     stage = run.stage(STAGE)
     attempt = stage.begin()
+    sums: list[FileRecord] = []
+    if quantifier.needs_neighbours:
+        values = NeighbourValues(run.uri)
+        where = run.stage("graph")
+        sums = neighbour_sums(client, where, graph, values, attempt, "neighbours")
     job = _Job(
-        run.uri, graph.attempt, posteriors.attempt, tuple(prior), attempt, settings
+        run.uri,
+        graph.attempt,
+        posteriors.attempt,
+        tuple(prior),
+        attempt,
+        settings,
+        tuple(sums),
     )
     threads = max(1, sum(workers(client).values()))
     with ExitStack() as opened:
@@ -166,6 +184,8 @@ def quantify(
         log.warning(
             "%d memberships of unknown nodes left out", facts["unknown_dropped"]
         )
+    for spent in sums:
+        attempt.folder.delete(spent.name)
     client.run(_forget_nodes, on_error="ignore")
     seconds = time.monotonic() - began
     digest = fingerprint(inputs)
@@ -212,6 +232,11 @@ def estimate_with(
         )
     at = classes.index(of_class)
     estimator = QUANTIFIERS[quantifier](settings)
+    if estimator.needs_neighbours:
+        raise SettingsError(
+            f"quantifier {quantifier!r} needs statistics of the neighbours: run it as "
+            "the setting quantifier"
+        )
     source = choose_source(sources, settings)
     ids = layout.load_ids(run.stage("graph"), graph)
     nodes, reference = load_node_table(run, readout.facts["prior"])
@@ -225,14 +250,6 @@ def estimate_with(
             answer = combine(batch, nodes, estimates, settings.labelled)
             values += answer.prevalence[:, at].tolist()
         return dict(zip(found.names.to_pylist(), values, strict=True))
-
-
-def _check_needs(quantifier: Quantifier) -> None:
-    if quantifier.needs_neighbours:
-        raise SettingsError(
-            f"quantifier = {quantifier.name} needs statistics of the neighbours, which "
-            "no stage makes: set quantifier = sld"
-        )
 
 
 @dataclass(frozen=True)
@@ -279,6 +296,17 @@ class _Job:
     prior: tuple[float, ...]
     attempt: Attempt
     settings: Settings
+    neighbours: tuple[FileRecord, ...] = ()
+    """Files of the sums over neighbours, for a quantifier that needs them."""
+
+    def load(self) -> tuple[NodeTable, Reference]:
+        """The node table, with neighbour statistics where they are needed."""
+        run = RunDirectory(self.run)
+        nodes, reference = load_node_table(run, self.prior)
+        if self.neighbours:
+            found = load_neighbours(run, run.stage(STAGE), self.neighbours)
+            nodes = replace(nodes, neighbours=found)
+        return nodes, reference
 
 
 def _answer(
@@ -292,7 +320,7 @@ def _answer(
     answered: list[tuple[_Batch, FileRecord]] = []
     progress("quantify", 0, len(futures))
     try:
-        for future in as_completed(futures):  # type: ignore[no-untyped-call]
+        for future in as_completed(futures):
             batch = futures[future]
             answered.append((batch, future.result()))
             # Else the death of its worker would have the batch answered again.
@@ -305,7 +333,7 @@ def _answer(
             "raise cluster.memory_limit or lower cluster.threads, and run again"
         ) from error
     finally:
-        client.cancel(list(futures))  # type: ignore[no-untyped-call]
+        client.cancel(list(futures))
     return sorted(answered, key=lambda pair: pair[0].number)
 
 
@@ -316,9 +344,8 @@ def _key(job: _Job, batch: _Batch) -> str:
 def _run_batch(job: _Job, batch: _Batch) -> FileRecord:
     """One batch on a worker: members in, rows out, both through files."""
     run = RunDirectory(job.run)
-    nodes, reference = _CACHE.get(
-        (job.run, job.graph, job.posteriors), lambda: load_node_table(run, job.prior)
-    )
+    key = (job.run, job.graph, job.posteriors, *(r.checksum for r in job.neighbours))
+    nodes, reference = _CACHE.get(key, job.load)
     arrays = run.stage(STAGE).read_arrays(batch.members)
     members = Communities(arrays["offsets"], arrays["members"])
     labelled = job.settings.labelled

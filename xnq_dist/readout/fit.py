@@ -31,9 +31,9 @@ from xnq_dist.readout.logistic import (
 
 __all__ = [
     "FittedReadout",
-    "FoldPath",
+    "FoldFit",
     "FoldPlan",
-    "choose_strength",
+    "climb",
     "finish",
     "fit_fold",
     "fit_readout_arrays",
@@ -45,7 +45,7 @@ __all__ = [
 TRAIN, CALIBRATION = 0, 1
 """Codes of the roles, in the order of `graph.labels.ROLES`; -1 is none."""
 PATIENCE = 2
-"""Steps of rising loss after which a fold stops going up the grid."""
+"""Steps without a new low after which the search of C stops."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,17 +61,16 @@ class FoldPlan:
 
 
 @dataclass(frozen=True, eq=False)
-class FoldPath:
-    """One fold: models of the other folds' rows along the grid, and its own logits."""
+class FoldFit:
+    """One fold at one C: a model of the other folds' rows, the logits of its own."""
 
     held: NDArray[np.int64]
     """Rows of the fold, ascending, shape (m,)."""
-    models: tuple[LinearModel, ...]
-    """One for each C tried."""
-    logits: tuple[NDArray[np.float64], ...]
-    """Of the fold's own rows, shape (m, C), one for each C tried."""
-    losses: NDArray[np.float64]
-    """Sum of the log-losses of the fold's own rows, one for each C tried."""
+    model: LinearModel
+    logits: NDArray[np.float64]
+    """Of the fold's own rows, shape (m, C)."""
+    loss: float
+    """Sum of the log-losses of the fold's own rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,10 +152,11 @@ def fit_fold(
     labels: NDArray[np.int32],
     plan: FoldPlan,
     n_classes: int,
+    C: float,
     fold: int,
-    patience: int | None = PATIENCE,
-) -> FoldPath:
-    """Fit the other folds' rows along the grid, each C from the model before it.
+    before: FoldFit | None = None,
+) -> FoldFit:
+    """Fit the rows of the other folds: the unit of work.
 
     Parameters
     ----------
@@ -165,56 +165,53 @@ def fit_fold(
     labels
         Class codes, shape (n,).
     plan
-        Folds and grid.
+        The folds.
     n_classes
         Number of classes.
+    C
+        Inverse L2 strength.
     fold
         The fold that is left out.
-    patience
-        Stop after the fold's own loss has risen so many steps on end; None: never.
+    before
+        The same fold at the C before, to start from.
     """
     train = np.flatnonzero((plan.folds >= 0) & (plan.folds != fold))
     held = np.flatnonzero(plan.folds == fold)
-    rows = x[train].astype(np.float64)
-    own, truth = x[held], labels[held]
-    models: list[LinearModel] = []
-    logits: list[NDArray[np.float64]] = []
-    losses: list[float] = []
-    rises = 0
+    start = None if before is None else before.model
     with solver_guard():
-        for C in plan.grid:
-            before = models[-1] if models else None
-            models.append(fit(rows, labels[train], n_classes, C, before))
-            logits.append(decision(models[-1], own))
-            losses.append(float(row_losses(logits[-1], truth).sum()))
-            rises = rises + 1 if len(losses) > 1 and losses[-1] > losses[-2] else 0
-            if patience is not None and rises >= patience:
-                break
-    return FoldPath(held, tuple(models), tuple(logits), np.array(losses))
+        model = fit(x[train], labels[train], n_classes, C, start, rough=True)
+        logits = decision(model, x[held])
+    loss = float(row_losses(logits, labels[held]).sum())
+    return FoldFit(held, model, logits, loss)
 
 
-def choose_strength(
-    losses: Sequence[NDArray[np.float64]], grid: tuple[float, ...]
-) -> int | None:
-    """Place in the grid of the C with the least out-of-fold log-loss.
+def climb(
+    grid: Sequence[float], fit_all: Callable[[float], Sequence[float]]
+) -> tuple[int, list[float]]:
+    """Go up the grid until the loss over all folds has no new low for `PATIENCE` steps.
 
     Parameters
     ----------
-    losses
-        `FoldPath.losses` of every fold.
     grid
-        Values of C.
+        Ascending values of C.
+    fit_all
+        From C to the loss of each fold; called in the order of the grid.
 
     Returns
     -------
-    int or None
-        None: some fold stopped where the sum over all folds still fell, so all folds
-        must go on to the end of the grid.
+    tuple
+        Place of the least loss, and the summed loss of each place tried.
     """
-    tried = min(len(loss) for loss in losses)
-    total = np.sum([loss[:tried] for loss in losses], axis=0)
-    best = int(np.argmin(total))
-    return None if best == tried - 1 < len(grid) - 1 else best
+    losses: list[float] = []
+    best = 0
+    for place, C in enumerate(grid):
+        # The order of the sum is that of the folds, whichever is done first.
+        losses.append(sum(fit_all(C)))
+        if losses[place] < losses[best]:
+            best = place
+        if place - best >= PATIENCE:
+            break
+    return best, losses
 
 
 def fit_readout_arrays(
@@ -224,7 +221,7 @@ def fit_readout_arrays(
     n_classes: int,
     settings: ReadoutSettings,
     seed: int,
-    map: Callable[..., Iterable[FoldPath]] = map,  # noqa: A002
+    map: Callable[..., Iterable[FoldFit]] = map,  # noqa: A002
 ) -> FittedReadout:
     """Fit, select C, calibrate.
 
@@ -251,28 +248,30 @@ def fit_readout_arrays(
         When a class has too few rows for what is asked.
     """
     plan = plan_folds(labels, roles, n_classes, settings, seed)
-    paths, place = _all_folds(x, labels, plan, n_classes, map)
-    return finish(x, labels, roles, n_classes, settings, plan, paths, place)
+    fits, place, losses = _search(x, labels, plan, n_classes, map)
+    return finish(x, labels, roles, n_classes, settings, plan, fits, place, losses)
 
 
-def _all_folds(
+def _search(
     x: NDArray[Any],
     labels: NDArray[np.int32],
     plan: FoldPlan,
     n_classes: int,
-    map: Callable[..., Iterable[FoldPath]],  # noqa: A002
-) -> tuple[list[FoldPath], int]:
-    place: int | None = 0
-    paths: list[FoldPath] = []
-    for patience in (PATIENCE, None):
-        work = partial(fit_fold, x, labels, plan, n_classes, patience=patience)
-        paths = list(map(work, range(plan.count)))
-        if paths:
-            place = choose_strength([path.losses for path in paths], plan.grid)
-        if place is not None:
-            break
-    # Without patience every fold has tried the whole grid: there is a place.
-    return paths, place or 0
+    map: Callable[..., Iterable[FoldFit]],  # noqa: A002
+) -> tuple[list[FoldFit], int, list[float]]:
+    """All folds at the best C, its place in the grid, the losses."""
+    if not plan.count:
+        return [], 0, []
+    tried: list[list[FoldFit]] = []
+
+    def fit_all(C: float) -> list[float]:
+        before = tried[-1] if tried else [None] * plan.count
+        work = partial(fit_fold, x, labels, plan, n_classes, C)
+        tried.append(list(map(work, range(plan.count), before)))
+        return [fold.loss for fold in tried[-1]]
+
+    best, losses = climb(plan.grid, fit_all)
+    return tried[best], best, losses
 
 
 def finish(
@@ -282,8 +281,9 @@ def finish(
     n_classes: int,
     settings: ReadoutSettings,
     plan: FoldPlan,
-    paths: Sequence[FoldPath],
+    fits: Sequence[FoldFit],
     place: int,
+    losses: Sequence[float],
     names: Sequence[Any] | None = None,
 ) -> FittedReadout:
     """The readout from its folds: final model, calibration, diagnostics.
@@ -294,10 +294,12 @@ def finish(
         As for `fit_readout_arrays`.
     plan
         Folds and grid.
-    paths
-        Every fold, in order.
+    fits
+        Every fold at the chosen C, in order.
     place
-        Chosen place in the grid.
+        Place of the chosen C in the grid.
+    losses
+        Summed out-of-fold log-loss of each C tried.
     names
         The classes' names by code, for messages.
 
@@ -308,11 +310,11 @@ def finish(
     """
     C = plan.grid[place]
     used = np.ones(len(labels), bool) if roles is None else roles == TRAIN
-    start = paths[0].models[place] if paths else None
+    start = fits[0].model if fits else None
     model = fit(x[used], labels[used], n_classes, C, start)
     out_of_fold = np.full((len(labels), n_classes), np.nan)
-    for path in paths:
-        out_of_fold[path.held] = path.logits[place]
+    for fold in fits:
+        out_of_fold[fold.held] = fold.logits
     if roles is None:
         held = calibrating = np.arange(len(labels))
         held_logits = out_of_fold
@@ -327,14 +329,14 @@ def finish(
         check_counts(counts, 1, names, "calibration")
     calibration = fit_calibration(settings.calibration, logits, truth)
     judged, judged_labels = logits, truth
-    if not len(calibrating) and paths:
+    if not len(calibrating) and fits:
         judged, judged_labels = out_of_fold[used], labels[used]
     # Biases take in the proportions of the labels they were fitted to; a temperature,
     # or nothing, leaves the proportions that the readout itself was fitted to.
     moves_prior = settings.calibration in ("bcts", "platt", "platt_logit")
     standing = truth if moves_prior else labels[used]
     prior = np.bincount(standing, minlength=n_classes) / len(standing)
-    fold_models = tuple(path.models[place] for path in paths)
+    fold_models = tuple(fold.model for fold in fits)
     return FittedReadout(
         model=model,
         fold_models=fold_models,
@@ -351,25 +353,14 @@ def finish(
             "n_labelled": len(labels),
             "n_fitted": int(used.sum()),
             "n_judged": len(judged_labels),
-            "strengths": _strengths(plan, paths),
+            "strengths": [
+                {"C": tried, "log_loss": loss / int((plan.folds >= 0).sum())}
+                for tried, loss in zip(plan.grid, losses, strict=False)
+            ],
             "converged": all(m.converged for m in (model, *fold_models)),
             **quality(judged, judged_labels, calibration),
         },
     )
-
-
-def _strengths(plan: FoldPlan, paths: Sequence[FoldPath]) -> list[dict[str, Any]]:
-    """Mean out-of-fold log-loss of each C that every fold has tried."""
-    tried = min((len(path.losses) for path in paths), default=0)
-    rows = sum(len(path.held) for path in paths)
-    return [
-        {
-            "C": plan.grid[place],
-            "log_loss": float(sum(path.losses[place] for path in paths) / rows),
-            "converged": all(path.models[place].converged for path in paths),
-        }
-        for place in range(tried)
-    ]
 
 
 def out_of_fold_log_loss(
@@ -412,9 +403,9 @@ def out_of_fold_log_loss(
         raise InputError("the grid of C is empty: give at least one value")
     assigned = assign_folds(labels, folds, seed)
     plan = FoldPlan(assigned, int(assigned.max()) + 1, tuple(sorted(grid)))
-    paths, place = _all_folds(x, labels, plan, n_classes, map)
+    fits, place, _ = _search(x, labels, plan, n_classes, map)
     losses = np.empty(len(labels))
-    for path in paths:
-        losses[path.held] = row_losses(path.logits[place], labels[path.held])
+    for fold in fits:
+        losses[fold.held] = row_losses(fold.logits, labels[fold.held])
     error = float(losses.std(ddof=1) / np.sqrt(len(losses)))
     return float(losses.mean()), error, plan.grid[place]

@@ -13,18 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from xnq_dist.config import ReadoutSettings, Settings, parse_bytes
 from xnq_dist.errors import DoesNotFitError, SettingsError, StageError
 from xnq_dist.progress import Progress, silent
 from xnq_dist.readout.apply import SavedReadout
 from xnq_dist.readout.fit import (
-    PATIENCE,
-    FoldPath,
+    FoldFit,
     FoldPlan,
-    choose_strength,
+    climb,
     finish,
     fit_fold,
     grid_of,
@@ -72,20 +68,26 @@ def _fold_count(plan: FoldPlan) -> int:
 
 
 def _fold(
-    rows: Labelled, plan: FoldPlan, n_classes: int, fold: int, patience: int | None
-) -> FoldPath:
-    return fit_fold(rows.x, rows.labels, plan, n_classes, fold, patience)
+    rows: Labelled,
+    plan: FoldPlan,
+    n_classes: int,
+    C: float,
+    fold: int,
+    before: FoldFit | None,
+) -> FoldFit:
+    return fit_fold(rows.x, rows.labels, plan, n_classes, C, fold, before)
 
 
-def _losses(path: FoldPath) -> NDArray[np.float64]:
-    return path.losses
+def _loss(fitted: FoldFit) -> float:
+    return fitted.loss
 
 
 def _finish(
     rows: Labelled,
     plan: FoldPlan,
-    paths: Sequence[FoldPath],
+    fits: Sequence[FoldFit],
     place: int,
+    losses: Sequence[float],
     classes: list[Any],
     settings: ReadoutSettings,
     attempt: Attempt,
@@ -93,7 +95,16 @@ def _finish(
     """Fit, calibrate and write the readout; its files and figures."""
     count = len(classes)
     fitted = finish(
-        rows.x, rows.labels, rows.roles, count, settings, plan, paths, place, classes
+        rows.x,
+        rows.labels,
+        rows.roles,
+        count,
+        settings,
+        plan,
+        fits,
+        place,
+        losses,
+        classes,
     )
     facts = {
         "classes": classes,
@@ -225,14 +236,15 @@ class _Fit:
         count = client.submit(_fold_count, plan, pure=False).result()
         # Assembled: let the workers drop the pieces.
         del gathered
-        paths, place = self._folds(rows, plan, count, at_once)
+        fits, place, losses = self._folds(rows, plan, count, at_once)
         attempt = stage.begin()
         files, facts = client.submit(
             _finish,
             rows,
             plan,
-            paths,
+            fits,
             place,
+            losses,
             self.classes,
             readout,
             attempt,
@@ -267,41 +279,47 @@ class _Fit:
 
     def _folds(
         self, rows: _Future, plan: _Future, count: int, at_once: int
-    ) -> tuple[list[_Future], int]:
-        """Paths of all folds, left on the workers, and the chosen place in the grid."""
+    ) -> tuple[list[_Future], int, list[float]]:
+        """All folds at the best C, left on the workers; its place, the losses."""
         client, n_classes = self.client, len(self.classes)
         if not count:
-            return [], 0
-        for patience in (PATIENCE, None):
+            return [], 0, []
+        grid = grid_of(self.settings.readout)
+        tried: list[list[_Future]] = []
 
-            def submit(fold: int, patience: int | None = patience) -> _Future:
+        def fit_all(C: float) -> list[float]:
+            before = tried[-1] if tried else [None] * count
+
+            def submit(fold: int) -> _Future:
                 return client.submit(
-                    _fold, rows, plan, n_classes, fold, patience, pure=False
+                    _fold, rows, plan, n_classes, C, fold, before[fold], pure=False
                 )
 
-            paths = _in_window(submit, count, at_once, self.progress)
-            losses = _gathered(client, client.map(_losses, paths, pure=False))
-            place = choose_strength(losses, grid_of(self.settings.readout))
-            if place is not None:
-                break
-        # Without patience every fold has tried the whole grid: there is a place.
-        return paths, place or 0
+            def tell(what: str, done: int, total: int) -> None:
+                self.progress(what, len(tried) * count + done, len(grid) * count)
+
+            tried.append(_in_window(submit, count, at_once, tell))
+            return _gathered(client, client.map(_loss, tried[-1], pure=False))
+
+        best, losses = climb(grid, fit_all)
+        self.progress("folds", len(grid) * count, len(grid) * count)
+        return tried[best], best, losses
 
 
 def _in_window(
-    submit: Callable[[int], Future], count: int, size: int, progress: Progress
+    submit: Callable[[int], _Future], count: int, size: int, progress: Progress
 ) -> list[_Future]:
     """Futures of ``submit(0..count-1)``, all done, no more than `size` at a time."""
     from distributed import as_completed
 
     futures = [submit(number) for number in range(min(size, count))]
-    running = as_completed(futures)  # type: ignore[no-untyped-call]
+    running = as_completed(futures)
     for done, future in enumerate(running, start=1):
         _raise_failed(future)
         progress("folds", done, count)
         if len(futures) < count:
             futures.append(submit(len(futures)))
-            running.add(futures[-1])  # type: ignore[no-untyped-call]
+            running.add(futures[-1])
     return futures
 
 
@@ -309,19 +327,19 @@ def _watch(futures: Sequence[_Future], what: str, progress: Progress) -> None:
     """Wait for futures; the first failure is raised."""
     from distributed import as_completed
 
-    running = as_completed(futures)  # type: ignore[no-untyped-call]
+    running = as_completed(futures)
     for done, future in enumerate(running, start=1):
         _raise_failed(future)
         progress(what, done, len(futures))
 
 
 def _gathered(client: Client, futures: Sequence[_Future]) -> list[Any]:
-    return list(client.gather(futures))  # type: ignore[no-untyped-call]
+    return list(client.gather(futures))
 
 
 def _raise_failed(future: _Future) -> None:
     # The result itself stays where it is.
-    if future.status != "finished":
+    if future.status in ("error", "cancelled"):
         future.result()
 
 

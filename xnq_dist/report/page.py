@@ -228,8 +228,8 @@ def page(
         title=title,
         created=max((stage.created for stage in stages.values()), default=""),
         headline=_headline(view, stages, settings),
-        last=plain(view.classes[-1], 60) if view.classes else "",
-        columns=[plain(view.classes[c], 40) for c in columns],
+        last=f"class {plain(view.classes[-1], 60)}" if view.classes else "",
+        columns=[f"class {plain(view.classes[c], 40)}" for c in columns],
         hidden_classes=len(view.classes) - len(columns),
         rows=rows,
         tail=tail if cut else [],
@@ -280,7 +280,7 @@ def _headline(
     if counts and view.classes and sum(counts):
         share = counts[-1] / sum(counts)
         numbers.append(
-            (f"of the labelled are {plain(view.classes[-1], 30)}", _share(share))
+            (f"of the labelled are class {plain(view.classes[-1], 30)}", _share(share))
         )
     if view.classes:
         last, weight = view.prevalence[:, -1], view.n_nodes
@@ -289,7 +289,7 @@ def _headline(
             mean = float(np.average(last[known], weights=weight[known]))
             numbers.append(
                 (
-                    f"of all memberships are {plain(view.classes[-1], 30)} (estimated)",
+                    f"of memberships: class {plain(view.classes[-1], 30)} (estimate)",
                     _share(mean),
                 )
             )

@@ -114,11 +114,11 @@ def top_communities(
         axes.grid(False, axis="y")
         axes.set_xlim(-0.02, 1.02)
         axes.set_ylim(-0.7, len(names) - 0.3)
-        _label(axes, x=f"prevalence of {plain(class_name, 40)}")
+        _label(axes, x=f"prevalence of class {plain(class_name, 40)}")
 
     title = (
-        f"Prevalence of {plain(class_name)} in the {len(names)} communities where "
-        "it is highest"
+        f"Prevalence of class {plain(class_name)} in the {len(names)} communities "
+        "where it is highest"
     )
     return _svg("top", draw, title, width=7.6, height=0.9 + 0.24 * len(names))
 
@@ -155,7 +155,7 @@ def prevalence_histogram(values: Floats, classes: Sequence[str]) -> bytes:
             )
         _label(
             axes,
-            x="prevalence of " + plain(classes[shown[0]], 40)
+            x="prevalence of class " + plain(classes[shown[0]], 40)
             if len(shown) == 1
             else "prevalence",
             y="communities",
@@ -221,10 +221,12 @@ def prevalence_against_size(sizes: Floats, prevalence: Floats, name: str) -> byt
             axes.plot(at, curve, "--", color=INK, lw=0.8)
         axes.set_xlim(low, high)
         axes.set_ylim(-0.02, 1.02)
-        axes.xaxis.set_major_formatter(_plain_numbers())
-        _label(axes, x="members", y=f"prevalence of {plain(name, 40)}")
+        _round_ticks(axes.xaxis, low, high)
+        _label(axes, x="members", y=f"prevalence of class {plain(name, 40)}")
 
-    return _svg("funnel", draw, f"Prevalence of {plain(name)} against community size")
+    return _svg(
+        "funnel", draw, f"Prevalence of class {plain(name)} against community size"
+    )
 
 
 def reliability_curve(
@@ -254,7 +256,9 @@ def reliability_curve(
         axes.plot(p, o, "o-", color=MAIN, ms=5, lw=1.2)
         axes.set_xlim(-0.02, 1.02)
         axes.set_ylim(-0.02, 1.02)
-        _label(axes, x=f"predicted probability of {plain(name, 34)}", y="observed")
+        _label(
+            axes, x=f"predicted probability of class {plain(name, 34)}", y="observed"
+        )
 
     return _svg("reliability", draw, "Reliability of the out-of-fold posteriors")
 
@@ -300,6 +304,20 @@ def _whole_numbers(axis: Any) -> None:
 
     axis.set_major_locator(MaxNLocator(integer=True))
     axis.set_major_formatter(_plain_numbers())
+
+
+def _round_ticks(axis: Any, low: float, high: float) -> None:
+    """Ticks of a logarithmic axis at 1, 2, 5 times powers of ten, or at these alone."""
+    from matplotlib.ticker import NullFormatter
+
+    powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+    ticks = np.sort(np.concatenate([powers, 2 * powers, 5 * powers]))
+    ticks = ticks[(ticks >= max(low, 1)) & (ticks <= high)]
+    if len(ticks) > 6:
+        ticks = powers[(powers >= max(low, 1)) & (powers <= high)]
+    axis.set_ticks(ticks)
+    axis.set_major_formatter(_plain_numbers())
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _plain_numbers() -> Any:

@@ -15,7 +15,15 @@ from xnq_dist.reservoir.superstep import column_tiles
 from xnq_dist.reservoir.weights import Recurrent, draw_weights
 from xnq_dist.store import Manifest, Stage
 
-__all__ = ["Context", "ReservoirSpec", "exchanged_bytes", "load_context", "place"]
+__all__ = [
+    "Context",
+    "ReservoirSpec",
+    "exchanged_bytes",
+    "halo_picks",
+    "load_context",
+    "pick_halo",
+    "place",
+]
 
 Array = NDArray[np.float32]
 
@@ -65,12 +73,7 @@ class Context:
 
     def receive(self, blocks: Mapping[int, NDArray[np.floating]], width: int) -> Array:
         """Halo rows in local order from the owners' boundary blocks."""
-        halo = np.empty((self.partition.n_halo, width), dtype=np.float32)
-        at = 0
-        for owner, rows in self.picks.items():
-            halo[at : at + len(rows)] = blocks[owner][rows]
-            at += len(rows)
-        return halo
+        return pick_halo(self.picks, blocks, width)
 
     def rounded(self, states: Array) -> Array:
         """States in exchange precision: owned rows too, or partitions would show."""
@@ -99,6 +102,15 @@ def load_context(
     )
     drive = product(features, weights.inputs.T, threads)
     drive += weights.bias
+    picks = halo_picks(graph, manifest, partition)
+    boundary = partition.boundary_rows.astype(np.int64)
+    return Context(partition, drive, weights.recurrent, boundary, picks, spec)
+
+
+def halo_picks(
+    graph: Stage, manifest: Manifest, partition: Partition
+) -> dict[int, NDArray[np.int64]]:
+    """Owner -> rows of its boundary block that are the partition's halo, in order."""
     offsets = manifest.facts["offsets"]
     picks = {}
     for owner in range(len(offsets) - 1):
@@ -108,8 +120,21 @@ def load_context(
         if len(wanted):
             published = _boundary(graph, manifest, owner)
             picks[owner] = np.searchsorted(published, wanted - offsets[owner])
-    boundary = partition.boundary_rows.astype(np.int64)
-    return Context(partition, drive, weights.recurrent, boundary, picks, spec)
+    return picks
+
+
+def pick_halo(
+    picks: Mapping[int, NDArray[np.int64]],
+    blocks: Mapping[int, NDArray[np.floating]],
+    width: int,
+) -> Array:
+    """Halo rows in local order from the owners' boundary blocks, shape (n_halo, w)."""
+    halo = np.empty((sum(map(len, picks.values())), width), dtype=np.float32)
+    at = 0
+    for owner, rows in picks.items():
+        halo[at : at + len(rows)] = blocks[owner][rows]
+        at += len(rows)
+    return halo
 
 
 def _boundary(graph: Stage, manifest: Manifest, owner: int) -> NDArray[np.int64]:

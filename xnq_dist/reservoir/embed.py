@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -123,12 +124,12 @@ def run_reservoir(
     losses = 0
     reached = -1
     while True:
-        engine: Exchange | None = None
         try:
             recover(client, timeout)
-            engine = TasksExchange(client, graph, manifest, spec)
-            results = _drive(engine, spec, finish, checkpoints, every, progress)
-            return results, list(engine.placement)
+            engine: Exchange = TasksExchange(client, graph, manifest, spec)
+            with closing(engine):
+                results = _drive(engine, spec, finish, checkpoints, every, progress)
+                return results, list(engine.placement)
         except WorkersLost as event:
             found = checkpoints.latest() if checkpoints else None
             step = found[0] if found else 0
@@ -142,9 +143,6 @@ def run_reservoir(
                     "smaller reservoir.dim"
                 ) from event
             log.warning("%s: beginning again after superstep %d", event, step)
-        finally:
-            if engine is not None:
-                engine.close()
 
 
 def _drive(

@@ -20,14 +20,22 @@ from numpy.typing import NDArray
 
 from xnq_dist import cluster
 from xnq_dist.backend import cpu
-from xnq_dist.reservoir.context import Context, ReservoirSpec, load_context, place
+from xnq_dist.graph.layout import load_partition
+from xnq_dist.reservoir.context import (
+    Context,
+    ReservoirSpec,
+    halo_picks,
+    load_context,
+    pick_halo,
+    place,
+)
 from xnq_dist.reservoir.superstep import MemoryStates, gather, superstep, update
-from xnq_dist.store import FileRecord, Manifest, Stage
+from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-__all__ = ["Exchange", "TasksExchange", "WorkersLost", "recover"]
+__all__ = ["Exchange", "TasksExchange", "WorkersLost", "neighbour_sums", "recover"]
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +53,9 @@ class WorkersLost(Exception):  # noqa: N818 - an event, not a fault of anybody
 class Exchange(Protocol):
     """Moves all partitions' states forward; engines differ in how, not in the bits."""
 
-    placement: Sequence[str]
-    """Worker of each partition."""
+    @property
+    def placement(self) -> Sequence[str]:
+        """Worker of each partition."""
 
     def begin(self, checkpoint: tuple[Stage, Manifest] | None) -> None:
         """Load the partitions, and states from a checkpoint (else superstep 1)."""
@@ -81,8 +90,8 @@ class TasksExchange:
         if not self._threads:
             raise WorkersLost("no worker is left")
         self.placement = place(manifest.facts["edges"], list(self._threads))
-        self._contexts: list[Future] = []
-        self._states: list[Future] = []
+        self._contexts: list[Future[Any]] = []
+        self._states: list[Future[Any]] = []
 
     def begin(self, checkpoint: tuple[Stage, Manifest] | None) -> None:
         """Load the partitions, and states from a checkpoint (else superstep 1)."""
@@ -130,15 +139,16 @@ class TasksExchange:
 
     def close(self) -> None:
         """Let go of everything on the workers."""
-        self._client.cancel([*self._states, *self._contexts], force=True)
+        # Dropped futures release their tasks, waiting ones too. A forced cancel would
+        # trip the scheduler over dependents that nobody holds (distributed 2026.7).
         self._states, self._contexts = [], []
 
-    def _superstep(self) -> list[Future]:
+    def _superstep(self) -> list[Future[Any]]:
         tiles = self._spec.tiles()
         parts = range(len(self._states))
         sizes = self._manifest.facts["halo_sizes"]
         owners = [[o for o in parts if sizes[o][p]] for p in parts]
-        pieces: list[list[Future]] = [[] for _ in parts]
+        pieces: list[list[Future[Any]]] = [[] for _ in parts]
         for tile in tiles:
             # A tile's blocks wait for the tile before to be gathered: at most one
             # tile of halo rows is alive on a worker.
@@ -180,7 +190,9 @@ class TasksExchange:
         worker = self.placement[number]
         return max(1, self._threads[worker] // self.placement.count(worker))
 
-    def _submit(self, number: int, function: Callable[..., Any], *args: Any) -> Future:
+    def _submit(
+        self, number: int, function: Callable[..., Any], *args: Any
+    ) -> Future[Any]:
         return self._client.submit(
             function,
             *args,
@@ -189,7 +201,7 @@ class TasksExchange:
             pure=False,
         )
 
-    def _wait(self, futures: Sequence[Future]) -> None:
+    def _wait(self, futures: Sequence[Future[Any]]) -> None:
         from distributed import wait
         from distributed.scheduler import KilledWorker
 
@@ -228,6 +240,84 @@ def recover(client: Client, timeout: float) -> None:
         if time.monotonic() > end:
             raise WorkersLost(f"no worker came back within {timeout:g} s")
         time.sleep(POLL)
+
+
+def neighbour_sums(
+    client: Client,
+    graph: Stage,
+    manifest: Manifest,
+    values: Callable[[int], Array],
+    attempt: Attempt,
+    stem: str,
+) -> list[FileRecord]:
+    """Weighted sums of in-neighbours' values, by one halo exchange.
+
+    Parameters
+    ----------
+    values
+        From a partition's number to values of its owned rows, shape (n_owned, w);
+        called on a worker.
+    attempt, stem
+        Where the sums go: one npz file a partition, ``<stem>-<partition>``, with the
+        array ``sums``, shape (n_owned, w), rows in local order.
+
+    Returns
+    -------
+    list
+        The files, in partition order.
+    """
+    parts = range(len(manifest.facts["edges"]))
+    sizes = manifest.facts["halo_sizes"]
+    # Not pinned: a few columns are cheap to move, and Dask recovers from a lost
+    # worker by itself, since inputs are loaded inside tasks.
+    loaded = [client.submit(_call, values, p, pure=False) for p in parts]
+    blocks = [
+        client.submit(_boundary_values, graph, manifest, p, loaded[p], pure=False)
+        for p in parts
+    ]
+    files = [
+        client.submit(
+            _sum_neighbours,
+            graph,
+            manifest,
+            p,
+            loaded[p],
+            {owner: blocks[owner] for owner in parts if sizes[owner][p]},
+            attempt,
+            stem,
+            pure=False,
+        )
+        for p in parts
+    ]
+    return list(client.gather(files))
+
+
+def _call(function: Callable[[int], Array], number: int) -> Array:
+    return function(number)
+
+
+def _boundary_values(
+    graph: Stage, manifest: Manifest, number: int, values: Array
+) -> Array:
+    return values[load_partition(graph, manifest, number).boundary_rows]
+
+
+def _sum_neighbours(
+    graph: Stage,
+    manifest: Manifest,
+    number: int,
+    values: Array,
+    blocks: Mapping[int, Array],
+    attempt: Attempt,
+    stem: str,
+) -> FileRecord:
+    partition = load_partition(graph, manifest, number)
+    width = values.shape[1]
+    halo = pick_halo(halo_picks(graph, manifest, partition), blocks, width)
+    sums = np.empty((partition.n_owned, width), dtype=np.float32)
+    states = MemoryStates(np.ascontiguousarray(values, dtype=np.float32))
+    gather(cpu(), partition, states, slice(0, width), halo, sums)
+    return attempt.write_arrays(f"{stem}-{number:05d}", sums=sums)
 
 
 def _first_states(context: Context) -> Array:

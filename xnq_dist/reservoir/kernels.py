@@ -56,7 +56,7 @@ LANES = 32
 # Division must not check for zero (error_model), nor min and max for NaN, or the loops
 # that call this do not vectorise (four times slower).
 @njit(cache=True, nogil=True, inline="always", error_model="numpy")
-def _tanh(x: float) -> float:
+def _tanh(x: np.float32) -> np.float32:
     x = _HIGH if x > _HIGH else x
     x = _LOW if x < _LOW else x
     t = x * x

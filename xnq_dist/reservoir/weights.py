@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,6 +124,7 @@ def _largest_modulus(recurrent: Recurrent, seed: int) -> float:
 
     dim = recurrent.dim
     start = 2.0 * _stream(seed, _START, 0).random(dim) - 1.0
+    matrix: Any
     if recurrent.columns is None:
         matrix = recurrent.values.astype(np.float64)
     else:
@@ -137,7 +139,7 @@ def _largest_modulus(recurrent: Recurrent, seed: int) -> float:
             shape=(dim, dim),
         )
     try:
-        found = eigs(
+        found: Any = eigs(
             aslinearoperator(matrix),
             k=8,
             ncv=96,

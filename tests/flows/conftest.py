@@ -1,0 +1,69 @@
+"""Prefect APIs for the flow tests: the test harness in process, a real server."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flows.environment import DEFAULTS
+
+
+@pytest.fixture(scope="session")
+def prefect_api() -> Iterator[None]:
+    """Prefect's own test harness: a server with a database that is thrown away."""
+    from prefect.testing.utilities import prefect_test_harness
+
+    with prefect_test_harness(server_startup_timeout=120):
+        yield
+
+
+@pytest.fixture(scope="session")
+def prefect_home(tmp_path_factory) -> dict[str, str]:
+    """An environment whose Prefect keeps its files to itself."""
+    home = tmp_path_factory.mktemp("prefect")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT_")}
+    return kept | DEFAULTS | {"PREFECT_HOME": str(home)}
+
+
+@pytest.fixture(scope="session")
+def server_environment(prefect_home) -> Iterator[dict[str, str]]:
+    """The environment of a job beside a running `prefect server`."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/api"
+    prefect = str(Path(sys.executable).with_name("prefect"))
+    command = [prefect, "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    server = subprocess.Popen(
+        command,
+        env=prefect_home,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        _wait_until_it_answers(f"{url}/health", server)
+        yield prefect_home | {"PREFECT_API_URL": url}
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def _wait_until_it_answers(url: str, server: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        if server.poll() is not None:
+            pytest.fail(f"prefect server ended with status {server.returncode}")
+        try:
+            with urllib.request.urlopen(url, timeout=5):  # noqa: S310 - loopback
+                return
+        except OSError:
+            time.sleep(0.3)
+    pytest.fail(f"{url} did not answer")

@@ -1,0 +1,145 @@
+"""Random graphs as tables on disk, and a slow adjacency that defines the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import scipy.sparse as sp
+from hypothesis import strategies as st
+
+from xnq_dist.config import Settings, load_settings
+from xnq_dist.graph.csr import NO_WEIGHTS, ArrayCsr
+from xnq_dist.graph.prepare import prepare
+from xnq_dist.graph.tables import Sources
+from xnq_dist.progress import silent
+from xnq_dist.store import Manifest, RunDirectory, Stage
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Rows of an edge table by position of the node, in canonical order."""
+
+    n: int
+    rows: list[tuple[int, int, float]]
+    directed: bool
+    weighted: bool
+    self_loops: str
+    duplicates: str
+
+    def adjacency(self) -> sp.csr_array:
+        """The rules, one row after the other."""
+        given: dict[tuple[int, int], float] = {}
+        for source, target, weight in self.rows:
+            if source == target and self.self_loops == "drop":
+                continue
+            at = (target, source)
+            weight = weight if self.weighted else 1.0
+            if self.duplicates == "sum":
+                given[at] = given.get(at, 0.0) + weight
+            else:
+                given[at] = weight
+        whole = dict(given)
+        if not self.directed:
+            for (target, source), weight in given.items():
+                whole.setdefault((source, target), weight)
+        dense = np.zeros((self.n, self.n), np.float32)
+        there = np.zeros((self.n, self.n), bool)
+        for at, weight in whole.items():
+            dense[at] = weight
+            there[at] = True
+        target, source = np.nonzero(there)
+        indptr = np.searchsorted(target, np.arange(self.n + 1))
+        return sp.csr_array(
+            (dense[target, source], source, indptr), shape=(self.n, self.n)
+        )
+
+
+@st.composite
+def edges(draw: st.DrawFn) -> Edges:
+    n = draw(st.integers(2, 12))
+    node = st.integers(0, n - 1)
+    rows = draw(st.lists(st.tuples(node, node), min_size=1, max_size=40))
+    duplicates = draw(st.sampled_from(["drop", "sum"]))
+    weighted = draw(st.booleans())
+    # Quarters: their sums are exact in every order. Dropped copies weigh the same.
+    weights = draw(st.lists(st.integers(0, 12), min_size=len(rows), max_size=len(rows)))
+    fixed: dict[tuple[int, int], float] = {}
+    weighed = []
+    for (source, target), quarter in zip(rows, weights, strict=True):
+        weight = quarter / 4
+        if duplicates == "drop":
+            weight = fixed.setdefault((source, target), weight)
+        weighed.append((source, target, weight))
+    return Edges(
+        n,
+        weighed,
+        draw(st.booleans()),
+        weighted,
+        draw(st.sampled_from(["keep", "drop"])),
+        duplicates,
+    )
+
+
+def csr_of(matrix: sp.csr_array, weighted: bool = False) -> ArrayCsr:
+    """A scipy matrix as the package holds it."""
+    matrix = sp.csr_array(matrix)
+    matrix.sort_indices()
+    weights = matrix.data.astype(np.float32) if weighted else NO_WEIGHTS
+    return ArrayCsr(
+        matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), weights
+    )
+
+
+def random_matrix(
+    n: int, density: float, seed: int, symmetric: bool = False
+) -> sp.csr_array:
+    rng = np.random.default_rng(seed)
+    there = rng.random((n, n)) < density
+    if symmetric:
+        there |= there.T
+    return sp.csr_array(there.astype(np.float64))
+
+
+def node_table(n: int, **columns: object) -> pa.Table:
+    """Two classes, one feature; columns replace or add."""
+    return pa.table(
+        {
+            "node_id": pa.array(range(n), pa.int64()),
+            "label": pa.array([v % 2 for v in range(n)], pa.int64()),
+            "features": pa.array(
+                [[float(v), 0.5] for v in range(n)], pa.list_(pa.float32(), 2)
+            ),
+        }
+        | columns
+    )
+
+
+def edge_table(
+    rows: list[tuple[object, object]] | None = None, **columns: object
+) -> pa.Table:
+    rows = [(0, 1), (1, 2), (2, 3)] if rows is None else rows
+    source, target = ([row[end] for row in rows] for end in (0, 1))
+    return pa.table({"src": source, "dst": target} | columns)
+
+
+def run(
+    folder: Path,
+    nodes: pa.Table,
+    links: pa.Table,
+    *overrides: str,
+    partitions: int = 2,
+    base: dict[str, object] | None = None,
+) -> tuple[Stage, Manifest]:
+    """Write the tables and prepare them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(nodes, folder / "nodes.parquet")
+    pq.write_table(links, folder / "edges.parquet")
+    settings: Settings = load_settings(overrides=overrides, base=base)
+    sources = Sources(str(folder / "nodes.parquet"), str(folder / "edges.parquet"))
+    directory = RunDirectory(folder / "out")
+    manifest = prepare(directory, sources, settings, partitions, silent)
+    return directory.stage("graph"), manifest

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.graph.graphs import csr_of, random_matrix
+from xnq_dist.graph.halo import PartitionBook, cut, edges_of
+
+
+@st.composite
+def divided(draw: st.DrawFn) -> tuple[np.ndarray, int, int, float]:
+    n = draw(st.integers(1, 20))
+    partitions = draw(st.integers(1, 7))
+    part = draw(st.lists(st.integers(0, partitions - 1), min_size=n, max_size=n))
+    density = draw(st.sampled_from([0.0, 0.1, 0.4, 1.0]))
+    return np.array(part, np.int32), partitions, draw(st.integers(0, 99)), density
+
+
+@settings(max_examples=150, deadline=None)
+@given(divided(), st.booleans())
+def test_partitions_hold_each_edge_once_and_send_what_is_read(
+    case: tuple[np.ndarray, int, int, float], weighted: bool
+) -> None:
+    part, n_partitions, seed, density = case
+    matrix = random_matrix(len(part), density, seed)
+    matrix.data = np.arange(1, matrix.nnz + 1, dtype=float)
+    csr = csr_of(matrix, weighted=True)
+    book = PartitionBook.of(part, n_partitions)
+    weights = csr.weights if weighted else None
+    partitions = cut(csr.indptr, csr.indices, weights, book)
+    assert len(partitions) == book.partitions == n_partitions
+    assert sum(p.n_owned for p in partitions) == len(part)
+    found = []
+    for p in partitions:
+        # Owned rows first, in canonical order; then the halo, by owner, ascending.
+        owned = book.owned(p.number)
+        assert (np.diff(owned) > 0).all()
+        assert (part[owned] == p.number).all()
+        assert (np.diff(p.halo) > 0).all()
+        assert p.halo_offsets[-1] == p.n_halo
+        owners = part[book.order[p.halo]]
+        assert p.number not in owners
+        due = np.repeat(np.arange(n_partitions), np.diff(p.halo_offsets))
+        assert (owners == due).all()
+        # No halo row without an edge; no row of an edge outside.
+        used = np.unique(p.indices[p.indices >= p.n_owned])
+        assert (used == np.arange(p.n_owned, p.n_owned + p.n_halo)).all()
+        local = np.concatenate([owned, book.order[p.halo]])
+        target = np.repeat(owned, np.diff(p.indptr))
+        source = local[p.indices]
+        inside = np.flatnonzero(np.diff(target) == 0)
+        assert (np.diff(source)[inside] > 0).all()
+        values = np.zeros(p.n_edges) if p.weights is None else p.weights
+        found += zip(target.tolist(), source.tolist(), values.tolist(), strict=True)
+        # What q reads of p is what p sends q.
+        for q in partitions:
+            rows = p.send_rows[p.send_offsets[q.number] : p.send_offsets[q.number + 1]]
+            read = q.halo[q.halo_offsets[p.number] : q.halo_offsets[p.number + 1]]
+            assert (rows + book.offsets[p.number] == read).all()
+        assert (p.boundary_rows == np.unique(p.send_rows)).all()
+        assert p.boundary_rows.dtype == np.int32
+    target, source = matrix.nonzero()
+    values = csr.weights if weighted else np.zeros(matrix.nnz)
+    due_edges = zip(target.tolist(), source.tolist(), values.tolist(), strict=True)
+    assert sorted(found) == sorted(due_edges)
+
+
+def test_relabelling_keeps_canonical_order_inside_a_partition() -> None:
+    book = PartitionBook.of(np.array([1, 0, 1, 0, 2], np.int32), 3)
+    assert book.offsets.tolist() == [0, 2, 4, 5]
+    assert book.order.tolist() == [1, 3, 0, 2, 4]
+    assert book.relabelled.tolist() == [2, 0, 3, 1, 4]
+
+
+@pytest.mark.parametrize("counts", [[], [0, 0], [2, 0, 3]])
+def test_positions_of_no_rows_are_none(counts: list[int]) -> None:
+    starts = np.arange(len(counts), dtype=np.int64) * 10
+    found = edges_of(starts, np.array(counts, np.int64)).tolist()
+    due = [s + i for s, c in zip(starts, counts, strict=True) for i in range(c)]
+    assert found == due

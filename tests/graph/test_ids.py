@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xnq_dist.errors import DoesNotFitError, InputError
+from xnq_dist.graph import ids as module
+from xnq_dist.graph.ids import NodeIds
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+
+
+def chunked(values: list[object], kind: pa.DataType, at: int = 0) -> pa.ChunkedArray:
+    return pa.chunked_array(
+        [pa.array(values[:at], kind), pa.array(values[at:], kind)], kind
+    )
+
+
+def check(values: list[object], others: list[object], kind: pa.DataType) -> None:
+    found, index = NodeIds.from_column(chunked(values, kind, len(values) // 2))
+    key = (lambda v: str(v).encode()) if kind == pa.string() else None
+    ranked = sorted(values, key=key)
+    assert found.values.to_pylist() == ranked
+    assert len(found) == len(values)
+    assert [ranked[at] for at in index] == values
+    asked = [*others, *values, *others]
+    due = [ranked.index(value) if value in values else -1 for value in asked]
+    assert found.index_of(chunked(asked, kind, 1)).tolist() == due
+
+
+@settings(deadline=None)
+@given(st.lists(INT64, min_size=1, unique=True), st.lists(INT64))
+def test_sparse_integers_are_ranked_and_found(
+    values: list[object], others: list[object]
+) -> None:
+    check(values, others, pa.int64())
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(-9, 9), min_size=1, unique=True), st.lists(INT64 | st.just(0))
+)
+def test_dense_integers_are_ranked_and_found(
+    values: list[object], others: list[object]
+) -> None:
+    check(values, others, pa.int64())
+
+
+@settings(deadline=None)
+@given(st.permutations(range(2**63 - 6, 2**63)), st.lists(INT64))
+def test_consecutive_integers_at_the_end_of_int64_do_not_wrap(
+    values: list[object], others: list[object]
+) -> None:
+    check(values, others, pa.int64())
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(), min_size=1, unique=True), st.lists(st.text()))
+def test_strings_are_ranked_by_bytes_and_found(
+    values: list[object], others: list[object]
+) -> None:
+    check(values, others, pa.string())
+
+
+def test_the_type_is_told() -> None:
+    assert NodeIds.from_column(chunked([4], pa.int64()))[0].type == "int64"
+    found = NodeIds.from_column(chunked(["b", "a"], pa.string()))[0]
+    assert (found.type, found.name(0)) == ("string", "'a'")
+
+
+def test_slices_of_strings_are_looked_up_where_they_begin() -> None:
+    found, _ = NodeIds.from_column(chunked(["aa", "b", "ccc"], pa.string()))
+    asked = pa.array(["x", "ccc", "b", "", "aa"])
+    assert found.index_of(asked.slice(1)).tolist() == [2, 1, -1, 0]
+    assert found.index_of(asked.slice(2, 0)).tolist() == []
+    large = asked.cast(pa.large_string()).slice(4)
+    assert found.index_of(large).tolist() == [0]
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string()], ids=str)
+def test_an_id_that_occurs_twice_is_named(kind: pa.DataType) -> None:
+    column = pa.chunked_array([pa.array([7, 8, 9, 8]).cast(kind)])
+    with pytest.raises(InputError, match=r"node id '?8'? occurs more than once"):
+        NodeIds.from_column(column)
+
+
+def test_ids_of_another_type_are_refused() -> None:
+    found, _ = NodeIds.from_column(chunked([1, 2], pa.int64()))
+    with pytest.raises(InputError, match="string here and int64 in the node table"):
+        found.index_of(pa.array(["1"]))
+
+
+def test_more_nodes_than_int32_holds_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MOST_NODES", 2)
+    with pytest.raises(DoesNotFitError, match="3 nodes are more than 2"):
+        NodeIds.from_column(chunked([1, 2, 3], pa.int64()))
+
+
+def test_kernels_agree_with_their_python() -> None:
+    texts = ["", "a", "ab", "b\N{SNOWMAN}", "ab" * 20]
+    offsets, data = module._text(pa.array(texts))
+    asked_offsets, asked = module._text(pa.array([*texts[::-1], "zz", "abc"]))
+    slots = np.full(16, -1, np.int64)
+    out = np.empty(7, np.int64)
+    with np.errstate(over="ignore"), pytest.MonkeyPatch.context() as patch:
+        for name in ("mix", "hash_text", "same_text"):
+            patch.setattr(module, name, getattr(module, name).py_func)
+        module.fill_strings.py_func(offsets, data, slots)
+        known = offsets, data, slots
+        module.find_strings.py_func(asked_offsets, asked, *known, out)
+        numbers = np.array([-5, 0, 3, 2**40])
+        small = np.full(8, -1, np.int32)
+        module.fill_integers.py_func(numbers, small)
+        places = np.empty(3, np.int64)
+        module.find_integers.py_func(np.array([3, 4, -5]), numbers, small, places)
+    assert out.tolist() == [4, 3, 2, 1, 0, -1, -1]
+    assert places.tolist() == [2, -1, 0]
+    again = np.full(16, -1, np.int64)
+    module.fill_strings(offsets, data, again)
+    assert (again == slots).all()
+
+
+def test_strings_whose_hash_bits_collide_are_told_apart() -> None:
+    texts = ["aaa", "bbb", "cc"]
+    offsets, data = module._text(pa.array(texts))
+    out = np.empty(4, np.int64)
+    asked = module._text(pa.array(["cc", "bbb", "ddd", "aaa"]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "same_text", module.same_text.py_func)
+        patch.setattr(module, "hash_text", lambda *_: np.uint64(5 << 33 | 1))
+        slots = np.full(8, -1, np.int64)
+        module.fill_strings.py_func(offsets, data, slots)
+        module.find_strings.py_func(*asked, offsets, data, slots, out)
+    assert out.tolist() == [2, 1, -1, 0]

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.graph.graphs import csr_of, random_matrix
+from xnq_dist.errors import DoesNotFitError, SettingsError
+from xnq_dist.graph import partition as module
+from xnq_dist.graph.csr import ArrayCsr
+from xnq_dist.graph.partition import divide, metis_memory
+
+NAMES = ["metis", "stream", "contiguous", "random"]
+
+
+def blocks(n_blocks: int, size: int, seed: int = 0) -> sp.csr_array:
+    """Dense blocks, few edges between them, nodes shuffled."""
+    n = n_blocks * size
+    rng = np.random.default_rng(seed)
+    block = rng.permutation(np.repeat(np.arange(n_blocks), size))
+    same = block[:, None] == block[None, :]
+    there = rng.random((n, n)) < np.where(same, 0.3, 0.002)
+    return sp.csr_array((there | there.T).astype(float))
+
+
+def halo_rows(csr: ArrayCsr, part: np.ndarray) -> int:
+    target = np.repeat(np.arange(len(part)), np.diff(csr.indptr))
+    crossing = part[csr.indices] != part[target]
+    pairs = np.stack([csr.indices[crossing], part[target[crossing]]])
+    return len(np.unique(pairs, axis=1).T)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=25, deadline=None)
+@given(
+    n=st.integers(1, 25),
+    density=st.sampled_from([0.0, 0.1, 0.5]),
+    seed=st.integers(0, 99),
+    data=st.data(),
+)
+def test_every_partition_owns_a_node(
+    name: str, n: int, density: float, seed: int, data: st.DataObject
+) -> None:
+    partitions = data.draw(st.integers(1, n))
+    csr = csr_of(random_matrix(n, density, seed))
+    part, used = divide(csr, partitions, name)  # type: ignore[arg-type]
+    assert used == name
+    assert part.dtype == np.int32
+    assert (np.bincount(part, minlength=partitions) > 0).all()
+    assert len(np.bincount(part)) == partitions
+    again, _ = divide(csr, partitions, name)  # type: ignore[arg-type]
+    assert (part == again).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nodes_and_edges_stay_in_balance(name: str) -> None:
+    csr = csr_of(blocks(8, 40))
+    part, _ = divide(csr, 8, name)  # type: ignore[arg-type]
+    weight = np.diff(csr.indptr) + np.diff(csr.indptr).mean()
+    loads = np.bincount(part, weight)
+    assert loads.max() <= 1.2 * loads.mean()
+
+
+def test_partitioners_that_see_edges_find_communities() -> None:
+    csr = csr_of(blocks(8, 40))
+    halo = {name: halo_rows(csr, divide(csr, 8, name)[0]) for name in NAMES}  # type: ignore[arg-type]
+    assert halo["metis"] < 0.5 * halo["random"]
+    assert halo["stream"] < 0.7 * halo["random"]
+
+
+def test_a_hub_does_not_unbalance_ranges() -> None:
+    matrix = sp.lil_array((100, 100))
+    matrix[0, 1:] = 1
+    csr = csr_of(sp.csr_array(matrix))
+    part, _ = divide(csr, 2, "contiguous")
+    assert (np.diff(part) >= 0).all()
+    # The hub's 99 edges weigh as much as all other nodes.
+    assert np.count_nonzero(part == 0) == 1
+
+
+def test_auto_follows_the_memory() -> None:
+    csr = csr_of(blocks(4, 20))
+    need = metis_memory(80, int(csr.indptr[-1]), False)
+    assert divide(csr, 4, "auto", memory=need)[1] == "metis"
+    assert divide(csr, 4, "auto", memory=need // 5)[1] == "stream"
+    assert divide(csr, 1, "auto")[1] == "contiguous"
+
+
+def test_random_follows_the_seed() -> None:
+    csr = csr_of(blocks(4, 20))
+    first, second = (divide(csr, 4, "random", seed)[0] for seed in (0, 1))
+    assert (first != second).any()
+    assert set(np.bincount(first)) == {20}
+
+
+def test_more_partitions_than_nodes_are_refused() -> None:
+    with pytest.raises(
+        SettingsError, match="partitions = 4 is more than the graph's 3"
+    ):
+        divide(csr_of(sp.eye_array(3, format="csr")), 4, "metis")
+
+
+def test_a_graph_beyond_metis_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        module, "_node_weights", lambda _: np.array([2**61, 2**61], np.int64)
+    )
+    with pytest.raises(DoesNotFitError, match="set partitioner = stream"):
+        divide(csr_of(sp.csr_array(np.ones((2, 2)))), 2, "metis")
+
+
+def test_the_stream_does_not_depend_on_its_chunks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    csr = csr_of(blocks(4, 20))
+    whole, _ = divide(csr, 4, "stream")
+    real = ArrayCsr.chunks
+    monkeypatch.setattr(ArrayCsr, "chunks", lambda self: real(self, 5))
+    small, _ = divide(csr, 4, "stream")
+    assert (whole == small).all()
+
+
+def test_the_kernel_agrees_with_its_python() -> None:
+    csr = csr_of(blocks(3, 10))
+    answers = []
+    for kernel in (module.fennel, module.fennel.py_func):
+        part = np.full(30, -1, np.int32)
+        loads, counts = np.zeros(3), np.zeros(3, np.int64)
+        for limit in (12.0, 8.0):
+            kernel(0, csr.indptr, csr.indices, part, loads, counts, 3, 0.1, 0.4, limit)
+        assert not counts.any()
+        answers.append((part, loads))
+    assert (answers[0][0] == answers[1][0]).all()
+    assert (answers[0][1] == answers[1][1]).all()

@@ -1,0 +1,569 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+from scipy.sparse.linalg import eigsh
+
+from tests.graph.graphs import Edges, edge_table, edges, node_table, run
+from xnq_dist import schemas
+from xnq_dist.config import load_settings
+from xnq_dist.errors import InputError, SettingsError, StageError
+from xnq_dist.graph import layout
+from xnq_dist.graph import prepare as module
+from xnq_dist.graph.prepare import partitions_table, prepare
+from xnq_dist.graph.tables import Sources
+from xnq_dist.progress import silent
+from xnq_dist.store import Manifest, RunDirectory, Stage
+
+PARTITIONERS = ["metis", "stream", "contiguous", "random"]
+
+
+def ids_for(n: int, kind: str) -> pa.Array:
+    """Ids in canonical order that are not 0..n-1."""
+    if kind == "string":
+        return pa.array(sorted(f"n{v * 37 % 101}" for v in range(n)))
+    if kind == "dense":
+        return pa.array([v * 3 - 5 for v in range(n)], pa.int64())
+    return pa.array([(v - 3) * 10**15 for v in range(n)], pa.int64())
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+@settings(max_examples=20, deadline=None)
+@given(
+    graph=edges(),
+    kind=st.sampled_from(["string", "dense", "sparse"]),
+    seed=st.integers(0, 99),
+    data=st.data(),
+)
+def test_the_adjacency_put_back_together_is_the_table(
+    tmp_path_factory: pytest.TempPathFactory,
+    partitioner: str,
+    graph: Edges,
+    kind: str,
+    seed: int,
+    data: st.DataObject,
+) -> None:
+    partitions = data.draw(st.integers(1, min(7, graph.n)))
+    ids = ids_for(graph.n, kind)
+    rng = np.random.default_rng(seed)
+    nodes = node_table(graph.n, node_id=ids).take(rng.permutation(graph.n))
+    source, target, weight = (list(column) for column in zip(*graph.rows, strict=True))
+    table = {"src": ids.take(pa.array(source)), "dst": ids.take(pa.array(target))}
+    if graph.weighted:
+        table["weight"] = pa.array(weight, pa.float64())
+    stage, manifest = run(
+        tmp_path_factory.mktemp("run"),
+        nodes,
+        pa.table(table),
+        f"partitioner={partitioner}",
+        f"input.directed={graph.directed}",
+        f"input.self_loops={graph.self_loops}",
+        f"input.duplicates={graph.duplicates}",
+        "input.memory=1 KiB",
+        partitions=partitions,
+    )
+    due = graph.adjacency()
+    found = layout.read_adjacency(stage, manifest)
+    assert (found.indptr == due.indptr).all()
+    assert (found.indices == due.indices).all()
+    assert (found.data == due.data).all()
+    facts = manifest.facts
+    assert facts["n_edges"] == due.nnz == sum(facts["edges"])
+    assert facts["partitioner"] == partitioner
+    # Nodes are where their partition's rows say.
+    assert layout.load_ids(stage, manifest).values.to_pylist() == ids.to_pylist()
+    index = layout.node_index(stage, manifest)
+    assert np.sort(np.concatenate(index)).tolist() == list(range(graph.n))
+    labels = layout.load_labels(stage, manifest)
+    assert labels.tolist() == [v % 2 for v in range(graph.n)]
+    for number, rows in enumerate(index):
+        part = layout.load_nodes(stage, manifest, number)
+        assert part["node_id"].to_pylist() == ids.take(pa.array(rows)).to_pylist()
+        assert part["features"].to_pylist() == [[float(v), 0.5] for v in rows]
+        assert len(rows) == facts["owned"][number] == np.diff(facts["offsets"])[number]
+        arrays = layout.load_partition(stage, manifest, number)
+        assert arrays.n_halo == facts["halo"][number]
+        assert len(arrays.boundary_rows) == facts["boundary"][number]
+        sent = np.diff(arrays.send_offsets).tolist()
+        assert facts["halo_sizes"][number] == sent
+
+
+def digests(manifest: Manifest) -> list[tuple[str, str]]:
+    return sorted((f.name.rsplit("-", 1)[0], f.checksum) for f in manifest.files)
+
+
+def larger(seed: int = 0) -> tuple[pa.Table, pa.Table]:
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(0, 60, (400, 2)).tolist()
+    roles = [["train", "calibration", None][v % 3] for v in range(60)]
+    labels = pa.array([None if v % 7 == 0 else v % 2 for v in range(60)])
+    nodes = node_table(60, role=pa.array(roles), label=labels)
+    return nodes, edge_table([tuple(row) for row in rows])
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_the_order_of_rows_does_not_change_the_files(
+    tmp_path: Path, partitioner: str
+) -> None:
+    nodes, links = larger()
+    extra = (f"partitioner={partitioner}", "input.memory=2 KiB")
+    _, first = run(tmp_path / "a", nodes, links, *extra, partitions=3)
+    rng = np.random.default_rng(1)
+    nodes, links = (t.take(rng.permutation(len(t))) for t in (nodes, links))
+    _, second = run(tmp_path / "b", nodes, links, *extra, partitions=3)
+    assert digests(first) == digests(second)
+    assert first.facts == second.facts
+
+
+def test_the_sort_memory_does_not_change_the_arrays(tmp_path: Path) -> None:
+    found = []
+    for memory in ("1 KiB", "1 GiB"):
+        stage, manifest = run(
+            tmp_path / memory,
+            *larger(),
+            f"input.memory={memory}",
+            "partitioner=stream",
+            partitions=3,
+        )
+        found.append(manifest.named("adjacency"))
+        tables = [layout.load_nodes(stage, manifest, p) for p in range(3)]
+        found[-1] = [r.checksum for r in found[-1]], [t.to_pylist() for t in tables]
+    assert found[0] == found[1]
+
+
+def test_answers_that_later_stages_use_do_not_depend_on_the_partition(
+    tmp_path: Path,
+) -> None:
+    answers = []
+    for partitions in (1, 4):
+        stage, manifest = run(
+            tmp_path / str(partitions), *larger(), partitions=partitions
+        )
+        facts = manifest.facts
+        answers.append(
+            (
+                facts["rho"],
+                facts["counts"],
+                layout.load_labels(stage, manifest).tolist(),
+                layout.load_roles(stage, manifest).tolist(),
+            )
+        )
+    assert answers[0] == answers[1]
+
+
+def test_facts_say_what_became_of_every_row(tmp_path: Path) -> None:
+    rows = [(0, 1), (0, 1), (1, 0), (2, 2), (2, 3), (3, 99), (98, 1)]
+    _, manifest = run(
+        tmp_path,
+        node_table(5),
+        edge_table(rows),
+        "input.unknown_nodes=drop",
+        "input.self_loops=drop",
+    )
+    assert manifest.facts["counts"] == {
+        "edges_read": 7,
+        "reversed_added": 1,
+        "duplicates_dropped": 1,
+        "self_loops": 1,
+        "self_loops_dropped": 1,
+        "unknown_dropped": 2,
+    }
+    assert manifest.facts["n_edges"] == 4
+    assert manifest.facts["rho"] == 1.0
+    assert manifest.facts["classes"] == [0, 1]
+    assert manifest.facts["class_counts"] == [3, 2]
+    assert not manifest.facts["weighted"]
+
+
+def test_summed_duplicates_without_weights_count(tmp_path: Path) -> None:
+    stage, manifest = run(
+        tmp_path / "a",
+        node_table(4),
+        edge_table([(0, 1), (0, 1), (2, 3)]),
+        "input.duplicates=sum",
+    )
+    assert manifest.facts["weighted"]
+    dense = layout.read_adjacency(stage, manifest).toarray()
+    assert (dense[1, 0], dense[0, 1], dense[3, 2]) == (2, 2, 1)
+    _, manifest = run(
+        tmp_path / "b", node_table(4), edge_table(), "input.duplicates=sum"
+    )
+    assert not manifest.facts["weighted"]
+
+
+def test_a_given_rho_is_taken(tmp_path: Path) -> None:
+    _, manifest = run(tmp_path, node_table(4), edge_table(), "reservoir.rho=2.5")
+    assert manifest.facts["rho"] == 2.5
+
+
+def test_the_stage_is_reused_until_something_changes(tmp_path: Path) -> None:
+    nodes, links = node_table(4), edge_table()
+    _, first = run(tmp_path, nodes, links)
+    _, again = run(tmp_path, nodes, links, "reservoir.dim=7", "seed=3")
+    assert again.attempt == first.attempt
+    _, other = run(tmp_path, nodes, links, "input.self_loops=drop")
+    assert other.attempt != first.attempt
+    _, changed = run(tmp_path, nodes, links.slice(1), "input.self_loops=drop")
+    assert changed.attempt != other.attempt
+
+
+def test_progress_tells_of_each_step(tmp_path: Path) -> None:
+    told: list[str] = []
+    pq.write_table(node_table(4), tmp_path / "n.parquet")
+    pq.write_table(edge_table(), tmp_path / "e.parquet")
+    prepare(
+        RunDirectory(tmp_path / "out"),
+        Sources(str(tmp_path / "n.parquet"), str(tmp_path / "e.parquet")),
+        load_settings(),
+        2,
+        lambda what, done, total: told.append(f"{what} {done}/{total}"),
+    )
+    assert {"read nodes 4/4", "read edges 3/3", "write partitions 2/2"} <= set(told)
+
+
+def test_csv_and_other_column_names_work(tmp_path: Path) -> None:
+    (tmp_path / "n.csv").write_text("name,group,x,y\nb,red,1,2.5\na,blue,3,4\nc,,5,6\n")
+    (tmp_path / "e.csv").write_text("from,to,w\na,b,1\nb,c,2.5\n")
+    base = {
+        "columns": {
+            "node_id": "name",
+            "label": "group",
+            "features": ["y", "x"],
+            "src": "from",
+            "dst": "to",
+            "weight": "w",
+        }
+    }
+    directory = RunDirectory(tmp_path / "out")
+    sources = Sources(str(tmp_path / "n.csv"), str(tmp_path / "e.csv"))
+    manifest = prepare(directory, sources, load_settings(base=base), 1, silent)
+    rows = layout.load_nodes(directory.stage("graph"), manifest, 0).to_pylist()
+    assert [row["node_id"] for row in rows] == ["a", "b", "c"]
+    assert [row["features"] for row in rows] == [[4, 3], [2.5, 1], [6, 5]]
+    assert [row["label"] for row in rows] == [0, 1, None]
+    assert manifest.facts["classes"] == ["blue", "red"]
+    dense = layout.read_adjacency(directory.stage("graph"), manifest).toarray()
+    assert dense[1, 0] == 1.0
+    assert dense[2, 1] == dense[1, 2] == 2.5
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "codes"),
+    [
+        (pa.array([10, 9, None, 9], pa.int16()), [9, 10], [1, 0, -1, 0]),
+        (pa.array(["b", "a", None, "é"]), ["a", "b", "é"], [1, 0, -1, 2]),
+        (pa.array([True, None, False, True]), [False, True], [1, -1, 0, 1]),
+        (pa.array([1.0, None, float("nan"), 0.0]), [0, 1], [1, -1, -1, 0]),
+        (
+            pa.array(["b", "a", None, "b"]).dictionary_encode(),
+            ["a", "b"],
+            [1, 0, -1, 1],
+        ),
+    ],
+    ids=["int", "string", "bool", "whole floats", "dictionary"],
+)
+def test_classes_are_sorted_and_coded(
+    tmp_path: Path, labels: pa.Array, classes: list[object], codes: list[int]
+) -> None:
+    stage, manifest = run(tmp_path, node_table(4, label=labels), edge_table())
+    assert manifest.facts["classes"] == classes
+    assert layout.load_labels(stage, manifest).tolist() == codes
+
+
+def test_roles_are_kept_and_those_without_a_label_dropped(tmp_path: Path) -> None:
+    roles = ["train", "train", "calibration", "calibration", None, "train"]
+    labels = [0, 1, 0, 1, 1, None]
+    nodes = node_table(6, role=pa.array(roles), label=pa.array(labels))
+    stage, manifest = run(tmp_path, nodes, edge_table())
+    assert manifest.facts["has_roles"]
+    assert layout.load_roles(stage, manifest).tolist() == [0, 0, 1, 1, -1, -1]
+    empty = node_table(4, role=pa.nulls(4))
+    assert not run(tmp_path / "b", empty, edge_table())[1].facts["has_roles"]
+
+
+FEATURES = {
+    "variable lists": pa.array([[1, 2]] * 4, pa.list_(pa.int32())),
+    "double lists": pa.array([[1.0, 2.0]] * 4, pa.list_(pa.float64(), 2)),
+    "half lists": pa.array([np.float16([1, 2])] * 4, pa.list_(pa.float16(), 2)),
+    "booleans": pa.array([[True, False]] * 4, pa.large_list(pa.bool_())),
+}
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_features_of_every_kind_become_float32(tmp_path: Path, name: str) -> None:
+    stage, manifest = run(
+        tmp_path, node_table(4, features=FEATURES[name]), edge_table()
+    )
+    table = layout.load_nodes(stage, manifest, 0, ["features"])
+    assert table.schema.field("features").type == pa.list_(pa.float32(), 2)
+    due = [float(v) for v in FEATURES[name][0].as_py()]
+    assert table["features"][0].as_py() == due
+    assert manifest.facts["n_features"] == 2
+
+
+def test_no_features_means_the_constant_one(tmp_path: Path) -> None:
+    stage, manifest = run(
+        tmp_path, node_table(4), edge_table(), "columns.features=null"
+    )
+    table = layout.load_nodes(stage, manifest, 1, ["features"])
+    assert table["features"].to_pylist() == [[1.0]] * len(table)
+
+
+NODES = {
+    "no id column": (node_table(4).drop_columns("node_id"), "no column 'node_id'"),
+    "no label column": (node_table(4).drop_columns("label"), "no column 'label'"),
+    "no features": (node_table(4).drop_columns("features"), "set columns.features"),
+    "no rows": (node_table(4).slice(0, 0), "node table .* has no rows"),
+    "null id": (
+        node_table(4, node_id=pa.array([0, 1, None, 3])),
+        "'node_id' is null in row 3 of .*nodes.parquet",
+    ),
+    "same id": (node_table(4, node_id=[0, 1, 1, 3]), "node id 1 occurs more than once"),
+    "no labels": (node_table(4, label=pa.nulls(4, pa.int8())), "null everywhere"),
+    "null labels": (node_table(4, label=pa.nulls(4)), "null everywhere"),
+    "one class": (node_table(4, label=["x"] * 4), "the class 'x' alone"),
+    "odd label": (node_table(4, label=[b"x"] * 4), "is binary: labels are integers"),
+    "fractions": (node_table(4, label=[0.5, 1, 2, 3]), "numbers that are not whole"),
+    "large label": (
+        node_table(4, label=pa.array([2**63, 1, 2, 3], pa.uint64())),
+        "integers beyond int64",
+    ),
+    "odd text": (
+        node_table(4, label=pa.array([b"\xff", b"a", b"b", b"c"]).view(pa.string())),
+        "text that is not UTF-8",
+    ),
+    "odd role": (
+        node_table(4, role=["train", "test", None, None]),
+        "'test' in row 2 of .*: a role is 'train', 'calibration' or null",
+    ),
+    "role type": (
+        node_table(4, role=pa.array([[1]] * 4)),
+        "role column 'role' .* is list",
+    ),
+    "class without calibration": (
+        node_table(4, role=["train", "train", "calibration", None]),
+        "no node of class 1 has the role 'calibration'",
+    ),
+    "class without training": (
+        node_table(4, role=["calibration", "calibration", "train", None]),
+        "no node of class 1 has the role 'train'",
+    ),
+    "features not a list": (
+        node_table(4, features=[1.0] * 4),
+        "numeric columns in a list",
+    ),
+    "features of text": (node_table(4, features=[["a"]] * 4), "is list<.*string>"),
+    "empty features": (
+        node_table(4, features=pa.array([[]] * 4, pa.list_(pa.float32()))),
+        "holds empty lists",
+    ),
+    "features of two lengths": (
+        node_table(4, features=[[1.0], [1.0], [1.0, 2.0], [1.0]]),
+        r"holds 2 features for node 2 \(row 3 .*but 1",
+    ),
+    "features of NaN": (
+        node_table(4, features=[[1.0, 2.0], [1.0, float("nan")], [1.0, 2.0], [1.0, 2]]),
+        r"'features' \(feature 1\) is null, not finite or beyond float32 for node 1",
+    ),
+    "null inside features": (
+        node_table(4, features=[[1.0, 2.0], [1.0, None], [1.0, 2.0], [1.0, 2]]),
+        r"\(feature 1\) is null, not finite",
+    ),
+    "huge feature": (
+        node_table(4, features=[[1.0], [1e300], [1.0], [1.0]]),
+        "beyond float32 for node 1",
+    ),
+    "null features": (
+        node_table(4, features=[[1.0], None, [1.0], [1.0]]),
+        r"'features' is null for node 1 \(row 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_a_node_table_that_cannot_be_used_is_refused(tmp_path: Path, name: str) -> None:
+    nodes, words = NODES[name]
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with pytest.raises(InputError, match=words) as caught:
+        run(tmp_path, nodes, edge_table(), f"scratch={scratch}")
+    assert "\n" not in str(caught.value)
+    assert not list(scratch.iterdir())
+    assert RunDirectory(tmp_path / "out").stage("graph").manifest() is None
+
+
+EDGES = {
+    "no source": (edge_table().drop_columns("src"), "no column 'src'"),
+    "no rows": (edge_table().slice(0, 0), "edge table .* has no rows"),
+    "unknown node": (
+        edge_table([(0, 1), (7, 2)]),
+        "'src' names node 7 in row 2 of .*edges.parquet, .*input.unknown_nodes",
+    ),
+    "null end": (edge_table([(0, 1), (1, None)]), "'dst' is null in row 2"),
+    "other type": (
+        edge_table([("0", "1")]),
+        "string ids but the node table's are int64",
+    ),
+    "negative": (edge_table(weight=[1, -1, 1]), "edge 1 -> 2 is -1 in row 2"),
+    "not finite": (edge_table(weight=[1, float("inf"), 1.0]), "1 -> 2 is inf"),
+    "null weight": (edge_table(weight=[1.0, None, 1.0]), "1 -> 2 is null"),
+    "huge weight": (edge_table(weight=[1.0, 1e39, 1.0]), "finite in float32"),
+    "odd weight": (edge_table(weight=["a", "b", "c"]), "is string, not a number"),
+    "copies differ": (
+        edge_table([(3, 1), (3, 1)], weight=[1.0, 2.0]),
+        "edge 3 -> 1 occurs more than once.*set input.duplicates to sum",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_an_edge_table_that_cannot_be_used_is_refused(
+    tmp_path: Path, name: str
+) -> None:
+    links, words = EDGES[name]
+    with pytest.raises(InputError, match=words) as caught:
+        run(tmp_path, node_table(4), links)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("columns.role=part", "set columns.role"),
+        ("columns.weight=w", "set columns.weight"),
+        ("columns.features=[x]", "no column 'x'"),
+        ("columns.features=[label, features]", "not a number: name numeric columns"),
+    ],
+)
+def test_a_named_column_that_is_not_there_is_refused(
+    tmp_path: Path, override: str, words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        run(tmp_path, node_table(4), edge_table(), override)
+
+
+def test_settings_that_cannot_be_met_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="partitions = 5 is more than"):
+        run(tmp_path, node_table(4), edge_table(), partitions=5)
+    with pytest.raises(SettingsError, match="set it to null for the graph alone"):
+        run(tmp_path, node_table(4), edge_table(), "columns.features=[]")
+    with pytest.raises(SettingsError, match=r"scratch = '.*absent' cannot be written"):
+        run(tmp_path, node_table(4), edge_table(), f"scratch={tmp_path}/absent")
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        ({"node_id": ["a", "b", "c", "d"]}, "holds string ids in"),
+        ({"node_id": [4, 5, 6, 7], "label": ["a"] * 4}, "holds strings in"),
+        (
+            {
+                "node_id": [4, 5, 6, 7],
+                "features": pa.array([[1.0]] * 4, pa.list_(pa.float32(), 1)),
+            },
+            "holds 1 features a node but 2",
+        ),
+    ],
+    ids=["ids", "labels", "features"],
+)
+def test_files_of_one_table_that_disagree_are_refused(
+    tmp_path: Path, second: dict[str, object], words: str
+) -> None:
+    (tmp_path / "nodes").mkdir()
+    pq.write_table(node_table(4), tmp_path / "nodes" / "0.parquet")
+    pq.write_table(node_table(4, **second), tmp_path / "nodes" / "1.parquet")
+    pq.write_table(edge_table(), tmp_path / "e.parquet")
+    sources = Sources(str(tmp_path / "nodes"), str(tmp_path / "e.parquet"))
+    with pytest.raises(InputError, match=words):
+        prepare(RunDirectory(tmp_path / "out"), sources, load_settings(), 1)
+
+
+def test_a_node_table_that_changes_while_it_is_read_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = module.read_edges
+    for n in (3, 5):
+
+        def meddle(*arguments: object, n: int = n) -> object:
+            pq.write_table(node_table(n), tmp_path / str(n) / "nodes.parquet")
+            return real(*arguments)  # type: ignore[arg-type]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "read_edges", meddle)
+            with pytest.raises(StageError, match="changed while it was read"):
+                run(tmp_path / str(n), node_table(4), edge_table())
+
+
+def test_counts_that_do_not_add_up_are_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = module._figures
+    monkeypatch.setattr(module, "_figures", lambda p: real(p) | {"edges": 0})
+    with pytest.raises(StageError, match="partitions hold 0 edges instead of"):
+        run(tmp_path, node_table(4), edge_table())
+
+
+def test_the_partitions_table_fits_its_schema(tmp_path: Path) -> None:
+    _, manifest = run(tmp_path, *larger(), partitions=3)
+    table = partitions_table(manifest, itemsize=2, width=64)
+    schemas.conform(table, "partitions", "test")
+    assert table["bytes"].to_pylist() == [h * 128 for h in manifest.facts["halo"]]
+    assert sum(table["owned"].to_pylist()) == 60
+
+
+def test_a_partition_that_is_not_there_is_said(tmp_path: Path) -> None:
+    stage, manifest = run(tmp_path, node_table(4), edge_table())
+    with pytest.raises(StageError, match="0 files adjacency-00009"):
+        layout.load_partition(stage, manifest, 9)
+
+
+def test_features_wider_than_a_block_stay_in_order(tmp_path: Path) -> None:
+    values = np.arange(50 * 40, dtype=np.float32).reshape(50, 40)
+    features = pa.FixedSizeListArray.from_arrays(values.ravel(), 40)
+    order = np.random.default_rng(0).permutation(50)
+    nodes = node_table(50, features=features).take(order)
+    stage, manifest = run(
+        tmp_path, nodes, edge_table(), "input.memory=1 KiB", partitions=3
+    )
+    for number in range(3):
+        table = layout.load_nodes(stage, manifest, number)
+        found = np.array(table["features"].to_pylist(), np.float32)
+        assert (found == values[table["index"].to_numpy()]).all()
+
+
+def test_stage_is_a_plain_dataset(tmp_path: Path) -> None:
+    stage: Stage
+    stage, manifest = run(tmp_path, *larger(), partitions=2)
+    paths = [stage.folder.path(r.name) for r in manifest.named("nodes")]
+    ids = [v for p in paths for v in pq.read_table(p)["node_id"].to_pylist()]
+    assert sorted(ids) == list(range(60))
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_a_real_graph_comes_back_whole(
+    tmp_path: Path, data_folder: Path, partitioner: str
+) -> None:
+    folder = data_folder / "cora"
+    links = pq.read_table(folder / "edges.parquet")
+    overrides = [f"partitioner={partitioner}", "input.memory=64 KiB"]
+    directory = RunDirectory(tmp_path)
+    sources = Sources(str(folder / "nodes.parquet"), str(folder / "edges.parquet"))
+    manifest = prepare(directory, sources, load_settings(overrides=overrides), 5)
+    stage = directory.stage("graph")
+    ids = layout.load_ids(stage, manifest)
+    target, source = (ids.index_of(links[name]) for name in ("dst", "src"))
+    ones = np.ones(len(links), np.float32)
+    due = csr_array((ones, (target, source)), shape=(len(ids), len(ids)))
+    found = layout.read_adjacency(stage, manifest)
+    assert abs(found - due).max() == 0
+    assert manifest.facts["n_features"] == 1433
+    rho = eigsh(due.astype(np.float64), k=1, which="LA")[0][0]
+    assert manifest.facts["rho"] == pytest.approx(rho, rel=1e-5)

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xnq_dist.errors import DoesNotFitError, InputError
+from xnq_dist.graph.sort import PairChunk, PairSorter
+
+TINY = 1
+
+
+def conflict(major: int, minor: int) -> InputError:
+    return InputError(f"pair {major} {minor}")
+
+
+def joined(chunks: list[PairChunk], n_major: int) -> tuple[np.ndarray, ...]:
+    """All pairs again; the chunks must follow one another without gaps."""
+    assert [c.first for c in chunks[1:]] == [c.last for c in chunks[:-1]]
+    assert (chunks[0].first, chunks[-1].last) == (0, n_major)
+    major = np.concatenate([c.major for c in chunks])
+    minor = np.concatenate([c.minor for c in chunks])
+    weights = [c.weight for c in chunks if c.weight is not None]
+    return major, minor, np.concatenate(weights) if weights else np.ones(len(major))
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+@pytest.mark.parametrize("memory", [TINY, 30_000, 1 << 24], ids=["tiny", "some", "all"])
+def test_any_memory_gives_what_lexsort_gives(
+    tmp_path: Path, memory: int, weighted: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    n_major, n_minor, size = 50, 2000, 20_000
+    major, minor = rng.integers(0, n_major, size), rng.integers(0, n_minor, size)
+    # One major holds most pairs: no spread of the keys is taken for granted.
+    major[rng.random(size) < 0.6] = 7
+    weight = rng.integers(1, 9, size) / 4
+    with PairSorter(n_major, n_minor, memory, tmp_path, weighted) as sorter:
+        for part in np.array_split(np.arange(size), 9):
+            sorter.add(major[part], minor[part], weight[part] if weighted else None)
+        chunks = list(sorter.chunks("sum"))
+        found = joined(chunks, n_major)
+        spilled = bool(list(tmp_path.iterdir()))
+    assert spilled == (memory < 1 << 24)
+    assert not list(tmp_path.iterdir())
+    order = np.lexsort((minor, major))
+    keys = (major * n_minor + minor)[order]
+    starts = np.flatnonzero(np.r_[True, np.diff(keys) > 0])
+    assert (found[0] == major[order][starts]).all()
+    assert (found[1] == minor[order][starts]).all()
+    if weighted:
+        assert (found[2] == np.add.reduceat(weight[order], starts)).all()
+    assert sorter.duplicates == size - len(starts)
+    if memory < 1 << 24:
+        assert len(chunks) > 1
+
+
+PAIR = st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    given_pairs=st.lists(PAIR, max_size=300),
+    reverses=st.lists(PAIR, max_size=300),
+    weighted=st.booleans(),
+)
+def test_a_reverse_counts_only_where_the_pair_was_not_given(
+    tmp_path_factory: pytest.TempPathFactory,
+    given_pairs: list[tuple[int, int, int]],
+    reverses: list[tuple[int, int, int]],
+    weighted: bool,
+) -> None:
+    due: dict[tuple[int, int], float] = {}
+    for a, b, w in given_pairs:
+        due[a, b] = due.get((a, b), 0.0) + w
+    own = set(due)
+    for a, b, w in reverses:
+        if (a, b) not in own:
+            due[a, b] = due.get((a, b), 0.0) + w
+    folder = tmp_path_factory.mktemp("sort")
+    with PairSorter(4, 4, TINY, folder, weighted) as sorter:
+        for rows, flag in ((given_pairs, False), (reverses, True)):
+            table = np.array(rows, np.int64).reshape(-1, 3)
+            weight = table[:, 2].astype(float) if weighted else None
+            sorter.add(table[:, 0], table[:, 1], weight, reverse=flag)
+        major, minor, weights = joined(list(sorter.chunks("sum")), 4)
+    found = dict(
+        zip(zip(major.tolist(), minor.tolist(), strict=True), weights, strict=True)
+    )
+    assert list(found) == sorted(due)
+    if weighted:
+        assert found == due
+    assert sorter.duplicates == len(given_pairs) - len(own)
+    assert sorter.reversed_added == len(due) - len(own)
+
+
+def test_dropped_copies_must_weigh_the_same(tmp_path: Path) -> None:
+    ones = np.ones(3, np.int64)
+    with PairSorter(2, 2, 1 << 20, tmp_path, weighted=True) as sorter:
+        sorter.add(ones, ones, np.array([0.5, 0.5, 0.5]))
+        sorter.add(ones[:1], ones[:1], np.array([9.0]), reverse=True)
+        (chunk,) = sorter.chunks("drop", conflict)
+    assert chunk.weight is not None
+    assert chunk.weight.tolist() == [0.5]
+    with PairSorter(2, 2, 1 << 20, tmp_path, weighted=True) as sorter:
+        sorter.add(ones, ones, np.array([0.5, 0.5, 0.25]))
+        with pytest.raises(InputError, match="pair 1 1"):
+            list(sorter.chunks("drop", conflict))
+
+
+def test_sums_do_not_depend_on_the_order_of_arrival(tmp_path: Path) -> None:
+    weights = np.random.default_rng(1).random(500) ** 20
+    zeros = np.zeros(500, np.int64)
+    answers = set()
+    for seed in range(5):
+        shuffled = np.random.default_rng(seed).permutation(weights)
+        with PairSorter(1, 1, TINY, tmp_path, weighted=True) as sorter:
+            sorter.add(zeros, zeros, shuffled)
+            _, _, found = joined(list(sorter.chunks("sum")), 1)
+        answers.add(float(found[0]))
+    assert len(answers) == 1
+    assert answers.pop() == pytest.approx(weights.sum())
+
+
+def test_no_pairs_give_one_empty_chunk(tmp_path: Path) -> None:
+    with PairSorter(5, 3, 1 << 20, tmp_path) as sorter:
+        (chunk,) = sorter.chunks()
+    assert chunk.indptr.tolist() == [0] * 6
+
+
+def test_numbers_that_would_overflow_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DoesNotFitError, match="62 bits"):
+        PairSorter(2**31, 2**31, 1 << 20, tmp_path)

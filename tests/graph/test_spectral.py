@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from scipy.sparse.linalg import ArpackNoConvergence
+
+from tests.graph.graphs import Edges, csr_of, edges, random_matrix
+from xnq_dist.graph import spectral
+from xnq_dist.graph.csr import NO_WEIGHTS
+from xnq_dist.graph.spectral import adjacency_radius, is_symmetric, spectral_radius
+
+
+def oracle(matrix: sp.csr_array) -> float:
+    """Largest modulus over the strongly connected components, dense each."""
+    matrix = sp.csr_array(matrix).astype(np.float64)
+    matrix.eliminate_zeros()
+    n, label = sp.csgraph.connected_components(matrix, connection="strong")
+    dense = matrix.toarray()
+    found = 0.0
+    for component in range(n):
+        rows = np.flatnonzero(label == component)
+        values = np.linalg.eigvals(dense[np.ix_(rows, rows)])
+        found = max(found, float(np.abs(values).max()))
+    return found
+
+
+@settings(max_examples=150, deadline=None)
+@given(edges())
+def test_small_graphs_have_the_radius_of_their_eigenvalues(graph: Edges) -> None:
+    matrix = graph.adjacency()
+    csr = csr_of(matrix, weighted=True)
+    assert adjacency_radius(csr) == pytest.approx(oracle(matrix), rel=1e-5, abs=1e-9)
+    edge_weights = matrix.todok()
+    assert is_symmetric(csr) == all(
+        edge_weights.get((source, target), None) == weight
+        for (target, source), weight in edge_weights.items()
+    )
+
+
+def ring(n: int) -> sp.csr_array:
+    return sp.csr_array((np.ones(n), (np.arange(n), np.roll(np.arange(n), 1))))
+
+
+def path(n: int) -> sp.csr_array:
+    return sp.csr_array(sp.diags_array(np.ones(n - 1), offsets=1, shape=(n, n)))
+
+
+def bipartite() -> sp.csr_array:
+    half = random_matrix(60, 0.1, 5)
+    return sp.csr_array(sp.block_array([[None, half], [half.T, None]]))
+
+
+def chain_of_cycles() -> sp.csr_array:
+    """A defective eigenvalue 1: 60 two-cycles in a row."""
+    n = 120
+    a = sp.lil_array((n, n))
+    for v in range(0, n, 2):
+        a[v, v + 1] = a[v + 1, v] = 1
+        if v:
+            a[v, v - 1] = 1
+    return sp.csr_array(a)
+
+
+LARGE = {
+    "symmetric": random_matrix(300, 0.03, 1, symmetric=True),
+    "directed": random_matrix(300, 0.03, 2),
+    "sparse and directed": random_matrix(400, 0.004, 3),
+    "bipartite": bipartite(),
+    "several components": sp.block_diag(
+        [random_matrix(90, 0.1, s, symmetric=True) for s in range(4)], format="csr"
+    ),
+    "star": sp.csr_array(np.eye(1, 200, 0).T @ np.ones((1, 200)) + 0.0),
+    "ring": ring(500),
+    "acyclic": path(5000),
+    "acyclic, reversed": path(5000).T,
+    "self-loops": sp.csr_array(sp.eye_array(200) + path(200)),
+    "chain of cycles": chain_of_cycles(),
+    "no edges": sp.csr_array((100, 100)),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_larger_graphs_have_the_radius_of_their_eigenvalues(name: str) -> None:
+    matrix = sp.csr_array(LARGE[name])
+    due = 0.0 if name.startswith("acyclic") else oracle(matrix)
+    assert adjacency_radius(csr_of(matrix)) == pytest.approx(due, rel=2e-6)
+
+
+def test_weights_count_and_scale() -> None:
+    matrix = random_matrix(300, 0.03, 4)
+    matrix.data = np.random.default_rng(0).random(matrix.nnz).astype(np.float32)
+    due = oracle(matrix)
+    assert adjacency_radius(csr_of(matrix, True)) == pytest.approx(due, rel=2e-6)
+    matrix.data *= 0
+    assert adjacency_radius(csr_of(matrix, True)) == 0.0
+
+
+def test_one_weight_that_differs_from_its_reverse_is_seen() -> None:
+    matrix = random_matrix(80, 0.1, 6, symmetric=True)
+    csr = csr_of(matrix, weighted=True)
+    assert is_symmetric(csr)
+    edge = int(
+        np.flatnonzero(csr.indices != np.repeat(np.arange(80), np.diff(csr.indptr)))[0]
+    )
+    csr.weights[edge] = 2.0
+    assert not is_symmetric(csr)
+
+
+@pytest.mark.parametrize("name", ["directed", "bipartite"])
+def test_power_iteration_stands_in_where_arpack_fails(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise ArpackNoConvergence("no", np.empty(0), np.empty(0))
+
+    monkeypatch.setattr("scipy.sparse.linalg.eigs", fails)
+    monkeypatch.setattr("scipy.sparse.linalg.eigsh", fails)
+    matrix = LARGE[name]
+    assert adjacency_radius(csr_of(matrix)) == pytest.approx(oracle(matrix), rel=1e-4)
+    assert "set reservoir.rho" in caplog.text
+
+
+def test_a_radius_is_the_largest_real_part_of_any_product() -> None:
+    dense = np.array([[0.0, 2.0], [2.0, 0.0]])
+    assert spectral_radius(lambda x: dense @ x, 2, True) == pytest.approx(2.0)
+
+
+def test_kernels_agree_with_their_python() -> None:
+    matrix = random_matrix(30, 0.08, 8)
+    csr = csr_of(matrix)
+    weights = np.arange(matrix.nnz, dtype=np.float32)
+    for values in (NO_WEIGHTS, weights):
+        arrays = csr.indptr, csr.indices, values
+        labels = [np.empty(30, np.int32) for _ in range(2)]
+        counts = [
+            kernel(*arrays, label)
+            for kernel, label in zip(
+                (spectral.strong_components, spectral.strong_components.py_func),
+                labels,
+                strict=True,
+            )
+        ]
+        assert counts[0] == counts[1]
+        assert (labels[0] == labels[1]).all()
+        x = np.random.default_rng(0).random(30)
+        for component in (labels[0], np.empty(0, np.int32)):
+            y, z = np.zeros(30), np.zeros(30)
+            spectral.multiply(0, *arrays, component, x, y)
+            spectral.multiply.py_func(0, *arrays, component, x, z)
+            assert (y == z).all()
+            live, marked = np.zeros(30, bool), np.zeros(30, bool)
+            spectral.mark_live(0, *arrays, component, live)
+            spectral.mark_live.py_func(0, *arrays, component, marked)
+            assert (live == marked).all()
+        bits = values.view(np.uint32)
+        start = np.uint64(0)
+        sums = [spectral.symmetry_sum(0, *arrays[:2], bits, start)]
+        with np.errstate(over="ignore"):
+            sums.append(spectral.symmetry_sum.py_func(0, *arrays[:2], bits, start))
+        assert sums[0] == sums[1]
+
+
+def test_components_are_those_of_scipy() -> None:
+    for seed in range(20):
+        matrix = random_matrix(60, 0.03, seed)
+        csr = csr_of(matrix)
+        label = np.empty(60, np.int32)
+        found = spectral.strong_components(csr.indptr, csr.indices, NO_WEIGHTS, label)
+        n, due = sp.csgraph.connected_components(matrix, connection="strong")
+        assert found == n
+        assert len(set(zip(label.tolist(), due.tolist(), strict=True))) == n

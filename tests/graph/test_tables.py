@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+
+from xnq_dist.errors import InputError
+from xnq_dist.graph.tables import Batch, fingerprint_files, ids_of, open_table, show
+
+
+def rows_of(table: object, columns: list[str]) -> list[dict[str, object]]:
+    return [
+        row
+        for batch in open_table(str(table), "table").batches(columns, rows=3)
+        for row in batch.rows.to_pylist()
+    ]
+
+
+def test_files_directories_globs_and_uris_give_the_same_rows(tmp_path: Path) -> None:
+    whole = pa.table({"a": list(range(10)), "b": ["x"] * 10})
+    folder = tmp_path / "many" / "year=1"
+    folder.mkdir(parents=True)
+    pq.write_table(whole.slice(0, 4), folder / "part-0.parquet")
+    pq.write_table(whole.slice(4), folder / "part-1.parquet")
+    pq.write_table(whole, folder / "_part-2.parquet")
+    (tmp_path / "many" / ".hidden").mkdir()
+    pq.write_table(whole, tmp_path / "many" / ".hidden" / "part-3.parquet")
+    pq.write_table(whole, tmp_path / "one.parquet")
+    due = whole.to_pylist()
+    for path in (
+        tmp_path / "one.parquet",
+        tmp_path / "many",
+        folder / "part-*.parquet",
+        tmp_path / "many" / "year=*" / "*.parquet",
+        f"file://{tmp_path}/one.parquet",
+        f"file://{tmp_path}/many/*/part-[01].parquet",
+    ):
+        assert rows_of(path, ["a", "b"]) == due
+    assert open_table(tmp_path / "many", "t").n_rows == 10
+
+
+def test_csv_reads_like_parquet(tmp_path: Path) -> None:
+    whole = pa.table({"a": [1, 2, None], "b": ["x", None, "z"]})
+    pacsv.write_csv(whole, tmp_path / "t.csv")
+    with gzip.open(tmp_path / "t.csv.gz", "wb") as file:
+        file.write((tmp_path / "t.csv").read_bytes())
+    for name in ("t.csv", "t.csv.gz"):
+        assert rows_of(tmp_path / name, ["a", "b"]) == whole.to_pylist()
+        assert open_table(tmp_path / name, "t").n_rows == 0
+    (tmp_path / "folder").mkdir()
+    pacsv.write_csv(whole, tmp_path / "folder" / "t.csv")
+    assert rows_of(tmp_path / "folder", ["a"]) == [{"a": 1}, {"a": 2}, {"a": None}]
+
+
+@pytest.mark.parametrize(("late", "kind"), [("7", pa.int64()), ("c", pa.string())])
+def test_a_csv_column_whose_values_come_late_keeps_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: str, kind: pa.DataType
+) -> None:
+    monkeypatch.setattr("xnq_dist.graph.tables._CSV_BLOCK", 64)
+    lines = ["node_id,label", *(f"{v}," for v in range(100)), f"100,{late}"]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    table = open_table(tmp_path / "t.csv", "t")
+    found = [batch.column("label") for batch in table.batches(["node_id", "label"])]
+    assert found[-1].type == kind
+    assert [str(v) for v in pa.chunked_array(found).drop_null()] == [late]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("absent.parquet", "node table .*absent.parquet is not there: check the path"),
+        ("*.parquet", "no file matches .*: check the pattern"),
+        ("", "holds no .parquet and no .csv file"),
+    ],
+)
+def test_what_is_not_there_is_said(tmp_path: Path, name: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        open_table(tmp_path / name, "node table")
+
+
+def test_an_odd_uri_is_refused() -> None:
+    with pytest.raises(InputError, match="not a location that can be opened"):
+        open_table("nosuch://bucket/x.parquet", "node table")
+
+
+def truncated(path: Path) -> Path:
+    pq.write_table(pa.table({"a": np.arange(5000)}), path)
+    path.write_bytes(path.read_bytes()[:-40])
+    return path
+
+
+def test_a_truncated_file_is_said_not_to_be_whole(tmp_path: Path) -> None:
+    table = open_table(truncated(tmp_path / "edges.parquet"), "edge table")
+    with pytest.raises(InputError, match=r"edges.parquet is not a whole Parquet file"):
+        table.require({"columns.src": "a"})
+    with pytest.raises(InputError, match="not a whole Parquet file"):
+        _ = table.n_rows
+
+
+def test_a_fault_that_shows_while_iterating_is_an_input_error(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    values = np.random.default_rng(0).integers(0, 2**60, 50_000)
+    pq.write_table(pa.table({"a": values}), path, write_page_checksum=True)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="not a whole Parquet file"):
+        list(open_table(path, "t").batches(["a"]))
+
+
+def test_a_csv_that_changes_type_is_an_input_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xnq_dist.graph.tables._CSV_BLOCK", 64)
+    lines = ["a", *(str(v) for v in range(100)), "word"]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    with pytest.raises(InputError, match="write Parquet"):
+        list(open_table(tmp_path / "t.csv", "t").batches(["a"]))
+
+
+def test_a_missing_column_names_those_there_and_the_setting(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"from": [1], "to": [2]}), tmp_path / "e.parquet")
+    with pytest.raises(InputError, match=r"no column 'src' \(it has from, to\).*col"):
+        open_table(tmp_path / "e.parquet", "e").require({"columns.src": "src"})
+
+
+def test_a_column_of_some_files_only_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1], "role": ["train"]}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "1.parquet")
+    table = open_table(tmp_path, "node table")
+    with pytest.raises(InputError, match="all files of the node table need the same"):
+        table.has("role")
+    assert not table.has("nowhere")
+
+
+def test_fingerprints_follow_the_content(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a\n1\n")
+    (before,) = fingerprint_files(path)
+    assert before["size"] == 4
+    assert fingerprint_files(path) == [before]
+    path.write_text("a\n2\n")
+    assert fingerprint_files(path)[0]["digest"] != before["digest"]
+
+
+def batch_of(array: pa.Array, first: int = 0) -> Batch:
+    return Batch(pa.record_batch({"id": array}), "t.parquet", first)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array([3, 1], pa.uint8()),
+        pa.array([3, 1], pa.uint64()),
+        pa.array(["b", "a"], pa.large_string()),
+        pa.array(["b", "a"], pa.string_view()),
+        pa.array(["b", "a"]).dictionary_encode(),
+        pa.array([3, 1]).dictionary_encode(),
+    ],
+    ids=lambda array: str(array.type),
+)
+def test_ids_of_every_kind_become_int64_or_string(array: pa.Array) -> None:
+    found = ids_of(batch_of(array), "id")
+    assert found.type in (pa.int64(), pa.string())
+    assert found.to_pylist() == array.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("array", "words"),
+    [
+        (pa.array([1, None]), "null in row 12 of t.parquet"),
+        (pa.nulls(2), "null in row 11 of t.parquet"),
+        (
+            pa.array([1, 2**63], pa.uint64()),
+            "beyond int64, such as 9223372036854775808",
+        ),
+        (pa.array([1.0, 2.0]), "is double, not an integer or a string"),
+        (pa.array([b"a"]), "is binary, not an integer or a string"),
+    ],
+    ids=["null", "all null", "uint64", "float", "binary"],
+)
+def test_unusable_ids_are_refused(array: pa.Array, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        ids_of(batch_of(array, 10), "id")
+
+
+def test_an_id_with_odd_bytes_can_be_named() -> None:
+    odd = pa.array([b"a\xff"]).view(pa.string())
+    assert show(odd, 0) == "'a\ufffd'"
+    assert show(pa.array([5]), 0) == "5"

@@ -1,0 +1,199 @@
+"""Memberships in: names, members, faults, batches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from xnq_dist.config import load_settings
+from xnq_dist.errors import InputError
+from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.sort import PairSorter
+from xnq_dist.graph.tables import open_table
+from xnq_dist.quantify import communities as sets
+
+INTEGERS = NodeIds(pa.array([10, 20, 30, 40], pa.int64()))
+STRINGS = NodeIds(pa.array(["a", "b", "c"]))
+
+
+def read(folder, community, member, nodes=INTEGERS, *overrides, name="m.parquet"):
+    """All communities of a table: names, members' indexes by name, the memberships."""
+    path = folder / "table"
+    path.mkdir(exist_ok=True)
+    table = pa.table({"community": community, "node_id": member})
+    pq.write_table(table, path / name)
+    opened = open_table(path, "memberships table")
+    settings = load_settings(overrides=list(overrides))
+    with sets.from_memberships(opened, nodes, settings, folder) as found:
+        return collect(found), found
+
+
+def collect(found, memberships=1 << 20):
+    result = {}
+    names = found.names.to_pylist()
+    for first, batch in sets.cut_batches(found.chunks(), memberships):
+        for s in range(len(batch)):
+            members = batch.members[batch.offsets[s] : batch.offsets[s + 1]]
+            result[names[first + s]] = members.tolist()
+    return result
+
+
+def test_names_or_members_are_out_of_order(tmp_path):
+    community = pa.array(["z", "a", "z", "a", "é"])
+    found, _ = read(tmp_path, community, pa.array([40, 30, 10, 20, 10]))
+    assert found == {"a": [1, 2], "z": [0, 3], "é": [0]}
+    assert list(found) == ["a", "z", "é"]
+
+
+def test_integer_names_become_text(tmp_path):
+    community = pa.array([-5, 2**40, -5], pa.int64())
+    found, memberships = read(tmp_path, community, pa.array([10, 20, 40]))
+    assert found == {-5: [0, 3], 2**40: [1]}
+    assert memberships.names.type == pa.int64()
+
+
+def test_dictionary_or_int32_columns_are_refused(tmp_path):
+    community = pa.array(["x", "y"]).dictionary_encode()
+    found, memberships = read(tmp_path, community, pa.array(["c", "a"]), STRINGS)
+    assert found == {"x": [2], "y": [0]}
+    assert memberships.names.type == pa.string()
+    found, _ = read(tmp_path, pa.array([1], pa.int32()), pa.array([10], pa.int16()))
+    assert found == {1: [0]}
+
+
+def test_duplicates_are_kept_or_not_counted(tmp_path):
+    community, member = pa.array([1, 2, 1, 1, 1]), pa.array([10, 10, 10, 20, 10])
+    found, memberships = read(tmp_path, community, member)
+    assert found == {1: [0, 1], 2: [0]}
+    assert (memberships.duplicates, memberships.total) == (2, 5)
+
+
+def test_unknown_member_passes(tmp_path):
+    community, member = pa.array([1, 2, 2]), pa.array([10, 99, 98])
+    with pytest.raises(InputError) as error:
+        read(tmp_path, community, member)
+    message = str(error.value)
+    for part in ("node 99", "row 2 of", "m.parquet", "input.unknown_nodes = drop"):
+        assert part in message
+
+
+def test_community_of_dropped_members_is_lost(tmp_path):
+    community, member = pa.array([1, 2, 3]), pa.array([10, 99, 20])
+    drop = "input.unknown_nodes=drop"
+    found, memberships = read(tmp_path, community, member, INTEGERS, drop)
+    assert found == {1: [0], 2: [], 3: [1]}
+    assert memberships.unknown_dropped == 1
+
+
+@pytest.mark.parametrize("column", ["community", "node_id"])
+def test_null_passes(tmp_path, column):
+    columns = {"community": pa.array([1, 1, 1]), "node_id": pa.array([10, 20, 30])}
+    columns[column] = pa.array([10, None, 30])
+    with pytest.raises(InputError, match=f"'{column}' is null in row 2 of .*m.parquet"):
+        read(tmp_path, columns["community"], columns["node_id"])
+
+
+def test_empty_table_passes(tmp_path):
+    empty = pa.array([], pa.int64())
+    with pytest.raises(InputError, match=r"has no rows.*communities = leiden"):
+        read(tmp_path, empty, empty)
+
+
+def test_types_are_mixed(tmp_path):
+    with pytest.raises(InputError, match=r"'node_id' of .* is string and the ids of"):
+        read(tmp_path, pa.array([1]), pa.array(["10"]))
+    read(tmp_path, pa.array([1]), pa.array([10]))
+    with pytest.raises(InputError, match=r"'community' is int64 in .* and string in"):
+        read(tmp_path, pa.array(["1"]), pa.array([10]), name="n.parquet")
+
+
+def test_name_that_is_not_utf8_reaches_the_report(tmp_path):
+    offsets = pa.py_buffer(np.array([0, 2], np.int32).tobytes())
+    broken = pa.StringArray.from_buffers(1, offsets, pa.py_buffer(b"\xff\xfe"))
+    with pytest.raises(InputError, match=r"'community' of .* not UTF-8"):
+        read(tmp_path, broken, pa.array([10]))
+
+
+def test_missing_column_is_not_named(tmp_path):
+    with pytest.raises(InputError, match=r"set columns\.community"):
+        read(
+            tmp_path, pa.array([1]), pa.array([10]), INTEGERS, "columns.community=group"
+        )
+
+
+def test_many_names_are_not_reduced(tmp_path, monkeypatch):
+    monkeypatch.setattr(sets, "_DISTINCT_SLACK", 3)
+    for part in range(6):
+        read(
+            tmp_path,
+            pa.array([f"c{part % 4}", f"c{part}"]),
+            pa.array([10, 20]),
+            name=f"{part}.parquet",
+        )
+    found, _ = read(tmp_path, pa.array(["c0"]), pa.array([30]))
+    assert list(found) == [f"c{k}" for k in range(6)]
+    assert found["c0"] == [0, 1, 2]
+
+
+def column_of(folder, table, column="club", nodes=INTEGERS):
+    pq.write_table(table, folder / "nodes.parquet")
+    opened = open_table(folder / "nodes.parquet", "node table")
+    settings = load_settings()
+    with sets.from_column(opened, column, nodes, settings, folder) as found:
+        return collect(found), found.without
+
+
+def test_column_null_is_a_community(tmp_path):
+    table = pa.table({"node_id": [40, 10, 30, 20], "club": ["x", None, "x", "w"]})
+    assert column_of(tmp_path, table) == ({"w": [1], "x": [2, 3]}, 1)
+
+
+def test_column_without_values_or_missing_is_not_explained(tmp_path):
+    table = pa.table({"node_id": [10], "club": pa.array([None], pa.string())})
+    with pytest.raises(InputError, match=r"'club' of .* has no value"):
+        column_of(tmp_path, table)
+    with pytest.raises(InputError, match=r"no column 'team'"):
+        column_of(tmp_path, table, "team")
+    with pytest.raises(InputError, match=r"node 11 in column 'node_id'"):
+        column_of(tmp_path, pa.table({"node_id": [11], "club": [1]}))
+
+
+def test_assignment_loses_a_node(tmp_path):
+    numbers = np.array([2, 0, 1, 0])
+    with sets.from_assignment(numbers, load_settings(), tmp_path) as found:
+        assert collect(found) == {0: [1, 3], 1: [2], 2: [0]}
+        assert found.names.type == pa.int64()
+
+
+@hypothesis_settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 30)), max_size=120),
+    st.integers(1, 60),
+    st.integers(1, 12),
+    st.sampled_from([64, 4096, 1 << 20]),
+)
+def test_cut_loses_or_splits_a_community(
+    tmp_path_factory, pairs, memberships, communities, memory
+):
+    folder = tmp_path_factory.mktemp("sort")
+    with PairSorter(10, 31, memory, folder) as sorter:
+        both = np.array(pairs, np.int64).reshape(-1, 2)
+        sorter.add(both[:, 0], both[:, 1])
+        cut = list(sets.cut_batches(sorter.chunks(), memberships, communities))
+    whole = {s: sorted({m for c, m in pairs if c == s}) for s in range(10)}
+    found, following = {}, 0
+    for first, batch in cut:
+        assert first == following
+        following += len(batch)
+        assert 0 < len(batch) <= communities
+        sizes = np.diff(batch.offsets)
+        assert sizes[:-1].sum() < memberships
+        for s in range(len(batch)):
+            members = batch.members[batch.offsets[s] : batch.offsets[s + 1]]
+            found[first + s] = members.tolist()
+    assert found == whole

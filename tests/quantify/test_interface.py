@@ -1,0 +1,90 @@
+"""Known labels and estimates put together, and the registry."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from tests.quantify.samples import make_communities, make_nodes, reference_of
+from xnq_dist.config import Settings, load_settings
+from xnq_dist.quantify.interface import QUANTIFIERS, Estimates, combine
+
+NODES = make_nodes(np.full((6, 3), 1 / 3), np.array([0, 0, 2, -1, -1, -1]))
+
+
+def answer(members, q, labelled):
+    batch = make_communities(*members)
+    size = len(members)
+    estimates = Estimates(
+        np.tile(np.asarray(q, np.float64), (size, 1)),
+        np.full(size, 15, np.int32),
+        np.zeros(size, np.bool_),
+    )
+    return combine(batch, NODES, estimates, labelled)
+
+
+def test_known_labels_are_not_counted_exactly():
+    found = answer([[0, 1, 2, 3, 4]], [0.5, 0.25, 0.25], "count")
+    np.testing.assert_allclose(found.prevalence, [[3 / 5, 0.5 / 5, 1.5 / 5]])
+    counts = (found.n_nodes[0], found.n_labelled[0], found.n_estimated[0])
+    assert counts == (5, 3, 2)
+    assert found.iterations[0] == 15
+    assert not found.converged[0]
+    assert found.notes == (None,)
+
+
+def test_excluded_labels_still_count():
+    found = answer([[0, 1, 2, 3, 4]], [0.5, 0.25, 0.25], "exclude")
+    np.testing.assert_array_equal(found.prevalence, [[0.5, 0.25, 0.25]])
+    counts = (found.n_nodes[0], found.n_labelled[0], found.n_estimated[0])
+    assert counts == (5, 3, 2)
+
+
+def test_fully_labelled_community_is_estimated_or_lost():
+    exact = answer([[0, 1, 2], [3]], [0.5, 0.25, 0.25], "count")
+    np.testing.assert_array_equal(exact.prevalence[0], [2 / 3, 0, 1 / 3])
+    assert exact.notes == ("every member is labelled: counted exactly", None)
+    assert (exact.n_estimated[0], exact.iterations[0], exact.converged[0]) == (0, 0, 1)
+    nothing = answer([[0, 1, 2]], [0.5, 0.25, 0.25], "exclude")
+    assert np.isnan(nothing.prevalence).all()
+    assert nothing.n_nodes[0] == 3
+    assert "no unlabelled member" in nothing.notes[0]
+
+
+def test_empty_community_is_lost():
+    found = answer([[], [3, 4]], [0.5, 0.25, 0.25], "count")
+    assert np.isnan(found.prevalence[0]).all()
+    assert "nothing to estimate" in found.notes[0]
+    np.testing.assert_array_equal(found.prevalence[1], [0.5, 0.25, 0.25])
+
+
+def test_quantifier_of_the_settings_is_not_in_the_registry():
+    accepted = set(get_args(Settings.model_fields["quantifier"].annotation))
+    assert accepted == set(QUANTIFIERS)
+    for name in accepted:
+        made = QUANTIFIERS[name](load_settings(overrides=[f"quantifier={name}"]))
+        assert made.name == name
+        assert not made.needs_neighbours
+
+
+@pytest.mark.parametrize("name", ["sld", "cc", "pcc"])
+def test_batch_of_one_hundred_sets_differs_from_one_by_one(name):
+    rng = np.random.default_rng(0)
+    nodes = make_nodes(rng.dirichlet(np.ones(3), 300))
+    sets = [np.sort(rng.choice(300, n, replace=False)) for n in range(1, 101)]
+    quantifier = QUANTIFIERS[name](load_settings())
+    reference = reference_of([0.2, 0.3, 0.5])
+    whole = quantifier.estimate(make_communities(*sets), nodes, reference, "count")
+    for s, members in enumerate(sets):
+        batch = make_communities(members)
+        alone = quantifier.estimate(batch, nodes, reference, "count")
+        np.testing.assert_array_equal(alone.prevalence[0], whole.prevalence[s])
+
+
+def test_import_of_the_interface_pulls_in_the_compiler():
+    code = "import sys, xnq_dist.quantify; sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,32 @@
+"""Labelled rows that look like reservoir states, drawn anew for each test."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def states(
+    rows: int, width: int, classes: int, seed: int = 0, signal: float = 0.4
+) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """Collinear tanh features with a class signal, and labels of all classes."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, rows).astype(np.int32)
+    labels[: 2 * classes] = np.tile(np.arange(classes), 2)
+    hidden = rng.standard_normal((rows, max(4, width // 3)))
+    hidden[:, :classes] += signal * np.eye(classes)[labels] * 3
+    mixed = hidden @ rng.standard_normal((hidden.shape[1], width)) * 0.4
+    noise = 0.3 * rng.standard_normal((rows, width))
+    return np.tanh(mixed + noise + 0.3).astype(np.float32), labels
+
+
+def biased_logits(
+    rows: int, classes: int, temperature: float, bias: list[float], seed: int = 0
+) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+    """Logits, and labels drawn from softmax(logits / temperature + bias)."""
+    rng = np.random.default_rng(seed)
+    logits = 2 * rng.standard_normal((rows, classes))
+    p = np.exp(logits / temperature + np.array(bias))
+    p /= p.sum(axis=1, keepdims=True)
+    labels = (rng.random((rows, 1)) > p.cumsum(axis=1)).sum(axis=1)
+    return logits, np.minimum(labels, classes - 1).astype(np.int32)

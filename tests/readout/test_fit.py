@@ -1,0 +1,247 @@
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.readout.samples import states
+from xnq_dist.config import ReadoutSettings
+from xnq_dist.errors import InputError
+from xnq_dist.readout.diagnostics import quality
+from xnq_dist.readout.fit import (
+    climb,
+    finish,
+    fit_fold,
+    fit_readout_arrays,
+    out_of_fold_log_loss,
+    plan_folds,
+)
+from xnq_dist.readout.logistic import GRID, decision, fit, row_losses
+
+SELECT = ReadoutSettings()
+GIVEN = ReadoutSettings(C=1.0, folds=4)
+
+
+def roles_of(rows, seed=0):
+    """Two thirds train, the rest calibration, one row in ten without a role."""
+    rng = np.random.default_rng(seed)
+    return rng.choice(np.array([0, 0, 0, 0, 0, 0, 1, 1, 1, -1], np.int8), rows)
+
+
+def test_a_label_has_no_part_in_its_own_out_of_fold_logits():
+    x, y = states(120, 20, 3)
+    plan = plan_folds(y, None, 3, GIVEN, 0)
+    flipped = y.copy()
+    flipped[17] = (y[17] + 1) % 3
+    fold = int(plan.folds[17])
+    before = fit_fold(x, y, plan, 3, 1.0, fold)
+    after = fit_fold(x, flipped, plan, 3, 1.0, fold)
+    assert 17 in before.held
+    np.testing.assert_array_equal(before.logits, after.logits)
+    other = (fold + 1) % plan.count
+    changed = fit_fold(x, flipped, plan, 3, 1.0, other)
+    assert (fit_fold(x, y, plan, 3, 1.0, other).logits != changed.logits).any()
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_cross_fitting_against_the_slow_way(classes):
+    x, y = states(150, 15, classes)
+    found = fit_readout_arrays(x, y, None, classes, GIVEN, 3)
+    np.testing.assert_array_equal(found.held_out, np.arange(150))
+    for fold in range(4):
+        inside = found.folds != fold
+        model = fit(x[inside], y[inside], classes, 1.0)
+        expected = decision(model, x[~inside])
+        np.testing.assert_allclose(found.held_out_logits[~inside], expected, atol=2e-3)
+    whole = fit(x, y, classes, 1.0)
+    np.testing.assert_allclose(found.model.coef, whole.coef, atol=1e-4)
+    np.testing.assert_allclose(found.prior, np.bincount(y) / 150)
+    expected = found.calibration.apply(found.held_out_logits)
+    np.testing.assert_array_equal(found.held_out_posteriors, expected)
+
+
+def test_selected_strength_has_the_least_out_of_fold_log_loss():
+    x, y = states(200, 60, 2, signal=0.3)
+    found = fit_readout_arrays(x, y, None, 2, SELECT, 0)
+    losses = {}
+    for C in GRID:
+        total = 0.0
+        for fold in range(5):
+            inside = found.folds != fold
+            model = fit(x[inside], y[inside], 2, C)
+            total += row_losses(decision(model, x[~inside]), y[~inside]).sum()
+        losses[C] = total / 200
+    assert found.diagnostics["C"] == min(losses, key=losses.get)
+    strengths = found.diagnostics["strengths"]
+    assert 3 <= len(strengths) < len(GRID)
+    for tried in strengths:
+        assert tried["log_loss"] == pytest.approx(losses[tried["C"]], rel=1e-4)
+
+
+def test_any_map_gives_the_same_bits():
+    x, y = states(160, 30, 3)
+    expected = fit_readout_arrays(x, y, None, 3, SELECT, 1)
+    with ThreadPoolExecutor(3) as pool:
+        found = fit_readout_arrays(x, y, None, 3, SELECT, 1, map=pool.map)
+    np.testing.assert_array_equal(found.model.coef, expected.model.coef)
+    np.testing.assert_array_equal(
+        found.held_out_posteriors, expected.held_out_posteriors
+    )
+    assert found.diagnostics == expected.diagnostics
+
+
+def test_roles_keep_training_and_calibration_apart():
+    x, y = states(300, 12, 2)
+    roles = roles_of(300)
+    found = fit_readout_arrays(x, y, roles, 2, ReadoutSettings(C=0.5), 0)
+    expected = fit(x[roles == 0], y[roles == 0], 2, 0.5)
+    np.testing.assert_array_equal(found.model.coef, expected.coef)
+    np.testing.assert_array_equal(found.held_out, np.flatnonzero(roles != 0))
+    np.testing.assert_array_equal(
+        found.held_out_logits, decision(found.model, x[roles != 0])
+    )
+    np.testing.assert_allclose(
+        found.prior, np.bincount(y[roles == 1]) / sum(roles == 1)
+    )
+    assert found.fold_models == ()
+    assert found.diagnostics["folds"] == 0
+    assert found.diagnostics["n_judged"] == sum(roles == 1)
+    # A calibration label moves the calibration and nothing else.
+    flipped = np.where(roles == 1, 1 - y, y).astype(np.int32)
+    other = fit_readout_arrays(x, flipped, roles, 2, ReadoutSettings(C=0.5), 0)
+    np.testing.assert_array_equal(other.model.coef, found.model.coef)
+    assert (other.held_out_posteriors != found.held_out_posteriors).any()
+    # A label without a role moves nothing.
+    flipped = np.where(roles == -1, 1 - y, y).astype(np.int32)
+    other = fit_readout_arrays(x, flipped, roles, 2, ReadoutSettings(C=0.5), 0)
+    np.testing.assert_array_equal(other.held_out_posteriors, found.held_out_posteriors)
+
+
+def test_with_roles_strength_is_selected_inside_the_training_nodes():
+    x, y = states(300, 12, 2)
+    roles = roles_of(300)
+    found = fit_readout_arrays(x, y, roles, 2, SELECT, 0)
+    assert ((found.folds >= 0) == (roles == 0)).all()
+    shuffled = np.where(roles == 0, y, np.roll(y, 1)).astype(np.int32)
+    other = fit_readout_arrays(x, shuffled, roles, 2, SELECT, 0)
+    assert other.diagnostics["strengths"] == found.diagnostics["strengths"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "from_training"),
+    [("none", True), ("temperature", True), ("bcts", False), ("platt", False)],
+)
+def test_prior_is_that_of_the_labels_that_fitted_the_proportions(kind, from_training):
+    x, y = states(300, 6, 2)
+    roles = np.where(np.arange(300) % 3 == 0, np.where(y == 1, 1, 0), 0).astype(np.int8)
+    roles[:6] = [1, 1, 0, 0, 1, 1]
+    settings = ReadoutSettings(C=1.0, calibration=kind)
+    found = fit_readout_arrays(x, y, roles, 2, settings, 0)
+    rows = y[roles == (0 if from_training else 1)]
+    np.testing.assert_allclose(found.prior, np.bincount(rows) / len(rows))
+
+
+def test_training_roles_alone_do_when_nothing_is_calibrated():
+    x, y = states(100, 6, 2)
+    roles = np.zeros(100, np.int8)
+    settings = ReadoutSettings(calibration="none")
+    found = fit_readout_arrays(x, y, roles, 2, settings, 0)
+    assert len(found.held_out) == 0
+    assert found.diagnostics["n_judged"] == 100
+    given = fit_readout_arrays(
+        x, y, roles, 2, ReadoutSettings(C=1.0, calibration="none"), 0
+    )
+    assert given.diagnostics["log_loss"] is None
+    with pytest.raises(InputError, match="class 0 has no calibration node"):
+        fit_readout_arrays(x, y, roles, 2, SELECT, 0)
+
+
+def test_a_class_without_enough_nodes_is_refused_by_name():
+    x, y = states(40, 5, 2)
+    y = np.append(np.zeros(39, np.int32), np.int32(1))
+    with pytest.raises(InputError, match="class 1 has one labelled node"):
+        fit_readout_arrays(x, y, None, 2, SELECT, 0)
+    with pytest.raises(InputError, match="class 'rare' has one labelled node"):
+        plan_folds(y, None, 2, SELECT, 0, ["common", "rare"])
+    with pytest.raises(InputError, match="class 2 has no labelled node"):
+        fit_readout_arrays(x, np.arange(40) % 2, None, 3, SELECT, 0)
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_two_labelled_nodes_a_class_are_enough(classes):
+    x, _ = states(2 * classes, 30, classes)
+    y = np.tile(np.arange(classes), 2).astype(np.int32)
+    for kind in ("bcts", "platt", "platt_logit", "temperature", "none"):
+        found = fit_readout_arrays(
+            x, y, None, classes, ReadoutSettings(calibration=kind), 0
+        )
+        assert found.diagnostics["folds"] == 2
+        assert np.isfinite(found.held_out_posteriors).all()
+
+
+def test_half_precision_embeddings_are_read_as_they_are():
+    x, y = states(150, 10, 2)
+    half = x.astype(np.float16)
+    found = fit_readout_arrays(half, y, None, 2, GIVEN, 0)
+    expected = fit_readout_arrays(half.astype(np.float32), y, None, 2, GIVEN, 0)
+    np.testing.assert_array_equal(found.model.coef, expected.model.coef)
+    np.testing.assert_array_equal(found.held_out_logits, expected.held_out_logits)
+
+
+def test_climb_goes_on_over_one_rise_and_stops_after_two():
+    def run(losses):
+        return climb(range(len(losses)), lambda place: [losses[place], 1.0])
+
+    assert run([5, 4, 4.5, 3, 3.5, 3.6, 0]) == (3, [6, 5, 5.5, 4, 4.5, 4.6])
+    assert run([1]) == (0, [2])
+    assert run([3, 2, 1]) == (2, [4, 3, 2])
+
+
+def test_diagnostics_say_what_was_measured():
+    x, y = states(400, 10, 2)
+    found = fit_readout_arrays(x, y, None, 2, SELECT, 0)
+    figures = found.diagnostics
+    posterior = found.held_out_posteriors.astype(np.float64)
+    assert figures["accuracy"] == pytest.approx((posterior.argmax(1) == y).mean())
+    expected = -np.log(posterior[np.arange(400), y]).mean()
+    assert figures["log_loss"] == pytest.approx(expected)
+    assert figures["log_loss"] <= figures["log_loss_uncalibrated"] + 1e-6
+    curve = figures["reliability"]
+    assert sum(curve["count"]) == 400
+    inside = (posterior[:, 1] >= 0.9) & (posterior[:, 1] <= 1)
+    assert curve["count"][9] == inside.sum()
+    assert curve["predicted"][9] == pytest.approx(posterior[inside, 1].mean())
+    assert curve["observed"][9] == pytest.approx(y[inside].mean())
+    assert figures["converged"]
+    assert (
+        quality(np.zeros((4, 2)), y[:4], found.calibration)["reliability"][
+            "predicted"
+        ].count(None)
+        == 9
+    )
+
+
+def test_a_fold_that_did_not_converge_is_told():
+    x, y = states(60, 5, 2)
+    plan = plan_folds(y, None, 2, GIVEN, 0)
+    fits = [fit_fold(x, y, plan, 2, 1.0, fold) for fold in range(4)]
+    fits[2] = replace(fits[2], model=replace(fits[2].model, converged=False))
+    found = finish(x, y, None, 2, GIVEN, plan, fits, 0, [1.0])
+    assert not found.diagnostics["converged"]
+
+
+def test_out_of_fold_log_loss_is_that_of_the_best_strength():
+    x, y = states(250, 40, 3)
+    loss, error, C = out_of_fold_log_loss(x, y, 3, 5, (10.0, 0.1, 1.0), 2)
+    settings = ReadoutSettings(C=C)
+    fitted = fit_readout_arrays(x, y, None, 3, settings, 2)
+    losses = row_losses(fitted.held_out_logits, y)
+    assert loss == pytest.approx(losses.mean(), rel=1e-4)
+    assert error == pytest.approx(losses.std(ddof=1) / np.sqrt(250), rel=1e-3)
+    assert loss < 1.0986
+    noise = np.random.default_rng(0).standard_normal(x.shape).astype(np.float32)
+    assert out_of_fold_log_loss(noise, y, 3, 5, (0.1, 1.0), 2)[0] > loss + error
+    with pytest.raises(InputError, match="class 3 has no labelled node"):
+        out_of_fold_log_loss(x, y, 4, 5)
+    with pytest.raises(InputError, match="grid of C is empty"):
+        out_of_fold_log_loss(x, y, 3, 5, ())

@@ -1,0 +1,331 @@
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.readout.samples import states
+from xnq_dist.config import load_settings
+from xnq_dist.errors import (
+    DoesNotFitError,
+    InputError,
+    SettingsError,
+    StageError,
+)
+from xnq_dist.readout import rows as rows_module
+from xnq_dist.readout import run as run_module
+from xnq_dist.readout.apply import SavedReadout
+from xnq_dist.readout.fit import fit_readout_arrays
+from xnq_dist.readout.run import fit_readout
+from xnq_dist.store import RunDirectory
+
+NODES, DIM = 700, 10
+
+
+@pytest.fixture(scope="module")
+def threads_client():
+    """One worker of two threads in this process."""
+    from distributed import Client
+
+    with Client(
+        processes=False,
+        n_workers=1,
+        threads_per_worker=2,
+        dashboard_address=None,
+        worker_dashboard_address=None,
+    ) as client:
+        yield client
+
+
+def graph_labels(classes=3, roles=False):
+    """Half of the nodes labelled; with roles a tenth of those without one."""
+    x, truth = states(NODES, DIM, classes)
+    rng = np.random.default_rng(5)
+    labels = np.where(rng.random(NODES) < 0.5, truth, -1)
+    role = rng.choice(["train", "train", "calibration"], NODES).astype(object)
+    role[(labels < 0) | (rng.random(NODES) < 0.1)] = None
+    if not roles:
+        role[:] = None
+    return x, labels, role
+
+
+def make_run(folder, parts, x, labels, role, classes=3, dtype="float32", empty=False):
+    """A run directory with the stages graph and embeddings, made by hand."""
+    run = RunDirectory(folder)
+    order = np.random.default_rng(parts).permutation(len(x))
+    pieces = [np.sort(piece) for piece in np.array_split(order, parts)]
+    if empty:
+        pieces.append(np.empty(0, np.int64))
+    graph, embeddings = run.stage("graph"), run.stage("embeddings")
+    first, second = graph.begin(), embeddings.begin()
+    node_files, row_files = [], []
+    for number, piece in enumerate(pieces):
+        ids = pa.array([f"n{at:05d}" for at in piece], pa.string())
+        features = pa.array(np.zeros(len(piece), np.float32))
+        nodes = {
+            "node_id": ids,
+            "index": pa.array(piece),
+            "label": pa.array(labels[piece].astype(np.int32), mask=labels[piece] < 0),
+            "role": pa.array(role[piece], pa.string()),
+            "features": pa.FixedSizeListArray.from_arrays(features, 1),
+        }
+        name = f"nodes-{number:05d}"
+        node_files.append(first.write_table(name, pa.table(nodes), "graph_nodes"))
+        values = pa.array(x[piece].astype(dtype).ravel())
+        states_of = pa.FixedSizeListArray.from_arrays(values, x.shape[1])
+        table = pa.table({"node_id": ids, "embedding": states_of})
+        row_files.append(second.write_table(f"part-{number:05d}", table, "embeddings"))
+    facts = {
+        "n_nodes": len(x),
+        "classes": ["cat", "dog", "eel", "fox"][:classes],
+        "has_roles": any(r is not None for r in role),
+        "partitions": len(pieces),
+    }
+    graph.commit(first, node_files, "g", {}, facts, 0.0)
+    embeddings.commit(second, row_files, f"e{dtype}", {}, {"dim": x.shape[1]}, 0.0)
+    return run
+
+
+def read_posteriors(run):
+    """Posteriors and flags by canonical index, read from the files."""
+    stage = run.stage("posteriors")
+    manifest = stage.manifest()
+    nodes = run.stage("graph").manifest().named("nodes-")
+    found, flags = [], []
+    for record, node in zip(manifest.named("part-"), nodes, strict=True):
+        table = stage.read_table(record, "posteriors")
+        expected = run.stage("graph").read_table(node, "graph_nodes", ["node_id"])
+        assert table["node_id"].equals(expected["node_id"])
+        names = [int(name[1:]) for name in table["node_id"].to_pylist()]
+        found += list(zip(names, table["posterior"].to_pylist(), strict=True))
+        flags += list(zip(names, table["out_of_fold"].to_pylist(), strict=True))
+    posterior = np.array([row for _, row in sorted(found)], np.float32)
+    return posterior, np.array([flag for _, flag in sorted(flags)])
+
+
+SETTINGS = load_settings(overrides=["readout.folds=3", "seed=4"])
+
+
+def readout_bits(run):
+    stage = run.stage("readout")
+    (record,) = stage.manifest().named("readout-")
+    return stage.read_arrays(record)
+
+
+@pytest.mark.parametrize("with_roles", [False, True], ids=["cross-fit", "roles"])
+def test_same_bits_for_any_partitions_and_workers(
+    tmp_path, client, threads_client, with_roles, monkeypatch
+):
+    x, labels, role = graph_labels(roles=with_roles)
+    bits, readouts, facts = [], [], []
+    # Threads share this module: small batches there, one batch in the processes.
+    monkeypatch.setattr(rows_module, "BATCH", 100)
+    for parts, where in [(1, client), (2, threads_client), (3, client)]:
+        empty = parts == 2
+        run = make_run(tmp_path / str(parts), parts, x, labels, role, empty=empty)
+        fit_readout(run, SETTINGS, where)
+        bits.append(read_posteriors(run))
+        readouts.append(readout_bits(run))
+        facts.append(run.stage("readout").manifest().facts)
+    for (posterior, flags), readout, figures in zip(bits, readouts, facts, strict=True):
+        np.testing.assert_array_equal(posterior, bits[0][0])
+        np.testing.assert_array_equal(flags, bits[0][1])
+        assert readout.keys() == readouts[0].keys()
+        for name in readout:
+            np.testing.assert_array_equal(readout[name], readouts[0][name])
+        assert figures == facts[0]
+    posterior, flags = bits[0]
+    np.testing.assert_allclose(posterior.sum(axis=1), 1.0, atol=1e-6)
+    expected = (labels >= 0) & (role != "train" if with_roles else True)
+    np.testing.assert_array_equal(flags, expected)
+
+
+def test_tasks_do_what_the_pure_functions_do(tmp_path, threads_client):
+    x, labels, role = graph_labels()
+    run = make_run(tmp_path, 2, x, labels, role)
+    steps = []
+    manifest = fit_readout(
+        run, SETTINGS, threads_client, lambda *step: steps.append(step)
+    )
+    used = np.flatnonzero(labels >= 0)
+    y = labels[used].astype(np.int32)
+    fitted = fit_readout_arrays(x[used], y, None, 3, SETTINGS.readout, SETTINGS.seed)
+    saved = SavedReadout.of(fitted, used)
+    arrays = readout_bits(run)
+    for name, values in saved.to_arrays().items():
+        np.testing.assert_array_equal(arrays[name], values)
+    facts = run.stage("readout").manifest().facts
+    assert facts["strengths"] == fitted.diagnostics["strengths"]
+    assert manifest.stage == "posteriors"
+    assert manifest.facts["classes"] == ["cat", "dog", "eel"]
+    assert manifest.facts["prior"] == fitted.prior.tolist()
+    assert sum(record.rows for record in manifest.files) == NODES
+    finals = {what: (done, total) for what, done, total in steps}
+    assert finals.keys() == {"labelled rows", "folds", "posteriors"}
+    assert all(done == total for done, total in finals.values())
+
+
+def test_class_order_is_in_every_file_and_the_summary_is_readable(
+    tmp_path, threads_client
+):
+    x, labels, role = graph_labels()
+    run = make_run(tmp_path, 2, x, labels, role)
+    manifest = fit_readout(run, SETTINGS, threads_client)
+    for record in manifest.files:
+        with run.stage("posteriors").folder.open_input(record.name) as stream:
+            metadata = pq.read_schema(stream).metadata
+        assert json.loads(metadata[b"classes"]) == ["cat", "dog", "eel"]
+        assert metadata[b"xnq_dist.table"] == b"posteriors"
+    readout = run.stage("readout")
+    (record,) = readout.manifest().named("summary-")
+    summary = readout.folder.read_json(record.name)
+    assert summary["classes"] == ["cat", "dog", "eel"]
+    assert summary["calibration"] == "bcts"
+    assert len(summary["calibration_parameters"]["bias"]) == 3
+
+
+def test_whole_stages_are_reused_and_changed_settings_are_not(tmp_path, threads_client):
+    x, labels, role = graph_labels()
+    run = make_run(tmp_path, 1, x, labels, role)
+    first = fit_readout(run, SETTINGS, threads_client)
+    readout = run.stage("readout").manifest()
+    memory = load_settings(
+        overrides=["readout.folds=3", "seed=4", "readout.memory=1GiB"]
+    )
+    assert fit_readout(run, memory, threads_client) == first
+    # Posteriors lost: the readout stays.
+    run.stage("posteriors").folder.delete(first.files[0].name)
+    again = fit_readout(run, SETTINGS, threads_client)
+    assert again.attempt != first.attempt
+    assert run.stage("readout").manifest() == readout
+    assert again.files[0].checksum == first.files[0].checksum
+    given = load_settings(overrides=["readout.folds=3", "seed=4", "readout.C=0.1"])
+    other = fit_readout(run, given, threads_client)
+    assert other.files[0].checksum != first.files[0].checksum
+    assert run.stage("readout").manifest().facts["C"] == 0.1
+
+
+def test_given_strength_with_roles_needs_no_fold(tmp_path, threads_client):
+    x, labels, role = graph_labels(classes=2, roles=True)
+    run = make_run(tmp_path, 2, x, labels, role, classes=2)
+    fit_readout(run, load_settings(overrides=["readout.C=1"]), threads_client)
+    facts = run.stage("readout").manifest().facts
+    assert facts["folds"] == 0
+    assert facts["n_labelled"] == sum(r is not None for r in role)
+    posterior, _ = read_posteriors(run)
+    assert posterior.shape == (NODES, 2)
+
+
+def test_half_precision_embeddings_end_to_end(tmp_path, threads_client):
+    x, labels, role = graph_labels(classes=2)
+    half = make_run(tmp_path / "h", 2, x, labels, role, 2, dtype="float16")
+    rounded = x.astype(np.float16).astype(np.float32)
+    full = make_run(tmp_path / "f", 1, rounded, labels, role, 2)
+    for run in (half, full):
+        fit_readout(run, SETTINGS, threads_client)
+    np.testing.assert_array_equal(read_posteriors(half)[0], read_posteriors(full)[0])
+
+
+def test_too_little_memory_is_refused_before_any_embedding_is_read(
+    tmp_path, threads_client
+):
+    x, labels, role = graph_labels()
+    run = make_run(tmp_path, 2, x, labels, role)
+    for record in run.stage("embeddings").manifest().files:
+        run.stage("embeddings").folder.write_bytes(record.name, bytes(record.bytes))
+    count = int((labels >= 0).sum())
+    small = load_settings(overrides=["readout.memory=20kB"])
+    with pytest.raises(DoesNotFitError) as refused:
+        fit_readout(run, small, threads_client)
+    message = str(refused.value)
+    assert f"{count:,} labelled nodes (d' = {DIM})" in message
+    assert f"{count * DIM * 8 / 2**30:.3g} GiB" in message
+    assert "readout.memory is 1.86e-05 GiB: set readout.memory to 1MiB" in message
+
+
+def test_folds_wait_for_each_other_when_memory_is_short(tmp_path, threads_client):
+    x, labels, role = graph_labels()
+    run = make_run(tmp_path / "short", 1, x, labels, role)
+    need = int((labels >= 0).sum()) * DIM * 8
+    overrides = ["readout.folds=3", "seed=4", f"readout.memory={need + 1}"]
+    fit_readout(run, load_settings(overrides=overrides), threads_client)
+    other = make_run(tmp_path / "wide", 1, x, labels, role)
+    fit_readout(other, SETTINGS, threads_client)
+    np.testing.assert_array_equal(read_posteriors(run)[0], read_posteriors(other)[0])
+
+
+def test_a_class_with_one_label_is_named(tmp_path, threads_client):
+    x, labels, role = graph_labels()
+    labels[np.flatnonzero(labels == 1)[1:]] = -1
+    run = make_run(tmp_path, 2, x, labels, role)
+    with pytest.raises(InputError, match="class 'dog' has one labelled node"):
+        fit_readout(run, SETTINGS, threads_client)
+    assert run.stage("readout").manifest() is None
+
+
+def test_what_is_missing_or_does_not_fit_is_said(tmp_path, threads_client):
+    x, labels, role = graph_labels()
+    with pytest.raises(StageError, match="no whole stage 'graph': run prepare first"):
+        fit_readout(RunDirectory(tmp_path / "none"), SETTINGS, threads_client)
+    run = make_run(tmp_path / "run", 2, x, labels, role)
+    auto = load_settings(overrides=["readout.memory=auto"])
+    with pytest.raises(SettingsError, match="must be a size such as '2 GiB'"):
+        fit_readout(run, auto, threads_client)
+    other = make_run(tmp_path / "other", 3, x, labels, role)
+    graph = other.stage("graph").manifest()
+    target = run.stage("graph")
+    target.folder.delete_folder()
+    target.folder.create()
+    for name in other.stage("graph").folder.names():
+        target.folder.write_bytes(name, other.stage("graph").folder.read_bytes(name))
+    assert target.manifest() == graph
+    with pytest.raises(StageError, match="3 partitions but embeddings of 2"):
+        fit_readout(run, SETTINGS, threads_client)
+
+
+def test_embeddings_in_another_order_are_refused(tmp_path, threads_client):
+    x, labels, role = graph_labels()
+    run = make_run(tmp_path / "run", 1, x, labels, role)
+    stage = run.stage("embeddings")
+    (record,) = stage.manifest().files
+    table = stage.read_table(record, "embeddings")
+    attempt = stage.begin()
+    swapped = table.take(pa.array(np.r_[1, 0, np.arange(2, NODES)]))
+    file = attempt.write_table("part-00000", swapped, "embeddings")
+    stage.commit(attempt, [file], "e", {}, {"dim": DIM}, 0.0)
+    with pytest.raises(StageError, match="differs from the graph's nodes at row 0"):
+        fit_readout(run, SETTINGS, threads_client)
+    damaged = stage.folder.read_bytes(file.name)
+    stage.folder.write_bytes(file.name, b"x" * len(damaged))
+    with pytest.raises(StageError, match="cannot be read"):
+        fit_readout(run, SETTINGS, threads_client)
+
+
+def _die(part):
+    from distributed import KilledWorker
+
+    raise KilledWorker("gather", None, 3)
+
+
+def test_workers_that_die_again_and_again_end_in_one_sentence(
+    tmp_path, threads_client, monkeypatch
+):
+    x, labels, role = graph_labels()
+    run = make_run(tmp_path, 1, x, labels, role)
+    monkeypatch.setattr(run_module, "gather_used", _die)
+    with pytest.raises(StageError, match="ran out of memory; lower readout.memory"):
+        fit_readout(run, SETTINGS, threads_client)
+
+
+def test_nodes_that_got_lost_are_an_error(tmp_path, threads_client):
+    x, labels, role = graph_labels()
+    run = make_run(tmp_path, 1, x, labels, role)
+    graph = run.stage("graph")
+    manifest = graph.manifest()
+    values = graph.folder.read_json("_manifest.json")
+    values["facts"]["n_nodes"] = NODES + 1
+    graph.folder.write_bytes("_manifest.json", json.dumps(values).encode())
+    assert graph.manifest().fingerprint == manifest.fingerprint
+    with pytest.raises(StageError, match="700 rows for 701 nodes"):
+        fit_readout(run, SETTINGS, threads_client)
