@@ -84,7 +84,7 @@ def test_auto_follows_the_memory() -> None:
     csr = csr_of(blocks(4, 20))
     need = metis_memory(80, int(csr.indptr[-1]), False)
     assert divide(csr, 4, "auto", memory=need)[1] == "metis"
-    assert divide(csr, 4, "auto", memory=need // 5)[1] == "stream"
+    assert divide(csr, 4, "auto", memory=need - 1)[1] == "stream"
     assert divide(csr, 1, "auto")[1] == "contiguous"
 
 

@@ -47,13 +47,17 @@ class NodeIds:
             self._lookup = _HashedIntegers(numbers)
 
     @classmethod
-    def from_column(cls, ids: pa.ChunkedArray) -> tuple[NodeIds, NDArray[np.int64]]:
+    def from_column(
+        cls, ids: pa.ChunkedArray, where: str = "the node table"
+    ) -> tuple[NodeIds, NDArray[np.int64]]:
         """Ids in any order, and the canonical index of each given row.
 
         Parameters
         ----------
         ids
             int64 or string, no nulls.
+        where
+            What messages call the table.
 
         Raises
         ------
@@ -85,8 +89,8 @@ class NodeIds:
                 values = values.cast(pa.string())
         if len(equal):
             raise InputError(
-                f"node id {show(values, int(equal[0]))} occurs more than once in the "
-                f"node table ({len(equal)} rows too many): each node needs one row"
+                f"node id {show(values, int(equal[0]))} occurs more than once in "
+                f"{where} ({len(equal)} rows too many): each node needs one row"
             )
         index = np.empty(len(order), np.int64)
         index[order] = np.arange(len(order))

@@ -84,7 +84,7 @@ def read_nodes(
         progress("read nodes", done, table.n_rows)
     if not done:
         raise InputError(f"{table.what} {table.path} has no rows: there is no graph")
-    node_ids, index = NodeIds.from_column(pa.chunked_array(ids))
+    node_ids, index = NodeIds.from_column(pa.chunked_array(ids), table.path)
     del ids
     # Sorting took several copies of the ids; the pool would keep their memory.
     pa.default_memory_pool().release_unused()

@@ -1,0 +1,296 @@
+"""The line as Python functions: one answer, resumed, redone where it must be."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import xnq_dist
+from tests.conftest import SmallGraph, small_settings, write_graph
+from xnq_dist import pipeline
+from xnq_dist.errors import DoesNotFitError, RunDirectoryError, StageError
+from xnq_dist.graph.tables import Sources
+from xnq_dist.store import RunDirectory
+
+
+def whole_line(
+    out, sources: Sources, settings, client, overwrite=False
+) -> RunDirectory:
+    with pipeline.open_run(str(out), sources, overwrite) as run:
+        xnq_dist.prepare(run, sources, settings)
+        xnq_dist.embed(run, settings, client)
+        xnq_dist.fit_readout(run, settings, client)
+        xnq_dist.quantify(run, sources, settings, client)
+        xnq_dist.report(run, settings)
+    return run
+
+
+def attempts(run: RunDirectory) -> dict[str, str]:
+    names = ("graph", "embeddings", "readout", "posteriors", "quantify")
+    return {name: run.stage(name).manifest().attempt for name in names}
+
+
+def posteriors(run: RunDirectory) -> pa.Table:
+    """All posteriors, by node id."""
+    return pq.read_table(run.folder.path("posteriors")).sort_by("node_id")
+
+
+@pytest.mark.parametrize(
+    "setting", ["quantifier=sld", "quantifier=pacc"], ids=["sld", "pacc"]
+)
+def test_same_prevalence_for_any_partitions(tmp_path, small_graph, client, setting):
+    tables = []
+    for count in (1, 2, 3, 7):
+        settings = small_settings(f"partitions={count}", setting)
+        run = whole_line(tmp_path / str(count), small_graph.sources, settings, client)
+        tables.append(
+            (posteriors(run), pq.read_table(run.folder.path("prevalence.parquet")))
+        )
+    for rows, prevalence in tables[1:]:
+        assert rows.equals(tables[0][0])
+        assert prevalence.equals(tables[0][1])
+
+
+def test_what_is_published_adds_up(tmp_path, small_graph, client):
+    run = whole_line(tmp_path / "run", small_graph.sources, small_settings(), client)
+    rows = pq.read_table(run.folder.path("prevalence.parquet")).to_pylist()
+    detected = pq.read_table(run.folder.path("communities.parquet"))
+    assert detected.num_rows == 600
+    assert sum(row["n_nodes"] for row in rows if row["class"] == "0") == 600
+    by_community: dict[int, float] = {}
+    for row in rows:
+        by_community.setdefault(row["community"], 0.0)
+        by_community[row["community"]] += row["prevalence"]
+        assert row["lower"] is None
+        assert row["n_labelled"] + row["n_estimated"] == row["n_nodes"]
+    np.testing.assert_allclose(list(by_community.values()), 1.0, atol=1e-9)
+    labelled = {
+        node for node, label in enumerate(small_graph.labels.tolist()) if label >= 0
+    }
+    table = posteriors(run)
+    fold = dict(
+        zip(table["node_id"].to_pylist(), table["out_of_fold"].to_pylist(), strict=True)
+    )
+    assert {node for node, flag in fold.items() if flag} == labelled
+    manifest = json.loads(run.folder.read_bytes("_manifest.json"))
+    named = {record["name"] for record in manifest["files"]}
+    assert {"prevalence.parquet", "report.html", "partitions.parquet"} <= named
+    found = pipeline.summary(run)
+    assert found["nodes"] == 600
+    assert pipeline.published_rows(run, 3) == rows[:3]
+
+
+def test_known_labels_are_counted_exactly(tmp_path, client):
+    """Every member labelled: the share itself, whatever the readout says."""
+    graph = write_graph(tmp_path / "input", labelled=1.0)
+    settings = small_settings("communities=column:label")
+    run = whole_line(tmp_path / "run", graph.sources, settings, client)
+    rows = pq.read_table(run.folder.path("prevalence.parquet")).to_pylist()
+    assert [row["prevalence"] for row in rows] == [1.0, 0.0, 0.0, 1.0]
+    assert {row["n_estimated"] for row in rows} == {0}
+
+
+def test_nothing_is_done_twice_and_only_what_changed_is_redone(
+    tmp_path, small_graph, client, caplog
+):
+    sources, out = small_graph.sources, tmp_path / "run"
+    first = attempts(whole_line(out, sources, small_settings(), client))
+    again = attempts(whole_line(out, sources, small_settings(), client))
+    assert again == first
+    with caplog.at_level("INFO", "xnq_dist"):
+        changed = small_settings("quantifier=pcc")
+        third = attempts(whole_line(out, sources, changed, client))
+    assert (
+        'stage quantify: done again, changed: quantifier: "sld" -> "pcc"' in caplog.text
+    )
+    assert {name for name in first if first[name] != third[name]} == {"quantify"}
+    rows = pq.read_table(out / "prevalence.parquet")
+    assert set(rows["method"].to_pylist()) == {"pcc"}
+    fourth = attempts(whole_line(out, sources, small_settings("seed=5"), client))
+    assert (
+        fourth["graph"] != third["graph"] or fourth["embeddings"] != third["embeddings"]
+    )
+    assert fourth["quantify"] != third["quantify"]
+
+
+def test_changed_table_is_noticed_though_its_path_is_the_same(
+    tmp_path, small_graph, client
+):
+    out = tmp_path / "run"
+    first = attempts(whole_line(out, small_graph.sources, small_settings(), client))
+    edges = pq.read_table(small_graph.sources.edges)
+    pq.write_table(edges.slice(0, edges.num_rows - 1), small_graph.sources.edges)
+    second = attempts(whole_line(out, small_graph.sources, small_settings(), client))
+    assert not set(first.values()) & set(second.values())
+
+
+def test_auto_partitions_stay_when_the_number_of_workers_changes(
+    tmp_path, small_graph, client
+):
+    sources, out = small_graph.sources, tmp_path / "run"
+    first = attempts(whole_line(out, sources, small_settings(), client))
+    other = small_settings("cluster.workers=1")
+    assert attempts(whole_line(out, sources, other, client)) == first
+
+
+def test_embeddings_that_are_not_kept(tmp_path, small_graph, client):
+    sources, out = small_graph.sources, tmp_path / "run"
+    settings = small_settings("embeddings.write=false")
+    run = whole_line(out, sources, settings, client)
+    assert not list((out / "embeddings").glob("*.parquet"))
+    expected = pq.read_table(out / "prevalence.parquet")
+    first = attempts(run)
+    # Nothing to do again, as long as the readout is whole.
+    assert attempts(whole_line(out, sources, settings, client)) == first
+    # Another readout needs them again.
+    other = small_settings("embeddings.write=false", "readout.C=0.1")
+    run = whole_line(out, sources, other, client)
+    assert attempts(run)["embeddings"] != first["embeddings"]
+    assert not list((out / "embeddings").glob("*.parquet"))
+    assert not pq.read_table(out / "prevalence.parquet").equals(expected)
+    kept = whole_line(tmp_path / "kept", sources, small_settings(), client)
+    assert pq.read_table(kept.folder.path("prevalence.parquet")).equals(expected)
+
+
+def test_selected_scales_are_recorded_and_reused(tmp_path, small_graph, client):
+    settings = small_settings(
+        "reservoir.recurrent_scale=select", "reservoir.input_scale=select"
+    )
+    sources, out = small_graph.sources, tmp_path / "run"
+    run = whole_line(out, sources, settings, client)
+    chosen = run.stage("select").manifest()
+    assert len(chosen.facts["tried"]) == 6
+    assert chosen.facts["recurrent_scale"] in (1.0, 3.0, 8.0, 20.0)
+    assert run.stage("select").folder.names() == ["_manifest.json"]
+    used = run.stage("embeddings").manifest().facts
+    assert used["recurrent_scale"] == chosen.facts["recurrent_scale"]
+    again = whole_line(out, sources, settings, client)
+    assert again.stage("select").manifest().attempt == chosen.attempt
+
+
+def test_one_given_scale_is_kept_while_the_other_is_selected(
+    tmp_path, small_graph, client
+):
+    from xnq_dist.readout.select import select_scales
+
+    settings = small_settings("reservoir.input_scale=select")
+    with pipeline.open_run(str(tmp_path / "run"), small_graph.sources) as run:
+        pipeline.prepare(run, small_graph.sources, settings)
+        recurrent, _ = select_scales(run, settings, client)
+        tried = run.stage("select").manifest().facts["tried"]
+    assert recurrent == 2.0
+    assert sorted(row["input_scale"] for row in tried) == [0.1, 0.3, 1.0]
+
+
+def test_chaos_must_pay_for_itself():
+    from xnq_dist.readout.select import Score, choose_recurrent
+
+    scores = [Score(1.0, 0.3, 0.52, 0.01), Score(8.0, 0.3, 0.50, 0.03)]
+    assert choose_recurrent(scores).recurrent_scale == 1.0
+    better = [Score(1.0, 0.3, 0.60, 0.01), Score(8.0, 0.3, 0.50, 0.03)]
+    assert choose_recurrent(better).recurrent_scale == 8.0
+
+
+def test_roles_train_and_calibrate_apart(tmp_path, client):
+    graph = write_graph(tmp_path / "input", labelled=0.8)
+    nodes = pq.read_table(graph.sources.nodes)
+    labels = nodes["label"].to_pylist()
+    roles = [
+        None if label is None else ("calibration" if at % 3 == 0 else "train")
+        for at, label in enumerate(labels)
+    ]
+    pq.write_table(nodes.append_column("role", pa.array(roles)), graph.sources.nodes)
+    run = whole_line(tmp_path / "run", graph.sources, small_settings(), client)
+    table = posteriors(run)
+    flags = table["out_of_fold"].to_pylist()
+    assert flags == [role == "calibration" for role in roles]
+
+
+def test_another_graphs_directory_needs_overwrite(tmp_path, client):
+    one = write_graph(tmp_path / "one")
+    two = write_graph(tmp_path / "two", seed=1)
+    out = tmp_path / "run"
+    whole_line(out, one.sources, small_settings(), client)
+    with (
+        pytest.raises(RunDirectoryError, match="was made from .*one.*--overwrite"),
+        pipeline.open_run(str(out), two.sources),
+    ):
+        pass
+    assert (out / "prevalence.parquet").exists()
+    run = whole_line(out, two.sources, small_settings(), client, overwrite=True)
+    assert run.folder.read_json("_run.json")["nodes"] == two.sources.nodes
+
+
+def test_plan_is_refused_before_the_supersteps(
+    tmp_path, small_graph, client, monkeypatch
+):
+    monkeypatch.setattr(pipeline, "_smallest_memory", lambda _: 100 * 2**20)
+    with pipeline.open_run(str(tmp_path / "run"), small_graph.sources) as run:
+        pipeline.prepare(run, small_graph.sources, small_settings())
+        with pytest.raises(DoesNotFitError, match=r"may use 100\.0 MiB"):
+            pipeline.embed(run, small_settings(), client)
+
+
+def test_estimate_runs_nothing(small_graph):
+    plan = pipeline.estimate(small_graph.sources, small_settings())
+    assert plan.nodes == 600
+    assert plan.halo_is_bound
+    assert plan.partitions == 2
+
+
+def test_estimate_bounds_the_measured_run(tmp_path, small_graph, client):
+    plan = pipeline.estimate(small_graph.sources, small_settings("partitions=3"))
+    run = whole_line(
+        tmp_path / "run", small_graph.sources, small_settings("partitions=3"), client
+    )
+    facts = run.stage("graph").manifest().facts
+    assert sum(facts["halo"]) <= plan.halo_rows
+    sizes = [p.stat().st_size for p in (tmp_path / "run").rglob("*.parquet")]
+    assert sum(sizes) < 10 * plan.run_disk
+
+
+def test_summary_of_half_a_run_is_refused(tmp_path):
+    run = RunDirectory(tmp_path)
+    with pytest.raises(StageError, match="not a whole run"):
+        pipeline.summary(run)
+
+
+def test_unknown_name_of_the_package():
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        xnq_dist.nothing  # noqa: B018
+
+
+def test_string_ids_and_shuffled_rows_give_the_same_answer(
+    tmp_path, small_graph, client
+):
+    """Row order of the tables is free; ids are the user's own."""
+    expected = whole_line(tmp_path / "a", small_graph.sources, small_settings(), client)
+    rng = np.random.default_rng(1)
+    shuffled = SmallGraphCopy(small_graph, tmp_path / "shuffled", rng)
+    found = whole_line(tmp_path / "b", shuffled.sources, small_settings(), client)
+    old = pq.read_table(expected.folder.path("prevalence.parquet"))
+    new = pq.read_table(found.folder.path("prevalence.parquet"))
+    assert new.equals(old)
+    rows = posteriors(found)
+    assert rows["node_id"].to_pylist()[:2] == ["user 0000", "user 0001"]
+    assert rows["posterior"].equals(posteriors(expected)["posterior"])
+
+
+class SmallGraphCopy:
+    """The same graph under string names of the same order, rows shuffled."""
+
+    def __init__(self, graph: SmallGraph, folder, rng) -> None:
+        folder.mkdir()
+        nodes = pq.read_table(graph.sources.nodes)
+        names = pa.array([f"user {i:04d}" for i in nodes["node_id"].to_pylist()])
+        nodes = nodes.set_column(0, "node_id", names)
+        pq.write_table(nodes.take(rng.permutation(len(nodes))), folder / "n.parquet")
+        edges = pq.read_table(graph.sources.edges)
+        for at, name in enumerate(("src", "dst")):
+            edges = edges.set_column(at, name, names.take(edges[name]))
+        pq.write_table(edges.take(rng.permutation(len(edges))), folder / "e.parquet")
+        self.sources = Sources(str(folder / "n.parquet"), str(folder / "e.parquet"))
