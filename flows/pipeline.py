@@ -112,14 +112,16 @@ def quantify_communities(
     with _client(address, settings) as client:
         progress = StageProgress("quantify")
         run = RunDirectory(out)
-        return _facts(line.quantify(run, sources, settings, client, progress))
+        return _facts(
+            line.quantify_communities(run, sources, settings, client, progress)
+        )
 
 
 @_stage
 def publish(out: str, settings: Settings) -> dict[str, Any]:
     """Publish the tables and the report."""
     run = RunDirectory(out)
-    line.report(run, settings)
+    line.publish(run, settings)
     rows = line.published_rows(run, ROWS_SHOWN)
     create_table_artifact(rows, key="xnq-prevalence", description=f"first of {out}")
     return {"rows": len(rows)}

@@ -24,8 +24,8 @@ def whole_line(
         xnq_dist.prepare(run, sources, settings)
         xnq_dist.embed(run, settings, client)
         xnq_dist.fit_readout(run, settings, client)
-        xnq_dist.quantify(run, sources, settings, client)
-        xnq_dist.report(run, settings)
+        xnq_dist.quantify_communities(run, sources, settings, client)
+        xnq_dist.publish(run, settings)
     return run
 
 
@@ -216,7 +216,7 @@ def test_another_graphs_directory_needs_overwrite(tmp_path, client):
     out = tmp_path / "run"
     whole_line(out, one.sources, small_settings(), client)
     with (
-        pytest.raises(RunDirectoryError, match="was made from .*one.*--overwrite"),
+        pytest.raises(RunDirectoryError, match=r"was made from .*one.*--overwrite"),
         pipeline.open_run(str(out), two.sources),
     ):
         pass

@@ -1,7 +1,8 @@
 """Class prevalence of every community of a very large graph, on Dask.
 
 The line as functions, each one stage on a run directory: `prepare`, `embed`,
-`fit_readout`, `quantify`, `report`.
+`fit_readout`, `quantify_communities`, `publish` (the names `quantify` and `report`
+belong to subpackages).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["embed", "fit_readout", "prepare", "quantify", "report"]
+__all__ = ["embed", "fit_readout", "prepare", "publish", "quantify_communities"]
 
 
 def __getattr__(name: str) -> Any:

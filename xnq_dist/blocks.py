@@ -7,9 +7,11 @@ one BLAS thread; blocks are spread over threads instead.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +23,55 @@ ROWS = 256
 """Rows of every block."""
 
 
+class _OneBlasThread:
+    """The process's BLAS limit, held while any thread is inside.
+
+    The first thread in sets it, the last one out puts it back: threads of a worker
+    overlap, and the setting belongs to the process. A thread of its own holds it, for
+    only the thread that made a limit can undo it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._done = threading.Event()
+        self._holder: threading.Thread | None = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                held, self._done = threading.Event(), threading.Event()
+                self._holder = threading.Thread(
+                    target=_hold, args=(held, self._done), daemon=True
+                )
+                self._holder.start()
+                held.wait()
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside and self._holder is not None:
+                self._done.set()
+                self._holder.join()
+
+
+def _hold(held: threading.Event, done: threading.Event) -> None:
+    try:
+        with threadpool_limits(limits=1, user_api="blas"):
+            held.set()
+            done.wait()
+    finally:
+        held.set()
+
+
+_LIMIT = _OneBlasThread()
+
+
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
     """BLAS on one thread inside: a fixed order of sums, faster on small blocks."""
-    with threadpool_limits(limits=1, user_api="blas"):
+    with _LIMIT:
         yield
 
 
@@ -42,9 +89,7 @@ def for_each_block(
             pass
 
 
-def product(
-    x: NDArray[np.float32], matrix: NDArray[np.float32], threads: int = 1
-) -> NDArray[np.float32]:
+def product(x: NDArray[Any], matrix: NDArray[Any], threads: int = 1) -> NDArray[Any]:
     """``x @ matrix`` whose every row has the same bits wherever it stands.
 
     Parameters

@@ -190,6 +190,8 @@ class ReadoutSettings(_Model):
     @model_validator(mode="after")
     def _sizes(self) -> ReadoutSettings:
         _check_size(self.memory)
+        if self.memory == "auto":
+            raise ValueError("readout.memory must be a size such as '2 GiB'")
         return self
 
 

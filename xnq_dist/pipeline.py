@@ -22,7 +22,7 @@ from xnq_dist.graph.tables import Sources
 from xnq_dist.lock import LOCK, RunLock
 from xnq_dist.plan import GraphSize, Plan, Workers, check_fits, make_plan
 from xnq_dist.progress import Progress, silent
-from xnq_dist.store import STAGES, Folder, Manifest, RunDirectory
+from xnq_dist.store import STAGES, Folder, Manifest, RunDirectory, fingerprint
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -34,9 +34,9 @@ __all__ = [
     "fit_readout",
     "open_run",
     "prepare",
+    "publish",
     "published_rows",
-    "quantify",
-    "report",
+    "quantify_communities",
     "summary",
 ]
 
@@ -164,6 +164,13 @@ def embed(
         )
         plan = make_plan(size, settings, facts["partitions"], workers)
         check_fits(plan, run.uri if run.folder.is_local else None)
+    before = run.stage("embeddings").manifest()
+    released = before is not None and before.facts.get("released")
+    if released and (
+        settings.embeddings.write or not _readout_is_whole(run, settings, before)
+    ):
+        # They are needed once more.
+        run.stage("embeddings").folder.delete_folder()
     recurrent_scale, input_scale = select_scales(run, settings, client, progress)
     return embed_scaled(run, settings, client, recurrent_scale, input_scale, progress)
 
@@ -174,13 +181,25 @@ def fit_readout(
     client: Client,
     progress: Progress = silent,
 ) -> Manifest:
-    """Stages ``readout`` and ``posteriors``."""
+    """Stages ``readout`` and ``posteriors``.
+
+    Without ``embeddings.write`` the embeddings are removed once the posteriors are
+    whole; the stage's manifest stays and says so.
+    """
     from xnq_dist.readout import run as stage
 
-    return stage.fit_readout(run, settings, client, progress)
+    embeddings = run.stage("embeddings").manifest()
+    written = run.stage("posteriors").manifest()
+    if embeddings is not None and embeddings.facts.get("released") and written:
+        return written  # `embed` has made sure that they are what is asked for
+    written = stage.fit_readout(run, settings, client, progress)
+    embeddings = run.stage("embeddings").manifest()
+    if not settings.embeddings.write and embeddings is not None:
+        run.stage("embeddings").release(embeddings)
+    return written
 
 
-def quantify(
+def quantify_communities(
     run: RunDirectory,
     sources: Sources,
     settings: Settings,
@@ -193,7 +212,7 @@ def quantify(
     return stage.quantify(run, sources, settings, client, progress)
 
 
-def report(run: RunDirectory, settings: Settings) -> None:
+def publish(run: RunDirectory, settings: Settings) -> None:
     """Publish the tables, plots and page at the top of the run directory."""
     from xnq_dist.report import run as stage
 
@@ -237,6 +256,23 @@ def published_rows(run: RunDirectory, count: int) -> list[dict[str, Any]]:
         batches = pq.ParquetFile(stream).iter_batches(batch_size=count)
         rows: list[dict[str, Any]] = next(batches).to_pylist()
     return rows
+
+
+def _readout_is_whole(
+    run: RunDirectory, settings: Settings, embeddings: Manifest | None
+) -> bool:
+    """Whether readout and posteriors are those of these embeddings and settings."""
+    from xnq_dist.readout.run import posteriors_inputs, readout_inputs
+
+    graph = run.stage("graph").manifest()
+    readout = run.stage("readout").manifest()
+    posteriors = run.stage("posteriors").manifest()
+    if not (graph and embeddings and readout and posteriors):
+        return False
+    wanted = fingerprint(readout_inputs(graph, embeddings, settings))
+    return readout.fingerprint == wanted and posteriors.fingerprint == fingerprint(
+        posteriors_inputs(readout)
+    )
 
 
 def _size(sources: Sources, settings: Settings) -> GraphSize:

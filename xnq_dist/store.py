@@ -17,7 +17,7 @@ import platform
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -399,9 +399,23 @@ class Stage:
                 f"stage {self.name}: {missing[0]} is not in {self.folder.uri} as "
                 "written; do all workers see the same run directory?"
             )
+        self._write_manifest(manifest)
+        return manifest
+
+    def release(self, manifest: Manifest) -> None:
+        """Remove a whole stage's data files and keep its manifest, which says so.
+
+        The manifest is changed first: files that nobody names are nothing.
+        """
+        facts = {**manifest.facts, "released": True}
+        bare = replace(manifest, files=(), facts=facts)
+        self._write_manifest(bare)
+        for record in manifest.files:
+            self.folder.delete(record.name)
+
+    def _write_manifest(self, manifest: Manifest) -> None:
         text = json.dumps(asdict(manifest), indent=1, sort_keys=True)
         self.folder.write_bytes(MANIFEST, text.encode())
-        return manifest
 
     def read_table(
         self, record: FileRecord, schema: str, columns: Sequence[str] | None = None

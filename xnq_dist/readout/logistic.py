@@ -75,8 +75,7 @@ class _Guard:
 
     Threads of a worker fit at the same time, but the number of BLAS threads and the
     warning filters belong to the process: the first thread in has them set, the last
-    one out has them put back. A thread of its own holds the BLAS setting, for only
-    the thread that made it can undo it.
+    one out has them put back.
     """
 
     def __init__(self) -> None:
@@ -88,7 +87,7 @@ class _Guard:
         with self._lock:
             if not self._inside:
                 with ExitStack() as stack:
-                    stack.enter_context(_held_by_a_thread())
+                    stack.enter_context(one_blas_thread())
                     stack.enter_context(warnings.catch_warnings())
                     _ignore_solver_warnings()
                     self._stack = stack.pop_all()
@@ -99,28 +98,6 @@ class _Guard:
             self._inside -= 1
             if not self._inside:
                 self._stack.close()
-
-
-@contextmanager
-def _held_by_a_thread() -> Iterator[None]:
-    held, done = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        try:
-            with one_blas_thread():
-                held.set()
-                done.wait()
-        finally:
-            held.set()
-
-    holder = threading.Thread(target=hold, name="one-blas-thread", daemon=True)
-    holder.start()
-    held.wait()
-    try:
-        yield
-    finally:
-        done.set()
-        holder.join()
 
 
 _GUARD = _Guard()

@@ -163,19 +163,14 @@ def fit_readout(
     embeddings = _whole(run, "embeddings", "embed")
     parts = _parts(run, graph, embeddings)
     classes = list(graph.facts["classes"])
-    inputs: dict[str, Any] = {
-        "graph": graph.fingerprint,
-        "embeddings": embeddings.fingerprint,
-        "readout": settings.readout.model_dump(exclude={"memory"}),
-        "seed": settings.seed,
-    }
+    inputs = readout_inputs(graph, embeddings, settings)
     try:
         fitted = run.reuse("readout", inputs)
         if fitted is None:
             dim = int(embeddings.facts["dim"])
             line = _Fit(client, parts, classes, settings, dim, progress)
             fitted = line.commit(run.stage("readout"), inputs)
-        after = {"readout": fitted.fingerprint}
+        after = posteriors_inputs(fitted)
         written = run.reuse("posteriors", after)
         if written is None:
             n_nodes = int(graph.facts["n_nodes"])
@@ -187,6 +182,23 @@ def fit_readout(
             "raise cluster.memory_limit"
         ) from error
     return written
+
+
+def readout_inputs(
+    graph: Manifest, embeddings: Manifest, settings: Settings
+) -> dict[str, Any]:
+    """What the stage ``readout`` depends on."""
+    return {
+        "graph": graph.fingerprint,
+        "embeddings": embeddings.fingerprint,
+        "readout": settings.readout.model_dump(exclude={"memory"}),
+        "seed": settings.seed,
+    }
+
+
+def posteriors_inputs(readout: Manifest) -> dict[str, Any]:
+    """What the stage ``posteriors`` depends on."""
+    return {"readout": readout.fingerprint}
 
 
 def _whole(run: RunDirectory, name: str, step: str) -> Manifest:
