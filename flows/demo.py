@@ -86,6 +86,10 @@ def _published(run: RunDirectory) -> dict[str, float]:
     return dict(zip(names, values, strict=True))
 
 
+def _closest(errors: dict[str, dict[str, float]], kind: str) -> str:
+    return min(errors, key=lambda name: errors[name][kind])
+
+
 def _text(summary: dict[str, Any], errors: dict[str, dict[str, float]]) -> str:
     lines = [
         f"Bots among the followers of {summary['communities']} pages, "
@@ -99,7 +103,8 @@ def _text(summary: dict[str, Any], errors: dict[str, dict[str, float]]) -> str:
         lines.append(f"{name:<24}{row['proportions']:>18.3f}{row['real']:>26.3f}")
     lines += [
         "",
-        "SLD is right where only the proportions differ, and can be far off elsewhere.",
+        f"Closest where only the proportions differ: {_closest(errors, 'proportions')}.",
+        f"Closest where features and links differ too: {_closest(errors, 'real')}.",
         "",
         f"  table   {summary['prevalence']}",
         f"  report  {summary['report']}",

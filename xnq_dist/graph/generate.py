@@ -107,7 +107,7 @@ def generate(
 def demo_network(out: str | Path, seed: int = 0) -> GeneratedGraph:
     """The network of the demo: bots among the followers of overlapping pages.
 
-    Two classes (0: person, 1: bot), heterophilic: bots link to people (H = .4; a
+    Two classes (0: person, 1: bot), heterophilic: bots link to people (H = .5; a
     network blind to classes has .68; much lower, links alone give bots away). Page
     names hold characters that HTML and plots must escape.
     """
@@ -116,7 +116,7 @@ def demo_network(out: str | Path, seed: int = 0) -> GeneratedGraph:
         degree=10,
         features=16,
         classes=2,
-        homophily=0.4,
+        homophily=0.5,
         communities=48,
         seed=seed,
         labelled=0.15,
