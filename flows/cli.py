@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from flows.environment import prepare_environment
-from xnq_dist import __version__
+from xnq_dist._version import __version__
 from xnq_dist.errors import XnqError
 
 __all__ = ["app", "main"]

@@ -103,8 +103,8 @@ def _text(summary: dict[str, Any], errors: dict[str, dict[str, float]]) -> str:
         lines.append(f"{name:<24}{row['proportions']:>18.3f}{row['real']:>26.3f}")
     lines += [
         "",
-        f"Closest where only the proportions differ: {_closest(errors, 'proportions')}.",
-        f"Closest where features and links differ too: {_closest(errors, 'real')}.",
+        f"Closest on proportions only: {_closest(errors, 'proportions')}; "
+        f"where features and links differ too: {_closest(errors, 'real')}.",
         "",
         f"  table   {summary['prevalence']}",
         f"  report  {summary['report']}",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from xnq_dist import __version__
+from xnq_dist._version import __version__
 from xnq_dist.backend import gpu_facts
 from xnq_dist.cluster import connect, local_size, open_cluster, workers
 from xnq_dist.config import ClusterSettings

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-__version__ = "0.1.0"
+from xnq_dist._version import __version__ as __version__
+
 __all__ = ["embed", "fit_readout", "prepare", "publish", "quantify_communities"]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from xnq_dist import __version__
+from xnq_dist._version import __version__
 from xnq_dist.config import ClusterSettings, parse_bytes
 from xnq_dist.errors import ClusterError
 
@@ -149,7 +149,7 @@ def _wait_for_worker(client: Client, address: str, timeout: float) -> None:
 
 
 def _version() -> str:
-    from xnq_dist import __version__ as version
+    from xnq_dist._version import __version__ as version
 
     return version
 

@@ -1,0 +1,64 @@
+"""Rules of the house that import-linter and ruff do not hold."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import xnq_dist
+
+ROOT = Path(xnq_dist.__file__).parent
+SUBPACKAGES = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
+
+
+def imported(file: Path) -> set[str]:
+    """Top-level packages a module imports, those for type checkers left out."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            node.body = []
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module.split(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("subpackage", SUBPACKAGES)
+def test_one_module_of_a_subpackage_touches_dask(subpackage):
+    touching = [
+        file.name
+        for file in (ROOT / subpackage).rglob("*.py")
+        if imported(file) & {"dask", "distributed"}
+    ]
+    assert len(touching) <= 1, touching
+
+
+def test_gpu_packages_are_imported_in_backend_alone():
+    gpu = {"cupy", "cudf", "cugraph", "dask_cuda", "dask_cudf", "rmm"}
+    touching = [file.name for file in ROOT.rglob("*.py") if imported(file) & gpu]
+    assert touching == ["backend.py"]
+
+
+def test_nothing_is_pickled_or_printed():
+    for file in [*ROOT.rglob("*.py"), *(ROOT.parent / "flows").rglob("*.py")]:
+        assert not imported(file) & {"pickle", "joblib", "cloudpickle"}, file
+        calls = [
+            node.func.id
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        ]
+        assert "print" not in calls, file
+
+
+def test_modules_stay_small():
+    long = {
+        file.name: count
+        for file in [*ROOT.rglob("*.py"), *(ROOT.parent / "flows").rglob("*.py")]
+        if (count := len(file.read_text(encoding="utf-8").splitlines())) > 600
+    }
+    assert long == {}
