@@ -28,6 +28,7 @@ from xnq_dist.reservoir import superstep
         ("cluster.memory_limit=lots", "'lots' is not a size"),
         ("input.memory=auto", "input.memory must be a size"),
         ("readout.memory=-2GB", "is not a size"),
+        ("readout.memory=auto", "readout.memory must be a size"),
         ("communities=louvain", "communities = 'louvain'"),
         ("quantifier=auto", "quantifier = 'auto'"),
         ("seed=-1", "seed = -1"),

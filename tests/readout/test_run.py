@@ -11,7 +11,6 @@ from xnq_dist.config import load_settings
 from xnq_dist.errors import (
     DoesNotFitError,
     InputError,
-    SettingsError,
     StageError,
 )
 from xnq_dist.readout import rows as rows_module
@@ -271,9 +270,6 @@ def test_what_is_missing_or_does_not_fit_is_said(tmp_path, threads_client):
     with pytest.raises(StageError, match="no whole stage 'graph': run prepare first"):
         fit_readout(RunDirectory(tmp_path / "none"), SETTINGS, threads_client)
     run = make_run(tmp_path / "run", 2, x, labels, role)
-    auto = load_settings(overrides=["readout.memory=auto"])
-    with pytest.raises(SettingsError, match="must be a size such as '2 GiB'"):
-        fit_readout(run, auto, threads_client)
     other = make_run(tmp_path / "other", 3, x, labels, role)
     graph = other.stage("graph").manifest()
     target = run.stage("graph")

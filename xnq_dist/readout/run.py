@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from xnq_dist.config import ReadoutSettings, Settings, parse_bytes
-from xnq_dist.errors import DoesNotFitError, SettingsError, StageError
+from xnq_dist.errors import DoesNotFitError, StageError
 from xnq_dist.progress import Progress, silent
 from xnq_dist.readout.apply import SavedReadout
 from xnq_dist.readout.fit import (
@@ -273,10 +273,7 @@ class _Fit:
 
     def _folds_at_once(self) -> int:
         """Folds that the memory set for the readout lets run beside each other."""
-        memory = self.settings.readout.memory
-        if memory == "auto":
-            raise SettingsError("readout.memory must be a size such as '2 GiB'")
-        there = parse_bytes(memory)
+        there = parse_bytes(self.settings.readout.memory)
         counts = self.client.map(count_used, self.parts, pure=False)
         labelled: int = sum(_gathered(self.client, counts))
         need = max(1, labelled * self.dim * VALUE_BYTES)
