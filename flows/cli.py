@@ -174,7 +174,7 @@ def estimate(
     from xnq_dist import pipeline as line
     from xnq_dist.config import load_settings
     from xnq_dist.graph.tables import Sources
-    from xnq_dist.plan import check_fits
+    from xnq_dist.plan import check_client_fits, check_fits
 
     chosen = load_settings(config, settings or ())
     sources = Sources(nodes, edges, memberships)
@@ -182,6 +182,7 @@ def estimate(
     for name, value in plan.lines():
         typer.echo(f"  {name:<32}{value}")
     _print_json(plan.to_dict(), as_json)
+    check_client_fits(plan, line.free_memory())
     check_fits(plan)
 
 

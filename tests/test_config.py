@@ -10,7 +10,14 @@ from flows.settings_help import settings_help, settings_rows
 from xnq_dist import blocks, config, plan
 from xnq_dist.config import Settings, load_settings, parse_bytes
 from xnq_dist.errors import DoesNotFitError, SettingsError
-from xnq_dist.plan import GraphSize, Workers, check_fits, make_plan, random_halo
+from xnq_dist.plan import (
+    GraphSize,
+    Workers,
+    check_client_fits,
+    check_fits,
+    make_plan,
+    random_halo,
+)
 from xnq_dist.reservoir import superstep
 
 
@@ -117,6 +124,18 @@ def test_plan_refuses_with_both_numbers_and_the_setting():
     with pytest.raises(DoesNotFitError, match=r"needs .* but may use 8\.0 GiB.*tile"):
         check_fits(big)
     check_fits(planned("reservoir.dim=64", "readout.memory=1 GiB"))
+
+
+def test_plan_refuses_an_ingest_that_does_not_fit():
+    """METIS and Leiden hold all edges; without them memory follows the nodes."""
+    metis = planned("partitioner=metis")
+    assert metis.client_memory > 140 * 10**7
+    with pytest.raises(DoesNotFitError, match=r"1\.0 GiB are free: set partitioner="):
+        check_client_fits(metis, 2**30)
+    stream = planned("partitioner=stream", "input.memory=256 MiB")
+    check_client_fits(stream, 2**30)
+    size = load_settings(overrides=["partitioner=stream"])
+    assert make_plan(SIZE, size, 4, WORKERS, detects=True).client_memory > 10**9
 
 
 def test_plan_refuses_a_disk_that_is_too_small(tmp_path, monkeypatch):

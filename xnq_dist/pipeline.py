@@ -20,7 +20,14 @@ from xnq_dist.config import Settings
 from xnq_dist.errors import RunDirectoryError, SettingsError, StageError
 from xnq_dist.graph.tables import Sources
 from xnq_dist.lock import LOCK, RunLock
-from xnq_dist.plan import GraphSize, Plan, Workers, check_fits, make_plan
+from xnq_dist.plan import (
+    GraphSize,
+    Plan,
+    Workers,
+    check_client_fits,
+    check_fits,
+    make_plan,
+)
 from xnq_dist.progress import Progress, silent
 from xnq_dist.store import STAGES, Folder, Manifest, RunDirectory, fingerprint
 
@@ -32,6 +39,7 @@ __all__ = [
     "embed",
     "estimate",
     "fit_readout",
+    "free_memory",
     "open_run",
     "prepare",
     "publish",
@@ -98,7 +106,8 @@ def estimate(sources: Sources, settings: Settings) -> Plan:
     size = _size(sources, settings)
     workers = _workers(settings)
     partitions = _partitions(settings, size.nodes, workers.count)
-    return make_plan(size, settings, partitions, workers)
+    detects = _detects(sources, settings)
+    return make_plan(size, settings, partitions, workers, detects)
 
 
 def prepare(
@@ -125,7 +134,9 @@ def prepare(
     if settings.partitions == "auto" and before is not None:
         # Another number of workers tonight is no reason to cut the graph anew.
         partitions = int(before.facts["partitions"])
-    plan = make_plan(size, settings, partitions, workers)
+    detects = _detects(sources, settings)
+    plan = make_plan(size, settings, partitions, workers, detects)
+    check_client_fits(plan, free_memory())
     if plan.worker_memory > plan.worker_limit and partitions > 1:
         log.warning("by the bound of a random cut a worker may not hold its part")
     return stage.prepare(run, sources, settings, partitions, progress)
@@ -275,6 +286,13 @@ def _readout_is_whole(
     )
 
 
+def free_memory() -> int:
+    """Bytes of memory that are free on this machine now."""
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
 def _size(sources: Sources, settings: Settings) -> GraphSize:
     from xnq_dist.graph.head import table_size
 
@@ -300,6 +318,12 @@ def _smallest_memory(client: Client) -> int:
     # A worker without a limit says 0: then the machine's own memory is unknown here.
     limits = [int(worker["memory_limit"]) or 2**62 for worker in found]
     return min(limits, default=2**62)
+
+
+def _detects(sources: Sources, settings: Settings) -> bool:
+    return settings.communities == "leiden" or (
+        settings.communities == "auto" and sources.memberships is None
+    )
 
 
 def _partitions(settings: Settings, nodes: int, workers: int) -> int:

@@ -14,8 +14,16 @@ from pathlib import Path
 
 from xnq_dist.config import Settings, parse_bytes
 from xnq_dist.errors import DoesNotFitError
+from xnq_dist.graph.partition import METIS_SHARE, metis_memory
 
-__all__ = ["GraphSize", "Plan", "Workers", "check_fits", "make_plan"]
+__all__ = [
+    "GraphSize",
+    "Plan",
+    "Workers",
+    "check_client_fits",
+    "check_fits",
+    "make_plan",
+]
 
 PROCESS = 350 * 2**20
 """Bytes of a worker process with its libraries loaded and nothing else."""
@@ -25,6 +33,8 @@ FLOP_RATE = 80e9
 """Floating point operations a core does a second in a product of blocks."""
 DISK_RATE = 200e6
 """Bytes a disk takes a second."""
+LEIDEN_EDGE = 130
+"""Bytes a directed edge takes while Leiden runs (measured), adjacency included."""
 INGEST_RATE = 1e6
 """Edges read, mapped and sorted a second."""
 
@@ -71,7 +81,7 @@ class Plan:
     worker_limit: int
     """Bytes one worker may use."""
     client_memory: int
-    """Peak bytes of the process that ingests and partitions."""
+    """Peak bytes of the process that ingests, partitions and detects communities."""
     run_disk: int
     """Bytes of the run directory at its largest, checkpoints included."""
     scratch_disk: int
@@ -96,7 +106,7 @@ class Plan:
                 "memory of a worker",
                 f"{human(self.worker_memory)} of {human(self.worker_limit)}",
             ),
-            ("memory of the ingest", human(self.client_memory)),
+            ("memory of ingest, cut, Leiden", human(self.client_memory)),
             ("disk, run directory", human(self.run_disk)),
             ("disk, temporary", human(self.scratch_disk)),
             ("time, within a factor of a few", f"{self.seconds:,.0f} s"),
@@ -135,7 +145,11 @@ def random_halo(nodes: int, edges: int, partitions: int) -> int:
 
 
 def make_plan(
-    size: GraphSize, settings: Settings, partitions: int, workers: Workers
+    size: GraphSize,
+    settings: Settings,
+    partitions: int,
+    workers: Workers,
+    detects: bool = False,
 ) -> Plan:
     """Add up what a run takes.
 
@@ -147,6 +161,8 @@ def make_plan(
         Number of partitions.
     workers
         Workers that hold them.
+    detects
+        Whether Leiden detects the communities, with all edges in one process.
     """
     wanted = settings.reservoir
     dim = wanted.dim
@@ -176,10 +192,16 @@ def make_plan(
     worker_memory = int(PROCESS + max(embed, readout, quantify))
 
     sort_memory = settings.input.memory_bytes
-    metis = size.edges * 16 if settings.partitioner in ("auto", "metis") else 0
-    if settings.partitioner == "auto" and metis > 4 * sort_memory:
-        metis = 0
-    client_memory = int(PROCESS + size.nodes * 100 + sort_memory + metis)
+    whole = 0
+    if partitions > 1 and settings.partitioner in ("auto", "metis"):
+        symmetric = not settings.input.directed
+        whole = metis_memory(size.nodes, size.edges, symmetric)
+        if settings.partitioner == "auto" and whole > METIS_SHARE * sort_memory:
+            whole = 0
+    if detects:
+        whole = max(whole, LEIDEN_EDGE * size.edges)
+    # Sorting, METIS and Leiden come one after the other.
+    client_memory = int(PROCESS + size.nodes * 100 + max(sort_memory, whole))
 
     embedding = size.nodes * dim * (2 if settings.embeddings.dtype == "float16" else 4)
     graph_disk = size.nodes * (size.features * 4 + 24) + size.edges * 4
@@ -215,6 +237,29 @@ def make_plan(
         scratch_disk=int(size.edges * 24 + size.nodes * size.features * 4),
         seconds=seconds,
     )
+
+
+def check_client_fits(plan: Plan, limit: int) -> None:
+    """Refuse an ingest, cut or detection of communities that does not fit.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    limit
+        Bytes of memory that are free where they run.
+
+    Raises
+    ------
+    DoesNotFitError
+        Naming need, limit and setting.
+    """
+    if plan.client_memory > limit:
+        raise DoesNotFitError(
+            f"ingest, cut and Leiden need {human(plan.client_memory)} but "
+            f"{human(limit)} are free: set partitioner=stream, give communities by "
+            "--memberships, or a smaller input.memory"
+        )
 
 
 def check_fits(plan: Plan, out: str | None = None) -> None:

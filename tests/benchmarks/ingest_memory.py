@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 BLOCK = 1 << 20
 SAMPLE = 1_000_000
-ACTIONS = ("prepare", "pandas", "objects")
+ACTIONS = ("prepare", "pandas", "pandas-objects", "tuples")
 
 
 def peak_mib() -> float:
@@ -82,7 +82,9 @@ def node_schema(kind: str) -> pa.Schema:
     )
 
 
-def work(action: str, folder: Path, n_edges: int, memory: str) -> dict[str, object]:
+def work(
+    action: str, folder: Path, n_edges: int, memory: str, partitions: int
+) -> dict[str, object]:
     """One row, in this process."""
     row: dict[str, object] = {"what": action, "edges": n_edges}
     if action == "prepare":
@@ -106,16 +108,22 @@ def work(action: str, folder: Path, n_edges: int, memory: str) -> dict[str, obje
         began = last[0] = time.monotonic()
         sources = Sources(str(folder / "nodes.parquet"), str(folder / "edges.parquet"))
         run = RunDirectory(folder / "out")
-        facts = prepare(run, sources, settings, 2, progress).facts
-        row |= {"input_memory": memory, "directed_edges": facts["n_edges"]}
+        facts = prepare(run, sources, settings, partitions, progress).facts
+        row |= {"input_memory": memory, "partitions": partitions}
+        row |= {"directed_edges": facts["n_edges"]}
         row |= {"rho": facts["rho"], "steps": seconds}
-    elif action == "pandas":
+    elif action.startswith("pandas"):
         import pandas as pd
 
         base = peak_mib()
         began = time.monotonic()
         frame = pd.read_parquet(folder / "edges.parquet")
         row["edges"] = len(frame)
+        if action == "pandas-objects":
+            # Column by column: ids as Python objects, as pandas held text for years.
+            columns = {}
+            for name in ("src", "dst"):
+                columns[name] = frame.pop(name).astype(object)
     else:
         # Rows as tuples: a sample, its growth scaled to all edges.
         base = peak_mib()
@@ -143,13 +151,18 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=0, help="default: edges / 10")
     parser.add_argument("--ids", choices=["int", "string"], default="string")
     parser.add_argument("--memory", default="256 MiB")
+    parser.add_argument("--partitions", type=int, default=16)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--action", choices=ACTIONS, help="one row, in this process")
     parser.add_argument("--folder", type=Path, help="tables of an earlier call")
     arguments = parser.parse_args()
     if arguments.action:
         row = work(
-            arguments.action, arguments.folder, arguments.edges, arguments.memory
+            arguments.action,
+            arguments.folder,
+            arguments.edges,
+            arguments.memory,
+            arguments.partitions,
         )
         sys.stdout.write(json.dumps(row | {"ids": arguments.ids}) + "\n")
         return
@@ -161,6 +174,7 @@ def main() -> None:
             command = [sys.executable, __file__, "--action", action]
             command += ["--folder", name, "--edges", str(arguments.edges)]
             command += ["--ids", arguments.ids, "--memory", arguments.memory]
+            command += ["--partitions", str(arguments.partitions)]
             done = subprocess.run(command, check=False, capture_output=True, text=True)
             sys.stdout.write(done.stdout)
             if done.returncode:
