@@ -265,6 +265,16 @@ def test_unknown_community_members_and_what_follows(
     assert summary["communities"] == 2
     rows = pq.read_table(out / "prevalence.parquet").to_pylist()
     assert [row["n_nodes"] for row in rows] == [2, 2, 1, 1]
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        artifacts = client.read_artifacts()
+    table = [a for a in artifacts if a.key == "xnq-prevalence"]
+    assert len(table) == 1
+    assert json.loads(table[0].data)[0]["community"] == 1
+    progress = {a.description: a.data for a in artifacts if a.type == "progress"}
+    assert progress["embed: supersteps"] == 100.0
+    assert progress["readout: posteriors"] == 100.0
 
 
 def main_ok(arguments: list[str]) -> None:

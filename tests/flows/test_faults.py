@@ -20,10 +20,10 @@ pytestmark = pytest.mark.server
 
 SETTINGS = (
     "reservoir.dim=32",
-    "reservoir.supersteps=60",
+    "reservoir.supersteps=40",
     "reservoir.recurrent_scale=3.0",
     "reservoir.input_scale=0.5",
-    "checkpoint.every=6",
+    "checkpoint.every=5",
     "partitions=3",
     "readout.C=1.0",
     "cluster.workers=2",
