@@ -18,6 +18,8 @@ class Backend:
 
     name: str
     """``cpu``: NumPy arrays and numba kernels."""
+    kernels: str
+    """Module with this backend's superstep kernels."""
 
     @property
     def xp(self) -> ModuleType:
@@ -35,7 +37,7 @@ class Backend:
 
 def cpu() -> Backend:
     """The NumPy / numba backend."""
-    return Backend("cpu")
+    return Backend("cpu", "xnq_dist.reservoir.kernels")
 
 
 @dataclass(frozen=True)

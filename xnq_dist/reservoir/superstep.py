@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
@@ -83,8 +84,7 @@ def gather(
     out
         Shape (n_owned, w), C-contiguous.
     """
-    from xnq_dist.reservoir import kernels
-
+    kernels = _kernels(backend)
     owned = states.tile(columns)
     weights = _NO_WEIGHTS if partition.weights is None else partition.weights
 
@@ -111,7 +111,7 @@ def update(
     threads: int = 1,
 ) -> None:
     """``gathered = tanh(gathered W^T + drive)`` in place; shapes (n_owned, d')."""
-    work = _updater(gathered, drive, recurrent)
+    work = _updater(_kernels(backend), gathered, drive, recurrent)
     with one_blas_thread():
         for_each_block(gathered.shape[0], threads, work)
 
@@ -155,6 +155,7 @@ def superstep(
     out = backend.empty(drive.shape)
     if len(tiles) == 1:
         _fused(
+            _kernels(backend),
             partition,
             states.tile(tiles[0]),
             halo(tiles[0]),
@@ -172,7 +173,12 @@ def superstep(
     return out  # type: ignore[no-any-return]
 
 
+def _kernels(backend: Backend) -> Any:
+    return import_module(backend.kernels)
+
+
 def _fused(
+    kernels: Any,
     partition: Partition,
     owned: Array,
     halo: Array,
@@ -182,10 +188,8 @@ def _fused(
     out: Array,
 ) -> None:
     """Gather and update block by block, while a block is in cache."""
-    from xnq_dist.reservoir import kernels
-
     weights = _NO_WEIGHTS if partition.weights is None else partition.weights
-    finish = _updater(out, drive, recurrent)
+    finish = _updater(kernels, out, drive, recurrent)
 
     def work(first: int, last: int) -> None:
         kernels.gather_add(
@@ -205,11 +209,9 @@ def _fused(
 
 
 def _updater(
-    gathered: Array, drive: Array, recurrent: Recurrent
+    kernels: Any, gathered: Array, drive: Array, recurrent: Recurrent
 ) -> Callable[[int, int], None]:
     """The update of rows first:last of `gathered`, in place."""
-    from xnq_dist.reservoir import kernels
-
     dim = recurrent.dim
     if recurrent.columns is not None:
         columns, values = recurrent.columns, recurrent.values
