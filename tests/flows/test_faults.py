@@ -92,8 +92,11 @@ def graph(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def calm(graph, server_environment) -> dict:
-    """The same run, left alone; also: a run beside a running Prefect server."""
+def calm(graph, server_environment, deployed) -> dict:
+    """The same run, left alone; also: a run beside a running Prefect server.
+
+    `deployed` is asked for so that its cron run comes while these tests wait.
+    """
     summary, _ = finish(graph, graph.parent / "calm", server_environment)
     return summary
 
