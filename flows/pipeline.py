@@ -20,7 +20,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas import State
 from prefect.states import Failed
 
-from flows.progress import StageProgress
+from flows.progress import StageProgress, artifact_faults_logged
 from xnq_dist import pipeline as line
 from xnq_dist.cluster import connect, open_cluster
 from xnq_dist.config import Settings
@@ -37,8 +37,11 @@ ROWS_SHOWN = 50
 
 def _transient(_task: Any, _run: Any, state: State[Any]) -> bool:
     """Whether a failed stage is worth another try: the network, not the data."""
+    import httpx
+
     error = state.result(raise_on_failure=False)
-    return isinstance(error, ConnectionError | TimeoutError)
+    kinds = (ConnectionError, TimeoutError, httpx.TransportError)
+    return isinstance(error, kinds)
 
 
 def _stage(function: Callable[..., R]) -> Any:
@@ -123,7 +126,8 @@ def publish(out: str, settings: Settings) -> dict[str, Any]:
     run = RunDirectory(out)
     line.publish(run, settings)
     rows = line.published_rows(run, ROWS_SHOWN)
-    create_table_artifact(rows, key="xnq-prevalence", description=f"first of {out}")
+    with artifact_faults_logged():
+        create_table_artifact(rows, key="xnq-prevalence", description=f"first of {out}")
     return {"rows": len(rows)}
 
 
@@ -158,6 +162,7 @@ def pipeline(
     sources = Sources(nodes, edges, memberships)
     began = time.perf_counter()
     try:
+        line.check_sources(sources, chosen)
         with line.open_run(out, sources, overwrite) as run:
             stages = {
                 "graph": _value(

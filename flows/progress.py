@@ -12,7 +12,7 @@ from typing import Any
 
 from xnq_dist.progress import Progress, silent
 
-__all__ = ["CONSOLE", "StageProgress", "console_progress"]
+__all__ = ["CONSOLE", "StageProgress", "artifact_faults_logged", "console_progress"]
 
 log = logging.getLogger("xnq_dist.progress")
 
@@ -51,10 +51,22 @@ class StageProgress:
 
         if TaskRunContext.get() is None:
             return
-        if self._artifact is None:
-            self._artifact = create_progress_artifact(percent, description=text)
-        else:
-            update_progress_artifact(self._artifact, percent, description=text)
+        with artifact_faults_logged():
+            if self._artifact is None:
+                self._artifact = create_progress_artifact(percent, description=text)
+            else:
+                update_progress_artifact(self._artifact, percent, description=text)
+
+
+@contextmanager
+def artifact_faults_logged() -> Iterator[None]:
+    """An artifact that Prefect's API does not take is logged: the work goes on."""
+    import httpx
+
+    try:
+        yield
+    except httpx.HTTPError as error:
+        log.warning("Prefect's API did not take an artifact: %s", error)
 
 
 @contextmanager

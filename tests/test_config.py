@@ -121,7 +121,9 @@ def planned(*overrides, size=SIZE, partitions=4):
 
 def test_plan_refuses_with_both_numbers_and_the_setting():
     big = planned("reservoir.dim=4096")
-    with pytest.raises(DoesNotFitError, match=r"needs .* but may use 8\.0 GiB.*tile"):
+    with pytest.raises(
+        DoesNotFitError, match=r"needs .* but may use 8\.0 GiB.*reservoir\.dim"
+    ):
         check_fits(big)
     check_fits(planned("reservoir.dim=64", "readout.memory=1 GiB"))
 

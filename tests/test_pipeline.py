@@ -294,3 +294,69 @@ class SmallGraphCopy:
             edges = edges.set_column(at, name, names.take(edges[name]))
         pq.write_table(edges.take(rng.permutation(len(edges))), folder / "e.parquet")
         self.sources = Sources(str(folder / "n.parquet"), str(folder / "e.parquet"))
+
+
+def test_input_inside_the_run_directory_is_refused_and_kept(
+    tmp_path, small_graph, client
+):
+    """Detected communities have the form of memberships: they must not be eaten."""
+    out = tmp_path / "run"
+    whole_line(out, small_graph.sources, small_settings(), client)
+    detected = str(out / "communities.parquet")
+    sources = Sources(small_graph.sources.nodes, small_graph.sources.edges, detected)
+    with (
+        pytest.raises(RunDirectoryError, match="lies in the run directory"),
+        pipeline.open_run(str(out), sources),
+    ):
+        pass
+    assert (out / "communities.parquet").exists()
+
+
+def test_only_what_was_published_is_removed(tmp_path, small_graph, client):
+    out = tmp_path / "run"
+    run = whole_line(out, small_graph.sources, small_settings(), client)
+    (out / "notes.parquet").write_bytes(b"mine")
+    run.unpublish()
+    assert (out / "notes.parquet").read_bytes() == b"mine"
+    assert not (out / "prevalence.parquet").exists()
+    assert not (out / "report.html").exists()
+
+
+def test_sources_are_checked_before_anything_runs(small_graph):
+    from xnq_dist.errors import InputError, SettingsError
+
+    with pytest.raises(SettingsError, match="no memberships table is named"):
+        pipeline.check_sources(small_graph.sources, small_settings("communities=given"))
+    with pytest.raises(InputError, match="no column 'town'"):
+        pipeline.check_sources(
+            small_graph.sources, small_settings("communities=column:town")
+        )
+
+
+def test_a_lone_label_is_named_before_the_search(tmp_path, client):
+    from xnq_dist.errors import InputError
+
+    graph = write_graph(tmp_path / "input")
+    nodes = pq.read_table(graph.sources.nodes)
+    labels = ["troll"] + [
+        None if label is None else ("bot" if label else "human")
+        for label in nodes["label"].to_pylist()[1:]
+    ]
+    at = nodes.schema.get_field_index("label")
+    pq.write_table(nodes.set_column(at, "label", pa.array(labels)), graph.sources.nodes)
+    settings = small_settings("reservoir.recurrent_scale=select")
+    with pipeline.open_run(str(tmp_path / "run"), graph.sources) as run:
+        pipeline.prepare(run, graph.sources, settings)
+        with pytest.raises(InputError, match="troll"):
+            pipeline.embed(run, settings, client)
+
+
+def test_whole_run_is_not_refused_when_the_disk_is_full_by_now(
+    tmp_path, small_graph, client, monkeypatch
+):
+    out = tmp_path / "run"
+    first = attempts(whole_line(out, small_graph.sources, small_settings(), client))
+    monkeypatch.setattr(pipeline, "_smallest_memory", lambda _: 1)
+    monkeypatch.setattr(pipeline, "free_memory", lambda: 1)
+    again = whole_line(out, small_graph.sources, small_settings(), client)
+    assert attempts(again) == first

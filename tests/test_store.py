@@ -11,6 +11,7 @@ import sys
 import time
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -287,3 +288,31 @@ def test_heartbeat_goes_on_and_stops_when_the_lock_is_taken_away(run, monkeypatc
         assert not lock._thread.is_alive()
     # What another run holds is not removed.
     assert run.folder.read_json(LOCK)["token"] == "thief"
+
+
+def test_a_rivals_live_lock_is_given_back(run):
+    """Between seeing a dead lock and taking it away, a rival may have replaced it."""
+    live = lock_of(pid=os.getpid(), process_started=psutil.Process().create_time())
+    run.folder.write_bytes(LOCK, live)
+    dead = json.loads(lock_of(pid=2**30))
+    with pytest.raises(RunDirectoryError, match="in use by process"):
+        RunLock(run.folder)._take_away(run.folder.path(LOCK), dead)
+    assert run.folder.read_bytes(LOCK) == live
+
+
+def test_same_host_name_in_another_container_lives_by_its_heartbeat(run):
+    foreign = lock_of(namespace="pid:[1]", heartbeat=time.time(), pid=2**30)
+    run.folder.write_bytes(LOCK, foreign)
+    with pytest.raises(RunDirectoryError, match="in use by process"):
+        RunLock(run.folder).__enter__()
+
+
+def test_manifest_of_zero_bytes_is_no_manifest(run):
+    stage = committed(run)
+    stage.folder.write_bytes(MANIFEST, b"\x00" * 300)
+    assert stage.manifest() is None
+
+
+def test_child_of_a_uri_keeps_its_query():
+    folder = Folder("s3://bucket/run?scheme=http")
+    assert folder.child("graph").uri == "s3://bucket/run/graph?scheme=http"

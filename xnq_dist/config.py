@@ -44,7 +44,7 @@ def parse_bytes(text: str | int) -> int:
     unit = cleaned[len(digits) :] or "b"
     try:
         value = int(float(digits) * _UNITS[unit])
-    except (KeyError, ValueError) as error:
+    except (KeyError, OverflowError, ValueError) as error:
         raise ValueError(f"{text!r} is not a size such as '2 GiB'") from error
     if value <= 0:
         raise ValueError(f"{text!r} is not a size above zero")

@@ -73,6 +73,7 @@ class RunLock:
             "host": socket.gethostname(),
             "pid": process.pid,
             "process_started": process.create_time(),
+            "namespace": _namespace(),
             "heartbeat": time.time(),
         }
         return json.dumps(values).encode()
@@ -107,8 +108,7 @@ class RunLock:
                 if found is None and _age(path) < 5.0:
                     time.sleep(0.5)  # its owner is between creating and writing it
                     continue
-                log.warning("%s: taking over the lock of a dead run", self._folder.uri)
-                self._folder.delete(LOCK)
+                self._take_away(path, found)
                 continue
             except OSError as error:
                 raise RunDirectoryError(
@@ -119,6 +119,21 @@ class RunLock:
                 stream.write(self._record())
             return
         raise RunDirectoryError(f"{self._folder.uri} is being taken by another run")
+
+    def _take_away(self, path: str, dead: dict[str, Any] | None) -> None:
+        """Remove a dead run's lock, and only that: rivals may be at it too."""
+        aside = f"{path}.{self._token}.tmp"
+        try:
+            os.rename(path, aside)
+        except FileNotFoundError:
+            return
+        taken = self._folder.read_json(f"{LOCK}.{self._token}.tmp")
+        if taken != dead and isinstance(taken, dict) and _alive(taken):
+            # A rival was faster and this is its lock: give it back.
+            os.rename(aside, path)
+            raise _in_use(self._folder, taken)
+        os.remove(aside)
+        log.warning("%s: took over the lock of a dead run", self._folder.uri)
 
     def _beat(self) -> None:
         while not self._stop.wait(HEARTBEAT):
@@ -132,13 +147,22 @@ class RunLock:
 
 
 def _alive(record: dict[str, Any]) -> bool:
-    if record.get("host") == socket.gethostname():
+    here = record.get("host") == socket.gethostname()
+    # Containers may share a host's name and not its process numbers.
+    if here and record.get("namespace", _namespace()) == _namespace():
         try:
             started = psutil.Process(int(record["pid"])).create_time()
         except (psutil.Error, KeyError, ValueError):
             return False
         return abs(started - float(record.get("process_started", 0))) < 1.0
     return time.time() - float(record.get("heartbeat", 0)) < STALE
+
+
+def _namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:  # not Linux
+        return ""
 
 
 def _age(path: str) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -69,11 +69,21 @@ def open_run(
     folder = run.folder
     if folder.is_local and folder.exists() and not _is_folder(folder):
         raise RunDirectoryError(f"{run.uri} is a file: choose another --out")
+    for path in (sources.nodes, sources.edges, sources.memberships):
+        if path is not None and f"{_absolute(path)}/".startswith(f"{run.uri}/"):
+            raise RunDirectoryError(
+                f"{path} lies in the run directory {run.uri}, whose files are "
+                "replaced: copy it elsewhere, or choose another --out"
+            )
     with RunLock(folder):
         paths = {"nodes": _absolute(sources.nodes), "edges": _absolute(sources.edges)}
         before = folder.read_json(RUN)
         if before is None:
-            others = [name for name in folder.names() if name not in (LOCK, RUN)]
+            others = [
+                name
+                for name in folder.names()
+                if name not in (LOCK, RUN) and not name.endswith(".tmp")
+            ]
             if others:
                 raise RunDirectoryError(
                     f"{run.uri} holds {others[0]!r} and is not a run directory: "
@@ -133,10 +143,11 @@ def prepare(
     before = run.stage("graph").manifest()
     if settings.partitions == "auto" and before is not None:
         # Another number of workers tonight is no reason to cut the graph anew.
-        partitions = int(before.facts["partitions"])
+        partitions = min(int(before.facts["partitions"]), size.nodes)
     detects = _detects(sources, settings)
     plan = make_plan(size, settings, partitions, workers, detects)
-    check_client_fits(plan, free_memory())
+    if before is None:
+        check_client_fits(plan, free_memory())
     if plan.worker_memory > plan.worker_limit and partitions > 1:
         log.warning("by the bound of a random cut a worker may not hold its part")
     return stage.prepare(run, sources, settings, partitions, progress)
@@ -159,7 +170,7 @@ def embed(
     from xnq_dist.reservoir.embed import embed_scaled
 
     graph = run.stage("graph").manifest()
-    if graph is not None:
+    if graph is not None and run.stage("embeddings").manifest() is None:
         facts = graph.facts
         size = GraphSize(
             nodes=facts["n_nodes"],
@@ -174,7 +185,8 @@ def embed(
             len(threads), max(threads.values(), default=1), _smallest_memory(client)
         )
         plan = make_plan(size, settings, facts["partitions"], workers)
-        check_fits(plan, run.uri if run.folder.is_local else None)
+        out = run.folder.path() if run.folder.is_local else None
+        check_fits(plan, out, _bytes_in(out) if out else 0)
     before = run.stage("embeddings").manifest()
     released = before is not None and before.facts.get("released")
     if released and (
@@ -238,11 +250,16 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     InputError
         Naming the table and what to do.
     """
+    from xnq_dist.graph.head import table_size
+    from xnq_dist.graph.tables import open_table
+    from xnq_dist.quantify.sources import choose_source
+
     _size(sources, settings)
     if sources.memberships is not None:
-        from xnq_dist.graph.head import table_size
-
         table_size(sources.memberships, settings, "memberships")
+    if choose_source(sources, settings).startswith("column:"):
+        column = settings.communities.removeprefix("column:")
+        open_table(sources.nodes, "node table").require({"communities": column})
 
 
 def summary(run: RunDirectory) -> dict[str, Any]:
@@ -267,6 +284,12 @@ def published_rows(run: RunDirectory, count: int) -> list[dict[str, Any]]:
         batches = pq.ParquetFile(stream).iter_batches(batch_size=count)
         rows: list[dict[str, Any]] = next(batches).to_pylist()
     return rows
+
+
+def _bytes_in(folder: str) -> int:
+    from pathlib import Path
+
+    return sum(f.stat().st_size for f in Path(folder).rglob("*") if f.is_file())
 
 
 def _readout_is_whole(
@@ -308,6 +331,8 @@ def _workers(settings: Settings) -> Workers:
     if settings.cluster.address is None:
         raise SettingsError("cluster.address is not set")
     with cluster.connect(settings.cluster.address, settings.cluster.timeout) as client:
+        with suppress(TimeoutError):  # `open_cluster` says it in a sentence
+            client.wait_for_workers(1, timeout=settings.cluster.timeout)
         threads = cluster.workers(client)
         memory = _smallest_memory(client)
     return Workers(max(1, len(threads)), max(threads.values(), default=1), memory)
@@ -342,4 +367,4 @@ def _is_folder(folder: Folder) -> bool:
 def _absolute(path: str) -> str:
     from pathlib import Path
 
-    return path if "://" in path else str(Path(path).absolute())
+    return path if "://" in path else str(Path(path).expanduser().absolute())

@@ -262,7 +262,7 @@ def check_client_fits(plan: Plan, limit: int) -> None:
         )
 
 
-def check_fits(plan: Plan, out: str | None = None) -> None:
+def check_fits(plan: Plan, out: str | None = None, used: int = 0) -> None:
     """Refuse what does not fit, with both numbers and the setting to change.
 
     Parameters
@@ -271,6 +271,8 @@ def check_fits(plan: Plan, out: str | None = None) -> None:
         The plan.
     out
         Local folder whose disk must hold the run; None: not checked.
+    used
+        Bytes of the run that are on the disk already.
 
     Raises
     ------
@@ -281,8 +283,9 @@ def check_fits(plan: Plan, out: str | None = None) -> None:
         raise DoesNotFitError(
             f"a worker needs {human(plan.worker_memory)} but may use "
             f"{human(plan.worker_limit)} ({plan.nodes:,} nodes in {plan.partitions} "
-            f"partitions on {plan.workers} workers): set reservoir.tile or a smaller "
-            "reservoir.dim, raise cluster.memory_limit, or use more workers"
+            f"partitions on {plan.workers} workers): set a smaller reservoir.dim or "
+            "readout.memory, raise cluster.memory_limit, or use more workers with "
+            "partitions set to their number"
         )
     if out is None:
         return
@@ -290,9 +293,9 @@ def check_fits(plan: Plan, out: str | None = None) -> None:
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
-    if plan.run_disk > free:
+    if plan.run_disk - used > free:
         raise DoesNotFitError(
-            f"the run directory needs {human(plan.run_disk)} but {folder} has "
+            f"the run directory needs {human(plan.run_disk - used)} but {folder} has "
             f"{human(free)} free: set embeddings.dtype=float16 or a smaller "
             "reservoir.dim, or choose another --out"
         )

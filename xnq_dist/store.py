@@ -95,6 +95,15 @@ class Manifest:
         return sorted(found, key=lambda record: record.name)
 
 
+PUBLISHED = (
+    "prevalence.parquet",
+    "communities.parquet",
+    "partitions.parquet",
+    "report.html",
+)
+"""Files at the top of a run directory, beside the folder ``plots``."""
+
+
 class _HashingWriter(io.RawIOBase):
     """Counts and hashes what passes into an output stream."""
 
@@ -159,7 +168,8 @@ class Folder:
 
     def child(self, name: str) -> Folder:
         """A folder inside this one."""
-        return Folder(f"{self.uri}/{name}")
+        before, question, query = self.uri.partition("?")
+        return Folder(f"{before}/{name}{question}{query}")
 
     @property
     def filesystem(self) -> Any:
@@ -229,7 +239,7 @@ class Folder:
             return None
         try:
             return json.loads(self.read_bytes(name))
-        except json.JSONDecodeError:
+        except (ValueError, FileNotFoundError):  # not whole, or gone since
             return None
 
     @contextmanager
@@ -486,10 +496,9 @@ class RunDirectory:
 
     def unpublish(self) -> None:
         """Remove published results: they no longer say what the stages say."""
-        self.folder.delete(MANIFEST)
-        for name in self.folder.names():
-            if name.endswith((".parquet", ".html")):
-                self.folder.delete(name)
+        # By name: whatever else a user keeps here is not ours to remove.
+        for name in (MANIFEST, *PUBLISHED):
+            self.folder.delete(name)
         self.folder.child("plots").delete_folder()
 
 

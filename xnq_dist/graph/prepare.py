@@ -74,11 +74,9 @@ def graph_inputs(
         matter["input"]["memory"] = settings.input.memory_bytes
     return {
         "nodes": {
-            "path": sources.nodes,
             "files": fingerprint_files(sources.nodes, "node table"),
         },
         "edges": {
-            "path": sources.edges,
             "files": fingerprint_files(sources.edges, "edge table"),
         },
         "settings": matter,

@@ -20,6 +20,7 @@ from xnq_dist.config import Settings
 from xnq_dist.errors import StageError
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.progress import Progress, silent
+from xnq_dist.readout.folds import check_counts
 from xnq_dist.reservoir.embed import reservoir_spec, run_reservoir
 from xnq_dist.store import (
     Attempt,
@@ -115,6 +116,7 @@ def select_scales(
     """
     wanted = settings.reservoir
     if wanted.recurrent_scale != "select" and wanted.input_scale != "select":
+        run.stage("select").folder.delete_folder()  # of earlier settings, if any
         return wanted.recurrent_scale, wanted.input_scale
     graph = run.stage("graph")
     manifest = graph.manifest()
@@ -142,6 +144,9 @@ def _search(
     progress: Progress,
 ) -> Manifest:
     began = time.perf_counter()
+    if not manifest.facts["has_roles"]:
+        counts = np.array(manifest.facts["class_counts"])
+        check_counts(counts, 2, manifest.facts["classes"])
     wanted = settings.reservoir
     graph, stage = run.stage("graph"), run.stage("select")
     attempt = stage.begin()
