@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import SmallGraph, small_settings, write_graph
 from xnq_dist import cluster, pipeline
-from xnq_dist.errors import StageError
+from xnq_dist.errors import ClusterError, StageError
 from xnq_dist.graph.layout import load_nodes, read_adjacency
 from xnq_dist.reservoir import embed as driver
 from xnq_dist.reservoir import exchange
@@ -288,3 +288,17 @@ def test_features_are_read_in_row_order(tmp_path, small_graph, client):
         rows = table["index"].to_numpy()
         x = table["features"].combine_chunks().flatten().to_numpy().reshape(-1, 5)
         np.testing.assert_array_equal(x, small_graph.features[rows])
+
+
+def test_lost_scheduler_is_said_in_a_sentence(
+    tmp_path, small_graph, client, monkeypatch
+):
+    run = embed(tmp_path / "a", small_graph, client)
+    manifest = run.stage("graph").manifest()
+    spec = driver.reservoir_spec(small_settings(), manifest.facts["rho"], 1.0, 1.0)
+    engine = exchange.TasksExchange(client, run.stage("graph"), manifest, spec)
+    engine.begin(None)
+    lost = list(engine._states)
+    client.cancel(lost)
+    with pytest.raises(ClusterError, match="run again to resume"):
+        engine._wait(lost)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from xnq_dist import cluster
 from xnq_dist.backend import cpu
+from xnq_dist.errors import ClusterError
 from xnq_dist.graph.layout import load_partition
 from xnq_dist.reservoir.context import (
     Context,
@@ -211,6 +213,11 @@ class TasksExchange:
                 break
             except TimeoutError:
                 self._check_workers()
+            except CancelledError as event:
+                raise ClusterError(
+                    "the Dask scheduler was lost during the supersteps: start it "
+                    "again if it is yours, and run again to resume"
+                ) from event
         for future in futures:
             if future.status == "finished":
                 continue
