@@ -209,8 +209,14 @@ def test_unwritable_output(prefect_api, tables, capfd):
 
 def test_foreign_folder_is_never_written_to(prefect_api, tables, capfd):
     sentence = refused(capfd, run(tables, "--overwrite", out=tables))
-    assert "is not a run directory" in sentence
+    assert "lies in the run directory" in sentence
     assert (tables / "nodes.parquet").exists()
+    foreign = tables.parent / "thesis"
+    foreign.mkdir()
+    (foreign / "prevalence.parquet").write_text("mine")
+    sentence = refused(capfd, run(tables, "--overwrite", out=foreign))
+    assert "is not a run directory" in sentence
+    assert [file.name for file in foreign.iterdir()] == ["prevalence.parquet"]
 
 
 def test_unreachable_dask_address(prefect_api, tables, capfd):
