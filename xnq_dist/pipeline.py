@@ -182,7 +182,9 @@ def embed(
         )
         threads = cluster.workers(client)
         workers = Workers(
-            len(threads), max(threads.values(), default=1), _smallest_memory(client)
+            max(1, len(threads)),
+            max(threads.values(), default=1),
+            _smallest_memory(client),
         )
         plan = make_plan(size, settings, facts["partitions"], workers)
         out = run.folder.path() if run.folder.is_local else None
