@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
-from xnq_dist.errors import SettingsError, StageError
+from xnq_dist.errors import StageError
 from xnq_dist.graph import scratch
 from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.edges import read_edges
@@ -31,6 +29,7 @@ from xnq_dist.graph.halo import (
 from xnq_dist.graph.labels import ROLES, NodeTable, read_nodes
 from xnq_dist.graph.layout import adjacency_stem, nodes_stem, partition_arrays
 from xnq_dist.graph.partition import divide
+from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.spectral import adjacency_radius, is_symmetric
 from xnq_dist.graph.tables import Sources, fingerprint_files, open_table
 from xnq_dist.progress import Progress, silent
@@ -131,7 +130,7 @@ def prepare(
     if found is not None:
         return found
     began = time.monotonic()
-    with _scratch(settings.scratch) as folder:
+    with scratch_folder(settings.scratch) as folder:
         features = FeatureColumns(nodes, settings.columns.features)
         known = read_nodes(nodes, settings.columns, progress)
         csr, counts = read_edges(
@@ -198,20 +197,6 @@ def prepare(
         seconds = time.monotonic() - began
         digest = fingerprint(inputs)
         return stage.commit(attempt, files, digest, inputs, facts, seconds)
-
-
-@contextmanager
-def _scratch(where: str | None) -> Iterator[Path]:
-    """A temporary folder, removed whatever happens."""
-    try:
-        folder = tempfile.TemporaryDirectory(prefix="xnq-dist-", dir=where)
-    except OSError as error:
-        raise SettingsError(
-            f"scratch = {where!r} cannot be written ({error.strerror}): set it to a "
-            "local folder with room for the edges"
-        ) from error
-    with folder as name:
-        yield Path(name)
 
 
 def _made(folder: Path) -> Path:

@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.errors import StageError
+from xnq_dist.errors import SettingsError, StageError
 
-__all__ = ["append", "read"]
+__all__ = ["append", "read", "scratch_folder"]
+
+
+@contextmanager
+def scratch_folder(where: str | None) -> Iterator[Path]:
+    """A temporary folder, removed whatever happens.
+
+    Raises
+    ------
+    SettingsError
+        When `where` cannot be written.
+    """
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="xnq-dist-", dir=where)
+    except OSError as error:
+        raise SettingsError(
+            f"scratch = {where!r} cannot be written ({error.strerror}): set it to a "
+            "local folder with room for the edges and memberships"
+        ) from error
+    with folder as name:
+        yield Path(name)
 
 
 def append(path: Path, array: NDArray[Any]) -> None:

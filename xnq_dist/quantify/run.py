@@ -25,6 +25,7 @@ from xnq_dist.config import Settings
 from xnq_dist.errors import SettingsError, StageError
 from xnq_dist.graph import layout
 from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.tables import Sources
 from xnq_dist.progress import Progress, silent
 from xnq_dist.quantify import communities as sets
@@ -46,7 +47,6 @@ from xnq_dist.quantify.rows import answer_arrays, prevalence_rows
 from xnq_dist.quantify.sources import (
     choose_source,
     open_memberships,
-    scratch_folder,
     stage_inputs,
 )
 from xnq_dist.reservoir.exchange import neighbour_sums

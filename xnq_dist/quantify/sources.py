@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +21,7 @@ from xnq_dist.quantify.communities import (
 )
 from xnq_dist.store import Manifest, RunDirectory
 
-__all__ = ["choose_source", "open_memberships", "scratch_folder", "stage_inputs"]
+__all__ = ["choose_source", "open_memberships", "stage_inputs"]
 
 log = logging.getLogger(__name__)
 
@@ -81,20 +80,6 @@ def stage_inputs(
         inputs["nodes"] = fingerprint_files(sources.nodes, "node table")
         inputs["columns"] = [columns.node_id]
     return inputs
-
-
-@contextmanager
-def scratch_folder(where: str | None) -> Iterator[Path]:
-    """A temporary folder, removed whatever happens."""
-    try:
-        folder = tempfile.TemporaryDirectory(prefix="xnq-dist-", dir=where)
-    except OSError as error:
-        raise SettingsError(
-            f"scratch = {where!r} cannot be written ({error.strerror}): set it to a "
-            "local folder with room for the memberships"
-        ) from error
-    with folder as name:
-        yield Path(name)
 
 
 @contextmanager
