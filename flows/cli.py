@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -223,6 +224,26 @@ def _terminate(_number: int, _frame: Any) -> None:
     raise SystemExit(128 + signal.SIGTERM)
 
 
+def _signal_not_lost(lost: Any) -> None:
+    """Hook for exceptions that nobody can catch: a signal's is sent again.
+
+    The handler's exception may be raised inside a finaliser or a callback of the
+    garbage collector, of which there are many while futures come and go. Python then
+    prints and forgets it, and the run would go on to its end.
+    """
+    from prefect.exceptions import ExternalSignal
+
+    if not issubclass(lost.exc_type, (SystemExit, KeyboardInterrupt, ExternalSignal)):
+        sys.__unraisablehook__(lost)
+        return
+    interrupted = issubclass(lost.exc_type, KeyboardInterrupt)
+    number = signal.SIGINT if interrupted else signal.SIGTERM
+    # Not at once: it would be raised in here, and be lost again.
+    again = threading.Timer(0.05, os.kill, (os.getpid(), number))
+    again.daemon = True
+    again.start()
+
+
 class _Console(logging.StreamHandler[Any]):
     """Log lines on stderr, as it is at the time of the line."""
 
@@ -246,6 +267,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a command; exit 0 done, 1 fault, 2 bad input or settings, 3 does not fit."""
     _set_up_logging()
     signal.signal(signal.SIGTERM, _terminate)
+    before, sys.unraisablehook = sys.unraisablehook, _signal_not_lost
     try:
         # Usage errors end here with status 2, `typer.Exit` with its own.
         app(args=arguments)
@@ -266,6 +288,8 @@ def main(arguments: list[str] | None = None) -> None:
             err=True,
         )
         sys.exit(1)
+    finally:
+        sys.unraisablehook = before
 
 
 if __name__ == "__main__":

@@ -127,3 +127,32 @@ def test_finished_run_is_not_done_again(graph, calm, server_environment):
     for stage in ("graph", "embeddings", "readout", "posteriors", "quantify"):
         assert f"stage {stage}: whole, nothing to do" in log
     assert before == sorted(p.name for p in Path(calm["run"]).glob("*/*.parquet"))
+
+
+LOSES_ITS_SIGNAL = """
+import os, signal, sys, time
+from flows import cli
+
+class Finalised:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1)  # the handler raises in here, where nobody can catch it
+
+def work(args):
+    Finalised()
+    time.sleep(20)
+
+cli.app = work
+cli.main([])
+"""
+
+
+def test_signal_raised_in_a_finaliser_still_ends_the_run():
+    done = subprocess.run(
+        [sys.executable, "-c", LOSES_ITS_SIGNAL],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr
