@@ -93,6 +93,10 @@ class Reference:
     without labelled nodes whose posterior may be used."""
     posterior_rates: NDArray[np.float64] | None = None
     """Column j is the mean posterior of class j, shape (C, C): M of PACC."""
+    posteriors: NDArray[np.float32] | None = None
+    """Of the labelled nodes that the rates are made from, shape (m, C)."""
+    labels: NDArray[np.int32] | None = None
+    """Their class codes, shape (m,)."""
 
 
 @dataclass(frozen=True, eq=False)

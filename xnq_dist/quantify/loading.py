@@ -187,7 +187,11 @@ def _reference(
         return Reference(prior_array)
     chosen, labels = nodes.posteriors[usable], nodes.labels[usable]
     return Reference(
-        prior_array, rates(chosen, labels, True), rates(chosen, labels, False)
+        prior_array,
+        rates(chosen, labels, True),
+        rates(chosen, labels, False),
+        chosen,
+        labels,
     )
 
 

@@ -1,0 +1,1 @@
+"""Methods of the literature that the reservoir is compared with."""

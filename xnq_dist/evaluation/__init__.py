@@ -1,0 +1,1 @@
+"""The paper's protocol on labelled graphs: methods and quantifiers side by side."""
