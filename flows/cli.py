@@ -16,7 +16,7 @@ from typer.core import TyperCommand
 
 from flows.environment import prepare_environment
 from xnq_dist._version import __version__
-from xnq_dist.errors import XnqError
+from xnq_dist.errors import SettingsError, XnqError
 
 __all__ = ["app", "main"]
 
@@ -185,6 +185,78 @@ def estimate(
     _print_json(plan.to_dict(), as_json)
     check_client_fits(plan, line.free_memory())
     check_fits(plan)
+
+
+@app.command(cls=_WithSettings)
+def evaluate(
+    data: Annotated[
+        list[str],
+        typer.Option(
+            help="Folder with nodes.parquet, edges.parquet and splits.parquet, or a "
+            "known name (xnq-dist datasets list); may be repeated."
+        ),
+    ],
+    out: Annotated[str, typer.Option(help="Folder for the tables; resumed.")],
+    methods: Annotated[str, typer.Option(help="Names, comma-separated.")] = "xnq",
+    positive: Annotated[
+        str | None, typer.Option(help="Class that is told from the rest.")
+    ] = None,
+    splits: Annotated[
+        str | None, typer.Option(help="Another table of splits, in the folder.")
+    ] = None,
+    folds: Annotated[
+        str | None, typer.Option(help="Folds to use, comma-separated; all.")
+    ] = None,
+    draws: Annotated[
+        int, typer.Option(help="Configurations of a random search.")
+    ] = 100,
+    quantifiers: Annotated[
+        str | None,
+        typer.Option(help="Names, comma-separated; all that are defined."),
+    ] = None,
+    label_shares: Annotated[
+        str, typer.Option(help="Shares of the labels to keep, comma-separated.")
+    ] = "1",
+    config: Config = None,
+    settings: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Methods and quantifiers side by side on labelled graphs: the paper's protocol."""
+    from xnq_dist.config import load_settings
+
+    chosen = load_settings(config, settings or ())
+    arguments = {
+        "out": out,
+        "methods": _names(methods, "--methods"),
+        "settings": chosen,
+        "draws": draws,
+        "quantifiers": quantifiers and _names(quantifiers, "--quantifiers"),
+        "folds": folds and _numbers(folds, "--folds", int),
+        "label_shares": _numbers(label_shares, "--label-shares", float),
+    }
+    prepare_environment()
+    from flows.evaluate import find_data, run_evaluation
+    from flows.progress import console_progress
+
+    sources = [find_data(name, splits, positive) for name in dict.fromkeys(data)]
+    with console_progress():
+        summary = run_evaluation(sources=sources, **arguments)
+    typer.echo(f"done in {summary['seconds']:.0f} s\n  table   {summary['results']}")
+    _print_json(summary, as_json)
+
+
+def _names(text: str, option: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise SettingsError(f"{option} names nothing: give one name or more")
+    return list(dict.fromkeys(names))
+
+
+def _numbers(text: str, option: str, kind: type[Any]) -> list[Any]:
+    try:
+        return [kind(number) for number in _names(text, option)]
+    except ValueError as error:
+        raise SettingsError(f"{option} {text!r} is not a list of numbers") from error
 
 
 @app.command()

@@ -28,7 +28,7 @@ from xnq_dist.errors import XnqError
 from xnq_dist.graph.tables import Sources
 from xnq_dist.store import Manifest, RunDirectory
 
-__all__ = ["pipeline", "run_pipeline"]
+__all__ = ["client_of", "pipeline", "run_pipeline", "stage_task", "value_of"]
 
 R = TypeVar("R")
 ROWS_SHOWN = 50
@@ -44,7 +44,7 @@ def _transient(_task: Any, _run: Any, state: State[Any]) -> bool:
     return isinstance(error, kinds)
 
 
-def _stage(function: Callable[..., R]) -> Any:
+def stage_task(function: Callable[..., R]) -> Any:
     """A Prefect task of a stage; a user's error is a failed state, no traceback."""
 
     @wraps(function)
@@ -66,7 +66,8 @@ def _stage(function: Callable[..., R]) -> Any:
 
 
 @contextmanager
-def _client(address: str, settings: Settings) -> Iterator[Any]:
+def client_of(address: str, settings: Settings) -> Iterator[Any]:
+    """A client of the cluster, closed again."""
     with connect(address, settings.cluster.timeout) as client:
         yield client
 
@@ -83,7 +84,7 @@ def _facts(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-@_stage
+@stage_task
 def prepare_graph(out: str, sources: Sources, settings: Settings) -> dict[str, Any]:
     """Ingest, partition, halo plan."""
     run = RunDirectory(out)
@@ -91,28 +92,28 @@ def prepare_graph(out: str, sources: Sources, settings: Settings) -> dict[str, A
     return _facts(manifest)
 
 
-@_stage
+@stage_task
 def embed_nodes(out: str, settings: Settings, address: str) -> dict[str, Any]:
     """Reservoir supersteps on the partitions."""
-    with _client(address, settings) as client:
+    with client_of(address, settings) as client:
         progress = StageProgress("embed")
         return _facts(line.embed(RunDirectory(out), settings, client, progress))
 
 
-@_stage
+@stage_task
 def read_out(out: str, settings: Settings, address: str) -> dict[str, Any]:
     """Train the readout, write the posteriors."""
-    with _client(address, settings) as client:
+    with client_of(address, settings) as client:
         progress = StageProgress("readout")
         return _facts(line.fit_readout(RunDirectory(out), settings, client, progress))
 
 
-@_stage
+@stage_task
 def quantify_communities(
     out: str, sources: Sources, settings: Settings, address: str
 ) -> dict[str, Any]:
     """Prevalence of every community."""
-    with _client(address, settings) as client:
+    with client_of(address, settings) as client:
         progress = StageProgress("quantify")
         run = RunDirectory(out)
         return _facts(
@@ -120,7 +121,7 @@ def quantify_communities(
         )
 
 
-@_stage
+@stage_task
 def publish(out: str, settings: Settings) -> dict[str, Any]:
     """Publish the tables and the report."""
     run = RunDirectory(out)
@@ -131,7 +132,7 @@ def publish(out: str, settings: Settings) -> dict[str, Any]:
     return {"rows": len(rows)}
 
 
-def _value(state: State[Any]) -> Any:
+def value_of(state: State[Any]) -> Any:
     """A task's result; its error is raised."""
     return state.result(raise_on_failure=True)
 
@@ -165,23 +166,23 @@ def pipeline(
         line.check_sources(sources, chosen)
         with line.open_run(out, sources, overwrite) as run:
             stages = {
-                "graph": _value(
+                "graph": value_of(
                     prepare_graph(run.uri, sources, chosen, return_state=True)
                 )
             }
             with open_cluster(chosen.cluster) as address:
-                stages["embeddings"] = _value(
+                stages["embeddings"] = value_of(
                     embed_nodes(run.uri, chosen, address, return_state=True)
                 )
-                stages["readout"] = _value(
+                stages["readout"] = value_of(
                     read_out(run.uri, chosen, address, return_state=True)
                 )
-                stages["quantify"] = _value(
+                stages["quantify"] = value_of(
                     quantify_communities(
                         run.uri, sources, chosen, address, return_state=True
                     )
                 )
-            stages["publish"] = _value(publish(run.uri, chosen, return_state=True))
+            stages["publish"] = value_of(publish(run.uri, chosen, return_state=True))
             return {
                 **line.summary(run),
                 "stages": stages,

@@ -1,0 +1,238 @@
+"""Methods side by side on labelled graphs: search, selection, test, tables.
+
+One Prefect task a dataset and method. What is scored already is not scored again: the
+units in the output folder decide that.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prefect import flow
+from prefect.states import Failed
+
+from flows.pipeline import client_of, stage_task, value_of
+from flows.progress import StageProgress
+from xnq_dist import pipeline as line
+from xnq_dist.cluster import open_cluster
+from xnq_dist.config import Settings
+from xnq_dist.errors import InputError, XnqError
+from xnq_dist.graph.tables import Sources, open_table
+from xnq_dist.lock import RunLock
+from xnq_dist.store import Folder, RunDirectory
+
+__all__ = ["DataSource", "evaluation", "find_data", "run_evaluation"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """A labelled graph to evaluate on."""
+
+    name: str
+    nodes: str
+    edges: str
+    splits: str | None
+    """Table of folds; None: folds are made."""
+    positive: str | None
+
+
+def find_data(data: str, splits: str | None, positive: str | None) -> DataSource:
+    """The graph of a folder, or of a known name in ``XNQ_DATA_DIR``.
+
+    Raises
+    ------
+    InputError
+        When neither is there.
+    """
+    from xnq_dist.datasets.registry import find, known_tasks
+
+    known = known_tasks()
+    folder = Path(data).expanduser()
+    name = folder.absolute().name
+    if data in known and not (folder / "nodes.parquet").exists():
+        task = known[data]
+        name = data
+        found = find(task.folder)
+        if found is None:
+            raise InputError(
+                f"the graph {data!r} is not here: fetch it (xnq-dist datasets fetch "
+                f"{task.folder}), or set XNQ_DATA_DIR to the folder that holds "
+                f"{task.folder}/"
+            )
+        folder = found
+        splits = splits or task.splits
+        positive = positive or task.positive
+    for table in ("nodes.parquet", "edges.parquet"):
+        if not (folder / table).exists():
+            raise InputError(
+                f"--data {data}: {folder / table} is not there: name a folder with "
+                "nodes.parquet and edges.parquet, or one of "
+                f"{', '.join(known)}"
+            )
+    if splits is None:
+        there = folder / "splits.parquet"
+        chosen = str(there) if there.exists() else None
+    else:
+        # A name inside the folder, or a path of its own.
+        inside = folder / splits
+        chosen = str(inside if inside.exists() else Path(splits))
+    return DataSource(
+        name,
+        str(folder / "nodes.parquet"),
+        str(folder / "edges.parquet"),
+        chosen,
+        positive,
+    )
+
+
+def _with_features(source: DataSource, settings: Settings) -> tuple[Settings, bool]:
+    """Settings that do without features where the node table has none."""
+    features = settings.columns.features
+    if features is None:
+        return settings, False
+    table = open_table(source.nodes, "node table")
+    names = [features] if isinstance(features, str) else features
+    if any(table.has(name) for name in names) or "features" in (
+        settings.columns.model_fields_set
+    ):
+        return settings, True
+    log.info("%s: no features, the graph alone", source.name)
+    columns = settings.columns.model_copy(update={"features": None})
+    return settings.model_copy(update={"columns": columns}), False
+
+
+@stage_task
+def prepare_task(
+    out: str,
+    source: DataSource,
+    settings: Settings,
+    folds: Sequence[int] | None,
+    label_shares: Sequence[float],
+) -> Any:
+    """Graph, labels and folds of one dataset, where workers find them."""
+    from xnq_dist.evaluation.task import TaskSource, load_task
+    from xnq_dist.evaluation.work import Work
+
+    run = RunDirectory(out)
+    sources = Sources(source.nodes, source.edges)
+    manifest = line.prepare(run, sources, settings, StageProgress("graph"))
+    wanted = TaskSource(
+        source.name,
+        source.splits,
+        source.positive,
+        None if folds is None else tuple(folds),
+        tuple(label_shares),
+    )
+    task = load_task(run.stage("graph"), manifest, wanted, settings.seed)
+    return Work.begin(run, task, settings)
+
+
+@stage_task
+def evaluate_method(
+    work: Any,
+    name: str,
+    draws: int,
+    quantifiers: Sequence[str] | None,
+    address: str,
+) -> dict[str, Any]:
+    """One method on one dataset: search, selection, test."""
+    from xnq_dist.evaluation import run as stage
+    from xnq_dist.evaluation.keep import keep
+    from xnq_dist.evaluation.methods import METHODS
+
+    began = time.perf_counter()
+    with client_of(address, work.settings) as client:
+        progress = StageProgress(work.task().dataset)
+        result = stage.evaluate_method(
+            client, work, METHODS[name], draws, quantifiers, progress
+        )
+    keep(Folder.of(work.run), work.task(), result)
+    return {"method": name, "seconds": round(time.perf_counter() - began, 1)}
+
+
+@stage_task
+def publish_evaluation(out: str) -> dict[str, Any]:
+    """Tables, plots and page of everything kept in the folder."""
+    from xnq_dist.evaluation.keep import publish_tables
+
+    folder = Folder.of(out)
+    datasets = [
+        folder.child(name)
+        for name in folder.names()
+        if folder.child(name).child("results").exists()
+    ]
+    tables = publish_tables(folder, datasets)
+    return {name: table.num_rows for name, table in tables.items()}
+
+
+@flow(name="xnq-evaluate", persist_result=False, validate_parameters=False)
+def evaluation(
+    sources: list[DataSource],
+    out: str,
+    methods: list[str],
+    settings: Settings,
+    draws: int,
+    quantifiers: list[str] | None,
+    folds: list[int] | None,
+    label_shares: list[float],
+) -> Any:
+    """Every method on every dataset."""
+    from xnq_dist.evaluation.keep import unpublish
+    from xnq_dist.evaluation.methods import choose_methods
+
+    began = time.perf_counter()
+    folder = Folder.of(out)
+    done = []
+    try:
+        chosen = {}
+        for source in sources:
+            suited, has_features = _with_features(source, settings)
+            choose_methods(methods, has_features)
+            chosen[source.name] = suited
+        folder.create()
+        with RunLock(folder), open_cluster(settings.cluster) as address:
+            unpublish(folder)
+            for source in sources:
+                suited = chosen[source.name]
+                tables = Sources(source.nodes, source.edges)
+                where = folder.child(source.name).uri
+                with line.open_run(where, tables) as run:
+                    work = value_of(
+                        prepare_task(
+                            run.uri,
+                            source,
+                            suited,
+                            folds,
+                            label_shares,
+                            return_state=True,
+                        )
+                    )
+                    for name in methods:
+                        state = evaluate_method(
+                            work, name, draws, quantifiers, address, return_state=True
+                        )
+                        done.append({"dataset": source.name, **value_of(state)})
+            rows = value_of(publish_evaluation(folder.uri, return_state=True))
+        return {
+            "out": folder.uri,
+            "results": f"{folder.uri}/results.parquet",
+            "rows": rows,
+            "done": done,
+            "seconds": round(time.perf_counter() - began, 1),
+        }
+    except XnqError as error:
+        return Failed(message=str(error), data=error)
+
+
+def run_evaluation(**arguments: Any) -> dict[str, Any]:
+    """Run the flow here and now; raises what a stage raised."""
+    state: Any = evaluation(**arguments, return_state=True)
+    result: dict[str, Any] = state.result(raise_on_failure=True)
+    return result

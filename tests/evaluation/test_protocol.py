@@ -1,0 +1,90 @@
+"""Samples hold the prevalences that they say, from the nodes that they may."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xnq_dist.errors import InputError, SettingsError
+from xnq_dist.evaluation.protocol import draw_samples, kraemer
+
+
+def counted(samples, labels, n_classes):
+    found = np.zeros((len(samples.sets), n_classes))
+    for s in range(len(samples.sets)):
+        first, last = samples.sets.offsets[s : s + 2]
+        members = labels[samples.sets.members[first:last]]
+        found[s] = np.bincount(members, minlength=n_classes) / (last - first)
+    return found
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 7])
+def test_prevalences_are_those_of_the_members(n_classes):
+    labels = np.random.default_rng(0).integers(0, n_classes, 300).astype(np.int32)
+    samples = draw_samples(labels, n_classes, "test", 1, 5, size=60, repeats=4)
+    assert samples.sizes.tolist() == [60] * len(samples.sets)
+    np.testing.assert_array_equal(
+        counted(samples, labels, n_classes), samples.prevalence
+    )
+
+
+def test_two_classes_follow_the_grid():
+    labels = np.array([0, 1] * 20, np.int32)
+    samples = draw_samples(labels, 2, "validation", 0, 0, size=500, repeats=3)
+    assert len(samples.sets) == 63
+    expected = np.repeat(np.linspace(0, 1, 21), 3)
+    np.testing.assert_allclose(samples.prevalence[:, 1], expected, atol=1e-12)
+
+
+def test_a_class_of_one_node_is_drawn_again_and_again():
+    labels = np.array([0] * 9 + [1], np.int32)
+    samples = draw_samples(labels, 2, "test", 0, 0, size=30, repeats=1)
+    last = samples.sets.members[-30:]
+    assert set(last.tolist()) == {9}
+
+
+def test_members_are_drawn_uniformly_within_a_class():
+    labels = np.repeat(np.array([0, 1], np.int32), 10)
+    samples = draw_samples(labels, 2, "test", 0, 0, size=500, repeats=20)
+    counts = np.bincount(samples.sets.members, minlength=20)
+    # 105,000 draws of each class over ten nodes: five standard deviations.
+    np.testing.assert_allclose(counts, 10_500, atol=5 * np.sqrt(10_500 * 0.9))
+
+
+def test_same_key_same_samples_and_another_key_others():
+    labels = np.random.default_rng(0).integers(0, 2, 100).astype(np.int32)
+
+    def members(*key):
+        return draw_samples(labels, 2, *key, size=20, repeats=2).sets.members
+
+    again = members("test", 0, 0)
+    np.testing.assert_array_equal(again, members("test", 0, 0))
+    for key in (("validation", 0, 0), ("test", 1, 0), ("test", 0, 1)):
+        assert not np.array_equal(again, members(*key))
+
+
+def test_kraemer_is_uniform_on_the_simplex():
+    points = kraemer(20_000, 3, np.random.default_rng(0))
+    np.testing.assert_allclose(points.sum(axis=1), 1)
+    # A coordinate of a uniform point of the triangle: mean 1/3, variance 1/18.
+    np.testing.assert_allclose(points.mean(axis=0), 1 / 3, atol=0.01)
+    np.testing.assert_allclose(points.var(axis=0), 1 / 18, atol=0.003)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 6), st.integers(1, 40), st.integers(0, 1000))
+def test_whole_counts_add_up(n_classes, size, seed):
+    labels = np.arange(n_classes, dtype=np.int32)
+    samples = draw_samples(labels, n_classes, "test", 0, seed, size=size, repeats=3)
+    np.testing.assert_allclose(samples.prevalence.sum(axis=1), 1)
+    assert (np.diff(samples.sets.offsets) == size).all()
+
+
+def test_sizes_below_one_and_missing_classes_are_refused():
+    labels = np.zeros(5, np.int32)
+    with pytest.raises(SettingsError, match=r"evaluation\.sample_size"):
+        draw_samples(labels, 2, "test", 0, 0, size=0)
+    with pytest.raises(InputError, match="fold 3: class 'bots' has no test node"):
+        draw_samples(labels, 2, "test", 3, 0, classes=("people", "bots"))

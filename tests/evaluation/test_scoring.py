@@ -1,0 +1,103 @@
+"""Scores become errors the way QuaPy's loop would have it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from xnq_dist.config import Settings
+from xnq_dist.errors import InputError, StageError
+from xnq_dist.evaluation.interface import Scores, Split, Task
+from xnq_dist.evaluation.protocol import draw_samples
+from xnq_dist.evaluation.scoring import calibrated, errors, estimates, quantifiers_for
+from xnq_dist.readout.calibration import KINDS
+
+
+def made(n=800, n_classes=2, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, n_classes, n).astype(np.int32)
+    roles = rng.integers(0, 4, (1, n)).astype(np.int8)
+    # Normal around corners 2.5 apart: log-odds are 2.5 times the differences.
+    logits = 2.5 * (
+        rng.standard_normal((n, n_classes)) + 2.5 * np.eye(n_classes)[labels]
+    )
+    classes = tuple("abcdefg"[:n_classes])
+    task = Task("t", classes, labels, (Split(0),), roles)
+    held = task.rows(0, "calibration")
+    target = task.rows(0, "validation", "test")
+    return task, Scores(held, logits[held], target, logits[target])
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize("calibration", KINDS)
+def test_good_scores_give_small_errors(n_classes, calibration):
+    task, scores = made(n_classes=n_classes)
+    rows = task.rows(0, "test")
+    samples = draw_samples(task.labels[rows], n_classes, "test", 0, 0, 200, 5)
+    posteriors = calibrated(task, 0, scores, calibration, rows)
+    found = estimates(posteriors, samples, "sld", Settings())
+    plain = estimates(posteriors, samples, "cc", Settings())
+    assert errors(samples, found)["ae"] < 0.06
+    assert errors(samples, found)["ae"] < errors(samples, plain)["ae"]
+
+
+def test_posteriors_are_those_of_the_rows_asked_for():
+    task, scores = made()
+    rows = task.rows(0, "validation")
+    found = calibrated(task, 0, scores, "none", rows).nodes.posteriors
+    at = np.searchsorted(scores.target, rows)
+    odds = np.exp(scores.target_logits[at])
+    np.testing.assert_allclose(found, odds / odds.sum(axis=1, keepdims=True), 1e-5)
+
+
+def test_prior_is_of_the_labels_that_the_posteriors_stand_for():
+    task, scores = made()
+    rows = task.rows(0, "test")
+    for kind, role in (("bcts", "calibration"), ("temperature", "train")):
+        expected = np.bincount(task.labels[task.rows(0, role)]) / len(
+            task.rows(0, role)
+        )
+        found = calibrated(task, 0, scores, kind, rows).reference.prior
+        np.testing.assert_allclose(found, expected)
+
+
+def test_votes_are_counted_as_votes():
+    task, scores = made()
+    crisp = Scores(
+        scores.held,
+        np.eye(2)[task.labels[scores.held]],
+        scores.target,
+        np.eye(2)[task.labels[scores.target]],
+        crisp=True,
+    )
+    rows = task.rows(0, "test")
+    samples = draw_samples(task.labels[rows], 2, "test", 0, 0, 50, 2)
+    posteriors = calibrated(task, 0, crisp, "none", rows)
+    for quantifier in ("cc", "acc"):
+        found = estimates(posteriors, samples, quantifier, Settings())
+        np.testing.assert_allclose(found, samples.prevalence, atol=1e-6)
+
+
+def test_scores_that_are_not_numbers_are_refused():
+    task, scores = made()
+    scores.target_logits[3] = np.nan
+    with pytest.raises(StageError, match="1 target nodes have scores"):
+        calibrated(task, 0, scores, "bcts", task.rows(0, "test"))
+
+
+def test_rows_without_scores_are_refused():
+    task, scores = made()
+    lacking = Scores(
+        scores.held, scores.held_logits, scores.target[1:], scores.target_logits[1:]
+    )
+    rows = scores.target[:5]
+    with pytest.raises(StageError, match="no scores"):
+        calibrated(task, 0, lacking, "bcts", rows)
+
+
+def test_quantifiers_of_two_classes_are_refused_for_more():
+    with pytest.raises(InputError, match=r"'hdy' is defined for two classes.*has 7"):
+        quantifiers_for(["sld", "hdy"], 7, crisp=False)
+    assert "hdy" not in quantifiers_for(None, 7, crisp=False)
+    assert set(quantifiers_for(None, 2, crisp=True)) == {"cc", "acc"}
+    assert quantifiers_for(["sld"], 2, crisp=True) == ()

@@ -1,0 +1,140 @@
+"""The methods side by side: what each one searches, and how its scores are made.
+
+Three kinds of work. ``rows``: a configuration makes an embedding once, and a logistic
+readout is fitted to it in every split. ``split``: a worker does a configuration in a
+split by itself. ``graph``: one pass over the partitions serves all splits at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from xnq_dist.config import ReservoirSettings, Settings
+from xnq_dist.errors import SettingsError
+from xnq_dist.evaluation.interface import Configuration, Scores
+from xnq_dist.evaluation.search import reservoir_draws, strength_grid
+from xnq_dist.evaluation.work import Work
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from xnq_dist.reservoir.context import ReservoirSpec
+
+__all__ = ["METHODS", "Method", "choose_methods"]
+
+GraphScores = Callable[
+    ["Client", Work, Sequence[Configuration], Sequence[int]],
+    Iterator[tuple[int, int, Scores]],
+]
+"""Client, work, configurations, places of splits -> draw, place of split, scores."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method of the comparison."""
+
+    name: str
+    embedder: str
+    """What makes the scores, for the tables."""
+    kind: Literal["rows", "split", "graph"]
+    configurations: Callable[[Settings, int], list[Configuration]]
+    """Settings and wished draws -> the search."""
+    needs_features: bool = False
+    crisp: bool = False
+    """Votes only: CC and ACC."""
+    matter: Callable[[Settings], dict[str, Any]] = lambda _: {}
+    """Settings, beside the configuration, that its scores depend on."""
+    reservoir: Callable[[Settings, float, Configuration], ReservoirSpec] | None = None
+    """Kind ``rows``: settings, rho(A) and configuration -> the reservoir; None: the
+    raw features are the embedding."""
+    score_split: Callable[[Work, Configuration, int], Scores] | None = None
+    """Kind ``split``."""
+    score_graph: GraphScores | None = None
+    """Kind ``graph``."""
+
+
+def _with_matrix(settings: Settings, matrix: str | None) -> ReservoirSettings:
+    wanted = settings.reservoir
+    return wanted if matrix is None else wanted.model_copy(update={"matrix": matrix})
+
+
+def _reservoir(
+    matrix: str | None, settings: Settings, rho: float, configuration: Configuration
+) -> ReservoirSpec:
+    from xnq_dist.reservoir.embed import reservoir_spec
+
+    drawn = settings.model_copy(
+        update={
+            "seed": configuration["seed"],
+            "reservoir": _with_matrix(settings, matrix),
+        }
+    )
+    return reservoir_spec(
+        drawn,
+        rho,
+        configuration["recurrent_scale"],
+        configuration["input_scale"],
+        configuration["dim"],
+    )
+
+
+def _reservoir_matters(matrix: str | None, settings: Settings) -> dict[str, Any]:
+    wanted = _with_matrix(settings, matrix)
+    names = {"supersteps", "bias_scale", "matrix", "nonzeros"}
+    return {
+        "reservoir": wanted.model_dump(include=names),
+        "exchange": settings.exchange.dtype,
+    }
+
+
+def _xnq(name: str, matrix: str | None) -> Method:
+    return Method(
+        name=name,
+        embedder="reservoir" if matrix is None else f"reservoir, {matrix}",
+        kind="rows",
+        configurations=reservoir_draws,
+        matter=partial(_reservoir_matters, matrix),
+        reservoir=partial(_reservoir, matrix),
+    )
+
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        _xnq("xnq", None),
+        _xnq("xnq-dense", "dense"),
+        _xnq("xnq-sparse", "sparse"),
+        Method(
+            name="lr",
+            embedder="raw features",
+            kind="rows",
+            configurations=lambda settings, _: strength_grid(settings),
+            needs_features=True,
+        ),
+    )
+}
+"""Every method by its name."""
+
+
+def choose_methods(names: Sequence[str], has_features: bool) -> list[Method]:
+    """The methods of these names.
+
+    Raises
+    ------
+    SettingsError
+        When there is no such method, or it needs features and there are none.
+    """
+    for name in names:
+        if name not in METHODS:
+            raise SettingsError(
+                f"there is no method {name!r}: choose from {', '.join(METHODS)}"
+            )
+        if METHODS[name].needs_features and not has_features:
+            raise SettingsError(
+                f"method {name!r} works on node features and the graph has none: leave "
+                "it out, or set columns.features"
+            )
+    return [METHODS[name] for name in dict.fromkeys(names)]

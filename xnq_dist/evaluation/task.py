@@ -1,0 +1,229 @@
+"""A task from its tables: true labels, folds, shares of the labels."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from xnq_dist.errors import InputError, SettingsError
+from xnq_dist.evaluation.interface import ROLES, Split, Task
+from xnq_dist.graph import layout
+from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.tables import open_table
+from xnq_dist.store import Manifest, Stage
+
+__all__ = ["TaskSource", "load_task", "task_from_bytes", "task_to_bytes"]
+
+PURPOSE = 502
+"""Key of the random stream that decides which labels a share keeps."""
+
+
+@dataclass(frozen=True)
+class TaskSource:
+    """Where a task comes from and what of it is wanted."""
+
+    dataset: str
+    """Its name in the tables."""
+    splits: str | None = None
+    """Table of ``node_id, fold, role``; None: folds are made."""
+    positive: str | None = None
+    """Class that is told from the rest; None: all classes as they are."""
+    folds: tuple[int, ...] | None = None
+    """Folds to use; None: all."""
+    label_shares: tuple[float, ...] = (1.0,)
+
+
+def load_task(graph: Stage, manifest: Manifest, source: TaskSource, seed: int) -> Task:
+    """The labels of a graph stage with the folds of a table.
+
+    Raises
+    ------
+    InputError
+        For a positive class that is not there, a table of splits that does not fit
+        the nodes, a role without nodes, or a class that a role lacks.
+    SettingsError
+        For folds or label shares that cannot be.
+    """
+    names = tuple(str(name) for name in manifest.facts["classes"])
+    labels = layout.load_labels(graph, manifest)
+    classes = names
+    if source.positive is not None:
+        if source.positive not in names:
+            raise InputError(
+                f"{source.dataset}: there is no class {source.positive!r} to be the "
+                f"positive one: choose one of {', '.join(names)}"
+            )
+        code = names.index(source.positive)
+        classes = (f"not {source.positive}", source.positive)
+        labels = np.where(labels < 0, -1, (labels == code).astype(np.int32))
+        labels = labels.astype(np.int32)
+    if len(classes) < 2:
+        raise InputError(
+            f"{source.dataset}: the labels hold {len(classes)} class(es), nothing to "
+            "tell apart: at least two are needed"
+        )
+    if source.splits is None:
+        from xnq_dist.datasets.folds import make_folds
+
+        roles = make_folds(labels, 5, seed)
+        numbers = list(range(len(roles)))
+    else:
+        ids = layout.load_ids(graph, manifest)
+        numbers, roles = _read_splits(source.splits, ids, labels)
+    if source.folds is not None:
+        absent = [fold for fold in source.folds if fold not in numbers]
+        if absent:
+            raise SettingsError(
+                f"{source.dataset}: there is no fold {absent[0]}: the splits hold "
+                f"{', '.join(map(str, numbers))}"
+            )
+        roles = roles[[numbers.index(fold) for fold in source.folds]]
+        numbers = list(source.folds)
+    for fold, row in zip(numbers, roles, strict=True):
+        _check_fold(source.dataset, fold, row, labels, classes)
+    splits, rows = [], []
+    for share in source.label_shares:
+        if not 0 < share <= 1:
+            raise SettingsError(
+                f"a label share of {share:g} cannot be kept: give shares above 0 and "
+                "at most 1"
+            )
+        for fold, row in zip(numbers, roles, strict=True):
+            splits.append(Split(fold, share))
+            rows.append(_keep_share(row, labels, share, fold, seed))
+    return Task(source.dataset, classes, labels, tuple(splits), np.stack(rows))
+
+
+def _read_splits(
+    path: str, ids: NodeIds, labels: NDArray[np.int32]
+) -> tuple[list[int], NDArray[np.int8]]:
+    """Fold numbers and the roles of every node in each."""
+    table = open_table(path, "table of splits")
+    table.require({"node id": "node_id", "fold": "fold", "role": "role"})
+    columns = ["node_id", "fold", "role"]
+    batches = list(table.batches(columns))
+    if not batches:
+        raise InputError(f"{path} has no row: give every node a role in every fold")
+    read = pa.table(
+        {
+            name: pa.chunked_array([batch.column(name) for batch in batches])
+            for name in columns
+        }
+    )
+    codes = pc.index_in(read["role"], pa.array(ROLES))
+    if codes.null_count:
+        row = int(np.flatnonzero(codes.is_null().to_numpy(zero_copy_only=False))[0])
+        raise InputError(
+            f"{path}: role {read['role'][row].as_py()!r} in row {row} is not one of "
+            f"{', '.join(ROLES)}"
+        )
+    nodes = ids.index_of(read["node_id"])
+    if (nodes < 0).any():
+        row = int(np.flatnonzero(nodes < 0)[0])
+        raise InputError(
+            f"{path}: node {read['node_id'][row].as_py()!r} in row {row} is not in the "
+            "node table"
+        )
+    folds = read["fold"].to_numpy()
+    numbers = sorted({int(fold) for fold in np.unique(folds)})
+    roles = np.full((len(numbers), len(labels)), -1, np.int8)
+    place = np.searchsorted(numbers, folds)
+    cells = place * len(labels) + nodes
+    unique, counts = np.unique(cells, return_counts=True)
+    if (counts > 1).any():
+        twice = int(unique[counts > 1][0]) % len(labels)
+        raise InputError(
+            f"{path}: node {ids.name(twice)} has two rows for one fold: "
+            "give each node one role a fold"
+        )
+    roles.ravel()[cells] = codes.to_numpy()
+    unknown = (roles >= 0) & (labels < 0)
+    if unknown.any():
+        node = int(np.flatnonzero(unknown.any(axis=0))[0])
+        raise InputError(
+            f"{path}: node {ids.name(node)} has a role but no label: take "
+            "it out, or give it a label"
+        )
+    return numbers, roles
+
+
+def _check_fold(
+    dataset: str,
+    fold: int,
+    roles: NDArray[np.int8],
+    labels: NDArray[np.int32],
+    classes: Sequence[str],
+) -> None:
+    for code, role in enumerate(ROLES):
+        found = labels[roles == code]
+        if not len(found):
+            raise InputError(
+                f"{dataset}: fold {fold} has no {role} node: give every role nodes"
+            )
+        counts = np.bincount(found, minlength=len(classes))
+        if not counts.all():
+            lacking = classes[int(np.flatnonzero(counts == 0)[0])]
+            raise InputError(
+                f"{dataset}: fold {fold} has no {role} node of class {lacking!r}: use "
+                "folds that hold every class in every role"
+            )
+
+
+def _keep_share(
+    roles: NDArray[np.int8],
+    labels: NDArray[np.int32],
+    share: float,
+    fold: int,
+    seed: int,
+) -> NDArray[np.int8]:
+    """The roles when only a share of the training and calibration labels is kept.
+
+    Each class keeps its share, rounded up to at least two training labels and one to
+    calibrate with; a smaller share's labels are among a larger one's.
+    """
+    if share == 1.0:
+        return roles
+    kept = roles.copy()
+    for code, least in ((0, 2), (1, 1)):
+        for label in range(int(labels.max()) + 1):
+            rows = np.flatnonzero((roles == code) & (labels == label))
+            count = max(least, int(np.ceil(share * len(rows) - 1e-9)))
+            key = np.random.SeedSequence(seed, spawn_key=(PURPOSE, fold, code, label))
+            random = np.random.Generator(np.random.Philox(key))
+            kept[random.permutation(rows)[count:]] = -1
+    return kept
+
+
+def task_to_bytes(task: Task) -> bytes:
+    """The task as an npz file."""
+    buffer = io.BytesIO()
+    np.savez(
+        buffer,
+        allow_pickle=False,
+        dataset=np.array(task.dataset),
+        classes=np.array(task.classes),
+        labels=task.labels,
+        roles=task.roles,
+        folds=np.array([split.fold for split in task.splits]),
+        shares=np.array([split.label_share for split in task.splits]),
+    )
+    return buffer.getvalue()
+
+
+def task_from_bytes(data: bytes) -> Task:
+    """The task that `task_to_bytes` wrote."""
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        folds, shares = arrays["folds"].tolist(), arrays["shares"].tolist()
+        return Task(
+            str(arrays["dataset"]),
+            tuple(str(name) for name in arrays["classes"]),
+            arrays["labels"],
+            tuple(Split(f, s) for f, s in zip(folds, shares, strict=True)),
+            arrays["roles"],
+        )

@@ -1,0 +1,86 @@
+"""Scores of one configuration in one split, kept so that an evaluation resumes.
+
+A unit is one npz file, named by what it was made from: another evaluation with the
+same graph, method, configuration and labels finds it. Errors on the validation samples
+are kept beside it as JSON, so that another quantifier costs no new fit.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from xnq_dist.evaluation.interface import Scores
+from xnq_dist.store import Folder
+
+__all__ = ["Unit", "Units"]
+
+Errors = dict[str, dict[str, dict[str, float]]]
+"""Quantifier -> calibration -> metric -> mean over the samples."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What the tables say of a unit."""
+
+    key: str
+    method: str
+    draw: int
+    split: int
+    """Place in ``Task.splits``."""
+
+
+@dataclass(frozen=True)
+class Units:
+    """The folder of units."""
+
+    folder: Folder
+
+    def has(self, key: str) -> bool:
+        """Whether a unit's scores are there."""
+        return self.folder.exists(f"{key}.npz")
+
+    def write(self, key: str, scores: Scores, peak: int | None) -> None:
+        """Keep a unit; it is seen only once it is whole."""
+        buffer = io.BytesIO()
+        np.savez(
+            buffer,
+            allow_pickle=False,
+            held=scores.held,
+            held_logits=scores.held_logits.astype(np.float32),
+            target=scores.target,
+            target_logits=scores.target_logits.astype(np.float32),
+            crisp=np.array(scores.crisp),
+            seconds=np.array(scores.seconds),
+            peak=np.array(-1 if peak is None else peak),
+        )
+        self.folder.write_bytes(f"{key}.npz", buffer.getvalue())
+
+    def read(self, key: str) -> tuple[Scores, int | None]:
+        """A unit's scores and the peak memory of the process that made it."""
+        data = io.BytesIO(self.folder.read_bytes(f"{key}.npz"))
+        with np.load(data, allow_pickle=False) as arrays:
+            scores = Scores(
+                arrays["held"],
+                arrays["held_logits"].astype(np.float64),
+                arrays["target"],
+                arrays["target_logits"].astype(np.float64),
+                bool(arrays["crisp"]),
+                float(arrays["seconds"]),
+            )
+            peak = int(arrays["peak"])
+        return scores, None if peak < 0 else peak
+
+    def errors(self, key: str, protocol: str) -> Errors:
+        """Errors known of a unit under a protocol; empty when none is."""
+        found: Any = self.folder.read_json(f"{key}-{protocol}.json")
+        return found if isinstance(found, dict) else {}
+
+    def write_errors(self, key: str, protocol: str, errors: Errors) -> None:
+        """Keep the errors of a unit."""
+        text = json.dumps(errors, sort_keys=True)
+        self.folder.write_bytes(f"{key}-{protocol}.json", text.encode())

@@ -1,0 +1,72 @@
+"""Where an evaluation's graph and task are; small, sent with every piece of work."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from xnq_dist.config import Settings
+from xnq_dist.errors import StageError
+from xnq_dist.evaluation.interface import Task
+from xnq_dist.evaluation.task import task_from_bytes, task_to_bytes
+from xnq_dist.evaluation.units import Units
+from xnq_dist.store import Folder, Manifest, RunDirectory, Stage, fingerprint
+
+__all__ = ["Work"]
+
+_LOCK = threading.Lock()
+_HELD: dict[str, Task] = {}
+"""The task of the evaluation at work, loaded once a process."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """One task's evaluation."""
+
+    run: str
+    """Its folder, with the stage ``graph``."""
+    task_key: str
+    settings: Settings
+
+    @classmethod
+    def begin(cls, run: RunDirectory, task: Task, settings: Settings) -> Work:
+        """Keep the task where workers find it."""
+        graph = run.stage("graph").manifest()
+        if graph is None:
+            raise StageError(f"{run.uri} has no whole graph stage: run it again")
+        key = fingerprint(
+            graph.fingerprint,
+            task.dataset,
+            task.classes,
+            [(split.fold, split.label_share) for split in task.splits],
+            fingerprint(task.labels.tobytes().hex(), task.roles.tobytes().hex()),
+        )
+        folder = run.folder.child("task")
+        folder.create()
+        if not folder.exists(f"{key}.npz"):
+            folder.write_bytes(f"{key}.npz", task_to_bytes(task))
+        run.folder.child("units").create()
+        return cls(run.uri, key, settings)
+
+    def graph(self) -> tuple[Stage, Manifest]:
+        """The stage ``graph``."""
+        stage = RunDirectory(self.run).stage("graph")
+        manifest = stage.manifest()
+        if manifest is None:
+            raise StageError(f"{self.run} has no whole graph stage: run it again")
+        return stage, manifest
+
+    def task(self) -> Task:
+        """Labels and folds."""
+        with _LOCK:
+            if self.task_key not in _HELD:
+                _HELD.clear()
+                data = Folder.of(self.run).child("task")
+                _HELD[self.task_key] = task_from_bytes(
+                    data.read_bytes(f"{self.task_key}.npz")
+                )
+            return _HELD[self.task_key]
+
+    def units(self) -> Units:
+        """The scores kept so far."""
+        return Units(Folder.of(self.run).child("units"))
