@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from xnq_dist.quantify.adjusted import rates
 from xnq_dist.quantify.interface import Communities, NodeTable, Reference
 
 
@@ -58,6 +59,49 @@ def make_communities(*members: list[int] | NDArray[np.integer]) -> Communities:
 def reference_of(prior: NDArray[np.float64] | list[float]) -> Reference:
     """A reference without labelled nodes."""
     return Reference(np.asarray(prior, np.float64))
+
+
+def labelled_reference(
+    posteriors: NDArray[np.floating], classes: NDArray[np.integer]
+) -> Reference:
+    """A reference of labelled nodes with all that quantifiers use."""
+    codes = classes.astype(np.int32)
+    shares = np.bincount(codes, minlength=posteriors.shape[1]) / len(codes)
+    return Reference(
+        shares,
+        rates(posteriors, codes, hard=True),
+        rates(posteriors, codes, hard=False),
+        np.asarray(posteriors, np.float32),
+        codes,
+    )
+
+
+def their_quantifier(
+    made: type, posteriors: NDArray[np.floating], labels: NDArray[np.integer], **options
+):
+    """One of QuaPy's, its aggregation fitted to these posteriors."""
+    base = pytest.importorskip("sklearn.base")
+
+    class Fitted(base.ClassifierMixin, base.BaseEstimator):
+        """A classifier that has been fitted; its answers are given, not made."""
+
+        def __init__(self, n_classes: int) -> None:
+            self.n_classes = n_classes
+            self.classes_ = np.arange(n_classes)
+
+        def fit(self, data, labels):
+            return self
+
+        def predict_proba(self, data):
+            return data
+
+    classifier = Fitted(posteriors.shape[1])
+    with warnings.catch_warnings():
+        # It says that folds are of no use to a fitted classifier.
+        warnings.filterwarnings("ignore", "val_split")
+        found = made(classifier, fit_classifier=False, **options)
+    found.aggregation_fit(np.asarray(posteriors, np.float64), labels)
+    return found
 
 
 def slow_sld(

@@ -165,6 +165,8 @@ def test_small_faults_stay_unsaid() -> None:
     [
         ("quantifier=sld", "mean absolute error was .214, against .060"),
         ("quantifier=pacc", "This correction assumes"),
+        ("quantifier=kdey_ml", "This correction assumes"),
+        ("quantifier=hdy", "nearest to the community"),
         ("quantifier=pcc", "lean towards the class proportions"),
         ("labelled=exclude", "of the unlabelled members only"),
         ("labelled=count", "known labels are counted"),

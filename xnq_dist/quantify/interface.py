@@ -76,7 +76,9 @@ class Communities:
     offsets: NDArray[np.int64]
     """Community s has ``members[offsets[s] : offsets[s + 1]]``, shape (S + 1,)."""
     members: NDArray[np.int64]
-    """Canonical indexes, ascending and unique within a community, shape (M,)."""
+    """Canonical indexes, shape (M,). Those of a user's community are ascending and
+    unique; a sample drawn with replacement names a node as often as it was drawn, and
+    quantifiers count it as often."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -210,6 +212,18 @@ def _sld(settings: Settings) -> Quantifier:
     return Sld(settings.sld.tolerance, settings.sld.max_iterations)
 
 
+def _sld_bcts(settings: Settings) -> Quantifier:
+    from xnq_dist.quantify.recalibrated import SldBcts
+
+    return SldBcts(settings.sld.tolerance, settings.sld.max_iterations)
+
+
+def _sld_exact(settings: Settings) -> Quantifier:
+    from xnq_dist.quantify.exact import SldExact
+
+    return SldExact()
+
+
 def _counts(name: Literal["cc", "pcc", "acc", "pacc"]) -> QuantifierFactory:
     def factory(settings: Settings) -> Quantifier:
         from xnq_dist.quantify.adjusted import Counts
@@ -219,13 +233,34 @@ def _counts(name: Literal["cc", "pcc", "acc", "pacc"]) -> QuantifierFactory:
     return factory
 
 
+def _histograms(name: Literal["hdy", "dys", "dmy"]) -> QuantifierFactory:
+    def factory(settings: Settings) -> Quantifier:
+        from xnq_dist.quantify.histograms import Histograms
+
+        return Histograms(name, settings.matching.bins)
+
+    return factory
+
+
+def _kdey_ml(settings: Settings) -> Quantifier:
+    from xnq_dist.quantify.density import KdeyMl
+
+    return KdeyMl(settings.kdey.bandwidth)
+
+
 QuantifierFactory = Callable[[Settings], Quantifier]
 
 QUANTIFIERS: dict[str, QuantifierFactory] = {
     "sld": _sld,
+    "sld_bcts": _sld_bcts,
+    "sld_exact": _sld_exact,
     "cc": _counts("cc"),
     "pcc": _counts("pcc"),
     "acc": _counts("acc"),
     "pacc": _counts("pacc"),
+    "hdy": _histograms("hdy"),
+    "dys": _histograms("dys"),
+    "dmy": _histograms("dmy"),
+    "kdey_ml": _kdey_ml,
 }
 """Every quantifier by its name in the settings."""

@@ -86,8 +86,8 @@ def quantify(
     sources
         The memberships table, or the node table when a column of it is named.
     settings
-        `communities`, `quantifier`, `labelled`, `sld`, `leiden`, `input`, `columns`,
-        `seed` and `scratch` are used.
+        `communities`, `quantifier`, `labelled`, `sld`, `matching`, `kdey`, `leiden`,
+        `input`, `columns`, `seed` and `scratch` are used.
     client
         The workers.
     progress

@@ -25,6 +25,7 @@ from xnq_dist.quantify.interface import (
     NodeTable,
     Reference,
 )
+from xnq_dist.quantify.members import check_posteriors
 
 __all__ = ["Sld", "guarded_prior", "sld_exact", "sld_kernel"]
 
@@ -56,7 +57,14 @@ class Sld:
         reference: Reference,
         labelled: Labelled,
     ) -> Estimates:
-        """Prevalence among the unlabelled members of every community."""
+        """Prevalence among the unlabelled members of every community.
+
+        Raises
+        ------
+        InputError
+            When a posterior is not finite.
+        """
+        check_posteriors(self.name, batch, nodes)
         shape = (len(batch), nodes.posteriors.shape[1])
         found = Estimates(
             np.empty(shape), np.empty(shape[0], np.int32), np.empty(shape[0], np.bool_)
