@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from flows.datasets import app as datasets_app
 from flows.environment import prepare_environment
 from xnq_dist._version import __version__
 from xnq_dist.errors import SettingsError, XnqError
@@ -29,6 +30,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+app.add_typer(datasets_app)
 
 
 class _WithSettings(TyperCommand):
@@ -241,7 +244,10 @@ def evaluate(
     sources = [find_data(name, splits, positive) for name in dict.fromkeys(data)]
     with console_progress():
         summary = run_evaluation(sources=sources, **arguments)
-    typer.echo(f"done in {summary['seconds']:.0f} s\n  table   {summary['results']}")
+    typer.echo(
+        f"{summary['text']}\ndone in {summary['seconds']:.0f} s\n"
+        f"  table   {summary['results']}\n  page    {summary['page']}"
+    )
     _print_json(summary, as_json)
 
 

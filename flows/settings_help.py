@@ -39,7 +39,9 @@ def _values(kind: Any) -> str:
     if origin is list:
         return "list"
     if arguments:
-        return ", ".join(dict.fromkeys(_values(part) for part in arguments))
+        return ", ".join(
+            dict.fromkeys(_values(part) for part in arguments if part is not Ellipsis)
+        )
     name = str(kind.__name__)
     return {"str": "text", "bool": "true, false"}.get(name, name)
 
