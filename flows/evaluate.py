@@ -161,6 +161,8 @@ def evaluate_method(
 def publish_evaluation(out: str) -> dict[str, Any]:
     """Tables, plots and page of everything kept in the folder."""
     from xnq_dist.evaluation.keep import publish_tables
+    from xnq_dist.evaluation.render import render
+    from xnq_dist.evaluation.summary import text
 
     folder = Folder.of(out)
     datasets = [
@@ -169,7 +171,9 @@ def publish_evaluation(out: str) -> dict[str, Any]:
         if folder.child(name).child("results").exists()
     ]
     tables = publish_tables(folder, datasets)
-    return {name: table.num_rows for name, table in tables.items()}
+    render(tables["results"], tables["configurations"], tables["estimates"], folder)
+    rows = {name: table.num_rows for name, table in tables.items()}
+    return {"rows": rows, "text": text(tables["results"])}
 
 
 @flow(name="xnq-evaluate", persist_result=False, validate_parameters=False)
@@ -219,11 +223,12 @@ def evaluation(
                             work, name, draws, quantifiers, address, return_state=True
                         )
                         done.append({"dataset": source.name, **value_of(state)})
-            rows = value_of(publish_evaluation(folder.uri, return_state=True))
+            published = value_of(publish_evaluation(folder.uri, return_state=True))
         return {
             "out": folder.uri,
             "results": f"{folder.uri}/results.parquet",
-            "rows": rows,
+            "page": f"{folder.uri}/evaluation.html",
+            **published,
             "done": done,
             "seconds": round(time.perf_counter() - began, 1),
         }

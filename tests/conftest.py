@@ -141,6 +141,7 @@ GROUPS = {
     "gpu": "needs a CUDA GPU and CuPy",
     "data": "needs XNQ_DATA_DIR",
     "oracle": "needs the extra `oracle`",
+    "gnn": "needs the extra `gnn`",
     "server": "starts a Prefect server",
     "slow": "asked for with -m slow",
 }

@@ -110,6 +110,7 @@ class InputSettings(_Model):
 
 
 Scale = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
+Scales = Annotated[tuple[Scale, ...], Field(min_length=1, max_length=64)]
 
 
 class ReservoirSettings(_Model):
@@ -120,8 +121,10 @@ class ReservoirSettings(_Model):
     bias_scale: float = Field(
         0.1, ge=0, le=1000, allow_inf_nan=False, description="range of the bias b"
     )
-    recurrent_scale: Scale | Literal["select"] = Field(
-        "select", description="rho(W) times rho(A); above 1 not contractive"
+    recurrent_scale: Scale | Scales | Literal["select"] = Field(
+        "select",
+        description="rho(W) times rho(A), above 1 not contractive; a list: that many "
+        "reservoirs side by side, which share the units",
     )
     input_scale: Scale | Literal["select"] = Field(
         "select", description="range of the input weights"
@@ -145,6 +148,20 @@ class ReservoirSettings(_Model):
                 f"{self.dim}"
             )
         return self
+
+    @model_validator(mode="after")
+    def _units_for_every_scale(self) -> ReservoirSettings:
+        if isinstance(self.recurrent_scale, tuple):
+            _check_units(self.dim, self.recurrent_scale, "reservoir.recurrent_scale")
+        return self
+
+
+def _check_units(dim: int, scales: tuple[float, ...], name: str) -> None:
+    if len(scales) > dim:
+        raise ValueError(
+            f"{name} has {len(scales)} scales for {dim} units: set a larger "
+            "reservoir.dim"
+        )
 
 
 class ExchangeSettings(_Model):
@@ -194,9 +211,40 @@ class ReadoutSettings(_Model):
             raise ValueError("readout.memory must be a size such as '2 GiB'")
         return self
 
+    @property
+    def memory_bytes(self) -> int:
+        """Most bytes that the labelled rows' embeddings may take."""
+        return parse_bytes(self.memory)
+
+
+class PlusSettings(_Model):
+    """The method xnq+ (METHODS: label features, second stage)."""
+
+    recurrent_scales: Scales = Field(
+        (1.0, 3.0, 8.0, 20.0),
+        description="reservoirs side by side where reservoir.recurrent_scale = select",
+    )
+    input_scale: Scale = Field(
+        0.3, description="where reservoir.input_scale = select: xnq+ does not search"
+    )
+    rounds: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=100)], ...], Field(min_length=1)
+    ] = Field((3, 10), description="rounds of wvRN whose scores are label features")
+    smoothing: float = Field(
+        10.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="labels' worth of the prior in a share among labelled neighbours",
+    )
+    boosting: Literal["auto", "never"] = Field(
+        "auto",
+        description="auto: for two classes boosted trees compete with the logistic "
+        "second stage",
+    )
+
 
 class SldSettings(_Model):
-    """Stopping rule of the EM quantifier."""
+    """Stopping rule of the EM quantifiers (sld, sld_bcts)."""
 
     tolerance: float = Field(
         1e-4, gt=0, lt=1, description="mean absolute change that stops EM"
@@ -204,11 +252,46 @@ class SldSettings(_Model):
     max_iterations: int = Field(1000, ge=1, description="most EM iterations")
 
 
+class MatchingSettings(_Model):
+    """Histograms of posteriors (dys, dmy; hdy has its own)."""
+
+    bins: int = Field(8, ge=2, le=1024, description="bins of a histogram (dys, dmy)")
+
+
+class KdeySettings(_Model):
+    """Kernel densities of posteriors (kdey_ml)."""
+
+    bandwidth: float = Field(
+        0.1, ge=0.01, le=10, description="standard deviation of the Gaussian kernel"
+    )
+
+
 class LeidenSettings(_Model):
     """Detected communities."""
 
     resolution: float = Field(
         1.0, gt=0, allow_inf_nan=False, description="resolution of the modularity"
+    )
+
+
+class EvaluationSettings(_Model):
+    """The protocol of `evaluate`."""
+
+    dims: tuple[Annotated[int, Field(ge=1, le=65536)], ...] = Field(
+        (512, 1024, 2048, 4096),
+        min_length=1,
+        description="sizes of the reservoir that the search draws from",
+    )
+    sample_size: int = Field(500, ge=1, description="nodes of a sample")
+    repeats: int = Field(
+        100, ge=1, description="samples a prevalence (two classes), or in all (more)"
+    )
+    calibrations: tuple[
+        Literal["bcts", "platt", "platt_logit", "temperature", "none"], ...
+    ] = Field(
+        ("bcts", "platt", "platt_logit", "temperature", "none"),
+        min_length=1,
+        description="calibrations that validation chooses from",
     )
 
 
@@ -255,9 +338,26 @@ class Settings(_Model):
     partitioner: Literal["auto", "metis", "stream", "contiguous", "random"] = Field(
         "auto", description="how nodes are divided"
     )
-    method: Literal["xnq"] = Field("xnq", description="the method")
-    quantifier: Literal["sld", "cc", "pcc", "acc", "pacc"] = Field(
-        "sld", description="estimator of a community's prevalence"
+    method: Literal["xnq", "xnq+"] = Field(
+        "xnq",
+        description="xnq, or xnq+: label features and a second stage, cross-fitted",
+    )
+    quantifier: Literal[
+        "sld",
+        "sld_bcts",
+        "sld_exact",
+        "cc",
+        "pcc",
+        "acc",
+        "pacc",
+        "hdy",
+        "dys",
+        "dmy",
+        "kdey_ml",
+    ] = Field(
+        "sld",
+        description="estimator of a community's prevalence; hdy and dys for two "
+        "classes only",
     )
     labelled: Literal["count", "exclude"] = Field(
         "count", description="known labels counted, or unlabelled nodes only"
@@ -275,12 +375,23 @@ class Settings(_Model):
     checkpoint: CheckpointSettings = CheckpointSettings()
     embeddings: EmbeddingSettings = EmbeddingSettings()
     readout: ReadoutSettings = ReadoutSettings()
+    plus: PlusSettings = PlusSettings()
     sld: SldSettings = SldSettings()
+    matching: MatchingSettings = MatchingSettings()
+    kdey: KdeySettings = KdeySettings()
     leiden: LeidenSettings = LeidenSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
     cluster: ClusterSettings = ClusterSettings()
     scratch: str | None = Field(
         None, description="local folder for temporary files; null: the system's"
     )
+
+    @model_validator(mode="after")
+    def _units_for_every_scale(self) -> Settings:
+        if self.method == "xnq+" and self.reservoir.recurrent_scale == "select":
+            scales = self.plus.recurrent_scales
+            _check_units(self.reservoir.dim, scales, "plus.recurrent_scales")
+        return self
 
 
 def load_settings(

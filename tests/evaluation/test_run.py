@@ -156,6 +156,32 @@ def test_features_alone_are_a_method(client, graph, tmp_path):
     assert np.mean([f.errors["ae"] for f in result.test]) < 0.25
 
 
+@pytest.mark.parametrize(
+    ("name", "draws", "quantifiers"),
+    [("wvrn", 5, ("sld", "acc")), ("enq", 2, ("cc", "acc")), ("cdq", 4, ("cc",))],
+)
+def test_network_baselines_are_methods(
+    client, graph, tmp_path, name, draws, quantifiers
+):
+    work = begin(tmp_path / "run", graph)
+    result = evaluate(client, work, name, quantifiers=(*quantifiers, "pacc"))
+    assert len(result.configurations) == draws
+    wanted = {*quantifiers} | ({"pacc"} if name == "wvrn" else set())
+    assert {f.choice.quantifier for f in result.test} == wanted
+    # Twice the edges within a class as between: votes of neighbours say something.
+    if name != "cdq":
+        best = min(np.mean([f.errors["ae"]]) for f in result.test)
+        assert best < 0.25
+    left = [n for n in RunDirectory(work.run).folder.names() if "draw" in n]
+    assert left == []
+
+
+def test_votes_alone_need_a_quantifier_of_votes(client, graph, tmp_path):
+    work = begin(tmp_path / "run", graph)
+    with pytest.raises(StageError, match="'enq' gives votes only"):
+        evaluate(client, work, "enq", quantifiers=("sld",))
+
+
 def test_fewer_labels_are_other_units(client, graph, tmp_path):
     work = begin(tmp_path / "run", graph, label_shares=(1.0, 0.2))
     result = evaluate(client, work, draws=1, quantifiers=("sld",))

@@ -20,7 +20,8 @@ from xnq_dist.store import Folder, TableWriter
 __all__ = ["TABLES", "keep", "kept", "publish_tables", "unpublish"]
 
 TABLES = ("results", "configurations", "estimates")
-PAGES = ("evaluation.html", "tables.md", "tables.tex")
+PAGES = ("evaluation.html",)
+FOLDERS = ("tables", "figures")
 
 
 def keep(dataset: Folder, task: Task, result: MethodResult) -> None:
@@ -60,7 +61,8 @@ def unpublish(out: Folder) -> None:
     """Remove published tables and pages: they no longer say what is kept."""
     for name in (*(f"{table}.parquet" for table in TABLES), *PAGES):
         out.delete(name)
-    out.child("plots").delete_folder()
+    for name in FOLDERS:
+        out.child(name).delete_folder()
 
 
 def publish_tables(out: Folder, datasets: Sequence[Folder]) -> dict[str, pa.Table]:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from xnq_dist.config import ReservoirSettings, Settings
 from xnq_dist.errors import SettingsError
 from xnq_dist.evaluation.interface import Configuration, Scores
-from xnq_dist.evaluation.search import reservoir_draws, strength_grid
+from xnq_dist.evaluation.network import cdq_scores, enq_scores, wvrn_scores
+from xnq_dist.evaluation.search import grid, reservoir_draws, strength_grid
 from xnq_dist.evaluation.work import Work
 
 if TYPE_CHECKING:
@@ -113,6 +114,36 @@ METHODS: dict[str, Method] = {
             kind="rows",
             configurations=lambda settings, _: strength_grid(settings),
             needs_features=True,
+        ),
+        Method(
+            name="wvrn",
+            embedder="votes of neighbours",
+            kind="graph",
+            configurations=lambda *_: grid(rounds=(1, 2, 3, 4, 5)),
+            score_graph=wvrn_scores,
+        ),
+        Method(
+            name="enq",
+            embedder="votes of ego networks",
+            kind="graph",
+            configurations=lambda *_: grid(hops=(1, 2)),
+            crisp=True,
+            matter=lambda settings: {"seed": settings.seed},
+            score_graph=enq_scores,
+        ),
+        Method(
+            name="cdq",
+            embedder="votes of communities",
+            kind="graph",
+            configurations=lambda *_: grid(
+                communities=("demon", "leiden"), strategy=("frequency", "density")
+            ),
+            crisp=True,
+            matter=lambda settings: {
+                "seed": settings.seed,
+                "resolution": settings.leiden.resolution,
+            },
+            score_graph=cdq_scores,
         ),
     )
 }

@@ -71,7 +71,7 @@ def load_task(graph: Stage, manifest: Manifest, source: TaskSource, seed: int) -
     if source.splits is None:
         from xnq_dist.datasets.folds import make_folds
 
-        roles = make_folds(labels, 5, seed)
+        roles = make_folds(labels)
         numbers = list(range(len(roles)))
     else:
         ids = layout.load_ids(graph, manifest)

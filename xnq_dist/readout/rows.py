@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,16 +20,41 @@ from xnq_dist.readout.apply import SavedReadout, posteriors
 from xnq_dist.store import Attempt, FileRecord, Stage
 
 __all__ = [
+    "FEATURES",
+    "KnownLabels",
     "Labelled",
     "Part",
     "assemble",
     "count_used",
     "gather_used",
     "write_posteriors",
+    "write_scored",
 ]
 
+FEATURES = "label-features-"
+"""Files of a readout stage that hold a partition's label features begin so."""
 BATCH = 1 << 14
 """Rows of an embedding that a task holds at a time."""
+
+
+Score = Callable[
+    [slice, NDArray[np.int64], NDArray[Any]],
+    tuple[NDArray[np.float32], NDArray[np.bool_]],
+]
+"""From rows of a partition, their canonical indexes and embeddings, to posteriors and
+out-of-fold flags."""
+
+
+@dataclass(frozen=True)
+class KnownLabels:
+    """Labels of a partition's nodes to use instead of the node table's."""
+
+    where: Stage
+    record: FileRecord
+
+    def load(self) -> NDArray[np.int32]:
+        """Class codes in local row order, -1 where none is to be seen."""
+        return np.asarray(self.where.read_arrays(self.record)["labels"], np.int32)
 
 
 @dataclass(frozen=True)
@@ -41,6 +66,8 @@ class Part:
     embeddings: Stage
     rows: FileRecord
     has_roles: bool
+    known: KnownLabels | None = None
+    """Other labels than the node table's; roles are not looked at then."""
 
     def read_nodes(self) -> pa.Table:
         """Node ids, indexes, labels and roles in local row order."""
@@ -49,6 +76,8 @@ class Part:
 
     def used(self, nodes: pa.Table) -> NDArray[np.bool_]:
         """Rows that the readout is made from: labelled, and with a role if any has."""
+        if self.known is not None:
+            return np.asarray(self.known.load() >= 0, bool)
         used = nodes["label"].is_valid().to_numpy()
         if self.has_roles:
             used &= nodes["role"].is_valid().to_numpy()
@@ -105,10 +134,15 @@ def gather_used(part: Part) -> Labelled | None:
         return None
     taken = nodes.filter(pa.array(used))
     roles = pc.index_in(taken["role"], pa.array(ROLES)).fill_null(-1).to_numpy()
+    with_roles = part.has_roles and part.known is None
+    if part.known is None:
+        labels = taken["label"].to_numpy().astype(np.int32)
+    else:
+        labels = part.known.load()[used]
     return Labelled(
         taken["index"].to_numpy(),
-        taken["label"].to_numpy().astype(np.int32),
-        roles.astype(np.int8) if part.has_roles else None,
+        labels,
+        roles.astype(np.int8) if with_roles else None,
         np.concatenate(pieces),
     )
 
@@ -137,6 +171,17 @@ def write_posteriors(
 ) -> FileRecord:
     """Posteriors of one partition's nodes, in its row order."""
     saved = SavedReadout.from_arrays(readout.read_arrays(record))
+
+    def score(rows: slice, index: NDArray[np.int64], x: NDArray[Any]) -> Any:
+        return posteriors(x, index, saved)
+
+    return write_scored(part, number, attempt, classes, score)
+
+
+def write_scored(
+    part: Part, number: int, attempt: Attempt, classes: list[Any], score: Score
+) -> FileRecord:
+    """One partition's file of posteriors, batch by batch, in its row order."""
     nodes = part.read_nodes()
     ids, index = nodes["node_id"], nodes["index"].to_numpy()
     # Labelled nodes without a role: no part of the readout has seen them.
@@ -160,7 +205,7 @@ def write_posteriors(
 
         for first, x in part.states(ids):
             rows = slice(first, first + len(x))
-            found, out_of_fold = posteriors(x, index[rows], saved)
+            found, out_of_fold = score(rows, index[rows], x)
             write(rows, found, out_of_fold | unseen[rows])
         if not len(ids):
             write(slice(0), np.empty((0, len(classes)), np.float32), unseen)

@@ -1,4 +1,4 @@
-"""Stages ``readout`` and ``posteriors`` on Dask; arithmetic is in the other modules.
+"""The stages ``readout`` and ``posteriors``; arithmetic is in the other modules.
 
 The labelled rows meet inside a task, the folds run as tasks beside each other, and one
 task per partition writes its posteriors. Only counts and figures pass the client.
@@ -13,26 +13,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from xnq_dist.config import ReadoutSettings, Settings, parse_bytes
-from xnq_dist.errors import DoesNotFitError, StageError
+from xnq_dist.config import ReadoutSettings, Settings
+from xnq_dist.errors import StageError
+from xnq_dist.graph.layout import load_labels, load_roles
 from xnq_dist.progress import Progress, silent
 from xnq_dist.readout.apply import SavedReadout
 from xnq_dist.readout.fit import (
     FoldFit,
     FoldPlan,
-    climb,
     finish,
-    fit_fold,
     grid_of,
     plan_folds,
 )
 from xnq_dist.readout.rows import (
+    FEATURES,
     Labelled,
     Part,
     assemble,
-    count_used,
     gather_used,
     write_posteriors,
+)
+from xnq_dist.readout.tasks import (
+    cross_fit,
+    folds_at_once,
+    gathered,
+    said_in_a_sentence,
+    watch,
 )
 from xnq_dist.store import (
     Attempt,
@@ -52,34 +58,12 @@ __all__ = ["fit_readout"]
 
 log = logging.getLogger(__name__)
 
-VALUE_BYTES = 8
-"""The readout is fitted in float64."""
-
 
 def _plan(
     rows: Labelled, classes: list[Any], settings: ReadoutSettings, seed: int
 ) -> FoldPlan:
     count = len(classes)
     return plan_folds(rows.labels, rows.roles, count, settings, seed, classes)
-
-
-def _fold_count(plan: FoldPlan) -> int:
-    return plan.count
-
-
-def _fold(
-    rows: Labelled,
-    plan: FoldPlan,
-    n_classes: int,
-    C: float,
-    fold: int,
-    before: FoldFit | None,
-) -> FoldFit:
-    return fit_fold(rows.x, rows.labels, plan, n_classes, C, fold, before)
-
-
-def _loss(fitted: FoldFit) -> float:
-    return fitted.loss
 
 
 def _finish(
@@ -157,30 +141,25 @@ def fit_readout(
     StageError
         When an earlier stage is missing, files do not fit each other, or workers die.
     """
-    from distributed import KilledWorker
-
     graph = _whole(run, "graph", "prepare")
     embeddings = _whole(run, "embeddings", "embed")
     parts = _parts(run, graph, embeddings)
     classes = list(graph.facts["classes"])
     inputs = readout_inputs(graph, embeddings, settings)
-    try:
+    with said_in_a_sentence():
         fitted = run.reuse("readout", inputs)
         if fitted is None:
             dim = int(embeddings.facts["dim"])
             line = _Fit(client, parts, classes, settings, dim, progress)
-            fitted = line.commit(run.stage("readout"), inputs)
+            if settings.method == "xnq+":
+                fitted = line.commit_plus(run, graph, embeddings, inputs)
+            else:
+                fitted = line.commit(run.stage("readout"), inputs)
         after = posteriors_inputs(fitted)
         written = run.reuse("posteriors", after)
         if written is None:
             n_nodes = int(graph.facts["n_nodes"])
             written = _posteriors(run, client, parts, fitted, n_nodes, after, progress)
-    except KilledWorker as error:
-        raise StageError(
-            f"workers died again and again while the readout was made ({error}): most "
-            "likely they ran out of memory; lower readout.memory or reservoir.dim, or "
-            "raise cluster.memory_limit"
-        ) from error
     return written
 
 
@@ -188,12 +167,18 @@ def readout_inputs(
     graph: Manifest, embeddings: Manifest, settings: Settings
 ) -> dict[str, Any]:
     """What the stage ``readout`` depends on."""
-    return {
+    inputs = {
         "graph": graph.fingerprint,
         "embeddings": embeddings.fingerprint,
         "readout": settings.readout.model_dump(exclude={"memory"}),
         "seed": settings.seed,
     }
+    if settings.method == "xnq+":
+        inputs["method"] = settings.method
+        # The scales are behind the embeddings already.
+        scales = {"recurrent_scales", "input_scale"}
+        inputs["plus"] = settings.plus.model_dump(exclude=scales)
+    return inputs
 
 
 def posteriors_inputs(readout: Manifest) -> dict[str, Any]:
@@ -238,17 +223,19 @@ class _Fit:
         """Fit the readout and make the stage whole."""
         began = time.perf_counter()
         client, readout = self.client, self.settings.readout
-        at_once = self._folds_at_once()
-        gathered = client.map(gather_used, self.parts, pure=False)
-        _watch(gathered, "labelled rows", self.progress)
-        rows = client.submit(assemble, gathered, pure=False)
+        at_once = folds_at_once(client, self.parts, self.dim, self.settings)
+        pieces = client.map(gather_used, self.parts, pure=False)
+        watch(pieces, "labelled rows", self.progress)
+        rows = client.submit(assemble, pieces, pure=False)
         plan = client.submit(
             _plan, rows, self.classes, readout, self.settings.seed, pure=False
         )
-        count = client.submit(_fold_count, plan, pure=False).result()
         # Assembled: let the workers drop the pieces.
-        del gathered
-        fits, place, losses = self._folds(rows, plan, count, at_once)
+        del pieces
+        grid, progress = grid_of(readout), self.progress
+        fits, place, losses = cross_fit(
+            client, rows, plan, len(self.classes), grid, at_once, progress
+        )
         attempt = stage.begin()
         files, facts = client.submit(
             _finish,
@@ -262,94 +249,55 @@ class _Fit:
             attempt,
             pure=False,
         ).result()
-        log.info(
-            "readout: C = %g, log-loss %s, accuracy %s",
-            facts["C"],
-            facts["log_loss"],
-            facts["accuracy"],
+        return _commit(stage, attempt, files, inputs, facts, began)
+
+    def commit_plus(
+        self,
+        run: RunDirectory,
+        graph: Manifest,
+        embeddings: Manifest,
+        inputs: dict[str, Any],
+    ) -> Manifest:
+        """The same for xnq+, all labelled nodes with a role pooled."""
+        from xnq_dist.readout.plus import fit_plus
+
+        began = time.perf_counter()
+        labels = load_labels(run.stage("graph"), graph)
+        if graph.facts["has_roles"]:
+            labels[load_roles(run.stage("graph"), graph) < 0] = -1
+        stage = run.stage("readout")
+        attempt = stage.begin()
+        fitted = fit_plus(
+            self.client,
+            run.stage("graph"),
+            graph,
+            run.stage("embeddings"),
+            embeddings,
+            labels,
+            self.classes,
+            self.settings,
+            attempt,
+            self.progress,
         )
-        seconds = time.perf_counter() - began
-        return stage.commit(attempt, files, fingerprint(inputs), inputs, facts, seconds)
-
-    def _folds_at_once(self) -> int:
-        """Folds that the memory set for the readout lets run beside each other."""
-        there = parse_bytes(self.settings.readout.memory)
-        counts = self.client.map(count_used, self.parts, pure=False)
-        labelled: int = sum(_gathered(self.client, counts))
-        need = max(1, labelled * self.dim * VALUE_BYTES)
-        if need > there:
-            raise DoesNotFitError(
-                f"the embeddings of {labelled:,} labelled nodes (d' = {self.dim}) need "
-                f"{need / 2**30:.3g} GiB but readout.memory is {there / 2**30:.3g} "
-                f"GiB: set readout.memory to {-(-need // 2**20)}MiB or more, or lower "
-                "reservoir.dim"
-            )
-        return int(there // need)
-
-    def _folds(
-        self, rows: _Future, plan: _Future, count: int, at_once: int
-    ) -> tuple[list[_Future], int, list[float]]:
-        """All folds at the best C, left on the workers; its place, the losses."""
-        client, n_classes = self.client, len(self.classes)
-        if not count:
-            return [], 0, []
-        grid = grid_of(self.settings.readout)
-        tried: list[list[_Future]] = []
-
-        def fit_all(C: float) -> list[float]:
-            before = tried[-1] if tried else [None] * count
-
-            def submit(fold: int) -> _Future:
-                return client.submit(
-                    _fold, rows, plan, n_classes, C, fold, before[fold], pure=False
-                )
-
-            def tell(what: str, done: int, total: int) -> None:
-                self.progress(what, len(tried) * count + done, len(grid) * count)
-
-            tried.append(_in_window(submit, count, at_once, tell))
-            return _gathered(client, client.map(_loss, tried[-1], pure=False))
-
-        best, losses = climb(grid, fit_all)
-        self.progress("folds", len(grid) * count, len(grid) * count)
-        return tried[best], best, losses
+        return _commit(stage, attempt, fitted.files, inputs, fitted.facts, began)
 
 
-def _in_window(
-    submit: Callable[[int], _Future], count: int, size: int, progress: Progress
-) -> list[_Future]:
-    """Futures of ``submit(0..count-1)``, all done, no more than `size` at a time."""
-    from distributed import as_completed
-
-    futures = [submit(number) for number in range(min(size, count))]
-    running = as_completed(futures)
-    for done, future in enumerate(running, start=1):
-        _raise_failed(future)
-        progress("folds", done, count)
-        if len(futures) < count:
-            futures.append(submit(len(futures)))
-            running.add(futures[-1])
-    return futures
-
-
-def _watch(futures: Sequence[_Future], what: str, progress: Progress) -> None:
-    """Wait for futures; the first failure is raised."""
-    from distributed import as_completed
-
-    running = as_completed(futures)
-    for done, future in enumerate(running, start=1):
-        _raise_failed(future)
-        progress(what, done, len(futures))
-
-
-def _gathered(client: Client, futures: Sequence[_Future]) -> list[Any]:
-    return list(client.gather(futures))
-
-
-def _raise_failed(future: _Future) -> None:
-    # The result itself stays where it is.
-    if future.status in ("error", "cancelled"):
-        future.result()
+def _commit(
+    stage: Stage,
+    attempt: Attempt,
+    files: Sequence[FileRecord],
+    inputs: dict[str, Any],
+    facts: dict[str, Any],
+    began: float,
+) -> Manifest:
+    log.info(
+        "readout: C = %g, log-loss %s, accuracy %s",
+        facts["C"],
+        facts["log_loss"],
+        facts["accuracy"],
+    )
+    seconds = time.perf_counter() - began
+    return stage.commit(attempt, files, fingerprint(inputs), inputs, facts, seconds)
 
 
 def _posteriors(
@@ -367,21 +315,30 @@ def _posteriors(
     attempt = stage.begin()
     classes = fitted.facts["classes"]
     (record,) = fitted.named("readout-")
+    readout = run.stage("readout")
+    features = fitted.named(FEATURES)
+    write: Callable[..., FileRecord] = write_posteriors
+    more: list[tuple[FileRecord, ...]] = [()] * len(parts)
+    if features:
+        from xnq_dist.readout.plus import write_plus_posteriors
+
+        write, more = write_plus_posteriors, [(record,) for record in features]
     futures = [
         client.submit(
-            write_posteriors,
+            write,
             part,
             number,
-            run.stage("readout"),
+            readout,
             record,
             attempt,
             classes,
+            *more[number],
             pure=False,
         )
         for number, part in enumerate(parts)
     ]
-    _watch(futures, "posteriors", progress)
-    files = _gathered(client, futures)
+    watch(futures, "posteriors", progress)
+    files = gathered(client, futures)
     written = sum(file.rows for file in files)
     if written != n_nodes:
         raise StageError(

@@ -34,7 +34,10 @@ from xnq_dist.store import (
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["Score", "choose_recurrent", "select_scales"]
+__all__ = ["Score", "choose_recurrent", "plus_scales", "select_scales"]
+
+Recurrent = float | tuple[float, ...]
+"""A recurrent scale, or those of several reservoirs side by side."""
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +54,7 @@ COSTS = (0.1, 1.0, 10.0)
 class Score:
     """One candidate of the search."""
 
-    recurrent_scale: float
+    recurrent_scale: Recurrent
     input_scale: float
     log_loss: float
     """Out-of-fold, mean over the labelled nodes used."""
@@ -101,12 +104,25 @@ def choose_recurrent(scores: list[Score]) -> Score:
     best = min(scores, key=lambda score: score.log_loss)
     bound = best.log_loss + best.standard_error
     good = [score for score in scores if score.log_loss <= bound]
-    return min(good, key=lambda score: score.recurrent_scale)
+    # Several scales side by side are never compared: there is one candidate then.
+    return min(good, key=lambda score: np.max(score.recurrent_scale))
+
+
+def plus_scales(settings: Settings) -> tuple[Recurrent, float]:
+    """Recurrent and input scale of xnq+, which does not search."""
+    recurrent, inputs = (
+        settings.reservoir.recurrent_scale,
+        settings.reservoir.input_scale,
+    )
+    return (
+        settings.plus.recurrent_scales if recurrent == "select" else recurrent,
+        settings.plus.input_scale if inputs == "select" else inputs,
+    )
 
 
 def select_scales(
     run: RunDirectory, settings: Settings, client: Client, progress: Progress = silent
-) -> tuple[float, float]:
+) -> tuple[Recurrent, float]:
     """Recurrent and input scale: as set, or by the stage ``select``.
 
     Raises
@@ -115,9 +131,10 @@ def select_scales(
         When the graph stage is missing.
     """
     wanted = settings.reservoir
-    if wanted.recurrent_scale != "select" and wanted.input_scale != "select":
+    given = wanted.recurrent_scale != "select" and wanted.input_scale != "select"
+    if given or settings.method == "xnq+":
         run.stage("select").folder.delete_folder()  # of earlier settings, if any
-        return wanted.recurrent_scale, wanted.input_scale
+        return plus_scales(settings)
     graph = run.stage("graph")
     manifest = graph.manifest()
     if manifest is None:
@@ -132,7 +149,9 @@ def select_scales(
     whole = run.reuse("select", inputs)
     if whole is None:
         whole = _search(run, settings, client, manifest, inputs, progress)
-    return whole.facts["recurrent_scale"], whole.facts["input_scale"]
+    found = whole.facts["recurrent_scale"]
+    recurrent = tuple(found) if isinstance(found, list) else found
+    return recurrent, whole.facts["input_scale"]
 
 
 def _search(
@@ -150,7 +169,7 @@ def _search(
     wanted = settings.reservoir
     graph, stage = run.stage("graph"), run.stage("select")
     attempt = stage.begin()
-    recurrent: tuple[float, ...] = RECURRENT_SCALES
+    recurrent: tuple[Recurrent, ...] = RECURRENT_SCALES
     inputs_tried: tuple[float, ...] = INPUT_SCALES
     if wanted.recurrent_scale != "select":
         recurrent = (wanted.recurrent_scale,)
@@ -159,7 +178,7 @@ def _search(
     total = len(recurrent) + len(inputs_tried) - 1
     scores: list[Score] = []
 
-    def try_scales(recurrent_scale: float, input_scale: float) -> Score:
+    def try_scales(recurrent_scale: Recurrent, input_scale: float) -> Score:
         progress("scales tried", len(scores), total)
         spec = reservoir_spec(
             settings,
@@ -184,7 +203,7 @@ def _search(
         for record in files:
             stage.folder.delete(record.name)
         scores.append(Score(recurrent_scale, input_scale, loss, error))
-        log.info("scales %g, %g: log-loss %.4f", recurrent_scale, input_scale, loss)
+        log.info("scales %s, %g: log-loss %.4f", recurrent_scale, input_scale, loss)
         return scores[-1]
 
     for scale in recurrent:

@@ -12,10 +12,18 @@ from xnq_dist.blocks import product
 from xnq_dist.graph.halo import Partition
 from xnq_dist.graph.layout import adjacency_stem, load_nodes, load_partition
 from xnq_dist.reservoir.superstep import column_tiles
-from xnq_dist.reservoir.weights import Recurrent, draw_weights
+from xnq_dist.reservoir.weights import (
+    Recurrent,
+    SideBySide,
+    Weights,
+    block_seed,
+    draw_weights,
+    units_of_blocks,
+)
 from xnq_dist.store import Manifest, Stage
 
 __all__ = [
+    "Block",
     "Context",
     "ReservoirSpec",
     "exchanged_bytes",
@@ -29,6 +37,16 @@ Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
+class Block:
+    """One of the reservoirs side by side: what it does not share with the others."""
+
+    seed: int
+    units: int
+    recurrent_scale: float
+    radius: float
+
+
+@dataclass(frozen=True)
 class ReservoirSpec:
     """Everything that the states depend on besides the graph."""
 
@@ -37,13 +55,14 @@ class ReservoirSpec:
     supersteps: int
     matrix: str
     nonzeros: int
-    recurrent_scale: float
+    recurrent_scale: float | tuple[float, ...]
+    """Several: that many reservoirs side by side, which share the units."""
     input_scale: float
     bias_scale: float
     rho: float
     """Spectral radius of the adjacency matrix."""
-    radius: float
-    """Spectral radius of the recurrent matrix before scaling."""
+    radius: float | tuple[float, ...]
+    """Spectral radius of the recurrent matrix before scaling; one a reservoir."""
     exchange_dtype: str
     tile: int | None
     """Columns exchanged at a time; does not change the states."""
@@ -51,6 +70,20 @@ class ReservoirSpec:
     def tiles(self) -> tuple[slice, ...]:
         """Column tiles."""
         return column_tiles(self.dim, self.tile)
+
+    def blocks(self) -> tuple[Block, ...]:
+        """The reservoirs side by side; one when there is one recurrent scale.
+
+        Each has a seed of its own and is the plain reservoir of that seed.
+        """
+        scales, radii = self.recurrent_scale, self.radius
+        scales = scales if isinstance(scales, tuple) else (scales,)
+        radii = radii if isinstance(radii, tuple) else (radii,)
+        units = units_of_blocks(self.dim, len(scales))
+        return tuple(
+            Block(block_seed(self.seed, number), units[number], scale, radius)
+            for number, (scale, radius) in enumerate(zip(scales, radii, strict=True))
+        )
 
 
 @dataclass(frozen=True)
@@ -60,7 +93,7 @@ class Context:
     partition: Partition
     drive: Array
     """W_in x + b, shape (n_owned, d')."""
-    recurrent: Recurrent
+    recurrent: Recurrent | SideBySide
     boundary: NDArray[np.int64]
     """Owned rows that some other partition needs, ascending."""
     picks: Mapping[int, NDArray[np.int64]]
@@ -88,23 +121,40 @@ def load_context(
     """Read a partition and compute its input drive."""
     partition = load_partition(graph, manifest, number)
     features = _feature_matrix(graph, manifest, number)
-    weights = draw_weights(
-        spec.seed,
-        spec.dim,
-        features.shape[1],
+    drawn = [_weights(spec, block, features.shape[1]) for block in spec.blocks()]
+    if len(drawn) == 1:
+        recurrent: Recurrent | SideBySide = drawn[0].recurrent
+        drive = _drive(features, drawn[0], threads)
+    else:
+        recurrent = SideBySide(tuple(weights.recurrent for weights in drawn))
+        drive = np.empty((len(features), spec.dim), dtype=np.float32)
+        # A product of another shape may differ in the last bit: one a reservoir.
+        for columns, weights in zip(recurrent.columns(), drawn, strict=True):
+            drive[:, columns] = _drive(features, weights, threads)
+    picks = halo_picks(graph, manifest, partition)
+    boundary = partition.boundary_rows.astype(np.int64)
+    return Context(partition, drive, recurrent, boundary, picks, spec)
+
+
+def _weights(spec: ReservoirSpec, block: Block, features: int) -> Weights:
+    return draw_weights(
+        block.seed,
+        block.units,
+        features,
         matrix=spec.matrix,
-        nonzeros=spec.nonzeros,
-        recurrent_scale=spec.recurrent_scale,
+        nonzeros=min(spec.nonzeros, block.units),
+        recurrent_scale=block.recurrent_scale,
         input_scale=spec.input_scale,
         bias_scale=spec.bias_scale,
         rho=spec.rho,
-        radius=spec.radius,
+        radius=block.radius,
     )
+
+
+def _drive(features: Array, weights: Weights, threads: int) -> Array:
     drive = product(features, weights.inputs.T, threads)
     drive += weights.bias
-    picks = halo_picks(graph, manifest, partition)
-    boundary = partition.boundary_rows.astype(np.int64)
-    return Context(partition, drive, weights.recurrent, boundary, picks, spec)
+    return drive
 
 
 def halo_picks(

@@ -24,7 +24,12 @@ from xnq_dist.reservoir.checkpoint import (
 )
 from xnq_dist.reservoir.context import ReservoirSpec, exchanged_bytes
 from xnq_dist.reservoir.exchange import Exchange, TasksExchange, WorkersLost, recover
-from xnq_dist.reservoir.weights import draw_recurrent, recurrent_radius
+from xnq_dist.reservoir.weights import (
+    block_seed,
+    draw_recurrent,
+    recurrent_radius,
+    units_of_blocks,
+)
 from xnq_dist.store import (
     Attempt,
     FileRecord,
@@ -51,7 +56,7 @@ MAX_LOSSES = 3
 def reservoir_spec(
     settings: Settings,
     rho: float,
-    recurrent_scale: float,
+    recurrent_scale: float | tuple[float, ...],
     input_scale: float,
     dim: int | None = None,
 ) -> ReservoirSpec:
@@ -61,13 +66,20 @@ def reservoir_spec(
     ----------
     rho
         Spectral radius of the adjacency matrix.
+    recurrent_scale
+        Several: that many reservoirs side by side, which share the units.
     dim
         Units; None: ``reservoir.dim``.
     """
     wanted = settings.reservoir
     units = wanted.dim if dim is None else dim
     nonzeros = min(wanted.nonzeros, units)
-    drawn = draw_recurrent(settings.seed, units, wanted.matrix, nonzeros)
+    count = len(recurrent_scale) if isinstance(recurrent_scale, tuple) else 1
+    radii = []
+    for number, size in enumerate(units_of_blocks(units, count)):
+        seed = block_seed(settings.seed, number)
+        drawn = draw_recurrent(seed, size, wanted.matrix, min(nonzeros, size))
+        radii.append(recurrent_radius(drawn, seed))
     return ReservoirSpec(
         seed=settings.seed,
         dim=units,
@@ -78,7 +90,7 @@ def reservoir_spec(
         input_scale=input_scale,
         bias_scale=wanted.bias_scale,
         rho=rho,
-        radius=recurrent_radius(drawn, settings.seed),
+        radius=tuple(radii) if isinstance(recurrent_scale, tuple) else radii[0],
         exchange_dtype=settings.exchange.dtype,
         tile=wanted.tile,
     )
@@ -203,7 +215,7 @@ def embed_scaled(
     run: RunDirectory,
     settings: Settings,
     client: Client,
-    recurrent_scale: float,
+    recurrent_scale: float | tuple[float, ...],
     input_scale: float,
     progress: Progress = silent,
 ) -> Manifest:
@@ -238,7 +250,7 @@ def embed_scaled(
         facts["n_nodes"],
         facts["n_edges"],
         spec.dim,
-        spec.dim if spec.matrix == "dense" else spec.nonzeros,
+        spec.blocks()[0].units if spec.matrix == "dense" else spec.nonzeros,
         spec.supersteps,
     )
     stage = run.stage("embeddings")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -21,15 +21,17 @@ from numpy.typing import NDArray
 
 from xnq_dist import cluster
 from xnq_dist.backend import cpu
-from xnq_dist.errors import ClusterError
-from xnq_dist.graph.layout import load_partition
-from xnq_dist.reservoir.context import (
-    Context,
-    ReservoirSpec,
-    halo_picks,
-    load_context,
-    pick_halo,
-    place,
+from xnq_dist.errors import ClusterError, SettingsError
+from xnq_dist.reservoir.context import Context, ReservoirSpec, load_context, place
+from xnq_dist.reservoir.rounds import (
+    Publish,
+    Start,
+    Step,
+    boundary_values,
+    first_values,
+    next_values,
+    sum_neighbours,
+    write_values,
 )
 from xnq_dist.reservoir.superstep import MemoryStates, gather, superstep, update
 from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
@@ -37,7 +39,14 @@ from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-__all__ = ["Exchange", "TasksExchange", "WorkersLost", "neighbour_sums", "recover"]
+__all__ = [
+    "Exchange",
+    "TasksExchange",
+    "WorkersLost",
+    "neighbour_sums",
+    "propagate",
+    "recover",
+]
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +55,9 @@ R = TypeVar("R")
 
 POLL = 1.0
 """Seconds between two looks at whether the workers still live."""
+
+AHEAD = 8
+"""Rounds of neighbour sums submitted before their values are waited for."""
 
 
 class WorkersLost(Exception):  # noqa: N818 - an event, not a fault of anybody
@@ -253,7 +265,7 @@ def neighbour_sums(
     client: Client,
     graph: Stage,
     manifest: Manifest,
-    values: Callable[[int], Array],
+    values: Start,
     attempt: Attempt,
     stem: str,
 ) -> list[FileRecord]:
@@ -274,22 +286,18 @@ def neighbour_sums(
         The files, in partition order.
     """
     parts = range(len(manifest.facts["edges"]))
-    sizes = manifest.facts["halo_sizes"]
     # Not pinned: a few columns are cheap to move, and Dask recovers from a lost
     # worker by itself, since inputs are loaded inside tasks.
-    loaded = [client.submit(_call, values, p, pure=False) for p in parts]
-    blocks = [
-        client.submit(_boundary_values, graph, manifest, p, loaded[p], pure=False)
-        for p in parts
-    ]
+    loaded = [client.submit(first_values, values, p, pure=False) for p in parts]
+    blocks = _submit_blocks(client, graph, manifest, loaded)
     files = [
         client.submit(
-            _sum_neighbours,
+            _write_sums,
             graph,
             manifest,
             p,
             loaded[p],
-            {owner: blocks[owner] for owner in parts if sizes[owner][p]},
+            blocks[p],
             attempt,
             stem,
             pure=False,
@@ -299,17 +307,125 @@ def neighbour_sums(
     return list(client.gather(files))
 
 
-def _call(function: Callable[[int], Array], number: int) -> Array:
-    return function(number)
+def propagate(
+    client: Client,
+    graph: Stage,
+    manifest: Manifest,
+    start: Start,
+    step: Step,
+    rounds: int,
+    attempt: Attempt,
+    stem: str,
+    keep: Collection[int] | None = None,
+    publish: Publish | None = None,
+    weighted: bool = True,
+) -> dict[int, list[FileRecord]]:
+    """Rounds of neighbour sums, one halo exchange each, all rows at the same time.
+
+    ``values = start(p)``; then in round t = 1..rounds ``values = step(p, t, values,
+    sums)``, where row v of ``sums`` is the sum over the edges u -> v of their weight
+    times row u of the values before, added up in float32 in the order of the original
+    ids: the same bits however the graph is cut. Columns do not mix, so independent
+    variants go side by side. Tasks are free to run on any worker, again after a loss.
+
+    Parameters
+    ----------
+    graph, manifest
+        The stage ``graph``.
+    start
+        From a partition's number to values of its owned rows in local order (the
+        order of `load_nodes`), float32, shape (n_owned, w).
+    step
+        From partition, round, values and sums, float32 with n_owned rows, to the
+        values after the round, float32, n_owned rows and any width. Row v of the
+        answer must depend on rows v alone, and the arguments must not be changed.
+        `start`, `step` and `publish` are called on workers, once a task and maybe
+        again: small, picklable (frozen dataclasses), pure, loading what they need
+        from files.
+    rounds
+        How many.
+    attempt, stem
+        Where kept rounds go: one npz file a round and partition,
+        ``<stem>-<round>-<partition>``, with the array ``values``, rows in local order.
+    keep
+        Rounds to write, 0 is the start; the last alone when None.
+    publish
+        What neighbours see of values, row by row; the values themselves when None.
+    weighted
+        Not: every edge counts 1, so sums are over distinct in-neighbours.
+
+    Returns
+    -------
+    dict
+        Kept round -> its files in partition order; `rounds.load_values` reads them.
+
+    Raises
+    ------
+    SettingsError
+        When `rounds` is negative or a round to keep is not one of 0..rounds.
+    """
+    from distributed import wait
+
+    kept = {rounds} if keep is None else set(keep)
+    if rounds < 0 or not kept <= set(range(rounds + 1)):
+        raise SettingsError(
+            f"rounds {sorted(kept)} cannot be kept of rounds 0 to {rounds}: "
+            "ask for rounds that are there"
+        )
+    parts = range(len(manifest.facts["edges"]))
+    values = [client.submit(first_values, start, p, pure=False) for p in parts]
+    files: dict[int, list[Future[Any]]] = {}
+    for turn in range(max(kept, default=0) + 1):
+        if turn:
+            blocks = _submit_blocks(client, graph, manifest, values, publish)
+            values = [
+                client.submit(
+                    next_values,
+                    graph,
+                    manifest,
+                    step,
+                    p,
+                    turn,
+                    values[p],
+                    blocks[p],
+                    publish,
+                    weighted,
+                    pure=False,
+                )
+                for p in parts
+            ]
+        if turn in kept:
+            files[turn] = [
+                client.submit(
+                    write_values, attempt, stem, p, turn, values[p], pure=False
+                )
+                for p in parts
+            ]
+        if turn % AHEAD == AHEAD - 1:
+            wait(values)
+    return {turn: list(client.gather(found)) for turn, found in files.items()}
 
 
-def _boundary_values(
-    graph: Stage, manifest: Manifest, number: int, values: Array
-) -> Array:
-    return values[load_partition(graph, manifest, number).boundary_rows]
+def _submit_blocks(
+    client: Client,
+    graph: Stage,
+    manifest: Manifest,
+    values: Sequence[Future[Any]],
+    publish: Publish | None = None,
+) -> list[dict[int, Future[Any]]]:
+    """For every reader the boundary blocks of the owners of its halo."""
+    sizes = manifest.facts["halo_sizes"]
+    parts = range(len(values))
+    blocks = [
+        client.submit(
+            boundary_values, graph, manifest, p, values[p], publish, pure=False
+        )
+        for p in parts
+    ]
+    return [{o: blocks[o] for o in parts if sizes[o][p]} for p in parts]
 
 
-def _sum_neighbours(
+def _write_sums(
     graph: Stage,
     manifest: Manifest,
     number: int,
@@ -318,12 +434,7 @@ def _sum_neighbours(
     attempt: Attempt,
     stem: str,
 ) -> FileRecord:
-    partition = load_partition(graph, manifest, number)
-    width = values.shape[1]
-    halo = pick_halo(halo_picks(graph, manifest, partition), blocks, width)
-    sums = np.empty((partition.n_owned, width), dtype=np.float32)
-    states = MemoryStates(np.ascontiguousarray(values, dtype=np.float32))
-    gather(cpu(), partition, states, slice(0, width), halo, sums)
+    sums = sum_neighbours(graph, manifest, number, values, blocks)
     return attempt.write_arrays(f"{stem}-{number:05d}", sums=sums)
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from xnq_dist.backend import Backend
 from xnq_dist.blocks import ROWS, for_each_block, one_blas_thread
 from xnq_dist.graph.halo import Partition
-from xnq_dist.reservoir.weights import Recurrent
+from xnq_dist.reservoir.weights import Recurrent, SideBySide
 
 __all__ = [
     "MemoryStates",
@@ -107,7 +107,7 @@ def update(
     backend: Backend,
     gathered: Array,
     drive: Array,
-    recurrent: Recurrent,
+    recurrent: Recurrent | SideBySide,
     threads: int = 1,
 ) -> None:
     """``gathered = tanh(gathered W^T + drive)`` in place; shapes (n_owned, d')."""
@@ -122,7 +122,7 @@ def superstep(
     states: StateStore,
     halo: HaloSource,
     drive: Array,
-    recurrent: Recurrent,
+    recurrent: Recurrent | SideBySide,
     tiles: Sequence[slice],
     threads: int = 1,
 ) -> Array:
@@ -183,7 +183,7 @@ def _fused(
     owned: Array,
     halo: Array,
     drive: Array,
-    recurrent: Recurrent,
+    recurrent: Recurrent | SideBySide,
     threads: int,
     out: Array,
 ) -> None:
@@ -209,9 +209,11 @@ def _fused(
 
 
 def _updater(
-    kernels: Any, gathered: Array, drive: Array, recurrent: Recurrent
+    kernels: Any, gathered: Array, drive: Array, recurrent: Recurrent | SideBySide
 ) -> Callable[[int, int], None]:
     """The update of rows first:last of `gathered`, in place."""
+    if isinstance(recurrent, SideBySide):
+        return _blockwise(kernels, gathered, drive, recurrent)
     dim = recurrent.dim
     if recurrent.columns is not None:
         columns, values = recurrent.columns, recurrent.values
@@ -237,3 +239,23 @@ def _updater(
         gathered[first:last] = mixed
 
     return dense
+
+
+def _blockwise(
+    kernels: Any, gathered: Array, drive: Array, recurrent: SideBySide
+) -> Callable[[int, int], None]:
+    """The update of rows first:last, one reservoir after the other.
+
+    Columns are copied: a reservoir's arithmetic is then the one it has alone, bit for
+    bit.
+    """
+    blocks = list(zip(recurrent.columns(), recurrent.parts, strict=True))
+
+    def work(first: int, last: int) -> None:
+        for columns, part in blocks:
+            state = np.ascontiguousarray(gathered[first:last, columns])
+            pushed = np.ascontiguousarray(drive[first:last, columns])
+            _updater(kernels, state, pushed, part)(0, last - first)
+            gathered[first:last, columns] = state
+
+    return work

@@ -8,11 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Recurrent", "Weights", "draw_recurrent", "draw_weights", "recurrent_radius"]
+__all__ = [
+    "Recurrent",
+    "SideBySide",
+    "Weights",
+    "block_seed",
+    "draw_recurrent",
+    "draw_weights",
+    "recurrent_radius",
+    "units_of_blocks",
+]
 
 _BLOCK = 128
 """Rows of one random stream."""
-_INPUT, _BIAS, _DENSE, _SPARSE, _START = range(5)
+_INPUT, _BIAS, _DENSE, _SPARSE, _START, _BESIDE = range(6)
 """Purposes of the random streams."""
 
 
@@ -43,6 +52,27 @@ class Recurrent:
 
 
 @dataclass(frozen=True)
+class SideBySide:
+    """A block-diagonal W: reservoirs next to each other that do not mix."""
+
+    parts: tuple[Recurrent, ...]
+    """The blocks; each works on its own columns of the state."""
+
+    @property
+    def dim(self) -> int:
+        """Units of all blocks together, d'."""
+        return sum(part.dim for part in self.parts)
+
+    def columns(self) -> tuple[slice, ...]:
+        """Columns of each block."""
+        ends = np.cumsum([part.dim for part in self.parts]).tolist()
+        return tuple(
+            slice(end - part.dim, end)
+            for part, end in zip(self.parts, ends, strict=True)
+        )
+
+
+@dataclass(frozen=True)
 class Weights:
     """All weights of one reservoir."""
 
@@ -60,6 +90,26 @@ class Weights:
 def _stream(seed: int, purpose: int, block: int) -> np.random.Generator:
     key = np.random.SeedSequence(seed, spawn_key=(purpose, block))
     return np.random.Generator(np.random.Philox(key))
+
+
+def block_seed(seed: int, block: int) -> int:
+    """Seed of one of several reservoirs side by side; the first has the seed itself."""
+    if not block:
+        return seed
+    key = np.random.SeedSequence(seed, spawn_key=(_BESIDE, block))
+    return int(key.generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def units_of_blocks(dim: int, count: int) -> list[int]:
+    """Units of each of `count` reservoirs that share `dim`, as even as may be.
+
+    Examples
+    --------
+    >>> units_of_blocks(10, 4)
+    [3, 3, 2, 2]
+    """
+    each, more = divmod(dim, count)
+    return [each + (number < more) for number in range(count)]
 
 
 def _uniform(

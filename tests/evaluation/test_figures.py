@@ -1,0 +1,189 @@
+"""Plots and page: drawn without warnings, escaped, from the chosen quantifier."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pyarrow.compute as pc
+import pytest
+
+from tests.evaluation.fake_results import evaluation, results, row, table
+from xnq_dist.evaluation import bayes
+from xnq_dist.evaluation.figures import _by_level, diagonal_bands, pictures
+from xnq_dist.evaluation.render import outputs, render
+from xnq_dist.evaluation.summary import costs, summarise
+from xnq_dist.store import Folder
+
+NASTY = "a&b_<c> $x_1$"
+
+
+@pytest.fixture(scope="module")
+def made() -> tuple:
+    means = {
+        "wvrn": {NASTY: 0.3, "flickr": 0.05},
+        "xnq": {NASTY: 0.02, "flickr": 0.03},
+        "my_<own>": {NASTY: 0.05},
+    }
+    return evaluation(means, {"wvrn": ("cc", "acc")}, folds=2, shares=(0.1, 1.0))
+
+
+@pytest.fixture(scope="module")
+def files(made: tuple) -> dict[str, bytes]:
+    return outputs(*made, nsamples=20)
+
+
+def words(svg: bytes) -> str:
+    root = ElementTree.fromstring(svg)  # noqa: S314 - our own
+    return " ".join(part.strip() for part in root.itertext())
+
+
+def test_plot_is_missing_or_is_not_a_picture(files: dict[str, bytes]) -> None:
+    drawn = sorted(name for name in files if name.startswith("figures/"))
+    assert [name.removeprefix("figures/") for name in drawn] == [
+        *("diagonal-a-b-c-x-1.png", "diagonal-a-b-c-x-1.svg"),
+        *("error-labels.png", "error-labels.svg", "error-time.png", "error-time.svg"),
+    ]
+    for name in drawn:
+        start = b"\x89PNG" if name.endswith("png") else b"<svg"
+        assert files[name].startswith(start)
+    assert "my_<own>" in words(files["figures/error-labels.svg"])
+    assert NASTY in words(files["figures/error-time.svg"])
+
+
+def test_methods_left_out_are_not_counted(files: dict[str, bytes]) -> None:
+    said = words(files["figures/error-time.svg"])
+    assert "1 above 0.125: wvRN" in said
+
+
+def test_same_tables_give_other_bytes(made: tuple) -> None:
+    found = made[0].filter(pc.equal(made[0]["label_share"], 1.0))
+    summary = summarise(found, made[2])
+    first, second = (
+        pictures(summary, costs(found), made[2].slice(0, 0)) for _ in range(2)
+    )
+    assert [*first] == ["error-time"]
+    assert first == second
+
+
+def test_band_is_of_another_quantifier_fold_or_class() -> None:
+    found = results(
+        [
+            row(v, quantifier=q, fold=f, split=s, method="lr")
+            for q, f, v in [("cc", 0, 0.1), ("acc", 0, 0.2), ("cc", 1, 0.2)]
+            for s in ("validation", "test")
+        ]
+        + [
+            row(0.1, quantifier="acc", fold=1, split=s, method="lr")
+            for s in ("validation", "test")
+        ]
+    )
+    guesses = {("cc", 0): 0.4, ("acc", 0): 9.0, ("cc", 1): 9.0, ("acc", 1): 0.6}
+    estimates = table(
+        "estimates",
+        [
+            {
+                "dataset": "cora-2",
+                "method": "lr",
+                "quantifier": q,
+                "fold": f,
+                "label_share": 1.0,
+                "sample": 0,
+                "class": name,
+                "true": 0.5,
+                "estimate": guess if name == "1" else 1 - guess,
+            }
+            for (q, f), guess in guesses.items()
+            for name in ("0", "1")
+        ],
+    )
+    (band,), positive = diagonal_bands(summarise(found), estimates, "cora-2")
+    assert positive == "1"
+    assert band.at.tolist() == [0.5]
+    assert band.mean == pytest.approx([0.5])
+    assert band.sd == pytest.approx([np.std([0.4, 0.6], ddof=1)])
+    assert band.remark == "CC 1, ACC 1, AE 0.100"
+
+
+def test_prevalences_of_any_value_are_not_binned() -> None:
+    true = np.random.default_rng(0).random(500)
+    at, mean, sd = _by_level(true, true)
+    assert len(at) == 21
+    assert np.abs(mean - at).max() < 0.03
+    assert (sd < 0.03).all()
+
+
+class Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.targets: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag != "meta":
+            self.open.append(tag)
+        self._look(attrs)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self._look(attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def _look(self, attrs: list[tuple[str, str | None]]) -> None:
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+        self.targets += [
+            value or ""
+            for name, value in attrs
+            if name in ("href", "src", "xlink:href")
+        ]
+
+
+def test_page_is_broken_or_asks_for_something_outside(files: dict[str, bytes]) -> None:
+    page = Page()
+    page.feed(files["evaluation.html"].decode())
+    page.close()
+    assert not page.open
+    assert not {"script", "link", "img", "iframe", "image", "c", "own"} & {*page.tags}
+    assert len(page.ids) == len({*page.ids})
+    assert {*page.targets} <= {f"#{name}" for name in page.ids}
+    assert NASTY in page.text
+    assert page.tags.count("svg") == 3
+    tables = {name for name in files if re.fullmatch(r"tables/.*\.html", name)}
+    assert page.tags.count("table") == len(tables)
+    assert "Questions, AE: the improvement" in page.text
+
+
+def test_files_go_elsewhere(
+    made: tuple, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bayes, "find_spec", lambda name: None)
+    one = pc.and_(
+        pc.equal(made[0]["dataset"], "flickr"), pc.equal(made[0]["label_share"], 1.0)
+    )
+    small = (made[0].filter(one), made[1], made[2].slice(0, 0))
+    taken: dict[str, bytes] = {}
+    names = render(*small, taken.__setitem__)
+    assert names == (*taken,)
+    assert names[-1] == "evaluation.html"
+    assert b"baycomp" in taken["evaluation.html"]
+    assert render(*small, Folder.of(tmp_path / "out")) == names
+    for name in names:
+        assert (tmp_path / "out" / name).read_bytes() == taken[name]
+
+
+def test_empty_tables() -> None:
+    empty = [table(name, []) for name in ("results", "configurations", "estimates")]
+    made = outputs(*empty, nsamples=10)
+    assert b"No times were measured." in made["evaluation.html"]

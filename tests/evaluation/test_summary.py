@@ -1,0 +1,200 @@
+"""Choice by validation alone, means over folds, cost, words for a terminal."""
+
+from __future__ import annotations
+
+import math
+
+import pyarrow as pa
+import pytest
+
+from tests.evaluation.fake_results import evaluation, results, row
+from xnq_dist.errors import StageError
+from xnq_dist.evaluation.names import base, shown
+from xnq_dist.evaluation.summary import (
+    choose,
+    costs,
+    quantifiers_of,
+    summarise,
+    text,
+)
+
+
+def lr(quantifier: str, validation: float, test: float, fold: int = 0) -> list[dict]:
+    """A quantifier of LR whose chosen draw is 1; draw 0 was worse."""
+    common = {"method": "lr", "quantifier": quantifier, "fold": fold}
+    return [
+        row(9.0, split="validation", draw=0, selected=False, **common),
+        row(validation, split="validation", draw=1, **common),
+        row(test, draw=1, **common),
+        row(7 * test, metric="rae", draw=1, **common),
+    ]
+
+
+def test_quantifier_is_chosen_by_the_test_error() -> None:
+    table = results(
+        [
+            *lr("pacc", 0.02, 0.30),
+            *lr("acc", 0.03, 0.10),
+            *lr("pacc", 0.05, 0.50, fold=1),
+            *lr("acc", 0.04, 0.20, fold=1),
+        ]
+    )
+    first, second = choose(table)
+    assert (first.quantifier, first.errors["ae"]) == ("pacc", 0.30)
+    assert (second.quantifier, second.errors["ae"]) == ("acc", 0.20)
+    assert first.validation == 0.02
+    assert first.draw == 1
+    assert first.compared == 4
+    figure = summarise(table).figure("cora-2", "lr", "ae")
+    assert figure is not None
+    assert figure.mean == pytest.approx(0.25)
+    assert figure.sd == pytest.approx(math.sqrt(0.005))
+    assert figure.folds == (0, 1)
+
+
+def test_method_takes_a_quantifier_that_the_paper_does_not_allow_it() -> None:
+    rows = [
+        row(0.001, split="validation", quantifier="kdey_ml"),
+        row(0.001, quantifier="kdey_ml"),
+        row(0.02, split="validation"),
+        row(0.02),
+    ]
+    (choice,) = choose(results(rows))
+    assert (choice.quantifier, choice.compared) == ("sld", 1)
+    assert choice.quantifiers == ("sld",)
+    # Nothing else was evaluated: it stands in.
+    (other,) = choose(results(rows[:2]))
+    assert other.quantifier == "kdey_ml"
+
+
+def test_draws_that_lost_count_as_figures() -> None:
+    losing = row(0.001, draw=5, selected=False, split="validation")
+    (choice,) = choose(results([losing, row(0.4, split="validation"), row(0.5)]))
+    assert (choice.errors["ae"], choice.compared) == (0.5, 2)
+
+
+def test_tie_depends_on_the_order_of_rows() -> None:
+    rows = [*lr("sld", 0.1, 0.2), *lr("cc", 0.1, 0.3)]
+    for order in (rows, rows[::-1]):
+        (choice,) = choose(results(order))
+        assert choice.quantifier == "sld"
+
+
+def test_same_data_set_given_twice() -> None:
+    once = results([row(0.1), row(0.1, split="validation")])
+    with pytest.raises(StageError, match="there twice"):
+        choose(pa.concat_tables([once, once]))
+
+
+def test_choice_without_validation() -> None:
+    alone = row(0.1, method="xnq+")
+    (choice,) = choose(results([alone]))
+    assert (choice.validation, choice.compared) == (None, 1)
+    several = [row(0.1, method="lr", quantifier=q) for q in ("cc", "acc")]
+    with pytest.raises(StageError, match="no validation AE"):
+        choose(results(several))
+
+
+def test_missing_figure_becomes_zero() -> None:
+    summary = summarise(results([row(0.1), row(0.2, method="lr", dataset="mine")]))
+    assert summary.figure("cora-2", "lr", "ae") is None
+    assert summary.figure("cora-2", "xnq", "rae") is None
+    only = summary.figure("cora-2", "xnq", "ae")
+    assert only is not None
+    assert only.sd is None
+    assert summary.datasets == ("cora-2", "mine")
+    assert summary.methods == ("lr", "xnq")
+
+
+def test_kind_of_a_data_set_is_guessed_from_its_name() -> None:
+    tables = evaluation({"xnq": {"flickr": 0.1, "mine": 0.1}}, folds=1, draws=1)
+    assert summarise(tables[0], tables[2]).kinds == {
+        "flickr": "multi-class",
+        "mine": "binary",
+    }
+    three = tables[2].filter(pa.compute.equal(tables[2]["dataset"], "flickr"))
+    place = three.schema.get_field_index("dataset")
+    renamed = three.set_column(place, "dataset", pa.array(["mine"] * len(three)))
+    assert summarise(tables[0], renamed).kinds["mine"] == "multi-class"
+
+
+def test_variant_of_a_method_is_a_stranger() -> None:
+    rows = [
+        row(v, method=m, quantifier=q, split=s)
+        for m, q, v in [
+            ("xnq-sparse", "sld", 0.2),
+            ("xnq-dense", "sld", 0.3),
+            ("xnq-dense", "cc", 0.1),
+            ("wvrn-hard", "cc", 0.4),
+            ("xnqish", "cc", 0.5),
+        ]
+        for s in ("validation", "test")
+    ]
+    summary = summarise(results(rows))
+    assert summary.methods == ("wvrn-hard", "xnq-dense", "xnq-sparse", "xnqish")
+    assert summary.reference == "xnq-dense"
+    assert [c.quantifier for c in summary.of("cora-2", "xnq-dense")] == ["sld"]
+    assert [shown(m) for m in summary.methods] == [
+        *("wvRN hard", "XNQ dense", "XNQ sparse", "xnqish")
+    ]
+    assert base("xnq+lite") == "xnq+"
+    assert base("lrx") == "lrx"
+
+
+def test_few_labels_slip_into_the_main_figure() -> None:
+    summary = summarise(results([row(0.1), row(0.7, share=0.02)]))
+    figure = summary.figure("cora-2", "xnq", "ae")
+    assert figure is not None
+    assert figure.mean == 0.1
+    assert summary.shares("cora-2") == (0.02, 1.0)
+    low = summary.figure("cora-2", "xnq", "ae", 0.02)
+    assert low is not None
+    assert low.mean == 0.7
+
+
+def test_cost_is_not_that_of_the_dearest_draw() -> None:
+    rows = [
+        row(
+            0.1, split="validation", selected=False, fold=f, draw=d, seconds=s, memory=m
+        )
+        for f, d, s, m in [
+            (0, 0, 1.0, 10),
+            (1, 0, 9.0, 20),  # the slowest fold, but not the dearest draw
+            (0, 1, 6.0, 30),
+            (1, 1, 8.0, 90),
+        ]
+    ]
+    rows += [row(0.1, share=0.5, draw=2, seconds=99.0), row(0.1, method="lr")]
+    found = costs(results(rows))
+    assert {*found} == {("cora-2", "xnq")}
+    cost = found["cora-2", "xnq"]
+    assert (cost.seconds, cost.draw, cost.folds, cost.peak_memory) == (7.0, 1, 2, 90)
+
+
+def test_ablation_mixes_quantifiers() -> None:
+    table = evaluation(
+        {"xnq": {"cora-2": 0.1}, "lr": {"cora-2": 0.2}}, {"xnq": ("cc", "sld")}
+    )[0]
+    found = quantifiers_of(table, "xnq")
+    assert [*found] == ["cc", "sld"]
+    for name, summary in found.items():
+        assert summary.methods == ("xnq",)
+        assert {c.quantifier for c in summary.choices} == {name}
+
+
+def test_words_for_a_terminal() -> None:
+    table = results(
+        [
+            row(0.0152, fold=0, seconds=3.25),
+            row(0.0148, fold=1, seconds=3.25),
+            row(0.2, metric="rae"),
+            row(0.5, dataset="line\nbreak", method="wvrn"),
+        ]
+    )
+    head, first, second = text(table).split("\n")
+    assert head.split()[:3] == ["dataset", "method", "AE"]
+    assert first.split() == [
+        *("cora-2", "xnq", "0.0150", "±", "0.0003", "0.200"),
+        *("sld", "3.2", "2", "1"),
+    ]
+    assert second.split()[:5] == ["line", "break", "wvrn", "0.5000", "-"]

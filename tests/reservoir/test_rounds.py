@@ -1,0 +1,169 @@
+"""Rounds of neighbour sums: a plain loop's answer, whatever the cut and the workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import small_settings, write_graph
+from xnq_dist import pipeline
+from xnq_dist.errors import SettingsError, StageError
+from xnq_dist.graph.layout import load_nodes, read_adjacency
+from xnq_dist.reservoir.exchange import propagate
+from xnq_dist.reservoir.rounds import load_values, sum_neighbours
+from xnq_dist.store import Manifest, RunDirectory, Stage
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Values of each node, made from its canonical index."""
+
+    graph: Stage
+    manifest: Manifest
+
+    def __call__(self, number: int) -> np.ndarray:
+        index = load_nodes(self.graph, self.manifest, number, ["index"])["index"]
+        return seeds(index.to_numpy())
+
+
+@dataclass(frozen=True)
+class HalfMix:
+    """Half of the sums and half of the values before, and the round's number."""
+
+    def __call__(self, number, turn, values, sums):
+        return (values + sums) / np.float32(2) + np.float32(turn)
+
+
+@dataclass(frozen=True)
+class KillOnce:
+    """As `HalfMix`, but the first task of round 2 takes its worker with it."""
+
+    mark: str
+
+    def __call__(self, number, turn, values, sums):
+        if turn == 2:
+            try:
+                os.close(os.open(self.mark, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                pass
+            else:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return HalfMix()(number, turn, values, sums)
+
+
+def seeds(index: np.ndarray) -> np.ndarray:
+    return np.stack([np.sin(index), index % 7], axis=1).astype(np.float32)
+
+
+def prepared(folder: Path, graph, partitions: int) -> tuple[RunDirectory, Manifest]:
+    run = RunDirectory(folder)
+    run.folder.create()
+    settings = small_settings(f"partitions={partitions}", "partitioner=random")
+    return run, pipeline.prepare(run, graph.sources, settings)
+
+
+def squared(values: np.ndarray) -> np.ndarray:
+    return values * values
+
+
+def propagated(run, manifest, client, rounds, keep, step=None, **options):
+    where = Stage(run.folder.child("rounds"), "rounds")
+    attempt = where.begin()
+    graph = run.stage("graph")
+    start = Seeds(graph, manifest)
+    found = propagate(
+        client,
+        graph,
+        manifest,
+        start,
+        step or HalfMix(),
+        rounds,
+        attempt,
+        "r",
+        keep,
+        **options,
+    )
+    return {t: load_values(where, f, graph, manifest) for t, f in found.items()}
+
+
+def twin(adjacency, rounds: int, publish=None) -> list[np.ndarray]:
+    """Every sum edge by edge, in float32."""
+    values = seeds(np.arange(adjacency.shape[0]))
+    history = [values]
+    for turn in range(1, rounds + 1):
+        sums = np.zeros_like(values)
+        seen = values if publish is None else publish(values)
+        for row in range(adjacency.shape[0]):
+            for edge in range(adjacency.indptr[row], adjacency.indptr[row + 1]):
+                sums[row] += adjacency.data[edge] * seen[adjacency.indices[edge]]
+        values = HalfMix()(0, turn, values, sums)
+        history.append(values)
+    return history
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_same_bits_as_a_plain_loop_for_any_partitions(
+    weighted, tmp_path, thread_client
+):
+    graph = write_graph(tmp_path / "in", 150, 600, weighted=weighted)
+    for partitions in (1, 2, 3):
+        run, manifest = prepared(tmp_path / str(partitions), graph, partitions)
+        expected = twin(read_adjacency(run.stage("graph"), manifest), 4)
+        found = propagated(run, manifest, thread_client, 4, [0, 2, 4])
+        assert sorted(found) == [0, 2, 4]
+        for turn, values in found.items():
+            np.testing.assert_array_equal(values, expected[turn])
+
+
+def test_neighbours_see_what_is_published_and_edges_count_one(tmp_path, thread_client):
+    graph = write_graph(tmp_path / "in", 150, 600, weighted=True)
+    run, manifest = prepared(tmp_path / "run", graph, 2)
+    options = {"publish": squared, "weighted": False}
+    found = propagated(run, manifest, thread_client, 2, None, **options)
+    adjacency = read_adjacency(run.stage("graph"), manifest)
+    assert adjacency.data.min() < 1
+    adjacency.data[:] = 1
+    np.testing.assert_array_equal(found[2], twin(adjacency, 2, squared)[2])
+
+
+def test_rounds_far_beyond_those_submitted_ahead(tmp_path, thread_client):
+    graph = write_graph(tmp_path / "in", 130, 200)
+    run, manifest = prepared(tmp_path / "run", graph, 2)
+    found = propagated(run, manifest, thread_client, 19, None)
+    expected = twin(read_adjacency(run.stage("graph"), manifest), 19)[-1]
+    assert list(found) == [19]
+    np.testing.assert_array_equal(found[19], expected)
+
+
+def test_rounds_that_are_not_there_are_refused(tmp_path, thread_client):
+    graph = write_graph(tmp_path / "in", 130, 200)
+    run, manifest = prepared(tmp_path / "run", graph, 1)
+    for rounds, keep in ((2, [3]), (2, [-1]), (-1, [])):
+        with pytest.raises(SettingsError, match="cannot be kept"):
+            propagated(run, manifest, thread_client, rounds, keep)
+
+
+def test_values_of_another_partition_are_refused(tmp_path):
+    graph = write_graph(tmp_path / "in", 130, 200)
+    run, manifest = prepared(tmp_path / "run", graph, 1)
+    wrong = np.zeros((129, 1), np.float32)
+    with pytest.raises(StageError, match="partition 0 owns 130 nodes"):
+        sum_neighbours(run.stage("graph"), manifest, 0, wrong, {})
+
+
+@pytest.mark.slow
+def test_a_worker_lost_between_rounds_does_not_change_the_answer(tmp_path, client):
+    graph = write_graph(tmp_path / "in", 150, 600)
+    run, manifest = prepared(tmp_path / "run", graph, 3)
+    step = KillOnce(str(tmp_path / "mark"))
+    found = propagated(run, manifest, client, 4, [4], step)
+    # Other tests share the cluster: its nanny brings the worker back.
+    client.wait_for_workers(2, timeout=120)
+    assert (tmp_path / "mark").exists()
+    expected = twin(read_adjacency(run.stage("graph"), manifest), 4)[-1]
+    np.testing.assert_array_equal(found[4], expected)

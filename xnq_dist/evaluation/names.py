@@ -1,0 +1,107 @@
+"""How methods, quantifiers and data sets are called and ordered in all outputs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from xnq_dist.evaluation import published
+
+__all__ = [
+    "DATASET_ORDER",
+    "METHOD_ORDER",
+    "QUANTIFIER_ORDER",
+    "base",
+    "ordered",
+    "ordered_methods",
+    "shown",
+    "span",
+    "tally",
+]
+
+METHOD_ORDER = ("wvrn", "cdq", "enq", "lbq", "lr", "gcn", "gat", "gin", "xnq", "xnq+")
+QUANTIFIER_ORDER = ("cc", "acc", "pcc", "pacc", "hdy", "dys", "dmy", "kdey_ml", "sld")
+DATASET_ORDER = (*published.BINARY, *published.MULTICLASS)
+
+NAMES = {
+    "amazon-ratings": "Amazon",
+    "cora-2": "Cora-2",
+    "cora-multi": "Cora-Multi",
+    "dmy": "DMy",
+    "dys": "DyS",
+    "flickr": "Flickr",
+    "genius": "Genius",
+    "hdy": "HDy",
+    "kdey_ml": "KDEy-ML",
+    "questions": "Questions",
+    "sld_bcts": "SLD-BCTS",
+    "sld_exact": "SLD exact",
+    "tolokers": "Tolokers",
+    "twitch-de": "Twitch-DE",
+    "wvrn": "wvRN",
+    **{
+        name: name.upper()
+        for name in (
+            *("acc", "ae", "cc", "cdq", "enq", "gat", "gcn", "gin"),
+            *("lbq", "lr", "pacc", "pcc", "rae", "sld", "xnq", "xnq+"),
+        )
+    },
+}
+
+
+def base(method: str) -> str:
+    """The known method that a variant belongs to; itself where there is none.
+
+    Examples
+    --------
+    >>> base("xnq-dense"), base("xnq+lite"), base("mine")
+    ('xnq', 'xnq+', 'mine')
+    """
+    for known in sorted(METHOD_ORDER, key=len, reverse=True):
+        rest = method.removeprefix(known)
+        if rest != method and (not rest or known[-1] == "+" or rest[0] in "-_ "):
+            return known
+    return method
+
+
+def shown(name: str) -> str:
+    """A method's, quantifier's, metric's or data set's name as papers write it."""
+    if name in NAMES:
+        return NAMES[name]
+    known = base(name)
+    if known == name:
+        return name
+    return f"{NAMES[known]} {name.removeprefix(known).lstrip('-_ ')}"
+
+
+def ordered(names: Iterable[str], order: Sequence[str]) -> tuple[str, ...]:
+    """Distinct names: those of the order first, the rest by alphabet."""
+    distinct = set(names)
+    known = [name for name in order if name in distinct]
+    return (*known, *sorted(distinct - set(order)))
+
+
+def ordered_methods(names: Iterable[str]) -> tuple[str, ...]:
+    """Distinct methods: those of the paper first, variants after their base."""
+    distinct = set(names)
+    place = {name: rank for rank, name in enumerate(METHOD_ORDER)}
+    key = {name: place.get(base(name), len(place)) for name in distinct}
+    return tuple(sorted(distinct, key=lambda name: (key[name], name)))
+
+
+def tally(names: Iterable[str]) -> str:
+    """What won how often: ``sld``, or ``sld 3, dys 2``."""
+    counts: dict[str, int] = defaultdict(int)
+    for name in names:
+        counts[name] += 1
+    if len(counts) == 1:
+        return next(iter(counts))
+    ranked = sorted(counts.items(), key=lambda item: -item[1])
+    return ", ".join(f"{name} {count}" for name, count in ranked)
+
+
+def span(numbers: Iterable[int]) -> str:
+    """One number, or the lowest and highest."""
+    found = sorted(numbers)
+    low, high = found[0], found[-1]
+    return f"{low:,}" if low == high else f"{low:,}–{high:,}"

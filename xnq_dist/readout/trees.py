@@ -1,0 +1,150 @@
+"""Gradient-boosted trees: fitted by scikit-learn, kept and evaluated as plain arrays.
+
+Files are data: an estimator object would have to be pickled. Its trees are taken out
+as arrays instead, from the node tables that scikit-learn keeps (`_predictors`; tested
+with 1.7 to 1.9), and evaluated by a kernel of our own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+__all__ = ["BoostedTrees", "add_trees", "boosted_logits", "fit_trees"]
+
+ROUNDS = {True: 150, False: 100}
+"""Boosting rounds for two classes, for more."""
+
+
+@dataclass(frozen=True, eq=False)
+class BoostedTrees:
+    """An additive model of trees, one score a class (two classes: one in all).
+
+    Node i of the table has the children `left` and `right` (absolute places); a leaf
+    has itself as both.
+    """
+
+    baseline: NDArray[np.float64]
+    """Scores before the first tree, shape (S,); S = 1 for two classes, else C."""
+    roots: NDArray[np.int64]
+    """First node of each tree, shape (T,); tree t adds to score t modulo S."""
+    feature: NDArray[np.int32]
+    """Feature that a node asks for, shape (nodes,)."""
+    threshold: NDArray[np.float64]
+    """A row goes left when its feature is at most this."""
+    left: NDArray[np.int32]
+    right: NDArray[np.int32]
+    value: NDArray[np.float64]
+    """What a leaf adds, learning rate included."""
+
+    def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
+        """Arrays for an npz file, their names begin with the prefix."""
+        return {f"{prefix}{name}": getattr(self, name) for name in _FIELDS}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, NDArray[Any]], prefix: str) -> BoostedTrees:
+        """The trees whose `to_arrays` these are."""
+        return cls(**{name: arrays[f"{prefix}{name}"] for name in _FIELDS})
+
+
+_FIELDS = ("baseline", "roots", "feature", "threshold", "left", "right", "value")
+
+
+def fit_trees(
+    z: NDArray[np.float64], labels: NDArray[np.int32], n_classes: int
+) -> BoostedTrees:
+    """Boosted trees by scikit-learn's histogram method; no randomness, one thread.
+
+    Parameters
+    ----------
+    z
+        Finite features, shape (n, F).
+    labels
+        Class codes, each of 0..n_classes-1 at least once, shape (n,).
+
+    References
+    ----------
+    Ke et al., "LightGBM: a highly efficient gradient boosting decision tree", 2017.
+    """
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    estimator = HistGradientBoostingClassifier(
+        learning_rate=0.05,
+        max_iter=ROUNDS[n_classes == 2],
+        max_leaf_nodes=8,
+        min_samples_leaf=40,
+        l2_regularization=1.0,
+        early_stopping=False,
+        random_state=0,
+    )
+    # The limit is the calling thread's own: other tasks of the process keep theirs.
+    with threadpool_limits(limits=1, user_api="openmp"):
+        estimator.fit(z, labels)
+    return _exported(estimator)
+
+
+def _exported(estimator: Any) -> BoostedTrees:
+    """The trees of a fitted scikit-learn estimator, iteration by iteration."""
+    tables = [tree.nodes for turn in estimator._predictors for tree in turn]
+    roots = np.cumsum([0, *(len(table) for table in tables)])[:-1]
+    nodes = np.concatenate(tables)
+    shift = np.repeat(roots, [len(table) for table in tables])
+    own = np.arange(len(nodes))
+    leaf = nodes["is_leaf"].astype(bool)
+    return BoostedTrees(
+        baseline=np.array(estimator._baseline_prediction, np.float64).ravel(),
+        roots=roots.astype(np.int64),
+        feature=np.where(leaf, 0, nodes["feature_idx"]).astype(np.int32),
+        threshold=np.where(leaf, np.inf, nodes["num_threshold"]).astype(np.float64),
+        left=np.where(leaf, own, nodes["left"] + shift).astype(np.int32),
+        right=np.where(leaf, own, nodes["right"] + shift).astype(np.int32),
+        value=nodes["value"].astype(np.float64),
+    )
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def add_trees(
+    z: NDArray[np.float64],
+    roots: NDArray[np.int64],
+    feature: NDArray[np.int32],
+    threshold: NDArray[np.float64],
+    left: NDArray[np.int32],
+    right: NDArray[np.int32],
+    value: NDArray[np.float64],
+    scores: NDArray[np.float64],
+) -> None:
+    """Add every tree's leaf to `scores`, shape (rows, S), trees in order."""
+    width = scores.shape[1]
+    for row in range(z.shape[0]):
+        for tree in range(roots.shape[0]):
+            node = roots[tree]
+            while left[node] != node:
+                if z[row, feature[node]] <= threshold[node]:
+                    node = left[node]
+                else:
+                    node = right[node]
+            scores[row, tree % width] += value[node]
+
+
+def boosted_logits(model: BoostedTrees, z: NDArray[Any]) -> NDArray[np.float64]:
+    """Logits of rows, shape (n, C); with two classes the first is 0."""
+    rows = np.ascontiguousarray(z, dtype=np.float64)
+    scores = np.tile(model.baseline, (len(rows), 1))
+    add_trees(
+        rows,
+        model.roots,
+        model.feature,
+        model.threshold,
+        model.left,
+        model.right,
+        model.value,
+        scores,
+    )
+    if scores.shape[1] > 1:
+        return scores
+    return np.concatenate([np.zeros_like(scores), scores], axis=1)
