@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from distributed import Client
 
+from tests.baselines.test_gnn import needs_gnn
 from tests.conftest import small_settings, write_graph
+from xnq_dist.baselines.gnn import GnnSettings
 from xnq_dist.errors import InputError, SettingsError, StageError
 from xnq_dist.evaluation import fit, run
 from xnq_dist.evaluation.keep import keep, publish_tables, unpublish
@@ -158,7 +160,12 @@ def test_features_alone_are_a_method(client, graph, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "draws", "quantifiers"),
-    [("wvrn", 5, ("sld", "acc")), ("enq", 2, ("cc", "acc")), ("cdq", 4, ("cc",))],
+    [
+        ("wvrn", 5, ("sld", "acc")),
+        ("wvrn-hard", 5, ("sld", "acc")),
+        ("enq", 2, ("cc", "acc")),
+        ("cdq", 4, ("cc",)),
+    ],
 )
 def test_network_baselines_are_methods(
     client, graph, tmp_path, name, draws, quantifiers
@@ -166,7 +173,7 @@ def test_network_baselines_are_methods(
     work = begin(tmp_path / "run", graph)
     result = evaluate(client, work, name, quantifiers=(*quantifiers, "pacc"))
     assert len(result.configurations) == draws
-    wanted = {*quantifiers} | ({"pacc"} if name == "wvrn" else set())
+    wanted = {*quantifiers} | ({"pacc"} if "wvrn" in name else set())
     assert {f.choice.quantifier for f in result.test} == wanted
     # Twice the edges within a class as between: votes of neighbours say something.
     if name != "cdq":
@@ -174,6 +181,81 @@ def test_network_baselines_are_methods(
         assert best < 0.25
     left = [n for n in RunDirectory(work.run).folder.names() if "draw" in n]
     assert left == []
+
+
+def test_hard_votes_are_not_the_soft_ones(client, graph, tmp_path):
+    work = begin(tmp_path / "run", graph)
+    soft, hard = (
+        figures(evaluate(client, work, name, quantifiers=("sld",)))
+        for name in ("wvrn", "wvrn-hard")
+    )
+    assert soft.keys() == hard.keys()
+    assert soft != hard
+
+
+def test_the_whole_graph_is_answered_for_once_a_fold(client, graph, tmp_path):
+    work = begin(tmp_path / "run", graph)
+    # Not a quantifier of posteriors: what was asked for does not touch it.
+    result = evaluate(client, work, "lbq", quantifiers=("sld",))
+    task = work.task()
+    assert not result.validation
+    assert [f.choice.quantifier for f in result.test] == ["lbq", "lbq"]
+    for figure in result.test:
+        rest = task.rows(figure.choice.split, "calibration", "validation", "test")
+        true = np.bincount(task.labels[rest], minlength=2) / len(rest)
+        np.testing.assert_allclose(figure.true, true[None])
+        np.testing.assert_allclose(figure.estimate.sum(), 1.0)
+        found = np.abs(figure.estimate - true).mean()
+        assert figure.errors["ae"] == pytest.approx(found)
+        assert found < 0.25
+    rows = result_rows(task, result).to_pylist()
+    assert {row["split"] for row in rows} == {"test"}
+
+
+PLUS = ("readout.folds=3", "plus.rounds=[2]", "reservoir.recurrent_scale=select")
+
+
+def test_xnq_plus_is_a_method(client, graph, tmp_path, monkeypatch):
+    settings = small_settings(
+        *PLUS, "evaluation.calibrations=[bcts]", "evaluation.repeats=3"
+    )
+    work = begin(tmp_path / "run", graph, settings=settings)
+    result = evaluate(client, work, "xnq+", quantifiers=("sld", "pcc"))
+    (configuration,) = result.configurations
+    assert configuration["recurrent_scale"] == [1.0, 3.0, 8.0, 20.0]
+    # One embedding and one calibration: nothing is searched.
+    assert {f.choice.compared for f in result.test} == {1}
+    by_sld = [f.errors["ae"] for f in result.test if f.choice.quantifier == "sld"]
+    assert np.mean(by_sld) < 0.15
+    task = work.task()
+    for unit in work.units().folder.names():
+        if unit.endswith(".npz"):
+            scores, _ = work.units().read(unit.removesuffix(".npz"))
+            pooled = [task.rows(split, "train", "calibration") for split in (0, 1)]
+            assert any(np.array_equal(scores.held, rows) for rows in pooled)
+    names = RunDirectory(work.run).folder.names()
+    assert not [n for n in names if n.startswith(("draw", "embeddings"))]
+    # Another matrix is another method.
+    sparse = evaluate(client, work, "xnq+sparse", quantifiers=("sld", "pcc"))
+    assert figures(sparse) != figures(result)
+    with monkeypatch.context() as patched:
+        patched.setattr("xnq_dist.readout.plus.plus_scores", None)
+        again = evaluate(client, work, "xnq+", quantifiers=("sld", "pcc", "cc"))
+    assert figures(result).items() < figures(again).items()
+
+
+@needs_gnn
+def test_trained_networks_are_methods(client, graph, tmp_path, monkeypatch):
+    quick = GnnSettings(max_epochs=20, device="cpu")
+    monkeypatch.setattr("xnq_dist.baselines.gnn.GnnSettings", lambda: quick)
+    few = dataclasses.replace(
+        METHODS["gcn"], configurations=lambda *_: [{"layers": 2, "width": 16}]
+    )
+    work = begin(tmp_path / "run", graph)
+    result = run.evaluate_method(client, work, few, 1, ("sld",))
+    assert len(result.test) == 2
+    assert np.mean([f.errors["ae"] for f in result.test]) < 0.25
+    assert len(METHODS["gin"].configurations(SETTINGS, 1)) == 6
 
 
 def test_votes_alone_need_a_quantifier_of_votes(client, graph, tmp_path):
@@ -215,6 +297,14 @@ def test_what_is_not_defined_is_refused(client, tmp_path):
         choose_methods(["xqn"], True)
     with pytest.raises(SettingsError, match="'lr' works on node features"):
         choose_methods(["lr"], False)
+    with pytest.raises(InputError, match="'lbq' is defined for 2 classes, and small"):
+        evaluate(client, work, "lbq")
+
+
+def test_networks_without_pytorch_are_refused(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(SettingsError, match=r"pip install 'xnq-dist\[gnn\]'"):
+        choose_methods(["xnq", "gat"], True)
 
 
 def test_training_rows_beyond_the_memory_are_refused(client, graph, tmp_path):

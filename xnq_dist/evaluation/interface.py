@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ROLES", "Configuration", "Scores", "Split", "Task"]
+__all__ = ["ROLES", "Configuration", "Scores", "Split", "Task", "Whole"]
 
 ROLES = ("train", "calibration", "validation", "test")
 """Roles of nodes in a fold; their place is their code, -1 is none."""
@@ -68,5 +68,21 @@ class Scores:
     """Shape (t, C)."""
     crisp: bool = False
     """Votes only, as one-hot logits: nothing to calibrate, CC and ACC alone."""
+    seconds: float = 0.0
+    """Wall time of what this split cost."""
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """A graph-level answer for one split: one prevalence, no sample of its own."""
+
+    split: int
+    """Place in ``Task.splits``."""
+    true: NDArray[np.float64]
+    """Prevalence among the nodes without a training label, shape (C,)."""
+    estimate: NDArray[np.float64]
+    """Shape (C,)."""
+    size: int
+    """Nodes behind `true`."""
     seconds: float = 0.0
     """Wall time of what this split cost."""

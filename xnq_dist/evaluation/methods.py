@@ -1,8 +1,10 @@
 """The methods side by side: what each one searches, and how its scores are made.
 
-Three kinds of work. ``rows``: a configuration makes an embedding once, and a logistic
+Four kinds of work. ``rows``: a configuration makes an embedding once, and a logistic
 readout is fitted to it in every split. ``split``: a worker does a configuration in a
-split by itself. ``graph``: one pass over the partitions serves all splits at once.
+split by itself. ``graph``: passes over the partitions, driven from here, serve all
+splits. ``whole``: so does one pass, which answers for the whole graph and has no scores
+of nodes.
 """
 
 from __future__ import annotations
@@ -14,9 +16,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from xnq_dist.config import ReservoirSettings, Settings
 from xnq_dist.errors import SettingsError
-from xnq_dist.evaluation.interface import Configuration, Scores
-from xnq_dist.evaluation.network import cdq_scores, enq_scores, wvrn_scores
+from xnq_dist.evaluation.interface import Configuration, Scores, Whole
+from xnq_dist.evaluation.network import (
+    cdq_scores,
+    enq_scores,
+    lbq_whole,
+    wvrn_scores,
+)
+from xnq_dist.evaluation.plus import plus_configuration, plus_matters, plus_split_scores
 from xnq_dist.evaluation.search import grid, reservoir_draws, strength_grid
+from xnq_dist.evaluation.trained import check_trained, trained_matters, trained_scores
 from xnq_dist.evaluation.work import Work
 
 if TYPE_CHECKING:
@@ -32,6 +41,9 @@ GraphScores = Callable[
 ]
 """Client, work, configurations, places of splits -> draw, place of split, scores."""
 
+WholeEstimates = Callable[["Client", Work, Sequence[int]], Iterator[Whole]]
+"""Client, work, places of splits -> the answer for each."""
+
 
 @dataclass(frozen=True)
 class Method:
@@ -40,7 +52,7 @@ class Method:
     name: str
     embedder: str
     """What makes the scores, for the tables."""
-    kind: Literal["rows", "split", "graph"]
+    kind: Literal["rows", "split", "graph", "whole"]
     configurations: Callable[[Settings, int], list[Configuration]]
     """Settings and wished draws -> the search."""
     needs_features: bool = False
@@ -55,6 +67,12 @@ class Method:
     """Kind ``split``."""
     score_graph: GraphScores | None = None
     """Kind ``graph``."""
+    estimate_graph: WholeEstimates | None = None
+    """Kind ``whole``."""
+    check: Callable[[], None] = lambda: None
+    """Raises a `SettingsError` where the method cannot run on this machine."""
+    n_classes: int | None = None
+    """The number of classes that it is defined for; None: any."""
 
 
 def _with_matrix(settings: Settings, matrix: str | None) -> ReservoirSettings:
@@ -102,12 +120,50 @@ def _xnq(name: str, matrix: str | None) -> Method:
     )
 
 
+def _plus(name: str, matrix: str | None) -> Method:
+    embedder = "reservoirs side by side, label features"
+    return Method(
+        name=name,
+        embedder=embedder if matrix is None else f"{embedder}, {matrix}",
+        kind="graph",
+        configurations=partial(plus_configuration, matrix),
+        matter=partial(plus_matters, matrix),
+        score_graph=partial(plus_split_scores, matrix),
+    )
+
+
+def _wvrn(name: str, vote: Literal["soft", "hard"]) -> Method:
+    return Method(
+        name=name,
+        embedder=f"{vote} votes of neighbours",
+        kind="graph",
+        configurations=lambda *_: grid(rounds=(1, 2, 3, 4, 5)),
+        score_graph=partial(wvrn_scores, vote),
+    )
+
+
+def _trained(name: Literal["gcn", "gat", "gin"]) -> Method:
+    return Method(
+        name=name,
+        embedder=f"{name.upper()}, trained",
+        kind="split",
+        configurations=lambda *_: grid(width=(128, 256), layers=(2, 3, 4)),
+        needs_features=True,
+        matter=trained_matters,
+        score_split=partial(trained_scores, name),
+        check=check_trained,
+    )
+
+
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         _xnq("xnq", None),
         _xnq("xnq-dense", "dense"),
         _xnq("xnq-sparse", "sparse"),
+        _plus("xnq+", None),
+        _plus("xnq+dense", "dense"),
+        _plus("xnq+sparse", "sparse"),
         Method(
             name="lr",
             embedder="raw features",
@@ -115,13 +171,9 @@ METHODS: dict[str, Method] = {
             configurations=lambda settings, _: strength_grid(settings),
             needs_features=True,
         ),
-        Method(
-            name="wvrn",
-            embedder="votes of neighbours",
-            kind="graph",
-            configurations=lambda *_: grid(rounds=(1, 2, 3, 4, 5)),
-            score_graph=wvrn_scores,
-        ),
+        *(_trained(name) for name in ("gcn", "gat", "gin")),
+        _wvrn("wvrn", "soft"),
+        _wvrn("wvrn-hard", "hard"),
         Method(
             name="enq",
             embedder="votes of ego networks",
@@ -145,6 +197,14 @@ METHODS: dict[str, Method] = {
             },
             score_graph=cdq_scores,
         ),
+        Method(
+            name="lbq",
+            embedder="links, the whole graph at once",
+            kind="whole",
+            configurations=lambda *_: [{}],
+            estimate_graph=lbq_whole,
+            n_classes=2,
+        ),
     )
 }
 """Every method by its name."""
@@ -156,7 +216,8 @@ def choose_methods(names: Sequence[str], has_features: bool) -> list[Method]:
     Raises
     ------
     SettingsError
-        When there is no such method, or it needs features and there are none.
+        When there is no such method, it needs features and there are none, or packages
+        that are not installed.
     """
     for name in names:
         if name not in METHODS:
@@ -168,4 +229,5 @@ def choose_methods(names: Sequence[str], has_features: bool) -> list[Method]:
                 f"method {name!r} works on node features and the graph has none: leave "
                 "it out, or set columns.features"
             )
+        METHODS[name].check()
     return [METHODS[name] for name in dict.fromkeys(names)]

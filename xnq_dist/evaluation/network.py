@@ -1,4 +1,4 @@
-"""The network baselines as methods of the comparison: wvRN, ENQ, CDQ.
+"""The network baselines as methods of the comparison: wvRN, ENQ, CDQ, LBQ.
 
 Each sees the training labels of a split alone; all splits go side by side in one pass.
 """
@@ -7,26 +7,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.evaluation.interface import Configuration, Scores, Task
+from xnq_dist.evaluation.interface import Configuration, Scores, Task, Whole
 from xnq_dist.evaluation.work import Work
-from xnq_dist.store import Attempt, Folder, Stage
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["cdq_scores", "enq_scores", "wvrn_scores"]
+__all__ = ["cdq_scores", "enq_scores", "lbq_whole", "wvrn_scores"]
 
 FLOOR = 1e-6
 """Least probability that a logarithm is taken of: wvRN is sure of many nodes."""
 
 
 def wvrn_scores(
+    vote: Literal["soft", "hard"],
     client: Client,
     work: Work,
     configurations: Sequence[Configuration],
@@ -39,9 +38,10 @@ def wvrn_scores(
     graph, manifest = work.graph()
     labels = np.stack([task.known(split, "train") for split in splits])
     rounds = sorted({int(c["rounds"]) for c in configurations})
-    with _attempt(work, "wvrn") as attempt:
+    with work.attempt("wvrn") as attempt:
         began = time.perf_counter()
-        kept = wvrn(client, graph, manifest, attempt, labels, len(task.classes), rounds)
+        count = len(task.classes)
+        kept = wvrn(client, graph, manifest, attempt, labels, count, rounds, vote)
         seconds = time.perf_counter() - began
         for draw, configuration in enumerate(configurations):
             found = kept.load(int(configuration["rounds"]))
@@ -64,7 +64,7 @@ def enq_scores(
     labels = np.stack([task.known(split, "train") for split in splits])
     for draw, configuration in enumerate(configurations):
         began = time.perf_counter()
-        with _attempt(work, "enq") as attempt:
+        with work.attempt("enq") as attempt:
             votes = enq(
                 client,
                 graph,
@@ -115,14 +115,25 @@ def cdq_scores(
                 yield draw, split, _votes(task, split, votes[at], seconds, len(splits))
 
 
-@contextmanager
-def _attempt(work: Work, name: str) -> Iterator[Attempt]:
-    """A folder for what a pass writes meanwhile."""
-    stage = Stage(Folder.of(work.run).child(f"draw-{name}"), f"draw-{name}")
-    try:
-        yield stage.begin()
-    finally:
-        stage.folder.delete_folder()
+def lbq_whole(client: Client, work: Work, splits: Sequence[int]) -> Iterator[Whole]:
+    """Link-based quantification of all nodes without a training label.
+
+    Their true prevalence is that of those of them whose label is known.
+    """
+    from xnq_dist.baselines.lbq import lbq
+
+    task = work.task()
+    graph, manifest = work.graph()
+    labels = np.stack([task.known(split, "train") for split in splits])
+    with work.attempt("lbq") as attempt:
+        began = time.perf_counter()
+        found = lbq(client, graph, manifest, attempt, labels, len(task.classes))
+        seconds = time.perf_counter() - began
+    for at, split in enumerate(splits):
+        judged = task.labels[(labels[at] < 0) & (task.labels >= 0)]
+        true = np.bincount(judged, minlength=2) / len(judged)
+        estimate = np.array([1.0 - found[at], found[at]])
+        yield Whole(split, true, estimate, len(judged), seconds / len(splits))
 
 
 def _votes(

@@ -20,9 +20,10 @@ import numpy as np
 from distributed import Client, Future, KilledWorker, as_completed
 from numpy.typing import NDArray
 
-from xnq_dist.errors import StageError
+from xnq_dist.errors import InputError, StageError
 from xnq_dist.evaluation.fit import EmbeddedRows, FeatureRows, Rows, fit_split
 from xnq_dist.evaluation.interface import Configuration, Scores
+from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
 from xnq_dist.evaluation.memory import peak_memory
 from xnq_dist.evaluation.methods import Method
 from xnq_dist.evaluation.protocol import Samples, draw_samples
@@ -108,6 +109,14 @@ def evaluate_method(
         When workers die or scores are not numbers.
     """
     task = work.task()
+    if method.n_classes not in (None, len(task.classes)):
+        raise InputError(
+            f"method {method.name!r} is defined for {method.n_classes} classes, and "
+            f"{task.dataset} has {len(task.classes)}: leave it out, or name a positive "
+            "class (--positive)"
+        )
+    if method.kind == "whole":
+        return _whole(client, work, method)
     configurations = method.configurations(work.settings, draws)
     splits = range(len(task.splits))
     units = [
@@ -149,6 +158,39 @@ def evaluate_method(
         peaks[unit.draw, unit.split] = peak
     return MethodResult(
         method.name, method.embedder, configurations, seconds, peaks, figures, test
+    )
+
+
+def _whole(client: Client, work: Work, method: Method) -> MethodResult:
+    """A method that answers for the whole graph: nothing to choose, one answer each."""
+    if method.estimate_graph is None:
+        raise StageError(f"method {method.name!r} is not whole: a fault of the program")
+    seconds: dict[tuple[int, int], float] = {}
+    test = []
+    splits = range(len(work.task().splits))
+    for found in method.estimate_graph(client, work, splits):
+        seconds[0, found.split] = found.seconds
+        true, estimate = found.true[None], found.estimate[None]
+        size = np.array([found.size])
+        test.append(
+            TestFigure(
+                Choice(0, found.split, method.name, "none", 1),
+                {
+                    "ae": float(absolute_error(true, estimate)[0]),
+                    "rae": float(relative_absolute_error(true, estimate, size)[0]),
+                },
+                true,
+                estimate,
+            )
+        )
+    return MethodResult(
+        method.name,
+        method.embedder,
+        [{}],
+        seconds,
+        dict.fromkeys(seconds),
+        [],
+        test,
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from xnq_dist.config import Settings
@@ -10,7 +12,14 @@ from xnq_dist.errors import StageError
 from xnq_dist.evaluation.interface import Task
 from xnq_dist.evaluation.task import task_from_bytes, task_to_bytes
 from xnq_dist.evaluation.units import Units
-from xnq_dist.store import Folder, Manifest, RunDirectory, Stage, fingerprint
+from xnq_dist.store import (
+    Attempt,
+    Folder,
+    Manifest,
+    RunDirectory,
+    Stage,
+    fingerprint,
+)
 
 __all__ = ["Work"]
 
@@ -70,3 +79,12 @@ class Work:
     def units(self) -> Units:
         """The scores kept so far."""
         return Units(Folder.of(self.run).child("units"))
+
+    @contextmanager
+    def attempt(self, name: str) -> Iterator[Attempt]:
+        """A folder for what a pass writes meanwhile; it is gone afterwards."""
+        stage = Stage(Folder.of(self.run).child(f"draw-{name}"), f"draw-{name}")
+        try:
+            yield stage.begin()
+        finally:
+            stage.folder.delete_folder()
