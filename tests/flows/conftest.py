@@ -9,8 +9,10 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 
@@ -61,9 +63,29 @@ def server_environment(prefect_home) -> Iterator[dict[str, str]]:
         server.wait(30)
 
 
+@dataclass(frozen=True)
+class Nightly:
+    """A deployment at work."""
+
+    run: Path
+    """Its run directory."""
+    worker: subprocess.Popen[bytes]
+
+    def end(self) -> None:
+        """No further runs: each would take time from the tests that follow.
+
+        A run in progress is not waited for.
+        """
+        if self.worker.poll() is None:
+            for process in psutil.Process(self.worker.pid).children(recursive=True):
+                process.kill()
+        self.worker.kill()
+        self.worker.wait()
+
+
 @pytest.fixture(scope="session")
-def deployed(tmp_path_factory, server_environment) -> Iterator[Path]:
-    """The deployment `nightly` of a small graph, every minute; its run directory."""
+def deployed(tmp_path_factory, server_environment) -> Iterator[Nightly]:
+    """The deployment `nightly` of a small graph, every minute."""
     tmp_path = tmp_path_factory.mktemp("nightly")
     write_graph(tmp_path / "input", nodes=200, edges=700)
     description = yaml.safe_load((ROOT / "deploy" / "prefect.yaml").read_text())
@@ -108,11 +130,11 @@ def deployed(tmp_path_factory, server_environment) -> Iterator[Path]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
+    nightly_runs = Nightly(tmp_path / "run", worker)
     try:
-        yield tmp_path / "run"
+        yield nightly_runs
     finally:
-        worker.terminate()
-        worker.wait(60)
+        nightly_runs.end()
 
 
 def _wait_until_it_answers(url: str, server: subprocess.Popen[bytes]) -> None:

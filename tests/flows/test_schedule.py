@@ -16,7 +16,8 @@ pytestmark = pytest.mark.server
 
 def test_a_cron_run_happens(deployed):
     end = time.monotonic() + 240
-    while not (deployed / "_manifest.json").exists():
+    while not (deployed.run / "_manifest.json").exists():
         assert time.monotonic() < end, "no scheduled run came to its end"
         time.sleep(1)
-    assert pq.read_table(deployed / "prevalence.parquet").num_rows > 0
+    deployed.end()
+    assert pq.read_table(deployed.run / "prevalence.parquet").num_rows > 0
