@@ -241,6 +241,12 @@ class PlusSettings(_Model):
         description="auto: for two classes boosted trees compete with the logistic "
         "second stage",
     )
+    node_features: int = Field(
+        64,
+        ge=0,
+        description="most feature columns with which boosted trees are also given "
+        "them and their means over neighbours; 0: never",
+    )
 
 
 class SldSettings(_Model):

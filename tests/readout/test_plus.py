@@ -13,7 +13,8 @@ from xnq_dist import pipeline
 from xnq_dist.errors import DoesNotFitError, InputError
 from xnq_dist.graph.layout import load_labels, node_index, read_adjacency
 from xnq_dist.graph.tables import Sources
-from xnq_dist.readout.plus import SavedPlus, plus_scores
+from xnq_dist.readout.plus import plus_scores
+from xnq_dist.readout.plus_model import SavedPlus
 from xnq_dist.readout.rows import FEATURES
 from xnq_dist.store import RunDirectory
 
@@ -107,13 +108,17 @@ def test_what_the_readout_says_of_itself(graph, run):
         np.bincount(graph.labels[graph.labels >= 0]) / labelled
     )
     assert facts["second_stage"] in facts["second_stage_log_losses"]
-    assert set(facts["second_stage_log_losses"]) == {"logistic", "boosted", "mean"}
+    kinds = {"logistic", "boosted", "mean", "boosted+features", "mean+features"}
+    assert set(facts["second_stage_log_losses"]) == kinds
+    # Five features of the node, of its neighbours and of theirs.
+    assert facts["node_features"] == 15
     # The blocks of this graph make a neighbour's label say something.
     assert facts["log_loss"] < facts["first_stage_log_loss"]
     assert sum(facts["reliability"]["count"]) == labelled
     assert run.stage("embeddings").manifest().facts["recurrent_scale"] == [1, 3, 8, 20]
     names = run.stage("readout").folder.names()
-    assert not [name for name in names if name.startswith(("hops", "votes"))]
+    passing = ("hops", "votes", "near", "described", "models")
+    assert not [name for name in names if name.startswith(passing)]
     assert "second_stage" in run.folder.read_bytes("report.html").decode()
 
 
@@ -191,7 +196,7 @@ def test_switching_the_method_redoes_what_depends_on_it(tmp_path, graph, thread_
     changed = {name for name in first if first[name] != second[name]}
     assert changed == {"readout", "posteriors"}
     assert redo(plus) == second
-    third = redo(small_settings(*PLUS, *scales, "plus.smoothing=3"))
+    third = redo(small_settings(*PLUS, *scales, "plus.node_features=0"))
     assert {name for name in first if second[name] != third[name]} == changed
     again = redo(plain)
     assert again["embeddings"] == first["embeddings"]

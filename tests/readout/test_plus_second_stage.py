@@ -41,12 +41,16 @@ def test_the_mean_gives_way_only_beyond_chance():
     rng = np.random.default_rng(0)
     best, other = rng.random(100), rng.random(100) + 1
     noise = rng.standard_normal(100)
-    level = {"logistic": best, "boosted": other, "mean": best + 0.01 + 0.5 * noise}
-    assert _choose(level) == "mean"
-    worse = {"logistic": best, "boosted": other, "mean": best + 0.2 + 0.1 * noise}
-    assert _choose(worse) == "logistic"
-    assert _choose({"logistic": best}) == "logistic"
-    assert _choose({"logistic": other, "boosted": other, "mean": best}) == "mean"
+
+    def choose(**by_row):
+        return _choose(by_row, "boosted", "mean")
+
+    level = best + 0.01 + 0.5 * noise
+    assert choose(logistic=best, boosted=other, mean=level) == "mean"
+    worse = best + 0.2 + 0.1 * noise
+    assert choose(logistic=best, boosted=other, mean=worse) == "logistic"
+    assert choose(logistic=other, boosted=best, mean=worse) == "boosted"
+    assert choose(logistic=other, boosted=other, mean=best) == "mean"
 
 
 @pytest.mark.parametrize("kind", ["linear", "crossed"])
@@ -65,6 +69,25 @@ def test_held_out_scores_are_those_of_the_folds_own_models(kind):
         np.testing.assert_array_equal(again.scores(z, fold), found.scores(z, fold))
     loss = row_losses(found.out_of_fold, labels).mean()
     assert found.losses[found.kind] == pytest.approx(loss)
+
+
+def test_node_features_are_seen_where_they_help():
+    z, labels, folds = sample("crossed")
+    # The second stage's own columns say nothing; what says all is a node feature.
+    blind = np.random.default_rng(5).standard_normal((len(z), 2))
+    found = fit_second_stage(blind, labels, folds, 2, True, z)
+    assert found.sees_features
+    assert found.losses["boosted+features"] < found.losses["boosted"] - 0.1
+    again = SecondStage.from_arrays(found.to_arrays())
+    for fold in range(3):
+        own = folds == fold
+        scores = again.scores(blind[own], fold, z[own])
+        np.testing.assert_allclose(scores, found.out_of_fold[own], atol=1e-10)
+    # Noise for node features, and they are left alone.
+    other = fit_second_stage(z, labels, folds, 2, True, blind)
+    assert not other.sees_features
+    plain = fit_second_stage(z, labels, folds, 2, True)
+    np.testing.assert_array_equal(other.out_of_fold, plain.out_of_fold)
 
 
 def test_a_rows_own_label_does_not_reach_its_score():

@@ -58,6 +58,10 @@ class Method:
     needs_features: bool = False
     crisp: bool = False
     """Votes only: CC and ACC."""
+    calibrations: Callable[[Settings], tuple[str, ...]] = lambda settings: (
+        settings.evaluation.calibrations
+    )
+    """What validation chooses the calibration from."""
     matter: Callable[[Settings], dict[str, Any]] = lambda _: {}
     """Settings, beside the configuration, that its scores depend on."""
     reservoir: Callable[[Settings, float, Configuration], ReservoirSpec] | None = None
@@ -127,6 +131,8 @@ def _plus(name: str, matrix: str | None) -> Method:
         embedder=embedder if matrix is None else f"{embedder}, {matrix}",
         kind="graph",
         configurations=partial(plus_configuration, matrix),
+        # Its definition says which: nothing is left for validation to choose.
+        calibrations=lambda settings: (settings.readout.calibration,),
         matter=partial(plus_matters, matrix),
         score_graph=partial(plus_split_scores, matrix),
     )

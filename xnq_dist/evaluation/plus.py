@@ -1,7 +1,7 @@
 """xnq+ as a method of the comparison: one embedding, then a readout in every split.
 
-Training and calibration labels are pooled, as its definition says: what the readout
-holds out is cross-fitted, and validation labels choose nothing but the calibration.
+Training and calibration labels are pooled and cross-fitted, as its definition says;
+validation labels choose nothing.
 """
 
 from __future__ import annotations

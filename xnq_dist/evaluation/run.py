@@ -141,7 +141,7 @@ def evaluate_method(
     if missing:
         make = {"rows": _make_rows, "split": _make_splits, "graph": _make_graph}
         make[method.kind](client, work, method, configurations, missing, progress)
-    calibrations = ("none",) if method.crisp else work.settings.evaluation.calibrations
+    calibrations = ("none",) if method.crisp else method.calibrations(work.settings)
     found = _validate(client, work, units, names, calibrations, progress)
     figures = [
         Figure(unit.draw, unit.split, quantifier, calibration, values)

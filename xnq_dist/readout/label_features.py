@@ -129,14 +129,14 @@ class VoteStep:
         return found.reshape(len(hot), -1).astype(np.float32)
 
 
-def feature_count(n_classes: int, votes: int) -> int:
-    """Label features of a node: shares and a count for each hop, votes, the degree."""
-    return HOPS * n_classes + votes * (n_classes - 1) + 1
+def feature_count(n_classes: int, means: int) -> int:
+    """Label features: shares and a count for each hop, votes and means, the degree."""
+    return HOPS * n_classes + means * (n_classes - 1) + 1
 
 
 def label_features(
     hops: Sequence[Array],
-    votes: Sequence[Array],
+    means: Sequence[Array],
     prior: NDArray[np.float64],
     n_folds: int,
     smoothing: float,
@@ -145,15 +145,16 @@ def label_features(
 
     For each hop the share of each class but the first among the labels that the walks
     of that length reach, drawn to the prior by `smoothing` labels' worth of it, and
-    log(1 + labels reached); wvRN's probability of each class but the first; log(1 +
-    degree).
+    log(1 + labels reached); wvRN's probability of each class but the first, and the
+    neighbours' mean probability; log(1 + degree).
 
     Parameters
     ----------
     hops
         Rows of `HopStep` after rounds 1 and 2, shape (n, K C + 1) each.
-    votes
-        Rows of `VoteStep` after the rounds wanted, shape (n, K C) each.
+    means
+        Rows of `VoteStep` and of `neighbours.PosteriorStep` after the rounds wanted,
+        shape (n, K C) each.
     prior
         Class proportions of the labels, shape (C,).
     n_folds
@@ -183,7 +184,7 @@ def label_features(
         reached = kept.sum(axis=2, keepdims=True)
         share = (kept + smoothing * prior) / (reached + smoothing)
         columns += [share[:, :, 1:], np.log1p(reached)]
-    for values in votes:
+    for values in means:
         columns.append(values.reshape(rows, n_folds, classes)[:, :, 1:])
     degree = np.log1p(hops[0][:, -1].astype(np.float64))
     columns.append(np.repeat(degree[:, None, None], n_folds, axis=1))

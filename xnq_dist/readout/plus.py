@@ -1,9 +1,8 @@
 """The readout of xnq+: logits and label features, a second stage, all cross-fitted.
 
-Labels and folds lie in files of the stage, one a partition, and so do the label
-features: N x K x F float32 in all, K folds, F of them as `feature_count` says, which
-no process ever holds together. The labelled rows meet in one task, as for the plain
-readout: n x d' float64 for each fold that runs at the time, within `readout.memory`.
+The labelled rows meet in one task, as for the plain readout: n x d' float64 for each
+fold that runs at the time, within `readout.memory`. Everything else stays in files of
+the stage, one a partition.
 
 What a labelled node's own label can reach: neither its first-stage logits nor its
 label features are made from it, and the second-stage model that scores it was fitted
@@ -24,31 +23,31 @@ from numpy.typing import NDArray
 from xnq_dist.config import ReadoutSettings, Settings
 from xnq_dist.graph.layout import node_index
 from xnq_dist.progress import Progress, silent
-from xnq_dist.readout.calibration import Calibration, fit_calibration
+from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.fit import FoldFit, FoldPlan, grid_of
 from xnq_dist.readout.folds import assign_folds, check_counts
 from xnq_dist.readout.label_features import (
-    HOPS,
-    HopStart,
-    HopStep,
     VisibleLabels,
-    VoteStart,
-    VoteStep,
-    label_features,
 )
-from xnq_dist.readout.logistic import LinearModel, decision
+from xnq_dist.readout.logistic import COARSE_GRID
+from xnq_dist.readout.neighbours import (
+    FirstStage,
+)
+from xnq_dist.readout.plus_features import (
+    boosting_wanted,
+    read_features,
+    spread_features,
+)
+from xnq_dist.readout.plus_model import SavedPlus, partition_logits
 from xnq_dist.readout.rows import (
-    FEATURES,
     KnownLabels,
     Labelled,
     Part,
     assemble,
     gather_used,
-    write_scored,
 )
 from xnq_dist.readout.second_stage import (
-    SecondStage,
     fit_second_stage,
     second_stage_rows,
 )
@@ -59,7 +58,6 @@ from xnq_dist.readout.tasks import (
     said_in_a_sentence,
     watch,
 )
-from xnq_dist.reservoir.exchange import propagate
 from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
 
 if TYPE_CHECKING:
@@ -68,86 +66,9 @@ if TYPE_CHECKING:
 __all__ = [
     "PlusFit",
     "PlusScores",
-    "SavedPlus",
     "fit_plus",
     "plus_scores",
-    "write_plus_posteriors",
 ]
-
-
-@dataclass(frozen=True, eq=False)
-class SavedPlus:
-    """What is kept of an xnq+ readout, and how it scores rows."""
-
-    coef: NDArray[np.float64]
-    """First stage, one model a fold, shape (K, C, d')."""
-    intercept: NDArray[np.float64]
-    """Shape (K, C)."""
-    second: SecondStage
-    calibration: Calibration
-    prior: NDArray[np.float64]
-    """Class proportions of the labels, shape (C,)."""
-    index: NDArray[np.int64]
-    """Canonical index of the labelled nodes, ascending, shape (n,)."""
-    folds: NDArray[np.int32]
-    """Their folds, shape (n,)."""
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Arrays for an npz file; `from_arrays` reads them."""
-        return {
-            "coef": self.coef,
-            "intercept": self.intercept,
-            "prior": self.prior,
-            "index": self.index,
-            "folds": self.folds,
-            **self.second.to_arrays(),
-            **self.calibration.to_arrays(),
-        }
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> SavedPlus:
-        """The readout whose `to_arrays` these are."""
-        names = ("coef", "intercept", "prior", "index", "folds")
-        return cls(
-            second=SecondStage.from_arrays(arrays),
-            calibration=Calibration.from_arrays(arrays),
-            **{name: arrays[name] for name in names},
-        )
-
-    def logits(
-        self,
-        x: NDArray[Any],
-        features: NDArray[np.float32],
-        index: NDArray[np.int64],
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Log-probabilities of rows before calibration, and whether out of fold.
-
-        A labelled row has what its own fold's models said of it; any other the mean
-        over all folds' models, each with the label features that its fold sees.
-
-        Parameters
-        ----------
-        x
-            Embeddings, shape (m, d').
-        features
-            Label features, shape (m, K, F).
-        index
-            Canonical indexes, shape (m,).
-        """
-        count, classes, dim = self.coef.shape
-        stacked = LinearModel(
-            self.coef.reshape(-1, dim), self.intercept.ravel(), 1.0, True
-        )
-        first = decision(stacked, x).reshape(len(x), count, classes)
-        total = np.zeros((len(x), classes))
-        for fold in range(count):
-            z = second_stage_rows(first[:, fold], features[:, fold])
-            total += self.second.scores(z, fold)
-        found = total / count
-        at = np.minimum(np.searchsorted(self.index, index), len(self.index) - 1)
-        held = self.index[at] == index
-        found[held] = self.second.out_of_fold[at[held]]
-        return found, held
 
 
 @dataclass(frozen=True)
@@ -249,16 +170,17 @@ def fit_plus(
         )
     )
     at_once = folds_at_once(client, parts, int(embedded.facts["dim"]), settings)
-    features = _spread_labels(
-        client, graph, manifest, visible, prior, settings, attempt
-    )
     pieces = client.map(gather_used, parts, pure=False)
     watch(pieces, "labelled rows", progress)
     rows = client.submit(assemble, pieces, pure=False)
     del pieces
     plan = client.submit(_plan, rows, settings.readout, settings.seed, pure=False)
     fits, place, losses = cross_fit(
-        client, rows, plan, len(classes), grid_of(settings.readout), at_once, progress
+        client, rows, plan, len(classes), _grid(settings.readout), at_once, progress
+    )
+    models = client.submit(_write_models, fits, attempt, pure=False).result()
+    features = spread_features(
+        client, graph, manifest, visible, parts, models, prior, settings, attempt
     )
     seen = [
         client.submit(_own_features, part, where, record, visible, number, pure=False)
@@ -277,109 +199,49 @@ def fit_plus(
         attempt,
         pure=False,
     ).result()
+    attempt.folder.delete(models.name)  # the readout holds them, too
     return PlusFit(parts, files[0], features, (files[1], *visible.records), facts)
 
 
-def _spread_labels(
-    client: Client,
-    graph: Stage,
-    manifest: Manifest,
-    visible: VisibleLabels,
-    prior: NDArray[np.float64],
-    settings: Settings,
-    attempt: Attempt,
-) -> tuple[FileRecord, ...]:
-    """The label features of every partition, by two runs of neighbour sums."""
-    wanted = settings.plus
-    rounds = sorted(set(wanted.rounds))
-    hops = propagate(
-        client,
-        graph,
-        manifest,
-        HopStart(visible),
-        HopStep(),
-        HOPS,
-        attempt,
-        "hops",
-        range(1, HOPS + 1),
-    )
-    start = VoteStart(visible, tuple(prior.tolist()))
-    votes = propagate(
-        client,
-        graph,
-        manifest,
-        start,
-        VoteStep(visible),
-        rounds[-1],
-        attempt,
-        "votes",
-        rounds,
-    )
-    made = [
-        client.submit(
-            _write_features,
-            Stage(attempt.folder, "readout"),
-            number,
-            [hops[turn][number] for turn in range(1, HOPS + 1)],
-            [votes[turn][number] for turn in rounds],
-            prior,
-            visible.n_folds,
-            wanted.smoothing,
-            attempt,
-            pure=False,
-        )
-        for number in range(len(visible.records))
-    ]
-    files = gathered(client, made)
-    for turns in (hops, votes):
-        for records in turns.values():
-            for record in records:
-                attempt.folder.delete(record.name)
-    return tuple(files)
+def _grid(settings: ReadoutSettings) -> tuple[float, ...]:
+    # What the second stage learns hardly depends on the first one's strength.
+    return COARSE_GRID if settings.C == "select" else grid_of(settings)
 
 
-def _write_features(
-    where: Stage,
-    number: int,
-    hops: Sequence[FileRecord],
-    votes: Sequence[FileRecord],
-    prior: NDArray[np.float64],
-    n_folds: int,
-    smoothing: float,
-    attempt: Attempt,
-) -> FileRecord:
-    found = label_features(
-        [where.read_arrays(record)["values"] for record in hops],
-        [where.read_arrays(record)["values"] for record in votes],
-        prior,
-        n_folds,
-        smoothing,
+def _write_models(fits: Sequence[FoldFit], attempt: Attempt) -> FileRecord:
+    return attempt.write_arrays(
+        "models",
+        coef=np.stack([fold.model.coef for fold in fits]),
+        intercept=np.stack([fold.model.intercept for fold in fits]),
     )
-    return attempt.write_arrays(f"{FEATURES}{number:05d}", features=found)
+
+
+_Own = tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32] | None]
 
 
 def _own_features(
     part: Part, where: Stage, record: FileRecord, visible: VisibleLabels, number: int
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Canonical index and features of a partition's labelled rows.
+) -> _Own:
+    """Canonical index, label and node features of a partition's labelled rows.
 
-    Each as its own fold sees it, shape (n, F).
+    Label features as its own fold sees each row, shape (n, F).
     """
     index = part.read_nodes()["index"].to_numpy()
     labels, folds = visible.load(number)
     known = np.flatnonzero(labels >= 0)
-    features = where.read_arrays(record)["features"]
-    return index[known], features[known, folds[known]]
+    features, described = read_features(where, record)
+    own = None if described is None else described[known]
+    return index[known], features[known, folds[known]], own
 
 
 def _plan(rows: Labelled, settings: ReadoutSettings, seed: int) -> FoldPlan:
     folds = assign_folds(rows.labels, settings.folds, seed)
-    return FoldPlan(folds, int(folds.max()) + 1, grid_of(settings))
+    return FoldPlan(folds, int(folds.max()) + 1, _grid(settings))
 
 
 def _finish(
     rows: Labelled,
-    seen: Sequence[tuple[NDArray[np.int64], NDArray[np.float32]]],
+    seen: Sequence[_Own],
     plan: FoldPlan,
     fits: Sequence[FoldFit],
     place: int,
@@ -392,17 +254,23 @@ def _finish(
     first = np.empty((len(rows.labels), len(classes)))
     for fold in fits:
         first[fold.held] = fold.logits
-    order = np.argsort(np.concatenate([index for index, _ in seen]))
-    features = np.concatenate([values for _, values in seen])[order]
-    boosting = settings.plus.boosting == "auto" and len(classes) == 2
+    order = np.argsort(np.concatenate([index for index, *_ in seen]))
+    features = np.concatenate([values for _, values, _ in seen])[order]
+    pieces = [values for *_, values in seen if values is not None]
+    described = np.concatenate(pieces)[order] if pieces else None
+    boosting = boosting_wanted(settings, len(classes))
     z = second_stage_rows(first, features)
-    second = fit_second_stage(z, rows.labels, plan.folds, len(classes), boosting)
+    second = fit_second_stage(
+        z, rows.labels, plan.folds, len(classes), boosting, described
+    )
     kind = settings.readout.calibration
     calibration = fit_calibration(kind, second.out_of_fold, rows.labels)
     prior = np.bincount(rows.labels, minlength=len(classes)) / len(rows.labels)
     saved = SavedPlus(
-        coef=np.stack([fold.model.coef for fold in fits]),
-        intercept=np.stack([fold.model.intercept for fold in fits]),
+        first=FirstStage(
+            np.stack([fold.model.coef for fold in fits]),
+            np.stack([fold.model.intercept for fold in fits]),
+        ),
         second=second,
         calibration=calibration,
         prior=prior,
@@ -428,6 +296,7 @@ def _finish(
         ],
         "converged": all(model.converged for model in models),
         "label_features": int(features.shape[1]),
+        "node_features": 0 if described is None else int(described.shape[1]),
         "first_stage_log_loss": losses[place] / fitted,
         "second_stage": second.kind,
         "second_stage_C": second.C,
@@ -443,41 +312,6 @@ def _finish(
         attempt.write_bytes("summary", "json", text.encode()),
     ]
     return files, facts
-
-
-def write_plus_posteriors(
-    part: Part,
-    number: int,
-    readout: Stage,
-    record: FileRecord,
-    attempt: Attempt,
-    classes: list[Any],
-    features: FileRecord,
-) -> FileRecord:
-    """Posteriors of one partition's nodes, in its row order."""
-    saved = SavedPlus.from_arrays(readout.read_arrays(record))
-    seen = readout.read_arrays(features)["features"]
-
-    def score(rows: slice, index: NDArray[np.int64], x: NDArray[Any]) -> Any:
-        logits, held = saved.logits(x, seen[rows], index)
-        return saved.calibration.apply(logits), held
-
-    return write_scored(part, number, attempt, classes, score)
-
-
-def _partition_logits(
-    part: Part, readout: Stage, record: FileRecord, features: FileRecord
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Canonical index and uncalibrated log-probabilities of a partition's nodes."""
-    saved = SavedPlus.from_arrays(readout.read_arrays(record))
-    seen = readout.read_arrays(features)["features"]
-    nodes = part.read_nodes()
-    index = nodes["index"].to_numpy()
-    found = np.empty((len(index), saved.coef.shape[1]), np.float32)
-    for first, x in part.states(nodes["node_id"]):
-        rows = slice(first, first + len(x))
-        found[rows] = saved.logits(x, seen[rows], index[rows])[0]
-    return index, found
 
 
 def plus_scores(
@@ -514,7 +348,7 @@ def plus_scores(
         where = Stage(attempt.folder, "readout")
         futures = [
             client.submit(
-                _partition_logits, part, where, fitted.readout, record, pure=False
+                partition_logits, part, where, fitted.readout, record, pure=False
             )
             for part, record in zip(fitted.parts, fitted.features, strict=True)
         ]

@@ -320,7 +320,7 @@ def _posteriors(
     write: Callable[..., FileRecord] = write_posteriors
     more: list[tuple[FileRecord, ...]] = [()] * len(parts)
     if features:
-        from xnq_dist.readout.plus import write_plus_posteriors
+        from xnq_dist.readout.plus_model import write_plus_posteriors
 
         write, more = write_plus_posteriors, [(record,) for record in features]
     futures = [

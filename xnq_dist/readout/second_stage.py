@@ -21,7 +21,7 @@ from xnq_dist.readout.trees import BoostedTrees, boosted_logits, fit_trees
 
 __all__ = ["SecondStage", "fit_second_stage", "second_stage_rows"]
 
-Kind = Literal["logistic", "boosted", "mean"]
+Kind = Literal["logistic", "boosted", "mean", "boosted+features", "mean+features"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,8 @@ class SecondStage:
     """Models of every fold, and what chose them."""
 
     kind: Kind
-    """``mean``: of the log-probabilities of the other two."""
+    """``mean``: of the log-probabilities of the other two; ``+features``: of trees
+    that see node features, too."""
     linear: tuple[LinearModel, ...]
     """One a fold; empty when trees alone won."""
     trees: tuple[BoostedTrees, ...]
@@ -42,19 +43,31 @@ class SecondStage:
     C: float
     """Inverse L2 strength of the logistic regression."""
 
-    def scores(self, z: NDArray[Any], fold: int) -> NDArray[np.float64]:
+    @property
+    def sees_features(self) -> bool:
+        """Whether `scores` needs node features."""
+        return self.kind.endswith("+features")
+
+    def scores(
+        self, z: NDArray[Any], fold: int, described: NDArray[Any] | None = None
+    ) -> NDArray[np.float64]:
         """Log-probabilities of rows by one fold's models, shape (n, C).
 
         Parameters
         ----------
         z
             `second_stage_rows` as this fold sees them, shape (n, F).
+        described
+            Node features as in the fit, where `sees_features`.
         """
         found = []
         if self.linear:
             found.append(log_softmax(decision(self.linear[fold], z), axis=1))
         if self.trees:
-            found.append(log_softmax(boosted_logits(self.trees[fold], z), axis=1))
+            seen = z
+            if self.sees_features:
+                seen = np.concatenate([z, described], axis=1)
+            found.append(log_softmax(boosted_logits(self.trees[fold], seen), axis=1))
         return np.asarray(sum(found) / len(found), np.float64)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
@@ -136,11 +149,14 @@ def fit_second_stage(
     folds: NDArray[np.int32],
     n_classes: int,
     boosting: bool,
+    described: NDArray[Any] | None = None,
 ) -> SecondStage:
     """Fit every kind, cross-fitted, and keep the one of least out-of-fold log-loss.
 
-    Of kinds that held-out rows cannot tell apart, within one standard error of the
-    difference, it is the mean of both: two models err less alike than one.
+    Of logistic regression and trees that held-out rows cannot tell apart, within one
+    standard error of the difference, it is the mean of both: two models err less alike
+    than one. Trees with node features compete in the same way; what comes of either
+    is then compared by its loss alone.
 
     Parameters
     ----------
@@ -155,34 +171,45 @@ def fit_second_stage(
         Number of classes.
     boosting
         Whether boosted trees, and the mean of both, compete.
+    described
+        Node features that trees may see as well, shape (n, D); None: none.
     """
     linear, C, logistic = _fit_linear(z, labels, folds, n_classes)
     found: dict[Kind, NDArray[np.float64]] = {"logistic": logistic}
-    trees: tuple[BoostedTrees, ...] = ()
+    trees: dict[Kind, tuple[BoostedTrees, ...]] = {"logistic": ()}
+    rounds: list[tuple[Kind, Kind, NDArray[Any]]] = []
     if boosting:
-        trees, boosted = _fit_trees(z, labels, folds, n_classes)
-        found |= {"boosted": boosted, "mean": (logistic + boosted) / 2}
+        rounds.append(("boosted", "mean", z))
+        if described is not None:
+            wide = np.concatenate([z, described], axis=1)
+            rounds.append(("boosted+features", "mean+features", wide))
+    for alone, both, seen in rounds:
+        models, boosted = _fit_trees(seen, labels, folds, n_classes)
+        trees |= {alone: models, both: models}
+        found |= {alone: boosted, both: (logistic + boosted) / 2}
     by_row = {kind: row_losses(scores, labels) for kind, scores in found.items()}
-    kind = _choose(by_row)
-    losses = {name: float(rows.mean()) for name, rows in by_row.items()}
+    losses = {kind: float(rows.mean()) for kind, rows in by_row.items()}
+    chosen: list[Kind] = [_choose(by_row, a, both) for a, both, _ in rounds]
+    kind = min(chosen, key=losses.__getitem__) if chosen else "logistic"
     return SecondStage(
         kind=kind,
-        linear=linear if kind != "boosted" else (),
-        trees=trees if kind != "logistic" else (),
+        linear=() if kind.startswith("boosted") else linear,
+        trees=trees[kind],
         out_of_fold=found[kind],
         losses={str(name): loss for name, loss in losses.items()},
         C=C,
     )
 
 
-def _choose(by_row: dict[Kind, NDArray[np.float64]]) -> Kind:
-    """The kind of least mean loss; ``mean`` unless that is better beyond chance."""
-    best = min(by_row, key=lambda kind: float(by_row[kind].mean()))
-    if "mean" not in by_row or best == "mean":
+def _choose(by_row: dict[Kind, NDArray[np.float64]], boosted: Kind, both: Kind) -> Kind:
+    """Logistic regression, trees or the mean of both, which must be beaten."""
+    kinds: tuple[Kind, ...] = ("logistic", boosted, both)
+    best = min(kinds, key=lambda kind: float(by_row[kind].mean()))
+    if best == both:
         return best
-    excess = by_row["mean"] - by_row[best]
+    excess = by_row[both] - by_row[best]
     error = excess.std(ddof=1) / np.sqrt(len(excess))
-    return best if excess.mean() > error else "mean"
+    return best if excess.mean() > error else both
 
 
 def _fit_linear(
