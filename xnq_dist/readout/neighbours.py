@@ -89,7 +89,8 @@ class PosteriorStep:
         # A distribution a neighbour: their sum is the neighbours' weight.
         weight = total.sum(axis=2, keepdims=True)
         mean = (total + np.array(self.prior, np.float32)) / (weight + 1)
-        return mean.reshape(len(sums), -1).astype(np.float32)
+        flat: Array = mean.reshape(len(sums), -1).astype(np.float32)
+        return flat
 
 
 @dataclass(frozen=True)

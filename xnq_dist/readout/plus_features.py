@@ -131,6 +131,7 @@ def spread_features(
 
 
 def boosting_wanted(settings: Settings, n_classes: int) -> bool:
+    """Whether boosted trees compete in the second stage."""
     return settings.plus.boosting == "auto" and n_classes == 2
 
 
@@ -163,5 +164,9 @@ def _write_features(
 def read_features(
     where: Stage, record: FileRecord
 ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+    """A partition's label features, shape (n, K, F), and node features, (n, D).
+
+    The latter None where trees do not see any.
+    """
     arrays = where.read_arrays(record)
     return arrays["features"], arrays.get("described")
