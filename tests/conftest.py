@@ -72,8 +72,9 @@ def write_graph(
 
 
 def small_settings(*overrides: str) -> Settings:
-    """Settings of a small, quick run; scales given, not selected."""
+    """Settings of a small, quick run of plain XNQ; scales given, not selected."""
     base = [
+        "method=xnq",
         "reservoir.dim=24",
         "reservoir.supersteps=6",
         "reservoir.recurrent_scale=2.0",

@@ -128,6 +128,18 @@ def test_plan_refuses_with_both_numbers_and_the_setting():
     check_fits(planned("reservoir.dim=64", "readout.memory=1 GiB"))
 
 
+def test_plan_counts_what_xnq_plus_keeps_of_a_node():
+    plain, plus = planned("method=xnq"), planned("plus.node_features=0")
+    # 5 folds x 9 label features; two hops, votes of two rounds and means of two, each
+    # 5 folds x 2 classes wide, while they are made.
+    assert (plus.run_disk - plain.run_disk) == SIZE.nodes * 4 * (5 * 9 + 6 * 5 * 2)
+    # Ten features of the node, of its neighbours and of theirs.
+    wide = planned()
+    assert (wide.run_disk - plus.run_disk) == SIZE.nodes * 4 * 30
+    narrow = planned("plus.boosting=never", "reservoir.dim=8")
+    assert narrow.worker_memory > planned("method=xnq", "reservoir.dim=8").worker_memory
+
+
 def test_plan_refuses_an_ingest_that_does_not_fit():
     """METIS and Leiden hold all edges; without them memory follows the nodes."""
     metis = planned("partitioner=metis")

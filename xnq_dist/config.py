@@ -345,8 +345,9 @@ class Settings(_Model):
         "auto", description="how nodes are divided"
     )
     method: Literal["xnq", "xnq+"] = Field(
-        "xnq",
-        description="xnq, or xnq+: label features and a second stage, cross-fitted",
+        "xnq+",
+        description="xnq, or xnq+: label features and a second stage, all labels with "
+        "a role pooled and cross-fitted",
     )
     quantifier: Literal[
         "sld",

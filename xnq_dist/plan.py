@@ -15,6 +15,8 @@ from pathlib import Path
 from xnq_dist.config import Settings, parse_bytes
 from xnq_dist.errors import DoesNotFitError
 from xnq_dist.graph.partition import METIS_SHARE, metis_memory
+from xnq_dist.readout.label_features import HOPS, feature_count
+from xnq_dist.readout.neighbours import NEIGHBOUR_HOPS
 
 __all__ = [
     "GraphSize",
@@ -189,7 +191,10 @@ def make_plan(
     labelled = size.labelled if size.labelled is not None else size.nodes
     readout = min(labelled * dim * 24, parse_bytes(settings.readout.memory) * 3)
     quantify = size.nodes * (size.classes * 12 + 24)
-    worker_memory = int(PROCESS + max(embed, readout, quantify))
+    plus_memory, plus_disk = _plus(size, settings)
+    worker_memory = int(
+        PROCESS + max(embed, readout, quantify, per_worker * owned * plus_memory)
+    )
 
     sort_memory = settings.input.memory_bytes
     whole = 0
@@ -209,7 +214,7 @@ def make_plan(
         graph_disk
         + embedding
         + 2 * size.nodes * dim * 4
-        + size.nodes * (size.classes * 4 + 12)
+        + size.nodes * (size.classes * 4 + 12 + plus_disk)
     )
     cores = min(partitions, workers.count * workers.threads)
     products = dim if wanted.matrix == "dense" else wanted.nonzeros
@@ -237,6 +242,21 @@ def make_plan(
         scratch_disk=int(size.edges * 24 + size.nodes * size.features * 4),
         seconds=seconds,
     )
+
+
+def _plus(size: GraphSize, settings: Settings) -> tuple[int, int]:
+    """Bytes that a node takes in memory and on disk while xnq+ describes it."""
+    if settings.method != "xnq+":
+        return 0, 0
+    folds, wanted = settings.readout.folds, settings.plus
+    means = len(set(wanted.rounds)) + NEIGHBOUR_HOPS
+    features = folds * feature_count(size.classes, means)
+    trees = size.classes == 2 and wanted.boosting == "auto"
+    if trees and size.features <= wanted.node_features:
+        features += (NEIGHBOUR_HOPS + 1) * size.features
+    rounds = (HOPS + means) * folds * size.classes
+    # Kept rounds and what is made of them, float64 on the way.
+    return 4 * rounds + 12 * features, 4 * (rounds + features)
 
 
 def check_client_fits(plan: Plan, limit: int) -> None:

@@ -104,7 +104,7 @@ def read_posteriors(run):
     return posterior, np.array([flag for _, flag in sorted(flags)])
 
 
-SETTINGS = load_settings(overrides=["readout.folds=3", "seed=4"])
+SETTINGS = load_settings(overrides=["method=xnq", "readout.folds=3", "seed=4"])
 
 
 def readout_bits(run):
@@ -192,7 +192,7 @@ def test_whole_stages_are_reused_and_changed_settings_are_not(tmp_path, threads_
     first = fit_readout(run, SETTINGS, threads_client)
     readout = run.stage("readout").manifest()
     memory = load_settings(
-        overrides=["readout.folds=3", "seed=4", "readout.memory=1GiB"]
+        overrides=["method=xnq", "readout.folds=3", "seed=4", "readout.memory=1GiB"]
     )
     assert fit_readout(run, memory, threads_client) == first
     # Posteriors lost: the readout stays.
@@ -201,7 +201,9 @@ def test_whole_stages_are_reused_and_changed_settings_are_not(tmp_path, threads_
     assert again.attempt != first.attempt
     assert run.stage("readout").manifest() == readout
     assert again.files[0].checksum == first.files[0].checksum
-    given = load_settings(overrides=["readout.folds=3", "seed=4", "readout.C=0.1"])
+    given = load_settings(
+        overrides=["method=xnq", "readout.folds=3", "seed=4", "readout.C=0.1"]
+    )
     other = fit_readout(run, given, threads_client)
     assert other.files[0].checksum != first.files[0].checksum
     assert run.stage("readout").manifest().facts["C"] == 0.1
@@ -210,7 +212,9 @@ def test_whole_stages_are_reused_and_changed_settings_are_not(tmp_path, threads_
 def test_given_strength_with_roles_needs_no_fold(tmp_path, threads_client):
     x, labels, role = graph_labels(classes=2, roles=True)
     run = make_run(tmp_path, 2, x, labels, role, classes=2)
-    fit_readout(run, load_settings(overrides=["readout.C=1"]), threads_client)
+    fit_readout(
+        run, load_settings(overrides=["method=xnq", "readout.C=1"]), threads_client
+    )
     facts = run.stage("readout").manifest().facts
     assert facts["folds"] == 0
     assert facts["n_labelled"] == sum(r is not None for r in role)
@@ -236,7 +240,7 @@ def test_too_little_memory_is_refused_before_any_embedding_is_read(
     for record in run.stage("embeddings").manifest().files:
         run.stage("embeddings").folder.write_bytes(record.name, bytes(record.bytes))
     count = int((labels >= 0).sum())
-    small = load_settings(overrides=["readout.memory=20kB"])
+    small = load_settings(overrides=["method=xnq", "readout.memory=20kB"])
     with pytest.raises(DoesNotFitError) as refused:
         fit_readout(run, small, threads_client)
     message = str(refused.value)
@@ -250,7 +254,9 @@ def test_folds_wait_for_each_other_when_memory_is_short(tmp_path, threads_client
     run = make_run(tmp_path / "short", 1, x, labels, role)
     need = int((labels >= 0).sum()) * DIM * 8
     overrides = ["readout.folds=3", "seed=4", f"readout.memory={need + 1}"]
-    fit_readout(run, load_settings(overrides=overrides), threads_client)
+    fit_readout(
+        run, load_settings(overrides=["method=xnq", *overrides]), threads_client
+    )
     other = make_run(tmp_path / "wide", 1, x, labels, role)
     fit_readout(other, SETTINGS, threads_client)
     np.testing.assert_array_equal(read_posteriors(run)[0], read_posteriors(other)[0])
