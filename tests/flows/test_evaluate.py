@@ -5,18 +5,24 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 
+import psutil
 import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import write_graph
 
 
-def evaluate(folder, out, *more, environment=None):
+def command(folder, out, *more):
     arguments = ["evaluate", "--data", str(folder), "--out", str(out), "--json", *more]
     arguments += ["--set=evaluation.repeats=2", "--set=evaluation.sample_size=30"]
+    return [sys.executable, "-m", "flows.cli", *arguments]
+
+
+def evaluate(folder, out, *more, environment=None):
     return subprocess.run(
-        [sys.executable, "-m", "flows.cli", *arguments],
+        command(folder, out, *more),
         capture_output=True,
         text=True,
         timeout=240,
@@ -25,28 +31,56 @@ def evaluate(folder, out, *more, environment=None):
     )
 
 
+def kill_after_a_unit(folder, out, *more, environment):
+    """Start an evaluation, kill it once scores are kept; what it had started."""
+    with subprocess.Popen(
+        command(folder, out, *more),
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as running:
+        end = time.monotonic() + 120
+        while not list(out.glob("*/units/*.npz")):
+            assert running.poll() is None, "ended before its first scores"
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        children = psutil.Process(running.pid).children(recursive=True)
+        running.kill()
+    return children
+
+
 @pytest.mark.server
-def test_a_folder_becomes_tables_and_a_page(server_environment, tmp_path):
-    write_graph(tmp_path / "data", nodes=400, edges=1500, labelled=1.0)
-    done = evaluate(
-        tmp_path / "data",
-        tmp_path / "out",
-        "--methods=wvrn,lr",
+def test_a_killed_evaluation_becomes_tables_and_a_page(server_environment, tmp_path):
+    folder, out = tmp_path / "data", tmp_path / "out"
+    write_graph(folder, nodes=400, edges=1500, labelled=1.0)
+    chosen = (
+        "--methods=xnq,wvrn",
         "--quantifiers=sld,acc",
         "--folds=0,1",
-        "--set=readout.C=1",
-        environment=server_environment,
+        "--draws=10",
+        "--set=evaluation.dims=[16]",
+        "--set=reservoir.supersteps=5",
     )
+    children = kill_after_a_unit(folder, out, *chosen, environment=server_environment)
+    _, alive = psutil.wait_procs(children, timeout=60)
+    assert alive == []
+    assert not (out / "results.parquet").exists()
+    kept = {unit: unit.stat().st_mtime_ns for unit in out.glob("*/units/*.npz")}
+    # Ten draws in two folds are twenty units.
+    assert 1 <= len(kept) < 20
+    done = evaluate(folder, out, *chosen, environment=server_environment)
     assert done.returncode == 0, done.stderr
+    assert f"xnq: {len(kept)} of 20 scores are there already" in done.stderr
+    assert all(unit.stat().st_mtime_ns == when for unit, when in kept.items())
     summary = json.loads(done.stdout.strip().splitlines()[-1])
     results = pq.read_table(summary["results"]).to_pylist()
-    assert {row["method"] for row in results} == {"wvrn", "lr"}
+    assert {row["method"] for row in results} == {"wvrn", "xnq"}
     test = [row for row in results if row["split"] == "test"]
     # Two methods, quantifiers, folds and metrics, each chosen once.
     assert len(test) == 16
     assert all(row["selected"] for row in test)
     for name in ("evaluation.html", "tables/ae-binary.md", "estimates.parquet"):
-        assert (tmp_path / "out" / name).exists(), name
+        assert (out / name).exists(), name
 
 
 @pytest.mark.parametrize(
