@@ -108,6 +108,30 @@ def test_band_is_of_another_quantifier_fold_or_class() -> None:
     assert band.remark == "CC 1, ACC 1, AE 0.100"
 
 
+def test_whole_graph_answers_make_no_curve() -> None:
+    found = results([row(0.1, method=m, quantifier="sld") for m in ("lbq", "lr")])
+    estimates = table(
+        "estimates",
+        [
+            {
+                "dataset": "cora-2",
+                "method": method,
+                "quantifier": "sld",
+                "fold": 0,
+                "label_share": 1.0,
+                "sample": 0,
+                "class": name,
+                "true": 0.5,
+                "estimate": 0.5,
+            }
+            for method in ("lbq", "lr")
+            for name in ("0", "1")
+        ],
+    )
+    bands, _ = diagonal_bands(summarise(found), estimates, "cora-2")
+    assert [band.method for band in bands] == ["lr"]
+
+
 def test_prevalences_of_any_value_are_not_binned() -> None:
     true = np.random.default_rng(0).random(500)
     at, mean, sd = _by_level(true, true)

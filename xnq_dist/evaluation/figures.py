@@ -20,7 +20,7 @@ from xnq_dist.evaluation.plots import (
     draw_shares,
     draw_times,
 )
-from xnq_dist.evaluation.summary import Cost, Summary
+from xnq_dist.evaluation.summary import GRAPH_LEVEL, Cost, Summary
 
 __all__ = ["diagonal_bands", "pictures"]
 
@@ -110,7 +110,7 @@ def diagonal_bands(
     positive = own["class"].unique().to_pylist()[-1]
     own = own.filter(pc.equal(own["class"], positive))
     bands = []
-    for method in summary.methods:
+    for method in _sampled(summary):
         chosen = summary.of(dataset, method)
         if not chosen:
             continue
@@ -139,6 +139,11 @@ def diagonal_bands(
     return bands, str(positive)
 
 
+def _sampled(summary: Summary) -> list[str]:
+    """Methods that answer for samples; one answer for a whole graph makes no curve."""
+    return [m for m in summary.methods if base(m) not in GRAPH_LEVEL]
+
+
 def _by_level(true: Floats, estimate: Floats) -> tuple[Floats, Floats, Floats]:
     """Levels, mean and standard deviation of the estimates at each, shape (n,)."""
     level = np.round(true, 4)
@@ -155,7 +160,7 @@ def _points(
     summary: Summary, cost: Mapping[tuple[str, str], Cost], dataset: str
 ) -> list[Point]:
     found = []
-    for method in summary.methods:
+    for method in _sampled(summary):
         figure = summary.figure(dataset, method, "ae")
         spent = cost.get((dataset, method))
         if figure is not None and spent is not None and spent.seconds > 0:
@@ -165,7 +170,7 @@ def _points(
 
 def _curves(summary: Summary, dataset: str) -> list[Band]:
     found = []
-    for method in summary.methods:
+    for method in _sampled(summary):
         pairs = [
             (share, figure)
             for share in summary.shares(dataset, method)

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
+from xnq_dist.drawing import plain
 from xnq_dist.report import plots
-from xnq_dist.report.plots import plain
 
 __all__ = ["PrevalenceView", "StageFacts", "page", "plot_files"]
 

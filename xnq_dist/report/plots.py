@@ -6,24 +6,20 @@ that comes from the data is drawn without mathematical markup.
 
 from __future__ import annotations
 
-import io
-import re
-import warnings
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.drawing import INK, MAIN, MUTED, plain, svg
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 __all__ = [
     "partition_cut",
-    "plain",
     "prevalence_against_size",
     "prevalence_histogram",
     "reliability_curve",
@@ -39,47 +35,7 @@ BAR_LIMIT = 64
 LEGEND_LIMIT = 6
 """Classes drawn in the histogram."""
 
-INK, MUTED, GRID = "#1f2933", "#52606d", "#e4e7eb"
-MAIN = "#0b6e99"
 COLOURS = (MAIN, "#c2571a", "#4d7c0f", "#7b3fa0", "#b03060", "#6b7280")
-_STYLE: Any = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "xnq-dist",
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "text.color": INK,
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.unicode_minus": False,
-    "grid.color": GRID,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-    "legend.frameon": False,
-}
-_SVG = "http://www.w3.org/2000/svg"
-_XLINK = "http://www.w3.org/1999/xlink"
-_NOT_XML = re.compile("[\x00-\x1f\x7f\ufffe\uffff]")
-
-
-def plain(text: str, limit: int | None = None) -> str:
-    """A name as one line of characters that XML allows, cut to a length.
-
-    Examples
-    --------
-    >>> plain("a name that is long", limit=8)
-    'a name …'
-    """
-    clean = re.sub(r"\s+", " ", text)
-    clean = _NOT_XML.sub("\ufffd", clean)
-    if limit is not None and len(clean) > limit:
-        return clean[: limit - 1] + "…"
-    return clean
 
 
 def top_communities(
@@ -340,47 +296,4 @@ def _vector_bar(bar: Any) -> None:
 def _svg(
     name: str, draw: Any, title: str, width: float = 5.2, height: float = 3.6
 ) -> bytes:
-    """Draw into a figure of its own; no global figure, font or style is left."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context(_STYLE), warnings.catch_warnings():
-        # The viewer's fonts draw the text; that ours lacks a glyph does no harm.
-        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
-        warnings.filterwarnings("ignore", "Matplotlib currently does not", UserWarning)
-        figure = Figure(figsize=(width, height), layout="constrained")
-        draw(figure.add_subplot())
-        return _accessible(name, figure, title)
-
-
-def _accessible(name: str, figure: Figure, title: str) -> bytes:
-    """The figure as SVG with a title, fluid size, and ids that carry its name."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    ElementTree.register_namespace("", _SVG)
-    ElementTree.register_namespace("xlink", _XLINK)
-    root = ElementTree.fromstring(buffer.getvalue())  # noqa: S314 - made just above
-    for metadata in root.findall(f"{{{_SVG}}}metadata"):
-        root.remove(metadata)
-    for element in root.iter():
-        # Several plots share a page: an id must be one plot's own.
-        _own_ids(element.attrib, name)
-    for size in ("width", "height"):
-        root.attrib.pop(size, None)
-    head = ElementTree.Element(f"{{{_SVG}}}title", {"id": f"{name}-title"})
-    head.text = title
-    root.insert(0, head)
-    root.set("role", "img")
-    root.set("aria-labelledby", f"{name}-title")
-    text: bytes = ElementTree.tostring(root, encoding="utf-8")
-    return text
-
-
-def _own_ids(attributes: dict[str, str], name: str) -> None:
-    for key, value in attributes.items():
-        if key == "id":
-            attributes[key] = f"{name}-{value}"
-        elif key in ("href", f"{{{_XLINK}}}href") and value.startswith("#"):
-            attributes[key] = f"#{name}-{value[1:]}"
-        else:
-            attributes[key] = value.replace("url(#", f"url(#{name}-")
+    return svg(name, title, lambda figure: draw(figure.add_subplot()), width, height)
