@@ -170,6 +170,8 @@ def test_small_faults_stay_unsaid() -> None:
         ("quantifier=pcc", "lean towards the class proportions"),
         ("labelled=exclude", "of the unlabelled members only"),
         ("labelled=count", "known labels are counted"),
+        ("method=xnq+", "a second model weighed them with the labels"),
+        ("method=xnq", "into scores (xnq) and gave posteriors"),
     ],
 )
 def test_limits_of_a_method_are_hidden(override: str, said: str) -> None:
