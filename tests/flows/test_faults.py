@@ -19,6 +19,7 @@ from tests.conftest import write_graph
 pytestmark = pytest.mark.server
 
 SETTINGS = (
+    "method=xnq",
     "reservoir.dim=32",
     "reservoir.supersteps=40",
     "reservoir.recurrent_scale=3.0",
