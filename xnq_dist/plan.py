@@ -15,8 +15,11 @@ from pathlib import Path
 from xnq_dist.config import Settings, parse_bytes
 from xnq_dist.errors import DoesNotFitError
 from xnq_dist.graph.partition import METIS_SHARE, metis_memory
-from xnq_dist.readout.label_features import HOPS, feature_count
-from xnq_dist.readout.neighbours import NEIGHBOUR_HOPS
+from xnq_dist.readout.label_features import (
+    HOPS,
+    NEIGHBOUR_HOPS,
+    feature_count,
+)
 
 __all__ = [
     "GraphSize",

@@ -18,6 +18,7 @@ from xnq_dist.store import FileRecord, Stage
 
 __all__ = [
     "HOPS",
+    "NEIGHBOUR_HOPS",
     "HopStart",
     "HopStep",
     "VisibleLabels",
@@ -31,6 +32,9 @@ Array = NDArray[np.float32]
 
 HOPS = 2
 """Steps from a node within which labels are counted."""
+
+NEIGHBOUR_HOPS = 2
+"""Rounds of means over the in-neighbours, of posteriors and of node features."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from xnq_dist.readout.rows import Part
 from xnq_dist.store import FileRecord, Manifest, Stage
 
 __all__ = [
-    "NEIGHBOUR_HOPS",
     "FeatureStart",
     "FeatureStep",
     "FirstStage",
@@ -31,9 +30,6 @@ __all__ = [
 ]
 
 Array = NDArray[np.float32]
-
-NEIGHBOUR_HOPS = 2
-"""Rounds of means over the in-neighbours, of posteriors and of node features."""
 
 
 @dataclass(frozen=True, eq=False)

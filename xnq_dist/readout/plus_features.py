@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from xnq_dist.config import Settings
 from xnq_dist.readout.label_features import (
     HOPS,
+    NEIGHBOUR_HOPS,
     HopStart,
     HopStep,
     VisibleLabels,
@@ -23,7 +24,6 @@ from xnq_dist.readout.label_features import (
     label_features,
 )
 from xnq_dist.readout.neighbours import (
-    NEIGHBOUR_HOPS,
     FeatureStart,
     FeatureStep,
     PosteriorStart,
