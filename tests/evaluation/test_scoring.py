@@ -61,6 +61,15 @@ def test_prior_is_of_the_labels_that_the_posteriors_stand_for():
         np.testing.assert_allclose(found, expected)
 
 
+def test_prior_of_cross_fitted_scores_is_of_all_held_rows():
+    task, scores = made()
+    held = task.rows(0, "train", "calibration")
+    logits = np.zeros((len(held), 2))
+    pooled = Scores(held, logits, scores.target, scores.target_logits)
+    found = calibrated(task, 0, pooled, "none", task.rows(0, "test")).reference.prior
+    np.testing.assert_allclose(found, np.bincount(task.labels[held]) / len(held))
+
+
 def test_votes_are_counted_as_votes():
     task, scores = made()
     crisp = Scores(

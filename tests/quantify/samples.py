@@ -80,7 +80,7 @@ def their_quantifier(
     made: type, posteriors: NDArray[np.floating], labels: NDArray[np.integer], **options
 ):
     """One of QuaPy's, its aggregation fitted to these posteriors."""
-    base = pytest.importorskip("sklearn.base")
+    from sklearn import base
 
     class Fitted(base.ClassifierMixin, base.BaseEstimator):
         """A classifier that has been fitted; its answers are given, not made."""

@@ -166,7 +166,8 @@ def test_dmy_is_worse_than_quapy(prior):
 @pytest.mark.oracle
 def test_dmy_differs_from_quapy_with_a_tight_search(monkeypatch):
     made = field_library().DMy
-    optimize = pytest.importorskip("scipy.optimize")
+    from scipy import optimize
+
     posteriors, reference, sets = sample(FOUR, 3, sizes=(100, 500))
     theirs = their_quantifier(
         made, reference.posteriors, reference.labels, nbins=8, divergence="topsoe"

@@ -117,8 +117,10 @@ def calibrated(
         for logits in (scores.held_logits, scores.target_logits[at])
     )
     standing = truth
-    if calibration not in MOVES_PRIOR:
-        standing = task.labels[task.rows(split, "train")]
+    train = task.rows(split, "train")
+    # Cross-fitted scores are of models fitted to all the held rows.
+    if calibration not in MOVES_PRIOR and not np.isin(train, scores.held).all():
+        standing = task.labels[train]
     prior = np.bincount(standing, minlength=n_classes) / max(1, len(standing))
     nodes = NodeTable(
         posteriors=found,

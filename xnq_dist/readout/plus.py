@@ -27,30 +27,17 @@ from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.fit import FoldFit, FoldPlan, grid_of
 from xnq_dist.readout.folds import assign_folds, check_counts
-from xnq_dist.readout.label_features import (
-    VisibleLabels,
-)
+from xnq_dist.readout.label_features import VisibleLabels
 from xnq_dist.readout.logistic import COARSE_GRID
-from xnq_dist.readout.neighbours import (
-    FirstStage,
-)
+from xnq_dist.readout.neighbours import FirstStage
 from xnq_dist.readout.plus_features import (
     boosting_wanted,
     read_features,
     spread_features,
 )
 from xnq_dist.readout.plus_model import SavedPlus, partition_logits
-from xnq_dist.readout.rows import (
-    KnownLabels,
-    Labelled,
-    Part,
-    assemble,
-    gather_used,
-)
-from xnq_dist.readout.second_stage import (
-    fit_second_stage,
-    second_stage_rows,
-)
+from xnq_dist.readout.rows import KnownLabels, Labelled, Part, assemble, gather_used
+from xnq_dist.readout.second_stage import fit_second_stage, second_stage_rows
 from xnq_dist.readout.tasks import (
     cross_fit,
     folds_at_once,
@@ -63,12 +50,7 @@ from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = [
-    "PlusFit",
-    "PlusScores",
-    "fit_plus",
-    "plus_scores",
-]
+__all__ = ["PlusFit", "PlusScores", "fit_plus", "plus_scores"]
 
 
 @dataclass(frozen=True)
@@ -208,12 +190,16 @@ def _grid(settings: ReadoutSettings) -> tuple[float, ...]:
     return COARSE_GRID if settings.C == "select" else grid_of(settings)
 
 
-def _write_models(fits: Sequence[FoldFit], attempt: Attempt) -> FileRecord:
-    return attempt.write_arrays(
-        "models",
-        coef=np.stack([fold.model.coef for fold in fits]),
-        intercept=np.stack([fold.model.intercept for fold in fits]),
+def _first_stage(fits: Sequence[FoldFit]) -> FirstStage:
+    return FirstStage(
+        np.stack([fold.model.coef for fold in fits]),
+        np.stack([fold.model.intercept for fold in fits]),
     )
+
+
+def _write_models(fits: Sequence[FoldFit], attempt: Attempt) -> FileRecord:
+    first = _first_stage(fits)
+    return attempt.write_arrays("models", coef=first.coef, intercept=first.intercept)
 
 
 _Own = tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32] | None]
@@ -267,10 +253,7 @@ def _finish(
     calibration = fit_calibration(kind, second.out_of_fold, rows.labels)
     prior = np.bincount(rows.labels, minlength=len(classes)) / len(rows.labels)
     saved = SavedPlus(
-        first=FirstStage(
-            np.stack([fold.model.coef for fold in fits]),
-            np.stack([fold.model.intercept for fold in fits]),
-        ),
+        first=_first_stage(fits),
         second=second,
         calibration=calibration,
         prior=prior,
