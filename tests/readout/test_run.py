@@ -32,8 +32,7 @@ def threads_client():
         processes=False,
         n_workers=1,
         threads_per_worker=2,
-        dashboard_address=None,
-        worker_dashboard_address=None,
+        dashboard_address="127.0.0.1:0",
     ) as client:
         yield client
 
