@@ -75,6 +75,7 @@ def small_settings(*overrides: str) -> Settings:
     """Settings of a small, quick run of plain XNQ; scales given, not selected."""
     base = [
         "method=xnq",
+        "quantifier=sld",
         "reservoir.dim=24",
         "reservoir.supersteps=6",
         "reservoir.recurrent_scale=2.0",

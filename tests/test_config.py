@@ -37,7 +37,7 @@ from xnq_dist.reservoir import superstep
         ("readout.memory=-2GB", "is not a size"),
         ("readout.memory=auto", "readout.memory must be a size"),
         ("communities=louvain", "communities = 'louvain'"),
-        ("quantifier=auto", "quantifier = 'auto'"),
+        ("quantifier=guess", "quantifier = 'guess'"),
         ("seed=-1", "seed = -1"),
         ("partitions=0", "partitions = 0"),
         ("reservoir", "is not of the form key=value"),

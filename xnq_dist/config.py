@@ -258,6 +258,24 @@ class SldSettings(_Model):
     max_iterations: int = Field(1000, ge=1, description="most EM iterations")
 
 
+class AutoSettings(_Model):
+    """The quantifier auto."""
+
+    reference_edges: int = Field(
+        20_000_000,
+        ge=0,
+        description="most edges of a graph whose own Leiden communities are learnt "
+        "from where fewer than half of the labels lie in communities asked for: it "
+        "needs all edges in one process; 0: never",
+    )
+
+
+class IntervalSettings(_Model):
+    """Intervals of the prevalence."""
+
+    level: float = Field(0.95, gt=0, lt=1, description="probability of an interval")
+
+
 class MatchingSettings(_Model):
     """Histograms of posteriors (dys, dmy; hdy has its own)."""
 
@@ -350,6 +368,7 @@ class Settings(_Model):
         "a role pooled and cross-fitted",
     )
     quantifier: Literal[
+        "auto",
         "sld",
         "sld_bcts",
         "sld_exact",
@@ -362,9 +381,10 @@ class Settings(_Model):
         "dmy",
         "kdey_ml",
     ] = Field(
-        "sld",
-        description="estimator of a community's prevalence; hdy and dys for two "
-        "classes only",
+        "auto",
+        description="estimator of a community's prevalence; auto: SLD for scattered "
+        "samples, what the labels bear out for others, with intervals; hdy and dys for "
+        "two classes only",
     )
     labelled: Literal["count", "exclude"] = Field(
         "count", description="known labels counted, or unlabelled nodes only"
@@ -383,6 +403,8 @@ class Settings(_Model):
     embeddings: EmbeddingSettings = EmbeddingSettings()
     readout: ReadoutSettings = ReadoutSettings()
     plus: PlusSettings = PlusSettings()
+    auto: AutoSettings = AutoSettings()
+    intervals: IntervalSettings = IntervalSettings()
     sld: SldSettings = SldSettings()
     matching: MatchingSettings = MatchingSettings()
     kdey: KdeySettings = KdeySettings()

@@ -116,7 +116,7 @@ def estimate(sources: Sources, settings: Settings) -> Plan:
     size = _size(sources, settings)
     workers = _workers(settings)
     partitions = _partitions(settings, size.nodes, workers.count)
-    detects = _detects(sources, settings)
+    detects = _detects(sources, settings, size.edges)
     return make_plan(size, settings, partitions, workers, detects)
 
 
@@ -144,7 +144,7 @@ def prepare(
     if settings.partitions == "auto" and before is not None:
         # Another number of workers tonight is no reason to cut the graph anew.
         partitions = min(int(before.facts["partitions"]), size.nodes)
-    detects = _detects(sources, settings)
+    detects = _detects(sources, settings, size.edges)
     plan = make_plan(size, settings, partitions, workers, detects)
     if before is None:
         check_client_fits(plan, free_memory())
@@ -347,7 +347,10 @@ def _smallest_memory(client: Client) -> int:
     return min(limits, default=2**62)
 
 
-def _detects(sources: Sources, settings: Settings) -> bool:
+def _detects(sources: Sources, settings: Settings, edges: int) -> bool:
+    """Whether Leiden may be asked for communities: to answer for or to learn from."""
+    if settings.quantifier == "auto" and edges <= settings.auto.reference_edges:
+        return True
     return settings.communities == "leiden" or (
         settings.communities == "auto" and sources.memberships is None
     )

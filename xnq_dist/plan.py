@@ -193,7 +193,8 @@ def make_plan(
     embed = per_worker * (states + exchange + topology) + inputs + matrix
     labelled = size.labelled if size.labelled is not None else size.nodes
     readout = min(labelled * dim * 24, parse_bytes(settings.readout.memory) * 3)
-    quantify = size.nodes * (size.classes * 12 + 24)
+    # Posteriors and neighbours' sums; `auto` holds one partition's edges beside them.
+    quantify = size.nodes * (size.classes * 12 + 40) + edges * 24
     plus_memory, plus_disk = _plus(size, settings)
     worker_memory = int(
         PROCESS + max(embed, readout, quantify, per_worker * owned * plus_memory)
@@ -281,7 +282,7 @@ def check_client_fits(plan: Plan, limit: int) -> None:
         raise DoesNotFitError(
             f"ingest, cut and Leiden need {human(plan.client_memory)} but "
             f"{human(limit)} are free: set partitioner=stream, give communities by "
-            "--memberships, or a smaller input.memory"
+            "--memberships with auto.reference_edges=0, or a smaller input.memory"
         )
 
 

@@ -62,10 +62,19 @@ def quantifiers_for(
         When one that was asked for is not defined for so many classes.
     """
     if wanted is None:
-        names = [n for n in QUANTIFIERS if n_classes == 2 or n not in BINARY]
+        names = [
+            n
+            for n in QUANTIFIERS
+            if n != "auto" and (n_classes == 2 or n not in BINARY)
+        ]
     else:
         names = list(wanted)
         for name in names:
+            if name == "auto":
+                raise InputError(
+                    "quantifier 'auto' is for communities of a graph, and these are "
+                    "samples without edges, for which it is 'sld': name that"
+                )
             if name in BINARY and n_classes > 2:
                 raise InputError(
                     f"quantifier {name!r} is defined for two classes, and the task has "

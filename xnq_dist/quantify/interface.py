@@ -111,6 +111,13 @@ class Estimates:
     """EM iterations, 0 for closed forms, shape (S,)."""
     converged: NDArray[np.bool_]
     """Whether the stopping rule held, shape (S,)."""
+    lower: NDArray[np.float64] | None = None
+    """Lower ends of the intervals of what could be counted among the unlabelled
+    members, shape (S, C); None: the quantifier gives none."""
+    upper: NDArray[np.float64] | None = None
+    """Upper ends."""
+    notes: tuple[str | None, ...] | None = None
+    """What to know of a community, S entries."""
 
 
 class Quantifier(Protocol):
@@ -156,6 +163,10 @@ class Prevalence:
     """Shape (S,)."""
     notes: tuple[str | None, ...]
     """What to know of a community, S entries."""
+    lower: NDArray[np.float64]
+    """Lower ends of the intervals, shape (S, C); NaN where there is none."""
+    upper: NDArray[np.float64]
+    """Upper ends."""
 
 
 def combine(
@@ -164,7 +175,9 @@ def combine(
     """Known labels counted exactly, the rest as estimated.
 
     With ``count``, the prevalence of class c is ``(labels of c + n_estimated q_c) / n``
-    over all n members; with ``exclude`` it is q, of the unlabelled members alone.
+    over all n members; with ``exclude`` it is q, of the unlabelled members alone. The
+    ends of an interval are put together alike: a community without an unlabelled
+    member has one of no width.
     """
     n_classes = nodes.posteriors.shape[1]
     sizes = np.diff(batch.offsets)
@@ -177,29 +190,39 @@ def combine(
     n_labelled = counts.sum(axis=1)
     n_estimated = sizes - n_labelled
 
-    prevalence = np.full((len(batch), n_classes), np.nan)
     some = n_estimated > 0
-    if labelled == "exclude":
-        prevalence[some] = estimates.prevalence[some]
-        whole = NONE_UNLABELLED
-    else:
-        expected = n_estimated[some, None] * estimates.prevalence[some]
-        prevalence[some] = (counts[some] + expected) / sizes[some, None]
+
+    def of_all(estimated: NDArray[np.float64] | None) -> NDArray[np.float64]:
+        whole = np.full((len(batch), n_classes), np.nan)
+        if estimated is None:
+            return whole
+        if labelled == "exclude":
+            whole[some] = estimated[some]
+            return whole
+        expected = n_estimated[some, None] * estimated[some]
+        whole[some] = (counts[some] + expected) / sizes[some, None]
         exact = ~some & (sizes > 0)
-        prevalence[exact] = counts[exact] / sizes[exact, None]
-        whole = ALL_LABELLED
+        whole[exact] = counts[exact] / sizes[exact, None]
+        return whole
+
+    full = NONE_UNLABELLED if labelled == "exclude" else ALL_LABELLED
+    said = estimates.notes or (None,) * len(batch)
     notes = tuple(
-        EMPTY if not size else (None if left else whole)
-        for size, left in zip(sizes.tolist(), n_estimated.tolist(), strict=True)
+        EMPTY if not size else (note if left else full)
+        for size, left, note in zip(
+            sizes.tolist(), n_estimated.tolist(), said, strict=True
+        )
     )
     return Prevalence(
         n_nodes=sizes,
         n_labelled=n_labelled,
         n_estimated=n_estimated,
-        prevalence=prevalence,
+        prevalence=of_all(estimates.prevalence),
         iterations=np.where(some, estimates.iterations, 0).astype(np.int32),
         converged=np.where(some, estimates.converged, True),
         notes=notes,
+        lower=of_all(estimates.lower),
+        upper=of_all(estimates.upper),
     )
 
 
@@ -248,9 +271,16 @@ def _kdey_ml(settings: Settings) -> Quantifier:
     return KdeyMl(settings.kdey.bandwidth)
 
 
+def _auto(settings: Settings) -> Quantifier:
+    from xnq_dist.quantify.auto import Auto
+
+    return Auto.of(settings)
+
+
 QuantifierFactory = Callable[[Settings], Quantifier]
 
 QUANTIFIERS: dict[str, QuantifierFactory] = {
+    "auto": _auto,
     "sld": _sld,
     "sld_bcts": _sld_bcts,
     "sld_exact": _sld_exact,

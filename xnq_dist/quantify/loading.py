@@ -23,6 +23,7 @@ __all__ = [
     "NodeCache",
     "load_neighbours",
     "load_node_table",
+    "vectors",
     "whole_stage",
 ]
 
@@ -86,7 +87,7 @@ class NeighbourValues:
         labels = rows["label"].fill_null(-1).to_numpy()
         values = np.zeros((len(labels), 1 + 2 * width), np.float32)
         values[:, 0] = 1.0
-        values[:, 1 : 1 + width] = _vectors(table["posterior"], width)
+        values[:, 1 : 1 + width] = vectors(table["posterior"], width)
         known = np.flatnonzero(labels >= 0)
         values[known, 1 + width + labels[known]] = 1.0
         return values
@@ -158,7 +159,7 @@ def load_node_table(
                 f"of partition {number} in their order: run again with --overwrite"
             )
         index = rows["index"].to_numpy()
-        values[index] = _vectors(table["posterior"], len(classes))
+        values[index] = vectors(table["posterior"], len(classes))
         out_of_fold[index] = table["out_of_fold"].to_numpy()
     if not np.isfinite(values).all() or (values < 0).any():
         raise StageError(
@@ -195,7 +196,8 @@ def _reference(
     )
 
 
-def _vectors(column: pa.ChunkedArray, width: int) -> NDArray[np.float32]:
+def vectors(column: pa.ChunkedArray, width: int) -> NDArray[np.float32]:
+    """Posteriors of a column of vectors, shape (n, C)."""
     flat = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
     if flat.shape[0] != len(column) * width:
         raise StageError(

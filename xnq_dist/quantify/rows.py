@@ -20,6 +20,8 @@ def answer_arrays(answer: Prevalence) -> dict[str, NDArray[Any]]:
         "n_labelled": answer.n_labelled,
         "n_estimated": answer.n_estimated,
         "prevalence": answer.prevalence,
+        "lower": answer.lower,
+        "upper": answer.upper,
         "iterations": answer.iterations,
         "converged": answer.converged,
         "notes": np.array([note or "" for note in answer.notes], dtype=np.str_),
@@ -47,7 +49,11 @@ def prevalence_rows(
     community = names.take(pa.array(repeat))
     if not pa.types.is_integer(community.type):
         community = community.cast(pa.string())
-    prevalence = arrays["prevalence"].reshape(-1)
+
+    def values(name: str) -> pa.Array:
+        flat = arrays[name].reshape(-1)
+        return pa.array(flat, mask=np.isnan(flat))
+
     notes = arrays["notes"][repeat]
     return pa.table(
         {
@@ -58,9 +64,9 @@ def prevalence_rows(
             "n_nodes": arrays["n_nodes"][repeat],
             "n_labelled": arrays["n_labelled"][repeat],
             "n_estimated": arrays["n_estimated"][repeat],
-            "prevalence": pa.array(prevalence, mask=np.isnan(prevalence)),
-            "lower": pa.nulls(count, pa.float64()),
-            "upper": pa.nulls(count, pa.float64()),
+            "prevalence": values("prevalence"),
+            "lower": values("lower"),
+            "upper": values("upper"),
             "method": pa.array([method] * count, pa.string()),
             "iterations": arrays["iterations"][repeat],
             "converged": arrays["converged"][repeat],

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,24 +27,24 @@ from xnq_dist.errors import SettingsError, StageError
 from xnq_dist.graph import layout
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.scratch import scratch_folder
+from xnq_dist.graph.sort import PairChunk
 from xnq_dist.graph.tables import Sources
 from xnq_dist.progress import Progress, silent
 from xnq_dist.quantify import communities as sets
-from xnq_dist.quantify.interface import (
-    QUANTIFIERS,
-    Communities,
-    NodeTable,
-    Reference,
-    combine,
+from xnq_dist.quantify.batches import (
+    MOST_LEARNT_FROM,
+    STAGE,
+    Batch,
+    Job,
+    answer_batch,
+    count_edges,
+    forget_nodes,
+    learn,
+    summarise_batch,
 )
-from xnq_dist.quantify.loading import (
-    NeighbourValues,
-    NodeCache,
-    load_neighbours,
-    load_node_table,
-    whole_stage,
-)
-from xnq_dist.quantify.rows import answer_arrays, prevalence_rows
+from xnq_dist.quantify.interface import QUANTIFIERS, combine
+from xnq_dist.quantify.loading import NeighbourValues, load_node_table, whole_stage
+from xnq_dist.quantify.rows import prevalence_rows
 from xnq_dist.quantify.sources import (
     choose_source,
     open_memberships,
@@ -64,10 +65,11 @@ __all__ = ["estimate_with", "quantify"]
 
 log = logging.getLogger(__name__)
 
-STAGE = "quantify"
 FEWEST_MEMBERSHIPS, MOST_MEMBERSHIPS = 1 << 16, 1 << 22
 """Memberships of a batch: enough to pay for a task, few enough for its memory."""
 BATCHES_A_THREAD = 4
+REFERENCE_RESOLUTION = 3.0
+"""Of the graph's own Leiden communities, where `auto` needs them to learn from."""
 
 
 def quantify(
@@ -128,18 +130,19 @@ def quantify(
     stage = run.stage(STAGE)
     attempt = stage.begin()
     sums: list[FileRecord] = []
-    if quantifier.needs_neighbours:
+    is_auto = settings.quantifier == "auto"
+    if quantifier.needs_neighbours or (is_auto and graph.facts["n_edges"]):
         values = NeighbourValues(run.uri)
         where = run.stage("graph")
         sums = neighbour_sums(client, where, graph, values, attempt, "neighbours")
-    job = _Job(
+    job = Job(
         run.uri,
         graph.attempt,
         posteriors.attempt,
         tuple(prior),
         attempt,
         settings,
-        tuple(sums),
+        () if is_auto else tuple(sums),
     )
     threads = max(1, sum(workers(client).values()))
     with ExitStack() as opened:
@@ -157,7 +160,15 @@ def quantify(
             )
         share = memberships.total // (threads * BATCHES_A_THREAD) + 1
         size = min(max(share, FEWEST_MEMBERSHIPS), MOST_MEMBERSHIPS)
-        batches = _write_batches(attempt, memberships, size, detected, nodes)
+        chunks = memberships.chunks()
+        written = _write_batches(attempt, chunks, size, "members", detected, nodes)
+        batches: Iterable[Batch] = written
+        learnt: dict[str, Any] = {}
+        if is_auto:
+            batches = all_batches = list(written)
+            job, learnt = _learn(
+                job, run, graph, all_batches, size, scratch, sums, client
+            )
         answered = _answer(job, batches, client, progress)
     names = memberships.names
     record, not_converged, counted = _write_prevalence(
@@ -179,14 +190,16 @@ def quantify(
         "source": source,
         "quantifier": quantifier.name,
         "not_converged": not_converged,
+        **learnt,
     }
     if memberships.unknown_dropped:
         log.warning(
             "%d memberships of unknown nodes left out", facts["unknown_dropped"]
         )
-    for spent in sums:
-        attempt.folder.delete(spent.name)
-    client.run(_forget_nodes, on_error="ignore")
+    spent = sums if job.learnt is None else [*sums, job.learnt]
+    for record_of in spent:
+        attempt.folder.delete(record_of.name)
+    client.run(forget_nodes, on_error="ignore")
     seconds = time.monotonic() - began
     digest = fingerprint(inputs)
     return stage.commit(attempt, files, digest, inputs, facts, seconds)
@@ -232,10 +245,10 @@ def estimate_with(
         )
     at = classes.index(of_class)
     estimator = QUANTIFIERS[quantifier](settings)
-    if estimator.needs_neighbours:
+    if estimator.needs_neighbours or quantifier == "auto":
         raise SettingsError(
-            f"quantifier {quantifier!r} needs statistics of the neighbours: run it as "
-            "the setting quantifier"
+            f"quantifier {quantifier!r} needs more than the posteriors: run it as the "
+            "setting quantifier"
         )
     source = choose_source(sources, settings)
     ids = layout.load_ids(run.stage("graph"), graph)
@@ -252,116 +265,125 @@ def estimate_with(
         return dict(zip(found.names.to_pylist(), values, strict=True))
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """A batch of communities, its members in a file."""
-
-    number: int
-    first: int
-    communities: int
-    members: FileRecord
-
-
 def _write_batches(
     attempt: Attempt,
-    memberships: sets.Memberships,
+    chunks: Iterator[PairChunk],
     size: int,
-    detected: TableWriter | None,
-    nodes: NodeIds,
-) -> Iterator[_Batch]:
+    stem: str,
+    detected: TableWriter | None = None,
+    nodes: NodeIds | None = None,
+    before: int = 0,
+) -> Iterator[Batch]:
     """Members of each batch into a file, detected ones into their table too."""
-    cut = sets.cut_batches(memberships.chunks(), size)
+    cut = sets.cut_batches(chunks, size)
     for number, (first, batch) in enumerate(cut):
         record = attempt.write_arrays(
-            f"members-{number:05d}", offsets=batch.offsets, members=batch.members
+            f"{stem}-{number:05d}", offsets=batch.offsets, members=batch.members
         )
-        if detected is not None:
+        if detected is not None and nodes is not None:
             codes = np.arange(first, first + len(batch))
             ids = nodes.values.take(pa.array(batch.members))
             if nodes.type == "string":
                 ids = ids.cast(pa.string())
             columns = [pa.array(np.repeat(codes, np.diff(batch.offsets))), ids]
             detected.write(pa.table(columns, names=["community", "node_id"]))
-        yield _Batch(number, first, len(batch), record)
+        yield Batch(number, before + first, len(batch), record)
 
 
-@dataclass(frozen=True)
-class _Job:
-    """What every batch of a run needs, small enough to send with each."""
+def _learn(
+    job: Job,
+    run: RunDirectory,
+    graph: Manifest,
+    batches: Sequence[Batch],
+    size: int,
+    scratch: Path,
+    sums: Sequence[FileRecord],
+    client: Client,
+) -> tuple[Job, dict[str, Any]]:
+    """What `auto` has to know before it can answer: the job with it, and figures.
 
-    run: str
-    graph: str
-    posteriors: str
-    """Attempts of the stages, to notice when another run has replaced them."""
-    prior: tuple[float, ...]
-    attempt: Attempt
-    settings: Settings
-    neighbours: tuple[FileRecord, ...] = ()
-    """Files of the sums over neighbours, for a quantifier that needs them."""
+    The client counts in how many communities each node is (4 bytes a node), and holds
+    all edges where it detects communities to learn from.
+    """
+    attempt = job.attempt
+    multiplicity = np.zeros(int(graph.facts["n_nodes"]), np.int32)
+    for batch in batches:
+        np.add.at(multiplicity, job.members(batch).members, 1)
+    labels = layout.load_labels(run.stage("graph"), graph)
+    inside = int(np.count_nonzero((labels >= 0) & (multiplicity > 0)))
+    few = 2 * inside < int(np.count_nonzero(labels >= 0))
+    del labels
+    reference: list[Batch] = []
+    if few and 0 < graph.facts["n_edges"] <= job.settings.auto.reference_edges:
+        from xnq_dist.quantify.leiden import leiden
 
-    def load(self) -> tuple[NodeTable, Reference]:
-        """The node table, with neighbour statistics where they are needed."""
-        run = RunDirectory(self.run)
-        nodes, reference = load_node_table(run, self.prior)
-        if self.neighbours:
-            found = load_neighbours(run, run.stage(STAGE), self.neighbours)
-            nodes = replace(nodes, neighbours=found)
-        return nodes, reference
+        adjacency = layout.read_adjacency(run.stage("graph"), graph)
+        found = leiden(adjacency, REFERENCE_RESOLUTION, job.settings.seed)
+        del adjacency
+        total = sum(batch.communities for batch in batches)
+        with sets.from_assignment(found, job.settings, scratch) as own:
+            reference += _write_batches(
+                attempt, own.chunks(), size, "reference", before=total
+            )
+        multiplicity += 1
+    counted = attempt.write_arrays("multiplicity", multiplicity=multiplicity)
+    asked = [*batches, *reference]
+    every = -(-sum(batch.communities for batch in asked) // MOST_LEARNT_FROM)
+    evidence = [
+        client.submit(summarise_batch, job, batch, counted, every, pure=False)
+        for batch in asked
+    ]
+    edges = [
+        client.submit(count_edges, job, number, batches, record, pure=False)
+        for number, record in enumerate(sums)
+    ]
+    with _workers_died():
+        files, counts = client.gather(evidence), client.gather(edges)
+        record, facts = client.submit(learn, job, files, counts, pure=False).result()
+    used = [counted, *files, *counts, *(batch.members for batch in reference)]
+    for spent in used:
+        attempt.folder.delete(spent.name)
+    facts["reference_communities"] = sum(batch.communities for batch in reference)
+    return replace(job, learnt=record), facts
 
 
 def _answer(
-    job: _Job, batches: Iterator[_Batch], client: Client, progress: Progress
-) -> list[tuple[_Batch, FileRecord]]:
+    job: Job, batches: Iterable[Batch], client: Client, progress: Progress
+) -> list[tuple[Batch, FileRecord]]:
     """Every batch's rows file, in order; members' files are removed once used."""
     futures = {
-        client.submit(_run_batch, job, batch, pure=False, key=_key(job, batch)): batch
+        client.submit(answer_batch, job, batch, pure=False, key=_key(job, batch)): batch
         for batch in batches
     }
-    answered: list[tuple[_Batch, FileRecord]] = []
+    answered: list[tuple[Batch, FileRecord]] = []
     progress("quantify", 0, len(futures))
     try:
-        for future in as_completed(futures):
-            batch = futures[future]
-            answered.append((batch, future.result()))
-            # Else the death of its worker would have the batch answered again.
-            future.release()
-            job.attempt.folder.delete(batch.members.name)
-            progress("quantify", len(answered), len(futures))
-    except KilledWorker as error:
-        raise StageError(
-            "workers died while they quantified, most likely of too little memory: "
-            "raise cluster.memory_limit or lower cluster.threads, and run again"
-        ) from error
+        with _workers_died():
+            for future in as_completed(futures):
+                batch = futures[future]
+                answered.append((batch, future.result()))
+                # Else the death of its worker would have the batch answered again.
+                future.release()
+                job.attempt.folder.delete(batch.members.name)
+                progress("quantify", len(answered), len(futures))
     finally:
         client.cancel(list(futures))
     return sorted(answered, key=lambda pair: pair[0].number)
 
 
-def _key(job: _Job, batch: _Batch) -> str:
+@contextmanager
+def _workers_died() -> Iterator[None]:
+    try:
+        yield
+    except KilledWorker as error:
+        raise StageError(
+            "workers died while they quantified, most likely of too little memory: "
+            "raise cluster.memory_limit or lower cluster.threads, and run again"
+        ) from error
+
+
+def _key(job: Job, batch: Batch) -> str:
     return f"quantify-{job.attempt.id}-{batch.number:05d}"
-
-
-def _run_batch(job: _Job, batch: _Batch) -> FileRecord:
-    """One batch on a worker: members in, rows out, both through files."""
-    run = RunDirectory(job.run)
-    key = (job.run, job.graph, job.posteriors, *(r.checksum for r in job.neighbours))
-    nodes, reference = _CACHE.get(key, job.load)
-    arrays = run.stage(STAGE).read_arrays(batch.members)
-    members = Communities(arrays["offsets"], arrays["members"])
-    labelled = job.settings.labelled
-    quantifier = QUANTIFIERS[job.settings.quantifier](job.settings)
-    estimates = quantifier.estimate(members, nodes, reference, labelled)
-    answer = combine(members, nodes, estimates, labelled)
-    return job.attempt.write_arrays(
-        f"batch-{batch.number:05d}", **answer_arrays(answer)
-    )
-
-
-_CACHE = NodeCache()
-
-
-def _forget_nodes() -> None:
-    _CACHE.forget()
 
 
 def _write_prevalence(
@@ -370,7 +392,7 @@ def _write_prevalence(
     names: pa.Array,
     classes: list[Any],
     method: str,
-    answered: list[tuple[_Batch, FileRecord]],
+    answered: list[tuple[Batch, FileRecord]],
 ) -> tuple[FileRecord, int, int]:
     """Batches' rows into one table: its record, not converged, memberships."""
     not_converged, counted, done = 0, 0, 0

@@ -66,12 +66,15 @@ def stage_inputs(
         "quantifier": settings.quantifier,
         "labelled": settings.labelled,
     }
-    if settings.quantifier in ("sld", "sld_bcts"):
+    if settings.quantifier in ("auto", "sld", "sld_bcts"):
         inputs["sld"] = settings.sld.model_dump()
     elif settings.quantifier in ("dys", "dmy"):
         inputs["matching"] = settings.matching.model_dump()
     elif settings.quantifier == "kdey_ml":
         inputs["kdey"] = settings.kdey.model_dump()
+    if settings.quantifier == "auto":
+        inputs["auto"] = settings.auto.model_dump() | {"seed": settings.seed}
+        inputs["intervals"] = settings.intervals.model_dump()
     columns = settings.columns
     if source == "leiden":
         inputs["leiden"] = settings.leiden.model_dump() | {"seed": settings.seed}
