@@ -41,7 +41,7 @@ SCATTERED = (
 
 SMALLEST = 20
 """Unlabelled members from which on SLD may answer alone: few say too little."""
-LEAST_WEIGHT = 1e-3
+LEAST_WEIGHT = 0.01
 """Hypotheses of less weight are left out."""
 TRUST = 0.95
 """Probability of SLD's shift in a scattered sample before its labels are seen."""
@@ -178,7 +178,7 @@ class Auto:
         # NaN where no member is unlabelled: nothing is chosen there.
         sample = self._samples(batch, nodes, sld, reference, learnt)
         shape = sld.prevalence.shape
-        by_sld, by_mixture = np.empty((3, *shape)), np.empty((3, *shape))
+        by_sld, by_mixture = np.zeros((3, *shape)), np.empty((3, *shape))
         by_sld[0] = sld.prevalence
         odds = np.full(len(batch), np.log(TRUST / (1 - TRUST)))
         for k, code in enumerate(_classes(nodes)):
@@ -191,9 +191,16 @@ class Auto:
             by_mixture[:, :, code] = answers[:, :3].T
             shift = _log_odds(sld.prevalence[:, code]) - _log_odds(prior)
             odds += rows.log_likelihood(logits, codes, shift) - answers[:, 3]
-            by_sld[1:, :, code] = _sld_interval(
-                rows, logits, codes, sld.prevalence[:, code], prior, covariance, self
-            )
+            if sample.any():
+                by_sld[1:, :, code] = _sld_interval(
+                    rows,
+                    logits,
+                    codes,
+                    sld.prevalence[:, code],
+                    prior,
+                    covariance,
+                    self,
+                )
         if shape[1] == 2:
             by_mixture[:, :, 0] = 1 - by_mixture[[0, 2, 1], :, 1]
             by_sld[1:, :, 0] = 1 - by_sld[[2, 1], :, 1]
@@ -229,7 +236,7 @@ class Auto:
             prior,
             covariance,
             *_hypotheses(tuple(kept.tolist())),
-            np.log(weights[kept] / weights[kept].sum()),
+            weights[kept] / weights[kept].sum(),
             (1 - self.level) / 2,
             answers,
         )
@@ -296,15 +303,20 @@ class _Rows:
 
     def of_class(self, code: int) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
         """Logits of a class against the rest and codes, as the kernels take them."""
-        posteriors = self.nodes.posteriors[self.batch.members].astype(np.float64)
-        share = posteriors[:, code] / np.maximum(posteriors.sum(axis=1), 1e-300)
+        members, posteriors = self.batch.members, self.nodes.posteriors
+        few = len(posteriors) <= len(members)
+        rows = (posteriors if few else posteriors[members]).astype(np.float64)
+        total = rows.sum(axis=1)
+        share = rows[:, code] / np.maximum(total, 1e-300)
         logits = np.clip(_log_odds(share), -self.bound, self.bound)
-        codes = np.where(self.labels == code, 1, 0).astype(np.int8)
-        codes[self.labels < 0] = -1
         # Nothing is known of a node whose posterior is all zeros.
-        nothing = posteriors.sum(axis=1) <= 0
-        codes[((self.labels >= 0) & ~self.usable) | (nothing & (codes >= 0))] = -2
+        nothing = total <= 0
         logits[nothing] = 0.0
+        if few:
+            logits, nothing = logits[members], nothing[members]
+        codes = (self.labels == code).astype(np.int8)
+        codes[self.labels < 0] = -1
+        codes[(codes >= 0) & (~self.usable | nothing)] = -2
         return logits, codes
 
     def log_likelihood(
@@ -314,8 +326,12 @@ class _Rows:
         shift: NDArray[np.float64],
     ) -> NDArray[np.float64]:
         """Of the labelled members when all logits move by the shift, shape (S,)."""
-        z = logits + shift[self.community]
-        return self.sums(codes >= 0, np.where(codes == 1, log_expit(z), log_expit(-z)))
+        seen = np.flatnonzero(codes >= 0)
+        z = logits[seen] + shift[self.community[seen]]
+        found = log_expit(np.where(codes[seen] == 1, z, -z))
+        return np.bincount(
+            self.community[seen], found, minlength=len(self.batch)
+        ).astype(np.float64)
 
 
 def _classes(nodes: NodeTable) -> tuple[int, ...]:

@@ -51,7 +51,7 @@ __all__ = [
 STAGE = "quantify"
 STEP = 2.0**-24
 """Reals are added up in multiples of this."""
-MOST_LEARNT_FROM = 20_000
+MOST_LEARNT_FROM = 5_000
 """Communities that `auto` learns from, evenly spread over all."""
 
 
@@ -146,7 +146,7 @@ def summarise_batch(
         batch.first,
     )
     return job.attempt.write_arrays(
-        f"evidence-{batch.number:05d}", evidence=found.evidence, shares=found.shares
+        f"evidence-{batch.first:09d}", evidence=found.evidence, shares=found.shares
     )
 
 

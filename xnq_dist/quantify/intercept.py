@@ -27,9 +27,10 @@ __all__ = [
 BINS = np.linspace(-9.0, 9.0, 121)
 """Centres of the logits' histogram; a logit is shared between the two next to it."""
 BIN_STEP = 0.15
-GRID = np.linspace(-10.0, 10.0, 101)
-"""Values of the intercept u."""
-GRID_STEP = 0.2
+GRID = np.linspace(-9.6, 9.6, 65)
+"""Values of the intercept u; for a normal density of deviation .2 a sum over them is
+right to .001."""
+GRID_STEP = 0.3
 NARROW = 0.5
 """Standard deviation of a likelihood below which it gets a grid of its own."""
 REACH = 12.0
@@ -37,9 +38,17 @@ REACH = 12.0
 MOST_VARIANCE = 9.0
 """Cap on the variance of the logit that the calibration itself leaves open."""
 SHIFT_STEPS = 60
+SHIFT_TOLERANCE = 1e-5
+INVERSE_ODDS = np.exp(-BINS)
 MOST_SHIFT = 8.0
-NEGLIGIBLE = 1e-6
+NEGLIGIBLE = 1e-4
 """Share of the largest weight below which a point of the posterior is left out."""
+MEDIAN_STEPS = 20
+LEAST = 1e-290
+"""Weights below it are 0: their logarithms are taken from here."""
+NORMAL_STEP = 1 / 128
+NORMAL = 0.5 * np.vectorize(math.erfc)(-np.arange(-768, 769) * NORMAL_STEP / 2**0.5)
+"""Normal distribution function from -6 to 6."""
 
 
 def sigmoid_tables(
@@ -92,14 +101,13 @@ def _shift(counts: NDArray[np.float64], prior: float, pseudo: float) -> float:
         size += counts[b]
     odds, before = 1.0, prior
     for _ in range(SHIFT_STEPS):
-        expected = pseudo * prior
+        expected = 0.0
         for b in range(counts.shape[0]):
-            if counts[b] > 0.0:
-                expected += counts[b] / (1.0 + math.exp(-BINS[b]) / odds)
-        share = expected / (size + pseudo)
+            expected += counts[b] / (odds + INVERSE_ODDS[b])
+        share = (odds * expected + pseudo * prior) / (size + pseudo)
         share = min(max(share, 1e-9), 1.0 - 1e-9)
         odds = share / (1.0 - share) * (1.0 - prior) / prior
-        if abs(share - before) < 1e-7:
+        if abs(share - before) < SHIFT_TOLERANCE:
             break
         before = share
     return min(max(math.log(odds), -MOST_SHIFT), MOST_SHIFT)
@@ -118,20 +126,24 @@ def _curves(
     grid = fraction.shape[0]
     fraction[:] = 0.0
     likelihood[:] = 0.0
-    size, labels = 0.0, 0.0
+    size, labels, others, against = 0.0, 0.0, 0.0, 0.0
     for b in range(counts.shape[1]):
         free = counts[0, b]
         if free > 0.0:
             size += free
             for g in range(grid):
                 fraction[g] += free * sigmoid[b, g]
-        other, own = counts[1, b], counts[2, b]
-        if other + own > 0.0:
-            labels += other + own
+        other, both = counts[1, b], counts[1, b] + counts[2, b]
+        if both > 0.0:
+            labels += both
+            others += other
+            against += other * slope * BINS[b]
             for g in range(grid):
-                # log sigmoid(-z) = log sigmoid(z) - z
-                z = slope * BINS[b] + GRID[g]
-                likelihood[g] += (other + own) * log_sigmoid[b, g] - other * z
+                likelihood[g] += both * log_sigmoid[b, g]
+    if others > 0.0:
+        # log sigmoid(-z) = log sigmoid(z) - z
+        for g in range(grid):
+            likelihood[g] -= against + others * GRID[g]
     start, step = GRID[0], GRID_STEP
     if labels > 0.0:
         top = 0
@@ -164,27 +176,45 @@ def _curves(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _log_integral(
-    likelihood: NDArray[np.float64],
+def _density(
     start: float,
     step: float,
     middle: float,
     variance: float,
-    terms: NDArray[np.float64],
-) -> float:
-    """Log of the integral of N(u; middle, variance) exp(L); the terms by point."""
-    top = -np.inf
+    density: NDArray[np.float64],
+) -> None:
+    """Normal density on a grid, times the grid's step.
+
+    From the point nearest to the middle outwards, each from the one before: three
+    exponentials instead of one a point.
+    """
+    grid = density.shape[0]
+    nearest = round((middle - start) / step)
+    nearest = min(max(nearest, 0), grid - 1)
+    off = start + nearest * step - middle
+    value = math.exp(-0.5 * off * off / variance)
+    value *= step / math.sqrt(2 * math.pi * variance)
+    decline = math.exp(-step * step / variance)
+    density[nearest] = value
+    ratio = math.exp(-(off * step + 0.5 * step * step) / variance)
+    for g in range(nearest + 1, grid):
+        density[g] = density[g - 1] * ratio
+        ratio *= decline
+    ratio = math.exp((off * step - 0.5 * step * step) / variance)
+    for g in range(nearest - 1, -1, -1):
+        density[g] = density[g + 1] * ratio
+        ratio *= decline
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _relative(likelihood: NDArray[np.float64]) -> float:
+    """Log-likelihoods into likelihoods relative to the largest; the log of that one."""
+    top = likelihood[0]
     for g in range(likelihood.shape[0]):
-        off = start + g * step - middle
-        terms[g] = likelihood[g] - 0.5 * off * off / variance
-        top = max(top, terms[g])
-    total = 0.0
+        top = max(top, likelihood[g])
     for g in range(likelihood.shape[0]):
-        total += math.exp(terms[g] - top)
-    scale = math.log(step) - 0.5 * math.log(2 * math.pi * variance)
-    for g in range(likelihood.shape[0]):
-        terms[g] += scale
-    return float(top + math.log(total) + scale)
+        likelihood[g] = math.exp(likelihood[g] - top)
+    return float(top)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -252,6 +282,7 @@ def evidence_kernel(
             start, step = _curves(
                 counts, slopes[k], sigmoid[k], log_sigmoid[k], fraction, likelihood
             )
+            top = _relative(likelihood)
             for h in range(hypotheses.shape[0]):
                 if int(hypotheses[h, 0]) != k:
                     continue
@@ -260,14 +291,22 @@ def evidence_kernel(
                 if hypotheses[h, 1] >= 0:
                     middle = hypotheses[h, 2] * widening * shifts[int(hypotheses[h, 1])]
                 variance = spread * spread + open_variance * widening * widening
-                evidence[n, h] = _log_integral(
-                    likelihood, start, step, middle, variance, terms
-                )
+                _density(start, step, middle, variance, terms)
+                total = 0.0
+                for g in range(grid):
+                    total += likelihood[g] * terms[g]
+                evidence[n, h] = top + math.log(max(total, LEAST))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _normal_below(x: float) -> float:
-    return 0.5 * math.erfc(-x * 0.7071067811865476)
+    place = (x + 6.0) / NORMAL_STEP
+    if place <= 0.0:
+        return 0.0
+    if place >= NORMAL.shape[0] - 1:
+        return 1.0
+    low = int(place)
+    return float(NORMAL[low] + (place - low) * (NORMAL[low + 1] - NORMAL[low]))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -306,7 +345,7 @@ def answer_kernel(
     log_sigmoid: NDArray[np.float64],
     hypotheses: NDArray[np.float64],
     pseudo: NDArray[np.float64],
-    log_weights: NDArray[np.float64],
+    weights: NDArray[np.float64],
     tail: float,
     answers: NDArray[np.float64],
 ) -> None:
@@ -314,8 +353,8 @@ def answer_kernel(
 
     Parameters as for `evidence_kernel`, and:
 
-    log_weights
-        Of the hypotheses, shape (H,); -inf leaves one out.
+    weights
+        Of the hypotheses, shape (H,).
     tail
         Probability beyond either end of the interval.
     answers
@@ -326,12 +365,12 @@ def answer_kernel(
     """
     bins, grid = sigmoid.shape[1], sigmoid.shape[2]
     counts = np.empty((3, bins))
-    likelihood, terms = np.empty(grid), np.empty(grid)
+    likelihood, terms, mixed = np.empty(grid), np.empty(grid), np.empty(grid)
     fraction = np.empty(grid)
     shifts = np.empty(pseudo.shape[0])
     most = slopes.shape[0] * grid
     weight, value, noise = np.empty(most), np.empty(most), np.empty(most)
-    pooled = np.empty(grid)
+    before, after = np.empty(most), np.empty(most)
     for s in range(offsets.shape[0] - 1):
         size = 0
         for at in range(offsets[s], offsets[s + 1]):
@@ -344,84 +383,89 @@ def answer_kernel(
         open_variance = _left_open(covariance, mean)
         for a in range(pseudo.shape[0]):
             shifts[a] = _shift(counts[0], prior, pseudo[a])
-        points, scale = 0, -np.inf
+        points, scale, total = 0, -np.inf, 0.0
         for k in range(slopes.shape[0]):
-            used = False
-            for h in range(hypotheses.shape[0]):
-                if int(hypotheses[h, 0]) == k and log_weights[h] > -np.inf:
-                    used = True
-            if not used:
-                continue
             start, step = _curves(
                 counts, slopes[k], sigmoid[k], log_sigmoid[k], fraction, likelihood
             )
-            first = points
-            for g in range(grid):
-                weight[first + g] = 0.0
+            top = _relative(likelihood)
+            mixed[:] = 0.0
             for h in range(hypotheses.shape[0]):
-                if int(hypotheses[h, 0]) != k or log_weights[h] == -np.inf:
+                if int(hypotheses[h, 0]) != k:
                     continue
                 widening, spread = hypotheses[h, 3], hypotheses[h, 4]
                 middle = 0.0
                 if hypotheses[h, 1] >= 0:
                     middle = hypotheses[h, 2] * widening * shifts[int(hypotheses[h, 1])]
                 variance = spread * spread + open_variance * widening * widening
-                _log_integral(likelihood, start, step, middle, variance, terms)
-                top = terms[0]
+                _density(start, step, middle, variance, terms)
                 for g in range(grid):
-                    top = max(top, terms[g])
-                top += log_weights[h]
-                if top > scale:
-                    shrink = math.exp(scale - top)
-                    for i in range(first + grid):
-                        weight[i] *= shrink
-                    scale = top
-                for g in range(grid):
-                    weight[first + g] += math.exp(terms[g] + log_weights[h] - scale)
+                    mixed[g] += weights[h] * terms[g]
+            if top > scale:
+                shrink = math.exp(scale - top)
+                for i in range(points):
+                    weight[i] *= shrink
+                total *= shrink
+                scale = top
+            own = math.exp(top - scale)
+            largest = 0.0
             for g in range(grid):
-                value[first + g] = fraction[g]
-                # Derivative of F: the mean of p (1 - p), whose share of 1 / n is the
-                # variance of the count of classes.
-                before, after = max(g - 1, 0), min(g + 1, grid - 1)
-                pooled[g] = (fraction[after] - fraction[before]) / (
-                    (after - before) * step
-                )
-                noise[first + g] = math.sqrt(max(pooled[g], 0.0) / size + 1e-12)
-            points = first + grid
-        total = 0.0
-        largest = 0.0
-        for i in range(points):
-            total += weight[i]
-            largest = max(largest, weight[i])
+                mixed[g] = max(mixed[g] * likelihood[g] * own, LEAST * own)
+                total += mixed[g]
+                largest = max(largest, mixed[g])
+            for g in range(grid):
+                if mixed[g] <= NEGLIGIBLE * largest:
+                    continue
+                low, high = max(g - 1, 0), min(g + 1, grid - 1)
+                weight[points] = mixed[g]
+                value[points] = fraction[g]
+                # A point stands for the values half-way to its neighbours.
+                before[points] = 0.5 * (fraction[low] + fraction[g])
+                after[points] = 0.5 * (fraction[g] + fraction[high])
+                # Derivative of F: the mean of p (1 - p), of which 1 / n is the
+                # variance of the share that can be counted.
+                bend = (fraction[high] - fraction[low]) / ((high - low) * step)
+                noise[points] = math.sqrt(max(bend, 0.0) / size + 1e-12)
+                points += 1
         answers[s, 3] = scale + math.log(total)
+        whole, largest = 0.0, 0.0
+        for i in range(points):
+            largest = max(largest, weight[i])
         kept = 0
         for i in range(points):
             if weight[i] > NEGLIGIBLE * largest:
-                weight[kept] = weight[i]
-                value[kept] = value[i]
-                noise[kept] = noise[i]
+                weight[kept], value[kept], noise[kept] = weight[i], value[i], noise[i]
+                before[kept], after[kept] = before[i], after[i]
+                whole += weight[i]
                 kept += 1
-        total = 0.0
         for i in range(kept):
-            total += weight[i]
-        for i in range(kept):
-            weight[i] /= total
-        order = np.argsort(value[:kept])
-        below, last = 0.0, value[order[0]]
-        median = value[order[kept - 1]]
-        for i in range(kept):
-            at = order[i]
-            # Each point's weight lies half before, half behind it.
-            centre = below + 0.5 * weight[at]
-            if centre >= 0.5:
-                width = centre - (below - 0.5 * weight[order[i - 1]] if i else 0.0)
-                share = (0.5 - (centre - width)) / width if i else 1.0
-                median = last + share * (value[at] - last)
-                break
-            below += weight[at]
-            last = value[at]
-        answers[s, 0] = median
+            weight[i] /= whole
+        answers[s, 0] = _median(kept, weight, before, after)
         low = _count_quantile(size, tail, kept, weight, value, noise)
         high = _count_quantile(size, 1.0 - tail, kept, weight, value, noise)
         answers[s, 1] = low / size
         answers[s, 2] = high / size
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _median(
+    points: int,
+    weight: NDArray[np.float64],
+    before: NDArray[np.float64],
+    after: NDArray[np.float64],
+) -> float:
+    """Median of weights that are spread evenly, each from `before` to `after`."""
+    low, high = 0.0, 1.0
+    for _ in range(MEDIAN_STEPS):
+        middle = 0.5 * (low + high)
+        below = 0.0
+        for i in range(points):
+            if middle >= after[i]:
+                below += weight[i]
+            elif middle > before[i]:
+                below += weight[i] * (middle - before[i]) / (after[i] - before[i])
+        if below >= 0.5:
+            high = middle
+        else:
+            low = middle
+    return float(0.5 * (low + high))
