@@ -218,16 +218,47 @@ def evaluate(
         typer.Option(help="Names, comma-separated; all that are defined."),
     ] = None,
     label_shares: Annotated[
-        str, typer.Option(help="Shares of the labels to keep, comma-separated.")
-    ] = "1",
+        str | None,
+        typer.Option(
+            help="Shares of the labels to keep, comma-separated; 1, with --communities "
+            "0.6,0.06,0.012."
+        ),
+    ] = None,
+    communities: Annotated[
+        str | None,
+        typer.Option(
+            help="Real communities instead of the paper's samples, comma-separated: "
+            "leiden, bfs, ego, walk, given, and app, app+labels for samples."
+        ),
+    ] = None,
     config: Config = None,
     settings: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Methods and quantifiers side by side on labelled graphs: the paper's protocol."""
+    """Methods and quantifiers side by side on labelled graphs: the paper's protocol.
+
+    With --communities every quantifier on real communities, from posteriors by xnq+.
+    """
     from xnq_dist.config import load_settings
 
     chosen = load_settings(config, settings or ())
+    if communities is not None:
+        _evaluate_communities(
+            list(dict.fromkeys(data)),
+            (methods, folds, splits),
+            positive,
+            {
+                "out": out,
+                "families": _names(communities, "--communities"),
+                "settings": chosen,
+                "quantifiers": quantifiers and _names(quantifiers, "--quantifiers"),
+                "label_shares": _numbers(
+                    label_shares or "0.6,0.06,0.012", "--label-shares", float
+                ),
+            },
+            as_json,
+        )
+        return
     arguments = {
         "out": out,
         "methods": _names(methods, "--methods"),
@@ -235,7 +266,7 @@ def evaluate(
         "draws": draws,
         "quantifiers": quantifiers and _names(quantifiers, "--quantifiers"),
         "folds": folds and _numbers(folds, "--folds", int),
-        "label_shares": _numbers(label_shares, "--label-shares", float),
+        "label_shares": _numbers(label_shares or "1", "--label-shares", float),
     }
     prepare_environment()
     from flows.evaluate import find_data, run_evaluation
@@ -244,6 +275,32 @@ def evaluate(
     sources = [find_data(name, splits, positive) for name in dict.fromkeys(data)]
     with console_progress():
         summary = run_evaluation(sources=sources, **arguments)
+    typer.echo(
+        f"{summary['text']}\ndone in {summary['seconds']:.0f} s\n"
+        f"  table   {summary['results']}\n  page    {summary['page']}"
+    )
+    _print_json(summary, as_json)
+
+
+def _evaluate_communities(
+    data: list[str],
+    unused: tuple[str, str | None, str | None],
+    positive: str | None,
+    arguments: dict[str, Any],
+    as_json: bool,
+) -> None:
+    if unused[0] not in ("xnq", "xnq+") or unused[1] or unused[2]:
+        raise SettingsError(
+            "--communities draws its own labels and takes posteriors by xnq+: leave "
+            "--methods, --folds and --splits out"
+        )
+    prepare_environment()
+    from flows.evaluate import find_data, run_communities_evaluation
+    from flows.progress import console_progress
+
+    sources = [find_data(name, None, positive) for name in data]
+    with console_progress():
+        summary = run_communities_evaluation(sources=sources, **arguments)
     typer.echo(
         f"{summary['text']}\ndone in {summary['seconds']:.0f} s\n"
         f"  table   {summary['results']}\n  page    {summary['page']}"

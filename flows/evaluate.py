@@ -26,7 +26,14 @@ from xnq_dist.graph.tables import Sources, open_table
 from xnq_dist.lock import RunLock
 from xnq_dist.store import Folder, RunDirectory
 
-__all__ = ["DataSource", "evaluation", "find_data", "run_evaluation"]
+__all__ = [
+    "DataSource",
+    "communities_evaluation",
+    "evaluation",
+    "find_data",
+    "run_communities_evaluation",
+    "run_evaluation",
+]
 
 log = logging.getLogger(__name__)
 
@@ -239,5 +246,98 @@ def evaluation(
 def run_evaluation(**arguments: Any) -> dict[str, Any]:
     """Run the flow here and now; raises what a stage raised."""
     state: Any = evaluation(**arguments, return_state=True)
+    result: dict[str, Any] = state.result(raise_on_failure=True)
+    return result
+
+
+@stage_task
+def evaluate_on_communities(work: Any, plan: Any, address: str) -> dict[str, Any]:
+    """Every estimator on every family of communities of one dataset."""
+    from xnq_dist.evaluation.communities import evaluate_communities
+    from xnq_dist.evaluation.keep import keep_communities
+
+    began = time.perf_counter()
+    with client_of(address, work.settings) as client:
+        progress = StageProgress(work.task().dataset)
+        table = evaluate_communities(client, work, plan, progress)
+    keep_communities(Folder.of(work.run), table)
+    return {"rows": table.num_rows, "seconds": round(time.perf_counter() - began, 1)}
+
+
+@stage_task
+def publish_communities_evaluation(out: str) -> dict[str, Any]:
+    """Tables and page of everything kept in the folder."""
+    from xnq_dist.evaluation.community_tables import community_text
+    from xnq_dist.evaluation.keep import publish_communities
+
+    table = publish_communities(Folder.of(out))
+    return {"rows": table.num_rows, "text": community_text(table)}
+
+
+@flow(name="xnq-evaluate-communities", persist_result=False, validate_parameters=False)
+def communities_evaluation(
+    sources: list[DataSource],
+    out: str,
+    families: list[str],
+    settings: Settings,
+    quantifiers: list[str] | None,
+    label_shares: list[float],
+) -> Any:
+    """Every quantifier on real communities of every dataset."""
+    from xnq_dist.evaluation.communities import Plan, check_families
+    from xnq_dist.evaluation.keep import unpublish_communities
+
+    began = time.perf_counter()
+    folder = Folder.of(out)
+    done = []
+    try:
+        chosen = {}
+        for source in sources:
+            beside = Path(source.nodes).parent / "memberships.parquet"
+            memberships = str(beside) if beside.exists() else None
+            check_families(families, memberships, quantifiers)
+            suited, _ = _with_features(source, settings)
+            plan = Plan(
+                tuple(families),
+                tuple(label_shares),
+                None if quantifiers is None else tuple(quantifiers),
+                memberships,
+            )
+            chosen[source.name] = suited, plan
+        folder.create()
+        with RunLock(folder), open_cluster(settings.cluster) as address:
+            unpublish_communities(folder)
+            for source in sources:
+                suited, plan = chosen[source.name]
+                tables = Sources(source.nodes, source.edges)
+                where = folder.child(source.name).uri
+                with line.open_run(where, tables) as run:
+                    work = value_of(
+                        prepare_task(
+                            run.uri, source, suited, None, [1.0], return_state=True
+                        )
+                    )
+                    state = evaluate_on_communities(
+                        work, plan, address, return_state=True
+                    )
+                    done.append({"dataset": source.name, **value_of(state)})
+            published = value_of(
+                publish_communities_evaluation(folder.uri, return_state=True)
+            )
+        return {
+            "out": folder.uri,
+            "results": f"{folder.uri}/community_results.parquet",
+            "page": f"{folder.uri}/communities.html",
+            **published,
+            "done": done,
+            "seconds": round(time.perf_counter() - began, 1),
+        }
+    except XnqError as error:
+        return Failed(message=str(error), data=error)
+
+
+def run_communities_evaluation(**arguments: Any) -> dict[str, Any]:
+    """Run the flow here and now; raises what a stage raised."""
+    state: Any = communities_evaluation(**arguments, return_state=True)
     result: dict[str, Any] = state.result(raise_on_failure=True)
     return result

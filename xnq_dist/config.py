@@ -317,6 +317,9 @@ class EvaluationSettings(_Model):
         min_length=1,
         description="calibrations that validation chooses from",
     )
+    label_draws: int = Field(
+        3, ge=1, description="draws of the labels shown (--communities)"
+    )
 
 
 class ClusterSettings(_Model):

@@ -17,7 +17,16 @@ from xnq_dist.evaluation.results import (
 from xnq_dist.evaluation.run import MethodResult
 from xnq_dist.store import Folder, TableWriter
 
-__all__ = ["TABLES", "keep", "kept", "publish_tables", "unpublish"]
+__all__ = [
+    "TABLES",
+    "keep",
+    "keep_communities",
+    "kept",
+    "publish_communities",
+    "publish_tables",
+    "unpublish",
+    "unpublish_communities",
+]
 
 TABLES = ("results", "configurations", "estimates")
 PAGES = ("evaluation.html",)
@@ -69,9 +78,54 @@ def publish_tables(out: Folder, datasets: Sequence[Folder]) -> dict[str, pa.Tabl
     """Write the tidy tables of everything kept; returns them."""
     found = {name: kept(datasets, name) for name in TABLES}
     for name, table in found.items():
-        with TableWriter(out, f"{name}.parquet.tmp", name) as writer:
-            writer.write(table)
-        out.filesystem.move(
-            out.path(f"{name}.parquet.tmp"), out.path(f"{name}.parquet")
-        )
+        _publish(out, name, table)
     return found
+
+
+def _publish(out: Folder, name: str, table: pa.Table) -> None:
+    with TableWriter(out, f"{name}.parquet.tmp", name) as writer:
+        writer.write(table)
+    out.filesystem.move(out.path(f"{name}.parquet.tmp"), out.path(f"{name}.parquet"))
+
+
+COMMUNITIES = "community_results"
+
+
+def keep_communities(dataset: Folder, table: pa.Table) -> None:
+    """Keep a dataset's figures on communities, in place of earlier ones."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    folder = dataset.child("communities")
+    folder.create()
+    folder.write_bytes(f"{COMMUNITIES}.parquet", sink.getvalue().to_pybytes())
+
+
+def unpublish_communities(out: Folder) -> None:
+    """Remove published figures on communities: they no longer say what is kept."""
+    out.delete(f"{COMMUNITIES}.parquet")
+    out.delete("communities.html")
+    tables = out.child("tables")
+    if tables.exists():
+        for name in tables.names():
+            if name.startswith("communities-"):
+                tables.delete(name)
+
+
+def publish_communities(out: Folder) -> pa.Table:
+    """Publish the figures of all datasets, their tables and the page; returns them."""
+    from xnq_dist.evaluation.community_tables import community_outputs
+
+    parts = []
+    for name in out.names():
+        folder = out.child(name).child("communities")
+        if folder.exists(f"{COMMUNITIES}.parquet"):
+            with folder.open_input(f"{COMMUNITIES}.parquet") as stream:
+                parts.append(pq.read_table(stream))
+            schemas.check(parts[-1].schema, COMMUNITIES, folder.uri)
+    table = pa.concat_tables(parts)
+    out.child("tables").create()
+    for name, data in community_outputs(table).items():
+        inside, _, last = name.rpartition("/")
+        (out.child(inside) if inside else out).write_bytes(last, data)
+    _publish(out, COMMUNITIES, table)
+    return table

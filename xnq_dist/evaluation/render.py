@@ -18,8 +18,12 @@ from xnq_dist.evaluation.summary import Summary, costs, summarise
 from xnq_dist.evaluation.tables import Table, to_html, to_latex, to_markdown
 from xnq_dist.store import Folder
 
-__all__ = ["outputs", "render"]
+__all__ = ["outputs", "page", "render"]
 
+LEAD = (
+    "How far estimated class proportions are from the true ones, on samples of known "
+    "proportions drawn from test nodes."
+)
 _SECTIONS = (
     ("errors", "Errors", r"(ae|rae)-"),
     ("ablation", "Ablation", r"ablation-"),
@@ -103,6 +107,42 @@ def outputs(
 def _page(
     summary: Summary, tables: Sequence[Table], figures: Mapping[str, Picture]
 ) -> str:
+    return page(
+        _title(summary),
+        LEAD,
+        _headline(summary),
+        [
+            (anchor, heading, [t for t in tables if re.match(pattern, t.name)])
+            for anchor, heading, pattern in _SECTIONS
+        ],
+        figures,
+        published.MISPRINTS,
+    )
+
+
+def page(
+    title: str,
+    lead: str,
+    headline: Sequence[tuple[str, str]],
+    sections: Sequence[tuple[str, str, Sequence[Table]]],
+    figures: Mapping[str, Picture],
+    misprints: Sequence[str] = (),
+) -> str:
+    """A page of tables and figures.
+
+    Parameters
+    ----------
+    title, lead
+        Its heading and the sentence below.
+    headline
+        What is counted, and the count.
+    sections
+        Anchor, heading and tables; those without a table are left out.
+    figures
+        Pictures by name.
+    misprints
+        Sentences on the paper's figures; none: no such section.
+    """
     import jinja2
     from markupsafe import Markup
 
@@ -113,16 +153,17 @@ def _page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    sections = []
-    for anchor, heading, pattern in _SECTIONS:
+    filled = [
         # Our own renderer has escaped every text of these.
-        found = [Markup(to_html(t)) for t in tables if re.match(pattern, t.name)]  # noqa: S704
-        if found:
-            sections.append((f"section-{anchor}", heading, found))
+        (f"section-{anchor}", heading, [Markup(to_html(t)) for t in tables])  # noqa: S704
+        for anchor, heading, tables in sections
+        if tables
+    ]
     return environment.get_template("evaluation.html.j2").render(
-        title=_title(summary),
-        headline=_headline(summary),
-        sections=sections,
+        title=title,
+        lead=lead,
+        headline=headline,
+        sections=filled,
         figures=[
             {
                 "svg": Markup(picture.svg.decode()),  # noqa: S704 - escaped by ElementTree
@@ -131,7 +172,7 @@ def _page(
             }
             for name, picture in figures.items()
         ],
-        misprints=published.MISPRINTS,
+        misprints=misprints,
     )
 
 
