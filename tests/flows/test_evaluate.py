@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import write_graph
+from tests.flows.test_cli import run
+from xnq_dist.evaluation.real import TRIVIAL
 
 
 def command(folder, out, *more):
@@ -95,3 +97,31 @@ def test_arguments_that_cannot_be_are_refused(tmp_path, arguments, words):
     assert done.returncode == 2
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.server
+def test_command_draws_its_own_labels(tmp_path, capsys, prefect_api):
+    folder = str(tmp_path / "data")
+    write_graph(tmp_path / "data", nodes=500, edges=4000, labelled=1.0)
+    base = ["evaluate", "--data", folder, "--out", str(tmp_path / "out")]
+    assert run(*base, "--communities", "leiden", "--folds", "0") == 2
+    assert "leave --methods, --folds and --splits out" in capsys.readouterr().err
+    assert run(*base, "--communities", "rings") == 2
+    assert "there are no communities 'rings'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    done = run(
+        *base,
+        "--communities=walk,app",
+        "--quantifiers=auto,pcc",
+        "--label-shares=.5",
+        "--set=evaluation.label_draws=1",
+        "--set=reservoir.dim=16",
+        "--set=reservoir.supersteps=4",
+        "--set=plus.boosting=never",
+        "--set=cluster.workers=1",
+    )
+    said = capsys.readouterr()
+    assert done == 0, said.err
+    assert "AE on real communities" in said.out
+    rows = pq.read_table(tmp_path / "out" / "community_results.parquet").to_pylist()
+    assert {r["estimator"] for r in rows} == {"auto", "pcc", *TRIVIAL}
