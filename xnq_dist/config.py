@@ -276,6 +276,14 @@ class IntervalSettings(_Model):
     level: float = Field(0.95, gt=0, lt=1, description="probability of an interval")
 
 
+class FitSettings(_Model):
+    """The check whether class proportions alone explain a community's posteriors."""
+
+    alpha: float = Field(
+        0.01, ge=0, lt=1, description="p-value below which a community is flagged"
+    )
+
+
 class MatchingSettings(_Model):
     """Histograms of posteriors (dys, dmy; hdy has its own)."""
 
@@ -408,6 +416,7 @@ class Settings(_Model):
     plus: PlusSettings = PlusSettings()
     auto: AutoSettings = AutoSettings()
     intervals: IntervalSettings = IntervalSettings()
+    fit: FitSettings = FitSettings()
     sld: SldSettings = SldSettings()
     matching: MatchingSettings = MatchingSettings()
     kdey: KdeySettings = KdeySettings()

@@ -138,7 +138,12 @@ def test_rows_differ_from_each_community_alone(made, client, tmp_path):
             assert row["n_labelled"] == len(members) - len(unknown)
             assert row["n_estimated"] == len(unknown)
             assert row["method"] == "sld"
-            assert row["lower"] is row["fit_pvalue"] is row["flagged"] is None
+            assert row["lower"] is row["upper"] is None
+            assert (row["fit_pvalue"] is None) == (len(unknown) < 40)
+            if row["fit_pvalue"] is None:
+                assert row["flagged"] is None
+            else:
+                assert row["flagged"] == (row["fit_pvalue"] < 0.01)
     facts = manifest.facts
     assert facts["n_communities"] == 41
     assert facts["n_memberships"] == sum(map(len, sets.values()))

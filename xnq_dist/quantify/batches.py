@@ -18,6 +18,7 @@ from xnq_dist.config import Settings
 from xnq_dist.graph import layout
 from xnq_dist.quantify.auto import Auto, Learnt
 from xnq_dist.quantify.cohesion import EdgeCounts, Mixing, internal_edges
+from xnq_dist.quantify.fit_check import FitCheck, fit_pvalues, flags
 from xnq_dist.quantify.hypotheses import HYPOTHESES, learn_weights
 from xnq_dist.quantify.interface import (
     QUANTIFIERS,
@@ -102,7 +103,7 @@ class Job:
         if self.neighbours:
             found = load_neighbours(run, self.stage, self.neighbours)
             nodes = replace(nodes, neighbours=found)
-        return nodes, reference
+        return nodes, replace(reference, fit=FitCheck.of(reference, nodes))
 
     def quantifier(self, batch: Batch) -> Quantifier:
         """The quantifier; `auto` with what it has learnt."""
@@ -127,8 +128,17 @@ def answer_batch(job: Job, batch: Batch) -> FileRecord:
     labelled = job.settings.labelled
     found = job.quantifier(batch).estimate(members, nodes, reference, labelled)
     answer = combine(members, nodes, found, labelled)
+    pvalues = fit_pvalues(members, nodes, reference.fit)
+    flagged, notes = flags(
+        job.settings.quantifier,
+        pvalues,
+        job.settings.fit.alpha,
+        answer.n_labelled,
+        answer.notes,
+    )
+    arrays = answer_arrays(replace(answer, notes=notes))
     return job.attempt.write_arrays(
-        f"batch-{batch.number:05d}", **answer_arrays(answer)
+        f"batch-{batch.number:05d}", **arrays, fit_pvalue=pvalues, flagged=flagged
     )
 
 

@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
+
+if TYPE_CHECKING:
+    from xnq_dist.quantify.fit_check import FitCheck
 
 __all__ = [
     "QUANTIFIERS",
@@ -99,6 +102,8 @@ class Reference:
     """Of the labelled nodes that the rates are made from, shape (m, C)."""
     labels: NDArray[np.int32] | None = None
     """Their class codes, shape (m,)."""
+    fit: FitCheck | None = None
+    """What a community's posteriors are checked by; None: no check."""
 
 
 @dataclass(frozen=True, eq=False)

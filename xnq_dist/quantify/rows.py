@@ -36,7 +36,8 @@ def prevalence_rows(
     Parameters
     ----------
     arrays
-        Of `answer_arrays`, for S communities.
+        Of `answer_arrays`, for S communities; and ``fit_pvalue`` (NaN: no check) and
+        ``flagged``, shape (S,).
     names
         The communities' names, S values.
     classes
@@ -55,6 +56,7 @@ def prevalence_rows(
         return pa.array(flat, mask=np.isnan(flat))
 
     notes = arrays["notes"][repeat]
+    pvalue = arrays["fit_pvalue"][repeat]
     return pa.table(
         {
             "community": community,
@@ -70,8 +72,8 @@ def prevalence_rows(
             "method": pa.array([method] * count, pa.string()),
             "iterations": arrays["iterations"][repeat],
             "converged": arrays["converged"][repeat],
-            "fit_pvalue": pa.nulls(count, pa.float64()),
-            "flagged": pa.nulls(count, pa.bool_()),
+            "fit_pvalue": pa.array(pvalue, mask=np.isnan(pvalue)),
+            "flagged": pa.array(arrays["flagged"][repeat], mask=np.isnan(pvalue)),
             "note": pa.array(notes, pa.string(), mask=notes == ""),
         }
     )

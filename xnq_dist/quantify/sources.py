@@ -65,6 +65,7 @@ def stage_inputs(
         "communities": source,
         "quantifier": settings.quantifier,
         "labelled": settings.labelled,
+        "fit": settings.fit.model_dump(),
     }
     if settings.quantifier in ("auto", "sld", "sld_bcts"):
         inputs["sld"] = settings.sld.model_dump()
