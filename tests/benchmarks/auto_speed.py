@@ -21,7 +21,7 @@ import numpy as np
 
 from xnq_dist.quantify.auto import Auto, Learnt
 from xnq_dist.quantify.batches import MOST_LEARNT_FROM
-from xnq_dist.quantify.cohesion import EdgeCounts, Mixing
+from xnq_dist.quantify.cohesion import COUNTS, EdgeCounts, Mixing
 from xnq_dist.quantify.hypotheses import learn_weights
 from xnq_dist.quantify.interface import Communities, NodeTable, Reference
 from xnq_dist.quantify.sld import Sld
@@ -73,7 +73,8 @@ def main(communities: int = 100_000, classes: int = 2) -> None:
             ]
         )
         # Held together by edges: no community is answered by SLD alone.
-        inside = np.tile([200, 200, 400, 400, 400], (communities, 1))
+        inside = np.zeros((communities, COUNTS), np.int64)
+        inside[:, :5] = [200, 200, 400, 400, 400]
         even = np.full(classes, 1e8 / classes)
         mixing = Mixing(np.outer(even, even) / 1e8, even, even, 1e8)
         learnt = Learnt(weights, mixing, EdgeCounts(inside, inside[:, 1]))

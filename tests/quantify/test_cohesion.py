@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from tests.quantify.samples import make_communities
 from xnq_dist.quantify.cohesion import (
+    COUNTS,
+    DEGREES,
     EdgeCounts,
     Mixing,
     internal_edges,
@@ -28,7 +30,7 @@ def draw_graph(n, edges, seed):
 
 def count(indptr, sources, batch, n, parts=1):
     """Counts from so many partitions of the rows."""
-    counts = np.zeros((len(batch), 5), np.int64)
+    counts = np.zeros((len(batch), COUNTS), np.int64)
     owner = np.arange(n) % parts
     for part in range(parts):
         own = np.flatnonzero(owner == part)
@@ -62,7 +64,12 @@ def test_edges_inside_are_not_those_of_the_induced_graph(seed, parts):
         i = np.array([inside[v] for v in members.tolist()], int)
         d = np.array([graph.in_degree(v) for v in members.tolist()], int)
         expected = [i.sum(), d.sum(), (i**2).sum(), (i * d).sum(), (d**2).sum()]
-        np.testing.assert_array_equal(found[s], expected)
+        np.testing.assert_array_equal(found[s, :5], expected)
+        classes = np.searchsorted(DEGREES, d, side="right") - 1
+        some = (d > 0) & (d < DEGREES[-1])
+        for own, at in ((some, 5), (some & (i == 0), 13)):
+            of_class = np.bincount(classes[own], minlength=8)
+            np.testing.assert_array_equal(found[s, at : at + 8], of_class)
 
 
 def homophilic(n, seed, within=0.06, between=0.01, prior=0.3):
@@ -130,3 +137,21 @@ def test_community_or_region_around_a_hub_passes_for_a_sample():
     found = scattered(counts, np.ones((3, 2)), mixing)
     assert found.tolist() == [False, False, True]
     assert counts.uneven.tolist() == [False, True, False]
+
+
+def test_walk_passes_for_a_sample():
+    """As few edges as a sample, spread as evenly, but nobody is without one."""
+    rng = np.random.default_rng(4)
+    n = 2000
+    matrix = (np.triu(rng.random((n, n)) < 0.004, 1)).astype(float)
+    matrix = np.maximum(matrix, matrix.T)
+    walk, at = [0], 0
+    while len(set(walk)) < 300:
+        at = int(rng.choice(np.flatnonzero(matrix[at])))
+        walk.append(at)
+    walked = np.unique(walk)
+    sample = np.sort(rng.choice(n, 300, replace=False))
+    mixing, counts = described(matrix, np.full((n, 2), 0.5), [walked, sample])
+    assert counts.connected.tolist() == [True, False]
+    found = scattered(counts, np.ones((2, 2)), mixing)
+    assert found.tolist() == [False, True]

@@ -171,7 +171,7 @@ def draw_world(spread, seed, sets=300, size=80, labelled=0.2, classes=2):
 
 def learnt_auto(nodes, batch, reference, level=0.95):
     """`auto` after it has learnt, for sets that are held together by edges."""
-    from xnq_dist.quantify.cohesion import EdgeCounts, Mixing
+    from xnq_dist.quantify.cohesion import COUNTS, EdgeCounts, Mixing
 
     auto = Auto(Sld(), level)
     once = np.ones(len(nodes.labels), np.int32)
@@ -183,7 +183,8 @@ def learnt_auto(nodes, batch, reference, level=0.95):
         ]
     )
     classes = len(nodes.classes)
-    inside = np.tile([1000, 1000, 10**6, 10**6, 10**6], (len(batch), 1))
+    inside = np.zeros((len(batch), COUNTS), np.int64)
+    inside[:, :5] = [1000, 1000, 10**6, 10**6, 10**6]
     edges = EdgeCounts(inside, inside[:, 1])
     even = np.full(classes, 1e9 / classes)
     mixing = Mixing(np.outer(even, even) / 1e9, even, even, 1e9)

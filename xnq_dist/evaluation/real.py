@@ -9,7 +9,7 @@ always stand beside, and nothing is chosen by it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from xnq_dist.evaluation.regions import joined
 from xnq_dist.evaluation.scoring import BINARY
 from xnq_dist.quantify.adjusted import rates
 from xnq_dist.quantify.auto import Auto
+from xnq_dist.quantify.fit_check import FitCheck
 from xnq_dist.quantify.here import communities_of, learn_here
 from xnq_dist.quantify.interface import (
     QUANTIFIERS,
@@ -103,17 +104,16 @@ class Case:
         known = shown >= 0
         rows = posteriors.astype(np.float32)
         labels = shown[known]
-        return cls(
-            truth,
-            NodeTable(rows, shown, known, classes),
-            Reference(
-                np.bincount(labels, minlength=len(classes)) / len(labels),
-                rates(rows[known], labels, hard=True),
-                rates(rows[known], labels, hard=False),
-                rows[known],
-                labels,
-            ),
+        nodes = NodeTable(rows, shown, known, classes)
+        reference = Reference(
+            np.bincount(labels, minlength=len(classes)) / len(labels),
+            rates(rows[known], labels, hard=True),
+            rates(rows[known], labels, hard=False),
+            rows[known],
+            labels,
         )
+        fit = FitCheck.of(reference, nodes)
+        return cls(truth, nodes, replace(reference, fit=fit))
 
 
 def draw_labels(

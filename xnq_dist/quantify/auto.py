@@ -16,6 +16,7 @@ from scipy.special import betaincinv, expit, log_expit
 
 from xnq_dist.config import Settings
 from xnq_dist.quantify.cohesion import EdgeCounts, Mixing, scattered
+from xnq_dist.quantify.fit_check import fit_pvalues
 from xnq_dist.quantify.hypotheses import HYPOTHESES, PSEUDO, prior_weights
 from xnq_dist.quantify.intercept import (
     answer_kernel,
@@ -41,6 +42,9 @@ SCATTERED = (
 
 SMALLEST = 20
 """Unlabelled members from which on SLD may answer alone: few say too little."""
+REJECTED = 1e-4
+"""P-value of prior-probability shift below which a community is no sample drawn by
+class, however its edges lie."""
 LEAST_WEIGHT = 0.01
 """Hypotheses of less weight are left out."""
 TRUST = 0.95
@@ -256,7 +260,11 @@ class Auto:
         if learnt.mixing is None or learnt.counts is None:
             return np.asarray(large)
         ratios = np.nan_to_num(sld.prevalence) / guarded_prior(reference.prior)
-        return large & scattered(learnt.counts, ratios, learnt.mixing)
+        found = large & scattered(learnt.counts, ratios, learnt.mixing)
+        if found.any():
+            with np.errstate(invalid="ignore"):
+                found &= ~(fit_pvalues(batch, nodes, reference.fit) < REJECTED)
+        return np.asarray(found)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from xnq_dist.config import Settings
 from xnq_dist.graph import layout
 from xnq_dist.quantify.auto import Auto, Learnt
-from xnq_dist.quantify.cohesion import EdgeCounts, Mixing, internal_edges
+from xnq_dist.quantify.cohesion import COUNTS, EdgeCounts, Mixing, internal_edges
 from xnq_dist.quantify.fit_check import FitCheck, fit_pvalues, flags
 from xnq_dist.quantify.hypotheses import HYPOTHESES, learn_weights
 from xnq_dist.quantify.interface import (
@@ -185,7 +185,8 @@ def count_edges(
     row_of = np.full(n_nodes, -1, np.int64)
     row_of[rows] = np.arange(len(rows))
     stamps = np.full(n_nodes, -1, np.int64)
-    counts = np.zeros((sum(batch.communities for batch in batches), 5), np.int64)
+    total = sum(batch.communities for batch in batches)
+    counts = np.zeros((total, COUNTS), np.int64)
     for batch in batches:
         members = job.members(batch)
         internal_edges(

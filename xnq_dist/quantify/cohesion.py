@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["EdgeCounts", "Mixing", "internal_edges", "scattered"]
+__all__ = ["COUNTS", "EdgeCounts", "Mixing", "internal_edges", "scattered"]
 
 TWICE = 2.0
 """Edges inside, in units of what a scattered sample would have, from which on a
@@ -22,6 +22,17 @@ UNEVEN = 3.0
 """Variance over mean of the members' edges inside, given their degrees, from which on
 they were not drawn one by one: a region around a hub has few edges more than chance,
 and nearly all of them at the hub."""
+DEGREES = np.array([1, 2, 3, 4, 6, 9, 14, 25, 50], np.int64)
+"""Least degree of each class of degree; members of more than the last are not looked
+at, for they have edges to any large set."""
+MIDDLES = np.array([1.0, 2.0, 3.0, 4.5, 7.0, 11.0, 18.5, 36.0])
+COUNTS = 5 + 2 * len(MIDDLES)
+"""Numbers kept of a community's edges."""
+LONELY = 0.5
+"""Members without an edge inside, as a share of those that chance would leave so, below
+which a community was found along edges: a walk or a search leaves none."""
+SURE = 3.0
+"""Standard deviations by which they must be fewer."""
 UNEVEN_RATES = 0.05
 """Squared relative spread of the members' rates that comes on top: classes that are
 linked among themselves make some, and large degrees show it."""
@@ -74,8 +85,9 @@ class EdgeCounts:
     """Edges of communities' members, loops left out."""
 
     inside: NDArray[np.int64]
-    """Shape (S, 5); summed over members with i edges from inside and in-degree d:
-    i, d, i^2, i d, d^2."""
+    """Shape (S, 21); summed over members with i edges from inside and in-degree d:
+    i, d, i^2, i d, d^2; then the members of each of the 8 classes of degree, and those
+    of them with i = 0."""
     outgoing: NDArray[np.int64]
     """Out-degrees of the members added up, shape (S,)."""
 
@@ -91,17 +103,35 @@ class EdgeCounts:
         Of nodes drawn one by one a member of in-degree d has ``rate d`` edges from
         inside, Poisson distributed but for differences between rates.
         """
-        edges, degree, squares, cross, degrees = self.inside.T.astype(np.float64)
+        edges, degree, squares, cross, degrees = self.inside.T[:5].astype(np.float64)
         rate = edges / np.maximum(degree, 1.0)
         spread = squares - 2 * rate * cross + rate**2 * degrees
         most = UNEVEN * edges + UNEVEN_RATES * rate**2 * degrees
         return np.asarray((edges > 0) & (spread >= most))
 
+    @property
+    def connected(self) -> NDArray[np.bool_]:
+        """Communities with fewer members without an edge inside than chance leaves.
+
+        A member of in-degree d has none with probability ``(1 - rate)^d``. Shape (S,).
+        """
+        edges, degree = self.inside.T[:2].astype(np.float64)
+        rate = np.minimum(edges / np.maximum(degree, 1.0), 1.0)
+        classes = len(MIDDLES)
+        members = self.inside[:, 5 : 5 + classes].astype(np.float64)
+        lonely = self.inside[:, 5 + classes :].sum(axis=1)
+        # Class by class: a product with BLAS may differ in the last bit.
+        expected = np.zeros(len(members))
+        for k, middle in enumerate(MIDDLES):
+            expected += members[:, k] * (1 - rate) ** middle
+        far = lonely < expected - SURE * np.sqrt(expected)
+        return np.asarray(far & (lonely < LONELY * expected))
+
 
 def scattered(
     counts: EdgeCounts, ratios: NDArray[np.float64], mixing: Mixing
 ) -> NDArray[np.bool_]:
-    """Communities with no more, and no less even, edges than a sample drawn by class.
+    """Communities with no more edges than a sample drawn by class, and as far apart.
 
     Parameters
     ----------
@@ -119,7 +149,7 @@ def scattered(
     """
     expected = mixing.expected(ratios, counts.volumes)
     sparse = counts.inside[:, 0] + 1.0 < TWICE * (expected + 1.0)
-    return np.asarray(sparse & ~counts.uneven)
+    return np.asarray(sparse & ~counts.uneven & ~counts.connected)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -148,8 +178,9 @@ def internal_edges(
     first
         Number of the first community, at least 0; numbers rise from call to call.
     counts
-        `EdgeCounts.inside`, of the owned members; added to, shape (S, 5).
+        `EdgeCounts.inside`, of the owned members; added to, shape (S, 21).
     """
+    classes = DEGREES.shape[0] - 1
     for s in range(offsets.shape[0] - 1):
         stamp = first + s
         for at in range(offsets[s], offsets[s + 1]):
@@ -172,3 +203,10 @@ def internal_edges(
             counts[s, 2] += inside * inside
             counts[s, 3] += inside * degree
             counts[s, 4] += degree * degree
+            if 0 < degree < DEGREES[classes]:
+                k = 0
+                while degree >= DEGREES[k + 1]:
+                    k += 1
+                counts[s, 5 + k] += 1
+                if inside == 0:
+                    counts[s, 5 + classes + k] += 1

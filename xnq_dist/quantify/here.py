@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.quantify.auto import Auto, Learnt
-from xnq_dist.quantify.cohesion import EdgeCounts, Mixing, internal_edges
+from xnq_dist.quantify.cohesion import COUNTS, EdgeCounts, Mixing, internal_edges
 from xnq_dist.quantify.hypotheses import learn_weights
 from xnq_dist.quantify.interface import Communities, NodeTable, Reference
 
@@ -83,7 +83,7 @@ def learn_here(
         out_of @ posteriors,
         float(into.sum()),
     )
-    inside = np.zeros((len(batch), 5), np.int64)
+    inside = np.zeros((len(batch), COUNTS), np.int64)
     sources = adjacency.indices.astype(np.int64)
     internal_edges(
         adjacency.indptr.astype(np.int64),
