@@ -34,7 +34,7 @@ class DemoResult:
 
 
 def run_demo(out: str, seed: int = 0) -> DemoResult:
-    """Generate, run the pipeline, and hold three estimators against the truth."""
+    """Generate, run the pipeline, and hold four estimators against the truth."""
     folder = Path(out)
     made = demo_network(folder / "input", seed)
     settings = load_settings(overrides=[*DEMO_SETTINGS, f"seed={seed}"])
@@ -55,7 +55,8 @@ def _errors(
     readout = run.stage("readout").manifest()
     prior = readout.facts["prior"][1] if readout else float("nan")
     estimates = {
-        "SLD": _published(run),
+        "auto (the run's)": _published(run),
+        "SLD": estimate_with(run, sources, settings, "sld", "1"),
         "PCC (mean posterior)": estimate_with(run, sources, settings, "pcc", "1"),
         "training prior": dict.fromkeys(truth, prior),
     }

@@ -137,6 +137,9 @@ def test_demo_from_end_to_end_on_the_ephemeral_api(tmp_path, prefect_home):
     assert sld["proportions"] < 0.5 * pcc["proportions"]
     assert sld["proportions"] < 0.5 * prior["proportions"]
     assert pcc["real"] < sld["real"] < prior["real"]
+    auto = errors["auto (the run's)"]
+    assert auto["proportions"] < 1.1 * sld["proportions"]
+    assert auto["real"] < 0.9 * sld["real"]
     for name in ("prevalence.parquet", "report.html", "partitions.parquet"):
         assert (out / "run" / name).stat().st_mtime > began
     page = (out / "run" / "report.html").read_text(encoding="utf-8")
