@@ -284,6 +284,19 @@ class FitSettings(_Model):
     )
 
 
+class AnomalySettings(_Model):
+    """Communities that differ from the rest beyond chance."""
+
+    rate: float = Field(
+        0.05, gt=0, lt=1, description="rate of false discoveries among the anomalous"
+    )
+    reference: Annotated[float, Field(ge=0, le=1)] | Literal["rest"] = Field(
+        "rest",
+        description="what communities are compared with: the mean of all others, or a "
+        "share of the last class",
+    )
+
+
 class MatchingSettings(_Model):
     """Histograms of posteriors (dys, dmy; hdy has its own)."""
 
@@ -417,6 +430,7 @@ class Settings(_Model):
     auto: AutoSettings = AutoSettings()
     intervals: IntervalSettings = IntervalSettings()
     fit: FitSettings = FitSettings()
+    anomalies: AnomalySettings = AnomalySettings()
     sld: SldSettings = SldSettings()
     matching: MatchingSettings = MatchingSettings()
     kdey: KdeySettings = KdeySettings()

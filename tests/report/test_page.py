@@ -12,7 +12,9 @@ import pytest
 
 from tests.report.fake_run import NASTY, prevalence_table
 from xnq_dist.config import Settings, load_settings
-from xnq_dist.report.page import PrevalenceView, StageFacts, page, plot_files
+from xnq_dist.report.compared import compare
+from xnq_dist.report.page import StageFacts, page, plot_files
+from xnq_dist.report.view import PrevalenceView
 
 NO_PARTITIONS = pa.table(
     {"owned": pa.array([], pa.int64()), "halo": pa.array([], pa.int64())}
@@ -65,7 +67,8 @@ def made(table: pa.Table, settings: Settings | None = None, **stages: StageFacts
     view = PrevalenceView.of(table)
     known = {"graph": GRAPH, **stages}
     figures = plot_files(view, known, NO_PARTITIONS)
-    return page(view, known, settings or Settings(), figures)
+    chosen = settings or Settings()
+    return page(view, known, chosen, figures, compare(view, chosen))
 
 
 def test_names_become_markup() -> None:
@@ -230,3 +233,34 @@ def test_many_partitions_or_communities_draw_one_mark_each() -> None:
     figures = plot_files(view, {}, partitions)
     assert len(figures["partitions"]) < 200_000
     assert len(figures["size"]) < 1_000_000
+
+
+def clear_cut(difference: float) -> pa.Table:
+    """Forty communities of 200, two of which stand out."""
+    table = prevalence_table(np.arange(40), intervals=True)
+    share = np.full(40, 0.3)
+    share[[3, 7]] += difference
+    both = np.stack([1 - share, share], axis=1).ravel()
+    columns = {
+        "n_nodes": np.full(80, 200),
+        "prevalence": both,
+        "lower": both - 0.02,
+        "upper": both + 0.02,
+    }
+    for name, values in columns.items():
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, name, pa.array(values))
+    return table
+
+
+def test_communities_beyond_chance_are_not_named() -> None:
+    some = " ".join(read(made(clear_cut(0.4))).text.split())
+    assert "2 of 40 communities differ in class" in some
+    assert "from all others together" in some
+    settings = load_settings(overrides=["anomalies.reference=.7"])
+    all_but_two = " ".join(read(made(clear_cut(0.4), settings)).text.split())
+    assert "38 of 40 communities differ" in all_but_two
+    assert "from the share of 70" in all_but_two
+    none = " ".join(read(made(clear_cut(0.0))).text.split())
+    assert "None of 40 communities differs in class" in none
+    assert "Beyond chance" not in read(made(prevalence_table(["a", "b"]))).text

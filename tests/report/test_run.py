@@ -47,6 +47,28 @@ def test_published_files_are_missing_or_not_named(tmp_path: Path) -> None:
         ElementTree.fromstring((tmp_path / "run" / name).read_bytes())  # noqa: S314
 
 
+def test_anomalies_are_not_published_or_do_not_add_up(tmp_path: Path) -> None:
+    table = prevalence_table(np.arange(9), intervals=True)
+    run = write_fake_run(tmp_path / "run", [table])
+    report(run, Settings())
+    found = pq.read_table(f"{run.uri}/anomalies.parquet").to_pylist()
+    known = {
+        (r["community"], r["class"]): r
+        for r in table.to_pylist()
+        if r["prevalence"] is not None
+    }
+    assert {(r["community"], r["class"]) for r in found} == set(known)
+    for row in found:
+        own = known[row["community"], row["class"]]
+        assert row["prevalence"] == own["prevalence"]
+        assert row["effect"] == pytest.approx(own["prevalence"] - row["reference"])
+        assert row["lower"] <= row["effect"] + 1e-9
+        assert row["effect"] <= row["upper"] + 1e-9
+        assert row["anomalous"] == (row["qvalue"] <= 0.05)
+    effects = [abs(r["effect"]) for r in found]
+    assert effects == sorted(effects, reverse=True)
+
+
 def test_detected_communities_are_not_published(tmp_path: Path) -> None:
     detected = pa.table(
         {"community": np.array([0, 0, 1]), "node_id": pa.array(["a", "b", "c"])}

@@ -4,37 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
 from xnq_dist.drawing import plain
+from xnq_dist.quantify.anomalies import Anomalies
 from xnq_dist.report import plots
+from xnq_dist.report.view import PrevalenceView
 
-__all__ = ["PrevalenceView", "StageFacts", "page", "plot_files"]
-
-Floats = NDArray[np.float64]
+__all__ = ["StageFacts", "page", "plot_files"]
 
 TOP, BOTTOM = 100, 20
 """Communities that the table shows when there are more than both together."""
 CLASSES_SHOWN = 8
+ANOMALIES_SHOWN = 15
 DOTS = 30
 """Communities in the plot of the highest prevalences."""
-NAME_LIMIT = 120
 
 QUANTIFIER_TEXT = {
-    "auto": "A community with hardly an edge inside is taken for a sample drawn by class, "
-    "and SLD answers. In any other the posteriors may be off as a whole: several ways in "
-    "which they may be (unmoved, sharper, moved by what SLD finds or by half of it, each "
-    "with an intercept of the community's own) are weighed by the labelled nodes of all "
-    "communities; the answer is the median of what they say together, with the "
-    "community's own labels taken in. Intervals hold what the labels leave open: the "
-    "intercept, the calibration, and which of the unlabelled nodes are of the class.",
+    "auto": "A community with hardly an edge inside is taken for a sample drawn by "
+    "class, and SLD answers. In any other the posteriors may be off as a "
+    "whole: several ways in which they may be (unmoved, sharper, moved by "
+    "what SLD finds or by half of it, each with an intercept of the "
+    "community's own) are weighed by the labelled nodes of all communities; "
+    "the answer is the median of what they say together, with the "
+    "community's own labels taken in. Intervals hold what the labels leave "
+    "open: the intercept, the calibration, and which of the unlabelled "
+    "nodes are of the class.",
     "sld": "Expectation maximisation after Saerens, Latinne and Decaestecker (SLD): "
     "starting from the class proportions of the labelled nodes, posteriors are "
     "re-weighted and averaged in turns until the proportions no longer move.",
@@ -68,97 +68,6 @@ class StageFacts:
     facts: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     created: str = ""
-
-
-@dataclass(frozen=True, eq=False)
-class PrevalenceView:
-    """The prevalence table by community and class, in order of first appearance."""
-
-    names: pa.Array
-    """Names of the K communities."""
-    classes: tuple[str, ...]
-    """Names of the C classes."""
-    prevalence: Floats
-    """Shape (K, C); NaN where there is none."""
-    lower: Floats
-    upper: Floats
-    n_nodes: NDArray[np.int64]
-    n_labelled: NDArray[np.int64]
-    n_estimated: NDArray[np.int64]
-    converged: NDArray[np.bool_]
-    flagged: NDArray[np.bool_]
-    notes: pa.Array
-
-    @classmethod
-    def of(cls, table: pa.Table, classes: Sequence[str] = ()) -> PrevalenceView:
-        """Arrange a ``prevalence`` table (one row per community and class).
-
-        Parameters
-        ----------
-        table
-            Rows in any order; a (community, class) pair that is missing stays NaN.
-        classes
-            Order of the classes; those not named follow as they appear.
-        """
-        names, rows = _encode(table["community"])
-        found, columns = _encode(table["class"])
-        texts = [str(name) for name in found.to_pylist()]
-        order = [name for name in classes if name in texts]
-        order += [name for name in texts if name not in order]
-        place = np.array([order.index(name) for name in texts], np.int64)
-        columns = place[columns] if len(texts) else columns
-        shape = (len(names), len(order))
-
-        def matrix(name: str) -> Floats:
-            values = np.full(shape, np.nan)
-            column = pc.fill_null(table[name].cast(pa.float64()), float("nan"))
-            values[rows, columns] = column.to_numpy()
-            return values
-
-        def of_community(name: str, kind: type, empty: Any) -> Any:
-            values: NDArray[Any] = np.full(shape[0], empty, kind)
-            values[rows] = pc.fill_null(table[name], empty).to_numpy()
-            return values
-
-        first = np.zeros(shape[0], np.int64)
-        first[rows[::-1]] = np.arange(len(rows))[::-1]
-        return cls(
-            names=names,
-            classes=tuple(order),
-            prevalence=matrix("prevalence"),
-            lower=matrix("lower"),
-            upper=matrix("upper"),
-            n_nodes=of_community("n_nodes", np.int64, 0),
-            n_labelled=of_community("n_labelled", np.int64, 0),
-            n_estimated=of_community("n_estimated", np.int64, 0),
-            converged=of_community("converged", np.bool_, True),
-            flagged=of_community("flagged", np.bool_, False),
-            notes=table["note"].combine_chunks().take(pa.array(first)),
-        )
-
-    @cached_property
-    def ranked(self) -> NDArray[np.int64]:
-        """Communities by falling prevalence of the last class, larger ones first.
-
-        Those without a prevalence come last.
-        """
-        if not len(self.names) or not self.classes:
-            return np.arange(len(self.names))
-        last = self.prevalence[:, -1]
-        key = np.where(np.isnan(last), -1.0, last)
-        return np.lexsort((np.arange(len(key)), -self.n_nodes, -key))
-
-    def name(self, community: int) -> str:
-        """A community's name as one clean line."""
-        return plain(str(self.names[community].as_py()), NAME_LIMIT)
-
-
-def _encode(column: pa.ChunkedArray) -> tuple[pa.Array, NDArray[np.int64]]:
-    """Distinct values in order of first appearance, and the code of each row."""
-    encoded = column.combine_chunks().dictionary_encode()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.combine_chunks()
-    return encoded.dictionary, encoded.indices.to_numpy().astype(np.int64)
 
 
 def plot_files(
@@ -206,6 +115,7 @@ def page(
     stages: Mapping[str, StageFacts],
     settings: Settings,
     figures: Mapping[str, bytes],
+    anomalies: Anomalies | None = None,
     title: str = "Prevalence of communities",
 ) -> str:
     """The whole report as HTML; every text from the data is escaped.
@@ -220,6 +130,8 @@ def page(
         Settings of the run.
     figures
         SVG by the names that `plot_files` gives.
+    anomalies
+        Of the communities in the order of `view`; None: nothing is said of them.
     title
         Heading of the page.
     """
@@ -256,6 +168,7 @@ def page(
         communities=total,
         left_out=total - TOP - BOTTOM,
         intervals=bool(np.any(~np.isnan(view.lower))),
+        anomalies=_anomalous(view, anomalies, settings) if anomalies else None,
         # Our own SVG, in which matplotlib has escaped every text.
         figures={
             name: markupsafe.Markup(svg.decode())  # noqa: S704
@@ -345,6 +258,35 @@ def _rows(
             }
         )
     return rows
+
+
+def _anomalous(
+    view: PrevalenceView, found: Anomalies, settings: Settings
+) -> dict[str, Any]:
+    """How many communities differ in the last class, and the largest differences."""
+    effect, qvalue = found.effect[:, -1], found.qvalue[:, -1]
+    with np.errstate(invalid="ignore"):
+        differ = np.flatnonzero(qvalue <= settings.anomalies.rate)
+    order = differ[np.lexsort((differ, -np.abs(effect[differ])))][:ANOMALIES_SHOWN]
+    return {
+        "count": len(differ),
+        "compared": int(np.count_nonzero(~np.isnan(qvalue))),
+        "rows": [
+            {
+                "name": view.name(k),
+                "n_nodes": int(view.n_nodes[k]),
+                "prevalence": float(view.prevalence[k, -1]),
+                "reference": float(found.reference[k, -1]),
+                "effect": f"{100 * float(effect[k]):+.1f}",
+                "interval": " to ".join(
+                    f"{100 * float(end[k, -1] - found.reference[k, -1]):+.1f}"
+                    for end in (view.lower, view.upper)
+                ),
+                "qvalue": f"{float(qvalue[k]):.2g}",
+            }
+            for k in order.tolist()
+        ],
+    }
 
 
 def _warnings(view: PrevalenceView, stages: Mapping[str, StageFacts]) -> list[str]:

@@ -16,7 +16,9 @@ from xnq_dist import schemas
 from xnq_dist.config import Settings
 from xnq_dist.errors import StageError
 from xnq_dist.graph.prepare import partitions_table
-from xnq_dist.report.page import PrevalenceView, StageFacts, page, plot_files
+from xnq_dist.report.compared import anomaly_rows, compare
+from xnq_dist.report.page import StageFacts, page, plot_files
+from xnq_dist.report.view import PrevalenceView
 from xnq_dist.store import (
     MANIFEST,
     STAGES,
@@ -37,10 +39,10 @@ def report(run: RunDirectory, settings: Settings) -> None:
     """Publish the tables, plots and page of a whole run.
 
     At the top of the run directory: ``prevalence.parquet``, ``communities.parquet``
-    (when communities were detected), ``partitions.parquet``, ``plots/*.svg``,
-    ``report.html``, and last ``_manifest.json``, which names them. What was published
-    before is removed first. The same stages and settings give the same bytes, dates
-    in the manifest aside.
+    (when communities were detected), ``anomalies.parquet`` (when there are intervals),
+    ``partitions.parquet``, ``plots/*.svg``, ``report.html``, and last
+    ``_manifest.json``, which names them. What was published before is removed first.
+    The same stages and settings give the same bytes, dates in the manifest aside.
 
     Raises
     ------
@@ -83,10 +85,14 @@ def report(run: RunDirectory, settings: Settings) -> None:
     graph = manifests["graph"].facts
     classes = [str(name) for name in graph.get("classes") or ()]
     view = PrevalenceView.of(prevalence, classes)
+    compared = compare(view, settings)
+    if compared is not None:
+        table = anomaly_rows(view, compared, settings)
+        files.append(_publish_table(run, "anomalies", iter([table])))
     figures = plot_files(view, stages, partitions)
     for name, svg in figures.items():
         files.append(_publish_bytes(run, f"plots/{name}.svg", svg))
-    html = page(view, stages, settings, figures)
+    html = page(view, stages, settings, figures, compared)
     files.append(_publish_bytes(run, "report.html", html.encode()))
     _publish_manifest(run, manifests, files, settings)
 

@@ -1,0 +1,112 @@
+"""The prevalence table arranged by community and class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from xnq_dist.drawing import plain
+
+__all__ = ["PrevalenceView"]
+
+Floats = NDArray[np.float64]
+
+NAME_LIMIT = 120
+
+
+@dataclass(frozen=True, eq=False)
+class PrevalenceView:
+    """The prevalence table by community and class, in order of first appearance."""
+
+    names: pa.Array
+    """Names of the K communities."""
+    classes: tuple[str, ...]
+    """Names of the C classes."""
+    prevalence: Floats
+    """Shape (K, C); NaN where there is none."""
+    lower: Floats
+    upper: Floats
+    n_nodes: NDArray[np.int64]
+    n_labelled: NDArray[np.int64]
+    n_estimated: NDArray[np.int64]
+    converged: NDArray[np.bool_]
+    flagged: NDArray[np.bool_]
+    notes: pa.Array
+
+    @classmethod
+    def of(cls, table: pa.Table, classes: Sequence[str] = ()) -> PrevalenceView:
+        """Arrange a ``prevalence`` table (one row per community and class).
+
+        Parameters
+        ----------
+        table
+            Rows in any order; a (community, class) pair that is missing stays NaN.
+        classes
+            Order of the classes; those not named follow as they appear.
+        """
+        names, rows = _encode(table["community"])
+        found, columns = _encode(table["class"])
+        texts = [str(name) for name in found.to_pylist()]
+        order = [name for name in classes if name in texts]
+        order += [name for name in texts if name not in order]
+        place = np.array([order.index(name) for name in texts], np.int64)
+        columns = place[columns] if len(texts) else columns
+        shape = (len(names), len(order))
+
+        def matrix(name: str) -> Floats:
+            values = np.full(shape, np.nan)
+            column = pc.fill_null(table[name].cast(pa.float64()), float("nan"))
+            values[rows, columns] = column.to_numpy()
+            return values
+
+        def of_community(name: str, kind: type, empty: Any) -> Any:
+            values: NDArray[Any] = np.full(shape[0], empty, kind)
+            values[rows] = pc.fill_null(table[name], empty).to_numpy()
+            return values
+
+        first = np.zeros(shape[0], np.int64)
+        first[rows[::-1]] = np.arange(len(rows))[::-1]
+        return cls(
+            names=names,
+            classes=tuple(order),
+            prevalence=matrix("prevalence"),
+            lower=matrix("lower"),
+            upper=matrix("upper"),
+            n_nodes=of_community("n_nodes", np.int64, 0),
+            n_labelled=of_community("n_labelled", np.int64, 0),
+            n_estimated=of_community("n_estimated", np.int64, 0),
+            converged=of_community("converged", np.bool_, True),
+            flagged=of_community("flagged", np.bool_, False),
+            notes=table["note"].combine_chunks().take(pa.array(first)),
+        )
+
+    @cached_property
+    def ranked(self) -> NDArray[np.int64]:
+        """Communities by falling prevalence of the last class, larger ones first.
+
+        Those without a prevalence come last.
+        """
+        if not len(self.names) or not self.classes:
+            return np.arange(len(self.names))
+        last = self.prevalence[:, -1]
+        key = np.where(np.isnan(last), -1.0, last)
+        return np.lexsort((np.arange(len(key)), -self.n_nodes, -key))
+
+    def name(self, community: int) -> str:
+        """A community's name as one clean line."""
+        return plain(str(self.names[community].as_py()), NAME_LIMIT)
+
+
+def _encode(column: pa.ChunkedArray) -> tuple[pa.Array, NDArray[np.int64]]:
+    """Distinct values in order of first appearance, and the code of each row."""
+    encoded = column.combine_chunks().dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
+    return encoded.dictionary, encoded.indices.to_numpy().astype(np.int64)
