@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,6 +11,7 @@ import pytest
 from distributed import Client
 
 from tests.conftest import small_settings
+from tests.quantify.samples import make_communities
 from tests.quantify.test_run import (
     answered,
     draw_memberships,
@@ -22,7 +25,11 @@ from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
 from xnq_dist.quantify import batches
 from xnq_dist.quantify import run as stage
+from xnq_dist.quantify.auto import Auto
 from xnq_dist.quantify.cohesion import internal_edges
+from xnq_dist.quantify.fit_check import FitCheck
+from xnq_dist.quantify.here import communities_of, learn_here
+from xnq_dist.quantify.loading import load_node_table
 from xnq_dist.quantify.run import estimate_with, quantify
 from xnq_dist.store import RunDirectory
 
@@ -128,8 +135,8 @@ def test_edges_of_communities_are_not_those_of_the_graph(
     seen = {}
     read = batches._read_learnt
 
-    def spy(job, record, batch):
-        seen[batch.first] = read(job, record, batch)
+    def spy(job, record, batch, edges):
+        seen[batch.first] = read(job, record, batch, edges)
         return seen[batch.first]
 
     monkeypatch.setattr(batches, "_read_learnt", spy)
@@ -179,3 +186,34 @@ def test_graph_of_loops_has_communities(client, tmp_path):
     assert notes[6] == notes[7] == "every member is labelled: counted exactly"
     with pytest.raises(SettingsError, match="needs more than the posteriors"):
         estimate_with(run, sources, small_settings(), "auto", "1")
+
+
+def test_stage_and_one_process_differ(client, tmp_path):
+    """The same from partitions on workers as from the whole adjacency here."""
+    made = make_run(tmp_path)
+    path, sets = draw_memberships(tmp_path)
+    settings = small_settings(AUTO, "labelled=exclude")
+    table = answered(
+        made.run, quantify(made.run, of(made, memberships=path), settings, client)
+    )
+    nodes, reference = load_node_table(made.run, [0.4, 0.6])
+    manifest = made.run.stage("graph").manifest()
+    adjacency = layout.read_adjacency(made.run.stage("graph"), manifest)
+    batch = make_communities(*(sets[name] for name in sorted(sets)))
+    reference = dataclasses.replace(reference, fit=FitCheck.of(reference, nodes))
+    auto = learn_here(
+        Auto.of(settings),
+        batch,
+        nodes,
+        reference,
+        adjacency,
+        communities_of(np.zeros(300, np.int64)),
+    )
+    found = auto.estimate(batch, nodes, reference, "exclude")
+    for name, values in (
+        ("prevalence", found.prevalence),
+        ("lower", found.lower),
+        ("upper", found.upper),
+    ):
+        own = table[name].to_numpy(zero_copy_only=False)
+        np.testing.assert_allclose(own, values.ravel(), atol=1e-9)

@@ -105,11 +105,12 @@ class Job:
             nodes = replace(nodes, neighbours=found)
         return nodes, replace(reference, fit=FitCheck.of(reference, nodes))
 
-    def quantifier(self, batch: Batch) -> Quantifier:
-        """The quantifier; `auto` with what it has learnt."""
+    def quantifier(self, batch: Batch, edges: FileRecord | None) -> Quantifier:
+        """The quantifier; `auto` with what it has learnt, and the batch's edges."""
         found = QUANTIFIERS[self.settings.quantifier](self.settings)
         if isinstance(found, Auto) and self.learnt is not None:
-            return replace(found, learnt=_read_learnt(self, self.learnt, batch))
+            learnt = _read_learnt(self, self.learnt, batch, edges)
+            return replace(found, learnt=learnt)
         return found
 
 
@@ -121,12 +122,19 @@ def forget_nodes() -> None:
     _CACHE.forget()
 
 
-def answer_batch(job: Job, batch: Batch) -> FileRecord:
-    """One batch: members in, rows out, both through files."""
+def answer_batch(job: Job, batch: Batch, edges: FileRecord | None = None) -> FileRecord:
+    """One batch: members in, rows out, both through files.
+
+    Parameters
+    ----------
+    edges
+        The batch's file of `learn`, for `auto` on a graph with edges.
+    """
     nodes, reference = job.nodes()
     members = job.members(batch)
     labelled = job.settings.labelled
-    found = job.quantifier(batch).estimate(members, nodes, reference, labelled)
+    quantifier = job.quantifier(batch, edges)
+    found = quantifier.estimate(members, nodes, reference, labelled)
     answer = combine(members, nodes, found, labelled)
     pvalues = fit_pvalues(members, nodes, reference.fit)
     flagged, notes = flags(
@@ -234,7 +242,8 @@ def learn(
     job: Job,
     evidence: Sequence[FileRecord],
     edges: Sequence[FileRecord],
-) -> tuple[FileRecord, dict[str, Any]]:
+    batches: Sequence[Batch],
+) -> tuple[FileRecord, list[FileRecord], dict[str, Any]]:
     """Weights of the hypotheses from all batches, and the counts put together.
 
     Parameters
@@ -243,11 +252,14 @@ def learn(
         Files of `summarise_batch`, in the order of the batches.
     edges
         Files of `count_edges`; empty for a graph without edges.
+    batches
+        Those that will be answered.
 
     Returns
     -------
     tuple
-        The file with all of it, and figures for the manifest.
+        The file with what holds for all, the edges of each batch (none without edges),
+        and figures for the manifest.
     """
     found = [job.stage.read_arrays(record) for record in evidence]
     joined = np.concatenate([arrays["evidence"] for arrays in found])
@@ -264,7 +276,14 @@ def learn(
         "label_weight": float(shares.sum()),
         "hypotheses": _described(weights),
     }
-    return job.attempt.write_arrays("learnt", **arrays), facts
+    slices = []
+    if "counts" in arrays:
+        counts = arrays.pop("counts")
+        for batch in batches:
+            own = counts[batch.first : batch.first + batch.communities]
+            stem = f"inside-{batch.first:09d}"
+            slices.append(job.attempt.write_arrays(stem, counts=own))
+    return job.attempt.write_arrays("learnt", **arrays), slices, facts
 
 
 def _described(weights: NDArray[np.float64]) -> list[dict[str, Any]]:
@@ -283,11 +302,13 @@ def _described(weights: NDArray[np.float64]) -> list[dict[str, Any]]:
     ]
 
 
-def _read_learnt(job: Job, record: FileRecord, batch: Batch) -> Learnt:
+def _read_learnt(
+    job: Job, record: FileRecord, batch: Batch, edges: FileRecord | None
+) -> Learnt:
     arrays = job.stage.read_arrays(record)
-    if "edges" not in arrays or not int(arrays["edges"]):
+    if edges is None or not int(arrays["edges"]):
         return Learnt(arrays["weights"])
-    inside = arrays["counts"][batch.first : batch.first + batch.communities]
+    inside = job.stage.read_arrays(edges)["counts"]
     outgoing = inside[:, 1]
     if "outgoing" in arrays:
         members = job.members(batch)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -164,12 +164,13 @@ def quantify(
         written = _write_batches(attempt, chunks, size, "members", detected, nodes)
         batches: Iterable[Batch] = written
         learnt: dict[str, Any] = {}
+        edges: dict[int, FileRecord] = {}
         if is_auto:
             batches = all_batches = list(written)
-            job, learnt = _learn(
+            job, edges, learnt = _learn(
                 job, run, graph, all_batches, size, scratch, sums, client
             )
-        answered = _answer(job, batches, client, progress)
+        answered = _answer(job, batches, edges, client, progress)
     names = memberships.names
     record, not_converged, counted = _write_prevalence(
         stage, attempt, names, graph.facts["classes"], quantifier.name, answered
@@ -196,7 +197,7 @@ def quantify(
         log.warning(
             "%d memberships of unknown nodes left out", facts["unknown_dropped"]
         )
-    spent = sums if job.learnt is None else [*sums, job.learnt]
+    spent = sums if job.learnt is None else [*sums, job.learnt, *edges.values()]
     for record_of in spent:
         attempt.folder.delete(record_of.name)
     client.run(forget_nodes, on_error="ignore")
@@ -299,8 +300,10 @@ def _learn(
     scratch: Path,
     sums: Sequence[FileRecord],
     client: Client,
-) -> tuple[Job, dict[str, Any]]:
-    """What `auto` has to know before it can answer: the job with it, and figures.
+) -> tuple[Job, dict[int, FileRecord], dict[str, Any]]:
+    """What `auto` has to know before it can answer.
+
+    The job with it, the edges of each batch by its number, and figures.
 
     The client counts in how many communities each node is (4 bytes a node), and holds
     all edges where it detects communities to learn from.
@@ -318,10 +321,10 @@ def _learn(
         from xnq_dist.quantify.leiden import leiden
 
         adjacency = layout.read_adjacency(run.stage("graph"), graph)
-        found = leiden(adjacency, REFERENCE_RESOLUTION, job.settings.seed)
+        assignment = leiden(adjacency, REFERENCE_RESOLUTION, job.settings.seed)
         del adjacency
         total = sum(batch.communities for batch in batches)
-        with sets.from_assignment(found, job.settings, scratch) as own:
+        with sets.from_assignment(assignment, job.settings, scratch) as own:
             reference += _write_batches(
                 attempt, own.chunks(), size, "reference", before=total
             )
@@ -333,26 +336,39 @@ def _learn(
         client.submit(summarise_batch, job, batch, counted, every, pure=False)
         for batch in asked
     ]
-    edges = [
+    counting = [
         client.submit(count_edges, job, number, batches, record, pure=False)
         for number, record in enumerate(sums)
     ]
     with _workers_died():
-        files, counts = client.gather(evidence), client.gather(edges)
-        record, facts = client.submit(learn, job, files, counts, pure=False).result()
+        files, counts = client.gather(evidence), client.gather(counting)
+        found = client.submit(learn, job, files, counts, batches, pure=False)
+        record, slices, facts = found.result()
     used = [counted, *files, *counts, *(batch.members for batch in reference)]
     for spent in used:
         attempt.folder.delete(spent.name)
     facts["reference_communities"] = sum(batch.communities for batch in reference)
-    return replace(job, learnt=record), facts
+    edges = {batch.number: own for batch, own in zip(batches, slices, strict=False)}
+    return replace(job, learnt=record), edges, facts
 
 
 def _answer(
-    job: Job, batches: Iterable[Batch], client: Client, progress: Progress
+    job: Job,
+    batches: Iterable[Batch],
+    edges: Mapping[int, FileRecord],
+    client: Client,
+    progress: Progress,
 ) -> list[tuple[Batch, FileRecord]]:
     """Every batch's rows file, in order; members' files are removed once used."""
     futures = {
-        client.submit(answer_batch, job, batch, pure=False, key=_key(job, batch)): batch
+        client.submit(
+            answer_batch,
+            job,
+            batch,
+            edges.get(batch.number),
+            pure=False,
+            key=_key(job, batch),
+        ): batch
         for batch in batches
     }
     answered: list[tuple[Batch, FileRecord]] = []
