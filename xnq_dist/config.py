@@ -262,7 +262,7 @@ class AutoSettings(_Model):
     """The quantifier auto."""
 
     reference_edges: int = Field(
-        20_000_000,
+        5_000_000,
         ge=0,
         description="most edges of a graph whose own Leiden communities are learnt "
         "from where fewer than half of the labels lie in communities asked for: it "

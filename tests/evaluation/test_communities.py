@@ -250,7 +250,7 @@ def test_broken_off_evaluation_does_cases_again(client, graph, tmp_path, monkeyp
         and r["family"] != "app+labels"
     ]
     mean = sum(r["value"] * r["sets"] for r in some) / sum(r["sets"] for r in some)
-    assert f"{mean:.3f}".lstrip("0") in line.split("|")[2]
+    assert f"{mean:.3f}".lstrip("0") in line.split("|")[3]
     unpublish_communities(out)
     assert not (tmp_path / "out" / "communities.html").exists()
     assert not list((tmp_path / "out" / "tables").iterdir())

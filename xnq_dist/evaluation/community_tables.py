@@ -111,7 +111,7 @@ def _errors(
         known = [v for column in values if (v := column[k]) is not None]
         whole = len(known) == len(columns)
         everywhere.append(float(np.mean(known)) if whole else None)
-    cells = _marked([*values, everywhere])
+    cells = _marked([everywhere, *values])
     lines = [
         (Cell(_name(estimator)), *(column[k] for column in cells))
         for k, estimator in enumerate(estimators)
@@ -125,8 +125,8 @@ def _errors(
     )
     header = (
         "estimator",
-        *(f"{shown(d)}, {100 * share:g} %" for d, share in columns),
         "mean",
+        *(f"{shown(d)}, {100 * share:g} %" for d, share in columns),
     )
     return Table(name, title, header, groups, notes)
 
