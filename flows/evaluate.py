@@ -284,13 +284,14 @@ def communities_evaluation(
     label_shares: list[float],
 ) -> Any:
     """Every quantifier on real communities of every dataset."""
-    from xnq_dist.evaluation.communities import Plan, check_families
+    from xnq_dist.evaluation.communities import Plan, check_families, check_shares
     from xnq_dist.evaluation.keep import unpublish_communities
 
     began = time.perf_counter()
     folder = Folder.of(out)
     done = []
     try:
+        check_shares(label_shares)
         chosen = {}
         for source in sources:
             beside = Path(source.nodes).parent / "memberships.parquet"

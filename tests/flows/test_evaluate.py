@@ -108,6 +108,8 @@ def test_command_draws_its_own_labels(tmp_path, capsys, prefect_api):
     assert "leave --methods, --folds and --splits out" in capsys.readouterr().err
     assert run(*base, "--communities", "rings") == 2
     assert "there are no communities 'rings'" in capsys.readouterr().err
+    assert run(*base, "--communities", "leiden", "--label-shares", "2") == 2
+    assert "a label share of 2 leaves nothing to show" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     done = run(
         *base,

@@ -33,6 +33,7 @@ from xnq_dist.graph import layout
 from xnq_dist.graph.tables import open_table
 from xnq_dist.progress import Progress, silent
 from xnq_dist.quantify.communities import cut_batches, from_memberships
+from xnq_dist.quantify.hypotheses import OWN_RESOLUTION
 from xnq_dist.quantify.interface import QUANTIFIERS, Communities
 from xnq_dist.quantify.leiden import leiden
 from xnq_dist.readout.calibration import fit_calibration
@@ -42,10 +43,7 @@ from xnq_dist.store import Folder, RunDirectory, fingerprint
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["Plan", "check_families", "evaluate_communities"]
-
-OWN_RESOLUTION = 3.0
-"""Of the graph's own communities: which have labels, and what `auto` learns from."""
+__all__ = ["Plan", "check_families", "check_shares", "evaluate_communities"]
 
 
 @dataclass(frozen=True)
@@ -97,6 +95,22 @@ def check_families(
             )
 
 
+def check_shares(label_shares: Sequence[float]) -> None:
+    """Refuse label shares that cannot be.
+
+    Raises
+    ------
+    SettingsError
+        Naming the first.
+    """
+    for share in label_shares:
+        if not 0 < share < 1:
+            raise SettingsError(
+                f"a label share of {share:g} leaves nothing to show or nothing to "
+                "estimate: give shares between 0 and 1"
+            )
+
+
 def evaluate_communities(
     client: Client, work: Work, plan: Plan, progress: Progress = silent
 ) -> pa.Table:
@@ -111,12 +125,7 @@ def evaluate_communities(
     SettingsError
         For a label share that cannot be.
     """
-    for share in plan.label_shares:
-        if not 0 < share < 1:
-            raise SettingsError(
-                f"a label share of {share:g} leaves nothing to show or nothing to "
-                "estimate: give shares between 0 and 1"
-            )
+    check_shares(plan.label_shares)
     settings = work.settings.model_copy(update={"method": "xnq+"})
     task = work.task()
     stage, manifest = work.graph()

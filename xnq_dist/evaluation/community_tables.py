@@ -71,6 +71,10 @@ def _name(estimator: str) -> str:
     return WHAT.get(estimator, estimator if estimator == "auto" else shown(estimator))
 
 
+def _of_family(family: str) -> Callable[[dict[str, Any]], bool]:
+    return lambda row: bool(row["family"] == family)
+
+
 def _kind(estimator: str) -> int:
     """0 for `auto`, 1 for another quantifier, 2 for a trivial estimator."""
     if estimator == "auto":
@@ -233,7 +237,7 @@ def community_tables(table: pa.Table) -> list[Table]:
                     f"communities-{family.replace('+', '-')}-{metric}",
                     f"{word} on samples drawn by class"
                     + (", labelled nodes among them" if "+" in family else ""),
-                    lambda row, family=family: row["family"] == family,  # type: ignore[misc]
+                    _of_family(family),
                     metric,
                     notes,
                 )

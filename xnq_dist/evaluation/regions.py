@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.errors import SettingsError
+from xnq_dist.quantify.here import communities_of
 from xnq_dist.quantify.interface import Communities
 from xnq_dist.quantify.leiden import leiden
 
@@ -69,11 +70,8 @@ def draw_regions(
     if family == "leiden":
         found = {}
         for resolution in RESOLUTIONS:
-            of = leiden(adjacency, resolution, seed)
-            sets = np.split(
-                np.argsort(of, kind="stable"), np.cumsum(np.bincount(of))[:-1]
-            )
-            found[f"leiden {resolution:g}"] = joined(sets)
+            assignment = leiden(adjacency, resolution, seed)
+            found[f"leiden {resolution:g}"] = communities_of(assignment)
         return found
     if family not in REGIONS:
         raise SettingsError(

@@ -368,11 +368,12 @@ def _left_open(reference: Reference, code: int) -> NDArray[np.float64]:
     share = np.asarray(reference.posteriors[:, code], np.float64)
     logits = _log_odds(share)
     weights = expit(logits) * expit(-logits)
-    cross = float(weights @ logits)
+    # Sums, not BLAS: its rounding may depend on the number of threads.
+    cross = float((weights * logits).sum())
     information = np.array(
         [
             [weights.sum() + 1 / INTERCEPT_PRIOR, cross],
-            [cross, float(weights @ logits**2) + 1 / SLOPE_PRIOR],
+            [cross, float((weights * logits**2).sum()) + 1 / SLOPE_PRIOR],
         ]
     )
     own = int(np.count_nonzero(reference.labels == code))

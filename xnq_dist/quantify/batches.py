@@ -19,7 +19,7 @@ from xnq_dist.graph import layout
 from xnq_dist.quantify.auto import Auto, Learnt
 from xnq_dist.quantify.cohesion import COUNTS, EdgeCounts, Mixing, internal_edges
 from xnq_dist.quantify.fit_check import FitCheck, fit_pvalues, flags
-from xnq_dist.quantify.hypotheses import HYPOTHESES, learn_weights
+from xnq_dist.quantify.hypotheses import HYPOTHESES, learn_by_class
 from xnq_dist.quantify.interface import (
     QUANTIFIERS,
     Communities,
@@ -262,18 +262,15 @@ def learn(
         and figures for the manifest.
     """
     found = [job.stage.read_arrays(record) for record in evidence]
-    joined = np.concatenate([arrays["evidence"] for arrays in found])
-    shares = np.concatenate([arrays["shares"] for arrays in found])
-    weights = np.stack(
-        [learn_weights(joined[:, k], shares) for k in range(joined.shape[1])]
-    )
+    shares = [arrays["shares"] for arrays in found]
+    weights = learn_by_class([arrays["evidence"] for arrays in found], shares)
     arrays: dict[str, NDArray[Any]] = {"weights": weights}
     for record in edges:
         for name, values in job.stage.read_arrays(record).items():
             arrays[name] = arrays[name] + values if name in arrays else values
     facts = {
-        "learnt_from": len(joined),
-        "label_weight": float(shares.sum()),
+        "learnt_from": sum(len(piece) for piece in shares),
+        "label_weight": float(sum(piece.sum() for piece in shares)),
         "hypotheses": _described(weights),
     }
     slices = []

@@ -72,8 +72,10 @@ class Mixing:
         ``(w' A w) edges / ((in' w) (out' w))``.
         """
         chance = volumes[:, 0] * volumes[:, 1] / max(self.edges, 1.0)
-        linked = np.einsum("sk,kl,sl->s", ratios, self.between, ratios)
-        apart = (ratios @ self.into) * (ratios @ self.out_of)
+        pairs = ratios[:, :, None] * self.between * ratios[:, None, :]
+        linked = pairs.sum(axis=(1, 2))
+        # Sums row by row: a product with BLAS may round by the number of rows.
+        apart = (ratios * self.into).sum(axis=1) * (ratios * self.out_of).sum(axis=1)
         factor = np.divide(
             linked * self.edges, apart, out=np.ones(len(chance)), where=apart > 0
         )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.quantify.auto import Auto, Learnt
 from xnq_dist.quantify.cohesion import COUNTS, EdgeCounts, Mixing, internal_edges
-from xnq_dist.quantify.hypotheses import learn_weights
+from xnq_dist.quantify.hypotheses import learn_by_class, lie_outside
 from xnq_dist.quantify.interface import Communities, NodeTable, Reference
 
 if TYPE_CHECKING:
@@ -62,17 +62,13 @@ def learn_here(
     """
     n_nodes = len(nodes.labels)
     multiplicity = np.bincount(batch.members, minlength=n_nodes)
-    known = nodes.labels >= 0
-    few = 2 * np.count_nonzero(known & (multiplicity > 0)) < np.count_nonzero(known)
     asked = [batch]
-    if few and own is not None:
+    if own is not None and lie_outside(nodes.labels, multiplicity):
         asked.append(own)
         multiplicity = multiplicity + 1
     found = [auto.summarise(one, nodes, reference, multiplicity, 1, 0) for one in asked]
-    evidence = np.concatenate([one.evidence for one in found])
-    shares = np.concatenate([one.shares for one in found])
-    weights = np.stack(
-        [learn_weights(evidence[:, k], shares) for k in range(evidence.shape[1])]
+    weights = learn_by_class(
+        [one.evidence for one in found], [one.shares for one in found]
     )
     posteriors = nodes.posteriors.astype(np.float64)
     into = np.asarray(adjacency.sum(axis=1), np.float64)

@@ -19,6 +19,7 @@ JASA 73, 1978.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -27,9 +28,12 @@ from numpy.typing import NDArray
 
 __all__ = [
     "HYPOTHESES",
+    "OWN_RESOLUTION",
     "PSEUDO",
     "Hypothesis",
+    "learn_by_class",
     "learn_weights",
+    "lie_outside",
     "prior_weights",
 ]
 
@@ -48,6 +52,8 @@ NO_SHIFT = 0.5
 STRENGTH = 0.5
 """Communities that the prior weights stand for."""
 EM_STEPS = 200
+OWN_RESOLUTION = 3.0
+"""Of the graph's own Leiden communities, where they are learnt from."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,44 @@ def prior_weights() -> NDArray[np.float64]:
     still = np.array([hypothesis.strength == 0 for hypothesis in HYPOTHESES])
     moved = (1 - NO_SHIFT) / np.count_nonzero(~still)
     return np.asarray(np.where(still, NO_SHIFT / np.count_nonzero(still), moved))
+
+
+def lie_outside(labels: NDArray[np.integer], multiplicity: NDArray[np.integer]) -> bool:
+    """Whether most labels are in no community asked for.
+
+    Then the graph's own communities are learnt from, too.
+
+    Parameters
+    ----------
+    labels
+        Class codes, -1 without a label, shape (N,).
+    multiplicity
+        Communities that each node is in, shape (N,).
+    """
+    known = labels >= 0
+    inside = np.count_nonzero(known & (multiplicity > 0))
+    return bool(2 * inside < np.count_nonzero(known))
+
+
+def learn_by_class(
+    evidence: Sequence[NDArray[np.float64]], shares: Sequence[NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """`learn_weights` of every class, from pieces of the communities.
+
+    Parameters
+    ----------
+    evidence, shares
+        Pieces of shape (n, K, H) and (n,), in the order of the communities.
+
+    Returns
+    -------
+    NDArray
+        Shape (K, H).
+    """
+    joined, weighed = np.concatenate(evidence), np.concatenate(shares)
+    return np.stack(
+        [learn_weights(joined[:, k], weighed) for k in range(joined.shape[1])]
+    )
 
 
 def learn_weights(

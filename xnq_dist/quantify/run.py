@@ -42,6 +42,7 @@ from xnq_dist.quantify.batches import (
     learn,
     summarise_batch,
 )
+from xnq_dist.quantify.hypotheses import OWN_RESOLUTION, lie_outside
 from xnq_dist.quantify.interface import QUANTIFIERS, combine
 from xnq_dist.quantify.loading import NeighbourValues, load_node_table, whole_stage
 from xnq_dist.quantify.rows import prevalence_rows
@@ -68,8 +69,6 @@ log = logging.getLogger(__name__)
 FEWEST_MEMBERSHIPS, MOST_MEMBERSHIPS = 1 << 16, 1 << 22
 """Memberships of a batch: enough to pay for a task, few enough for its memory."""
 BATCHES_A_THREAD = 4
-REFERENCE_RESOLUTION = 3.0
-"""Of the graph's own Leiden communities, where `auto` needs them to learn from."""
 
 
 def quantify(
@@ -313,15 +312,14 @@ def _learn(
     for batch in batches:
         np.add.at(multiplicity, job.members(batch).members, 1)
     labels = layout.load_labels(run.stage("graph"), graph)
-    inside = int(np.count_nonzero((labels >= 0) & (multiplicity > 0)))
-    few = 2 * inside < int(np.count_nonzero(labels >= 0))
+    few = lie_outside(labels, multiplicity)
     del labels
     reference: list[Batch] = []
     if few and 0 < graph.facts["n_edges"] <= job.settings.auto.reference_edges:
         from xnq_dist.quantify.leiden import leiden
 
         adjacency = layout.read_adjacency(run.stage("graph"), graph)
-        assignment = leiden(adjacency, REFERENCE_RESOLUTION, job.settings.seed)
+        assignment = leiden(adjacency, OWN_RESOLUTION, job.settings.seed)
         del adjacency
         total = sum(batch.communities for batch in batches)
         with sets.from_assignment(assignment, job.settings, scratch) as own:
