@@ -76,7 +76,7 @@ def main(communities: int = 100_000, classes: int = 2) -> None:
         inside = np.zeros((communities, COUNTS), np.int64)
         inside[:, :5] = [200, 200, 400, 400, 400]
         even = np.full(classes, 1e8 / classes)
-        mixing = Mixing(np.outer(even, even) / 1e8, even, even, 1e8)
+        mixing = Mixing(np.outer(even, even) / 1e8, even, even, 1e8, even)
         learnt = Learnt(weights, mixing, EdgeCounts(inside, inside[:, 1]))
         return dataclasses.replace(auto, learnt=learnt)
 

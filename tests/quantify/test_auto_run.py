@@ -151,6 +151,7 @@ def test_edges_of_communities_are_not_those_of_the_graph(
     np.testing.assert_allclose(learnt.mixing.between, p.T @ matrix @ p, rtol=1e-5)
     np.testing.assert_allclose(learnt.mixing.into, matrix.sum(axis=1) @ p, rtol=1e-5)
     np.testing.assert_allclose(learnt.mixing.out_of, matrix.sum(axis=0) @ p, rtol=1e-5)
+    np.testing.assert_allclose(learnt.mixing.mass, p.sum(axis=0), rtol=1e-5)
     assert learnt.mixing.edges == pytest.approx(matrix.sum())
     assert internal_edges is batches.internal_edges
 

@@ -90,6 +90,7 @@ def described(matrix, posteriors, sets):
         degree @ posteriors,
         degree @ posteriors,
         float(matrix.sum()),
+        posteriors.sum(axis=0),
     )
     n = len(matrix)
     indptr = np.concatenate([[0], np.cumsum(degree)]).astype(np.int64)
@@ -119,7 +120,8 @@ def test_edges_expected_of_a_sample_drawn_by_class_are_not_its_edges():
     # Without the classes a sample of one class would pass for a community.
     chance = counts.volumes.prod(axis=1) / mixing.edges
     assert counts.inside[shares == 1, 0].mean() > 2 * chance[shares == 1].mean()
-    assert scattered(counts, ratios, mixing).all()
+    sizes = np.full(len(sets), 120)
+    assert scattered(counts, sizes, ratios, mixing).all()
 
 
 def test_community_or_region_around_a_hub_passes_for_a_sample():
@@ -134,7 +136,7 @@ def test_community_or_region_around_a_hub_passes_for_a_sample():
     posteriors = rng.dirichlet([1, 2], n)
     sample = np.sort(rng.choice(np.arange(100, 1199), 200, replace=False))
     mixing, counts = described(matrix, posteriors, [block, np.sort(hub), sample])
-    found = scattered(counts, np.ones((3, 2)), mixing)
+    found = scattered(counts, np.array([100, 201, 200]), np.ones((3, 2)), mixing)
     assert found.tolist() == [False, False, True]
     assert counts.uneven.tolist() == [False, True, False]
 
@@ -153,5 +155,42 @@ def test_walk_passes_for_a_sample():
     sample = np.sort(rng.choice(n, 300, replace=False))
     mixing, counts = described(matrix, np.full((n, 2), 0.5), [walked, sample])
     assert counts.connected.tolist() == [True, False]
-    found = scattered(counts, np.ones((2, 2)), mixing)
+    found = scattered(counts, np.array([300, 300]), np.ones((2, 2)), mixing)
     assert found.tolist() == [False, True]
+
+
+def test_walk_in_a_dense_graph_passes_for_a_sample():
+    """Where nobody is far from anybody, members' degrees tell a walk."""
+    rng = np.random.default_rng(5)
+    n = 1500
+    pull = rng.pareto(2.0, n) + 0.5
+    chance = np.minimum(pull[:, None] * pull * 0.05, 0.9)
+    matrix = np.triu(rng.random((n, n)) < chance, 1).astype(float)
+    matrix = np.maximum(matrix, matrix.T)
+    linked = np.flatnonzero(matrix.sum(axis=1))
+    walk, at = [], int(linked[0])
+    while len(set(walk)) < 150:
+        at = int(rng.choice(np.flatnonzero(matrix[at])))
+        walk.append(at)
+    walked = np.unique(walk)
+    samples = [np.sort(rng.choice(n, 150, replace=False)) for _ in range(200)]
+    mixing, counts = described(matrix, np.full((n, 2), 0.5), [walked, *samples])
+    found = scattered(counts, np.full(201, 150), np.ones((201, 2)), mixing)
+    assert not counts.uneven[0]
+    assert not counts.connected[0]
+    assert not found[0]
+    larger = counts.larger(np.full(201, 150), mixing.mean_degree(np.ones((201, 2))))
+    assert larger[0]
+    assert larger[1:].sum() <= 2
+
+
+def test_mean_degree_of_a_sample_by_class_is_the_graphs():
+    truth, matrix = homophilic(1500, 3, within=0.08, between=0.01)
+    mixing, _ = described(matrix, np.eye(2)[truth], [np.arange(20)])
+    degree = matrix.sum(axis=1)
+    for share in (0.0, 0.4, 1.0):
+        ratios = np.array([[(1 - share), share]]) / np.bincount(truth) * len(truth)
+        expected = (1 - share) * degree[truth == 0].mean()
+        expected += share * degree[truth == 1].mean()
+        assert mixing.mean_degree(ratios)[0] == pytest.approx(expected)
+    assert np.isnan(mixing.mean_degree(np.zeros((1, 2)))[0])

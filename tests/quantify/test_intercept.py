@@ -187,7 +187,7 @@ def learnt_auto(nodes, batch, reference, level=0.95):
     inside[:, :5] = [1000, 1000, 10**6, 10**6, 10**6]
     edges = EdgeCounts(inside, inside[:, 1])
     even = np.full(classes, 1e9 / classes)
-    mixing = Mixing(np.outer(even, even) / 1e9, even, even, 1e9)
+    mixing = Mixing(np.outer(even, even) / 1e9, even, even, 1e9, even)
     return dataclasses.replace(auto, learnt=Learnt(weights, mixing, edges))
 
 

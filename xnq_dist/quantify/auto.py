@@ -260,7 +260,8 @@ class Auto:
         if learnt.mixing is None or learnt.counts is None:
             return np.asarray(large)
         ratios = np.nan_to_num(sld.prevalence) / guarded_prior(reference.prior)
-        found = large & scattered(learnt.counts, ratios, learnt.mixing)
+        sizes = np.diff(batch.offsets)
+        found = large & scattered(learnt.counts, sizes, ratios, learnt.mixing)
         if found.any():
             with np.errstate(invalid="ignore"):
                 found &= ~(fit_pvalues(batch, nodes, reference.fit) < REJECTED)

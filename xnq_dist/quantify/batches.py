@@ -224,6 +224,7 @@ def count_edges(
         "into": np.array([_exact(own[:, k] * near[:, 0]) for k in range(width)]),
         "out_of": np.array([_exact(near[:, 1 + k]) for k in range(width)]),
         "edges": np.array(_exact(near[:, 0])),
+        "mass": np.array([_exact(own[:, k]) for k in range(width)]),
     }
     if job.settings.input.directed:
         heads = np.repeat(rows, np.diff(partition.indptr))
@@ -320,5 +321,6 @@ def _read_learnt(
         arrays["into"] * STEP,
         arrays["out_of"] * STEP,
         float(arrays["edges"] * STEP),
+        arrays["mass"] * STEP,
     )
     return Learnt(arrays["weights"], mixing, EdgeCounts(inside, outgoing))

@@ -33,6 +33,11 @@ LONELY = 0.5
 which a community was found along edges: a walk or a search leaves none."""
 SURE = 3.0
 """Standard deviations by which they must be fewer."""
+LARGER = 1.5
+"""Mean degree of the members, in units of what nodes drawn by class would have, from
+which on they were reached along edges: a walk meets nodes of many edges more often."""
+SURELY_LARGER = 3.0
+"""Standard errors by which it must be larger."""
 UNEVEN_RATES = 0.05
 """Squared relative spread of the members' rates that comes on top: classes that are
 linked among themselves make some, and large degrees show it."""
@@ -51,6 +56,18 @@ class Mixing:
     """The same with out-degrees, shape (C,)."""
     edges: float
     """Number of directed edges."""
+    mass: NDArray[np.float64]
+    """Sum over nodes of posteriors, shape (C,)."""
+
+    def mean_degree(self, ratios: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Mean in-degree of nodes drawn by their class; `ratios` as for `expected`.
+
+        NaN where nothing can be drawn. Shape (S,).
+        """
+        drawn = (ratios * self.mass).sum(axis=1)
+        degrees = (ratios * self.into).sum(axis=1)
+        nothing = np.full(len(ratios), np.nan)
+        return np.divide(degrees, drawn, out=nothing, where=drawn > 0)
 
     def expected(
         self, ratios: NDArray[np.float64], volumes: NDArray[np.float64]
@@ -129,9 +146,34 @@ class EdgeCounts:
         far = lonely < expected - SURE * np.sqrt(expected)
         return np.asarray(far & (lonely < LONELY * expected))
 
+    def larger(
+        self, sizes: NDArray[np.int64], expected: NDArray[np.float64]
+    ) -> NDArray[np.bool_]:
+        """Communities whose members have more edges than nodes drawn by class.
+
+        Only upwards: the few nodes of most edges, which most samples miss, weigh on
+        the mean. Their own spread tells its standard error.
+
+        Parameters
+        ----------
+        sizes
+            Members of each community, shape (S,).
+        expected
+            `Mixing.mean_degree`, shape (S,).
+        """
+        number = np.maximum(sizes, 1).astype(np.float64)
+        mean = self.inside[:, 1] / number
+        variance = np.maximum(self.inside[:, 4] / number - mean**2, 0.0)
+        with np.errstate(invalid="ignore"):
+            beyond = mean - expected > SURELY_LARGER * np.sqrt(variance / number)
+            return np.asarray(beyond & (mean >= LARGER * expected))
+
 
 def scattered(
-    counts: EdgeCounts, ratios: NDArray[np.float64], mixing: Mixing
+    counts: EdgeCounts,
+    sizes: NDArray[np.int64],
+    ratios: NDArray[np.float64],
+    mixing: Mixing,
 ) -> NDArray[np.bool_]:
     """Communities with no more edges than a sample drawn by class, and as far apart.
 
@@ -139,6 +181,8 @@ def scattered(
     ----------
     counts
         Of S communities.
+    sizes
+        Their members, shape (S,).
     ratios
         Prevalence that SLD finds over the prior, shape (S, C).
     mixing
@@ -151,7 +195,8 @@ def scattered(
     """
     expected = mixing.expected(ratios, counts.volumes)
     sparse = counts.inside[:, 0] + 1.0 < TWICE * (expected + 1.0)
-    return np.asarray(sparse & ~counts.uneven & ~counts.connected)
+    larger = counts.larger(sizes, mixing.mean_degree(ratios))
+    return np.asarray(sparse & ~counts.uneven & ~counts.connected & ~larger)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]

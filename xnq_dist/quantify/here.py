@@ -78,6 +78,7 @@ def learn_here(
         into @ posteriors,
         out_of @ posteriors,
         float(into.sum()),
+        posteriors.sum(axis=0),
     )
     inside = np.zeros((len(batch), COUNTS), np.int64)
     sources = adjacency.indices.astype(np.int64)
