@@ -33,7 +33,7 @@ LONELY = 0.5
 which a community was found along edges: a walk or a search leaves none."""
 SURE = 3.0
 """Standard deviations by which they must be fewer."""
-LARGER = 1.5
+LARGER = 2.0
 """Mean degree of the members, in units of what nodes drawn by class would have, from
 which on they were reached along edges: a walk meets nodes of many edges more often."""
 SURELY_LARGER = 3.0
@@ -67,7 +67,7 @@ class Mixing:
         drawn = (ratios * self.mass).sum(axis=1)
         degrees = (ratios * self.into).sum(axis=1)
         nothing = np.full(len(ratios), np.nan)
-        return np.divide(degrees, drawn, out=nothing, where=drawn > 0)
+        return np.asarray(np.divide(degrees, drawn, out=nothing, where=drawn > 0))
 
     def expected(
         self, ratios: NDArray[np.float64], volumes: NDArray[np.float64]
