@@ -12,7 +12,14 @@ from scipy.stats import binom, norm
 
 from tests.quantify.samples import make_communities, make_nodes
 from xnq_dist.quantify.auto import Auto, Learnt, _hypotheses
-from xnq_dist.quantify.hypotheses import HYPOTHESES, PSEUDO, learn_weights
+from xnq_dist.quantify.hypotheses import (
+    EM_STEPS,
+    HYPOTHESES,
+    PSEUDO,
+    STRENGTH,
+    learn_weights,
+    prior_weights,
+)
 from xnq_dist.quantify.intercept import answer_kernel, evidence_kernel
 from xnq_dist.quantify.interface import Reference
 from xnq_dist.quantify.sld import Sld
@@ -135,6 +142,20 @@ def test_learnt_weights_are_not_most_likely():
     nothing = learn_weights(np.empty((0, len(HYPOTHESES))), np.empty(0))
     assert nothing.sum() == pytest.approx(1)
     assert {x.pseudo for x in HYPOTHESES if x.strength} == set(PSEUDO)
+
+
+def test_learnt_weights_are_not_those_of_em():
+    rng = np.random.default_rng(4)
+    evidence = rng.normal(-40, 3, (60, len(HYPOTHESES)))
+    shares = rng.uniform(0.2, 1, 60)
+    prior = prior_weights()
+    weights = prior
+    for _ in range(EM_STEPS):
+        belongs = np.exp(evidence - evidence.max(axis=1, keepdims=True)) * weights
+        belongs /= belongs.sum(axis=1, keepdims=True)
+        weights = shares @ belongs + STRENGTH * prior
+        weights /= weights.sum()
+    np.testing.assert_allclose(learn_weights(evidence, shares), weights, rtol=1e-9)
 
 
 def draw_world(spread, seed, sets=300, size=80, labelled=0.2, classes=2):

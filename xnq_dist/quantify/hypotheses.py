@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 __all__ = [
@@ -155,11 +156,33 @@ def learn_weights(
     if not len(evidence):
         return prior
     likelihood = np.exp(evidence - evidence.max(axis=1, keepdims=True))
-    weights = prior
-    total = float(shares.sum()) + STRENGTH
-    for _ in range(EM_STEPS):
-        # Sums by `add.reduce` over communities in their order: same bits each time.
-        joint = likelihood * weights
-        joint *= (shares / joint.sum(axis=1))[:, None]
-        weights = (joint.sum(axis=0) + STRENGTH * prior) / total
+    weights = prior.copy()
+    _em(likelihood, shares.astype(np.float64), prior, weights)
     return np.asarray(weights / weights.sum())
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _em(
+    likelihood: NDArray[np.float64],
+    shares: NDArray[np.float64],
+    prior: NDArray[np.float64],
+    weights: NDArray[np.float64],
+) -> None:
+    """`EM_STEPS` of EM on the weights, in place; communities in their order."""
+    number, width = likelihood.shape
+    total = STRENGTH
+    for s in range(number):
+        total += shares[s]
+    joint, summed = np.empty(width), np.empty(width)
+    for _ in range(EM_STEPS):
+        summed[:] = 0.0
+        for s in range(number):
+            whole = 0.0
+            for h in range(width):
+                joint[h] = likelihood[s, h] * weights[h]
+                whole += joint[h]
+            scale = shares[s] / whole
+            for h in range(width):
+                summed[h] += joint[h] * scale
+        for h in range(width):
+            weights[h] = (summed[h] + STRENGTH * prior[h]) / total
