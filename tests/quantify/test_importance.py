@@ -11,12 +11,12 @@ from scipy.sparse import csr_array
 
 from tests.quantify.samples import field_library, make_communities
 from tests.quantify.test_neighbourhood import KNOWN, PRIORS, N, drawn
-from xnq_dist.errors import InputError, StageError
+from xnq_dist.errors import InputError, SettingsError, StageError
 from xnq_dist.quantify import importance
 from xnq_dist.quantify.adjusted import Counts
 from xnq_dist.quantify.importance import NAMES, Sis, carried_back, walk_matrix
 from xnq_dist.quantify.interface import Reference
-from xnq_dist.quantify.neighbourhood import NeighbourCounts
+from xnq_dist.quantify.neighbourhood import NeighbourCounts, neighbour_statistics
 from xnq_dist.quantify.simplex import mixture_kernel
 
 
@@ -198,6 +198,24 @@ def test_class_without_labelled_nodes_makes_nan(name):
     np.testing.assert_allclose(matrices.sum(axis=1), 1)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_rates_that_say_nothing_make_nan(name):
+    """All columns of M are equal: the answer nearest to uniform, as in ACC."""
+    _, _, adjacency, walks, sets = prepared(PRIORS["four"])
+    classes = np.arange(N) % 4
+    nodes, reference = with_labels(
+        np.full((N, 4), 0.25, np.float32), np.where(np.arange(N) < KNOWN, classes, -1)
+    )
+    nodes = replace(nodes, neighbours=neighbour_statistics(adjacency, nodes))
+    near = nodes.neighbours.of(reference.rows)
+    reference = replace(reference, neighbours=near)
+    batch = make_communities(*sets)
+    for quantifier in (Sis(name, walks), plain_twin(name)):
+        found = quantifier.estimate(batch, nodes, reference, "count")
+        np.testing.assert_allclose(found.prevalence, 0.25, atol=1e-6)
+        assert found.converged.all()
+
+
 def test_rates_of_a_far_away_region_count_as_much_as_those_nearby():
     """Two blocks in which the same posterior means something else."""
     n = 400
@@ -237,6 +255,13 @@ def with_labels(posteriors, labels):
     rows = np.flatnonzero(labels >= 0)
     reference = labelled_reference(posteriors[rows], labels[rows])
     return make_nodes(posteriors, labels), replace(reference, rows=rows)
+
+
+@pytest.mark.parametrize(("name", "influence"), [("sis", 0.9), ("sis_acc", 1.0)])
+def test_what_is_not_defined_is_answered(name, influence):
+    walks = walk_matrix(csr_array((2, 2)))
+    with pytest.raises(SettingsError, match=r"is not defined: choose of sis_acc"):
+        Sis(name, walks, influence=influence)
 
 
 def test_compiled_code_differs_from_its_python(monkeypatch):

@@ -24,8 +24,10 @@ its members. That takes `ROUNDS` passes over the edges for C K columns of values
 (C^2 with neighbours), whatever the number of communities, where walks from each would
 take as many passes a community. It is exact, not an approximation.
 
-Here it is done in one process that holds the whole adjacency and 3 N K numbers, for
-evaluations and small graphs: no stage of a run does it.
+Here it is done in one process that holds the whole adjacency and 4 N K + S K C numbers
+for S communities, for evaluations and small graphs. No stage of a run does it: it would
+be `ROUNDS` halo exchanges, over out-neighbours, and is not claimed for graphs that do
+not fit one process.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.errors import InputError, StageError
+from xnq_dist.errors import InputError, SettingsError, StageError
 from xnq_dist.quantify.adjusted import mean_kernel
 from xnq_dist.quantify.interface import (
     Communities,
@@ -79,6 +81,14 @@ class Sis:
     teleport: float = TELEPORT
     influence: float = INFLUENCE
     """From 0 (ACC itself) to below 1."""
+
+    def __post_init__(self) -> None:
+        if self.name not in NAMES or not 0 <= self.influence < 1:
+            raise SettingsError(
+                f"structural importance sampling: {self.name} with influence = "
+                f"{self.influence:g} is not defined: choose of {', '.join(NAMES)}, and "
+                "an influence from 0 to below 1"
+            )
 
     @property
     def needs_neighbours(self) -> bool:
