@@ -446,5 +446,9 @@ def test_neighbours_on_workers_differ_from_the_whole_adjacency(
     rows = table["prevalence"].to_numpy().reshape(-1, 2)
     order = np.argsort(table["community"].to_pylist()[::2])
     np.testing.assert_allclose(rows[order], whole, atol=1e-6)
+    alone = make_run(tmp_path / "alone", partitions=1)
+    sources = of(alone, memberships=path)
+    same = answered(alone.run, quantify(alone.run, sources, settings, client))
+    assert same.drop_columns("fit_pvalue").equals(table.drop_columns("fit_pvalue"))
     with pytest.raises(SettingsError, match="needs more than the posteriors"):
         estimate_with(made.run, sources, settings, name, "1")

@@ -118,7 +118,7 @@ class Case:
             rates(rows[known], labels, hard=False),
             rows[known],
             labels,
-            np.flatnonzero(known),
+            rows=np.flatnonzero(known),
         )
         fit = FitCheck.of(reference, nodes)
         return cls(truth, nodes, replace(reference, fit=fit))

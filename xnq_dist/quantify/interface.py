@@ -113,12 +113,12 @@ class Reference:
     """Of the labelled nodes that the rates are made from, shape (m, C)."""
     labels: NDArray[np.int32] | None = None
     """Their class codes, shape (m,)."""
-    rows: NDArray[np.int64] | None = None
-    """Their canonical indexes, ascending, shape (m,)."""
-    neighbours: NeighbourStatistics | None = None
-    """Of these nodes; there only for a quantifier with `needs_neighbours`."""
     fit: FitCheck | None = None
     """What a community's posteriors are checked by; None: no check."""
+    rows: NDArray[np.int64] | None = None
+    """Canonical indexes of these labelled nodes, ascending, shape (m,)."""
+    neighbours: NeighbourStatistics | None = None
+    """Of these nodes; there only for a quantifier with `needs_neighbours`."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -206,7 +206,7 @@ def _reference(
         rates(chosen, labels, False),
         chosen,
         labels,
-        np.flatnonzero(usable),
+        rows=np.flatnonzero(usable),
     )
 
 
