@@ -140,6 +140,14 @@ def test_plan_counts_what_xnq_plus_keeps_of_a_node():
     assert narrow.worker_memory > planned("method=xnq", "reservoir.dim=8").worker_memory
 
 
+def test_plan_forgets_the_sums_over_neighbours():
+    little = ("method=xnq", "reservoir.dim=1", "reservoir.supersteps=1")
+    plain, aware = planned(*little), planned(*little, "quantifier=nacc")
+    # Degree, posteriors, labels and votes of two classes in float64, in every process.
+    more = aware.worker_memory - plain.worker_memory
+    assert SIZE.nodes * 2 * 24 <= more <= SIZE.nodes * 2 * 36
+
+
 def test_plan_refuses_an_ingest_that_does_not_fit():
     """METIS and Leiden hold all edges; without them memory follows the nodes."""
     metis = planned("partitioner=metis")

@@ -400,6 +400,8 @@ class Settings(_Model):
         "pcc",
         "acc",
         "pacc",
+        "nacc",
+        "npacc",
         "hdy",
         "dys",
         "dmy",
@@ -407,8 +409,8 @@ class Settings(_Model):
     ] = Field(
         "auto",
         description="estimator of a community's prevalence; auto: SLD for scattered "
-        "samples, what the labels bear out for others, with intervals; hdy and dys for "
-        "two classes only",
+        "samples, what the labels bear out for others, with intervals; nacc and npacc: "
+        "acc and pacc that look at neighbours too; hdy and dys for two classes only",
     )
     labelled: Literal["count", "exclude"] = Field(
         "count", description="known labels counted, or unlabelled nodes only"

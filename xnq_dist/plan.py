@@ -193,8 +193,10 @@ def make_plan(
     embed = per_worker * (states + exchange + topology) + inputs + matrix
     labelled = size.labelled if size.labelled is not None else size.nodes
     readout = min(labelled * dim * 24, parse_bytes(settings.readout.memory) * 3)
-    # Posteriors and neighbours' sums; `auto` holds one partition's edges beside them.
-    quantify = size.nodes * (size.classes * 12 + 40) + edges * 24
+    # Posteriors and neighbours' sums; `auto` holds one partition's edges beside them,
+    # NACC the sums of all nodes.
+    values = 36 if settings.quantifier in ("nacc", "npacc") else 12
+    quantify = size.nodes * (size.classes * values + 40) + edges * 24
     plus_memory, plus_disk = _plus(size, settings)
     worker_memory = int(
         PROCESS + max(embed, readout, quantify, per_worker * owned * plus_memory)

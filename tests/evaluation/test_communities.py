@@ -21,7 +21,9 @@ from xnq_dist.evaluation.keep import (
     publish_communities,
     unpublish_communities,
 )
+from xnq_dist.evaluation.names import shown
 from xnq_dist.evaluation.real import (
+    ESTIMATORS,
     TRIVIAL,
     Case,
     draw_labels,
@@ -30,6 +32,7 @@ from xnq_dist.evaluation.real import (
     score_case,
 )
 from xnq_dist.evaluation.regions import draw_regions, joined
+from xnq_dist.quantify.importance import Sis, walk_matrix
 from xnq_dist.quantify.sld import Sld
 from xnq_dist.store import Folder
 
@@ -165,6 +168,49 @@ def test_scores_differ_from_those_by_hand():
     )
 
 
+def test_estimators_that_need_edges_are_not_in_the_comparison():
+    case, matrix, block = draw_case()
+    sets = joined([np.flatnonzero(block == b) for b in range(6)])
+    rows = list(
+        score_case(case, {"blocks": sets}, matrix, block, small_settings(), None, False)
+    )
+    errors = {
+        r.estimator: r.value for r in rows if (r.sizes, r.metric) == ("all", "ae")
+    }
+    assert set(errors) == {*ESTIMATORS, *TRIVIAL}
+    needed = ("nacc", "npacc", "sis_acc", "sis_pacc", "sis_nacc", "sis_npacc")
+    assert set(needed) <= set(ESTIMATORS)
+    assert np.isfinite(list(errors.values())).all()
+    # By hand, from the parts: one that knows neighbours and weights, and one of edges
+    # that go nowhere, which leave ACC as it is.
+    whole = case.with_neighbours(matrix)
+    answer = Sis("sis_npacc", walk_matrix(matrix)).estimate(
+        sets, whole.nodes, whole.reference, "exclude"
+    )
+    off = []
+    for b in range(6):
+        free = (block == b) & (case.nodes.labels < 0)
+        off.append(abs(answer.prevalence[b, 1] - case.truth[free].mean()))
+    assert errors["sis_npacc"] == pytest.approx(np.mean(off))
+    assert errors["sis_pacc"] != pytest.approx(errors["pacc"], abs=1e-6)
+    nowhere = {
+        r.estimator: r.value
+        for r in score_case(
+            case,
+            {"blocks": sets},
+            csr_array((600, 600)),
+            block,
+            small_settings(),
+            ["acc", "nacc", "sis_acc", "sis_nacc"],
+            False,
+        )
+        if (r.sizes, r.metric) == ("all", "ae")
+    }
+    for name in ("nacc", "sis_acc", "sis_nacc"):
+        assert nowhere[name] == pytest.approx(nowhere["acc"], abs=1e-6)
+    assert shown("sis_nacc") == "SIS-NACC"
+
+
 def test_sld_held_back_by_nothing_is_not_sld():
     case, _, block = draw_case()
     sets = joined([np.flatnonzero(block == b) for b in range(6)])
@@ -281,3 +327,4 @@ def test_wrong_names_are_found_late():
         check_families(["given"], None, None)
     with pytest.raises(SettingsError, match="there is no quantifier 'guess'"):
         check_families(["leiden"], None, ["guess"])
+    check_families(["leiden"], None, ["sld", "nacc", "sis_nacc"])

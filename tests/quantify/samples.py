@@ -10,7 +10,13 @@ import pytest
 from numpy.typing import NDArray
 
 from xnq_dist.quantify.adjusted import rates
-from xnq_dist.quantify.interface import Communities, NodeTable, Reference
+from xnq_dist.quantify.interface import (
+    Communities,
+    NeighbourStatistics,
+    NodeTable,
+    Reference,
+)
+from xnq_dist.quantify.neighbourhood import votes_of
 
 
 def field_library() -> ModuleType:
@@ -38,14 +44,26 @@ def draw_posteriors(
 def make_nodes(
     posteriors: NDArray[np.floating], labels: NDArray[np.integer] | None = None
 ) -> NodeTable:
-    """A node table, unlabelled unless labels are given."""
+    """A node table, unlabelled unless labels are given, with neighbours made up."""
     n = len(posteriors)
     codes = np.full(n, -1) if labels is None else labels
     return NodeTable(
+        neighbours=make_neighbours(posteriors),
         posteriors=np.ascontiguousarray(posteriors, np.float32),
         labels=codes.astype(np.int32),
         out_of_fold=codes >= 0,
         classes=tuple(f"c{y}" for y in range(posteriors.shape[1])),
+    )
+
+
+def make_neighbours(posteriors: NDArray[np.floating]) -> NeighbourStatistics:
+    """Neighbours that a node's own row decides: two like itself, one like the next."""
+    around = [posteriors, posteriors, np.roll(posteriors, 1, axis=1)]
+    return NeighbourStatistics(
+        degree=np.full(len(posteriors), 3.0),
+        posterior_sum=sum(np.asarray(one, np.float64) for one in around),
+        labelled=np.zeros(posteriors.shape),
+        votes=sum(votes_of(np.nan_to_num(one)).astype(np.float64) for one in around),
     )
 
 
@@ -73,6 +91,7 @@ def labelled_reference(
         rates(posteriors, codes, hard=False),
         np.asarray(posteriors, np.float32),
         codes,
+        neighbours=make_neighbours(posteriors),
     )
 
 

@@ -140,7 +140,7 @@ def test_posterior_that_is_not_a_number_is_counted(name):
         assert not np.isnan(
             made(name).estimate(sets, other, reference, "count").prevalence
         ).any()
-    if name in (*NEED_ROWS, "acc", "pacc"):
+    if name in (*NEED_ROWS, "acc", "pacc", "nacc", "npacc"):
         broken = reference.posteriors.copy()
         broken[3] = np.nan
         with pytest.raises(InputError, match="labelled row 3 of 200 is not a finite"):

@@ -12,15 +12,16 @@ import pytest
 from distributed import Client
 
 from tests.conftest import SmallGraph, small_settings, write_graph
-from tests.quantify.samples import slow_sld
+from tests.quantify.samples import make_communities, slow_sld
 from xnq_dist.cluster import connect
 from xnq_dist.errors import InputError, SettingsError, StageError
 from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.quantify import batches
 from xnq_dist.quantify import run as stage
-from xnq_dist.quantify.interface import QUANTIFIERS
+from xnq_dist.quantify.interface import OF_GRAPHS, QUANTIFIERS, combine
 from xnq_dist.quantify.loading import load_node_table
+from xnq_dist.quantify.neighbourhood import neighbour_statistics
 from xnq_dist.quantify.run import estimate_with, quantify
 from xnq_dist.store import RunDirectory
 
@@ -211,7 +212,9 @@ def test_whole_stage_is_done_again_or_stale_one_is_kept(made, client, tmp_path):
     assert more.facts["n_communities"] == 7
 
 
-@pytest.mark.parametrize("name", [n for n in QUANTIFIERS if n not in ("auto", "sld")])
+@pytest.mark.parametrize(
+    "name", [n for n in QUANTIFIERS if n not in (*OF_GRAPHS, "sld")]
+)
 def test_other_quantifiers_fail_on_workers(made, client, tmp_path, name):
     path, sets = draw_memberships(tmp_path, 8)
     sources, settings = of(made, memberships=path), small_settings(f"quantifier={name}")
@@ -419,3 +422,33 @@ def test_posteriors_of_other_nodes_or_classes_are_taken(tmp_path):
     target.commit(attempt, files, "x", {}, {}, 0.0)
     with pytest.raises(StageError, match="does not have the nodes of partition 1"):
         load_node_table(made.run, PRIOR)
+
+
+@pytest.mark.parametrize("name", ["nacc", "npacc"])
+def test_neighbours_on_workers_differ_from_the_whole_adjacency(
+    made, client, tmp_path, name
+):
+    path, sets = draw_memberships(tmp_path, 8)
+    sources, settings = of(made, memberships=path), small_settings(f"quantifier={name}")
+    manifest = quantify(made.run, sources, settings, client)
+    table = answered(made.run, manifest)
+    assert set(table["method"].to_pylist()) == {name}
+    nodes, reference = load_node_table(made.run, PRIOR)
+    stage = made.run.stage("graph")
+    adjacency = layout.read_adjacency(stage, stage.manifest())
+    found = neighbour_statistics(adjacency, nodes)
+    nodes = dataclasses.replace(nodes, neighbours=found)
+    np.testing.assert_array_equal(reference.rows, np.flatnonzero(nodes.labels >= 0))
+    reference = dataclasses.replace(reference, neighbours=found.of(reference.rows))
+    batch = make_communities(*(sets[key] for key in sorted(sets)))
+    here = QUANTIFIERS[name](settings).estimate(batch, nodes, reference, "count")
+    whole = combine(batch, nodes, here, "count").prevalence
+    rows = table["prevalence"].to_numpy().reshape(-1, 2)
+    order = np.argsort(table["community"].to_pylist()[::2])
+    np.testing.assert_allclose(rows[order], whole, atol=1e-6)
+    alone = make_run(tmp_path / "alone", partitions=1)
+    sources = of(alone, memberships=path)
+    same = answered(alone.run, quantify(alone.run, sources, settings, client))
+    assert same.drop_columns("fit_pvalue").equals(table.drop_columns("fit_pvalue"))
+    with pytest.raises(SettingsError, match="needs more than the posteriors"):
+        estimate_with(made.run, sources, settings, name, "1")

@@ -12,8 +12,9 @@ import pytest
 
 from tests.report.fake_run import NASTY, prevalence_table
 from xnq_dist.config import Settings, load_settings
+from xnq_dist.quantify import QUANTIFIERS
 from xnq_dist.report.compared import compare
-from xnq_dist.report.page import StageFacts, page, plot_files
+from xnq_dist.report.page import QUANTIFIER_TEXT, StageFacts, page, plot_files
 from xnq_dist.report.view import PrevalenceView
 
 NO_PARTITIONS = pa.table(
@@ -170,6 +171,8 @@ def test_small_faults_stay_unsaid() -> None:
         ("quantifier=sld", "mean absolute error was .214, against .060"),
         ("quantifier=pacc", "This correction assumes"),
         ("quantifier=kdey_ml", "This correction assumes"),
+        ("quantifier=nacc", "This correction assumes"),
+        ("quantifier=nacc", "how often each pair was seen"),
         ("quantifier=hdy", "nearest to the community"),
         ("quantifier=pcc", "lean towards the class proportions"),
         ("labelled=exclude", "of the unlabelled members only"),
@@ -182,6 +185,10 @@ def test_limits_of_a_method_are_hidden(override: str, said: str) -> None:
     settings = load_settings(overrides=[override])
     text = " ".join(read(made(prevalence_table(["a"]), settings)).text.split())
     assert said in text
+
+
+def test_quantifiers_are_not_explained() -> None:
+    assert set(QUANTIFIER_TEXT) == set(QUANTIFIERS)
 
 
 def test_intervals_are_not_shown_or_made_up() -> None:

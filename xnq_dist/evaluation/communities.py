@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from xnq_dist import schemas
 from xnq_dist.errors import InputError, SettingsError
 from xnq_dist.evaluation.real import (
+    ESTIMATORS,
     SPREADS,
     Case,
     draw_labels,
@@ -34,7 +35,7 @@ from xnq_dist.graph.tables import open_table
 from xnq_dist.progress import Progress, silent
 from xnq_dist.quantify.communities import cut_batches, from_memberships
 from xnq_dist.quantify.hypotheses import OWN_RESOLUTION
-from xnq_dist.quantify.interface import QUANTIFIERS, Communities
+from xnq_dist.quantify.interface import Communities
 from xnq_dist.quantify.leiden import leiden
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.select import plus_scales
@@ -54,6 +55,7 @@ class Plan:
     """Of `regions.FAMILIES`."""
     label_shares: tuple[float, ...]
     quantifiers: tuple[str, ...] | None = None
+    """Of `real.ESTIMATORS`; None: all."""
     memberships: str | None = None
     """Table of the family ``given``."""
 
@@ -89,9 +91,9 @@ def check_families(
             "one there (community, node_id), or leave given out"
         )
     for name in quantifiers or ():
-        if name not in QUANTIFIERS:
+        if name not in ESTIMATORS:
             raise SettingsError(
-                f"there is no quantifier {name!r}: choose of {', '.join(QUANTIFIERS)}"
+                f"there is no quantifier {name!r}: choose of {', '.join(ESTIMATORS)}"
             )
 
 
@@ -149,7 +151,7 @@ def evaluate_communities(
             task.classes,
             [spread, share, draw],
             plan.families,
-            plan.quantifiers,
+            plan.quantifiers or ESTIMATORS,
             plan.memberships,
             settings.model_dump(exclude={"cluster", "scratch", "input"}, mode="json"),
         )

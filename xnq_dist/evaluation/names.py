@@ -34,6 +34,10 @@ NAMES = {
     "hdy": "HDy",
     "kdey_ml": "KDEy-ML",
     "questions": "Questions",
+    "sis_acc": "SIS-ACC",
+    "sis_nacc": "SIS-NACC",
+    "sis_npacc": "SIS-NPACC",
+    "sis_pacc": "SIS-PACC",
     "sld_bcts": "SLD-BCTS",
     "sld_exact": "SLD exact",
     "tolokers": "Tolokers",
@@ -43,7 +47,7 @@ NAMES = {
         name: name.upper()
         for name in (
             *("acc", "ae", "cc", "cdq", "enq", "gat", "gcn", "gin"),
-            *("lbq", "lr", "pacc", "pcc", "rae", "sld", "xnq", "xnq+"),
+            *("lbq", "lr", "nacc", "npacc", "pacc", "pcc", "rae", "sld", "xnq", "xnq+"),
         )
     },
 }

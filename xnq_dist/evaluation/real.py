@@ -23,19 +23,24 @@ from xnq_dist.quantify.adjusted import rates
 from xnq_dist.quantify.auto import Auto
 from xnq_dist.quantify.fit_check import FitCheck
 from xnq_dist.quantify.here import communities_of, learn_here
+from xnq_dist.quantify.importance import NAMES as WEIGHTED
+from xnq_dist.quantify.importance import Sis, walk_matrix
 from xnq_dist.quantify.interface import (
     QUANTIFIERS,
     Communities,
     Estimates,
     NodeTable,
+    Quantifier,
     Reference,
 )
+from xnq_dist.quantify.neighbourhood import neighbour_statistics
 from xnq_dist.quantify.sld import guarded_prior
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 __all__ = [
+    "ESTIMATORS",
     "LEAST_UNLABELLED",
     "SIZES",
     "SPREADS",
@@ -62,6 +67,8 @@ AMONG = 25
 REPEATS = 5
 """Samples a prevalence."""
 PREVALENCES = 21
+ESTIMATORS = (*QUANTIFIERS, *WEIGHTED)
+"""Every quantifier, and those that only an evaluation has: they need all edges."""
 TRIVIAL = ("prior", "lab", "lab_pcc5", "lab_pcc20", "lab_pcc80", "map20", "map100")
 """The training prior; the labelled members' share (one pseudo-node at the prior), and
 that held back by so many pseudo-nodes at the mean posterior; SLD held back by so many
@@ -111,9 +118,26 @@ class Case:
             rates(rows[known], labels, hard=False),
             rows[known],
             labels,
+            rows=np.flatnonzero(known),
         )
         fit = FitCheck.of(reference, nodes)
         return cls(truth, nodes, replace(reference, fit=fit))
+
+    def with_neighbours(self, adjacency: csr_array[Any]) -> Case:
+        """With what is known of every node's neighbours.
+
+        Parameters
+        ----------
+        adjacency
+            In-neighbours, shape (N, N).
+        """
+        found = neighbour_statistics(adjacency, self.nodes)
+        rows = np.flatnonzero(self.nodes.labels >= 0)
+        return Case(
+            self.truth,
+            replace(self.nodes, neighbours=found),
+            replace(self.reference, neighbours=found.of(rows)),
+        )
 
 
 def draw_labels(
@@ -205,16 +229,18 @@ def score_case(
     own
         The graph's own communities, shape (N,), for `auto` to learn from.
     quantifiers
-        Names; None: all that are defined.
+        Names of `ESTIMATORS`; None: all that are defined.
     without_labels
         Only sets without a labelled member are scored; `auto` still learns from all.
     """
     n_classes = len(case.nodes.classes)
     names = [
         name
-        for name in quantifiers or QUANTIFIERS
+        for name in quantifiers or ESTIMATORS
         if n_classes == 2 or name not in BINARY
     ]
+    estimators = dict(_estimators(names, adjacency, settings))
+    case = case.with_neighbours(adjacency)
     for family, sets in families.items():
         counts, labelled = _truth(case, sets)
         sizes = counts.sum(axis=1)
@@ -225,10 +251,9 @@ def score_case(
             continue
         true = counts[scored] / sizes[scored, None]
         found: dict[str, Estimates | NDArray[np.float64]] = {}
-        for name in names:
-            estimator = QUANTIFIERS[name](settings)
+        for name, estimator in estimators.items():
             if isinstance(estimator, Auto):
-                learnt = learn_here(
+                estimator = learn_here(
                     estimator,
                     sets,
                     case.nodes,
@@ -236,13 +261,26 @@ def score_case(
                     adjacency,
                     communities_of(own),
                 )
-                estimator = learnt
             found[name] = estimator.estimate(
                 sets, case.nodes, case.reference, "exclude"
             )
         found |= _trivial(case, sets, labelled)
         for name, answer in found.items():
             yield from _rows(family, name, answer, true, sizes[scored], scored)
+
+
+def _estimators(
+    names: Sequence[str], adjacency: csr_array[Any], settings: Settings
+) -> Iterator[tuple[str, Quantifier]]:
+    """Quantifiers by name, before `auto` has learnt anything."""
+    walks = None
+    for name in names:
+        if name in QUANTIFIERS:
+            yield name, QUANTIFIERS[name](settings)
+            continue
+        if walks is None:
+            walks = walk_matrix(adjacency)
+        yield name, Sis(name, walks)
 
 
 def _truth(

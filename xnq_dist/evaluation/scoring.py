@@ -14,7 +14,12 @@ from xnq_dist.evaluation.interface import Scores, Task
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
 from xnq_dist.evaluation.protocol import Samples
 from xnq_dist.quantify.adjusted import rates
-from xnq_dist.quantify.interface import QUANTIFIERS, NodeTable, Reference
+from xnq_dist.quantify.interface import (
+    OF_GRAPHS,
+    QUANTIFIERS,
+    NodeTable,
+    Reference,
+)
 from xnq_dist.readout.calibration import fit_calibration
 
 __all__ = [
@@ -65,7 +70,7 @@ def quantifiers_for(
         names = [
             n
             for n in QUANTIFIERS
-            if n != "auto" and (n_classes == 2 or n not in BINARY)
+            if n not in OF_GRAPHS and (n_classes == 2 or n not in BINARY)
         ]
     else:
         names = list(wanted)
@@ -74,6 +79,11 @@ def quantifiers_for(
                 raise InputError(
                     "quantifier 'auto' is for communities of a graph, and these are "
                     "samples without edges, for which it is 'sld': name that"
+                )
+            if name in OF_GRAPHS:
+                raise InputError(
+                    f"quantifier {name!r} looks at neighbours, and these are samples "
+                    "without edges: evaluate it with --communities"
                 )
             if name in BINARY and n_classes > 2:
                 raise InputError(

@@ -103,6 +103,9 @@ class Job:
         if self.neighbours:
             found = load_neighbours(run, self.stage, self.neighbours)
             nodes = replace(nodes, neighbours=found)
+            if reference.rows is not None:
+                own = found.of(reference.rows)
+                reference = replace(reference, neighbours=own)
         return nodes, replace(reference, fit=FitCheck.of(reference, nodes))
 
     def quantifier(self, batch: Batch, edges: FileRecord | None) -> Quantifier:

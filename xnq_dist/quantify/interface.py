@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from xnq_dist.quantify.fit_check import FitCheck
 
 __all__ = [
+    "OF_GRAPHS",
     "QUANTIFIERS",
     "Communities",
     "Estimates",
@@ -49,6 +50,16 @@ class NeighbourStatistics:
     """Weighted sum of the in-neighbours' posteriors, shape (N, C)."""
     labelled: NDArray[np.float64]
     """Weighted count of labelled in-neighbours of each class, shape (N, C)."""
+    votes: NDArray[np.float64] | None = None
+    """Weighted count of in-neighbours by their largest posterior, shape (N, C); there
+    for a quantifier with `needs_neighbours`."""
+
+    def of(self, rows: NDArray[np.integer]) -> NeighbourStatistics:
+        """The same of some nodes only."""
+        votes = None if self.votes is None else self.votes[rows]
+        return NeighbourStatistics(
+            self.degree[rows], self.posterior_sum[rows], self.labelled[rows], votes
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +115,10 @@ class Reference:
     """Their class codes, shape (m,)."""
     fit: FitCheck | None = None
     """What a community's posteriors are checked by; None: no check."""
+    rows: NDArray[np.int64] | None = None
+    """Canonical indexes of these labelled nodes, ascending, shape (m,)."""
+    neighbours: NeighbourStatistics | None = None
+    """Of these nodes; there only for a quantifier with `needs_neighbours`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,6 +276,15 @@ def _counts(name: Literal["cc", "pcc", "acc", "pacc"]) -> QuantifierFactory:
     return factory
 
 
+def _neighbour_counts(name: Literal["nacc", "npacc"]) -> QuantifierFactory:
+    def factory(settings: Settings) -> Quantifier:
+        from xnq_dist.quantify.neighbourhood import NeighbourCounts
+
+        return NeighbourCounts(name)
+
+    return factory
+
+
 def _histograms(name: Literal["hdy", "dys", "dmy"]) -> QuantifierFactory:
     def factory(settings: Settings) -> Quantifier:
         from xnq_dist.quantify.histograms import Histograms
@@ -293,9 +317,14 @@ QUANTIFIERS: dict[str, QuantifierFactory] = {
     "pcc": _counts("pcc"),
     "acc": _counts("acc"),
     "pacc": _counts("pacc"),
+    "nacc": _neighbour_counts("nacc"),
+    "npacc": _neighbour_counts("npacc"),
     "hdy": _histograms("hdy"),
     "dys": _histograms("dys"),
     "dmy": _histograms("dmy"),
     "kdey_ml": _kdey_ml,
 }
 """Every quantifier by its name in the settings."""
+
+OF_GRAPHS = ("auto", "nacc", "npacc")
+"""Those that ask for the links between nodes, not for their posteriors alone."""

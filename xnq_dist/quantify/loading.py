@@ -16,6 +16,7 @@ from xnq_dist.graph import layout
 from xnq_dist.graph.labels import ROLES
 from xnq_dist.quantify.adjusted import rates
 from xnq_dist.quantify.interface import NeighbourStatistics, NodeTable, Reference
+from xnq_dist.quantify.neighbourhood import votes_of
 from xnq_dist.store import FileRecord, Manifest, RunDirectory, Stage
 
 __all__ = [
@@ -72,12 +73,19 @@ class NodeCache:
 
 @dataclass(frozen=True)
 class NeighbourValues:
-    """What neighbours are summed over: 1, posterior, known class; made on a worker."""
+    """What neighbours are summed over: 1, posterior, known class; made on a worker.
+
+    With `votes` also which posterior is largest.
+    """
 
     run: str
+    votes: bool = False
 
     def __call__(self, number: int) -> NDArray[np.float32]:
-        """One partition's values, shape (n_owned, 1 + 2 C), rows in local order."""
+        """One partition's values, rows in local order.
+
+        Shape (n_owned, 1 + 2 C), with votes (n_owned, 1 + 3 C).
+        """
         run = RunDirectory(self.run)
         graph, posteriors = whole_stage(run, "graph"), whole_stage(run, "posteriors")
         record = posteriors.named("part-")[number]
@@ -85,11 +93,14 @@ class NeighbourValues:
         width = len(graph.facts["classes"])
         rows = layout.load_nodes(run.stage("graph"), graph, number, ["label"])
         labels = rows["label"].fill_null(-1).to_numpy()
-        values = np.zeros((len(labels), 1 + 2 * width), np.float32)
+        said = vectors(table["posterior"], width)
+        values = np.zeros((len(labels), 1 + (2 + self.votes) * width), np.float32)
         values[:, 0] = 1.0
-        values[:, 1 : 1 + width] = vectors(table["posterior"], width)
+        values[:, 1 : 1 + width] = said
         known = np.flatnonzero(labels >= 0)
         values[known, 1 + width + labels[known]] = 1.0
+        if self.votes:
+            values[:, 1 + 2 * width :] = votes_of(said)
         return values
 
 
@@ -101,18 +112,20 @@ def load_neighbours(
     Parameters
     ----------
     stage, sums
-        Where the sums of `NeighbourValues` are, one file a partition in order.
+        Where the sums of `NeighbourValues` with votes are, one file a partition in
+        order.
     """
     graph = whole_stage(run, "graph")
     n_nodes, width = graph.facts["n_nodes"], len(graph.facts["classes"])
-    table = np.empty((n_nodes, 1 + 2 * width), np.float64)
+    table = np.empty((n_nodes, 1 + 3 * width), np.float64)
     index = layout.node_index(run.stage("graph"), graph)
     for rows, record in zip(index, sums, strict=True):
         table[rows] = stage.read_arrays(record)["sums"]
     return NeighbourStatistics(
         degree=table[:, 0],
         posterior_sum=table[:, 1 : 1 + width],
-        labelled=table[:, 1 + width :],
+        labelled=table[:, 1 + width : 1 + 2 * width],
+        votes=table[:, 1 + 2 * width :],
     )
 
 
@@ -193,6 +206,7 @@ def _reference(
         rates(chosen, labels, False),
         chosen,
         labels,
+        rows=np.flatnonzero(usable),
     )
 
 

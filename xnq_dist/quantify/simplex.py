@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["likelihood_kernel", "simplex_kernel", "topsoe_kernel"]
+__all__ = ["likelihood_kernel", "mixture_kernel", "simplex_kernel", "topsoe_kernel"]
 
 TOLERANCE = 1e-12
 """Largest violation of a quadratic programme's optimality conditions."""
@@ -172,6 +172,50 @@ def simplex_kernel(
         p[:] = 1.0 / n_classes
         converged[s] = _quadratic(gram, linear, p)
         _write(p, means[s])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def mixture_kernel(
+    matrices: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    prevalence: NDArray[np.float64],
+    converged: NDArray[np.bool_],
+) -> None:
+    """The p on the simplex that minimises ||M p - q|| for every row q.
+
+    Parameters
+    ----------
+    matrices
+        float64 (1, K, C), one M for all rows, or (S, K, C), one for each.
+    counts
+        Rows q, float64 (S, K); those with NaN are passed over.
+    prevalence
+        float64 (S, C), filled in.
+    converged
+        bool (S,), set to whether the optimality conditions hold within `TOLERANCE`.
+    """
+    n_rows, n_classes = matrices.shape[1], matrices.shape[2]
+    gram = np.empty((n_classes, n_classes))
+    linear = np.empty(n_classes)
+    p = np.empty(n_classes)
+    for s in range(counts.shape[0]):
+        if s == 0 or matrices.shape[0] > 1:
+            matrix = matrices[min(s, matrices.shape[0] - 1)]
+            for i in range(n_classes):
+                for j in range(n_classes):
+                    value = RIDGE if i == j else 0.0
+                    for k in range(n_rows):
+                        value += matrix[k, i] * matrix[k, j]
+                    gram[i, j] = value
+        if np.isnan(counts[s, 0]):
+            continue
+        for i in range(n_classes):
+            linear[i] = 0.0
+            for k in range(n_rows):
+                linear[i] += matrix[k, i] * counts[s, k]
+        p[:] = 1.0 / n_classes
+        converged[s] = _quadratic(gram, linear, p)
+        _write(p, prevalence[s])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]

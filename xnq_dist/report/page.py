@@ -47,6 +47,12 @@ QUANTIFIER_TEXT = {
     "acc": "Adjusted count: votes corrected by the readout's own error rates.",
     "pacc": "Adjusted mean posterior: mean posteriors corrected by the readout's own "
     "mean posteriors within each class.",
+    "nacc": "Neighbourhood-aware adjusted count (NACC): votes of a node and of most of "
+    "its neighbours, taken together, corrected by how often each pair was seen at the "
+    "labelled nodes of each class.",
+    "npacc": "Neighbourhood-aware adjusted mean posterior: products of a node's "
+    "posterior and its neighbours' mean posterior, corrected by what they were at the "
+    "labelled nodes of each class.",
     "hdy": "Histograms of the posterior: the mixture of the two classes' histograms "
     "that is nearest to the community's (Hellinger distance), and the median over 10, "
     "20, ..., 110 bins.",
