@@ -141,11 +141,15 @@ def prepare(
     ------
     InputError
         When a table breaks the data contract.
+    SettingsError
+        When the run is to be compared with one of other classes.
     DoesNotFitError
         When the plan needs more than there is.
     """
     from xnq_dist.graph import prepare as stage
+    from xnq_dist.report.earlier import check_named
 
+    check_named(settings, run.uri)
     size = _size(sources, settings)
     workers = _workers(settings)
     partitions = _partitions(settings, size.nodes, workers.count)
@@ -159,7 +163,10 @@ def prepare(
         check_client_fits(plan, free_memory())
     if plan.worker_memory > plan.worker_limit and partitions > 1:
         log.warning("by the bound of a random cut a worker may not hold its part")
-    return stage.prepare(run, sources, settings, partitions, progress)
+    made = stage.prepare(run, sources, settings, partitions, progress)
+    # Now that the classes are known, and before hours of work.
+    check_named(settings, run.uri, [str(name) for name in made.facts["classes"]])
+    return made
 
 
 def embed(

@@ -75,35 +75,44 @@ def earlier_results(run: RunDirectory, settings: Settings) -> Earlier | None:
     SettingsError
         When the results that `anomalies.last` names cannot be used.
     """
-    wanted = settings.anomalies.last
-    if wanted is None:
+    if settings.anomalies.last != PREVIOUS:
+        return check_named(settings, run.uri)
+    kept = run.stage(PREVIOUS)
+    if kept.manifest() is None:
         return None
-    if wanted == PREVIOUS:
-        kept = run.stage(PREVIOUS)
-        if kept.manifest() is None:
-            return None
-        return _read(kept, "this run directory's previous results")
-    if Folder.of(wanted).uri == run.uri:
-        raise SettingsError(
-            f"anomalies.last = {wanted} is this run's own directory: set "
-            "anomalies.last = previous"
-        )
-    return check_named(settings)
+    return _read(kept, "this run directory's previous results")
 
 
-def check_named(settings: Settings) -> Earlier | None:
-    """The run that `anomalies.last` names, as far as it is known before a run begins.
+def check_named(
+    settings: Settings, own: str = "", classes: Sequence[str] = ()
+) -> Earlier | None:
+    """The run that `anomalies.last` names, as far as it is known what compares with it.
+
+    Parameters
+    ----------
+    settings
+        Of this run.
+    own
+        This run's directory; empty while it is not known.
+    classes
+        Of this run; none while they are not known.
 
     Raises
     ------
     SettingsError
-        When it cannot be read, is not whole, has no intervals or is of other settings.
+        When it is this run's own directory, cannot be read, is not whole, has no
+        intervals or is of other classes or settings.
     """
     wanted = settings.anomalies.last
     if wanted is None or wanted == PREVIOUS:
         return None
+    if own and Folder.of(wanted).uri == own:
+        raise SettingsError(
+            f"anomalies.last = {wanted} is this run's own directory: set "
+            "anomalies.last = previous"
+        )
     found = _read(RunDirectory(wanted).published(), wanted)
-    reason = _other_settings(found, settings)
+    reason = _other_settings(found, settings) or _other_classes(found, classes)
     if reason:
         raise SettingsError(f"anomalies.last: {reason}")
     return found
@@ -121,18 +130,13 @@ def why_not(
     settings
         Of this run.
     classes
-        Of this run; none while they are not known.
+        Of this run.
     own
         Of this run.
     """
-    reason = _other_settings(earlier, settings)
+    reason = _other_settings(earlier, settings) or _other_classes(earlier, classes)
     if reason:
         return reason
-    if classes and set(classes) != set(earlier.view.classes):
-        return (
-            f"{earlier.where} has the classes {_names(earlier.view.classes)} and this "
-            f"run {_names(classes)}: name a run of the same classes, or none"
-        )
     if "leiden" in (own.source, earlier.facts.source) and (
         own.detected != earlier.facts.detected
     ):
@@ -158,6 +162,15 @@ def _other_settings(earlier: Earlier, settings: Settings) -> str:
             "change: name a run with intervals (quantifier = auto)"
         )
     return ""
+
+
+def _other_classes(earlier: Earlier, classes: Sequence[str]) -> str:
+    if not classes or set(classes) == set(earlier.view.classes):
+        return ""
+    return (
+        f"{earlier.where} has the classes {_names(earlier.view.classes)} and this run "
+        f"{_names(classes)}: name a run of the same classes, or null"
+    )
 
 
 def _read(stage: Stage, where: str) -> Earlier:

@@ -9,6 +9,7 @@ in Medicine 24(8), 2005.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,7 +38,9 @@ LIMITS = (0.95, 0.998)
 CELLS = (110, 60)
 """Places across and up at which a mark of one kind is drawn once at most."""
 STEPS_A_DECADE = 6
-"""Ranges of size in which the typical error is taken."""
+"""Ranges of size in which the typical error is taken, at most."""
+FEWEST = 12
+"""Communities in such a range."""
 WARM, WARN = "#c2571a", "#6d28a8"
 
 
@@ -106,13 +109,16 @@ def typical_error(sizes: Floats, error: Floats, at: Floats) -> Floats:
     known = ~np.isnan(error) & (sizes > 0)
     if not known.any():
         return np.zeros(len(at))
-    place = np.log10(sizes[known])
-    step = np.floor(place * STEPS_A_DECADE).astype(np.int64)
-    middles, medians = [], []
-    for one in np.unique(step):
-        own = step == one
-        middles.append(float(np.median(place[own])))
-        medians.append(float(np.median(error[known][own])))
+    order = np.argsort(sizes[known], kind="stable")
+    place, own = np.log10(sizes[known][order]), error[known][order]
+    steps = np.arange(np.ceil(place[0] * STEPS_A_DECADE), place[-1] * STEPS_A_DECADE)
+    cuts = [0]
+    for cut in np.searchsorted(place, (steps + 1) / STEPS_A_DECADE).tolist():
+        if cut - cuts[-1] >= FEWEST and len(place) - cut >= FEWEST:
+            cuts.append(cut)
+    ranges = [slice(a, b) for a, b in pairwise([*cuts, len(place)])]
+    middles = [float(np.median(place[one])) for one in ranges]
+    medians = [float(np.median(own[one])) for one in ranges]
     return np.interp(np.log10(at), middles, medians)
 
 
@@ -183,6 +189,11 @@ def _limits(axes: Axes, shown: Funnel, at: Floats) -> None:
 
 
 def _hexagons(axes: Axes, n: Floats, p: Floats) -> None:
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+
+    # One community alone must be seen on white.
+    colours = ListedColormap(colormaps["GnBu"](np.linspace(0.25, 1, 128)))
     bins = axes.hexbin(
         n,
         p,
@@ -191,7 +202,7 @@ def _hexagons(axes: Axes, n: Floats, p: Floats) -> None:
         gridsize=(55, 26),
         extent=(*np.log10(axes.get_xlim()), 0, 1),
         mincnt=1,
-        cmap="GnBu",
+        cmap=colours,
         linewidths=0.1,
     )
     bar = axes.figure.colorbar(bins, ax=axes, pad=0.02, shrink=0.85)

@@ -130,9 +130,9 @@ def page(
     quantify = _facts(stages, "quantify")
     total = len(view.names)
     cut = total > TOP + BOTTOM
-    columns = (
-        plots.shown_classes(view.prevalence, CLASSES_SHOWN) if view.classes else []
-    )
+    # Of two classes one says it all.
+    limit = 1 if len(view.classes) == 2 else CLASSES_SHOWN
+    columns = plots.shown_classes(view.prevalence, limit) if view.classes else []
     table = _Ranking.of(view, columns, anomalies)
     by_effect = None
     if anomalies is not None:
@@ -143,7 +143,7 @@ def page(
         headline=_headline(view, stages, settings),
         last=f"class {plain(view.classes[-1], 60)}" if view.classes else "",
         columns=[f"class {plain(view.classes[c], 40)}" for c in columns],
-        hidden_classes=len(view.classes) - len(columns),
+        hidden_classes=len(view.classes) - len(columns) if limit > 1 else 0,
         rows=table.rows(view.ranked[:TOP] if cut else view.ranked, settings),
         tail=table.rows(view.ranked[-BOTTOM:], settings) if cut else [],
         by_effect=by_effect,

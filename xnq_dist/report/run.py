@@ -8,6 +8,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -156,11 +157,13 @@ def _digest(tables: Iterator[pa.Table]) -> str:
     for table in tables:
         rows += table.num_rows
         ids = table["node_id"].combine_chunks()
-        parts = [table["community"].to_numpy(), ids]
+        parts: list[Any] = [table["community"].to_numpy()]
         if pa.types.is_string(ids.type):
             _, ends, text = ids.buffers()
             at = np.frombuffer(ends, np.int32)[ids.offset : ids.offset + len(ids) + 1]
-            parts = [parts[0], np.diff(at), text[int(at[0]) : int(at[-1])]]
+            parts += [np.diff(at), text[int(at[0]) : int(at[-1])]]
+        else:
+            parts.append(ids.to_numpy())
         for digest, part in zip(hashes, parts, strict=False):
             digest.update(memoryview(part).cast("B"))
     return "".join(digest.hexdigest() for digest in hashes) if rows else ""

@@ -13,7 +13,7 @@ from xnq_dist.quantify.anomalies import Anomalies
 from xnq_dist.report.changed import Changed
 from xnq_dist.report.compared import ordered
 from xnq_dist.report.view import PrevalenceView
-from xnq_dist.report.wording import difference, points
+from xnq_dist.report.wording import difference, points, probability
 
 __all__ = ["anomalous", "changes_section", "fit_section", "ranked_by_effect"]
 
@@ -47,7 +47,7 @@ def anomalous(
                         for end in (view.lower, view.upper)
                     )
                 ),
-                "qvalue": f"{float(qvalue[k]):.2g}",
+                "qvalue": probability(float(qvalue[k])),
             }
             for k in chosen.tolist()
         ],
@@ -100,7 +100,7 @@ def changes_section(
                 "interval": difference(
                     float(changes.lower[k, -1]), float(changes.upper[k, -1])
                 ),
-                "qvalue": f"{float(qvalue[k]):.2g}",
+                "qvalue": probability(float(qvalue[k])),
             }
             for k in chosen.tolist()
         ],
@@ -125,7 +125,7 @@ def fit_section(view: PrevalenceView, settings: Settings) -> dict[str, Any]:
                 "n_nodes": int(view.n_nodes[k]),
                 "n_labelled": int(view.n_labelled[k]),
                 "prevalence": float(view.prevalence[k, -1]),
-                "pvalue": f"{float(pvalue[k]):.2g}",
+                "pvalue": probability(float(pvalue[k])),
             }
             for k in chosen.tolist()
         ],

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["count", "difference", "figure", "points", "share", "span"]
+__all__ = ["count", "difference", "figure", "points", "probability", "share", "span"]
 
 
 def count(number: Any) -> str:
@@ -60,6 +60,19 @@ def difference(lower: float, upper: float) -> str:
     if np.isnan(lower + upper):
         return ""
     return f"{points(lower)} to {points(upper)}"
+
+
+def probability(value: float) -> str:
+    """A p-value or q-value: how much below .0001 it is, no interval can tell.
+
+    Examples
+    --------
+    >>> probability(0.0123), probability(3e-40)
+    ('0.012', '< 0.0001')
+    """
+    if np.isnan(value):
+        return ""
+    return f"{value:.2g}" if value >= 1e-4 else "< 0.0001"
 
 
 def figure(value: float) -> str:
