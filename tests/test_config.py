@@ -8,7 +8,7 @@ import pytest
 
 from flows.settings_help import settings_help, settings_rows
 from xnq_dist import blocks, config, plan
-from xnq_dist.config import Settings, load_settings, parse_bytes
+from xnq_dist.config import Settings, load_settings
 from xnq_dist.errors import DoesNotFitError, SettingsError
 from xnq_dist.plan import (
     GraphSize,
@@ -103,12 +103,6 @@ def test_every_setting_is_explained():
 def test_documented_examples_hold():
     for module in (config, plan, blocks, superstep):
         assert doctest.testmod(module).failed == 0
-
-
-@pytest.mark.parametrize("text", ["", "GiB", "1 XB", "0"])
-def test_bad_sizes(text):
-    with pytest.raises(ValueError, match="is not a size"):
-        parse_bytes(text)
 
 
 SIZE = GraphSize(nodes=10**6, edges=10**7, features=10)

@@ -360,3 +360,71 @@ def test_whole_run_is_not_refused_when_the_disk_is_full_by_now(
     monkeypatch.setattr(pipeline, "free_memory", lambda: 1)
     again = whole_line(out, small_graph.sources, small_settings(), client)
     assert attempts(again) == first
+
+
+def write_pages(graph: SmallGraph, count: int) -> Sources:
+    """Memberships of fifty nodes a page, beside the graph's tables."""
+    nodes = np.arange(50 * count)
+    table = pa.table(
+        {"community": [f"page {k // 50}" for k in nodes], "node_id": nodes}
+    )
+    path = graph.sources.nodes.replace("nodes.parquet", "pages.parquet")
+    pq.write_table(table, path)
+    return Sources(graph.sources.nodes, graph.sources.edges, path)
+
+
+def test_changes_since_last_night_are_not_told(tmp_path, client):
+    """The same directory night after night, its tables in place."""
+    graph = write_graph(tmp_path / "input", labelled=1.0)
+    settings = small_settings("quantifier=auto")
+    out = tmp_path / "run"
+    whole_line(out, write_pages(graph, 10), settings, client)
+    assert not (out / "changes.parquet").exists()
+    nodes = pq.read_table(graph.sources.nodes)
+    labels = graph.labels.copy()
+    labels[:50] = 1 - labels[:50]
+    at = nodes.schema.get_field_index("label")
+    pq.write_table(nodes.set_column(at, "label", pa.array(labels)), graph.sources.nodes)
+    whole_line(out, write_pages(graph, 11), settings, client)
+    rows = pq.read_table(out / "changes.parquet").to_pylist()
+    of = {row["community"]: row for row in rows if row["class"] == "1"}
+    assert len(of) == 11
+    assert of["page 10"]["status"] == "new"
+    changed = {name for name, row in of.items() if row["changed"]}
+    assert changed == {"page 0"}
+    moved = np.mean(labels[:50]) - np.mean(graph.labels[:50])
+    assert of["page 0"]["effect"] == pytest.approx(moved)
+    # A resumed run that has nothing to do tells the same.
+    whole_line(out, write_pages(graph, 11), settings, client)
+    assert pq.read_table(out / "changes.parquet").to_pylist() == rows
+    # Other tables are another story: nothing is left of this one.
+    other = write_graph(tmp_path / "other", labelled=1.0)
+    assert (out / "previous").exists()
+    with pipeline.open_run(str(out), other.sources, overwrite=True):
+        assert not (out / "previous").exists()
+
+
+def test_hours_of_work_come_before_a_refusal(tmp_path, small_graph, client):
+    from xnq_dist.errors import SettingsError
+
+    out = tmp_path / "run"
+    three = write_graph(tmp_path / "three", classes=3)
+    auto = small_settings("quantifier=auto", "partitions=2")
+    earlier = whole_line(tmp_path / "earlier", write_pages(three, 5), auto, client)
+    named = small_settings("quantifier=auto", f"anomalies.last={earlier.uri}")
+    sources = write_pages(small_graph, 5)
+    pipeline.check_sources(sources, named)
+    with (
+        pipeline.open_run(str(out), sources) as run,
+        pytest.raises(SettingsError, match="has the classes 0, 1, 2 and this run 0, 1"),
+    ):
+        pipeline.prepare(run, sources, named)
+    nowhere = small_settings(f"anomalies.last={tmp_path / 'nowhere'}")
+    with pytest.raises(SettingsError, match="is not a whole run"):
+        pipeline.check_sources(sources, nowhere)
+    own = small_settings("quantifier=auto", f"anomalies.last={out}")
+    with (
+        pipeline.open_run(str(out), sources) as run,
+        pytest.raises(SettingsError, match="own directory"),
+    ):
+        pipeline.prepare(run, sources, own)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import psutil
 
 from xnq_dist._version import __version__
-from xnq_dist.config import ClusterSettings, parse_bytes
+from xnq_dist.config import ClusterSettings
 from xnq_dist.errors import ClusterError
+from xnq_dist.sizes import parse_bytes
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -10,51 +10,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from xnq_dist.errors import SettingsError
+from xnq_dist.sizes import check_size, parse_bytes
 
-__all__ = ["Settings", "load_settings", "parse_bytes"]
-
-_UNITS = {
-    "b": 1,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-    "tib": 2**40,
-}
-
-
-def parse_bytes(text: str | int) -> int:
-    """Bytes meant by ``"2 GiB"``, ``"500MB"`` or a plain number.
-
-    Raises
-    ------
-    ValueError
-        When the text is not a positive number with a known unit.
-
-    Examples
-    --------
-    >>> parse_bytes("1.5 GiB")
-    1610612736
-    """
-    cleaned = str(text).strip().lower().replace(" ", "")
-    digits = cleaned.rstrip("abcdefghijklmnopqrstuvwxyz")
-    unit = cleaned[len(digits) :] or "b"
-    try:
-        value = int(float(digits) * _UNITS[unit])
-    except (KeyError, OverflowError, ValueError) as error:
-        raise ValueError(f"{text!r} is not a size such as '2 GiB'") from error
-    if value <= 0:
-        raise ValueError(f"{text!r} is not a size above zero")
-    return value
-
-
-def _check_size(value: str | int) -> str | int:
-    if value != "auto":
-        parse_bytes(value)
-    return value
+__all__ = ["Settings", "load_settings"]
 
 
 class _Model(BaseModel):
@@ -98,7 +56,7 @@ class InputSettings(_Model):
 
     @model_validator(mode="after")
     def _sizes(self) -> InputSettings:
-        _check_size(self.memory)
+        check_size(self.memory)
         if self.memory == "auto":
             raise ValueError("input.memory must be a size such as '1 GiB'")
         return self
@@ -206,7 +164,7 @@ class ReadoutSettings(_Model):
 
     @model_validator(mode="after")
     def _sizes(self) -> ReadoutSettings:
-        _check_size(self.memory)
+        check_size(self.memory)
         if self.memory == "auto":
             raise ValueError("readout.memory must be a size such as '2 GiB'")
         return self
@@ -285,7 +243,7 @@ class FitSettings(_Model):
 
 
 class AnomalySettings(_Model):
-    """Communities that differ from the rest beyond chance."""
+    """Communities that differ from the rest, or from before, beyond chance."""
 
     rate: float = Field(
         0.05, gt=0, lt=1, description="rate of false discoveries among the anomalous"
@@ -294,6 +252,12 @@ class AnomalySettings(_Model):
         "rest",
         description="what communities are compared with: the mean of all others, or a "
         "share of the last class",
+    )
+    last: Annotated[str, Field(min_length=1)] | None = Field(
+        "previous",
+        description="earlier results whose changes are told: previous, those that this "
+        "run directory held before its tables or settings changed; another run's "
+        "directory; null: none",
     )
 
 
@@ -365,7 +329,7 @@ class ClusterSettings(_Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> ClusterSettings:
-        _check_size(self.memory_limit)
+        check_size(self.memory_limit)
         if self.kind == "address" and not self.address:
             raise ValueError("cluster.kind = address needs cluster.address")
         if self.kind == "local" and self.address:

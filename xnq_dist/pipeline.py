@@ -29,7 +29,14 @@ from xnq_dist.plan import (
     make_plan,
 )
 from xnq_dist.progress import Progress, silent
-from xnq_dist.store import STAGES, Folder, Manifest, RunDirectory, fingerprint
+from xnq_dist.store import (
+    PREVIOUS,
+    STAGES,
+    Folder,
+    Manifest,
+    RunDirectory,
+    fingerprint,
+)
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -97,7 +104,9 @@ def open_run(
                 )
             log.warning("%s: removing the run made from other tables", run.uri)
         if overwrite:
-            run.unpublish()
+            run.retire()
+            if before != paths:  # results of another graph
+                run.stage(PREVIOUS).folder.delete_folder()
             for name in STAGES:
                 run.stage(name).folder.delete_folder()
         if before != paths:
@@ -132,11 +141,15 @@ def prepare(
     ------
     InputError
         When a table breaks the data contract.
+    SettingsError
+        When the run is to be compared with one of other classes.
     DoesNotFitError
         When the plan needs more than there is.
     """
     from xnq_dist.graph import prepare as stage
+    from xnq_dist.report.earlier import check_named
 
+    check_named(settings, run.uri)
     size = _size(sources, settings)
     workers = _workers(settings)
     partitions = _partitions(settings, size.nodes, workers.count)
@@ -150,7 +163,10 @@ def prepare(
         check_client_fits(plan, free_memory())
     if plan.worker_memory > plan.worker_limit and partitions > 1:
         log.warning("by the bound of a random cut a worker may not hold its part")
-    return stage.prepare(run, sources, settings, partitions, progress)
+    made = stage.prepare(run, sources, settings, partitions, progress)
+    # Now that the classes are known, and before hours of work.
+    check_named(settings, run.uri, [str(name) for name in made.facts["classes"]])
+    return made
 
 
 def embed(
@@ -247,15 +263,19 @@ def publish(run: RunDirectory, settings: Settings) -> None:
 def check_sources(sources: Sources, settings: Settings) -> None:
     """Refuse what the tables' heads already show: missing files, columns, rows.
 
+    Earlier results that are named for comparison are looked at as well.
+
     Raises
     ------
-    InputError
+    InputError, SettingsError
         Naming the table and what to do.
     """
     from xnq_dist.graph.head import table_size
     from xnq_dist.graph.tables import open_table
     from xnq_dist.quantify.sources import choose_source
+    from xnq_dist.report.earlier import check_named
 
+    check_named(settings)
     _size(sources, settings)
     if sources.memberships is not None:
         table_size(sources.memberships, settings, "memberships")

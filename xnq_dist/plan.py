@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from xnq_dist.config import Settings, parse_bytes
+from xnq_dist.config import Settings
 from xnq_dist.errors import DoesNotFitError
 from xnq_dist.graph.partition import METIS_SHARE, metis_memory
 from xnq_dist.readout.label_features import (
@@ -20,6 +20,7 @@ from xnq_dist.readout.label_features import (
     NEIGHBOUR_HOPS,
     feature_count,
 )
+from xnq_dist.sizes import parse_bytes
 
 __all__ = [
     "GraphSize",

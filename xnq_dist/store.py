@@ -97,11 +97,15 @@ class Manifest:
 
 PUBLISHED = (
     "prevalence.parquet",
+    "anomalies.parquet",
+    "changes.parquet",
     "communities.parquet",
     "partitions.parquet",
     "report.html",
 )
 """Files at the top of a run directory, beside the folder ``plots``."""
+PREVIOUS = "previous"
+"""Folder of the results that a run directory held before its stages changed."""
 
 
 class _HashingWriter(io.RawIOBase):
@@ -489,10 +493,34 @@ class RunDirectory:
         if found is not None:
             changed = differences(found.inputs, inputs)
             log.info("stage %s: done again, changed: %s", name, "; ".join(changed))
-        self.unpublish()
+        self.retire()
         for later in STAGES[STAGES.index(name) :]:
             self.stage(later).folder.delete_folder()
         return None
+
+    def published(self) -> Stage:
+        """What is published, as if it were a stage: the top of the run directory."""
+        return Stage(self.folder, "published")
+
+    def retire(self) -> None:
+        """Keep the prevalence that is published, for comparison; then unpublish.
+
+        It goes into the folder `PREVIOUS`, in place of what was there; where nothing
+        whole is published that stays.
+        """
+        found = self.published().manifest()
+        table = found.named("prevalence.") if found else []
+        if found and table:
+            kept = self.stage(PREVIOUS)
+            attempt = kept.begin()
+            data = self.folder.read_bytes(table[0].name)
+            record = attempt.write_bytes("prevalence", "parquet", data)
+            record = replace(record, rows=table[0].rows)
+            facts = {**found.facts, "created": found.created}
+            kept.commit(
+                attempt, [record], found.fingerprint, found.inputs, facts, found.seconds
+            )
+        self.unpublish()
 
     def unpublish(self) -> None:
         """Remove published results: they no longer say what the stages say."""

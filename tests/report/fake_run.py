@@ -64,6 +64,7 @@ def write_fake_run(
     classes: Sequence[str] = ("person", "bot"),
     detected: pa.Table | None = None,
     leave_out: str = "",
+    source: str = "given",
 ) -> RunDirectory:
     """Stages as the pipeline leaves them; the stage `leave_out` is not there."""
     run = RunDirectory(folder)
@@ -102,7 +103,7 @@ def write_fake_run(
         "quantify": {
             "n_communities": 48,
             "n_memberships": 5120,
-            "source": "given",
+            "source": source,
             "quantifier": "sld",
             "unknown_dropped": 3,
         },
@@ -120,5 +121,6 @@ def write_fake_run(
             if detected is not None:
                 stem = "communities-00000"
                 files.append(attempt.write_table(stem, detected, "communities"))
-        stage.commit(attempt, files, f"print-{name}", {}, values, 1.5)
+        inputs = {"communities": source} if name == "quantify" else {}
+        stage.commit(attempt, files, f"print-{name}", inputs, values, 1.5)
     return run

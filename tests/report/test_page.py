@@ -13,8 +13,11 @@ import pytest
 from tests.report.fake_run import NASTY, prevalence_table
 from xnq_dist.config import Settings, load_settings
 from xnq_dist.quantify import QUANTIFIERS
+from xnq_dist.report.changed import compare_with
 from xnq_dist.report.compared import compare
-from xnq_dist.report.page import QUANTIFIER_TEXT, StageFacts, page, plot_files
+from xnq_dist.report.earlier import Earlier, OwnFacts
+from xnq_dist.report.page import StageFacts, page, plot_files
+from xnq_dist.report.texts import QUANTIFIER_TEXT
 from xnq_dist.report.view import PrevalenceView
 
 NO_PARTITIONS = pa.table(
@@ -126,6 +129,47 @@ def test_page_grows_with_communities(classes: int) -> None:
     assert "<image" not in html
     hidden = "2 more classes" in reader.text
     assert hidden == (classes == 10)
+
+
+def test_page_of_everything_grows_with_communities() -> None:
+    """Intervals, anomalies, warnings, changes: all that a page can hold."""
+    count = 100_000
+    then, now = (
+        PrevalenceView.of(with_warnings(prevalence_table(np.arange(count) + k, seed=k)))
+        for k in (0, 500)
+    )
+    settings = Settings()
+    anomalies = compare(now, settings)
+    facts = OwnFacts("given", "", "")
+    earlier = Earlier("before", "then", settings.model_dump(), facts, then)
+    changed = compare_with(earlier, now, settings, facts)
+    figures = plot_files(now, {"graph": GRAPH}, NO_PARTITIONS, settings, anomalies)
+    html = page(now, {"graph": GRAPH}, settings, figures, anomalies, changed)
+    assert len(html.encode()) < 2_000_000
+    text = " ".join(read(html).text.split())
+    assert "99,500 communities are in both, 500 are new, 500 are gone" in text
+    assert "The check warns of 1,000 of 100,000 communities" in text
+    assert "The 120 communities whose class bot differs most" in text
+    assert read(html).tags.count("tr") < 600
+
+
+def with_warnings(table: pa.Table) -> pa.Table:
+    """Intervals, and one community in a hundred of which the fit check warns."""
+    rows = np.arange(table.num_rows) // 2
+    share = table["prevalence"].to_numpy()
+    half = 1 / np.sqrt(table["n_nodes"].to_numpy() + 3)
+    warned = rows % 100 == 7
+    columns = {
+        "lower": pa.array(np.clip(share - half, 0, 1)),
+        "upper": pa.array(np.clip(share + half, 0, 1)),
+        "fit_pvalue": pa.array(np.where(warned, 0.001, 0.5)),
+        "flagged": pa.array(warned),
+        "note": pa.array(np.where(warned, "more than proportions shifted", None)),
+    }
+    for name, values in columns.items():
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, name, values)
+    return table
 
 
 def test_ranking_is_not_by_the_last_class() -> None:
@@ -271,3 +315,88 @@ def test_communities_beyond_chance_are_not_named() -> None:
     none = " ".join(read(made(clear_cut(0.0))).text.split())
     assert "None of 40 communities differs in class" in none
     assert "Beyond chance" not in read(made(prevalence_table(["a", "b"]))).text
+
+
+def test_largest_differences_are_not_ranked() -> None:
+    """Below the rest by much comes before above it by little."""
+    table = prevalence_table(np.arange(40), intervals=True)
+    share = np.full(40, 0.5)
+    share[[3, 7]] = 0.05, 0.8
+    both = np.stack([1 - share, share], axis=1).ravel()
+    for name, values in (
+        ("n_nodes", np.full(80, 200)),
+        ("prevalence", both),
+        ("lower", both - 0.02),
+        ("upper", both + 0.02),
+    ):
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, name, pa.array(values))
+    html = made(table)
+    by_prevalence, by_difference = html.split('class="scroll of-difference"')
+    _, by_prevalence = by_prevalence.split('class="scroll of-prevalence"')
+
+    def names(part: str) -> list[str]:
+        return re.findall(r'<th scope="row">(\d+)</th>', part)
+
+    assert names(by_prevalence)[0] == "7"
+    assert names(by_prevalence)[-1] == "3"
+    assert names(by_difference)[:2] == ["3", "7"]
+    assert "<strong>-45.8 *</strong>" in by_difference
+    # Both ranks in both tables; of two classes the first is not repeated.
+    assert "class person" not in by_prevalence
+    assert len(names(by_prevalence)) == len(names(by_difference)) == 40
+
+
+@pytest.mark.parametrize(
+    ("quantifier", "warned", "said"),
+    [
+        ("auto", True, "The check warns of 1 of 4 communities"),
+        ("auto", True, "label some of their members"),
+        ("auto", False, "The check warns of none of 4 communities"),
+        ("auto", False, "In 1 community class proportions alone do not explain"),
+        ("sld", True, "or set quantifier = auto"),
+        ("pcc", False, "none is warned of, because pcc assumes no shift"),
+    ],
+)
+def test_fit_warnings_are_not_explained(
+    quantifier: str, warned: bool, said: str
+) -> None:
+    table = prevalence_table(list("abcd"))
+    rows = np.arange(8) // 2
+    for name, values in (
+        ("fit_pvalue", pa.array(np.where(rows == 2, 0.001, 0.3))),
+        ("flagged", pa.array((rows == 2) & warned)),
+    ):
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, name, values)
+    settings = load_settings(overrides=[f"quantifier={quantifier}"])
+    text = " ".join(read(made(table, settings)).text.split())
+    assert said in text
+
+
+def test_a_page_without_a_check_says_that_all_passed() -> None:
+    text = " ".join(read(made(prevalence_table(["a"]))).text.split())
+    assert "No community could be checked" in text
+    assert "warns of none" not in text
+
+
+def test_changes_and_seeds_are_not_explained() -> None:
+    settings = load_settings(overrides=["seed=1"])
+    then = PrevalenceView.of(clear_cut(0.0))
+    now = PrevalenceView.of(clear_cut(0.4))
+    facts = OwnFacts("given", "", "tables")
+    values = Settings().model_dump(mode="json")
+    earlier = Earlier("runs/<b>", "2026-01-01", values, facts, then)
+    changed = compare_with(earlier, now, settings, facts)
+    html = page(now, {"graph": GRAPH}, settings, {}, None, changed)
+    text = " ".join(read(html).text.split())
+    assert "Compared with runs/<b>, made 2026-01-01: 40 communities are in both" in text
+    assert "In 2 of 40 compared the prevalence" in text
+    assert "(2 up, 0 down)" in text
+    assert "What another seed does." in text
+    assert "the other run’s answer lies outside" in text
+    nights = compare_with(earlier, now, Settings(), facts)
+    html = page(now, {"graph": GRAPH}, Settings(), {}, None, nights)
+    assert "another seed" not in html
+    html = page(now, {"graph": GRAPH}, Settings(), {}, None, "<i>why</i> not")
+    assert "Not compared: <i>why</i> not." in " ".join(read(html).text.split())

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erfc, ndtri
 
-__all__ = ["Anomalies", "find_anomalies"]
+__all__ = ["Anomalies", "find_anomalies", "qvalues"]
 
 Floats = NDArray[np.float64]
 
@@ -87,20 +87,25 @@ def find_anomalies(
     # A reference of 0 or 1 leaves no chance: what differs from it, differs.
     spread = np.maximum(np.sqrt(error**2 + chance), 1e-12)
     pvalue = np.where(known, erfc(np.abs(effect) / spread / np.sqrt(2)), np.nan)
-    qvalue = np.full_like(pvalue, np.nan)
-    columns = slice(1, None) if n_classes == 2 else slice(None)
-    qvalue[:, columns] = _adjusted(pvalue[:, columns])
-    if n_classes == 2:
-        qvalue[:, 0] = qvalue[:, 1]
-    return Anomalies(compared, np.where(known, effect, np.nan), pvalue, qvalue)
+    effect = np.where(known, effect, np.nan)
+    return Anomalies(compared, effect, pvalue, qvalues(pvalue))
 
 
-def _adjusted(pvalues: Floats) -> Floats:
-    """Benjamini and Hochberg's q-values of all that are not NaN."""
+def qvalues(pvalues: Floats) -> Floats:
+    """Benjamini and Hochberg's q-values over all communities and classes compared.
+
+    Parameters
+    ----------
+    pvalues
+        NaN where nothing is compared, shape (S, C). Of two classes the second counts
+        and the first, its mirror, gets the same.
+    """
     from scipy.stats import false_discovery_control
 
-    found = np.full_like(pvalues, np.nan)
-    some = ~np.isnan(pvalues)
+    two = pvalues.shape[1] == 2
+    own = pvalues[:, 1:] if two else pvalues
+    found = np.full_like(own, np.nan)
+    some = ~np.isnan(own)
     if some.any():
-        found[some] = false_discovery_control(pvalues[some])
-    return found
+        found[some] = false_discovery_control(own[some])
+    return np.repeat(found, 2, axis=1) if two else found

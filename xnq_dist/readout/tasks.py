@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from xnq_dist.config import Settings, parse_bytes
+from xnq_dist.config import Settings
 from xnq_dist.errors import DoesNotFitError, StageError
 from xnq_dist.progress import Progress
 from xnq_dist.readout.fit import FoldFit, FoldPlan, climb, fit_fold
 from xnq_dist.readout.rows import Labelled, Part, count_used
+from xnq_dist.sizes import parse_bytes
 
 if TYPE_CHECKING:
     from distributed import Client, Future

@@ -1,20 +1,23 @@
-"""Anomalies of a run's communities: the table, and what the page says of them."""
+"""Anomalies of a run's communities: the table of all of them, ranked."""
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
 from xnq_dist.quantify.anomalies import Anomalies, find_anomalies
 from xnq_dist.report.view import PrevalenceView
 
-__all__ = ["anomaly_rows", "compare"]
+__all__ = ["anomaly_rows", "compare", "ordered", "ranks"]
+
+Floats = NDArray[np.float64]
 
 
 def compare(view: PrevalenceView, settings: Settings) -> Anomalies | None:
     """Every community against the rest or the share set; None without intervals."""
-    if not view.classes or not np.any(~np.isnan(view.lower)):
+    if not view.classes or not view.has_intervals:
         return None
     wanted = settings.anomalies.reference
     return find_anomalies(
@@ -27,30 +30,74 @@ def compare(view: PrevalenceView, settings: Settings) -> Anomalies | None:
     )
 
 
+def ordered(values: Floats, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Places of the values from the largest to the smallest, NaN last.
+
+    Parameters
+    ----------
+    values
+        Shape (K,).
+    sizes
+        Members; of equal values that of the larger community comes first, shape (K,).
+    """
+    key = np.where(np.isnan(values), np.inf, -values)
+    return np.lexsort((np.arange(len(key)), -sizes, key))
+
+
+def ranks(values: Floats, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rank of every value within its column, the largest is 1; 0 for NaN.
+
+    Parameters
+    ----------
+    values
+        Shape (K, C).
+    sizes
+        As `ordered` takes them, shape (K,).
+    """
+    found = np.zeros(values.shape, np.int64)
+    for c in range(values.shape[1]):
+        found[ordered(values[:, c], sizes), c] = np.arange(1, len(values) + 1)
+    found[np.isnan(values)] = 0
+    return found
+
+
 def anomaly_rows(
     view: PrevalenceView, found: Anomalies, settings: Settings
 ) -> pa.Table:
-    """Rows of the table ``anomalies``, the largest effects first."""
-    communities, classes = np.nonzero(~np.isnan(found.pvalue))
-    effect = found.effect[communities, classes]
-    order = np.lexsort((classes, communities, -np.abs(effect)))
+    """Rows of the table ``anomalies``: all communities, the largest effects first.
+
+    What could not be compared has nulls and comes last.
+    """
+    size = np.abs(found.effect)
+    communities, classes = (
+        place.ravel() for place in np.indices(found.effect.shape, np.int64)
+    )
+    order = ordered(size.ravel(), view.n_nodes[communities])
     at = communities[order], classes[order]
-    names = view.names.take(pa.array(at[0]))
-    if not pa.types.is_integer(names.type):
-        names = names.cast(pa.string())
-    reference, qvalue = found.reference[at], found.qvalue[at]
+    by_effect = ranks(size, view.n_nodes)[at]
+    by_prevalence = ranks(view.prevalence, view.n_nodes)[at]
+    compared = ~np.isnan(found.qvalue[at])
+
+    def column(values: Floats) -> pa.Array:
+        return pa.array(values, mask=np.isnan(values))
+
+    reference = found.reference[at]
     return pa.table(
         {
-            "community": names,
+            "community": view.texts(at[0]),
             "class": pa.array([view.classes[k] for k in at[1].tolist()], pa.string()),
             "n_nodes": view.n_nodes[at[0]],
-            "prevalence": view.prevalence[at],
-            "reference": reference,
-            "effect": found.effect[at],
-            "lower": view.lower[at] - reference,
-            "upper": view.upper[at] - reference,
-            "pvalue": found.pvalue[at],
-            "qvalue": qvalue,
-            "anomalous": qvalue <= settings.anomalies.rate,
+            "prevalence": column(view.prevalence[at]),
+            "reference": column(reference),
+            "effect": column(found.effect[at]),
+            "lower": column(view.lower[at] - reference),
+            "upper": column(view.upper[at] - reference),
+            "pvalue": column(found.pvalue[at]),
+            "qvalue": column(found.qvalue[at]),
+            "anomalous": pa.array(
+                found.qvalue[at] <= settings.anomalies.rate, mask=~compared
+            ),
+            "rank_effect": pa.array(by_effect, mask=by_effect == 0),
+            "rank_prevalence": pa.array(by_prevalence, mask=by_prevalence == 0),
         }
     )

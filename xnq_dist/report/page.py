@@ -14,55 +14,25 @@ from xnq_dist.config import Settings
 from xnq_dist.drawing import plain
 from xnq_dist.quantify.anomalies import Anomalies
 from xnq_dist.report import plots
+from xnq_dist.report.changed import Changed
+from xnq_dist.report.funnel import DRAWN_ALONE, Funnel, funnel
+from xnq_dist.report.sections import (
+    anomalous,
+    changes_section,
+    fit_section,
+    ranked_by_effect,
+)
+from xnq_dist.report.texts import QUANTIFIER_TEXT
 from xnq_dist.report.view import PrevalenceView
+from xnq_dist.report.wording import count, figure, points, share, span
 
 __all__ = ["StageFacts", "page", "plot_files"]
 
 TOP, BOTTOM = 100, 20
 """Communities that the table shows when there are more than both together."""
 CLASSES_SHOWN = 8
-ANOMALIES_SHOWN = 15
 DOTS = 30
 """Communities in the plot of the highest prevalences."""
-
-QUANTIFIER_TEXT = {
-    "auto": "A community with hardly an edge inside is taken for a sample drawn by "
-    "class, and SLD answers. In any other the posteriors may be off as a "
-    "whole: several ways in which they may be (unmoved, sharper, moved by "
-    "what SLD finds or by half of it, each with an intercept of the "
-    "community's own) are weighed by the labelled nodes of all communities; "
-    "the answer is the median of what they say together, with the "
-    "community's own labels taken in. Intervals hold what the labels leave "
-    "open: the intercept, the calibration, and which of the unlabelled "
-    "nodes are of the class.",
-    "sld": "Expectation maximisation after Saerens, Latinne and Decaestecker (SLD): "
-    "starting from the class proportions of the labelled nodes, posteriors are "
-    "re-weighted and averaged in turns until the proportions no longer move.",
-    "sld_bcts": "SLD after bias-corrected temperature scaling: posteriors are "
-    "calibrated anew on the labelled nodes before expectation maximisation.",
-    "sld_exact": "The class proportions that make the members' posteriors most likely: "
-    "where SLD's expectation maximisation would end after endless steps.",
-    "cc": "Classify and count: the share of nodes whose most probable class it is.",
-    "pcc": "Mean posterior (probabilistic classify and count).",
-    "acc": "Adjusted count: votes corrected by the readout's own error rates.",
-    "pacc": "Adjusted mean posterior: mean posteriors corrected by the readout's own "
-    "mean posteriors within each class.",
-    "nacc": "Neighbourhood-aware adjusted count (NACC): votes of a node and of most of "
-    "its neighbours, taken together, corrected by how often each pair was seen at the "
-    "labelled nodes of each class.",
-    "npacc": "Neighbourhood-aware adjusted mean posterior: products of a node's "
-    "posterior and its neighbours' mean posterior, corrected by what they were at the "
-    "labelled nodes of each class.",
-    "hdy": "Histograms of the posterior: the mixture of the two classes' histograms "
-    "that is nearest to the community's (Hellinger distance), and the median over 10, "
-    "20, ..., 110 bins.",
-    "dys": "Histograms of the posterior: the mixture of the two classes' histograms "
-    "that is nearest to the community's (Topsoe distance).",
-    "dmy": "Histograms of every class's posterior: the mixture of the classes' "
-    "histograms that is nearest to the community's (mean Topsoe distance).",
-    "kdey_ml": "Kernel densities of the posteriors of each class's labelled nodes: the "
-    "mixture of them that makes the community's posteriors most likely.",
-}
 
 
 @dataclass(frozen=True)
@@ -77,7 +47,11 @@ class StageFacts:
 
 
 def plot_files(
-    view: PrevalenceView, stages: Mapping[str, StageFacts], partitions: pa.Table
+    view: PrevalenceView,
+    stages: Mapping[str, StageFacts],
+    partitions: pa.Table,
+    settings: Settings | None = None,
+    anomalies: Anomalies | None = None,
 ) -> dict[str, bytes]:
     """The plots that the data allow, by name, as SVG."""
     made: dict[str, bytes] = {}
@@ -96,9 +70,7 @@ def plot_files(
             name,
         )
         made["histogram"] = plots.prevalence_histogram(view.prevalence, view.classes)
-        made["size"] = plots.prevalence_against_size(
-            view.n_nodes.astype(np.float64), last, name
-        )
+        made["size"] = funnel(Funnel.of(view, anomalies, settings or Settings()), name)
         curve = _facts(stages, "readout").get("reliability") or {}
         if curve.get("count"):
             predicted, observed, count = (
@@ -122,6 +94,7 @@ def page(
     settings: Settings,
     figures: Mapping[str, bytes],
     anomalies: Anomalies | None = None,
+    earlier: Changed | str | None = None,
     title: str = "Prevalence of communities",
 ) -> str:
     """The whole report as HTML; every text from the data is escaped.
@@ -138,6 +111,8 @@ def page(
         SVG by the names that `plot_files` gives.
     anomalies
         Of the communities in the order of `view`; None: nothing is said of them.
+    earlier
+        Earlier results beside these, or why they cannot be; None: there are none.
     title
         Heading of the page.
     """
@@ -151,36 +126,42 @@ def page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["count"] = _count
-    environment.filters["share"] = _share
-    environment.filters["figure"] = _figure
+    environment.filters |= {"count": count, "share": share, "figure": figure}
     quantify = _facts(stages, "quantify")
     total = len(view.names)
     cut = total > TOP + BOTTOM
-    columns = (
-        plots.shown_classes(view.prevalence, CLASSES_SHOWN) if view.classes else []
-    )
-    rows = _rows(view, view.ranked[:TOP] if cut else view.ranked, columns, 1)
-    tail = _rows(view, view.ranked[-BOTTOM:], columns, total - BOTTOM + 1)
+    # Of two classes one says it all.
+    limit = 1 if len(view.classes) == 2 else CLASSES_SHOWN
+    columns = plots.shown_classes(view.prevalence, limit) if view.classes else []
+    table = _Ranking.of(view, columns, anomalies)
+    by_effect = None
+    if anomalies is not None:
+        by_effect = table.rows(table.by_effect[: TOP + BOTTOM], settings)
     return environment.get_template("report.html.j2").render(
         title=title,
         created=max((stage.created for stage in stages.values()), default=""),
         headline=_headline(view, stages, settings),
         last=f"class {plain(view.classes[-1], 60)}" if view.classes else "",
         columns=[f"class {plain(view.classes[c], 40)}" for c in columns],
-        hidden_classes=len(view.classes) - len(columns),
-        rows=rows,
-        tail=tail if cut else [],
+        hidden_classes=len(view.classes) - len(columns) if limit > 1 else 0,
+        rows=table.rows(view.ranked[:TOP] if cut else view.ranked, settings),
+        tail=table.rows(view.ranked[-BOTTOM:], settings) if cut else [],
+        by_effect=by_effect,
         communities=total,
         left_out=total - TOP - BOTTOM,
-        intervals=bool(np.any(~np.isnan(view.lower))),
-        anomalies=_anomalous(view, anomalies, settings) if anomalies else None,
+        intervals=view.has_intervals,
+        anomalies=anomalous(view, anomalies, settings) if anomalies else None,
+        changes=changes_section(view, earlier, settings)
+        if isinstance(earlier, Changed)
+        else None,
+        not_compared=plain(earlier, 600) if isinstance(earlier, str) else "",
+        fit=fit_section(view, settings),
         # Our own SVG, in which matplotlib has escaped every text.
         figures={
             name: markupsafe.Markup(svg.decode())  # noqa: S704
             for name, svg in figures.items()
         },
-        hexagons=total > plots.SCATTER_LIMIT,
+        hexagons=total > DRAWN_ALONE,
         dots=min(DOTS, total),
         settings=settings,
         quantifier=settings.quantifier,
@@ -205,21 +186,21 @@ def _headline(
     """The page's first numbers: (what, how many)."""
     graph, quantify = _facts(stages, "graph"), _facts(stages, "quantify")
     numbers = [
-        ("nodes", _count(graph.get("n_nodes"))),
-        ("directed edges", _count(graph.get("n_edges"))),
-        ("labelled nodes", _count(graph.get("n_labelled"))),
-        ("communities", _count(len(view.names))),
-        ("memberships", _count(quantify.get("n_memberships"))),
-        ("classes", _count(len(view.classes))),
+        ("nodes", count(graph.get("n_nodes"))),
+        ("directed edges", count(graph.get("n_edges"))),
+        ("labelled nodes", count(graph.get("n_labelled"))),
+        ("communities", count(len(view.names))),
+        ("memberships", count(quantify.get("n_memberships"))),
+        ("classes", count(len(view.classes))),
         ("quantifier", settings.quantifier),
     ]
     counts = graph.get("class_counts")
     if isinstance(counts, Mapping):
         counts = list(counts.values())
     if counts and view.classes and sum(counts):
-        share = counts[-1] / sum(counts)
+        own = counts[-1] / sum(counts)
         numbers.append(
-            (f"of the labelled are class {plain(view.classes[-1], 30)}", _share(share))
+            (f"of the labelled are class {plain(view.classes[-1], 30)}", share(own))
         )
     if view.classes:
         last, weight = view.prevalence[:, -1], view.n_nodes
@@ -229,70 +210,78 @@ def _headline(
             numbers.append(
                 (
                     f"of memberships: class {plain(view.classes[-1], 30)} (estimate)",
-                    _share(mean),
+                    share(mean),
                 )
             )
     return [(what, number) for what, number in numbers if number]
 
 
-def _rows(
-    view: PrevalenceView, chosen: NDArray[np.int64], columns: Sequence[int], first: int
-) -> list[dict[str, Any]]:
-    rows = []
-    for rank, k in enumerate(chosen.tolist(), start=first):
-        remarks = []
-        if not view.converged[k]:
-            remarks.append("not converged")
-        if view.flagged[k]:
-            remarks.append("fit check warns")
-        note = view.notes[k].as_py()
-        if note:
-            remarks.append(plain(note, 160))
-        interval = ""
-        if view.classes and not np.isnan(view.lower[k, -1] + view.upper[k, -1]):
-            interval = f"{_share(view.lower[k, -1])} – {_share(view.upper[k, -1])}"
-        rows.append(
-            {
-                "rank": rank,
-                "name": view.name(k),
-                "n_nodes": int(view.n_nodes[k]),
-                "n_labelled": int(view.n_labelled[k]),
-                "n_estimated": int(view.n_estimated[k]),
-                "values": [float(view.prevalence[k, c]) for c in columns],
-                "interval": interval,
-                "remarks": "; ".join(remarks),
-            }
-        )
-    return rows
+@dataclass(frozen=True, eq=False)
+class _Ranking:
+    """Rows of the table of communities, each with its place in both orders."""
+
+    view: PrevalenceView
+    columns: Sequence[int]
+    anomalies: Anomalies | None
+    place: NDArray[np.int64]
+    """By prevalence, from 1, shape (K,)."""
+    by_effect: NDArray[np.int64]
+    effect_place: NDArray[np.int64]
+
+    @classmethod
+    def of(
+        cls, view: PrevalenceView, columns: Sequence[int], anomalies: Anomalies | None
+    ) -> _Ranking:
+        by_effect = view.ranked
+        if anomalies is not None:
+            by_effect = ranked_by_effect(view, anomalies)
+        places = np.empty((2, len(view.names)), np.int64)
+        for row, order in zip(places, (view.ranked, by_effect), strict=True):
+            row[order] = np.arange(1, len(order) + 1)
+        return cls(view, columns, anomalies, places[0], by_effect, places[1])
+
+    def rows(
+        self, chosen: NDArray[np.int64], settings: Settings
+    ) -> list[dict[str, Any]]:
+        """What the table says of some communities."""
+        return [self._row(k, settings) for k in chosen.tolist()]
+
+    def _row(self, k: int, settings: Settings) -> dict[str, Any]:
+        view = self.view
+        row = {
+            "rank": int(self.place[k]),
+            "name": view.name(k),
+            "n_nodes": int(view.n_nodes[k]),
+            "n_labelled": int(view.n_labelled[k]),
+            "n_estimated": int(view.n_estimated[k]),
+            "values": [float(view.prevalence[k, c]) for c in self.columns],
+            "interval": "",
+            "remarks": "; ".join(_remarks(view, k)),
+            "effect": "",
+            "effect_rank": 0,
+            "beyond": False,
+        }
+        if view.classes:
+            row["interval"] = span(view.lower[k, -1], view.upper[k, -1])
+        if self.anomalies is not None:
+            effect = float(self.anomalies.effect[k, -1])
+            row["effect"] = points(effect)
+            row["effect_rank"] = 0 if np.isnan(effect) else int(self.effect_place[k])
+            q = float(self.anomalies.qvalue[k, -1])
+            row["beyond"] = q <= settings.anomalies.rate
+        return row
 
 
-def _anomalous(
-    view: PrevalenceView, found: Anomalies, settings: Settings
-) -> dict[str, Any]:
-    """How many communities differ in the last class, and the largest differences."""
-    effect, qvalue = found.effect[:, -1], found.qvalue[:, -1]
-    with np.errstate(invalid="ignore"):
-        differ = np.flatnonzero(qvalue <= settings.anomalies.rate)
-    order = differ[np.lexsort((differ, -np.abs(effect[differ])))][:ANOMALIES_SHOWN]
-    return {
-        "count": len(differ),
-        "compared": int(np.count_nonzero(~np.isnan(qvalue))),
-        "rows": [
-            {
-                "name": view.name(k),
-                "n_nodes": int(view.n_nodes[k]),
-                "prevalence": float(view.prevalence[k, -1]),
-                "reference": float(found.reference[k, -1]),
-                "effect": f"{100 * float(effect[k]):+.1f}",
-                "interval": " to ".join(
-                    f"{100 * float(end[k, -1] - found.reference[k, -1]):+.1f}"
-                    for end in (view.lower, view.upper)
-                ),
-                "qvalue": f"{float(qvalue[k]):.2g}",
-            }
-            for k in order.tolist()
-        ],
-    }
+def _remarks(view: PrevalenceView, k: int) -> list[str]:
+    found = []
+    if not view.converged[k]:
+        found.append("not converged")
+    if view.flagged[k]:
+        found.append("fit check warns")
+    note = view.notes[k].as_py()
+    if note:
+        found.append(plain(note, 160))
+    return found
 
 
 def _warnings(view: PrevalenceView, stages: Mapping[str, StageFacts]) -> list[str]:
@@ -314,7 +303,9 @@ def _warnings(view: PrevalenceView, stages: Mapping[str, StageFacts]) -> list[st
             )
     flagged = int(np.count_nonzero(view.flagged))
     if flagged:
-        found.append(f"The fit check warns for {flagged:,} communities.")
+        found.append(
+            f"The fit check warns of {flagged:,} communities: see Fit check below."
+        )
     for number, text in (
         (
             counts.get("unknown_dropped"),
@@ -369,16 +360,3 @@ def _text(value: Any) -> str:
         more = f", … ({len(value):,} in all)" if len(value) > 12 else ""
         return plain(shown + more, 400)
     return plain(str(value), 400)
-
-
-def _count(number: Any) -> str:
-    return "" if number is None else f"{int(number):,}"
-
-
-def _share(value: float) -> str:
-    """A proportion as per cent; empty for NaN."""
-    return "" if np.isnan(value) else f"{100 * value:.1f} %"
-
-
-def _figure(value: float) -> str:
-    return "0" if np.isnan(value) else f"{100 * min(max(value, 0.0), 1.0):.1f}"

@@ -13,23 +13,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.drawing import INK, MAIN, MUTED, plain, svg
+from xnq_dist.drawing import MAIN, MUTED, plain, svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = [
     "partition_cut",
-    "prevalence_against_size",
+    "plain_numbers",
     "prevalence_histogram",
     "reliability_curve",
+    "round_ticks",
+    "shown_classes",
     "top_communities",
+    "vector_bar",
 ]
 
 Floats = NDArray[np.float64]
 
-SCATTER_LIMIT = 5000
-"""Communities drawn one by one; more are counted in hexagons."""
 BAR_LIMIT = 64
 """Partitions drawn as bars; more are drawn as lines."""
 LEGEND_LIMIT = 6
@@ -136,55 +137,6 @@ def shown_classes(values: Floats, limit: int) -> list[int]:
     return [last, *(c for c in order if c != last)][:limit]
 
 
-def prevalence_against_size(sizes: Floats, prevalence: Floats, name: str) -> bytes:
-    """Funnel: prevalence of one class against the community's number of members.
-
-    The dashed curves hold 95 % of samples of that size drawn from all members at
-    random: mean +- 1.96 sqrt(mean (1 - mean) / n).
-    """
-
-    def draw(axes: Axes) -> None:
-        known = ~np.isnan(prevalence) & (sizes > 0)
-        n, p = sizes[known], prevalence[known]
-        if not len(n):
-            return
-        axes.set_xscale("log")
-        low, high = n.min() / 1.3, n.max() * 1.3
-        if len(n) > SCATTER_LIMIT:
-            bins = axes.hexbin(
-                n,
-                p,
-                xscale="log",
-                bins="log",
-                gridsize=(45, 24),
-                mincnt=1,
-                cmap="GnBu",
-                linewidths=0.1,
-            )
-            bar = axes.figure.colorbar(bins, ax=axes, pad=0.02, shrink=0.85)
-            # A gradient would be a bitmap; steps stay vectors.
-            _vector_bar(bar)
-            bar.ax.yaxis.set_major_formatter(_plain_numbers())
-            bar.set_label("communities")
-        else:
-            axes.plot(n, p, "o", color=MAIN, alpha=0.45, ms=4, mec="none")
-        mean = float((n * p).sum() / n.sum())
-        at = np.geomspace(low, high, 100)
-        spread = 1.96 * np.sqrt(mean * (1 - mean) / at)
-        axes.axhline(mean, color=INK, lw=1)
-        for sign in (-1, 1):
-            curve = np.clip(mean + sign * spread, 0, 1)
-            axes.plot(at, curve, "--", color=INK, lw=0.8)
-        axes.set_xlim(low, high)
-        axes.set_ylim(-0.02, 1.02)
-        _round_ticks(axes.xaxis, low, high)
-        _label(axes, x="members", y=f"prevalence of class {plain(name, 40)}")
-
-    return _svg(
-        "funnel", draw, f"Prevalence of class {plain(name)} against community size"
-    )
-
-
 def reliability_curve(
     predicted: Floats, observed: Floats, count: Floats, name: str
 ) -> bytes:
@@ -259,10 +211,10 @@ def _whole_numbers(axis: Any) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(integer=True))
-    axis.set_major_formatter(_plain_numbers())
+    axis.set_major_formatter(plain_numbers())
 
 
-def _round_ticks(axis: Any, low: float, high: float) -> None:
+def round_ticks(axis: Any, low: float, high: float) -> None:
     """Ticks of a logarithmic axis at 1, 2, 5 times powers of ten, or at these alone."""
     from matplotlib.ticker import NullFormatter
 
@@ -272,17 +224,18 @@ def _round_ticks(axis: Any, low: float, high: float) -> None:
     if len(ticks) > 6:
         ticks = powers[(powers >= max(low, 1)) & (powers <= high)]
     axis.set_ticks(ticks)
-    axis.set_major_formatter(_plain_numbers())
+    axis.set_major_formatter(plain_numbers())
     axis.set_minor_formatter(NullFormatter())
 
 
-def _plain_numbers() -> Any:
+def plain_numbers() -> Any:
+    """Ticks as whole numbers with separators."""
     from matplotlib.ticker import FuncFormatter
 
     return FuncFormatter(lambda value, _: f"{value:,.0f}")
 
 
-def _vector_bar(bar: Any) -> None:
+def vector_bar(bar: Any) -> None:
     """Redraw a colour bar's gradient as a few vector rectangles."""
     bar.solids.set_visible(False)
     bottom, top = bar.vmin, bar.vmax

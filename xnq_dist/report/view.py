@@ -38,6 +38,8 @@ class PrevalenceView:
     n_estimated: NDArray[np.int64]
     converged: NDArray[np.bool_]
     flagged: NDArray[np.bool_]
+    fit_pvalue: Floats
+    """Of the fit check, shape (K,); NaN where there was none."""
     notes: pa.Array
 
     @classmethod
@@ -84,6 +86,7 @@ class PrevalenceView:
             n_estimated=of_community("n_estimated", np.int64, 0),
             converged=of_community("converged", np.bool_, True),
             flagged=of_community("flagged", np.bool_, False),
+            fit_pvalue=of_community("fit_pvalue", np.float64, np.nan),
             notes=table["note"].combine_chunks().take(pa.array(first)),
         )
 
@@ -98,6 +101,23 @@ class PrevalenceView:
         last = self.prevalence[:, -1]
         key = np.where(np.isnan(last), -1.0, last)
         return np.lexsort((np.arange(len(key)), -self.n_nodes, -key))
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether any community has one."""
+        return bool(np.any(~np.isnan(self.lower)))
+
+    def estimates(self) -> tuple[Floats, Floats, Floats]:
+        """Prevalence and the ends of its intervals, shape (K, C) each."""
+        return self.prevalence, self.lower, self.upper
+
+    def texts(self, chosen: NDArray[np.int64]) -> pa.Array:
+        """Names of some communities as a table's ids: int64 or string."""
+        names = self.names.take(pa.array(chosen))
+        if pa.types.is_int64(names.type):
+            return names
+        kind = pa.int64() if pa.types.is_integer(names.type) else pa.string()
+        return names.cast(kind)
 
     def name(self, community: int) -> str:
         """A community's name as one clean line."""

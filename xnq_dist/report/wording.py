@@ -1,0 +1,80 @@
+"""Numbers as the page writes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["count", "difference", "figure", "points", "probability", "share", "span"]
+
+
+def count(number: Any) -> str:
+    """A number with separators; empty for None.
+
+    Examples
+    --------
+    >>> count(12345)
+    '12,345'
+    """
+    return "" if number is None else f"{int(number):,}"
+
+
+def share(value: float) -> str:
+    """A proportion as per cent; empty for NaN.
+
+    Examples
+    --------
+    >>> share(0.123)
+    '12.3 %'
+    """
+    return "" if np.isnan(value) else f"{100 * value:.1f} %"
+
+
+def points(value: float) -> str:
+    """A difference of proportions in percentage points; empty for NaN.
+
+    Examples
+    --------
+    >>> points(-0.021)
+    '-2.1'
+    """
+    return "" if np.isnan(value) else f"{100 * value:+.1f}"
+
+
+def span(lower: float, upper: float) -> str:
+    """An interval of proportions; empty without one.
+
+    Examples
+    --------
+    >>> span(0.1, 0.25)
+    '10.0 – 25.0 %'
+    """
+    if np.isnan(lower + upper):
+        return ""
+    return f"{100 * lower:.1f} – {100 * upper:.1f} %"
+
+
+def difference(lower: float, upper: float) -> str:
+    """An interval of differences in percentage points; empty without one."""
+    if np.isnan(lower + upper):
+        return ""
+    return f"{points(lower)} to {points(upper)}"
+
+
+def probability(value: float) -> str:
+    """A p-value or q-value: how much below .0001 it is, no interval can tell.
+
+    Examples
+    --------
+    >>> probability(0.0123), probability(3e-40)
+    ('0.012', '< 0.0001')
+    """
+    if np.isnan(value):
+        return ""
+    return f"{value:.2g}" if value >= 1e-4 else "< 0.0001"
+
+
+def figure(value: float) -> str:
+    """Per cent for a bar's length, 0 for NaN."""
+    return "0" if np.isnan(value) else f"{100 * min(max(value, 0.0), 1.0):.1f}"

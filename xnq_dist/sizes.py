@@ -1,0 +1,49 @@
+"""Sizes in bytes as people write them."""
+
+from __future__ import annotations
+
+__all__ = ["check_size", "parse_bytes"]
+
+_UNITS = {
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+
+
+def parse_bytes(text: str | int) -> int:
+    """Bytes meant by ``"2 GiB"``, ``"500MB"`` or a plain number.
+
+    Raises
+    ------
+    ValueError
+        When the text is not a positive number with a known unit.
+
+    Examples
+    --------
+    >>> parse_bytes("1.5 GiB")
+    1610612736
+    """
+    cleaned = str(text).strip().lower().replace(" ", "")
+    digits = cleaned.rstrip("abcdefghijklmnopqrstuvwxyz")
+    unit = cleaned[len(digits) :] or "b"
+    try:
+        value = int(float(digits) * _UNITS[unit])
+    except (KeyError, OverflowError, ValueError) as error:
+        raise ValueError(f"{text!r} is not a size such as '2 GiB'") from error
+    if value <= 0:
+        raise ValueError(f"{text!r} is not a size above zero")
+    return value
+
+
+def check_size(value: str | int) -> str | int:
+    """The value, when it is ``"auto"`` or a size; else a `ValueError`."""
+    if value != "auto":
+        parse_bytes(value)
+    return value
