@@ -9,10 +9,11 @@ from importlib import import_module
 
 from xnq_dist.evaluation.memory import peak_memory
 
-__all__ = ["main"]
+__all__ = ["main", "peak_bytes"]
 
 
-def _peak() -> int:
+def peak_bytes() -> int:
+    """Largest resident bytes of this process so far."""
     found = peak_memory()
     if found is None:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -23,12 +24,12 @@ def main() -> None:
     """Call ``module:function`` (first argument) with JSON arguments (second).
 
     Its dictionary goes to the standard output as the last line, with the largest
-    resident bytes before the call and after it.
+    resident bytes before the call, unless it says otherwise, and after it.
     """
     name, arguments = sys.argv[1:]
     module, _, function = name.partition(":")
     work = getattr(import_module(module), function)
-    base = _peak()
+    base = peak_bytes()
     found = work(**json.loads(arguments))
-    found |= {"base_memory": base, "peak_memory": _peak()}
+    found = {"base_memory": base, **found, "peak_memory": peak_bytes()}
     sys.stdout.write("\n" + json.dumps(found) + "\n")

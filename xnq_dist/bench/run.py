@@ -29,6 +29,10 @@ RECORD_VERSION = 1
 
 _LIST = (
     Benchmark("sld", "SLD over many communities, QuaPy beside", "sld:sld"),
+    Benchmark("ingest", "generate, then ingest a graph", "ingest:ingest"),
+    Benchmark(
+        "plan", "the plan beside the whole line on six graphs", "line:plan_benchmark"
+    ),
     Benchmark("readout", "logistic readout of many rows", "readout:readout"),
 )
 BENCHMARKS: dict[str, Benchmark] = {
