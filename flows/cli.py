@@ -323,6 +323,47 @@ def _numbers(text: str, option: str, kind: type[Any]) -> list[Any]:
 
 
 @app.command()
+def bench(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...", help="Benchmarks; all where none is named."
+        ),
+    ] = None,
+    size: Annotated[str, typer.Option(help="small: seconds; full: minutes.")] = "small",
+    out: Annotated[
+        str | None, typer.Option(help="Folder for benchmarks.parquet and .json.")
+    ] = None,
+    repeat: Annotated[int, typer.Option(help="Repeats of each measurement.")] = 3,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            help="A recorded benchmarks.json; exit status 1 when something got slower.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Speed and memory beside peers that do the same work in the same run."""
+    prepare_environment()
+    from flows.bench import BENCHMARKS
+    from xnq_dist.bench.run import compare, read_record, run_benchmarks
+
+    record = None if against is None else read_record(against)
+    chosen: Any = size
+    report = run_benchmarks(names or (), chosen, repeat, out, BENCHMARKS)
+    typer.echo(report.text())
+    slower: list[str] = []
+    if record is not None:
+        slower, unmatched = compare(report, record)
+        for line in [*unmatched, *(slower or ["nothing got slower"])]:
+            typer.echo(line)
+    _print_json({**report.record(), "slower": slower}, as_json)
+    if slower:
+        raise typer.Exit(1)
+
+
+@app.command()
 def doctor(
     address: Annotated[
         str | None, typer.Option(help="A Dask scheduler to ask as well.")

@@ -48,6 +48,7 @@ __all__ = [
     "fit_readout",
     "free_memory",
     "open_run",
+    "plan_of",
     "prepare",
     "publish",
     "published_rows",
@@ -188,14 +189,7 @@ def embed(
     graph = run.stage("graph").manifest()
     if graph is not None and run.stage("embeddings").manifest() is None:
         facts = graph.facts
-        size = GraphSize(
-            nodes=facts["n_nodes"],
-            edges=facts["n_edges"],
-            features=facts["n_features"],
-            classes=len(facts["classes"]),
-            labelled=facts["n_labelled"],
-            halo=facts["halo"],
-        )
+        size = _size_of(facts)
         threads = cluster.workers(client)
         workers = Workers(
             max(1, len(threads)),
@@ -336,6 +330,30 @@ def free_memory() -> int:
     import psutil
 
     return int(psutil.virtual_memory().available)
+
+
+def plan_of(sources: Sources, settings: Settings, facts: dict[str, Any]) -> Plan:
+    """The plan once the graph is cut: counts and halo are those of the stage.
+
+    Parameters
+    ----------
+    facts
+        Of the manifest of the stage ``graph``.
+    """
+    detects = _detects(sources, settings, facts["n_edges"])
+    workers = _workers(settings)
+    return make_plan(_size_of(facts), settings, facts["partitions"], workers, detects)
+
+
+def _size_of(facts: dict[str, Any]) -> GraphSize:
+    return GraphSize(
+        nodes=facts["n_nodes"],
+        edges=facts["n_edges"],
+        features=facts["n_features"],
+        classes=len(facts["classes"]),
+        labelled=facts["n_labelled"],
+        halo=facts["halo"],
+    )
 
 
 def _size(sources: Sources, settings: Settings) -> GraphSize:

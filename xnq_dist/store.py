@@ -335,7 +335,19 @@ class TableWriter:
         table = schemas.conform(table, self._schema, where)
         if self._writer is None:
             file = pa.PythonFile(self._sink, mode="w")
-            self._writer = pq.ParquetWriter(file, table.schema, compression="zstd")
+            self._writer = pq.ParquetWriter(
+                file,
+                table.schema,
+                compression="zstd",
+                compression_level=1,
+                # Ids and vectors do not repeat: dictionaries would only cost time.
+                use_dictionary=[
+                    field.name
+                    for field in table.schema
+                    if field.name not in ("node_id", "index")
+                    and not pa.types.is_fixed_size_list(field.type)
+                ],
+            )
         self._writer.write_table(table)
         self._rows += table.num_rows
 

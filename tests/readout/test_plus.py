@@ -13,6 +13,7 @@ from xnq_dist import pipeline
 from xnq_dist.errors import DoesNotFitError, InputError
 from xnq_dist.graph.layout import load_labels, node_index, read_adjacency
 from xnq_dist.graph.tables import Sources
+from xnq_dist.readout import row_blocks
 from xnq_dist.readout.plus import plus_scores
 from xnq_dist.readout.plus_model import SavedPlus
 from xnq_dist.readout.rows import FEATURES
@@ -95,6 +96,18 @@ def test_same_prevalence_and_posteriors_for_any_partitions(
             assert tables[0].equals(tables[1])
         facts = [which.stage("readout").manifest().facts for which in (run, other)]
         assert facts[0] == facts[1]
+
+
+def test_rows_beyond_the_memory_give_other_posteriors(
+    tmp_path, graph, run, thread_client, monkeypatch
+):
+    monkeypatch.setattr(row_blocks, "GROUP_ROWS", 64)
+    settings = small_settings(*PLUS, "partitions=2", "readout.memory=20kB")
+    beyond = to_posteriors(tmp_path, graph.sources, settings, thread_client)
+    names = beyond.stage("readout").folder.names()
+    assert not [name for name in names if name.endswith(".rows")]
+    columns = [posteriors(which)["posterior"].to_pylist() for which in (run, beyond)]
+    np.testing.assert_allclose(*columns, atol=5e-3)
 
 
 def test_what_the_readout_says_of_itself(graph, run):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -101,7 +102,7 @@ def read_edges(
         PairSorter(n, n, settings.memory_bytes, folder, weighted) as sorter,
         ThreadPoolExecutor(2) as pool,
     ):
-        for batch in table.batches(list(dict.fromkeys(wanted)), rows):
+        for batch in _ahead(table.batches(list(dict.fromkeys(wanted)), rows)):
             source, target = pool.map(
                 lambda column, batch=batch: _indices(batch, column, ids, settings),
                 (columns.src, columns.dst),
@@ -152,6 +153,15 @@ def read_edges(
     if weighted and not given and not counts.duplicates_dropped:
         csr = FileCsr(csr.indptr, folder, weighted=False)
     return csr, counts
+
+
+def _ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The batches, the next one being read while the last one is worked on."""
+    with ThreadPoolExecutor(1) as reader:
+        coming = reader.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = reader.submit(next, batches, None)
+            yield batch
 
 
 def _indices(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.errors import DoesNotFitError, XnqError
@@ -58,7 +59,7 @@ class PairSorter:
     Parameters
     ----------
     n_major, n_minor
-        Both numbers lie in 0..n-1; their product must be below 2^62.
+        Both numbers lie in 0..n-1; together they must fit 62 bits.
     memory
         Bytes for buffers; beyond them only as much as one major's pairs take.
     folder
@@ -75,7 +76,9 @@ class PairSorter:
         folder: Path,
         weighted: bool = False,
     ) -> None:
-        if n_major * n_minor >= 2**62:
+        # Shifts, not products: a division a pair would take longer than its sort.
+        self._bits = max(n_minor - 1, 1).bit_length()
+        if n_major << self._bits >= 2**62:
             raise DoesNotFitError(
                 f"{n_major} times {n_minor} pairs cannot be numbered in 62 bits"
             )
@@ -84,7 +87,6 @@ class PairSorter:
         self.reversed_added = 0
         """Pairs that only their reverse brought in."""
         self._n_major = n_major
-        self._n_minor = max(n_minor, 1)
         self._memory = memory
         self._capacity = max(memory // _BYTES_A_PAIR[weighted], 2 * _SMALLEST_BLOCK)
         self._folder = folder
@@ -113,14 +115,12 @@ class PairSorter:
         reverse: bool = False,
     ) -> None:
         """Take in pairs, arrays of one length; a weight each when weighted."""
-        keys = (major.astype(np.int64) * self._n_minor + minor) << 1
-        if reverse:
-            keys |= 1
         start = 0
-        while start < len(keys):
-            stop = min(len(keys), start + self._capacity - self._filled)
+        while start < len(major):
+            stop = min(len(major), start + self._capacity - self._filled)
             into = slice(self._filled, self._filled + stop - start)
-            self._keys[into] = keys[start:stop]
+            some = slice(start, stop)
+            pack_keys(major[some], minor[some], self._bits, reverse, self._keys[into])
             if self._weights is not None and weight is not None:
                 self._weights[into] = weight[start:stop]
             self._filled = into.stop
@@ -132,21 +132,11 @@ class PairSorter:
         keys = self._keys[: self._filled]
         if self._weights is None:
             keys.sort()
-            return self._without_duplicates(keys), None
+            count, twice = drop_repeated(keys)
+            self.duplicates += int(twice)
+            return keys[:count], None
         order = np.argsort(keys)
         return keys[order], self._weights[order]
-
-    def _without_duplicates(self, keys: Keys) -> Keys:
-        """Sorted keys once each; what was given twice is counted."""
-        if not len(keys):
-            return keys
-        fresh = np.empty(len(keys), bool)
-        fresh[0] = True
-        np.not_equal(keys[1:], keys[:-1], out=fresh[1:])
-        if fresh.all():
-            return keys
-        self.duplicates += int(np.count_nonzero(~fresh & (keys & 1 == 0)))
-        return keys[fresh]
 
     def _spill(self) -> None:
         keys, weights = self._sorted_buffer()
@@ -183,9 +173,9 @@ class PairSorter:
             if size < target:
                 continue
             pairs, values = _joined(waiting)
-            last = int(pairs[-1] // self._n_minor) if len(pairs) else first
+            last = int(pairs[-1] >> self._bits) if len(pairs) else first
             # The last major may go on in what follows.
-            cut = int(np.searchsorted(pairs, last * self._n_minor))
+            cut = int(np.searchsorted(pairs, last << self._bits))
             waiting = [(pairs[cut:], None if values is None else values[cut:])]
             size = len(pairs) - cut
             if last > first:
@@ -196,13 +186,19 @@ class PairSorter:
         yield self._chunk(first, self._n_major, pairs, values)
 
     def _chunk(self, first: int, last: int, pairs: Keys, weights: Weights) -> PairChunk:
-        major = pairs // self._n_minor
-        counts = np.bincount(major - first, minlength=last - first)
-        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return PairChunk(first, last, indptr, pairs - major * self._n_minor, weights)
+        indptr = np.zeros(last - first + 1, np.int64)
+        minor = np.empty(len(pairs), np.int64)
+        unpack_pairs(pairs, self._bits, first, indptr, minor)
+        np.cumsum(indptr, out=indptr)
+        return PairChunk(first, last, indptr, minor, weights)
 
     def _merged(self) -> Iterator[tuple[Keys, Weights]]:
         """All keys in order, in pieces that never split the keys of one pair."""
+        if not self._runs and self._weights is None:
+            keys = self._keys[: self._filled]
+            keys.sort()
+            yield keys, None
+            return
         if not self._runs:
             yield self._sorted_buffer()
             return
@@ -224,7 +220,7 @@ class PairSorter:
             keys, weights = _joined(pieces)
             if weights is None:
                 keys.sort()
-                yield self._without_duplicates(keys), None
+                yield keys, None
             else:
                 order = np.argsort(keys)
                 yield keys[order], weights[order]
@@ -241,6 +237,12 @@ class PairSorter:
         conflict: Callable[[int, int], XnqError] | None,
     ) -> tuple[Keys, Weights]:
         """Each pair once, with the weight that the rules give it."""
+        if weights is None:
+            pairs = np.empty(len(keys), np.int64)
+            count, twice, turned = settle_pairs(keys, pairs)
+            self.duplicates += int(twice)
+            self.reversed_added += int(turned)
+            return pairs[:count], None
         pairs = keys >> 1
         if not len(keys):
             return pairs, weights
@@ -250,8 +252,6 @@ class PairSorter:
         # Within a pair the given ones come first: their flag bit is 0.
         reverse = keys & 1 == 1
         self.reversed_added += int(np.count_nonzero(fresh & reverse))
-        if weights is None:
-            return pairs[fresh], None
         given = ~reverse
         self.duplicates += int(np.count_nonzero(given & ~fresh))
         starts = np.flatnonzero(fresh)
@@ -267,7 +267,7 @@ class PairSorter:
             differs = (group[1:] == group[:-1]) & (weights[1:] != weights[:-1])
             if conflict is not None and differs.any():
                 pair = int(used_pairs[np.argmax(differs)])
-                raise conflict(*divmod(pair, self._n_minor))
+                raise conflict(pair >> self._bits, pair & ((1 << self._bits) - 1))
             _, at = np.unique(group, return_index=True)
             return pairs[starts], weights[at]
         return pairs[starts], np.bincount(group, weights).astype(np.float64)
@@ -325,3 +325,75 @@ def _joined(pieces: list[tuple[Keys, Weights]]) -> tuple[Keys, Weights]:
     weights = [piece[1] for piece in pieces if piece[1] is not None]
     keys = np.concatenate([piece[0] for piece in pieces])
     return keys, np.concatenate(weights) if weights else None
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def pack_keys(
+    major: NDArray[np.int64],
+    minor: NDArray[np.int64],
+    bits: int,
+    reverse: bool,
+    out: Keys,
+) -> None:
+    """Major above `bits` bits of minor, above a bit that says reverse."""
+    flag = np.int64(1) if reverse else np.int64(0)
+    for i in range(major.shape[0]):
+        pair = (np.int64(major[i]) << bits) | np.int64(minor[i])
+        out[i] = (pair << 1) | flag
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def drop_repeated(keys: Keys) -> tuple[int, int]:
+    """Move each of the sorted keys to the front once.
+
+    Returns how many they are, and how many of the others were given, not reversed.
+    """
+    count = 0
+    twice = 0
+    for i in range(keys.shape[0]):
+        key = keys[i]
+        if count > 0 and key == keys[count - 1]:
+            twice += 1 - (key & 1)
+        else:
+            keys[count] = key
+            count += 1
+    return count, twice
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def settle_pairs(keys: Keys, pairs: Keys) -> tuple[int, int, int]:
+    """Pairs of sorted keys once each, into `pairs`.
+
+    Returns how many they are, how many given ones came again, and how many pairs only
+    a reverse brought in.
+    """
+    count = 0
+    twice = 0
+    turned = 0
+    before = np.int64(-1)
+    for i in range(keys.shape[0]):
+        key = keys[i]
+        if key == before:
+            twice += 1 - (key & 1)
+        # Within a pair the given ones come first: their flag bit is 0.
+        elif before < 0 or key >> 1 != before >> 1:
+            pairs[count] = key >> 1
+            count += 1
+            turned += key & 1
+        before = key
+    return count, twice, turned
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def unpack_pairs(
+    pairs: Keys,
+    bits: int,
+    first: int,
+    counts: NDArray[np.int64],
+    minor: NDArray[np.int64],
+) -> None:
+    """Minors of pairs, and the number of each major's pairs after `counts[0]`."""
+    mask = (np.int64(1) << bits) - 1
+    for i in range(pairs.shape[0]):
+        counts[(pairs[i] >> bits) - first + 1] += 1
+        minor[i] = pairs[i] & mask

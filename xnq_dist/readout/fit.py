@@ -34,6 +34,7 @@ __all__ = [
     "FoldFit",
     "FoldPlan",
     "climb",
+    "conclude",
     "finish",
     "fit_fold",
     "fit_readout_arrays",
@@ -308,10 +309,47 @@ def finish(
     InputError
         When there is nothing to calibrate on.
     """
-    C = plan.grid[place]
     used = np.ones(len(labels), bool) if roles is None else roles == TRAIN
     start = fits[0].model if fits else None
-    model = fit(x[used], labels[used], n_classes, C, start)
+    model = fit(x[used], labels[used], n_classes, plan.grid[place], start)
+    outside = decision(model, x[~used])
+    return conclude(
+        labels,
+        roles,
+        n_classes,
+        settings,
+        plan,
+        fits,
+        place,
+        losses,
+        (model, outside),
+        names,
+    )
+
+
+def conclude(
+    labels: NDArray[np.int32],
+    roles: NDArray[np.int8] | None,
+    n_classes: int,
+    settings: ReadoutSettings,
+    plan: FoldPlan,
+    fits: Sequence[FoldFit],
+    place: int,
+    losses: Sequence[float],
+    final: tuple[LinearModel, NDArray[np.float64]],
+    names: Sequence[Any] | None = None,
+) -> FittedReadout:
+    """`finish` once the final model is there.
+
+    Parameters
+    ----------
+    final
+        The model of all rows (with roles: all training rows), and the logits of the
+        other rows, in order.
+    """
+    C = plan.grid[place]
+    used = np.ones(len(labels), bool) if roles is None else roles == TRAIN
+    model, outside = final
     out_of_fold = np.full((len(labels), n_classes), np.nan)
     for fold in fits:
         out_of_fold[fold.held] = fold.logits
@@ -319,9 +357,9 @@ def finish(
         held = calibrating = np.arange(len(labels))
         held_logits = out_of_fold
     else:
-        held = np.flatnonzero(roles != TRAIN)
+        held = np.flatnonzero(~used)
         calibrating = np.flatnonzero(roles == CALIBRATION)
-        held_logits = decision(model, x[held])
+        held_logits = outside
     logits = held_logits[np.searchsorted(held, calibrating)]
     truth = labels[calibrating]
     if settings.calibration != "none" and roles is not None:

@@ -1,8 +1,9 @@
 """The readout of xnq+: logits and label features, a second stage, all cross-fitted.
 
 The labelled rows meet in one task, as for the plain readout: n x d' float64 for each
-fold that runs at the time, within `readout.memory`. Everything else stays in files of
-the stage, one a partition.
+fold that runs at the time, within `readout.memory`; beyond it they are fitted group by
+group (`spilled`), and only their scores and label features meet. Everything else stays
+in files of the stage, one a partition.
 
 What a labelled node's own label can reach: neither its first-stage logits nor its
 label features are made from it, and the second-stage model that scores it was fitted
@@ -38,6 +39,7 @@ from xnq_dist.readout.plus_features import (
 from xnq_dist.readout.plus_model import SavedPlus, partition_logits
 from xnq_dist.readout.rows import KnownLabels, Labelled, Part, assemble, gather_used
 from xnq_dist.readout.second_stage import fit_second_stage, second_stage_rows
+from xnq_dist.readout.spilled import spill
 from xnq_dist.readout.tasks import (
     cross_fit,
     folds_at_once,
@@ -122,7 +124,7 @@ def fit_plus(
     InputError
         When a class has fewer than two labels.
     DoesNotFitError
-        When the labelled rows need more than ``readout.memory``.
+        When ``readout.memory`` does not hold one group of labelled rows.
     """
     shown = np.flatnonzero(labels >= 0)
     counts = np.bincount(labels[shown], minlength=len(classes))
@@ -151,15 +153,29 @@ def fit_plus(
             strict=True,
         )
     )
-    at_once = folds_at_once(client, parts, int(embedded.facts["dim"]), settings)
-    pieces = client.map(gather_used, parts, pure=False)
-    watch(pieces, "labelled rows", progress)
-    rows = client.submit(assemble, pieces, pure=False)
-    del pieces
-    plan = client.submit(_plan, rows, settings.readout, settings.seed, pure=False)
-    fits, place, losses = cross_fit(
-        client, rows, plan, len(classes), _grid(settings.readout), at_once, progress
-    )
+    dim = int(embedded.facts["dim"])
+    at_once = folds_at_once(client, parts, dim, settings)
+    rows: Any
+    plan: Any
+    fits: Any
+    if at_once:
+        pieces = client.map(gather_used, parts, pure=False)
+        watch(pieces, "labelled rows", progress)
+        rows = client.submit(assemble, pieces, pure=False)
+        del pieces
+        plan = client.submit(_plan, rows, settings.readout, settings.seed, pure=False)
+        fits, place, losses = cross_fit(
+            client, rows, plan, len(classes), _grid(settings.readout), at_once, progress
+        )
+    else:
+        nothing = np.empty((len(shown), 0), np.float32)
+        rows = Labelled(shown, labels[shown], None, nothing)
+        plan = _plan(rows, settings.readout, settings.seed)
+        spilled = spill(
+            client, parts, rows, plan.folds, len(classes), attempt, progress
+        )
+        fits, place, losses = spilled.cross_fit(plan, progress)
+        spilled.delete()
     models = client.submit(_write_models, fits, attempt, pure=False).result()
     features = spread_features(
         client, graph, manifest, visible, parts, models, prior, settings, attempt
@@ -177,6 +193,7 @@ def fit_plus(
         place,
         losses,
         list(classes),
+        dim,
         settings,
         attempt,
         pure=False,
@@ -233,6 +250,7 @@ def _finish(
     place: int,
     losses: Sequence[float],
     classes: list[Any],
+    dim: int,
     settings: Settings,
     attempt: Attempt,
 ) -> tuple[list[FileRecord], dict[str, Any]]:
@@ -265,7 +283,7 @@ def _finish(
     facts = {
         "classes": classes,
         "prior": prior.tolist(),
-        "dim": int(rows.x.shape[1]),
+        "dim": dim,
         "method": "xnq+",
         "C": plan.grid[place],
         "calibration": kind,

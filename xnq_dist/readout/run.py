@@ -13,14 +13,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from xnq_dist.config import ReadoutSettings, Settings
 from xnq_dist.errors import StageError
 from xnq_dist.graph.layout import load_labels, load_roles
 from xnq_dist.progress import Progress, silent
 from xnq_dist.readout.apply import SavedReadout
 from xnq_dist.readout.fit import (
+    FittedReadout,
     FoldFit,
     FoldPlan,
+    conclude,
     finish,
     grid_of,
     plan_folds,
@@ -90,13 +95,23 @@ def _finish(
         losses,
         classes,
     )
+    return _write(fitted, rows.index, int(rows.x.shape[1]), classes, attempt)
+
+
+def _write(
+    fitted: FittedReadout,
+    index: NDArray[np.int64],
+    dim: int,
+    classes: list[Any],
+    attempt: Attempt,
+) -> tuple[list[FileRecord], dict[str, Any]]:
     facts = {
         "classes": classes,
         "prior": fitted.prior.tolist(),
-        "dim": int(rows.x.shape[1]),
+        "dim": dim,
         **fitted.diagnostics,
     }
-    saved = SavedReadout.of(fitted, rows.index)
+    saved = SavedReadout.of(fitted, index)
     parameters = {
         name: values.tolist() for name, values in fitted.calibration.parameters.items()
     }
@@ -137,7 +152,7 @@ def fit_readout(
     InputError
         When a class has too few labelled nodes.
     DoesNotFitError
-        When the labelled rows need more than ``readout.memory``.
+        When ``readout.memory`` does not hold one group of labelled rows.
     StageError
         When an earlier stage is missing, files do not fit each other, or workers die.
     """
@@ -154,7 +169,7 @@ def fit_readout(
             if settings.method == "xnq+":
                 fitted = line.commit_plus(run, graph, embeddings, inputs)
             else:
-                fitted = line.commit(run.stage("readout"), inputs)
+                fitted = line.commit(run, graph, inputs)
         after = posteriors_inputs(fitted)
         written = run.reuse("posteriors", after)
         if written is None:
@@ -219,11 +234,18 @@ class _Fit:
     dim: int
     progress: Progress
 
-    def commit(self, stage: Stage, inputs: dict[str, Any]) -> Manifest:
+    def commit(
+        self, run: RunDirectory, graph: Manifest, inputs: dict[str, Any]
+    ) -> Manifest:
         """Fit the readout and make the stage whole."""
         began = time.perf_counter()
         client, readout = self.client, self.settings.readout
+        stage = run.stage("readout")
         at_once = folds_at_once(client, self.parts, self.dim, self.settings)
+        if not at_once:
+            attempt = stage.begin()
+            files, facts = self._spilled(run.stage("graph"), graph, attempt)
+            return _commit(stage, attempt, files, inputs, facts, began)
         pieces = client.map(gather_used, self.parts, pure=False)
         watch(pieces, "labelled rows", self.progress)
         rows = client.submit(assemble, pieces, pure=False)
@@ -250,6 +272,48 @@ class _Fit:
             pure=False,
         ).result()
         return _commit(stage, attempt, files, inputs, facts, began)
+
+    def _spilled(
+        self, where: Stage, graph: Manifest, attempt: Attempt
+    ) -> tuple[list[FileRecord], dict[str, Any]]:
+        """The readout of more rows than fit, its files and figures."""
+        from xnq_dist.readout.spilled import spill
+
+        readout, count = self.settings.readout, len(self.classes)
+        labels, roles = load_labels(where, graph), None
+        used = labels >= 0
+        if graph.facts["has_roles"]:
+            every = load_roles(where, graph)
+            used &= every >= 0
+            roles = every[used]
+        index, labels = np.flatnonzero(used), labels[used]
+        plan = plan_folds(
+            labels, roles, count, readout, self.settings.seed, self.classes
+        )
+        folds = plan.folds
+        if not plan.count and roles is not None:
+            # A single fold of all that the readout is fitted to; none is left out.
+            folds = np.where(roles == 0, 0, -1).astype(np.int32)
+        rows = Labelled(index, labels, roles, np.empty((len(index), 0), np.float32))
+        spilled = spill(
+            self.client, self.parts, rows, folds, count, attempt, self.progress
+        )
+        fits, place, losses = spilled.cross_fit(plan, self.progress)
+        final = spilled.whole(plan.grid[place], fits)
+        spilled.delete()
+        fitted = conclude(
+            labels,
+            roles,
+            count,
+            readout,
+            plan,
+            fits,
+            place,
+            losses,
+            final,
+            self.classes,
+        )
+        return _write(fitted, index, self.dim, self.classes, attempt)
 
     def commit_plus(
         self,

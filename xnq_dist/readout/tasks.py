@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from xnq_dist.cluster import workers
 from xnq_dist.config import Settings
 from xnq_dist.errors import DoesNotFitError, StageError
 from xnq_dist.progress import Progress
+from xnq_dist.readout import row_blocks
 from xnq_dist.readout.fit import FoldFit, FoldPlan, climb, fit_fold
 from xnq_dist.readout.rows import Labelled, Part, count_used
 from xnq_dist.sizes import parse_bytes
@@ -22,7 +24,14 @@ if TYPE_CHECKING:
 
     _Future = Future[Any]
 
-__all__ = ["cross_fit", "folds_at_once", "gathered", "said_in_a_sentence", "watch"]
+__all__ = [
+    "cross_fit",
+    "folds_at_once",
+    "gathered",
+    "said_in_a_sentence",
+    "thread_count",
+    "watch",
+]
 
 VALUE_BYTES = 8
 """The readout is fitted in float64."""
@@ -33,16 +42,23 @@ def folds_at_once(
 ) -> int:
     """Folds that the memory set for the readout lets run beside each other.
 
+    0 when the labelled rows must be taken group by group, from files.
+
     Raises
     ------
     DoesNotFitError
-        When the labelled rows alone need more.
+        When even one group of them needs more.
     """
     there = parse_bytes(settings.readout.memory)
     counts = client.map(count_used, parts, pure=False)
     labelled: int = sum(gathered(client, counts))
     need = max(1, labelled * dim * VALUE_BYTES)
     if need > there:
+        group = row_blocks.GROUP_ROWS
+        if labelled > group and group * dim * VALUE_BYTES <= there:
+            return 0
+        labelled = min(labelled, group)
+        need = labelled * dim * VALUE_BYTES
         raise DoesNotFitError(
             f"the embeddings of {labelled:,} labelled nodes (d' = {dim}) need "
             f"{need / 2**30:.3g} GiB but readout.memory is {there / 2**30:.3g} "
@@ -140,6 +156,11 @@ def watch(futures: Sequence[_Future], what: str, progress: Progress) -> None:
     for done, future in enumerate(running, start=1):
         _raise_failed(future)
         progress(what, done, len(futures))
+
+
+def thread_count(client: Client) -> int:
+    """Threads of all workers, at least 1."""
+    return max(1, sum(workers(client).values()))
 
 
 def gathered(client: Client, futures: Sequence[_Future]) -> list[Any]:

@@ -1,0 +1,91 @@
+"""Readouts of more labelled rows than `readout.memory` holds."""
+
+import numpy as np
+import pytest
+
+from tests.readout.test_run import (
+    DIM,
+    graph_labels,
+    make_run,
+    read_posteriors,
+    readout_bits,
+    threads_client,
+)
+from xnq_dist.config import load_settings
+from xnq_dist.errors import DoesNotFitError, StageError
+from xnq_dist.readout import row_blocks
+from xnq_dist.readout.run import fit_readout
+
+__all__ = ["threads_client"]
+
+WHOLE = ["method=xnq", "readout.folds=3", "seed=4"]
+BEYOND = load_settings(overrides=[*WHOLE, "readout.memory=10kB"])
+
+
+@pytest.fixture(autouse=True)
+def small_groups(monkeypatch):
+    monkeypatch.setattr(row_blocks, "GROUP_ROWS", 100)
+    monkeypatch.setattr(row_blocks, "PRODUCT_ROWS", 64)
+
+
+@pytest.mark.parametrize(
+    ("with_roles", "classes"), [(False, 3), (True, 2)], ids=["cross-fit", "roles"]
+)
+def test_rows_in_files_give_another_readout(
+    tmp_path, threads_client, with_roles, classes
+):
+    x, labels, role = graph_labels(classes, with_roles)
+    within = make_run(tmp_path / "within", 2, x, labels, role, classes)
+    fit_readout(within, load_settings(overrides=WHOLE), threads_client)
+    expected, flags = read_posteriors(within)
+    found = []
+    for parts in (1, 3):
+        run = make_run(tmp_path / str(parts), parts, x, labels, role, classes)
+        fit_readout(run, BEYOND, threads_client)
+        found.append((read_posteriors(run), readout_bits(run)))
+        facts = run.stage("readout").manifest().facts
+        assert facts["converged"]
+        assert facts["dim"] == DIM
+        assert facts["C"] == within.stage("readout").manifest().facts["C"]
+        names = run.stage("readout").folder.names()
+        assert not [name for name in names if name.endswith(".rows")]
+    (posterior, out_of_fold), bits = found[0]
+    np.testing.assert_allclose(posterior, expected, atol=2e-3)
+    np.testing.assert_array_equal(out_of_fold, flags)
+    np.testing.assert_array_equal(found[1][0][0], posterior)
+    for name, values in bits.items():
+        np.testing.assert_array_equal(found[1][1][name], values)
+
+
+def test_a_given_strength_with_roles_needs_no_fold(tmp_path, threads_client):
+    x, labels, role = graph_labels(2, roles=True)
+    given = [*WHOLE, "readout.C=1"]
+    posteriors = []
+    for name, memory in (("within", []), ("beyond", ["readout.memory=10kB"])):
+        run = make_run(tmp_path / name, 2, x, labels, role, 2)
+        fit_readout(run, load_settings(overrides=[*given, *memory]), threads_client)
+        posteriors.append(read_posteriors(run)[0])
+        assert run.stage("readout").manifest().facts["folds"] == 0
+    np.testing.assert_allclose(*posteriors, atol=2e-3)
+
+
+def test_not_even_one_group_fits(tmp_path, threads_client):
+    x, labels, role = graph_labels()
+    run = make_run(tmp_path, 1, x, labels, role)
+    settings = load_settings(overrides=[*WHOLE, "readout.memory=5kB"])
+    with pytest.raises(DoesNotFitError, match="embeddings of 100 labelled nodes"):
+        fit_readout(run, settings, threads_client)
+
+
+def test_a_group_that_was_cut_short_is_read(tmp_path, threads_client, monkeypatch):
+    x, labels, role = graph_labels()
+    run = make_run(tmp_path, 1, x, labels, role)
+    read = type(run.folder).read_bytes
+
+    def short(folder, name):
+        data = read(folder, name)
+        return data[:-4] if name.startswith("group-") else data
+
+    monkeypatch.setattr(type(run.folder), "read_bytes", short)
+    with pytest.raises(StageError, match=r"group-\d+-.* bytes, not"):
+        fit_readout(run, BEYOND, threads_client)

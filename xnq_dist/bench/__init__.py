@@ -1,0 +1,1 @@
+"""Benchmarks: one harness, tidy rows, peers measured in the same run."""

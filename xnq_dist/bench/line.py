@@ -1,0 +1,166 @@
+"""The whole line on a graph, and what it took beside what the plan said.
+
+Runs without Prefect in a process of its own, with a local cluster, so that memory is
+that of the client and of each worker. The plan is made again once the graph is cut, as
+the line itself does before the supersteps: from then on the halo is known.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from xnq_dist.bench.child import peak_bytes
+from xnq_dist.bench.harness import OURS, Bench
+
+__all__ = ["measure_line", "plan_benchmark"]
+
+_HERE = "xnq_dist.bench.line"
+FIGURES = ("worker_memory", "client_memory", "run_disk", "bytes_per_superstep")
+"""Of the plan, compared with what was measured."""
+SETTINGS = ["partitions=2", "cluster.workers=2", "cluster.threads=1"]
+
+
+def plan_benchmark(bench: Bench) -> None:
+    """Real graphs (where there are any) and three generated sizes."""
+    import os
+
+    import numpy as np
+
+    sizes = bench.choose((500, 1000, 2000), (20_000, 60_000, 180_000))
+    width = bench.choose(32, 512)
+    overrides = [*SETTINGS, f"reservoir.dim={width}"]
+    cases: list[tuple[str, str]] = []
+    for nodes in sizes:
+        graph = str(bench.folder / f"graph-{nodes}")
+        arguments = {"out": graph, "nodes": nodes}
+        made = bench.child("xnq_dist.bench.ingest:generate_graph", arguments)
+        cases.append((f"{nodes:,} nodes, {int(made['edges']):,} edges", graph))
+    data = os.environ.get("XNQ_DATA_DIR")
+    for name in ("cora", "tolokers", "twitch-de"):
+        if bench.size == "full" and data and (Path(data) / name).is_dir():
+            cases.append((name, str(Path(data) / name)))
+    worst: dict[str, float] = dict.fromkeys(FIGURES, 1.0)
+    for number, (case, graph) in enumerate(cases):
+        out = str(bench.folder / f"run-{number}")
+        found = bench.child(
+            f"{_HERE}:measure_line",
+            {"graph": graph, "out": out, "overrides": overrides},
+        )
+        for name in FIGURES:
+            planned, measured = found["planned"][name], found["measured"][name]
+            bench.record(case, name, OURS, measured, "B")
+            bench.record(case, name, "plan", planned, "B")
+            if measured:
+                ratio = planned / measured
+                bench.record(case, f"{name}, plan over measured", OURS, ratio, "")
+                worst[name] = max(worst[name], ratio, 1 / ratio)
+        for stage, seconds in found["seconds"].items():
+            bench.record(case, f"time of {stage}", OURS, seconds, "s")
+        bench.record(case, "time", OURS, sum(found["seconds"].values()), "s")
+        bench.record(case, "time", "plan", found["planned"]["seconds"], "s")
+    for name in FIGURES:
+        aim = 1.25 if bench.size == "full" else None
+        bench.ratio(
+            f"{name}, plan off by a factor", float(np.max(worst[name])), "less", aim
+        )
+
+
+def measure_line(graph: str, out: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """Run the line on ``nodes.parquet`` and ``edges.parquet`` of a folder.
+
+    Parameters
+    ----------
+    graph
+        The folder; ``memberships.parquet`` is taken where it is there.
+    out
+        Run directory.
+    overrides
+        Settings, ``key=value`` each.
+
+    Returns
+    -------
+    Figures of the plan (``planned``), the same ``measured``, and ``seconds`` of each
+    stage.
+    """
+    from xnq_dist import pipeline
+    from xnq_dist.cluster import connect, open_cluster
+    from xnq_dist.config import load_settings
+    from xnq_dist.graph.tables import Sources
+
+    settings = load_settings(overrides=list(overrides))
+    folder = Path(graph)
+    given = folder / "memberships.parquet"
+    sources = Sources(
+        str(folder / "nodes.parquet"),
+        str(folder / "edges.parquet"),
+        str(given) if given.exists() else None,
+    )
+    seconds: dict[str, float] = {}
+    wire = 2 if settings.exchange.dtype == "float16" else 4
+    with pipeline.open_run(out, sources) as run, _largest(Path(out)) as disk:
+
+        def timed(stage: str, work: Callable[[], Any]) -> Any:
+            began = time.perf_counter()
+            found = work()
+            seconds[stage] = time.perf_counter() - began
+            return found
+
+        manifest = timed("graph", lambda: pipeline.prepare(run, sources, settings))
+        with open_cluster(settings.cluster) as address, connect(address) as client:
+            timed("embed", lambda: pipeline.embed(run, settings, client))
+            timed("readout", lambda: pipeline.fit_readout(run, settings, client))
+            timed(
+                "quantify",
+                lambda: pipeline.quantify_communities(run, sources, settings, client),
+            )
+            peaks = client.run(peak_bytes)
+        timed("publish", lambda: pipeline.publish(run, settings))
+    plan = pipeline.plan_of(sources, settings, manifest.facts)
+    return {
+        "planned": plan.to_dict(),
+        "measured": {
+            "worker_memory": max(peaks.values()),
+            "client_memory": peak_bytes(),
+            "run_disk": disk[0],
+            "bytes_per_superstep": sum(manifest.facts["halo"])
+            * settings.reservoir.dim
+            * wire,
+        },
+        "seconds": seconds,
+        "halo": sum(manifest.facts["halo"]),
+    }
+
+
+@contextmanager
+def _largest(folder: Path, every: float = 0.1) -> Iterator[list[int]]:
+    """Largest number of bytes that a folder held, looked at every so often."""
+    found = [0]
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.wait(every):
+            found[0] = max(found[0], _bytes_in(folder))
+
+    watcher = threading.Thread(target=look, daemon=True)
+    watcher.start()
+    try:
+        yield found
+    finally:
+        done.set()
+        watcher.join()
+        found[0] = max(found[0], _bytes_in(folder))
+
+
+def _bytes_in(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.stat().st_size if path.is_file() else 0
+        except FileNotFoundError:  # it was temporary
+            continue
+    return total

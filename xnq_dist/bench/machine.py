@@ -1,0 +1,69 @@
+"""Facts of the machine that a figure was measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from xnq_dist._version import __version__
+
+__all__ = ["machine_facts"]
+
+PACKAGES = (
+    "dask",
+    "distributed",
+    "numba",
+    "numpy",
+    "prefect",
+    "pyarrow",
+    "quapy",
+    "scikit-learn",
+    "scipy",
+)
+
+
+def machine_facts() -> dict[str, Any]:
+    """Processor, cores, memory, versions, BLAS and date; JSON values."""
+    import psutil
+    from threadpoolctl import threadpool_info
+
+    blas = [
+        {"library": pool["internal_api"], "threads": pool["num_threads"]}
+        for pool in threadpool_info()
+        if pool["user_api"] == "blas"
+    ]
+    return {
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": int(psutil.virtual_memory().total),
+        "free_memory_bytes": int(psutil.virtual_memory().available),
+        "load": round(os.getloadavg()[0], 2),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "blas": blas,
+        "versions": {"xnq-dist": __version__, **_versions()},
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def _processor() -> str:
+    told = Path("/proc/cpuinfo")
+    if told.exists():
+        for line in told.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,306 @@
+"""Labelled rows beyond `readout.memory`: in files, fitted block by block.
+
+Partitions write their labelled rows; groups of `GROUP_ROWS` in canonical order are put
+together from them, and every evaluation of the fits that run is one pass of tasks over
+the groups. A task holds one group, the client the models and sums of their shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.errors import StageError
+from xnq_dist.progress import Progress, silent
+from xnq_dist.readout import row_blocks
+from xnq_dist.readout.fit import FoldFit, FoldPlan, climb
+from xnq_dist.readout.logistic import LinearModel, decision
+from xnq_dist.readout.row_blocks import (
+    WHOLE,
+    Moments,
+    Problem,
+    Terms,
+    add_moments,
+    fit_problems,
+    fold_logits,
+    group_moments,
+    group_terms,
+)
+from xnq_dist.readout.rows import Labelled, Part, gather_used
+from xnq_dist.readout.tasks import gathered, thread_count, watch
+from xnq_dist.store import Attempt, FileRecord, Folder
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+    _Future = Future[Any]
+
+__all__ = ["SpilledRows", "spill"]
+
+TASKS_A_THREAD = 2
+"""Tasks of a pass; each takes some groups in turn."""
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """Rows of one group in a file: labels, folds, then embeddings."""
+
+    folder: Folder
+    record: FileRecord
+    rows: int
+    width: int
+    dtype: str
+
+    def load(self) -> tuple[NDArray[Any], NDArray[np.int32], NDArray[np.int32]]:
+        """Embeddings, shape (m, d'), labels and folds, shape (m,)."""
+        data = self.folder.read_bytes(self.record.name)
+        if len(data) != self.record.bytes:
+            raise StageError(
+                f"{self.folder.uri}/{self.record.name} has {len(data)} bytes, not "
+                f"{self.record.bytes}: run again"
+            )
+        labels = np.frombuffer(data, np.int32, self.rows)
+        folds = np.frombuffer(data, np.int32, self.rows, 4 * self.rows)
+        x = np.frombuffer(data, self.dtype, offset=8 * self.rows)
+        return x.reshape(self.rows, self.width), labels, folds
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A partition's labelled rows in a file: indexes ascending, then embeddings."""
+
+    record: FileRecord
+    rows: int
+    dtype: str
+    starts: tuple[int, ...]
+    """Where each group's rows begin, and the end."""
+
+
+@dataclass(frozen=True, eq=False)
+class SpilledRows:
+    """All labelled rows as groups in files, and the regressions of them."""
+
+    client: Client
+    groups: tuple[RowGroup, ...]
+    moments: Moments
+    labels: NDArray[np.int32]
+    """Class codes in canonical order, shape (n,)."""
+    folds: NDArray[np.int32]
+    """Fold of each row; below 0: in no fit."""
+    n_classes: int
+
+    def fit(
+        self,
+        folds: Sequence[int],
+        C: float,
+        starts: Mapping[int, LinearModel] | None = None,
+    ) -> dict[int, LinearModel]:
+        """Models that leave these folds out (`WHOLE`: none), fitted side by side."""
+        used = self.folds[self.folds >= 0]
+        counts = {fold: int(np.count_nonzero(used != fold)) for fold in folds}
+        return fit_problems(
+            self._terms, self.moments, counts, self.n_classes, C, starts
+        )
+
+    def _terms(self, problems: Sequence[Problem]) -> Iterator[list[Terms]]:
+        yield from chain.from_iterable(self._over_groups(_terms, problems))
+
+    def _over_groups(self, work: Any, *arguments: Any) -> list[list[Any]]:
+        """Results of ``work(group, *arguments)`` in the order of the groups."""
+        tasks = [
+            self.client.submit(_each, work, some, *arguments, pure=False)
+            for some in _shared(self.groups, thread_count(self.client) * TASKS_A_THREAD)
+        ]
+        return gathered(self.client, tasks)
+
+    def cross_fit(
+        self, plan: FoldPlan, progress: Progress = silent
+    ) -> tuple[list[FoldFit], int, list[float]]:
+        """Every fold at the best C, its place in the grid, the losses.
+
+        The client holds the logits of the rows, 8 C bytes each.
+        """
+        if not plan.count:
+            return [], 0, []
+        tried: list[dict[int, LinearModel]] = []
+        every = list(range(plan.count))
+
+        def fit_all(C: float) -> list[float]:
+            progress("folds", len(tried), len(plan.grid))
+            tried.append(self.fit(every, C, tried[-1] if tried else None))
+            models = [tried[-1][fold] for fold in every]
+            losses = chain.from_iterable(self._over_groups(_losses, models))
+            return [float(loss) for loss in sum(losses, np.zeros(plan.count))]
+
+        best, losses = climb(plan.grid, fit_all)
+        progress("folds", len(plan.grid), len(plan.grid))
+        models = [tried[best][fold] for fold in every]
+        pieces = list(chain.from_iterable(self._over_groups(_logits, models)))
+        logits = np.concatenate([piece for piece, _ in pieces])
+        by_fold = sum((sums for _, sums in pieces), np.zeros(plan.count))
+        fits = []
+        for fold in every:
+            held = np.flatnonzero(self.folds == fold)
+            fits.append(FoldFit(held, models[fold], logits[held], float(by_fold[fold])))
+        return fits, best, losses
+
+    def whole(
+        self, C: float, fits: Sequence[FoldFit]
+    ) -> tuple[LinearModel, NDArray[np.float64]]:
+        """The model of all rows, and the logits of those that are in no fit."""
+        starts = {WHOLE: fits[0].model} if fits else None
+        model = self.fit([WHOLE], C, starts)[WHOLE]
+        pieces = chain.from_iterable(self._over_groups(_outside, model))
+        return model, np.concatenate(list(pieces))
+
+    def delete(self) -> None:
+        """Remove the files."""
+        for group in self.groups:
+            group.folder.delete(group.record.name)
+
+
+def spill(
+    client: Client,
+    parts: Sequence[Part],
+    rows: Labelled,
+    folds: NDArray[np.int32],
+    n_classes: int,
+    attempt: Attempt,
+    progress: Progress = silent,
+) -> SpilledRows:
+    """Write the labelled rows as groups.
+
+    Parameters
+    ----------
+    parts
+        The partitions.
+    rows
+        Indexes and labels of the rows in canonical order; `x` is not looked at.
+    folds
+        Fold of each row, below 0 for rows that no fit is made from, shape (n,).
+    attempt
+        Where the files go; `SpilledRows.delete` removes them.
+
+    Raises
+    ------
+    StageError
+        When the partitions hold other rows.
+    """
+    size = row_blocks.GROUP_ROWS
+    bounds = rows.index[::size]
+    written = [
+        client.submit(_write_piece, part, number, bounds, attempt, pure=False)
+        for number, part in enumerate(parts)
+    ]
+    watch(written, "labelled rows", progress)
+    pieces = [piece for piece in gathered(client, written) if piece is not None]
+    joined = [
+        client.submit(
+            _write_group,
+            number,
+            pieces,
+            rows.labels[number * size :][:size],
+            folds[number * size :][:size],
+            attempt,
+            pure=False,
+        )
+        for number in range(len(bounds))
+    ]
+    groups = tuple(gathered(client, joined))
+    for piece in pieces:
+        attempt.folder.delete(piece.record.name)
+    before: _Future | None = None
+    for some in _shared(groups, thread_count(client) * TASKS_A_THREAD):
+        sums = client.submit(_each, _moments, some, pure=False)
+        # One after the other: no worker holds more than a few of them.
+        before = client.submit(add_moments, before, sums, pure=False)
+    if before is None:
+        raise StageError("there is no labelled row: this is a fault of the program")
+    moments = before.result()
+    return SpilledRows(client, groups, moments, rows.labels, folds, n_classes)
+
+
+def _shared(groups: Sequence[RowGroup], tasks: int) -> Iterator[Sequence[RowGroup]]:
+    cuts = np.linspace(0, len(groups), min(tasks, len(groups)) + 1).astype(int)
+    for first, last in pairwise(cuts.tolist()):
+        yield groups[first:last]
+
+
+def _each(work: Any, groups: Sequence[RowGroup], *arguments: Any) -> list[Any]:
+    return [work(group, *arguments) for group in groups]
+
+
+def _write_piece(
+    part: Part, number: int, bounds: NDArray[np.int64], attempt: Attempt
+) -> _Piece | None:
+    """A partition's labelled rows by canonical index; None when it has none."""
+    used = gather_used(part)
+    if used is None or not len(used.index):
+        return None
+    order = np.argsort(used.index)
+    index = used.index[order]
+    starts = (*np.searchsorted(index, bounds).tolist(), len(index))
+    data = index.tobytes() + np.ascontiguousarray(used.x[order]).tobytes()
+    record = attempt.write_bytes(f"piece-{number:05d}", "rows", data)
+    return _Piece(record, len(index), str(used.x.dtype), starts)
+
+
+def _write_group(
+    number: int,
+    pieces: Sequence[_Piece],
+    labels: NDArray[np.int32],
+    folds: NDArray[np.int32],
+    attempt: Attempt,
+) -> RowGroup:
+    """One group's rows out of all partitions' files."""
+    indexes, parts = [], []
+    width, dtype = 0, np.dtype(pieces[0].dtype)
+    for piece in pieces:
+        first, last = piece.starts[number], piece.starts[number + 1]
+        width = (piece.record.bytes // piece.rows - 8) // dtype.itemsize
+        line = width * dtype.itemsize
+        with attempt.folder.open_input(piece.record.name) as stream:
+            stream.seek(8 * first)
+            indexes.append(np.frombuffer(stream.read(8 * (last - first)), np.int64))
+            stream.seek(8 * piece.rows + line * first)
+            values = np.frombuffer(stream.read(line * (last - first)), dtype)
+            parts.append(values.reshape(last - first, width))
+    order = np.argsort(np.concatenate(indexes))
+    if len(order) != len(labels):
+        raise StageError(
+            f"partitions hold {len(order)} labelled rows of group {number} instead of "
+            f"{len(labels)}: this is a fault of the program"
+        )
+    x = np.concatenate(parts)[order]
+    data = labels.astype(np.int32).tobytes() + folds.astype(np.int32).tobytes()
+    record = attempt.write_bytes(f"group-{number:05d}", "rows", data + x.tobytes())
+    return RowGroup(attempt.folder, record, len(labels), width, str(dtype))
+
+
+def _moments(group: RowGroup) -> Moments:
+    x, _, folds = group.load()
+    return group_moments(x, folds)
+
+
+def _terms(group: RowGroup, problems: Sequence[Problem]) -> list[Terms]:
+    return group_terms(*group.load(), problems)
+
+
+def _logits(
+    group: RowGroup, models: Sequence[LinearModel]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    return fold_logits(*group.load(), models)
+
+
+def _losses(group: RowGroup, models: Sequence[LinearModel]) -> NDArray[np.float64]:
+    return _logits(group, models)[1]
+
+
+def _outside(group: RowGroup, model: LinearModel) -> NDArray[np.float64]:
+    x, _, folds = group.load()
+    return decision(model, x[folds < 0])
