@@ -123,13 +123,13 @@ class SpmdExchange(PinnedTasks):
             self._submit_to(worker, apply_seat, function, number, self._seats[worker])
             for number, worker in enumerate(self.placement)
         ]
-        self._wait(futures, FIRST)
-        return list(self._client.gather(futures))
+        return self._gather(futures)
 
     def close(self) -> None:
         """Let go of everything on the workers."""
-        # Their tasks see by themselves that nobody wants them, and seats go with
-        # their futures.
+        # Seats go with their futures; there may still be references in a traceback.
+        for seat in self._seats.values():
+            seat.release()
         self._seats = {}
 
     def _everywhere(self, function: Callable[..., R], *args: Any) -> list[R]:
@@ -138,5 +138,13 @@ class SpmdExchange(PinnedTasks):
             self._submit_to(worker, function, seat, *args)
             for worker, seat in self._seats.items()
         ]
-        self._wait(futures, FIRST)
-        return list(self._client.gather(futures))
+        return self._gather(futures)
+
+    def _gather(self, futures: list[Future[Any]]) -> list[Any]:
+        try:
+            self._wait(futures, FIRST)
+            return list(self._client.gather(futures))
+        finally:
+            # Tasks that still run see by themselves that nobody wants them any more.
+            for future in futures:
+                future.release()
