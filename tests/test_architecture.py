@@ -28,6 +28,10 @@ def imported(file: Path) -> set[str]:
     return names
 
 
+SEMI_PUBLIC = {"reservoir": {"wire.py"}}
+"""Modules beside the one: what is not public of distributed, and nothing else."""
+
+
 @pytest.mark.parametrize("subpackage", SUBPACKAGES)
 def test_one_module_of_a_subpackage_touches_dask(subpackage):
     touching = [
@@ -35,7 +39,9 @@ def test_one_module_of_a_subpackage_touches_dask(subpackage):
         for file in (ROOT / subpackage).rglob("*.py")
         if imported(file) & {"dask", "distributed"}
     ]
-    assert len(touching) <= 1, touching
+    beside = SEMI_PUBLIC.get(subpackage, set())
+    assert beside <= set(touching), f"{beside} need not be named here"
+    assert len(set(touching) - beside) <= 1, touching
 
 
 def test_gpu_packages_are_imported_in_backend_alone():

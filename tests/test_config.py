@@ -42,7 +42,7 @@ from xnq_dist.reservoir import superstep
         ("partitions=0", "partitions = 0"),
         ("reservoir", "is not of the form key=value"),
         ("reservoir.dim=[", "not a YAML value"),
-        ("exchange.engine=spmd", "exchange.engine = 'spmd'"),
+        ("exchange.engine=actors", "exchange.engine = 'actors'"),
     ],
 )
 def test_bad_setting_is_named(override, message):

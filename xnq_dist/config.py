@@ -125,7 +125,10 @@ def _check_units(dim: int, scales: tuple[float, ...], name: str) -> None:
 class ExchangeSettings(_Model):
     """Halo exchange between supersteps."""
 
-    engine: Literal["tasks"] = Field("tasks", description="pinned superstep tasks")
+    engine: Literal["tasks", "spmd"] = Field(
+        "tasks",
+        description="superstep tasks, or one task a worker that sends worker to worker",
+    )
     dtype: Literal["float32", "float16"] = Field(
         "float32", description="precision of an exchanged row"
     )

@@ -139,10 +139,14 @@ def kill_a_worker_when(client, condition, done: threading.Event) -> threading.Th
     return thread
 
 
+@pytest.mark.parametrize("engine", ["tasks", "spmd"])
 @pytest.mark.filterwarnings("ignore::UserWarning:distributed.*")
-def test_killed_worker_changes_nothing_in_the_answer(tmp_path, small_graph, client):
+def test_killed_worker_changes_nothing_in_the_answer(
+    engine, tmp_path, small_graph, client
+):
     overrides = ("partitions=4", "reservoir.supersteps=40", "checkpoint.every=8")
     expected = embeddings(embed(tmp_path / "calm", small_graph, client, *overrides))
+    overrides = (*overrides, f"exchange.engine={engine}")
     with (
         cluster.open_cluster(small_settings().cluster) as address,
         cluster.connect(address) as other,
@@ -215,14 +219,15 @@ def test_workers_lost_again_and_again_end_with_advice(
         run_reservoir(client, run.stage("graph"), manifest, spec, len)
 
 
+@pytest.mark.parametrize("engine", ["tasks", "spmd"])
 def test_a_fault_in_a_superstep_is_raised_and_not_retried_for_ever(
-    tmp_path, small_graph, client
+    engine, tmp_path, small_graph, client
 ):
     run = embed(tmp_path / "a", small_graph, client)
     manifest = run.stage("graph").manifest()
     spec = driver.reservoir_spec(small_settings(), manifest.facts["rho"], 1.0, 1.0)
     with pytest.raises(ZeroDivisionError):
-        run_reservoir(client, run.stage("graph"), manifest, spec, _fail)
+        run_reservoir(client, run.stage("graph"), manifest, spec, _fail, engine=engine)
 
 
 def _fail(number, states):

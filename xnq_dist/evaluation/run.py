@@ -275,6 +275,7 @@ def _make_rows(
                     spec,
                     _WriteStates(graph, manifest, attempt),
                     timeout=work.settings.cluster.timeout,
+                    engine=work.settings.exchange.engine,
                 )
                 seconds = time.perf_counter() - began
                 peak = max((p for _, p in files if p is not None), default=None)

@@ -189,7 +189,13 @@ def _search(
         )
         writer = _WriteLabelled(graph, manifest, attempt, len(scores))
         files, _ = run_reservoir(
-            client, graph, manifest, spec, writer, timeout=settings.cluster.timeout
+            client,
+            graph,
+            manifest,
+            spec,
+            writer,
+            timeout=settings.cluster.timeout,
+            engine=settings.exchange.engine,
         )
         loss, error = client.submit(
             _score,

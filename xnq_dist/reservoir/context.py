@@ -116,9 +116,20 @@ class Context:
 
 
 def load_context(
-    graph: Stage, manifest: Manifest, number: int, spec: ReservoirSpec, threads: int
+    graph: Stage,
+    manifest: Manifest,
+    number: int,
+    spec: ReservoirSpec,
+    threads: int,
+    exchange: bool = True,
 ) -> Context:
-    """Read a partition and compute its input drive."""
+    """Read a partition and compute its input drive.
+
+    Parameters
+    ----------
+    exchange
+        Whether to find what it picks of owners' boundary blocks, from their files.
+    """
     partition = load_partition(graph, manifest, number)
     features = _feature_matrix(graph, manifest, number)
     drawn = [_weights(spec, block, features.shape[1]) for block in spec.blocks()]
@@ -131,7 +142,7 @@ def load_context(
         # A product of another shape may differ in the last bit: one a reservoir.
         for columns, weights in zip(recurrent.columns(), drawn, strict=True):
             drive[:, columns] = _drive(features, weights, threads)
-    picks = halo_picks(graph, manifest, partition)
+    picks = halo_picks(graph, manifest, partition) if exchange else {}
     boundary = partition.boundary_rows.astype(np.int64)
     return Context(partition, drive, recurrent, boundary, picks, spec)
 

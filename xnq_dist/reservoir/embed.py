@@ -22,8 +22,9 @@ from xnq_dist.reservoir.checkpoint import (
     checkpoint_interval,
     write_states,
 )
-from xnq_dist.reservoir.context import ReservoirSpec, exchanged_bytes
+from xnq_dist.reservoir.context import ReservoirSpec
 from xnq_dist.reservoir.exchange import Exchange, TasksExchange, WorkersLost, recover
+from xnq_dist.reservoir.spmd import SpmdExchange
 from xnq_dist.reservoir.weights import (
     block_seed,
     draw_recurrent,
@@ -42,7 +43,7 @@ from xnq_dist.store import (
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["embed_scaled", "reservoir_spec", "run_reservoir"]
+__all__ = ["Traffic", "embed_scaled", "reservoir_spec", "run_reservoir"]
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +97,17 @@ def reservoir_spec(
     )
 
 
+@dataclass(frozen=True)
+class Traffic:
+    """What went where during the supersteps."""
+
+    engine: str
+    placement: tuple[str, ...]
+    """Worker of each partition."""
+    bytes_per_superstep: int
+    """Bytes that crossed between workers in one superstep."""
+
+
 def run_reservoir(
     client: Client,
     graph: Stage,
@@ -106,7 +118,8 @@ def run_reservoir(
     every: int | None = None,
     timeout: float = 60.0,
     progress: Progress = silent,
-) -> tuple[list[R], list[str]]:
+    engine: str = "tasks",
+) -> tuple[list[R], Traffic]:
     """Run all supersteps and apply `finish` to each partition's final states.
 
     A lost worker costs the supersteps since the last checkpoint and changes no bit.
@@ -121,12 +134,14 @@ def run_reservoir(
     every
         Supersteps between two checkpoints; None: no checkpoints.
     timeout
-        Seconds to wait for a worker after all were lost.
+        Seconds to wait for a worker after all were lost, and for one's answer.
+    engine
+        ``tasks`` or ``spmd``; changes no bit.
 
     Returns
     -------
     tuple
-        The results in partition order, and the worker of each partition.
+        The results in partition order, and what went where.
 
     Raises
     ------
@@ -135,14 +150,22 @@ def run_reservoir(
     """
     losses = 0
     reached = -1
+    suspects: frozenset[str] = frozenset()
     while True:
         try:
             recover(client, timeout)
-            engine: Exchange = TasksExchange(client, graph, manifest, spec)
-            with closing(engine):
-                results = _drive(engine, spec, finish, checkpoints, every, progress)
-                return results, list(engine.placement)
+            moving: Exchange
+            if engine == "spmd":
+                moving = SpmdExchange(client, graph, manifest, spec, suspects, timeout)
+            else:
+                moving = TasksExchange(client, graph, manifest, spec, suspects)
+            with closing(moving):
+                results = _drive(moving, spec, finish, checkpoints, every, progress)
+                return results, Traffic(
+                    engine, tuple(moving.placement), moving.bytes_per_superstep
+                )
         except WorkersLost as event:
+            suspects |= event.suspects
             found = checkpoints.latest() if checkpoints else None
             step = found[0] if found else 0
             losses = losses + 1 if step <= reached else 1
@@ -176,9 +199,8 @@ def _drive(
         target = spec.supersteps
         if every is not None:
             target = min(target, (step // every + 1) * every)
-        # At most a few supersteps are submitted at a time: progress is seen, and the
-        # scheduler's memory does not grow with L.
-        count = min(4, target - step)
+        # Not all at once: progress is seen.
+        count = min(engine.stride, target - step)
         engine.advance(count)
         step += count
         progress("supersteps", step, spec.supersteps)
@@ -255,7 +277,7 @@ def embed_scaled(
     )
     stage = run.stage("embeddings")
     attempt = stage.begin()
-    files, placement = run_reservoir(
+    files, traffic = run_reservoir(
         client,
         graph,
         manifest,
@@ -265,6 +287,7 @@ def embed_scaled(
         every,
         settings.cluster.timeout,
         progress,
+        settings.exchange.engine,
     )
     rows = sum(record.rows for record in files)
     if rows != facts["n_nodes"]:
@@ -279,10 +302,9 @@ def embed_scaled(
             **asdict(spec),
             "n_nodes": rows,
             "checkpoint_every": every,
-            "workers": len(set(placement)),
-            "exchanged_bytes_per_superstep": exchanged_bytes(
-                facts["halo_sizes"], facts["boundary"], placement, row_bytes
-            ),
+            "workers": len(set(traffic.placement)),
+            "exchange_engine": traffic.engine,
+            "exchanged_bytes_per_superstep": traffic.bytes_per_superstep,
             "halo_bytes": [halo * row_bytes for halo in facts["halo"]],
         },
         time.perf_counter() - began,

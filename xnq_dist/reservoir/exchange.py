@@ -1,6 +1,7 @@
-"""Halo exchange between supersteps on Dask: the engine ``tasks``.
+"""Halo exchange between supersteps on Dask: the engine ``tasks``, and what all share.
 
-The only module of this subpackage that touches Dask. Every superstep of a partition
+The only module of this subpackage that touches Dask, but for `wire`, which has what is
+not public of it. With the engine ``tasks`` every superstep of a partition
 is one task pinned to the worker that holds its state; it publishes one block of its
 boundary rows, and readers pick the rows they need. States never leave their worker,
 and nothing but manifests reaches the client. Tasks are pure, so that Dask may run one
@@ -22,7 +23,13 @@ from numpy.typing import NDArray
 from xnq_dist import cluster
 from xnq_dist.backend import cpu
 from xnq_dist.errors import ClusterError, SettingsError
-from xnq_dist.reservoir.context import Context, ReservoirSpec, load_context, place
+from xnq_dist.reservoir.context import (
+    Context,
+    ReservoirSpec,
+    exchanged_bytes,
+    load_context,
+    place,
+)
 from xnq_dist.reservoir.rounds import (
     Publish,
     Start,
@@ -34,6 +41,7 @@ from xnq_dist.reservoir.rounds import (
     write_values,
 )
 from xnq_dist.reservoir.superstep import MemoryStates, gather, superstep, update
+from xnq_dist.reservoir.wire import Abandoned, PeerLost
 from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
 
 if TYPE_CHECKING:
@@ -41,6 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Exchange",
+    "PinnedTasks",
     "TasksExchange",
     "WorkersLost",
     "neighbour_sums",
@@ -56,12 +65,20 @@ R = TypeVar("R")
 POLL = 1.0
 """Seconds between two looks at whether the workers still live."""
 
+ALL, FIRST = "ALL_COMPLETED", "FIRST_COMPLETED"
+"""When Dask is to come back from waiting."""
+
 AHEAD = 8
 """Rounds of neighbour sums submitted before their values are waited for."""
 
 
 class WorkersLost(Exception):  # noqa: N818 - an event, not a fault of anybody
-    """A worker that held states is gone."""
+    """A worker that held states is gone, or does not answer."""
+
+    def __init__(self, message: str, suspects: Collection[str] = ()) -> None:
+        super().__init__(message)
+        self.suspects = frozenset(suspects)
+        """Workers to do without, although the scheduler may still list them."""
 
 
 class Exchange(Protocol):
@@ -70,6 +87,14 @@ class Exchange(Protocol):
     @property
     def placement(self) -> Sequence[str]:
         """Worker of each partition."""
+
+    @property
+    def stride(self) -> int:
+        """Supersteps that are best run at a time."""
+
+    @property
+    def bytes_per_superstep(self) -> int:
+        """Bytes that cross between workers in one superstep, by the plan."""
 
     def begin(self, checkpoint: tuple[Stage, Manifest] | None) -> None:
         """Load the partitions, and states from a checkpoint (else superstep 1)."""
@@ -84,17 +109,27 @@ class Exchange(Protocol):
         """Let go of everything on the workers."""
 
 
-class TasksExchange:
-    """Engine ``tasks``: pinned superstep tasks.
+class PinnedTasks:
+    """Partitions on workers, and tasks pinned to them.
+
+    Parameters
+    ----------
+    avoid
+        Workers to do without as long as there are others.
 
     Raises
     ------
     WorkersLost
-        From any method, when a worker that holds states is gone.
+        When no worker is left; from `_wait`, when one that holds states is gone.
     """
 
     def __init__(
-        self, client: Client, graph: Stage, manifest: Manifest, spec: ReservoirSpec
+        self,
+        client: Client,
+        graph: Stage,
+        manifest: Manifest,
+        spec: ReservoirSpec,
+        avoid: Collection[str] = (),
     ) -> None:
         self._client = client
         self._graph = graph
@@ -103,9 +138,90 @@ class TasksExchange:
         self._threads = cluster.workers(client)
         if not self._threads:
             raise WorkersLost("no worker is left")
-        self.placement = place(manifest.facts["edges"], list(self._threads))
+        trusted = [worker for worker in self._threads if worker not in avoid]
+        edges = manifest.facts["edges"]
+        self.placement = place(edges, trusted or list(self._threads))
+
+    def _submit_to(
+        self, worker: str, function: Callable[..., Any], *args: Any
+    ) -> Future[Any]:
+        return self._client.submit(
+            function, *args, workers=[worker], allow_other_workers=False, pure=False
+        )
+
+    def _wait(self, futures: Sequence[Future[Any]], when: str = ALL) -> None:
+        """Wait for all; with `when` the first to complete, one that fails ends it."""
+        from distributed import wait
+
+        left: Collection[Future[Any]] = futures
+        while left:
+            try:
+                done = wait(left, timeout=POLL, return_when=when)
+            except TimeoutError:
+                self._check_workers()
+                continue
+            except CancelledError as event:
+                raise ClusterError(
+                    "the Dask scheduler was lost during the supersteps: start it "
+                    "again if it is yours, and run again to resume"
+                ) from event
+            for future in done.done:
+                _check_future(future)
+            left = done.not_done
+        self._check_workers()
+
+    def _check_workers(self) -> None:
+        lost = set(self.placement) - set(cluster.workers(self._client))
+        if lost:
+            raise WorkersLost(f"lost {', '.join(sorted(lost))}", lost)
+
+
+def _check_future(future: Future[Any]) -> None:
+    from distributed.scheduler import KilledWorker
+
+    if future.status == "finished":
+        return
+    if future.status == "error":
+        error = future.exception()
+        if isinstance(error, PeerLost):
+            raise WorkersLost(str(error), {error.worker}) from error
+        if not isinstance(error, KilledWorker | Abandoned):
+            future.result()
+    raise WorkersLost(f"a task ended {future.status}")
+
+
+class TasksExchange(PinnedTasks):
+    """Engine ``tasks``: pinned superstep tasks.
+
+    Raises
+    ------
+    WorkersLost
+        From any method, when a worker that holds states is gone.
+    """
+
+    stride = 4
+    """A few: the scheduler's memory does not grow with L."""
+
+    def __init__(
+        self,
+        client: Client,
+        graph: Stage,
+        manifest: Manifest,
+        spec: ReservoirSpec,
+        avoid: Collection[str] = (),
+    ) -> None:
+        super().__init__(client, graph, manifest, spec, avoid)
         self._contexts: list[Future[Any]] = []
         self._states: list[Future[Any]] = []
+
+    @property
+    def bytes_per_superstep(self) -> int:
+        """Bytes that cross between workers in one superstep, by the plan."""
+        facts = self._manifest.facts
+        row_bytes = self._spec.dim * np.dtype(self._spec.exchange_dtype).itemsize
+        return exchanged_bytes(
+            facts["halo_sizes"], facts["boundary"], self.placement, row_bytes
+        )
 
     def begin(self, checkpoint: tuple[Stage, Manifest] | None) -> None:
         """Load the partitions, and states from a checkpoint (else superstep 1)."""
@@ -207,43 +323,7 @@ class TasksExchange:
     def _submit(
         self, number: int, function: Callable[..., Any], *args: Any
     ) -> Future[Any]:
-        return self._client.submit(
-            function,
-            *args,
-            workers=[self.placement[number]],
-            allow_other_workers=False,
-            pure=False,
-        )
-
-    def _wait(self, futures: Sequence[Future[Any]]) -> None:
-        from distributed import wait
-        from distributed.scheduler import KilledWorker
-
-        while True:
-            try:
-                wait(futures, timeout=POLL)
-                break
-            except TimeoutError:
-                self._check_workers()
-            except CancelledError as event:
-                raise ClusterError(
-                    "the Dask scheduler was lost during the supersteps: start it "
-                    "again if it is yours, and run again to resume"
-                ) from event
-        for future in futures:
-            if future.status == "finished":
-                continue
-            if future.status == "error":
-                error = future.exception()
-                if not isinstance(error, KilledWorker):
-                    future.result()
-            raise WorkersLost(f"a task ended {future.status}")
-        self._check_workers()
-
-    def _check_workers(self) -> None:
-        lost = set(self.placement) - set(cluster.workers(self._client))
-        if lost:
-            raise WorkersLost(f"lost {', '.join(sorted(lost))}")
+        return self._submit_to(self.placement[number], function, *args)
 
 
 def recover(client: Client, timeout: float) -> None:

@@ -1,0 +1,101 @@
+"""Both ends of every route find the same block; chunks are read as one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xnq_dist.graph.halo import PartitionBook, cut
+from xnq_dist.reservoir.mailbox import Mailbox
+from xnq_dist.reservoir.routes import find_routes, pick_chunks
+
+
+def small_cut(seed: int, partitions: int):
+    rng = np.random.default_rng(seed)
+    nodes = 40
+    degree = rng.integers(0, 5, nodes)
+    indptr = np.concatenate([[0], np.cumsum(degree)]).astype(np.int64)
+    indices = rng.integers(0, nodes, indptr[-1]).astype(np.int32)
+    book = PartitionBook.of(
+        rng.integers(0, partitions, nodes).astype(np.int32), partitions
+    )
+    return cut(indptr, indices, None, book), book
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    partitions=st.integers(1, 6),
+    workers=st.integers(1, 3),
+)
+def test_every_halo_row_comes_from_its_owner_by_some_route(seed, partitions, workers):
+    parts, book = small_cut(seed, partitions)
+    rng = np.random.default_rng(seed)
+    placement = [f"w{rng.integers(workers)}" for _ in parts]
+    routes = {
+        worker: find_routes(
+            {p.number: p for p in parts if placement[p.number] == worker},
+            book.offsets,
+            placement,
+        )
+        for worker in set(placement)
+    }
+    # A state of one column: the node's global id.
+    for part in parts:
+        found = np.full((part.n_halo, 1), -1, np.float32)
+        here = routes[placement[part.number]]
+        at = 0
+        for owner, picks in here.picks[part.number].items():
+            states = np.arange(book.offsets[owner], book.offsets[owner + 1])
+            block = states
+            if owner in here.arrivals:
+                sent = routes[placement[owner]].sends[owner][placement[part.number]]
+                assert len(sent) == len(np.unique(sent)) == here.arrivals[owner]
+                block = states[sent]
+            found[at : at + len(picks), 0] = block[picks]
+            at += len(picks)
+        np.testing.assert_array_equal(found[:, 0], part.halo)
+    # Nothing is sent that nobody waits for.
+    assert sum(r.rows_sent for r in routes.values()) == sum(
+        sum(r.arrivals.values()) for r in routes.values()
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("columns", [slice(0, 3), slice(1, 3)], ids=["whole", "tile"])
+def test_rows_of_chunks_are_those_of_the_whole_block(dtype, columns):
+    rng = np.random.default_rng(0)
+    block = rng.standard_normal((20, 3)).astype(dtype)
+    picks = np.array([0, 3, 4, 9, 10, 11, 19])
+    chunks = [(first, block[first : first + 5]) for first in range(0, 20, 5)]
+    out = np.empty((len(picks), columns.stop - columns.start), np.float32)
+    pick_chunks(picks, chunks, columns, out)
+    np.testing.assert_array_equal(out, block[picks, columns].astype(np.float32))
+    none = np.empty((0, 3), np.float32)
+    pick_chunks(picks[:0], chunks, slice(0, 3), none)
+
+
+def test_a_block_is_not_read_before_all_its_chunks_are_there():
+    mail = Mailbox({4: 5, 7: 2})
+    mail.put(0, 4, 3, np.zeros((2, 1)))
+    assert mail.wait(0, [[4]], 0.01) is None
+    assert mail.missing(0, [4, 7]) == [4, 7]
+    mail.put(0, 7, 0, np.ones((2, 1)))
+    assert mail.wait(0, [[4], [7]], 0.01) == 1
+    mail.put(0, 4, 0, np.zeros((3, 1)))
+    assert mail.wait(0, [[4], [7]], 0.01) == 0
+    assert [first for first, _ in mail.read(0, 4)] == [0, 3]
+    assert mail.received == sum(rows.nbytes for _, rows in mail.read(0, 4)) + 16
+
+
+def test_a_sender_is_let_one_generation_ahead_and_no_further():
+    mail = Mailbox({0: 1})
+    assert mail.admits(1)
+    assert not mail.admits(2)
+    mail.put(0, 0, 0, np.zeros((1, 1)))
+    mail.reach(1)
+    assert mail.admits(2)
+    # What is over is forgotten, and what comes late is not kept.
+    mail.put(0, 0, 0, np.zeros((1, 1)))
+    assert mail.missing(0, [0]) == [0]

@@ -1,0 +1,302 @@
+"""The engine `spmd`: the bits of `tasks`, no waiting for ever, nothing left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import struct
+import threading
+import time
+
+import distributed
+import numpy as np
+import psutil
+import pytest
+from distributed import Client, LocalCluster
+from distributed.security import Security
+
+from tests.conftest import small_settings, write_graph
+from tests.reservoir.test_embed import embed, embeddings, kill_a_worker_when
+from xnq_dist import cluster
+from xnq_dist.reservoir import embed as driver
+from xnq_dist.reservoir import wire
+from xnq_dist.reservoir.exchange import WorkersLost
+from xnq_dist.reservoir.seat import advance_seat
+from xnq_dist.reservoir.spmd import SpmdExchange
+
+SPMD = "exchange.engine=spmd"
+
+CHECKED = ("2026.7.1", "2026.8.0")
+"""Versions of distributed that all of this file was run with."""
+
+
+@pytest.fixture(scope="module")
+def weighted(tmp_path_factory):
+    """Directed and weighted, 600 nodes."""
+    return write_graph(tmp_path_factory.mktemp("spmd") / "input", weighted=True)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("reservoir.tile=7",),
+        ("exchange.dtype=float16",),
+        ("exchange.dtype=float16", "reservoir.tile=10", "reservoir.dim=25"),
+        ("reservoir.recurrent_scale=[1, 20]", "reservoir.matrix=sparse"),
+    ],
+    ids=["plain", "tiles", "float16", "float16-tiles", "side-by-side"],
+)
+def test_same_bits_as_tasks_for_any_partitions(overrides, tmp_path, weighted, client):
+    expected = embeddings(embed(tmp_path / "t", weighted, client, *overrides))
+    for count, partitioner in ((1, "auto"), (2, "metis"), (3, "random"), (5, "stream")):
+        cut = (f"partitions={count}", f"partitioner={partitioner}", SPMD)
+        run = embed(tmp_path / f"{count}", weighted, client, *overrides, *cut)
+        np.testing.assert_array_equal(embeddings(run), expected, err_msg=partitioner)
+        assert run.stage("embeddings").manifest().facts["exchange_engine"] == "spmd"
+
+
+def test_same_bits_on_workers_that_are_threads(tmp_path, weighted, thread_client):
+    """Also: two workers in one process do not get each other's mail."""
+    expected = embeddings(embed(tmp_path / "a", weighted, thread_client))
+    found = embed(
+        tmp_path / "b",
+        weighted,
+        thread_client,
+        "partitions=5",
+        SPMD,
+        "reservoir.tile=9",
+    )
+    np.testing.assert_array_equal(embeddings(found), expected)
+
+
+def engine_of(client, folder, graph, *overrides, timeout=20.0) -> SpmdExchange:
+    """A begun engine over 4 random partitions, most rows on the boundary."""
+    cut = ("partitions=4", "partitioner=random", "reservoir.supersteps=30")
+    run = embed(folder, graph, client, *cut, *overrides)
+    manifest = run.stage("graph").manifest()
+    settings = small_settings(*cut, *overrides)
+    spec = driver.reservoir_spec(settings, manifest.facts["rho"], 2.0, 0.5)
+    engine = SpmdExchange(client, run.stage("graph"), manifest, spec, timeout=timeout)
+    engine.begin(None)
+    return engine
+
+
+def test_a_stopped_worker_is_done_without_and_not_waited_for(
+    tmp_path, weighted, client, caplog
+):
+    """SIGSTOP: its connections stay open, the scheduler takes it for alive."""
+    overrides = ("partitions=4", "reservoir.supersteps=200", "checkpoint.every=8")
+    expected = embeddings(embed(tmp_path / "calm", weighted, client, *overrides, SPMD))
+    with (
+        cluster.open_cluster(small_settings().cluster) as address,
+        cluster.connect(address) as other,
+    ):
+        pids = list(other.run(os.getpid).values())
+        folder = tmp_path / "stopped"
+        whole = folder / "checkpoints" / "step-00008" / "_manifest.json"
+
+        def stop():
+            end = time.monotonic() + 60
+            while not whole.exists() and time.monotonic() < end:
+                time.sleep(0.002)
+            os.kill(pids[0], signal.SIGSTOP)
+
+        thread = threading.Thread(target=stop)
+        thread.start()
+        try:
+            limit = "cluster.timeout=2"
+            run = embed(folder, weighted, other, *overrides, SPMD, limit)
+        finally:
+            thread.join()
+            os.kill(pids[0], signal.SIGCONT)
+    np.testing.assert_array_equal(embeddings(run), expected)
+    facts = run.stage("embeddings").manifest().facts
+    assert facts["workers"] == 1
+    assert "has not answered for 2 s" in caplog.text
+
+
+def test_tls_and_a_limited_number_of_threads(tmp_path, weighted, client):
+    pytest.importorskip("cryptography")
+    expected = embeddings(embed(tmp_path / "a", weighted, client))
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            security=Security.temporary(),
+            dashboard_address=None,
+            host="tls://127.0.0.1",
+        ) as secured,
+        Client(secured) as other,
+    ):
+        assert all(a.startswith("tls://") for a in cluster.workers(other))
+        found = embed(tmp_path / "b", weighted, other, "partitions=4", SPMD)
+    np.testing.assert_array_equal(embeddings(found), expected)
+
+
+def test_bytes_on_the_wire_are_the_plans(tmp_path, client):
+    """The kernel's count of every connection between workers, against the plan."""
+    graph = write_graph(tmp_path / "input", nodes=3000, edges=9000)
+    wide = ("reservoir.dim=200",)
+    engine = engine_of(client, tmp_path / "a", graph, *wide)
+    # Connections are open and the first messages over.
+    engine.advance(2)
+    before = received_bytes(client)
+    engine.advance(6)
+    engine.apply(_nothing)
+    moved = received_bytes(client) - before
+    planned = 6 * engine.bytes_per_superstep
+    assert planned > 10_000_000
+    assert moved == pytest.approx(planned, rel=0.05)
+    assert sum(c["received"] for c in engine.clocks) == pytest.approx(
+        planned * 8 / 6, rel=0.15
+    )
+
+
+def received_bytes(client) -> int:
+    """Bytes received on connections between the workers, by TCP_INFO."""
+    found = client.run(os.getpid)
+    ports = {int(address.rsplit(":", 1)[1]) for address in found}
+    return sum(client.run(_received, ports).values())
+
+
+def _received(ports: set[int]) -> int:
+    mine = psutil.Process().net_connections("tcp")
+    total = 0
+    for connection in mine:
+        ends = {end.port for end in (connection.laddr, connection.raddr) if end}
+        # One end listens at a worker's port, the other is not the scheduler or client.
+        if not ends & ports or connection.status != "ESTABLISHED":
+            continue
+        with socket.socket(fileno=os.dup(connection.fd)) as copy:
+            info = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
+        total += struct.unpack_from("Q", info, 128)[0]  # tcpi_bytes_received
+    return total
+
+
+def _nothing(number, states):
+    return None
+
+
+def test_a_task_nobody_wants_any_more_stops_waiting(tmp_path, weighted, client):
+    engine = engine_of(client, tmp_path / "a", weighted)
+    worker = sorted(engine._seats)[0]
+    # Alone it never gets the other worker's blocks.
+    alone = engine._submit_to(worker, advance_seat, engine._seats[worker], 1, 5)
+    assert until(lambda: sum(client.run(_busy).values()) == 1)
+    del alone
+    assert until(lambda: sum(client.run(_busy).values()) == 0)
+    engine.close()
+    gc.collect()
+    assert until(lambda: sum(client.run(_runs).values()) == 0), "states are left behind"
+
+
+def _busy(dask_worker):
+    return len(dask_worker.active_threads)
+
+
+def _runs():
+    gc.collect()
+    return len(wire._mailboxes)
+
+
+def until(condition, seconds: float = 20.0) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_two_runs_on_the_same_threads_do_not_wait_for_each_other(
+    tmp_path, weighted, client
+):
+    one = engine_of(client, tmp_path / "a", weighted)
+    two = engine_of(client, tmp_path / "b", weighted)
+    first, second = sorted(one._seats)
+    # Each has the only thread of one worker and needs that of the other.
+    crossed = [
+        engine._submit_to(worker, advance_seat, engine._seats[worker], 1, 3)
+        for engine, worker in ((one, first), (two, second), (one, second), (two, first))
+    ]
+    one._wait(crossed)
+    np.testing.assert_array_equal(*[e.apply(_first_row)[0] for e in (one, two)])
+
+
+def _first_row(number, states):
+    return states[0]
+
+
+def test_a_seat_made_anew_is_not_taken_for_the_old_one(tmp_path, weighted, client):
+    engine = engine_of(client, tmp_path / "a", weighted)
+    engine.advance(2)
+    engine._step = 7
+    with pytest.raises(WorkersLost, match="is after superstep 3, not 7"):
+        engine.advance(1)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:distributed.*")
+def test_a_fault_on_one_worker_does_not_leave_the_other_waiting(
+    tmp_path, weighted, client
+):
+    engine = engine_of(client, tmp_path / "a", weighted)
+    worker = sorted(engine._seats)[0]
+    engine._client.submit(
+        _break, engine._seats[worker], workers=[worker], pure=False
+    ).result()
+    with pytest.raises(ValueError, match="could not broadcast"):
+        engine.advance(4)
+    engine.close()
+    assert until(lambda: sum(client.run(_busy).values()) == 0)
+
+
+def _break(seat):
+    """One partition's input drive loses rows."""
+    number = next(iter(seat.states))
+    context = seat.contexts[number]
+    seat.contexts[number] = type(context)(
+        context.partition,
+        context.drive[:-300],
+        context.recurrent,
+        context.boundary,
+        context.picks,
+        context.spec,
+    )
+
+
+def test_states_do_not_leave_their_worker(tmp_path, weighted, client):
+    engine = engine_of(client, tmp_path / "a", weighted)
+    seat = next(iter(engine._seats.values()))
+    with pytest.raises(TypeError, match="do not leave their worker"):
+        client.submit(_pickled, seat, pure=False).result()
+
+
+def _pickled(seat):
+    return seat.__reduce__()
+
+
+def test_what_is_not_public_of_distributed_is_there():
+    """A new version: run this file with it, then name it."""
+    assert distributed.__version__ in CHECKED
+
+
+def test_killed_worker_with_nobody_left_to_send(tmp_path, weighted):
+    """One worker, killed: the restarted one takes its checkpoint up."""
+    settings = small_settings("cluster.workers=1")
+    overrides = ("partitions=2", "reservoir.supersteps=60", "checkpoint.every=8", SPMD)
+    with (
+        cluster.open_cluster(settings.cluster) as address,
+        cluster.connect(address) as other,
+    ):
+        expected = embeddings(embed(tmp_path / "calm", weighted, other, *overrides))
+        killed = threading.Event()
+        folder = tmp_path / "killed"
+        whole = folder / "checkpoints" / "step-00008" / "_manifest.json"
+        thread = kill_a_worker_when(other, whole.exists, killed)
+        run = embed(folder, weighted, other, *overrides)
+        thread.join()
+    assert killed.is_set()
+    np.testing.assert_array_equal(embeddings(run), expected)

@@ -1,0 +1,116 @@
+"""Which halo rows go from which worker to which: pure functions of the send lists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.graph.halo import Partition
+
+__all__ = ["Routes", "find_routes", "pick_chunks"]
+
+Rows = NDArray[np.int64]
+Chunks = Sequence[tuple[int, NDArray[np.floating]]]
+"""A block in pieces, ascending: number of the first row, rows."""
+
+
+@dataclass(frozen=True)
+class Routes:
+    """What the partitions of one worker send, and where their halo rows come from."""
+
+    sends: Mapping[int, Mapping[str, Rows]]
+    """Owned partition -> other worker -> rows that it needs, ascending, once each."""
+    arrivals: Mapping[int, int]
+    """Partition of another worker -> rows of the block that comes from it."""
+    picks: Mapping[int, Mapping[int, Rows]]
+    """Owned partition -> owner of halo rows, ascending -> their places: in the block
+    that arrives, or in the owner's states where the owner is on this worker."""
+
+    @property
+    def rows_sent(self) -> int:
+        """Rows that leave the worker in one superstep."""
+        return sum(len(rows) for to in self.sends.values() for rows in to.values())
+
+
+def find_routes(
+    partitions: Mapping[int, Partition],
+    offsets: Sequence[int],
+    placement: Sequence[str],
+) -> Routes:
+    """The routes of the worker that holds these partitions.
+
+    A row goes once to a worker however many of its partitions need it. Both ends find
+    the same block by themselves, since send lists mirror halos.
+
+    Parameters
+    ----------
+    partitions
+        All partitions of one worker by number.
+    offsets
+        Global id of each partition's first node, shape (P + 1,).
+    placement
+        Worker of each partition, shape (P,).
+    """
+    sends: dict[int, dict[str, Rows]] = {}
+    wanted: dict[int, dict[int, Rows]] = {}
+    for number, partition in partitions.items():
+        lists: dict[str, list[Rows]] = {}
+        for reader, worker in enumerate(placement):
+            rows = _part(partition.send_rows, partition.send_offsets, reader)
+            if reader not in partitions and len(rows):
+                lists.setdefault(worker, []).append(rows)
+        sends[number] = {worker: _union(found) for worker, found in lists.items()}
+        for owner in range(len(placement)):
+            rows = _part(partition.halo, partition.halo_offsets, owner)
+            if len(rows):
+                wanted.setdefault(owner, {})[number] = rows - offsets[owner]
+    arrivals: dict[int, int] = {}
+    picks: dict[int, dict[int, Rows]] = {number: {} for number in partitions}
+    for owner in sorted(wanted):
+        block = None
+        if owner not in partitions:
+            block = _union(list(wanted[owner].values()))
+            arrivals[owner] = len(block)
+        for number, rows in wanted[owner].items():
+            picks[number][owner] = rows if block is None else block.searchsorted(rows)
+    return Routes(sends, arrivals, picks)
+
+
+def pick_chunks(
+    picks: Rows, chunks: Chunks, columns: slice, out: NDArray[np.float32]
+) -> None:
+    """Rows of a block that is in pieces, into ``out``, as float32.
+
+    Parameters
+    ----------
+    picks
+        Rows of the block, ascending, shape (n,).
+    chunks
+        The block.
+    columns
+        Columns of the chunks.
+    out
+        Shape (n, w), C-contiguous.
+    """
+    firsts = np.array([first for first, _ in chunks])
+    ends = np.append(picks.searchsorted(firsts[1:]), len(picks))
+    begin = 0
+    for (first, rows), end in zip(chunks, ends, strict=True):
+        whole = columns.start == 0 and columns.stop == rows.shape[1]
+        if whole and rows.dtype == out.dtype:
+            # Without a copy in between; indices are in range, so nothing is clipped.
+            np.take(rows, picks[begin:end] - first, 0, out[begin:end], "clip")
+        else:
+            out[begin:end] = rows[picks[begin:end] - first, columns]
+        begin = end
+
+
+def _part(rows: NDArray[np.integer], offsets: Rows, number: int) -> Rows:
+    return rows[offsets[number] : offsets[number + 1]].astype(np.int64)
+
+
+def _union(lists: Sequence[Rows]) -> Rows:
+    return np.unique(np.concatenate(lists))

@@ -1,0 +1,320 @@
+"""One worker's share of the engine ``spmd``: its partitions, states and supersteps."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.backend import cpu
+from xnq_dist.reservoir.context import Context, ReservoirSpec, load_context
+from xnq_dist.reservoir.mailbox import Mailbox
+from xnq_dist.reservoir.routes import find_routes, pick_chunks
+from xnq_dist.reservoir.superstep import MemoryStates, gather, superstep, update
+from xnq_dist.reservoir.wire import POLL, PeerLost, Wire, hold_slot
+from xnq_dist.store import Manifest, Stage
+
+__all__ = ["Clock", "Seat", "advance_seat", "apply_seat", "open_seat", "rows_sent"]
+
+Array = NDArray[np.float32]
+R = TypeVar("R")
+
+PATIENCE = 2.0
+"""Seconds a task waits for blocks before it lets other tasks have its thread."""
+
+
+@dataclass
+class Clock:
+    """Where a worker's time went, in seconds, and what came to it, in bytes."""
+
+    computing: float = 0.0
+    picking: float = 0.0
+    waiting: float = 0.0
+    received: int = 0
+
+
+class Seat:
+    """What a worker keeps between the tasks of one run.
+
+    It stays on its worker: a task's result that Dask holds and drops with its future.
+
+    Parameters
+    ----------
+    contexts
+        Of the worker's partitions, by number.
+    states
+        Their states, shapes (n_owned, d').
+    step
+        The superstep that the states are after.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        contexts: Mapping[int, Context],
+        states: Mapping[int, Array],
+        step: int,
+        offsets: Sequence[int],
+        placement: Sequence[str],
+        threads: int,
+        timeout: float,
+    ) -> None:
+        self.contexts = contexts
+        self.states = dict(states)
+        self.step = step
+        self.clock = Clock()
+        self._placement = placement
+        self._threads = threads
+        partitions = {number: found.partition for number, found in contexts.items()}
+        self.routes = find_routes(partitions, offsets, placement)
+        self._spec = next(iter(contexts.values())).spec
+        self._tiles = self._spec.tiles()
+        self._mailbox = Mailbox(self.routes.arrivals)
+        self._wire = Wire(run, self._mailbox, timeout)
+        self._remote = {
+            number: [owner for owner in picks if owner in self.routes.arrivals]
+            for number, picks in self.routes.picks.items()
+        }
+        self._posted = step - 1
+        weakref.finalize(self, self._wire.close).atexit = False
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        raise TypeError("states of a running embedding do not leave their worker")
+
+    def __sizeof__(self) -> int:
+        return sum(
+            self.states[number].nbytes + found.drive.nbytes
+            for number, found in self.contexts.items()
+        )
+
+    def advance(self, count: int) -> None:
+        """Run so many supersteps together with all other workers.
+
+        Raises
+        ------
+        PeerLost, Abandoned
+            When another worker does not answer, or nobody wants the answer.
+        """
+        give_up = hold_slot(PATIENCE)
+        if self._posted < self.step:
+            self.post(self.step, self.states)
+        for _ in range(count):
+            self.states = self._superstep(give_up)
+            self.step += 1
+
+    def post(self, step: int, states: Mapping[int, Array]) -> None:
+        """Send all blocks of the states after a superstep."""
+        for tile in range(len(self._tiles)):
+            for number in self.contexts:
+                self._post(step, tile, number, states[number])
+        self._posted = step
+
+    def collect(
+        self,
+        step: int,
+        tile: int,
+        work: Callable[[int, Array], None],
+        give_up: Callable[[float], None],
+    ) -> None:
+        """Call ``work(partition, halo)`` once for each, as blocks arrive.
+
+        Parameters
+        ----------
+        step, tile
+            Whose blocks.
+        work
+            Halo rows' states in local order, shape (n_halo, w), memory used again.
+        """
+        generation = self._generation(step, tile)
+        self._mailbox.reach(generation)
+        # What was sent a superstep ago must be there: unsent states do not pile up.
+        self._wire.flush(generation - 1 - len(self._tiles), self._wire.look)
+        left = list(self.contexts)
+        while left:
+            self._wire.check()
+            began = time.perf_counter()
+            at = self._wait(generation, left, give_up)
+            picked = time.perf_counter()
+            halo = self._halo(generation, tile, left[at])
+            ready = time.perf_counter()
+            work(left.pop(at), halo)
+            self.clock.waiting += picked - began
+            self.clock.picking += ready - picked
+            self.clock.computing += time.perf_counter() - ready
+        self.clock.received = self._mailbox.received
+
+    def _superstep(self, give_up: Callable[[float], None]) -> dict[int, Array]:
+        step, after = self.step, dict.fromkeys(self.contexts, np.empty((0, 0), "f4"))
+        follows = step + 1 < self._spec.supersteps
+
+        def whole(number: int, halo: Array) -> None:
+            context = self.contexts[number]
+            found = superstep(
+                cpu(),
+                context.partition,
+                MemoryStates(self.states[number]),
+                lambda _: halo,
+                context.drive,
+                context.recurrent,
+                self._tiles,
+                self._threads,
+            )
+            after[number] = context.rounded(found)
+            if follows:
+                self._post(step + 1, 0, number, after[number])
+
+        if len(self._tiles) == 1:
+            self.collect(step, 0, whole, give_up)
+            if follows:
+                self._posted = step + 1
+            return after
+        self._tiled(after, give_up)
+        if follows:
+            self.post(step + 1, after)
+        return after
+
+    def _tiled(self, after: dict[int, Array], give_up: Callable[[float], None]) -> None:
+        for number, states in self.states.items():
+            after[number] = np.empty_like(states)
+        for tile, columns in enumerate(self._tiles):
+
+            def part(number: int, halo: Array, columns: slice = columns) -> None:
+                states = self.states[number]
+                sums = np.empty((len(states), columns.stop - columns.start), "f4")
+                gather(
+                    cpu(),
+                    self.contexts[number].partition,
+                    MemoryStates(states),
+                    columns,
+                    halo,
+                    sums,
+                    self._threads,
+                )
+                after[number][:, columns] = sums
+
+            self.collect(self.step, tile, part, give_up)
+        for number, context in self.contexts.items():
+            self._wire.check()
+            began = time.perf_counter()
+            update(
+                cpu(), after[number], context.drive, context.recurrent, self._threads
+            )
+            after[number] = context.rounded(after[number])
+            self.clock.computing += time.perf_counter() - began
+
+    def _generation(self, step: int, tile: int) -> int:
+        return step * len(self._tiles) + tile
+
+    def _post(self, step: int, tile: int, number: int, states: Array) -> None:
+        columns, dtype = self._tiles[tile], self._spec.exchange_dtype
+        whole = len(self._tiles) == 1
+
+        # Holds the states and not the seat: a block on its way keeps no run alive.
+        def cut(rows: NDArray[np.int64]) -> NDArray[np.floating]:
+            if whole:
+                return np.take(states, rows, axis=0).astype(dtype, copy=False)
+            return states[rows, columns].astype(dtype, copy=False)
+
+        width = columns.stop - columns.start
+        for worker, rows in self.routes.sends[number].items():
+            self._wire.send(
+                worker,
+                self._generation(step, tile),
+                number,
+                rows,
+                cut,
+                width * np.dtype(dtype).itemsize,
+            )
+
+    def _wait(
+        self, generation: int, left: Sequence[int], give_up: Callable[[float], None]
+    ) -> int:
+        """Position of a partition whose blocks are there."""
+        wanted = [self._remote[number] for number in left]
+        began = time.monotonic()
+        while (at := self._mailbox.wait(generation, wanted, POLL)) is None:
+            give_up(time.monotonic() - began)
+            owners = {owner for owners in wanted for owner in owners}
+            missing = self._mailbox.missing(generation, owners)
+            self._wire.look(sorted({self._placement[owner] for owner in missing}))
+        return at
+
+    def _halo(self, generation: int, tile: int, number: int) -> Array:
+        columns = self._tiles[tile]
+        width = columns.stop - columns.start
+        picks = self.routes.picks[number]
+        halo = np.empty((sum(map(len, picks.values())), width), dtype=np.float32)
+        at = 0
+        for owner, rows in picks.items():
+            part = halo[at : at + len(rows)]
+            if owner in self.contexts:
+                pick_chunks(rows, [(0, self.states[owner])], columns, part)
+            else:
+                chunks = self._mailbox.read(generation, owner)
+                pick_chunks(rows, chunks, slice(0, width), part)
+            at += len(rows)
+        return halo
+
+
+def open_seat(
+    run: str,
+    graph: Stage,
+    manifest: Manifest,
+    spec: ReservoirSpec,
+    placement: Sequence[str],
+    worker: str,
+    threads: int,
+    timeout: float,
+    checkpoint: tuple[int, Stage, Manifest] | None,
+) -> Seat:
+    """Load a worker's partitions, and their states from a checkpoint (else step 1)."""
+    contexts: dict[int, Context] = {}
+    states: dict[int, Array] = {}
+    for number in [p for p, chosen in enumerate(placement) if chosen == worker]:
+        context = load_context(graph, manifest, number, spec, threads, exchange=False)
+        contexts[number] = context
+        if checkpoint is not None:
+            _, stage, kept = checkpoint
+            record = kept.named(f"state-{number:05d}")[0]
+            states[number] = np.ascontiguousarray(stage.read_arrays(record)["states"])
+        else:
+            # All states before are zero, so there is nothing to exchange.
+            first = np.zeros(context.drive.shape, dtype=np.float32)
+            update(cpu(), first, context.drive, context.recurrent, threads)
+            states[number] = context.rounded(first)
+    step = 1 if checkpoint is None else checkpoint[0]
+    offsets = manifest.facts["offsets"]
+    return Seat(run, contexts, states, step, offsets, placement, threads, timeout)
+
+
+def rows_sent(seat: Seat) -> int:
+    """Rows that leave the worker in one superstep, by the plan."""
+    return seat.routes.rows_sent
+
+
+def advance_seat(seat: Seat, step: int, count: int) -> dict[str, float]:
+    """Supersteps ``step + 1`` to ``step + count`` of a worker; its clock.
+
+    Raises
+    ------
+    PeerLost
+        Also when the seat is not after superstep `step`: it was made anew.
+    """
+    if seat.step != step:
+        raise PeerLost("", f"is after superstep {seat.step}, not {step}")
+    before = replace(seat.clock)
+    seat.advance(count)
+    return {
+        name: value - getattr(before, name)
+        for name, value in asdict(seat.clock).items()
+    }
+
+
+def apply_seat(function: Callable[[int, Array], R], number: int, seat: Seat) -> R:
+    """A small result of one partition's states."""
+    return function(number, seat.states[number])
