@@ -120,13 +120,58 @@ def test_sparse_update_equals_dense_product(form, rows):
     np.testing.assert_allclose(gathered, expected, atol=2e-6)
 
 
-def draw(matrix, dim, scale=1.5) -> Weights:
+@pytest.mark.parametrize("form", ["compiled", "python"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_gather_of_every_degree_keeps_the_order_of_the_sum(form, weighted):
+    """Rows are added four, two and one at a time."""
+    degrees = np.arange(12)
+    indptr = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
+    indices = RNG.integers(0, 30, indptr[-1]).astype(np.int32)
+    # Of very different size: another order of the sum gives other bits.
+    states = (
+        RNG.standard_normal((30, 3)) * 10.0 ** RNG.integers(-4, 4, (30, 1))
+    ).astype(np.float32)
+    data = (RNG.random(indptr[-1]) if weighted else np.ones(indptr[-1])).astype(
+        np.float32
+    )
+    function = kernels.gather_add
+    if form == "python":
+        function = function.py_func
+    out = np.empty((12, 3), np.float32)
+    weights = data if weighted else np.empty(0, np.float32)
+    function(indptr, indices, weights, states[:20], states[20:], 0, 12, out)
+    expected = np.zeros((12, 3), np.float32)
+    for row in range(12):
+        for edge in range(indptr[row], indptr[row + 1]):
+            expected[row] += data[edge] * states[indices[edge]]
+    np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("nonzeros", [1, 8, 11, 16, 20])
+def test_sparse_update_adds_nonzeros_one_after_the_other(nonzeros):
+    """Eight at a time in registers; rows beyond one tile of lanes."""
+    rows, dim = kernels.LANES + 37, 20
+    recurrent = draw("sparse", dim, nonzeros=nonzeros).recurrent
+    gathered = RNG.standard_normal((rows, dim)).astype(np.float32)
+    drive = RNG.standard_normal((rows, dim)).astype(np.float32)
+    sums = np.zeros_like(gathered)
+    for k in range(nonzeros):
+        sums += recurrent.values[:, k] * gathered[:, recurrent.columns[:, k]]
+    tile = np.zeros((dim, kernels.LANES), np.float32)
+    total = np.zeros((kernels.UNITS, kernels.LANES), np.float32)
+    kernels.sparse_update(
+        gathered, recurrent.columns, recurrent.values, drive, tile, total
+    )
+    np.testing.assert_array_equal(gathered, rational_tanh(sums + drive))
+
+
+def draw(matrix, dim, scale=1.5, nonzeros=5) -> Weights:
     return draw_weights(
         2,
         dim,
         4,
         matrix=matrix,
-        nonzeros=5,
+        nonzeros=nonzeros,
         recurrent_scale=scale,
         input_scale=0.7,
         bias_scale=0.1,
@@ -172,6 +217,25 @@ def test_separate_gather_and_update_equal_the_fused_superstep():
     gather(cpu(), part, MemoryStates(states), tiles[0], halo, out)
     update(cpu(), out, drive, weights.recurrent)
     np.testing.assert_array_equal(out, fused)
+
+
+@pytest.mark.parametrize("matrix", ["dense", "sparse"])
+def test_two_buffers_in_turn_give_the_bits_of_fresh_ones(matrix):
+    """What a buffer held before, and a borrowed block, must not show."""
+    part, _ = whole_partition()
+    recurrent = draw(matrix, 16, scale=12.0).recurrent
+    drive = RNG.standard_normal((300, 16)).astype(np.float32)
+    tiles = column_tiles(16, None)
+    fresh = np.zeros((300, 16), np.float32)
+    states, spare = fresh, np.full((300, 16), np.nan, np.float32)
+    for _ in range(4):
+        arguments = (no_halo, drive, recurrent, tiles)
+        fresh = superstep(cpu(), part, MemoryStates(fresh), *arguments, threads=2)
+        before = MemoryStates(states)
+        after = superstep(cpu(), part, before, *arguments, threads=2, out=spare)
+        assert after is spare
+        states, spare = after, states
+        np.testing.assert_array_equal(states, fresh)
 
 
 def test_a_rows_product_does_not_depend_on_its_place_in_a_block():

@@ -6,7 +6,8 @@ The signature is what later engines stand on: an array backend, a store of state
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol
@@ -111,7 +112,18 @@ def update(
     threads: int = 1,
 ) -> None:
     """``gathered = tanh(gathered W^T + drive)`` in place; shapes (n_owned, d')."""
-    work = _updater(_kernels(backend), gathered, drive, recurrent)
+    rows = _rows_update(_kernels(backend), recurrent)
+    blocks = _Spare((ROWS, recurrent.dim))
+
+    def work(first: int, last: int) -> None:
+        at = slice(first, last)
+        if rows.in_place:
+            rows.apply(gathered[at], drive[at], gathered[at])
+            return
+        with blocks.borrow() as block:
+            block[: last - first] = gathered[at]
+            rows.apply(block[: last - first], drive[at], gathered[at])
+
     with one_blas_thread():
         for_each_block(gathered.shape[0], threads, work)
 
@@ -125,6 +137,7 @@ def superstep(
     recurrent: Recurrent | SideBySide,
     tiles: Sequence[slice],
     threads: int = 1,
+    out: Array | None = None,
 ) -> Array:
     """States after one more update.
 
@@ -146,13 +159,17 @@ def superstep(
         Column tiles; buffers for halo rows are one tile wide.
     threads
         Row blocks worked on at a time.
+    out
+        Where they go, shape (n_owned, d'), C-contiguous, not the states before; None:
+        fresh memory, which costs the system a pass to hand out.
 
     Returns
     -------
     ndarray
         Shape (n_owned, d').
     """
-    out = backend.empty(drive.shape)
+    if out is None:
+        out = backend.empty(drive.shape)
     if len(tiles) == 1:
         _fused(
             _kernels(backend),
@@ -164,13 +181,13 @@ def superstep(
             threads,
             out,
         )
-        return out  # type: ignore[no-any-return]
+        return out
     for columns in tiles:
         part = backend.empty((drive.shape[0], columns.stop - columns.start))
         gather(backend, partition, states, columns, halo(columns), part, threads)
         out[:, columns] = part
     update(backend, out, drive, recurrent, threads)
-    return out  # type: ignore[no-any-return]
+    return out
 
 
 def _kernels(backend: Backend) -> Any:
@@ -189,9 +206,10 @@ def _fused(
 ) -> None:
     """Gather and update block by block, while a block is in cache."""
     weights = _NO_WEIGHTS if partition.weights is None else partition.weights
-    finish = _updater(kernels, out, drive, recurrent)
+    rows = _rows_update(kernels, recurrent)
+    blocks = _Spare((ROWS, recurrent.dim))
 
-    def work(first: int, last: int) -> None:
+    def fill(first: int, last: int, block: Array) -> None:
         kernels.gather_add(
             partition.indptr,
             partition.indices,
@@ -200,62 +218,110 @@ def _fused(
             halo,
             first,
             last,
-            out[first:last],
+            block,
         )
-        finish(first, last)
+        rows.apply(block, drive[first:last], out[first:last])
+
+    def work(first: int, last: int) -> None:
+        if rows.in_place:
+            fill(first, last, out[first:last])
+            return
+        # Sums that a product reads stay in cache: they are never written to memory.
+        with blocks.borrow() as block:
+            fill(first, last, block[: last - first])
 
     with one_blas_thread():
         for_each_block(owned.shape[0], threads, work)
 
 
-def _updater(
-    kernels: Any, gathered: Array, drive: Array, recurrent: Recurrent | SideBySide
-) -> Callable[[int, int], None]:
-    """The update of rows first:last of `gathered`, in place."""
+class _Spare:
+    """Arrays of one shape that threads borrow, instead of fresh memory every block."""
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self._shape = shape
+        self._free: list[Array] = []
+
+    @contextmanager
+    def borrow(self) -> Iterator[Array]:
+        try:
+            array = self._free.pop()
+        except IndexError:
+            array = np.zeros(self._shape, dtype=np.float32)
+        try:
+            yield array
+        finally:
+            self._free.append(array)
+
+
+@dataclass(frozen=True)
+class _RowsUpdate:
+    """``out = tanh(gathered W^T + drive)`` for at most `ROWS` rows."""
+
+    apply: Callable[[Array, Array, Array], None]
+    """``apply(gathered, drive, out)``; `gathered` is lost."""
+    in_place: bool
+    """Whether `out` must be `gathered`; else it must not be."""
+
+
+def _rows_update(kernels: Any, recurrent: Recurrent | SideBySide) -> _RowsUpdate:
     if isinstance(recurrent, SideBySide):
-        return _blockwise(kernels, gathered, drive, recurrent)
-    dim = recurrent.dim
+        return _side_by_side(kernels, recurrent)
     if recurrent.columns is not None:
-        columns, values = recurrent.columns, recurrent.values
+        return _sparse(kernels, recurrent.dim, recurrent.columns, recurrent.values)
+    return _dense(kernels, recurrent)
 
-        def sparse(first: int, last: int) -> None:
-            tile = np.zeros((dim, kernels.LANES), dtype=np.float32)
-            sums = np.empty_like(tile)
-            kernels.sparse_update(
-                gathered[first:last], columns, values, drive[first:last], tile, sums
-            )
 
-        return sparse
+def _sparse(
+    kernels: Any, dim: int, columns: NDArray[np.int32], values: Array
+) -> _RowsUpdate:
+    tiles, sums = _Spare((dim, kernels.LANES)), _Spare((kernels.UNITS, kernels.LANES))
+
+    def apply(gathered: Array, drive: Array, _out: Array) -> None:
+        with tiles.borrow() as tile, sums.borrow() as total:
+            kernels.sparse_update(gathered, columns, values, drive, tile, total)
+
+    return _RowsUpdate(apply, in_place=True)
+
+
+def _dense(kernels: Any, recurrent: Recurrent) -> _RowsUpdate:
     transposed = np.ascontiguousarray(recurrent.values.T)
 
-    def dense(first: int, last: int) -> None:
-        # Always ROWS rows: a product of another shape may differ in the last bit.
-        block: Any = gathered[first:last]
-        if last - first < ROWS:
-            block = np.zeros((ROWS, dim), dtype=np.float32)
-            block[: last - first] = gathered[first:last]
-        mixed = np.matmul(block, transposed)[: last - first]
-        kernels.tanh_add(mixed, drive[first:last])
-        gathered[first:last] = mixed
+    def apply(gathered: Array, drive: Array, out: Array) -> None:
+        rows = len(gathered)
+        if rows == ROWS:
+            np.matmul(gathered, transposed, out=out)
+        else:
+            # A product of another shape may differ in the last bit.
+            padded = np.zeros((ROWS, recurrent.dim), dtype=np.float32)
+            padded[:rows] = gathered
+            out[:] = np.matmul(padded, transposed)[:rows]
+        kernels.tanh_add(out, drive)
 
-    return dense
+    return _RowsUpdate(apply, in_place=False)
 
 
-def _blockwise(
-    kernels: Any, gathered: Array, drive: Array, recurrent: SideBySide
-) -> Callable[[int, int], None]:
-    """The update of rows first:last, one reservoir after the other.
+def _side_by_side(kernels: Any, recurrent: SideBySide) -> _RowsUpdate:
+    """One reservoir after the other.
 
     Columns are copied: a reservoir's arithmetic is then the one it has alone, bit for
     bit.
     """
-    blocks = list(zip(recurrent.columns(), recurrent.parts, strict=True))
+    parts = [
+        (columns, _rows_update(kernels, part), _Spare((ROWS, part.dim)))
+        for columns, part in zip(recurrent.columns(), recurrent.parts, strict=True)
+    ]
 
-    def work(first: int, last: int) -> None:
-        for columns, part in blocks:
-            state = np.ascontiguousarray(gathered[first:last, columns])
-            pushed = np.ascontiguousarray(drive[first:last, columns])
-            _updater(kernels, state, pushed, part)(0, last - first)
-            gathered[first:last, columns] = state
+    def apply(gathered: Array, drive: Array, out: Array) -> None:
+        rows = len(gathered)
+        for columns, part, spare in parts:
+            with spare.borrow() as state, spare.borrow() as pushed:
+                state[:rows], pushed[:rows] = gathered[:, columns], drive[:, columns]
+                if part.in_place:
+                    part.apply(state[:rows], pushed[:rows], state[:rows])
+                    out[:, columns] = state[:rows]
+                    continue
+                with spare.borrow() as after:
+                    part.apply(state[:rows], pushed[:rows], after[:rows])
+                    out[:, columns] = after[:rows]
 
-    return work
+    return _RowsUpdate(apply, in_place=True)
