@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from xnq_dist.backend import Backend
 from xnq_dist.blocks import ROWS, for_each_block, one_blas_thread
 from xnq_dist.graph.halo import Partition
+from xnq_dist.reservoir import device
 from xnq_dist.reservoir.weights import Recurrent, SideBySide
 
 __all__ = [
@@ -51,7 +52,9 @@ class MemoryStates:
 
     def tile(self, columns: slice) -> Array:
         """C-contiguous, shape (n_owned, w)."""
-        return np.ascontiguousarray(self.array[:, columns])
+        part = self.array[:, columns]
+        # Said in a way that arrays on a device understand too.
+        return part if part.flags.c_contiguous else part.copy()
 
 
 def column_tiles(dim: int, width: int | None) -> tuple[slice, ...]:
@@ -84,6 +87,9 @@ def gather(
     out
         Shape (n_owned, w), C-contiguous.
     """
+    if backend.on_device:
+        device.gather(backend, partition, states.tile(columns), halo, out)
+        return
     kernels = _kernels(backend)
     owned = states.tile(columns)
     weights = _NO_WEIGHTS if partition.weights is None else partition.weights
@@ -111,6 +117,9 @@ def update(
     threads: int = 1,
 ) -> None:
     """``gathered = tanh(gathered W^T + drive)`` in place; shapes (n_owned, d')."""
+    if backend.on_device:
+        gathered[...] = device.update(backend, gathered, drive, recurrent)
+        return
     work = _updater(_kernels(backend), gathered, drive, recurrent)
     with one_blas_thread():
         for_each_block(gathered.shape[0], threads, work)
@@ -152,6 +161,10 @@ def superstep(
     ndarray
         Shape (n_owned, d').
     """
+    if backend.on_device:
+        return _on_device(  # type: ignore[no-any-return]
+            backend, partition, states, halo, drive, recurrent, tiles
+        )
     out = backend.empty(drive.shape)
     if len(tiles) == 1:
         _fused(
@@ -171,6 +184,25 @@ def superstep(
         out[:, columns] = part
     update(backend, out, drive, recurrent, threads)
     return out  # type: ignore[no-any-return]
+
+
+def _on_device(
+    backend: Backend,
+    partition: Partition,
+    states: StateStore,
+    halo: HaloSource,
+    drive: Array,
+    recurrent: Recurrent | SideBySide,
+    tiles: Sequence[slice],
+) -> Any:
+    if len(tiles) == 1:
+        owned, rows = states.tile(tiles[0]), halo(tiles[0])
+        return device.superstep(backend, partition, owned, rows, drive, recurrent)
+    sums = np.empty(drive.shape, dtype=np.float32)
+    for columns in tiles:
+        part = sums[:, columns]
+        device.gather(backend, partition, states.tile(columns), halo(columns), part)
+    return device.update(backend, sums, drive, recurrent)
 
 
 def _kernels(backend: Backend) -> Any:
