@@ -12,13 +12,22 @@ from typing import TYPE_CHECKING
 import psutil
 
 from xnq_dist._version import __version__
-from xnq_dist.config import ClusterSettings, parse_bytes
-from xnq_dist.errors import ClusterError
+from xnq_dist.backend import choose, gpu_facts
+from xnq_dist.config import ClusterSettings, Settings, parse_bytes
+from xnq_dist.errors import ClusterError, SettingsError
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["LocalSize", "connect", "local_size", "open_cluster", "workers"]
+__all__ = [
+    "LocalSize",
+    "connect",
+    "local_size",
+    "open_cluster",
+    "settle",
+    "settle_backend",
+    "workers",
+]
 
 log = logging.getLogger(__name__)
 
@@ -136,6 +145,56 @@ def workers(client: Client) -> dict[str, int]:
     """Threads of every live worker by address, in address order."""
     found = client.scheduler_info(n_workers=-1)["workers"]
     return {address: int(found[address]["nthreads"]) for address in sorted(found)}
+
+
+def settle(client: Client, settings: Settings) -> Settings:
+    """The settings with a backend that every worker has, ``cpu`` or ``gpu``.
+
+    Raises
+    ------
+    SettingsError
+        When a GPU is asked for and some worker has none.
+    """
+    if settings.backend == "cpu":
+        return settings
+    found = settle_backend(client, settings.backend)
+    if found == "cpu":
+        choose(found, settings.reservoir.precision)
+    return settings.model_copy(update={"backend": found})
+
+
+def settle_backend(client: Client, wanted: str) -> str:
+    """``cpu`` or ``gpu``: one for all workers, or where a node is would show.
+
+    Raises
+    ------
+    SettingsError
+        When a GPU is asked for and some worker has none.
+    """
+    if wanted == "cpu":
+        return wanted
+    found = client.run(_why_no_gpu)
+    without = {address: why for address, why in sorted(found.items()) if why}
+    if not without:
+        return "gpu" if found else "cpu"
+    address, why = next(iter(without.items()))
+    if wanted == "gpu":
+        raise SettingsError(
+            f"backend = gpu cannot be used on {len(without)} of {len(found)} workers, "
+            f"{address} first: {why}"
+        )
+    if len(without) < len(found):
+        log.warning(
+            "%d of %d workers have no GPU (%s): CPUs are used on all",
+            len(without),
+            len(found),
+            why,
+        )
+    return "cpu"
+
+
+def _why_no_gpu() -> str:
+    return gpu_facts().reason
 
 
 def _wait_for_worker(client: Client, address: str, timeout: float) -> None:

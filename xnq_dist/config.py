@@ -139,6 +139,11 @@ class ReservoirSettings(_Model):
     tile: int | None = Field(
         None, ge=1, description="columns exchanged and gathered at a time; null: all"
     )
+    precision: Literal["float32", "tf32", "float16", "bfloat16"] = Field(
+        "float32",
+        description="of states and products on a GPU; all but float32 trade accuracy "
+        "for speed and memory",
+    )
 
     @model_validator(mode="after")
     def _sparse_fits(self) -> ReservoirSettings:
@@ -346,8 +351,10 @@ class EvaluationSettings(_Model):
 class ClusterSettings(_Model):
     """Where the work runs."""
 
-    kind: Literal["local", "address"] = Field(
-        "local", description="worker processes on this machine, or a running scheduler"
+    kind: Literal["local", "address", "cuda"] = Field(
+        "local",
+        description="worker processes on this machine, a running scheduler, or a "
+        "worker for each GPU of this machine",
     )
     workers: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         "auto", description="worker processes (local)"
@@ -362,15 +369,24 @@ class ClusterSettings(_Model):
     timeout: float = Field(
         60.0, gt=0, description="seconds to wait for the scheduler and a first worker"
     )
+    device_memory: str | int = Field(
+        "auto",
+        description="memory of one GPU that a worker may use (cuda), such as '60 GiB'",
+    )
+    protocol: Literal["auto", "tcp", "ucx"] = Field(
+        "auto",
+        description="how GPU workers talk (cuda); auto: UCX where it is installed",
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> ClusterSettings:
         _check_size(self.memory_limit)
+        _check_size(self.device_memory)
         if self.kind == "address" and not self.address:
             raise ValueError("cluster.kind = address needs cluster.address")
-        if self.kind == "local" and self.address:
+        if self.kind != "address" and self.address:
             raise ValueError(
-                "cluster.address is set but cluster.kind = local: "
+                f"cluster.address is set but cluster.kind = {self.kind}: "
                 "set cluster.kind = address"
             )
         return self
@@ -380,6 +396,11 @@ class Settings(_Model):
     """All settings of a run; the YAML file and ``--set`` use these names."""
 
     seed: int = Field(0, ge=0, lt=2**63, description="seed of every random stream")
+    backend: Literal["auto", "cpu", "gpu"] = Field(
+        "auto",
+        description="what computes supersteps, readout and SLD; auto: the GPU where "
+        "every worker has one that CuPy can use",
+    )
     partitions: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = Field(
         "auto", description="parts of the graph; auto: one per worker"
     )
@@ -446,6 +467,25 @@ class Settings(_Model):
         if self.method == "xnq+" and self.reservoir.recurrent_scale == "select":
             scales = self.plus.recurrent_scales
             _check_units(self.reservoir.dim, scales, "plus.recurrent_scales")
+        return self
+
+    @model_validator(mode="after")
+    def _backend_fits(self) -> Settings:
+        if self.cluster.kind == "cuda" and self.backend == "cpu":
+            raise ValueError(
+                "backend = cpu contradicts cluster.kind = cuda: set backend = auto, or "
+                "cluster.kind = local"
+            )
+        if self.reservoir.precision != "float32" and self.backend == "cpu":
+            raise ValueError(
+                f"reservoir.precision = {self.reservoir.precision} is for GPUs and "
+                "backend = cpu: set reservoir.precision = float32"
+            )
+        if self.reservoir.precision == "bfloat16" and self.exchange.dtype == "float16":
+            raise ValueError(
+                "exchange.dtype = float16 would round bfloat16 states once more: set "
+                "exchange.dtype = float32, they are exchanged as they are"
+            )
         return self
 
 

@@ -8,6 +8,7 @@ import warnings
 import pytest
 
 from xnq_dist import backend as backends
+from xnq_dist import cluster
 
 
 def make_backend(kind: str, precision: str = "float32") -> backends.Backend:
@@ -44,3 +45,27 @@ def device(request):
 def any_backend(request):
     """Every backend in float32."""
     return make_backend(request.param)
+
+
+@pytest.fixture
+def device_line(request, monkeypatch):
+    """The client of a cluster whose workers have a device, or play one.
+
+    The stand-in's workers are threads of this process: it takes the GPU's place there.
+    """
+    if request.param == "gpu":
+        make_backend("gpu")
+        return request.getfixturevalue("client")
+    play_a_gpu(monkeypatch)
+    return request.getfixturevalue("thread_client")
+
+
+def play_a_gpu(monkeypatch) -> None:
+    """Put the stand-in in the GPU's place in this process."""
+    make_backend("standin")
+    from tests.gpu.standin import standin
+
+    facts = backends.GpuFacts({}, 1, "", 2**30)
+    monkeypatch.setattr(backends, "gpu", standin)
+    monkeypatch.setattr(backends, "gpu_facts", lambda: facts)
+    monkeypatch.setattr(cluster, "gpu_facts", lambda: facts)

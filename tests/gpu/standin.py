@@ -11,6 +11,7 @@ import ctypes
 import re
 import subprocess
 import tempfile
+import threading
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from xnq_dist.backend import GpuBackend
+from xnq_dist.blocks import product
 from xnq_dist.reservoir.device import decode, encode
 
 HERE = Path(__file__).parent
@@ -30,6 +32,8 @@ TYPES = {
     "double": np.float64,
     "unsigned char": np.bool_,
 }
+ONE_AT_A_TIME = threading.Lock()
+"""The machine that is played has one set of thread and block indices."""
 STATES = {"32": np.float32, "16": np.float16, "8": np.uint16}
 
 
@@ -92,7 +96,7 @@ class StandinBackend(GpuBackend):
         left, right = decode(np.asarray(x)), decode(np.asarray(matrix))
         if self.precision == "tf32":
             left, right = tf32(left), tf32(right)
-        out[...] = left @ np.ascontiguousarray(right.T)
+        out[...] = product(left, right.T)
 
     def free_bytes(self):
         """One gibibyte."""
@@ -146,7 +150,9 @@ class Emulated:
             for side in (map(int, grid), map(int, block))
         ]
         call = getattr(compiled(self.source, self.defines), f"launch_{self.name}")
-        if call(*sides, ctypes.c_long(shared_mem), pointers):
+        with ONE_AT_A_TIME:
+            failed = call(*sides, ctypes.c_long(shared_mem), pointers)
+        if failed:
             raise RuntimeError(f"{self.name}: threads came to different barriers")
 
 

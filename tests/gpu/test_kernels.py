@@ -32,7 +32,7 @@ def run_driven(backend, part, recurrent, drive, steps, dim, tile=None):
     tiles = column_tiles(dim, tile)
     if len(tiles) == 1:
         drive = backend.to_device(drive)
-    states = on_device.first_states(backend, drive)
+    states = on_device.first_states(backend, drive, len(tiles) == 1)
     for _ in range(steps - 1):
         states = superstep(
             backend,

@@ -109,15 +109,21 @@ def _parts(recurrent: Weights) -> Iterator[tuple[slice, Recurrent]]:
         yield slice(0, recurrent.dim), recurrent
 
 
-def first_states(backend: Backend, drive: Any) -> Any:
-    """Superstep 1, tanh(drive): all states before are zero. Where the drive is."""
+def first_states(backend: Backend, drive: Any, resident: bool = True) -> Any:
+    """Superstep 1, tanh(drive): all states before are zero.
+
+    Parameters
+    ----------
+    resident
+        Drive and states are on the device; else on the host, float32.
+    """
     found = cast(GpuBackend, backend)
-    if not isinstance(drive, np.ndarray):
+    if resident:
         return _first_block(found, drive)
     out = np.empty(drive.shape, backend.state_dtype)
     for rows in _row_blocks(len(drive)):
         out[rows] = backend.to_host(_first_block(found, backend.to_device(drive[rows])))
-    return out
+    return decode(out)
 
 
 def _first_block(backend: GpuBackend, drive: Any) -> Any:
@@ -237,8 +243,8 @@ def gather(
 
 def update(
     backend: Backend, gathered: Any, drive: Any, recurrent: Weights
-) -> NDArray[Any]:
-    """``tanh(gathered W^T + drive)`` in row blocks; all three on the host."""
+) -> NDArray[np.float32]:
+    """``tanh(gathered W^T + drive)`` in row blocks; all on the host, float32."""
     found = cast(GpuBackend, backend)
     out = np.empty(gathered.shape, backend.state_dtype)
     for rows in _row_blocks(len(gathered)):
@@ -260,7 +266,7 @@ def update(
                     found, moved, part.columns, part.values, *view
                 )
         out[rows] = backend.to_host(after)
-    return out
+    return decode(out)
 
 
 def device_bytes(
