@@ -234,7 +234,15 @@ def quantify_communities(
     """Stage ``quantify``: the prevalence of every community."""
     from xnq_dist.quantify import run as stage
 
+    settings = _settled(settings, client)
     return stage.quantify(run, sources, settings, client, progress)
+
+
+def _settled(settings: Settings, client: Client) -> Settings:
+    """The settings with the backend of all workers, in float32."""
+    wanted = settings.backend
+    found = wanted if wanted == "cpu" else cluster.settle_backend(client, wanted)
+    return settings.model_copy(update={"backend": found})
 
 
 def publish(run: RunDirectory, settings: Settings) -> None:

@@ -30,7 +30,7 @@ TYPES = {
     "long long": np.int64,
     "float": np.float32,
     "double": np.float64,
-    "unsigned char": np.bool_,
+    "unsigned char": np.uint8,
 }
 ONE_AT_A_TIME = threading.Lock()
 """The machine that is played has one set of thread and block indices."""
@@ -137,7 +137,8 @@ class Emulated:
             what = f"{self.name}, argument {place}: {type(value)} for {kind}"
             if pointer:
                 assert isinstance(value, DeviceArray), what
-                assert value.dtype == kind, f"{what}, {value.dtype}"
+                bits = value.view(np.uint8) if value.dtype == np.bool_ else value
+                assert bits.dtype == kind, f"{what}, {value.dtype}"
                 assert value.size, f"{what}, empty"
                 held.append(np.array(value.ctypes.data, np.uintp))
             else:
@@ -184,7 +185,9 @@ def compiled(source: str, defines: tuple[str, ...]) -> ctypes.CDLL:
     for name, given in signatures(source).items():
         kinds = [p.rsplit(" ", 1)[0] for p in given]
         passed = ", ".join(f"*({kind}*)a[{i}]" for i, kind in enumerate(kinds))
-        barriers = "true" if "__sync" in body_of(source, name) else "false"
+        # A function that kernels share may wait too.
+        seen = source[: source.index('extern "C"')] + body_of(source, name)
+        barriers = "true" if "__sync" in seen else "false"
         text += (
             f"static void call_{name}(void** a) {{ {name}({passed}); }}\n"
             f'extern "C" int launch_{name}(const unsigned int* grid, const unsigned '

@@ -11,6 +11,7 @@ from functools import cache
 import pytest
 
 from xnq_dist.backend import COMPILE
+from xnq_dist.quantify.gpu_sets import sets_source
 from xnq_dist.reservoir.gpu_kernels import defines, superstep_source
 
 ARCHITECTURES = ["sm_80", "sm_90"]
@@ -22,8 +23,11 @@ SOURCES = {
         for precision in ("float32", "float16", "bfloat16")
         for rows in (8, 1)
     },
+    **{f"sets-{count}": (sets_source, (f"-DCLASSES={count}",)) for count in (2, 7)},
 }
-BY_NVCC = [name for name in SOURCES if name.endswith(("float32-8", "bfloat16-1"))]
+BY_NVCC = [
+    name for name in SOURCES if name.endswith(("float32-8", "bfloat16-1", "sets-2"))
+]
 """nvcc takes seconds a source: not all of them."""
 
 

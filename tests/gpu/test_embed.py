@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from distributed import get_worker
 
 from tests.conftest import small_settings, write_graph
 from tests.gpu.conftest import DEVICES, play_a_gpu
@@ -130,8 +129,8 @@ def test_some_workers_with_a_gpu_make_different_states(
 ):
     first = min(cluster.workers(thread_client))
 
-    def why():
-        return "" if get_worker().address == first else "CuPy is not installed"
+    def why(dask_worker):
+        return "" if dask_worker.address == first else "CuPy is not installed"
 
     monkeypatch.setattr(cluster, "_why_no_gpu", why)
     assert cluster.settle_backend(thread_client, "auto") == "cpu"
