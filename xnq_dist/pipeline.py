@@ -169,6 +169,7 @@ def embed(
     from xnq_dist.readout.select import select_scales
     from xnq_dist.reservoir.embed import embed_scaled
 
+    settings = cluster.settle(client, settings)
     graph = run.stage("graph").manifest()
     if graph is not None and run.stage("embeddings").manifest() is None:
         facts = graph.facts
@@ -213,6 +214,7 @@ def fit_readout(
     """
     from xnq_dist.readout import run as stage
 
+    settings = _settled(settings, client)
     embeddings = run.stage("embeddings").manifest()
     written = run.stage("posteriors").manifest()
     if embeddings is not None and embeddings.facts.get("released") and written:

@@ -15,7 +15,7 @@ from tests.quantify.samples import (
     slow_sld,
 )
 from tests.quantify.test_sld import PRIORS, shifted_sets
-from xnq_dist.quantify import gpu_sets
+from xnq_dist import backend as backends
 from xnq_dist.quantify.adjusted import Counts, rates
 from xnq_dist.quantify.gpu_sets import GpuCounts, GpuSld
 from xnq_dist.quantify.interface import QUANTIFIERS, Reference
@@ -27,7 +27,7 @@ SIZES = (1, 2, 31, 32, 33, 100, 700, 1024, 1025, 1500)
 @pytest.fixture
 def on_device(device, monkeypatch):
     """The quantifiers' device, real or played."""
-    monkeypatch.setattr(gpu_sets, "gpu", device)
+    monkeypatch.setattr(backends, "gpu", device)
 
 
 def both(sets, posteriors, prior, labels=None, tolerance=1e-4, rounds=1000):

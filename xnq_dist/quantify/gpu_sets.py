@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.backend import GpuBackend, gpu
+from xnq_dist.backend import GpuBackend, choose
 from xnq_dist.quantify.adjusted import Counts
 from xnq_dist.quantify.interface import (
     Communities,
@@ -121,7 +121,7 @@ class GpuSld:
         shape = (len(batch), nodes.posteriors.shape[1])
         if not shape[0]:
             return Estimates(np.empty(shape), np.empty(0, np.int32), np.empty(0, bool))
-        backend = gpu()
+        backend = cast(GpuBackend, choose("gpu"))
         moved = _moved(backend, batch, nodes)
         prevalence = backend.empty(shape, np.float64)
         iterations = backend.empty(shape[:1], np.int32)
@@ -154,7 +154,7 @@ class GpuCounts(Counts):
         shape = (len(batch), nodes.posteriors.shape[1])
         if not shape[0]:
             return np.empty(shape)
-        backend = gpu()
+        backend = cast(GpuBackend, choose("gpu"))
         moved = _moved(backend, batch, nodes)
         answers = backend.empty(shape, np.float64)
         backend.kernel(sets_source(), "means", _classes(nodes))(

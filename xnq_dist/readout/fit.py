@@ -58,6 +58,8 @@ class FoldPlan:
     """Number of folds; 0: C is given and no fold is needed."""
     grid: tuple[float, ...]
     """Ascending values of C."""
+    backend: str = "cpu"
+    """What fits: ``cpu`` or ``gpu``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +181,8 @@ def fit_fold(
     held = np.flatnonzero(plan.folds == fold)
     start = None if before is None else before.model
     with solver_guard():
-        model = fit(x[train], labels[train], n_classes, C, start, rough=True)
+        rows = x[train], labels[train]
+        model = fit(*rows, n_classes, C, start, rough=True, backend=plan.backend)
         logits = decision(model, x[held])
     loss = float(row_losses(logits, labels[held]).sum())
     return FoldFit(held, model, logits, loss)
@@ -311,7 +314,7 @@ def finish(
     C = plan.grid[place]
     used = np.ones(len(labels), bool) if roles is None else roles == TRAIN
     start = fits[0].model if fits else None
-    model = fit(x[used], labels[used], n_classes, C, start)
+    model = fit(x[used], labels[used], n_classes, C, start, backend=plan.backend)
     out_of_fold = np.full((len(labels), n_classes), np.nan)
     for fold in fits:
         out_of_fold[fold.held] = fold.logits

@@ -156,7 +156,9 @@ def fit_plus(
     watch(pieces, "labelled rows", progress)
     rows = client.submit(assemble, pieces, pure=False)
     del pieces
-    plan = client.submit(_plan, rows, settings.readout, settings.seed, pure=False)
+    plan = client.submit(
+        _plan, rows, settings.readout, settings.seed, settings.backend, pure=False
+    )
     fits, place, losses = cross_fit(
         client, rows, plan, len(classes), _grid(settings.readout), at_once, progress
     )
@@ -220,9 +222,11 @@ def _own_features(
     return index[known], features[known, folds[known]], own
 
 
-def _plan(rows: Labelled, settings: ReadoutSettings, seed: int) -> FoldPlan:
+def _plan(
+    rows: Labelled, settings: ReadoutSettings, seed: int, backend: str
+) -> FoldPlan:
     folds = assign_folds(rows.labels, settings.folds, seed)
-    return FoldPlan(folds, int(folds.max()) + 1, _grid(settings))
+    return FoldPlan(folds, int(folds.max()) + 1, _grid(settings), backend)
 
 
 def _finish(
