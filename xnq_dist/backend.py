@@ -24,8 +24,10 @@ __all__ = [
     "cuda_cluster",
     "cugraph",
     "data_frames",
+    "device_share",
     "gpu",
     "gpu_facts",
+    "ucx_installed",
 ]
 
 Precision = Literal["float32", "tf32", "float16", "bfloat16"]
@@ -281,13 +283,31 @@ def cuda_cluster(**options: Any) -> Any:
     if missing:
         raise ClusterError(
             f"cluster.kind = cuda needs {', '.join(missing)}, not installed here: "
-            f"{INSTALL}"
+            f"{INSTALL}, or with CuPy alone set cluster.kind = local, "
+            "cluster.workers = 1 and backend = gpu"
         )
     if not facts.devices:
         raise ClusterError(f"cluster.kind = cuda cannot start: {facts.reason}")
     from dask_cuda import LocalCUDACluster
 
     return LocalCUDACluster(**options)
+
+
+def ucx_installed() -> bool:
+    """Whether Dask can talk over UCX, which takes arrays from device to device."""
+    return _installed("distributed_ucxx") and _installed("ucxx")
+
+
+def device_share() -> tuple[str, int]:
+    """The device of this process, named by its bus, and its memory in bytes.
+
+    Raises
+    ------
+    SettingsError
+        When there is none.
+    """
+    device = gpu().xp.cuda.Device()
+    return str(device.pci_bus_id), int(device.mem_info[1])
 
 
 def data_frames() -> ModuleType:

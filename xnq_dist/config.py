@@ -140,9 +140,7 @@ class ReservoirSettings(_Model):
         None, ge=1, description="columns exchanged and gathered at a time; null: all"
     )
     precision: Literal["float32", "tf32", "float16", "bfloat16"] = Field(
-        "float32",
-        description="of states and products on a GPU; all but float32 trade accuracy "
-        "for speed and memory",
+        "float32", description="of states and products on a GPU"
     )
 
     @model_validator(mode="after")
@@ -352,9 +350,7 @@ class ClusterSettings(_Model):
     """Where the work runs."""
 
     kind: Literal["local", "address", "cuda"] = Field(
-        "local",
-        description="worker processes on this machine, a running scheduler, or a "
-        "worker for each GPU of this machine",
+        "local", description="processes here, a running scheduler, or GPUs here"
     )
     workers: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         "auto", description="worker processes (local)"
@@ -370,12 +366,10 @@ class ClusterSettings(_Model):
         60.0, gt=0, description="seconds to wait for the scheduler and a first worker"
     )
     device_memory: str | int = Field(
-        "auto",
-        description="memory of one GPU that a worker may use (cuda), such as '60 GiB'",
+        "auto", description="memory of its GPU that a worker may use"
     )
     protocol: Literal["auto", "tcp", "ucx"] = Field(
-        "auto",
-        description="how GPU workers talk (cuda); auto: UCX where it is installed",
+        "auto", description="between GPU workers (cuda); auto: UCX where installed"
     )
 
     @model_validator(mode="after")
@@ -397,9 +391,7 @@ class Settings(_Model):
 
     seed: int = Field(0, ge=0, lt=2**63, description="seed of every random stream")
     backend: Literal["auto", "cpu", "gpu"] = Field(
-        "auto",
-        description="what computes supersteps, readout and SLD; auto: the GPU where "
-        "every worker has one that CuPy can use",
+        "auto", description="auto: the GPU where CuPy finds one on every worker"
     )
     partitions: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = Field(
         "auto", description="parts of the graph; auto: one per worker"
@@ -471,21 +463,14 @@ class Settings(_Model):
 
     @model_validator(mode="after")
     def _backend_fits(self) -> Settings:
-        if self.cluster.kind == "cuda" and self.backend == "cpu":
+        precision = self.reservoir.precision
+        on_gpu = self.cluster.kind == "cuda" or precision != "float32"
+        if self.backend == "cpu" and on_gpu:
             raise ValueError(
-                "backend = cpu contradicts cluster.kind = cuda: set backend = auto, or "
-                "cluster.kind = local"
+                "cluster.kind = cuda and reservoir.precision need backend = auto or gpu"
             )
-        if self.reservoir.precision != "float32" and self.backend == "cpu":
-            raise ValueError(
-                f"reservoir.precision = {self.reservoir.precision} is for GPUs and "
-                "backend = cpu: set reservoir.precision = float32"
-            )
-        if self.reservoir.precision == "bfloat16" and self.exchange.dtype == "float16":
-            raise ValueError(
-                "exchange.dtype = float16 would round bfloat16 states once more: set "
-                "exchange.dtype = float32, they are exchanged as they are"
-            )
+        if precision == "bfloat16" and self.exchange.dtype == "float16":
+            raise ValueError("bfloat16 states need exchange.dtype = float32")
         return self
 
 

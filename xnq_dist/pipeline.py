@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from xnq_dist import cluster
+from xnq_dist.backend import gpu_facts
 from xnq_dist.config import Settings
 from xnq_dist.errors import RunDirectoryError, SettingsError, StageError
 from xnq_dist.graph.tables import Sources
@@ -186,6 +187,9 @@ def embed(
             max(1, len(threads)),
             max(threads.values(), default=1),
             _smallest_memory(client),
+            cluster.device_memory(client, settings.cluster)
+            if settings.backend == "gpu"
+            else 0,
         )
         plan = make_plan(size, settings, facts["partitions"], workers)
         out = run.folder.path() if run.folder.is_local else None
@@ -337,9 +341,13 @@ def _size(sources: Sources, settings: Settings) -> GraphSize:
 
 
 def _workers(settings: Settings) -> Workers:
-    if settings.cluster.kind == "local":
+    if settings.cluster.kind != "address":
         size = cluster.local_size(settings.cluster)
-        return Workers(size.workers, size.threads, size.memory)
+        device = size.device
+        if not device and settings.backend != "cpu":
+            # Workers of one machine without dask-cuda share its first GPU.
+            device = int(gpu_facts().memory * cluster.DEVICE_SHARE) // size.workers
+        return Workers(size.workers, size.threads, size.memory, device)
     if settings.cluster.address is None:
         raise SettingsError("cluster.address is not set")
     with cluster.connect(settings.cluster.address, settings.cluster.timeout) as client:

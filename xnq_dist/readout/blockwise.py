@@ -68,7 +68,7 @@ class Objective:
     @property
     def parameters(self) -> int:
         """Weights and intercepts."""
-        return self._outputs * (self._x.shape[1] + 1)
+        return int(self._outputs * (self._x.shape[1] + 1))
 
     def _blocks(self, middle: Any) -> Iterator[tuple[Any, Any]]:
         for first in range(0, self._rows, ROWS):

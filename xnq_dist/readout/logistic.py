@@ -168,10 +168,10 @@ def fit(
         from xnq_dist.readout.blockwise import fit_blocks
 
         tolerance = ROUGH if rough else TOLERANCE
-        model = fit_blocks(choose("gpu"), x, y, n_classes, C, start, tolerance)
-        if not model.converged:
+        found = fit_blocks(choose("gpu"), x, y, n_classes, C, start, tolerance)
+        if not found.converged:
             log.warning("readout with C = %g did not reach its tolerance", C)
-        return model
+        return found
     binary = n_classes == 2
     rows = x.astype(np.float64, order="C")
     middle = rows.mean(axis=0)
