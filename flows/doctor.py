@@ -84,7 +84,12 @@ def _machine() -> Check:
 def _gpu() -> Check:
     facts = gpu_facts()
     if facts.devices:
-        return Check("gpu", "note", f"{facts.devices} devices; this version uses CPUs")
+        there = [name for name, installed in facts.packages.items() if installed]
+        text = f"{facts.devices} of {human(facts.memory)} each, {', '.join(there)}"
+        lacking = [name for name, installed in facts.packages.items() if not installed]
+        if lacking:
+            text += f"; not installed: {', '.join(lacking)}"
+        return Check("gpu", "ok", text)
     return Check("gpu", "note", f"none ({facts.reason}); CPUs are used")
 
 

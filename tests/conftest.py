@@ -148,12 +148,18 @@ GROUPS = {
     "slow": "asked for with -m slow",
 }
 """Optional groups of tests and what they need."""
+GROUP_OF: dict[str, set[str]] = {}
+"""The tests marked as of a group; a report's keywords hold names of folders too."""
 
 
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     """Leave out the slow tests unless they are asked for."""
+    for item in items:
+        for group in GROUPS:
+            if item.get_closest_marker(group):
+                GROUP_OF.setdefault(group, set()).add(item.nodeid)
     if "slow" in (config.getoption("markexpr") or ""):
         return
     for item in items:
@@ -167,9 +173,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for group, need in GROUPS.items():
         counts = {
             outcome: sum(
-                group in report.keywords
+                report.nodeid in GROUP_OF.get(group, ())
                 for report in terminalreporter.stats.get(outcome, [])
-                if getattr(report, "when", None) in ("call", "setup")
+                if isinstance(report, pytest.TestReport)
             )
             for outcome in ("passed", "failed", "skipped")
         }

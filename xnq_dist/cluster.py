@@ -7,21 +7,40 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from xnq_dist._version import __version__
-from xnq_dist.config import ClusterSettings
-from xnq_dist.errors import ClusterError
+from xnq_dist.backend import (
+    choose,
+    cuda_cluster,
+    device_share,
+    gpu_facts,
+    ucx_installed,
+)
+from xnq_dist.config import ClusterSettings, Settings
+from xnq_dist.errors import ClusterError, SettingsError
 from xnq_dist.sizes import parse_bytes
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["LocalSize", "connect", "local_size", "open_cluster", "workers"]
+__all__ = [
+    "LocalSize",
+    "connect",
+    "device_memory",
+    "local_size",
+    "open_cluster",
+    "settle",
+    "settle_backend",
+    "workers",
+]
 
 log = logging.getLogger(__name__)
+
+DEVICE_SHARE = 0.9
+"""Of a GPU's memory that workers plan with; the rest is the driver's and libraries'."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +51,18 @@ class LocalSize:
     threads: int
     memory: int
     """Bytes a worker may use."""
+    device: int = 0
+    """Bytes of a GPU's memory that a worker may use; 0: it has none."""
 
 
 def local_size(settings: ClusterSettings) -> LocalSize:
     """Workers, threads and memory of a local cluster.
 
     Up to four workers share the processors; nine tenths of the memory that is free
-    now is divided among them.
+    now is divided among them. With ``cuda``: a worker of one thread for each GPU.
     """
+    if settings.kind == "cuda":
+        return _cuda_size(settings)
     # The affinity mask, not the processors there are: batch systems set it.
     processors = len(os.sched_getaffinity(0))
     count = min(4, processors) if settings.workers == "auto" else settings.workers
@@ -53,6 +76,54 @@ def local_size(settings: ClusterSettings) -> LocalSize:
     return LocalSize(count, threads, memory)
 
 
+def _cuda_size(settings: ClusterSettings) -> LocalSize:
+    facts = gpu_facts()
+    devices = max(1, facts.devices)
+    count = devices if settings.workers == "auto" else min(devices, settings.workers)
+    threads = 1 if settings.threads == "auto" else settings.threads
+    memory, device = settings.memory_limit, settings.device_memory
+    if memory == "auto":
+        memory = int(psutil.virtual_memory().available * 0.9) // count
+    if device == "auto":
+        device = max(1, int(facts.memory * DEVICE_SHARE))
+    return LocalSize(count, threads, parse_bytes(memory), parse_bytes(device))
+
+
+def _start(settings: ClusterSettings, size: LocalSize) -> Any:
+    """A cluster of this machine's processors or GPUs.
+
+    Raises
+    ------
+    ClusterError
+        When a package or device is missing.
+    """
+    from distributed import LocalCluster
+
+    options: dict[str, Any] = {
+        "n_workers": size.workers,
+        "threads_per_worker": size.threads,
+        "memory_limit": size.memory,
+        "host": "127.0.0.1",
+        # No dashboard, and its port on loopback, any that is free.
+        "scheduler_kwargs": {"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+        "worker_dashboard_address": "127.0.0.1:0",
+        "silence_logs": logging.ERROR,
+    }
+    if settings.kind != "cuda":
+        return LocalCluster(**options)
+    wanted = settings.protocol
+    ucx = wanted == "ucx" or (wanted == "auto" and ucx_installed())
+    return cuda_cluster(
+        **options,
+        protocol="ucx" if ucx else "tcp",
+        # The plan owns the device's memory: nothing spills, and the pool has an end.
+        device_memory_limit=None,
+        rmm_pool_size=size.device // 2,
+        rmm_maximum_pool_size=size.device,
+        rmm_allocator_external_lib_list=["cupy"],
+    )
+
+
 @contextmanager
 def open_cluster(settings: ClusterSettings) -> Iterator[str]:
     """Address of a scheduler with at least one worker; closed again when it is ours.
@@ -64,7 +135,7 @@ def open_cluster(settings: ClusterSettings) -> Iterator[str]:
         version of this package.
     """
     import dask
-    from distributed import LocalCluster
+    import distributed  # noqa: F401 - its defaults must be there before ours
 
     with ExitStack() as stack:
         if settings.kind == "address":
@@ -85,19 +156,7 @@ def open_cluster(settings: ClusterSettings) -> Iterator[str]:
                 )
             )
             try:
-                cluster = LocalCluster(
-                    n_workers=size.workers,
-                    threads_per_worker=size.threads,
-                    memory_limit=size.memory,
-                    host="127.0.0.1",
-                    # No dashboard, and its port on loopback, any that is free.
-                    scheduler_kwargs={
-                        "dashboard": False,
-                        "dashboard_address": "127.0.0.1:0",
-                    },
-                    worker_dashboard_address="127.0.0.1:0",
-                    silence_logs=logging.ERROR,
-                )
+                cluster = _start(settings, size)
             except (OSError, RuntimeError, TimeoutError) as error:
                 raise ClusterError(
                     f"a local Dask cluster of {size.workers} workers cannot be "
@@ -137,6 +196,74 @@ def workers(client: Client) -> dict[str, int]:
     """Threads of every live worker by address, in address order."""
     found = client.scheduler_info(n_workers=-1)["workers"]
     return {address: int(found[address]["nthreads"]) for address in sorted(found)}
+
+
+def settle(client: Client, settings: Settings) -> Settings:
+    """The settings with a backend that every worker has, ``cpu`` or ``gpu``.
+
+    Raises
+    ------
+    SettingsError
+        When a GPU is asked for and some worker has none.
+    """
+    if settings.backend == "cpu":
+        return settings
+    found = settle_backend(client, settings.backend)
+    if found == "cpu":
+        choose(found, settings.reservoir.precision)
+    return settings.model_copy(update={"backend": found})
+
+
+def settle_backend(client: Client, wanted: str) -> str:
+    """``cpu`` or ``gpu``: one for all workers, or where a node is would show.
+
+    Raises
+    ------
+    SettingsError
+        When a GPU is asked for and some worker has none.
+    """
+    if wanted == "cpu":
+        return wanted
+    found = client.run(_why_no_gpu)
+    without = {address: why for address, why in sorted(found.items()) if why}
+    if not without:
+        return "gpu" if found else "cpu"
+    address, why = next(iter(without.items()))
+    if wanted == "gpu":
+        raise SettingsError(
+            f"backend = gpu cannot be used on {len(without)} of {len(found)} workers, "
+            f"{address} first: {why}"
+        )
+    if len(without) < len(found):
+        log.warning(
+            "%d of %d workers have no GPU (%s): CPUs are used on all",
+            len(without),
+            len(found),
+            why,
+        )
+    return "cpu"
+
+
+def _why_no_gpu() -> str:
+    return gpu_facts().reason
+
+
+def device_memory(client: Client, settings: ClusterSettings) -> int:
+    """Bytes of device memory that a worker may use, the least of all workers.
+
+    Workers that share a GPU share its memory. Every worker must have one.
+    """
+    if settings.device_memory != "auto":
+        return parse_bytes(settings.device_memory)
+    found = client.run(_device)
+    there = list(found.values())
+    names = [name for name, _ in there]
+    return min(int(size * DEVICE_SHARE) // names.count(name) for name, size in there)
+
+
+def _device() -> tuple[str, int]:
+    name, size = device_share()
+    return f"{os.uname().nodename} {name}", size
 
 
 def _wait_for_worker(client: Client, address: str, timeout: float) -> None:

@@ -97,6 +97,9 @@ class ReservoirSettings(_Model):
     tile: int | None = Field(
         None, ge=1, description="columns exchanged and gathered at a time; null: all"
     )
+    precision: Literal["float32", "tf32", "float16", "bfloat16"] = Field(
+        "float32", description="of states and products on a GPU"
+    )
 
     @model_validator(mode="after")
     def _sparse_fits(self) -> ReservoirSettings:
@@ -313,8 +316,8 @@ class EvaluationSettings(_Model):
 class ClusterSettings(_Model):
     """Where the work runs."""
 
-    kind: Literal["local", "address"] = Field(
-        "local", description="worker processes on this machine, or a running scheduler"
+    kind: Literal["local", "address", "cuda"] = Field(
+        "local", description="processes here, a running scheduler, or GPUs here"
     )
     workers: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         "auto", description="worker processes (local)"
@@ -329,15 +332,22 @@ class ClusterSettings(_Model):
     timeout: float = Field(
         60.0, gt=0, description="seconds to wait for the scheduler and a first worker"
     )
+    device_memory: str | int = Field(
+        "auto", description="memory of its GPU that a worker may use"
+    )
+    protocol: Literal["auto", "tcp", "ucx"] = Field(
+        "auto", description="between GPU workers (cuda); auto: UCX where installed"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> ClusterSettings:
         check_size(self.memory_limit)
+        check_size(self.device_memory)
         if self.kind == "address" and not self.address:
             raise ValueError("cluster.kind = address needs cluster.address")
-        if self.kind == "local" and self.address:
+        if self.kind != "address" and self.address:
             raise ValueError(
-                "cluster.address is set but cluster.kind = local: "
+                f"cluster.address is set but cluster.kind = {self.kind}: "
                 "set cluster.kind = address"
             )
         return self
@@ -347,6 +357,9 @@ class Settings(_Model):
     """All settings of a run; the YAML file and ``--set`` use these names."""
 
     seed: int = Field(0, ge=0, lt=2**63, description="seed of every random stream")
+    backend: Literal["auto", "cpu", "gpu"] = Field(
+        "auto", description="auto: the GPU where CuPy finds one on every worker"
+    )
     partitions: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = Field(
         "auto", description="parts of the graph; auto: one per worker"
     )
@@ -415,6 +428,18 @@ class Settings(_Model):
         if self.method == "xnq+" and self.reservoir.recurrent_scale == "select":
             scales = self.plus.recurrent_scales
             _check_units(self.reservoir.dim, scales, "plus.recurrent_scales")
+        return self
+
+    @model_validator(mode="after")
+    def _backend_fits(self) -> Settings:
+        precision = self.reservoir.precision
+        on_gpu = self.cluster.kind == "cuda" or precision != "float32"
+        if self.backend == "cpu" and on_gpu:
+            raise ValueError(
+                "cluster.kind = cuda and reservoir.precision need backend = auto or gpu"
+            )
+        if precision == "bfloat16" and self.exchange.dtype == "float16":
+            raise ValueError("bfloat16 states need exchange.dtype = float32")
         return self
 
 

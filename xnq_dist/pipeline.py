@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from xnq_dist import cluster
+from xnq_dist.backend import gpu_facts
 from xnq_dist.config import Settings
 from xnq_dist.errors import RunDirectoryError, SettingsError, StageError
 from xnq_dist.graph.tables import Sources
@@ -186,6 +187,7 @@ def embed(
     from xnq_dist.readout.select import select_scales
     from xnq_dist.reservoir.embed import embed_scaled
 
+    settings = cluster.settle(client, settings)
     graph = run.stage("graph").manifest()
     if graph is not None and run.stage("embeddings").manifest() is None:
         facts = graph.facts
@@ -195,6 +197,9 @@ def embed(
             max(1, len(threads)),
             max(threads.values(), default=1),
             _smallest_memory(client),
+            cluster.device_memory(client, settings.cluster)
+            if settings.backend == "gpu"
+            else 0,
         )
         plan = make_plan(size, settings, facts["partitions"], workers)
         out = run.folder.path() if run.folder.is_local else None
@@ -223,6 +228,7 @@ def fit_readout(
     """
     from xnq_dist.readout import run as stage
 
+    settings = _settled(settings, client)
     embeddings = run.stage("embeddings").manifest()
     written = run.stage("posteriors").manifest()
     if embeddings is not None and embeddings.facts.get("released") and written:
@@ -244,7 +250,15 @@ def quantify_communities(
     """Stage ``quantify``: the prevalence of every community."""
     from xnq_dist.quantify import run as stage
 
+    settings = _settled(settings, client)
     return stage.quantify(run, sources, settings, client, progress)
+
+
+def _settled(settings: Settings, client: Client) -> Settings:
+    """The settings with the backend of all workers, in float32."""
+    wanted = settings.backend
+    found = wanted if wanted == "cpu" else cluster.settle_backend(client, wanted)
+    return settings.model_copy(update={"backend": found})
 
 
 def publish(run: RunDirectory, settings: Settings) -> None:
@@ -365,9 +379,13 @@ def _size(sources: Sources, settings: Settings) -> GraphSize:
 
 
 def _workers(settings: Settings) -> Workers:
-    if settings.cluster.kind == "local":
+    if settings.cluster.kind != "address":
         size = cluster.local_size(settings.cluster)
-        return Workers(size.workers, size.threads, size.memory)
+        device = size.device
+        if not device and settings.backend != "cpu":
+            # Workers of one machine without dask-cuda share its first GPU.
+            device = int(gpu_facts().memory * cluster.DEVICE_SHARE) // size.workers
+        return Workers(size.workers, size.threads, size.memory, device)
     if settings.cluster.address is None:
         raise SettingsError("cluster.address is not set")
     with cluster.connect(settings.cluster.address, settings.cluster.timeout) as client:

@@ -20,6 +20,7 @@ from xnq_dist.readout.label_features import (
     NEIGHBOUR_HOPS,
     feature_count,
 )
+from xnq_dist.reservoir.device import device_bytes
 from xnq_dist.sizes import parse_bytes
 
 __all__ = [
@@ -67,6 +68,8 @@ class Workers:
     threads: int
     memory: int
     """Bytes one worker may use."""
+    device: int = 0
+    """Bytes of a GPU's memory that one worker may use; 0: CPUs do the work."""
 
 
 @dataclass(frozen=True)
@@ -94,11 +97,19 @@ class Plan:
     """Bytes of temporary files during ingest."""
     seconds: float
     """Expected time, right to a factor of a few."""
+    device_memory: int = 0
+    """Peak bytes of one worker's GPU; 0: CPUs do the work."""
+    device_limit: int = 0
+    """Bytes of a GPU's memory that one worker may use."""
+    device_tile: int = 0
+    """Largest `reservoir.tile` whose streamed states fit the device; 0: none does."""
 
     def lines(self) -> list[tuple[str, str]]:
         """Name and value of each figure, for people."""
         bound = "at most " if self.halo_is_bound else ""
         per_node = self.halo_rows / max(1, self.nodes)
+        device = f"{human(self.device_memory)} of {human(self.device_limit)}"
+        gpu = [("memory of a GPU", device)] if self.device_limit else []
         return [
             ("nodes", f"{self.nodes:,}"),
             (
@@ -112,6 +123,7 @@ class Plan:
                 "memory of a worker",
                 f"{human(self.worker_memory)} of {human(self.worker_limit)}",
             ),
+            *gpu,
             ("memory of ingest, cut, Leiden", human(self.client_memory)),
             ("disk, run directory", human(self.run_disk)),
             ("disk, temporary", human(self.scratch_disk)),
@@ -203,6 +215,22 @@ def make_plan(
         PROCESS + max(embed, readout, quantify, per_worker * owned * plus_memory)
     )
 
+    device, device_tile = 0, 0
+    if workers.device:
+        halves = wanted.precision in ("float16", "bfloat16")
+        weights = matrix // 2 if wanted.matrix == "dense" else matrix
+
+        def on_device(columns: int) -> int:
+            """Peak bytes with so many columns at a time."""
+            resident = per_worker if columns == dim else 1
+            one = (owned, largest_halo, edges, dim, columns, weights)
+            return resident * device_bytes(*one, 2 if halves else 4)
+
+        rows = readout // 3 // 2  # float32, a copy of the fold's own
+        device = int(max(on_device(tile), rows, size.nodes * (size.classes * 4 + 1)))
+        fitting = [2**k for k in range(17) if 2**k < dim]
+        fitting = [k for k in fitting if on_device(k) <= workers.device]
+        device_tile = max(fitting, default=0)
     sort_memory = settings.input.memory_bytes
     whole = 0
     if partitions > 1 and settings.partitioner in ("auto", "metis"):
@@ -248,6 +276,9 @@ def make_plan(
         run_disk=int(run_disk),
         scratch_disk=int(size.edges * 24 + size.nodes * size.features * 4),
         seconds=seconds,
+        device_memory=device,
+        device_limit=workers.device,
+        device_tile=device_tile,
     )
 
 
@@ -313,6 +344,14 @@ def check_fits(plan: Plan, out: str | None = None, used: int = 0) -> None:
             f"partitions on {plan.workers} workers): set a smaller reservoir.dim or "
             "readout.memory, raise cluster.memory_limit, or use more workers with "
             "partitions set to their number"
+        )
+    if plan.device_memory > plan.device_limit:
+        tile = f"reservoir.tile={plan.device_tile}, " if plan.device_tile else ""
+        raise DoesNotFitError(
+            f"a worker needs {human(plan.device_memory)} of its GPU's memory but may "
+            f"use {human(plan.device_limit)}: set {tile}reservoir.precision=float16 or "
+            "a smaller reservoir.dim, raise cluster.device_memory, use more GPUs, or "
+            "set backend=cpu"
         )
     if out is None:
         return

@@ -56,16 +56,8 @@ class Counts:
         """
         check_posteriors(self.name, batch, nodes)
         hard = self.name in ("cc", "acc")
-        n_communities, n_classes = len(batch), nodes.posteriors.shape[1]
-        means = np.empty((n_communities, n_classes))
-        mean_kernel(
-            batch.offsets,
-            batch.members,
-            nodes.unlabelled,
-            nodes.posteriors,
-            hard,
-            means,
-        )
+        n_communities = len(batch)
+        means = self.means(batch, nodes, hard)
         converged = np.ones(n_communities, np.bool_)
         if self.name in ("acc", "pacc"):
             matrix = reference.vote_rates if hard else reference.posterior_rates
@@ -78,6 +70,21 @@ class Counts:
             check_reference(self.name, reference)
             simplex_kernel(np.ascontiguousarray(matrix, np.float64), means, converged)
         return Estimates(means, np.zeros(n_communities, np.int32), converged)
+
+    def means(
+        self, batch: Communities, nodes: NodeTable, hard: bool
+    ) -> NDArray[np.float64]:
+        """Mean vote or posterior of every community, shape (S, C)."""
+        means = np.empty((len(batch), nodes.posteriors.shape[1]))
+        mean_kernel(
+            batch.offsets,
+            batch.members,
+            nodes.unlabelled,
+            nodes.posteriors,
+            hard,
+            means,
+        )
+        return means
 
 
 def rates(

@@ -250,6 +250,10 @@ def combine(
 
 
 def _sld(settings: Settings) -> Quantifier:
+    if settings.backend == "gpu":
+        from xnq_dist.quantify.gpu_sets import GpuSld
+
+        return GpuSld(settings.sld.tolerance, settings.sld.max_iterations)
     from xnq_dist.quantify.sld import Sld
 
     return Sld(settings.sld.tolerance, settings.sld.max_iterations)
@@ -269,6 +273,10 @@ def _sld_exact(settings: Settings) -> Quantifier:
 
 def _counts(name: Literal["cc", "pcc", "acc", "pacc"]) -> QuantifierFactory:
     def factory(settings: Settings) -> Quantifier:
+        if settings.backend == "gpu":
+            from xnq_dist.quantify.gpu_sets import GpuCounts
+
+            return GpuCounts(name)
         from xnq_dist.quantify.adjusted import Counts
 
         return Counts(name)

@@ -49,6 +49,10 @@ def choose_source(sources: Sources, settings: Settings) -> str:
     return settings.communities
 
 
+ON_GPU = ("sld", "cc", "pcc", "acc", "pacc")
+"""Quantifiers that a GPU computes; the others run on the CPU beside it."""
+
+
 def stage_inputs(
     sources: Sources,
     settings: Settings,
@@ -67,6 +71,8 @@ def stage_inputs(
         "labelled": settings.labelled,
         "fit": settings.fit.model_dump(),
     }
+    if settings.backend == "gpu" and settings.quantifier in ON_GPU:
+        inputs["backend"] = "gpu"  # sums in another order
     if settings.quantifier in ("auto", "sld", "sld_bcts"):
         inputs["sld"] = settings.sld.model_dump()
     elif settings.quantifier in ("dys", "dmy"):

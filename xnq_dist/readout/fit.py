@@ -59,6 +59,8 @@ class FoldPlan:
     """Number of folds; 0: C is given and no fold is needed."""
     grid: tuple[float, ...]
     """Ascending values of C."""
+    backend: str = "cpu"
+    """What fits: ``cpu`` or ``gpu``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +182,8 @@ def fit_fold(
     held = np.flatnonzero(plan.folds == fold)
     start = None if before is None else before.model
     with solver_guard():
-        model = fit(x[train], labels[train], n_classes, C, start, rough=True)
+        rows = x[train], labels[train]
+        model = fit(*rows, n_classes, C, start, rough=True, backend=plan.backend)
         logits = decision(model, x[held])
     loss = float(row_losses(logits, labels[held]).sum())
     return FoldFit(held, model, logits, loss)
@@ -311,7 +314,9 @@ def finish(
     """
     used = np.ones(len(labels), bool) if roles is None else roles == TRAIN
     start = fits[0].model if fits else None
-    model = fit(x[used], labels[used], n_classes, plan.grid[place], start)
+    model = fit(
+        x[used], labels[used], n_classes, plan.grid[place], start, backend=plan.backend
+    )
     outside = decision(model, x[~used])
     return conclude(
         labels,

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
+from xnq_dist.backend import choose
 from xnq_dist.blocks import one_blas_thread, product
 from xnq_dist.errors import InputError
 
@@ -126,6 +127,7 @@ def fit(
     C: float,
     start: LinearModel | None = None,
     rough: bool = False,
+    backend: str = "cpu",
 ) -> LinearModel:
     """Minimise C * sum of log-losses + |coef|^2 / 2 (the intercept is free).
 
@@ -143,6 +145,8 @@ def fit(
         A model to start from, such as the one for a neighbouring C.
     rough
         Stop a step earlier, for a search.
+    backend
+        ``cpu``, or ``gpu``: L-BFGS over blocks of rows on the device.
 
     Returns
     -------
@@ -160,6 +164,14 @@ def fit(
             f"a readout of {n_classes} classes cannot be fitted to rows of classes "
             f"{np.flatnonzero(counts).tolist()}: each class needs a labelled node"
         )
+    if backend == "gpu":
+        from xnq_dist.readout.blockwise import fit_blocks
+
+        tolerance = ROUGH if rough else TOLERANCE
+        found = fit_blocks(choose("gpu"), x, y, n_classes, C, start, tolerance)
+        if not found.converged:
+            log.warning("readout with C = %g did not reach its tolerance", C)
+        return found
     binary = n_classes == 2
     rows = x.astype(np.float64, order="C")
     middle = rows.mean(axis=0)

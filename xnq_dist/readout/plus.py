@@ -163,14 +163,16 @@ def fit_plus(
         watch(pieces, "labelled rows", progress)
         rows = client.submit(assemble, pieces, pure=False)
         del pieces
-        plan = client.submit(_plan, rows, settings.readout, settings.seed, pure=False)
+        plan = client.submit(
+            _plan, rows, settings.readout, settings.seed, settings.backend, pure=False
+        )
         fits, place, losses = cross_fit(
             client, rows, plan, len(classes), _grid(settings.readout), at_once, progress
         )
     else:
         nothing = np.empty((len(shown), 0), np.float32)
         rows = Labelled(shown, labels[shown], None, nothing)
-        plan = _plan(rows, settings.readout, settings.seed)
+        plan = _plan(rows, settings.readout, settings.seed, settings.backend)
         spilled = spill(
             client, parts, rows, plan.folds, len(classes), attempt, progress
         )
@@ -237,9 +239,11 @@ def _own_features(
     return index[known], features[known, folds[known]], own
 
 
-def _plan(rows: Labelled, settings: ReadoutSettings, seed: int) -> FoldPlan:
+def _plan(
+    rows: Labelled, settings: ReadoutSettings, seed: int, backend: str
+) -> FoldPlan:
     folds = assign_folds(rows.labels, settings.folds, seed)
-    return FoldPlan(folds, int(folds.max()) + 1, _grid(settings))
+    return FoldPlan(folds, int(folds.max()) + 1, _grid(settings), backend)
 
 
 def _finish(

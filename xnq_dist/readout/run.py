@@ -10,7 +10,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,10 +65,15 @@ log = logging.getLogger(__name__)
 
 
 def _plan(
-    rows: Labelled, classes: list[Any], settings: ReadoutSettings, seed: int
+    rows: Labelled,
+    classes: list[Any],
+    settings: ReadoutSettings,
+    seed: int,
+    backend: str,
 ) -> FoldPlan:
     count = len(classes)
-    return plan_folds(rows.labels, rows.roles, count, settings, seed, classes)
+    plan = plan_folds(rows.labels, rows.roles, count, settings, seed, classes)
+    return replace(plan, backend=backend)
 
 
 def _finish(
@@ -188,6 +193,8 @@ def readout_inputs(
         "readout": settings.readout.model_dump(exclude={"memory"}),
         "seed": settings.seed,
     }
+    if settings.backend == "gpu":
+        inputs["backend"] = settings.backend
     if settings.method == "xnq+":
         inputs["method"] = settings.method
         # The scales are behind the embeddings already.
@@ -250,7 +257,13 @@ class _Fit:
         watch(pieces, "labelled rows", self.progress)
         rows = client.submit(assemble, pieces, pure=False)
         plan = client.submit(
-            _plan, rows, self.classes, readout, self.settings.seed, pure=False
+            _plan,
+            rows,
+            self.classes,
+            readout,
+            self.settings.seed,
+            self.settings.backend,
+            pure=False,
         )
         # Assembled: let the workers drop the pieces.
         del pieces

@@ -142,10 +142,12 @@ def select_scales(
     inputs: dict[str, Any] = {
         "graph": manifest.fingerprint,
         "seed": settings.seed,
-        "reservoir": wanted.model_dump(exclude={"tile", "rho"}),
+        "reservoir": wanted.model_dump(exclude={"tile", "rho", "precision"}),
         "exchange_dtype": settings.exchange.dtype,
         "folds": settings.readout.folds,
     }
+    if wanted.precision != "float32":
+        inputs["precision"] = wanted.precision
     whole = run.reuse("select", inputs)
     if whole is None:
         whole = _search(run, settings, client, manifest, inputs, progress)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.backend import Backend, Precision, choose, cpu
 from xnq_dist.blocks import product
 from xnq_dist.graph.halo import Partition
 from xnq_dist.graph.layout import adjacency_stem, load_nodes, load_partition
+from xnq_dist.reservoir import device
 from xnq_dist.reservoir.superstep import column_tiles
 from xnq_dist.reservoir.weights import (
     Recurrent,
@@ -66,6 +69,23 @@ class ReservoirSpec:
     exchange_dtype: str
     tile: int | None
     """Columns exchanged at a time; does not change the states."""
+    backend: str = "cpu"
+    """``cpu`` or ``gpu``; ``auto`` before the workers were asked."""
+    precision: Precision = "float32"
+    """Of states and products on a GPU."""
+    blocks_on_device: bool = False
+    """Boundary blocks go from device to device, not through the host's memory."""
+
+    @property
+    def resident(self) -> bool:
+        """Whether states stay on a GPU; with tiles they stay on the host."""
+        return self.backend == "gpu" and len(self.tiles()) == 1
+
+    @property
+    def wire_bytes(self) -> int:
+        """Bytes of an exchanged value: half states cross as they are."""
+        half = self.resident and self.precision in ("float16", "bfloat16")
+        return 2 if half else np.dtype(self.exchange_dtype).itemsize
 
     def tiles(self) -> tuple[slice, ...]:
         """Column tiles."""
@@ -99,18 +119,63 @@ class Context:
     picks: Mapping[int, NDArray[np.int64]]
     """Owner -> rows of its boundary block that are this partition's halo, in order."""
     spec: ReservoirSpec
+    backend: Backend = field(default_factory=cpu)
+    """Where topology and weights are; states and drive too, unless in tiles."""
+
+    def on(self, backend: Backend) -> Context:
+        """The context with its arrays where the backend works on them."""
+        if not backend.on_device:
+            return self
+        there = backend.to_device if self.spec.resident else np.asarray
+        return replace(
+            self,
+            partition=device.move_partition(backend, self.partition),
+            drive=there(self.drive),
+            recurrent=device.move_weights(backend, self.recurrent),
+            boundary=there(self.boundary),
+            picks={owner: there(rows) for owner, rows in self.picks.items()},
+            backend=backend,
+        )
+
+    def place(self, states: Array) -> Any:
+        """States of a checkpoint, where supersteps want them."""
+        if not self.spec.resident:
+            return states
+        encoded = device.encode(states, self.backend.state_dtype)
+        return self.backend.to_device(encoded)
+
+    def on_host(self, states: Any) -> Array:
+        """States in float32 in the host's memory."""
+        if not self.spec.resident:
+            return states  # type: ignore[no-any-return]
+        return device.decode(self.backend.to_host(states))
 
     def publish(self, states: Array, columns: slice) -> NDArray[np.floating]:
         """The boundary block of one column tile, in exchange precision."""
-        return states[self.boundary, columns].astype(self.spec.exchange_dtype)
+        block = states[self.boundary, columns]
+        if states.dtype == np.float32:  # half states go as they are
+            block = block.astype(self.spec.exchange_dtype)
+        if self.spec.resident and not self.spec.blocks_on_device:
+            return self.backend.to_host(block)
+        return block
 
     def receive(self, blocks: Mapping[int, NDArray[np.floating]], width: int) -> Array:
         """Halo rows in local order from the owners' boundary blocks."""
-        return pick_halo(self.picks, blocks, width)
+        if not self.spec.resident:
+            return pick_halo(self.picks, blocks, width)
+        halo = self.backend.empty(
+            (sum(map(len, self.picks.values())), width), self.backend.state_dtype
+        )
+        at = 0
+        for owner, rows in self.picks.items():
+            block = self.backend.to_device(blocks[owner])
+            halo[at : at + len(rows)] = block[rows]
+            at += len(rows)
+        return halo  # type: ignore[no-any-return]
 
     def rounded(self, states: Array) -> Array:
         """States in exchange precision: owned rows too, or partitions would show."""
-        if self.spec.exchange_dtype == "float32":
+        if self.spec.exchange_dtype == "float32" or states.dtype != np.float32:
             return states
         return states.astype(self.spec.exchange_dtype).astype(np.float32)
 
@@ -144,7 +209,8 @@ def load_context(
             drive[:, columns] = _drive(features, weights, threads)
     picks = halo_picks(graph, manifest, partition) if exchange else {}
     boundary = partition.boundary_rows.astype(np.int64)
-    return Context(partition, drive, recurrent, boundary, picks, spec)
+    context = Context(partition, drive, recurrent, boundary, picks, spec)
+    return context.on(choose(spec.backend, spec.precision))
 
 
 def _weights(spec: ReservoirSpec, block: Block, features: int) -> Weights:

@@ -6,13 +6,14 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from xnq_dist import cluster
 from xnq_dist.config import Settings
 from xnq_dist.errors import StageError
 from xnq_dist.graph.layout import load_nodes
@@ -94,6 +95,8 @@ def reservoir_spec(
         radius=tuple(radii) if isinstance(recurrent_scale, tuple) else radii[0],
         exchange_dtype=settings.exchange.dtype,
         tile=wanted.tile,
+        backend=settings.backend,
+        precision=wanted.precision,
     )
 
 
@@ -148,6 +151,7 @@ def run_reservoir(
     StageError
         When workers are lost again and again without a checkpoint in between.
     """
+    spec = _settled(client, spec)
     losses = 0
     reached = -1
     suspects: frozenset[str] = frozenset()
@@ -178,6 +182,17 @@ def run_reservoir(
                     "smaller reservoir.dim"
                 ) from event
             log.warning("%s: beginning again after superstep %d", event, step)
+
+
+def _settled(client: Client, spec: ReservoirSpec) -> ReservoirSpec:
+    """The specification with the backend of all workers."""
+    if spec.backend == "cpu":
+        return spec
+    return replace(
+        spec,
+        backend=cluster.settle_backend(client, spec.backend),
+        blocks_on_device=client.scheduler_info()["address"].startswith("ucx"),
+    )
 
 
 def _drive(
@@ -256,11 +271,17 @@ def embed_scaled(
     inputs: dict[str, Any] = {
         "graph": manifest.fingerprint,
         "seed": settings.seed,
-        "reservoir": settings.reservoir.model_dump(exclude={"tile", "rho"}),
+        "reservoir": settings.reservoir.model_dump(
+            exclude={"tile", "rho", "precision"}
+        ),
         "scales": [recurrent_scale, input_scale],
         "exchange_dtype": settings.exchange.dtype,
         "dtype": settings.embeddings.dtype,
     }
+    settings = cluster.settle(client, settings)
+    if settings.backend == "gpu":
+        # A GPU's products have other bits than a CPU's.
+        inputs["backend"] = ["gpu", settings.reservoir.precision]
     whole = run.reuse("embeddings", inputs)
     if whole is not None:
         return whole
@@ -292,7 +313,7 @@ def embed_scaled(
     rows = sum(record.rows for record in files)
     if rows != facts["n_nodes"]:
         raise StageError(f"embeddings have {rows} rows for {facts['n_nodes']} nodes")
-    row_bytes = spec.dim * np.dtype(spec.exchange_dtype).itemsize
+    row_bytes = spec.dim * spec.wire_bytes
     committed = stage.commit(
         attempt,
         files,

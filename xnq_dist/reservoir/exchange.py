@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist import cluster
-from xnq_dist.backend import cpu
 from xnq_dist.errors import ClusterError, SettingsError
+from xnq_dist.reservoir import device
 from xnq_dist.reservoir.context import (
     Context,
     ReservoirSpec,
@@ -246,7 +246,11 @@ class TasksExchange(PinnedTasks):
             stage, manifest = checkpoint
             self._states = [
                 self._submit(
-                    p, _load_states, stage, manifest.named(f"state-{p:05d}")[0]
+                    p,
+                    _load_states,
+                    self._contexts[p],
+                    stage,
+                    manifest.named(f"state-{p:05d}")[0],
                 )
                 for p in parts
             ]
@@ -261,7 +265,7 @@ class TasksExchange(PinnedTasks):
     def apply(self, function: Callable[[int, Array], R]) -> list[R]:
         """A small result of each partition's states, computed where they are."""
         futures = [
-            self._submit(p, _apply, function, p, state)
+            self._submit(p, _apply, function, p, self._contexts[p], state)
             for p, state in enumerate(self._states)
         ]
         self._wait(futures)
@@ -520,13 +524,17 @@ def _write_sums(
 
 def _first_states(context: Context) -> Array:
     """Superstep 1: all states before are zero, so there is nothing to exchange."""
+    if context.backend.on_device:
+        resident = context.spec.resident
+        first = device.first_states(context.backend, context.drive, resident)
+        return context.rounded(first)
     states = np.zeros(context.drive.shape, dtype=np.float32)
-    update(cpu(), states, context.drive, context.recurrent)
+    update(context.backend, states, context.drive, context.recurrent)
     return context.rounded(states)
 
 
-def _load_states(stage: Stage, record: FileRecord) -> Array:
-    return np.ascontiguousarray(stage.read_arrays(record)["states"])
+def _load_states(context: Context, stage: Stage, record: FileRecord) -> Any:
+    return context.place(np.ascontiguousarray(stage.read_arrays(record)["states"]))
 
 
 def _publish(context: Context, states: Array, columns: slice, _after: Any) -> Any:
@@ -548,7 +556,7 @@ def _superstep(
         return context.receive(blocks, columns.stop - columns.start)
 
     after = superstep(
-        cpu(),
+        context.backend,
         context.partition,
         MemoryStates(states),
         halo,
@@ -570,15 +578,18 @@ def _gather(
     width = columns.stop - columns.start
     out = np.empty((states.shape[0], width), dtype=np.float32)
     halo = context.receive(blocks, width)
-    gather(cpu(), context.partition, MemoryStates(states), columns, halo, out, threads)
+    store = MemoryStates(states)
+    gather(context.backend, context.partition, store, columns, halo, out, threads)
     return out
 
 
 def _update(context: Context, pieces: list[Array], threads: int) -> Array:
     gathered = np.concatenate(pieces, axis=1)
-    update(cpu(), gathered, context.drive, context.recurrent, threads)
+    update(context.backend, gathered, context.drive, context.recurrent, threads)
     return context.rounded(gathered)
 
 
-def _apply(function: Callable[[int, Array], R], number: int, states: Array) -> R:
-    return function(number, states)
+def _apply(
+    function: Callable[[int, Array], R], number: int, context: Context, states: Any
+) -> R:
+    return function(number, context.on_host(states))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from xnq_dist.backend import Backend
 from xnq_dist.blocks import ROWS, for_each_block, one_blas_thread
 from xnq_dist.graph.halo import Partition
+from xnq_dist.reservoir import device
 from xnq_dist.reservoir.weights import Recurrent, SideBySide
 
 __all__ = [
@@ -52,7 +53,9 @@ class MemoryStates:
 
     def tile(self, columns: slice) -> Array:
         """C-contiguous, shape (n_owned, w)."""
-        return np.ascontiguousarray(self.array[:, columns])
+        part = self.array[:, columns]
+        # Said in a way that arrays on a device understand too.
+        return part if part.flags.c_contiguous else part.copy()
 
 
 def column_tiles(dim: int, width: int | None) -> tuple[slice, ...]:
@@ -85,6 +88,9 @@ def gather(
     out
         Shape (n_owned, w), C-contiguous.
     """
+    if backend.on_device:
+        device.gather(backend, partition, states.tile(columns), halo, out)
+        return
     kernels = _kernels(backend)
     owned = states.tile(columns)
     weights = _NO_WEIGHTS if partition.weights is None else partition.weights
@@ -112,6 +118,9 @@ def update(
     threads: int = 1,
 ) -> None:
     """``gathered = tanh(gathered W^T + drive)`` in place; shapes (n_owned, d')."""
+    if backend.on_device:
+        gathered[...] = device.update(backend, gathered, drive, recurrent)
+        return
     rows = _rows_update(_kernels(backend), recurrent)
     blocks = _Spare((ROWS, recurrent.dim))
 
@@ -168,6 +177,10 @@ def superstep(
     ndarray
         Shape (n_owned, d').
     """
+    if backend.on_device:
+        return _on_device(  # type: ignore[no-any-return]
+            backend, partition, states, halo, drive, recurrent, tiles
+        )
     if out is None:
         out = backend.empty(drive.shape)
     if len(tiles) == 1:
@@ -188,6 +201,25 @@ def superstep(
         out[:, columns] = part
     update(backend, out, drive, recurrent, threads)
     return out
+
+
+def _on_device(
+    backend: Backend,
+    partition: Partition,
+    states: StateStore,
+    halo: HaloSource,
+    drive: Array,
+    recurrent: Recurrent | SideBySide,
+    tiles: Sequence[slice],
+) -> Any:
+    if len(tiles) == 1:
+        owned, rows = states.tile(tiles[0]), halo(tiles[0])
+        return device.superstep(backend, partition, owned, rows, drive, recurrent)
+    sums = np.empty(drive.shape, dtype=np.float32)
+    for columns in tiles:
+        part = sums[:, columns]
+        device.gather(backend, partition, states.tile(columns), halo(columns), part)
+    return device.update(backend, sums, drive, recurrent)
 
 
 def _kernels(backend: Backend) -> Any:

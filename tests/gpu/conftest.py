@@ -1,0 +1,71 @@
+"""The backends that the same tests run on: cpu, a stand-in for a GPU, a GPU."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+
+import pytest
+
+from xnq_dist import backend as backends
+from xnq_dist import cluster
+
+
+def make_backend(kind: str, precision: str = "float32") -> backends.Backend:
+    """The backend, or a skip that says what is missing."""
+    if kind == "cpu":
+        return backends.cpu()
+    if kind == "standin":
+        if shutil.which("g++") is None:
+            pytest.skip("the stand-in for a GPU needs g++")
+        from tests.gpu.standin import standin
+
+        return standin(precision)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # CuPy warns of drivers it does not find
+        reason = backends.gpu_facts().reason
+    if reason:
+        pytest.skip(reason)
+    return backends.gpu(precision)
+
+
+DEVICES = [
+    pytest.param("standin", id="standin-on-cpu"),
+    pytest.param("gpu", marks=pytest.mark.gpu, id="gpu"),
+]
+
+
+@pytest.fixture(params=DEVICES)
+def device(request):
+    """A maker of device backends by precision; the stand-in is g++ and NumPy."""
+    return lambda precision="float32": make_backend(request.param, precision)
+
+
+@pytest.fixture(params=["cpu", *DEVICES])
+def any_backend(request):
+    """Every backend in float32."""
+    return make_backend(request.param)
+
+
+@pytest.fixture
+def device_line(request, monkeypatch):
+    """The client of a cluster whose workers have a device, or play one.
+
+    The stand-in's workers are threads of this process: it takes the GPU's place there.
+    """
+    if request.param == "gpu":
+        make_backend("gpu")
+        return request.getfixturevalue("client")
+    play_a_gpu(monkeypatch)
+    return request.getfixturevalue("thread_client")
+
+
+def play_a_gpu(monkeypatch) -> None:
+    """Put the stand-in in the GPU's place in this process."""
+    make_backend("standin")
+    from tests.gpu.standin import standin
+
+    facts = backends.GpuFacts({}, 1, "", 2**30)
+    monkeypatch.setattr(backends, "gpu", standin)
+    monkeypatch.setattr(backends, "gpu_facts", lambda: facts)
+    monkeypatch.setattr(cluster, "gpu_facts", lambda: facts)

@@ -1,0 +1,144 @@
+"""GPU clusters and their memory: refused in a sentence, planned before a run."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import pytest
+
+from tests.conftest import small_settings
+from xnq_dist import backend as backends
+from xnq_dist import cluster, pipeline
+from xnq_dist.config import load_settings
+from xnq_dist.errors import ClusterError, DoesNotFitError, SettingsError
+from xnq_dist.plan import GraphSize, Workers, check_fits, make_plan
+
+FACTS = backends.GpuFacts({}, 4, "", 80 * 2**30)
+SIZE = GraphSize(2_000_000, 20_000_000, 16, 2, 10_000)
+
+
+def cuda(*overrides):
+    return load_settings(overrides=["cluster.kind=cuda", *overrides])
+
+
+def test_missing_packages_are_not_named(monkeypatch):
+    monkeypatch.setattr(backends, "_installed", lambda name: name == "cupy")
+    with (
+        pytest.raises(ClusterError, match=r"needs dask_cuda, rmm.*pip install") as told,
+        cluster.open_cluster(cuda().cluster),
+    ):
+        pass
+    assert "\n" not in str(told.value)
+
+
+def test_missing_cupy_or_device_is_not_named(monkeypatch):
+    monkeypatch.setattr(backends, "_installed", lambda name: False)
+    with pytest.raises(SettingsError, match=r"CuPy is not installed: pip install"):
+        backends.choose("gpu")
+    assert backends.choose("auto").name == "cpu"
+    for needed in (backends.data_frames, backends.cugraph):
+        with pytest.raises(SettingsError, match="is not installed: pip install"):
+            needed()
+    monkeypatch.setattr(backends, "_installed", lambda name: True)
+    without = backends.GpuFacts({}, 0, "CuPy finds no CUDA device")
+    monkeypatch.setattr(backends, "gpu_facts", lambda: without)
+    for needed in (backends.data_frames, backends.cugraph, backends.gpu):
+        with pytest.raises(SettingsError, match="finds no CUDA device"):
+            needed()
+    with pytest.raises(ClusterError, match="finds no CUDA device"):
+        backends.cuda_cluster()
+
+
+def test_a_cuda_cluster_gets_other_options_than_planned(monkeypatch):
+    given = {}
+
+    class Stand:
+        """Takes a cluster's options, and starts none."""
+
+        def __init__(self, **options):
+            given.update(options)
+            raise RuntimeError("no GPU is played here")
+
+    module = types.SimpleNamespace(LocalCUDACluster=Stand)
+    monkeypatch.setitem(sys.modules, "dask_cuda", module)
+    monkeypatch.setattr(backends, "_installed", lambda name: True)
+    for where in (backends, cluster):
+        monkeypatch.setattr(where, "gpu_facts", lambda: FACTS)
+    settings = cuda("cluster.device_memory=10GiB").cluster
+    with (
+        pytest.raises(ClusterError, match=r"4 workers cannot be started.*no GPU"),
+        cluster.open_cluster(settings),
+    ):
+        pass
+    assert given["n_workers"] == 4
+    assert given["threads_per_worker"] == 1
+    assert given["protocol"] == "ucx"
+    assert given["rmm_maximum_pool_size"] == 10 * 2**30
+    assert given["device_memory_limit"] is None
+    size = cluster.local_size(cuda("cluster.workers=2", "cluster.threads=3").cluster)
+    assert (size.workers, size.threads) == (2, 3)
+    assert size.device == int(80 * 2**30 * cluster.DEVICE_SHARE)
+
+
+def test_workers_that_share_a_gpu_plan_with_all_of_it(thread_client, monkeypatch):
+    monkeypatch.setattr(cluster, "device_share", lambda: ("0000:01:00.0", 100))
+    settings = small_settings().cluster
+    assert cluster.device_memory(thread_client, settings) == 45
+    given = small_settings("cluster.device_memory=7B").cluster
+    assert cluster.device_memory(thread_client, given) == 7
+
+
+def test_states_that_do_not_fit_a_gpu_are_not_refused():
+    settings = cuda("reservoir.dim=1024")
+    workers = Workers(1, 1, 2**40, 20 * 2**30)
+    plan = make_plan(SIZE, settings, 1, workers)
+    resident = 2_000_000 * 1024 * 4 * 3
+    assert resident < plan.device_memory < 1.3 * resident
+    assert ("memory of a GPU", "25.4 GiB of 20.0 GiB") in plan.lines()
+    with pytest.raises(DoesNotFitError, match=r"reservoir\.tile=512, .*float16"):
+        check_fits(plan)
+    for change in ("reservoir.tile=512", "reservoir.precision=bfloat16"):
+        check_fits(make_plan(SIZE, cuda("reservoir.dim=1024", change), 1, workers))
+    on_cpu = make_plan(SIZE, settings, 1, Workers(1, 1, 2**40))
+    assert (on_cpu.device_memory, on_cpu.device_limit) == (0, 0)
+    assert "memory of a GPU" not in dict(on_cpu.lines())
+
+
+def test_the_plan_of_a_gpu_machine_knows_no_gpu(monkeypatch, small_graph):
+    monkeypatch.setattr(pipeline, "gpu_facts", lambda: FACTS)
+    there = pipeline.estimate(small_graph.sources, small_settings())
+    assert there.device_limit == int(80 * 2**30 * cluster.DEVICE_SHARE) // 2
+    here = pipeline.estimate(small_graph.sources, small_settings("backend=cpu"))
+    assert here.device_limit == 0
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("backend=cpu", "cluster.kind=cuda"), "need backend = auto or gpu"),
+        (("backend=cpu", "reservoir.precision=tf32"), "need backend = auto or gpu"),
+        (
+            ("reservoir.precision=bfloat16", "exchange.dtype=float16"),
+            "bfloat16 states need",
+        ),
+        (("cluster.kind=cuda", "cluster.address=tcp://x:1"), "cluster.kind = address"),
+        (("cluster.device_memory=much",), "not a size"),
+    ],
+)
+def test_contradicting_settings_are_taken(overrides, message):
+    with pytest.raises(SettingsError, match=message):
+        load_settings(overrides=overrides)
+
+
+@pytest.mark.gpu
+def test_dask_cuda_is_never_started():
+    pytest.importorskip("dask_cuda")
+    if backends.gpu_facts().reason:
+        pytest.skip(backends.gpu_facts().reason)
+    with (
+        cluster.open_cluster(cuda().cluster) as address,
+        cluster.connect(address) as client,
+    ):
+        assert cluster.settle_backend(client, "gpu") == "gpu"
+        assert cluster.device_memory(client, cuda().cluster) > 0

@@ -1,0 +1,126 @@
+"""SLD and counts of all communities in one launch, against the CPU's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.conftest import small_settings
+from tests.gpu.conftest import make_backend
+from tests.quantify.samples import (
+    draw_posteriors,
+    make_communities,
+    make_nodes,
+    reference_of,
+    slow_sld,
+)
+from tests.quantify.test_sld import PRIORS, shifted_sets
+from xnq_dist import backend as backends
+from xnq_dist.quantify.adjusted import Counts, rates
+from xnq_dist.quantify.gpu_sets import GpuCounts, GpuSld
+from xnq_dist.quantify.interface import QUANTIFIERS, Reference
+from xnq_dist.quantify.sld import Sld
+
+SIZES = (1, 2, 31, 32, 33, 100, 700, 1024, 1025, 1500)
+
+
+@pytest.fixture
+def on_device(device, monkeypatch):
+    """The quantifiers' device, real or played."""
+    monkeypatch.setattr(backends, "gpu", device)
+
+
+def both(sets, posteriors, prior, labels=None, tolerance=1e-4, rounds=1000):
+    nodes = make_nodes(posteriors, labels)
+    batch, reference = make_communities(*sets), reference_of(prior)
+    return [
+        quantifier.estimate(batch, nodes, reference, "count")
+        for quantifier in (GpuSld(tolerance, rounds), Sld(tolerance, rounds))
+    ]
+
+
+@pytest.mark.usefixtures("on_device")
+@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
+def test_sld_differs_from_the_cpus_or_the_definition(prior):
+    posteriors, sets = shifted_sets(prior, sizes=SIZES)
+    posteriors[sets[3][:5]] = 0
+    labels = np.full(len(posteriors), -1)
+    labels[sets[5][::3]] = 1
+    sets += [np.flatnonzero(labels >= 0)[:4], np.empty(0, int), sets[4][[0, 0, 1]]]
+    there, here = both(sets, posteriors, prior, labels)
+    np.testing.assert_allclose(there.prevalence, here.prevalence, atol=1e-12)
+    np.testing.assert_array_equal(there.iterations, here.iterations)
+    np.testing.assert_array_equal(there.converged, here.converged)
+    assert np.isnan(there.prevalence[-3:-1]).all()
+    largest = sets[len(SIZES) - 1]
+    members = largest[(labels[largest] < 0) & (posteriors[largest].sum(axis=1) > 0)]
+    q, steps, _ = slow_sld(posteriors[members], np.array(prior))
+    np.testing.assert_allclose(there.prevalence[len(SIZES) - 1], q, atol=1e-12)
+    assert there.iterations[len(SIZES) - 1] == steps
+
+
+@pytest.mark.usefixtures("on_device")
+def test_saturated_or_unfinished_sld_differs():
+    posteriors = np.concatenate([np.tile([[0.0, 1.0]], (900, 1)), [[1.0, 0.0]] * 300])
+    sets = [np.arange(900), np.arange(1200), [1100]]
+    there, here = both(sets, posteriors, [0.7, 0.3])
+    np.testing.assert_allclose(there.prevalence, here.prevalence, atol=1e-12)
+    there, here = both(sets, posteriors * 0.8 + 0.1, [0.7, 0.3], None, 1e-12, 14)
+    np.testing.assert_allclose(there.prevalence, here.prevalence, atol=1e-12)
+    assert there.iterations.tolist() == here.iterations.tolist()
+    assert there.converged.tolist() == here.converged.tolist()
+
+
+@pytest.mark.usefixtures("on_device")
+def test_a_communitys_bits_depend_on_its_batch():
+    posteriors, sets = shifted_sets([0.2, 0.5, 0.3], sizes=(5, 60, 1300, 40))
+    nodes, reference = make_nodes(posteriors), reference_of([0.2, 0.5, 0.3])
+    together = GpuSld().estimate(make_communities(*sets), nodes, reference, "count")
+    for s, members in enumerate(sets):
+        batch = make_communities(members, sets[0])
+        alone = GpuSld().estimate(batch, nodes, reference, "count")
+        np.testing.assert_array_equal(alone.prevalence[0], together.prevalence[s])
+    none = GpuSld().estimate(make_communities(), nodes, reference, "count")
+    assert none.prevalence.shape == (0, 3)
+
+
+@pytest.mark.usefixtures("on_device")
+@pytest.mark.parametrize("name", ["cc", "pcc", "acc", "pacc"])
+def test_counts_differ_from_the_cpus(name):
+    posteriors, classes = draw_posteriors(3000, np.array([0.2, 0.5, 0.3]), 1.2, 4)
+    labels = np.where(np.arange(3000) % 5 == 0, classes, -1)
+    posteriors[7] = 0
+    nodes = make_nodes(posteriors, labels)
+    known = labels >= 0
+    reference = Reference(
+        np.array([0.2, 0.5, 0.3]),
+        rates(posteriors[known], labels[known], hard=True),
+        rates(posteriors[known], labels[known], hard=False),
+    )
+    sets = [np.arange(3000), [1, 2, 3], [0, 5], [], [7], np.arange(100, 180)]
+    batch = make_communities(*sets)
+    there = GpuCounts(name).estimate(batch, nodes, reference, "count")
+    here = Counts(name).estimate(batch, nodes, reference, "count")
+    np.testing.assert_allclose(there.prevalence, here.prevalence, atol=1e-9)
+    empty = GpuCounts(name).estimate(make_communities(), nodes, reference, "count")
+    assert empty.prevalence.shape == (0, 3)
+
+
+def test_the_setting_backend_is_not_heeded():
+    for name in ("sld", "pacc"):
+        for backend, where in (("gpu", "gpu_sets"), ("cpu", ""), ("auto", "")):
+            settings = small_settings(f"backend={backend}", f"quantifier={name}")
+            found = QUANTIFIERS[name](settings)
+            assert ("gpu_sets" in type(found).__module__) == bool(where)
+
+
+def test_threads_at_different_barriers_go_unnoticed():
+    """What the stand-in is trusted to see."""
+    backend = make_backend("standin")
+    source = (
+        'extern "C" __global__ void uneven(int* out) {\n'
+        "  if (threadIdx.x < 40) __syncthreads();\n  out[0] = 1;\n}\n"
+    )
+    run = backend.kernel(source, "uneven")
+    with pytest.raises(RuntimeError, match="different barriers"):
+        run((1,), (64,), (backend.to_device(np.zeros(1, np.int32)),))

@@ -1,0 +1,230 @@
+"""Superstep kernels for the GPU: how those of ``superstep.cu`` are launched.
+
+The kernels' bits depend on a row's neighbours alone, and in float32 they are those of
+`xnq_dist.reservoir.kernels`. The dense product is cuBLAS's, in row blocks of one fixed
+shape, so that its bits do not depend on how rows are divided either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xnq_dist.backend import GpuBackend, Kernel
+from xnq_dist.reservoir.kernels import TANH_DENOMINATOR, TANH_NUMERATOR
+
+__all__ = [
+    "GEMM_ROWS",
+    "Topology",
+    "defines",
+    "gather_add",
+    "sparse_superstep",
+    "sparse_update",
+    "superstep_source",
+    "tanh_add",
+]
+
+GEMM_ROWS = 8192
+"""Rows of every dense product; the last block's are padded."""
+ROWS_OF_BLOCK = (8, 4, 2, 1)
+"""Rows whose sums a block of `sparse_superstep` may keep, the most that fit."""
+SHARED = 48 * 1024
+"""Bytes of shared memory that every CUDA device gives a block."""
+WARP, WARPS, COLUMNS, THREADS = 32, 8, 128, 256
+_STATE = {"float32": 32, "tf32": 32, "float16": 16, "bfloat16": 8}
+
+
+@dataclass(frozen=True)
+class Topology:
+    """In-neighbours of owned rows, on the device."""
+
+    indptr: Any
+    """int64 (n_owned + 1,)."""
+    indices: Any
+    """int32 (n_edges,); below n_owned a row of the owned states, else of the halo."""
+    weights: Any
+    """float32 (n_edges,), or one value of no meaning: all 1."""
+    weighted: bool
+
+
+@cache
+def superstep_source() -> str:
+    """The CUDA source with what a real device and a stand-in call differently."""
+    text = Path(__file__).with_name("superstep.cu").read_text(encoding="utf-8")
+    head = (
+        "#ifndef XNQ_EMULATED\n"
+        "#define SHARED_FLOATS(name) extern __shared__ float name[]\n"
+        "#endif\n"
+    )
+    for letter, values in (("P", TANH_NUMERATOR), ("Q", TANH_DENOMINATOR)):
+        for power, value in enumerate(values):
+            # Nine digits name a float32 exactly.
+            head += f"#define {letter}{power} {float(value):.9e}f\n"
+    return head + text
+
+
+def defines(precision: str, rows: int = 1) -> tuple[str, ...]:
+    """What the source is compiled with."""
+    return (f"-DSTATE={_STATE[precision]}", f"-DROWS={rows}")
+
+
+def _kernel(backend: GpuBackend, name: str, rows: int = 1) -> Kernel:
+    return backend.kernel(superstep_source(), name, defines(backend.precision, rows))
+
+
+def _stride(array: Any) -> np.int64:
+    """Values from one row to the next; columns must lie side by side."""
+    return np.int64(array.strides[0] // array.itemsize if array.shape[0] > 1 else 0)
+
+
+def _sources(topology: Topology, owned: Any, halo: Any) -> tuple[Any, ...]:
+    return (
+        topology.indptr,
+        topology.indices,
+        topology.weights,
+        np.int32(topology.weighted),
+        owned,
+        _stride(owned),
+        halo,
+        _stride(halo),
+        np.int32(len(topology.indptr) - 1),
+        np.int32(owned.shape[1]),
+    )
+
+
+def _blocks(count: int, size: int) -> int:
+    return max(1, -(-count // size))
+
+
+def gather_add(
+    backend: GpuBackend,
+    topology: Topology,
+    owned: Any,
+    halo: Any,
+    first: int,
+    last: int,
+    out: Any,
+) -> None:
+    """Weighted sums of in-neighbours' states for owned rows first:last.
+
+    Parameters
+    ----------
+    owned, halo
+        States in the backend's `state_dtype`, shapes (n_owned, w) and (n_halo, w);
+        columns of wider arrays will do.
+    out
+        C-contiguous, shape (last - first, w): float32, or the dtype of the states,
+        to which the sums are then rounded.
+    """
+    if last <= first:
+        return
+    name = "gather_add" if out.dtype == np.float32 else "gather_round"
+    grid = (_blocks(last - first, WARPS), _blocks(owned.shape[1], COLUMNS))
+    sources = _sources(topology, owned, halo)
+    args = (*sources, np.int64(first), np.int64(last), out)
+    _kernel(backend, name)(grid, (WARP, WARPS), args)
+
+
+def tanh_add(backend: GpuBackend, product: Any, drive: Any, out: Any) -> None:
+    """``out = tanh(product + drive)``.
+
+    Parameters
+    ----------
+    product
+        float32, C-contiguous, shape (n, w).
+    drive
+        float32, shape (n, w); columns of a wider array will do, as for `out`.
+    out
+        In the backend's `state_dtype`.
+    """
+    count = product.shape[0] * product.shape[1]
+    if not count:
+        return
+    width = np.int32(product.shape[1])
+    args = (product, drive, _stride(drive), out, _stride(out), width, np.int64(count))
+    _kernel(backend, "tanh_add")((_blocks(count, THREADS),), (THREADS,), args)
+
+
+def sparse_update(
+    backend: GpuBackend, gathered: Any, columns: Any, values: Any, drive: Any, out: Any
+) -> None:
+    """``out = tanh(gathered W^T + drive)`` for a sparse W.
+
+    Parameters
+    ----------
+    gathered
+        float32, C-contiguous, shape (n, d').
+    columns, values
+        Non-zeros of W, shapes (d', k).
+    drive, out
+        As for `tanh_add`.
+    """
+    count = gathered.shape[0] * gathered.shape[1]
+    if not count:
+        return
+    args = (
+        gathered,
+        columns,
+        values,
+        np.int32(columns.shape[1]),
+        drive,
+        _stride(drive),
+        out,
+        _stride(out),
+        np.int32(gathered.shape[1]),
+        np.int64(count),
+    )
+    _kernel(backend, "sparse_update")((_blocks(count, THREADS),), (THREADS,), args)
+
+
+def sparse_superstep(
+    backend: GpuBackend,
+    topology: Topology,
+    owned: Any,
+    halo: Any,
+    columns: Any,
+    values: Any,
+    drive: Any,
+    out: Any,
+) -> bool:
+    """Gather, sparse product, drive and tanh in one pass.
+
+    Parameters
+    ----------
+    owned, halo
+        As for `gather_add`.
+    columns, values, drive, out
+        As for `sparse_update`, all owned rows.
+
+    Returns
+    -------
+    bool
+        False, and nothing done, when a row's sums do not fit the shared memory.
+    """
+    dim, count = owned.shape[1], owned.shape[0]
+    fitting = [rows for rows in ROWS_OF_BLOCK if rows * dim * 4 <= SHARED]
+    if not fitting:
+        return False
+    if not count:
+        return True
+    rows = fitting[0]
+    args = (
+        *_sources(topology, owned, halo),
+        np.int64(0),
+        np.int64(count),
+        columns,
+        values,
+        np.int32(columns.shape[1]),
+        drive,
+        _stride(drive),
+        out,
+        _stride(out),
+    )
+    _kernel(backend, "sparse_superstep", rows)(
+        (_blocks(count, rows),), (WARP, WARPS), args, shared_mem=rows * dim * 4
+    )
+    return True
