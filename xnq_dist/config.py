@@ -440,6 +440,11 @@ class Settings(_Model):
             )
         if precision == "bfloat16" and self.exchange.dtype == "float16":
             raise ValueError("bfloat16 states need exchange.dtype = float32")
+        if self.exchange.engine == "spmd" and (self.backend == "gpu" or on_gpu):
+            raise ValueError(
+                "exchange.engine = spmd works on CPUs: set backend = cpu, or "
+                "exchange.engine = tasks"
+            )
         return self
 
 

@@ -124,6 +124,8 @@ def test_the_plan_of_a_gpu_machine_knows_no_gpu(monkeypatch, small_graph):
         ),
         (("cluster.kind=cuda", "cluster.address=tcp://x:1"), "cluster.kind = address"),
         (("cluster.device_memory=much",), "not a size"),
+        (("exchange.engine=spmd", "backend=gpu"), "exchange.engine = tasks"),
+        (("exchange.engine=spmd", "cluster.kind=cuda"), "exchange.engine = tasks"),
     ],
 )
 def test_contradicting_settings_are_taken(overrides, message):

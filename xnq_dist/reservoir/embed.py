@@ -95,7 +95,8 @@ def reservoir_spec(
         radius=tuple(radii) if isinstance(recurrent_scale, tuple) else radii[0],
         exchange_dtype=settings.exchange.dtype,
         tile=wanted.tile,
-        backend=settings.backend,
+        # Blocks between workers of the engine `spmd` are NumPy's.
+        backend="cpu" if settings.exchange.engine == "spmd" else settings.backend,
         precision=wanted.precision,
     )
 
