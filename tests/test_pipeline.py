@@ -389,6 +389,7 @@ def test_changes_since_last_night_are_not_told(tmp_path, client):
     rows = pq.read_table(out / "changes.parquet").to_pylist()
     of = {row["community"]: row for row in rows if row["class"] == "1"}
     assert len(of) == 11
+    assert pipeline.summary(RunDirectory(out))["changes"] == f"{out}/changes.parquet"
     assert of["page 10"]["status"] == "new"
     changed = {name for name, row in of.items() if row["changed"]}
     assert changed == {"page 0"}

@@ -298,6 +298,11 @@ def summary(run: RunDirectory) -> dict[str, Any]:
     found = run.stage("quantify").manifest()
     if graph is None or found is None:
         raise StageError(f"{run.uri} is not a whole run: run it again to resume")
+    more = {
+        name: f"{run.uri}/{name}.parquet"
+        for name in ("anomalies", "changes")
+        if run.folder.exists(f"{name}.parquet")
+    }
     return {
         "run": run.uri,
         "nodes": graph.facts["n_nodes"],
@@ -305,6 +310,7 @@ def summary(run: RunDirectory) -> dict[str, Any]:
         "communities": found.facts["n_communities"],
         "prevalence": f"{run.uri}/prevalence.parquet",
         "report": f"{run.uri}/report.html",
+        **more,
     }
 
 

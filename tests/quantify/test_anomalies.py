@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import false_discovery_control, norm
 
-from xnq_dist.quantify.anomalies import find_anomalies
+from xnq_dist.quantify.anomalies import find_anomalies, qvalues
 
 LEVEL = 0.95
 Z = norm.ppf(0.975)
@@ -80,3 +80,18 @@ def test_one_community_or_none_is_compared_with_itself():
     sure = np.array([[1.0, 0.0], [0.0, 1.0]])
     found = find_anomalies(sure, sure, sure, np.array([5, 5]), LEVEL, reference=0.0)
     assert found.pvalue[:, 1].tolist() == [1.0, 0.0]
+
+
+def test_qvalues_are_not_scipys():
+    rng = np.random.default_rng(7)
+    p = rng.random((200, 3)) ** 3
+    p[rng.random(p.shape) < 0.1] = np.nan
+    p[:9, 1] = p[9, 0]
+    found, some = qvalues(p), ~np.isnan(p)
+    np.testing.assert_allclose(found[some], false_discovery_control(p[some]))
+    assert np.isnan(found[~some]).all()
+    two = p[:, :2]
+    own, known = two[:, 1], ~np.isnan(two[:, 1])
+    expected = false_discovery_control(own[known])
+    for column in qvalues(two).T:
+        np.testing.assert_allclose(column[known], expected)

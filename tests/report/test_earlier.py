@@ -58,7 +58,7 @@ def test_earlier_results_of_the_directory_are_not_kept(tmp_path: Path) -> None:
     before = {(r["community"], r["class"]): r["before"] for r in rows}
     for row in first.to_pylist():
         assert before[row["community"], row["class"]] == row["prevalence"]
-    assert "previous results, made 20" in page_of(folder)
+    assert "with the previous state of this run directory, made 20" in page_of(folder)
     # Publishing again compares with the same.
     report(run, settings_of())
     assert pq.read_table(folder / "changes.parquet").to_pylist() == rows

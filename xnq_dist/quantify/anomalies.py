@@ -100,12 +100,15 @@ def qvalues(pvalues: Floats) -> Floats:
         NaN where nothing is compared, shape (S, C). Of two classes the second counts
         and the first, its mirror, gets the same.
     """
-    from scipy.stats import false_discovery_control
-
     two = pvalues.shape[1] == 2
     own = pvalues[:, 1:] if two else pvalues
     found = np.full_like(own, np.nan)
     some = ~np.isnan(own)
-    if some.any():
-        found[some] = false_discovery_control(own[some])
+    values = own[some]
+    order = np.argsort(values, kind="stable")
+    # p m / rank, and none above that of a larger p-value.
+    scaled = values[order] * len(values) / np.arange(1, len(values) + 1)
+    least = np.minimum.accumulate(scaled[::-1])[::-1]
+    values[order] = np.minimum(least, 1.0)
+    found[some] = values
     return np.repeat(found, 2, axis=1) if two else found

@@ -80,7 +80,7 @@ def earlier_results(run: RunDirectory, settings: Settings) -> Earlier | None:
     kept = run.stage(PREVIOUS)
     if kept.manifest() is None:
         return None
-    return _read(kept, "this run directory's previous results")
+    return _read(kept, "the previous state of this run directory")
 
 
 def check_named(
@@ -159,7 +159,7 @@ def _other_settings(earlier: Earlier, settings: Settings) -> str:
     if not earlier.view.has_intervals:
         return (
             f"{earlier.where} has no intervals, so that chance cannot be told from "
-            "change: name a run with intervals (quantifier = auto)"
+            "change: name a run that has them"
         )
     return ""
 

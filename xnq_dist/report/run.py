@@ -126,8 +126,8 @@ def _earlier(
     reason = why_not(found, settings, view.classes, own)
     if not reason and not view.has_intervals:
         reason = (
-            "this run has no intervals, so that chance cannot be told from change: set "
-            "quantifier = auto"
+            "this run has no intervals, so that chance cannot be told from change: "
+            "choose a quantifier that gives them"
         )
     if reason:
         log.info("not compared with earlier results: %s", reason)
