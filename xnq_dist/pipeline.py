@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from xnq_dist import cluster
 from xnq_dist.config import Settings
+from xnq_dist.costs import Costs, Device, load_costs
 from xnq_dist.errors import RunDirectoryError, SettingsError, StageError
 from xnq_dist.graph.tables import Sources
 from xnq_dist.lock import LOCK, RunLock
@@ -38,6 +39,7 @@ __all__ = [
     "check_sources",
     "embed",
     "estimate",
+    "estimate_counts",
     "fit_readout",
     "free_memory",
     "open_run",
@@ -106,7 +108,7 @@ def open_run(
         yield run
 
 
-def estimate(sources: Sources, settings: Settings) -> Plan:
+def estimate(sources: Sources, settings: Settings, costs: Costs | None = None) -> Plan:
     """The plan from the tables' footers; nothing is run.
 
     Raises
@@ -118,7 +120,38 @@ def estimate(sources: Sources, settings: Settings) -> Plan:
     workers = _workers(settings)
     partitions = _partitions(settings, size.nodes, workers.count)
     detects = _detects(sources, settings, size.edges)
-    return make_plan(size, settings, partitions, workers, detects)
+    return make_plan(size, settings, partitions, workers, detects, costs)
+
+
+def estimate_counts(
+    size: GraphSize, settings: Settings, device: Device = "cpu", costs: str = ""
+) -> Plan:
+    """The plan of a graph that is not there: from its counts alone.
+
+    Parameters
+    ----------
+    size
+        Nodes, directed edges, features, classes and labelled nodes.
+    settings
+        `cluster.workers`, `.threads` and `.memory_limit` say who would do it, wherever
+        that is.
+    device
+        ``gpu``: one GPU a worker, extrapolated from a data sheet.
+    costs
+        A file of costs, empty: as recorded.
+
+    Raises
+    ------
+    InputError
+        When the file cannot be read.
+    """
+    workers = _workers(settings)
+    if device == "gpu":
+        workers = Workers(workers.count, 1, workers.memory)
+    partitions = _partitions(settings, size.nodes, workers.count)
+    known = load_costs(costs) if costs else load_costs()
+    detects = _is_detected(settings, size.edges)
+    return make_plan(size, settings, partitions, workers, detects, known.on(device))
 
 
 def prepare(
@@ -365,9 +398,15 @@ def _smallest_memory(client: Client) -> int:
     return min(limits, default=2**62)
 
 
+def _is_detected(settings: Settings, edges: int) -> bool:
+    """Whether it is asked for whatever the tables."""
+    small = settings.quantifier == "auto" and edges <= settings.auto.reference_edges
+    return small or settings.communities == "leiden"
+
+
 def _detects(sources: Sources, settings: Settings, edges: int) -> bool:
     """Whether Leiden may be asked for communities: to answer for or to learn from."""
-    if settings.quantifier == "auto" and edges <= settings.auto.reference_edges:
+    if _is_detected(settings, edges):
         return True
     return settings.communities == "leiden" or (
         settings.communities == "auto" and sources.memberships is None

@@ -1,8 +1,8 @@
 """The plan: what a run will take, before anything runs; refused when it does not fit.
 
-A first, plain form: counts from the tables' footers, the cut bounded by that of a
-random partition, memory and disk added up from the arrays that will exist. Times come
-from rates of one ordinary core and are right to a factor of a few.
+Counts come from the tables' footers, the cut is bounded by that of a random partition,
+memory and disk are added up from the arrays that will exist, and times from costs that
+were measured on a core (`xnq_dist.costs`), right to a factor of a few.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from xnq_dist.config import Settings, parse_bytes
+from xnq_dist.costs import Costs, Work, load_costs, stage_seconds
 from xnq_dist.errors import DoesNotFitError
 from xnq_dist.graph.partition import METIS_SHARE, metis_memory
 from xnq_dist.readout.label_features import (
@@ -32,16 +34,13 @@ __all__ = [
 
 PROCESS = 350 * 2**20
 """Bytes of a worker process with its libraries loaded and nothing else."""
-GATHER_RATE = 1.5e9
-"""State values a core gathers and adds a second (random access, d' of some hundred)."""
-FLOP_RATE = 80e9
-"""Floating point operations a core does a second in a product of blocks."""
-DISK_RATE = 200e6
-"""Bytes a disk takes a second."""
 LEIDEN_EDGE = 130
 """Bytes a directed edge takes while Leiden runs (measured), adjacency included."""
-INGEST_RATE = 1e6
-"""Edges read, mapped and sorted a second."""
+FIT_PASSES = 150
+"""Passes over the labelled rows: some 15 for each of 5 folds at 2 values of C."""
+BEYOND = 10
+"""Times the edges that the costs were checked on, beyond which times are said to be
+extrapolated."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +92,12 @@ class Plan:
     """Bytes of temporary files during ingest."""
     seconds: float
     """Expected time, right to a factor of a few."""
+    stages: dict[str, float]
+    """The same by stage."""
+    basis: str
+    """Where the costs behind the times come from."""
+    extrapolated: bool
+    """Whether nothing of this size, or on such a device, was ever measured."""
 
     def lines(self) -> list[tuple[str, str]]:
         """Name and value of each figure, for people."""
@@ -114,10 +119,20 @@ class Plan:
             ("memory of ingest, cut, Leiden", human(self.client_memory)),
             ("disk, run directory", human(self.run_disk)),
             ("disk, temporary", human(self.scratch_disk)),
-            ("time, within a factor of a few", f"{self.seconds:,.0f} s"),
+            (
+                "time, extrapolated, never measured"
+                if self.extrapolated
+                else "time, within a factor of a few",
+                f"{self.seconds:,.0f} s",
+            ),
+            (
+                "of it",
+                ", ".join(f"{name} {s:,.0f} s" for name, s in self.stages.items()),
+            ),
+            ("costs", self.basis),
         ]
 
-    def to_dict(self) -> dict[str, float]:
+    def to_dict(self) -> dict[str, Any]:
         """All figures, JSON-able."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
@@ -155,6 +170,7 @@ def make_plan(
     partitions: int,
     workers: Workers,
     detects: bool = False,
+    costs: Costs | None = None,
 ) -> Plan:
     """Add up what a run takes.
 
@@ -168,6 +184,8 @@ def make_plan(
         Workers that hold them.
     detects
         Whether Leiden detects the communities, with all edges in one process.
+    costs
+        What work costs; None: as recorded.
     """
     wanted = settings.reservoir
     dim = wanted.dim
@@ -220,16 +238,26 @@ def make_plan(
         + 2 * size.nodes * dim * 4
         + size.nodes * (size.classes * 4 + 12 + plus_disk)
     )
-    cores = min(partitions, workers.count * workers.threads)
-    products = dim if wanted.matrix == "dense" else wanted.nonzeros
-    superstep = (
-        2.0 * size.nodes * dim * products / FLOP_RATE + size.edges * dim / GATHER_RATE
-    ) / cores
-    seconds = (
-        20.0
-        + size.edges / INGEST_RATE
-        + wanted.supersteps * (superstep + 0.01 * partitions)
-        + run_disk / DISK_RATE
+    costs = costs or load_costs()
+    stages = stage_seconds(
+        Work(
+            nodes=size.nodes,
+            edges=size.edges,
+            halo=halo,
+            partitions=partitions,
+            cores=min(partitions, workers.count) * workers.threads,
+            workers=min(partitions, workers.count),
+            dim=dim,
+            products=dim if wanted.matrix == "dense" else wanted.nonzeros,
+            supersteps=wanted.supersteps,
+            wire_bytes=wire,
+            labelled=labelled,
+            passes=FIT_PASSES,
+            classes=size.classes,
+            features=plus_disk // 4,
+            disk=int(run_disk),
+        ),
+        costs,
     )
     return Plan(
         nodes=size.nodes,
@@ -244,7 +272,10 @@ def make_plan(
         client_memory=client_memory,
         run_disk=int(run_disk),
         scratch_disk=int(size.edges * 24 + size.nodes * size.features * 4),
-        seconds=seconds,
+        seconds=sum(stages.values()),
+        stages=stages,
+        basis=costs.basis,
+        extrapolated=size.edges > BEYOND * costs.edges_measured,
     )
 
 
