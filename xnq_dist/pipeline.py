@@ -206,7 +206,7 @@ def embed(
     graph = run.stage("graph").manifest()
     if graph is not None and run.stage("embeddings").manifest() is None:
         facts = graph.facts
-        size = _size_of(facts)
+        size = _size_of(graph)
         threads = cluster.workers(client)
         workers = Workers(
             max(1, len(threads)),
@@ -345,20 +345,22 @@ def free_memory() -> int:
     return int(psutil.virtual_memory().available)
 
 
-def plan_of(sources: Sources, settings: Settings, facts: dict[str, Any]) -> Plan:
+def plan_of(sources: Sources, settings: Settings, graph: Manifest) -> Plan:
     """The plan once the graph is cut: counts and halo are those of the stage.
 
     Parameters
     ----------
-    facts
-        Of the manifest of the stage ``graph``.
+    graph
+        Of the stage ``graph``.
     """
+    facts = graph.facts
     detects = _detects(sources, settings, facts["n_edges"])
     workers = _workers(settings)
-    return make_plan(_size_of(facts), settings, facts["partitions"], workers, detects)
+    return make_plan(_size_of(graph), settings, facts["partitions"], workers, detects)
 
 
-def _size_of(facts: dict[str, Any]) -> GraphSize:
+def _size_of(graph: Manifest) -> GraphSize:
+    facts = graph.facts
     return GraphSize(
         nodes=facts["n_nodes"],
         edges=facts["n_edges"],
@@ -366,15 +368,21 @@ def _size_of(facts: dict[str, Any]) -> GraphSize:
         classes=len(facts["classes"]),
         labelled=facts["n_labelled"],
         halo=facts["halo"],
+        node_bytes=sum(record.bytes for record in graph.named("nodes-")),
     )
 
 
 def _size(sources: Sources, settings: Settings) -> GraphSize:
-    from xnq_dist.graph.head import table_size
+    from xnq_dist.graph.head import node_bytes, table_size
 
     nodes, features = table_size(sources.nodes, settings, "nodes")
     edges, _ = table_size(sources.edges, settings, "edges")
-    return GraphSize(nodes, edges if settings.input.directed else 2 * edges, features)
+    return GraphSize(
+        nodes,
+        edges if settings.input.directed else 2 * edges,
+        features,
+        node_bytes=node_bytes(sources.nodes, settings),
+    )
 
 
 def _workers(settings: Settings) -> Workers:

@@ -22,6 +22,7 @@ from xnq_dist.readout.label_features import (
     NEIGHBOUR_HOPS,
     feature_count,
 )
+from xnq_dist.reservoir.checkpoint import checkpoint_interval
 
 __all__ = [
     "GraphSize",
@@ -32,8 +33,13 @@ __all__ = [
     "make_plan",
 ]
 
-PROCESS = 350 * 2**20
-"""Bytes of a worker process with its libraries loaded and nothing else."""
+CLIENT = 400 * 2**20
+"""Bytes of the client's process with its libraries loaded and nothing else."""
+WORKER = 500 * 2**20
+"""Bytes of a worker process with its libraries and compiled kernels loaded (527 MiB in
+all on Cora)."""
+SORT_PAIR = 40
+"""Bytes that a pair takes while it is sorted, up to `input.memory`."""
 LEIDEN_EDGE = 130
 """Bytes a directed edge takes while Leiden runs (measured), adjacency included."""
 FIT_PASSES = 150
@@ -55,6 +61,9 @@ class GraphSize:
     labelled: int | None = None
     halo: Sequence[int] | None = None
     """Halo rows of each partition, once the graph is partitioned."""
+    node_bytes: int | None = None
+    """Bytes that the node table takes on a disk, compressed; None: as if features did
+    not compress."""
 
 
 @dataclass(frozen=True)
@@ -213,9 +222,9 @@ def make_plan(
     readout = min(labelled * dim * 24, parse_bytes(settings.readout.memory) * 3)
     # Posteriors and neighbours' sums; `auto` holds one partition's edges beside them.
     quantify = size.nodes * (size.classes * 12 + 40) + edges * 24
-    plus_memory, plus_disk = _plus(size, settings)
+    plus_memory, rounds_disk, features_disk = _plus(size, settings)
     worker_memory = int(
-        PROCESS + max(embed, readout, quantify, per_worker * owned * plus_memory)
+        WORKER + max(embed, readout, quantify, per_worker * owned * plus_memory)
     )
 
     sort_memory = settings.input.memory_bytes
@@ -228,16 +237,27 @@ def make_plan(
     if detects:
         whole = max(whole, LEIDEN_EDGE * size.edges)
     # Sorting, METIS and Leiden come one after the other.
-    client_memory = int(PROCESS + size.nodes * 100 + max(sort_memory, whole))
+    sort_memory = min(sort_memory, size.edges * SORT_PAIR)
+    client_memory = int(CLIENT + size.nodes * 100 + max(sort_memory, whole))
 
     embedding = size.nodes * dim * (2 if settings.embeddings.dtype == "float16" else 4)
-    graph_disk = size.nodes * (size.features * 4 + 24) + size.edges * 4
-    run_disk = (
-        graph_disk
-        + embedding
-        + 2 * size.nodes * dim * 4
-        + size.nodes * (size.classes * 4 + 12 + plus_disk)
+    node_disk = size.node_bytes
+    if node_disk is None:
+        node_disk = size.nodes * (size.features * 4 + 12)
+    graph_disk = node_disk + size.nodes * 12 + size.edges * 4
+    every = checkpoint_interval(
+        settings.checkpoint.every,
+        size.nodes,
+        size.edges,
+        dim,
+        dim if wanted.matrix == "dense" else wanted.nonzeros,
+        wanted.supersteps,
     )
+    # The last checkpoint stays until the next one is whole.
+    checkpoints = 2 * size.nodes * dim * 4 if every < wanted.supersteps else 0
+    described = size.nodes * (rounds_disk + features_disk)
+    posteriors = size.nodes * (size.classes * 4 + 12 + features_disk)
+    run_disk = graph_disk + embedding + max(checkpoints, described, posteriors)
     costs = costs or load_costs()
     stages = stage_seconds(
         Work(
@@ -254,7 +274,7 @@ def make_plan(
             labelled=labelled,
             passes=FIT_PASSES,
             classes=size.classes,
-            features=plus_disk // 4,
+            features=(rounds_disk + features_disk) // 4,
             disk=int(run_disk),
         ),
         costs,
@@ -279,10 +299,13 @@ def make_plan(
     )
 
 
-def _plus(size: GraphSize, settings: Settings) -> tuple[int, int]:
-    """Bytes that a node takes in memory and on disk while xnq+ describes it."""
+def _plus(size: GraphSize, settings: Settings) -> tuple[int, int, int]:
+    """Bytes that a node takes in memory while xnq+ describes it, and on the disk.
+
+    There for the kept rounds, which are removed, and for what is made of them.
+    """
     if settings.method != "xnq+":
-        return 0, 0
+        return 0, 0, 0
     folds, wanted = settings.readout.folds, settings.plus
     means = len(set(wanted.rounds)) + NEIGHBOUR_HOPS
     features = folds * feature_count(size.classes, means)
@@ -291,7 +314,7 @@ def _plus(size: GraphSize, settings: Settings) -> tuple[int, int]:
         features += (NEIGHBOUR_HOPS + 1) * size.features
     rounds = (HOPS + means) * folds * size.classes
     # Kept rounds and what is made of them, float64 on the way.
-    return 4 * rounds + 12 * features, 4 * (rounds + features)
+    return 4 * rounds + 12 * features, 4 * rounds, 4 * features
 
 
 def check_client_fits(plan: Plan, limit: int) -> None:

@@ -121,7 +121,7 @@ def measure_line(graph: str, out: str, overrides: Sequence[str]) -> dict[str, An
             peaks = client.run(peak_bytes)
             busiest = max(client.run(time.process_time).values())
         timed("publish", lambda: pipeline.publish(run, settings))
-    plan = pipeline.plan_of(sources, settings, manifest.facts)
+    plan = pipeline.plan_of(sources, settings, manifest)
     return {
         "planned": plan.to_dict(),
         "measured": {
