@@ -167,27 +167,76 @@ def generate(
 
 @app.command(cls=_WithSettings)
 def estimate(
-    nodes: Nodes,
-    edges: Edges,
+    nodes: Annotated[
+        str, typer.Option(help="Node table as for run, or a number of nodes (111e6).")
+    ],
+    edges: Annotated[
+        str, typer.Option(help="Edge table, or a number of directed edges (1.6e9).")
+    ],
     memberships: Memberships = None,
     config: Config = None,
     settings: Set = None,
+    features: Annotated[int, typer.Option(help="With numbers: features a node.")] = 128,
+    classes: Annotated[int, typer.Option(help="With numbers: classes.")] = 2,
+    labelled: Annotated[
+        float, typer.Option(help="With numbers: share of labelled nodes.")
+    ] = 0.01,
+    device: Annotated[
+        str,
+        typer.Option(help="With numbers: cpu, or gpu for one a worker (extrapolated)."),
+    ] = "cpu",
+    costs: Annotated[
+        Path | None,
+        typer.Option(
+            help="A costs.json of `xnq-dist bench costs --out`.", show_default=False
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """The plan of a run: partitions, memory, bytes, disk, time. Nothing is run."""
+    """The plan of a run: partitions, memory, bytes, disk, time. Nothing is run.
+
+    With numbers in place of tables, the plan of a graph that is not there, on workers
+    that need not be there: set cluster.workers, cluster.threads, cluster.memory_limit.
+    """
     from xnq_dist import pipeline as line
     from xnq_dist.config import load_settings
+    from xnq_dist.costs import load_costs
     from xnq_dist.graph.tables import Sources
-    from xnq_dist.plan import check_client_fits, check_fits
+    from xnq_dist.plan import GraphSize, check_client_fits, check_fits
 
     chosen = load_settings(config, settings or ())
-    sources = Sources(nodes, edges, memberships)
-    plan = line.estimate(sources, chosen)
+    counts = _count(nodes), _count(edges)
+    if counts[0] is not None and counts[1] is not None:
+        if device not in ("cpu", "gpu"):
+            raise SettingsError(f"--device {device!r} is not known: choose cpu or gpu")
+        known = int(labelled * counts[0])
+        size = GraphSize(counts[0], counts[1], features, classes, known)
+        on: Any = device
+        plan = line.estimate_counts(size, chosen, on, str(costs or ""))
+    elif counts != (None, None):
+        raise SettingsError(
+            "--nodes and --edges are a number and a table: give two of a kind"
+        )
+    else:
+        sources = Sources(nodes, edges, memberships)
+        plan = line.estimate(sources, chosen, load_costs(costs) if costs else None)
     for name, value in plan.lines():
         typer.echo(f"  {name:<32}{value}")
     _print_json(plan.to_dict(), as_json)
-    check_client_fits(plan, line.free_memory())
+    if counts[0] is None:
+        check_client_fits(plan, line.free_memory())
     check_fits(plan)
+
+
+def _count(text: str) -> int | None:
+    """A number of nodes or edges; None for what names a table."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    if not 1 <= number < 2**62:
+        raise SettingsError(f"{text} nodes or edges make no graph: give at least 1")
+    return int(number)
 
 
 @app.command(cls=_WithSettings)

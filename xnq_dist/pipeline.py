@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from xnq_dist import cluster
 from xnq_dist.backend import gpu_facts
 from xnq_dist.config import Settings
+from xnq_dist.costs import Costs, Device, load_costs
 from xnq_dist.errors import RunDirectoryError, SettingsError, StageError
 from xnq_dist.graph.tables import Sources
 from xnq_dist.lock import LOCK, RunLock
@@ -46,6 +47,7 @@ __all__ = [
     "check_sources",
     "embed",
     "estimate",
+    "estimate_counts",
     "fit_readout",
     "free_memory",
     "open_run",
@@ -116,7 +118,7 @@ def open_run(
         yield run
 
 
-def estimate(sources: Sources, settings: Settings) -> Plan:
+def estimate(sources: Sources, settings: Settings, costs: Costs | None = None) -> Plan:
     """The plan from the tables' footers; nothing is run.
 
     Raises
@@ -128,7 +130,38 @@ def estimate(sources: Sources, settings: Settings) -> Plan:
     workers = _workers(settings)
     partitions = _partitions(settings, size.nodes, workers.count)
     detects = _detects(sources, settings, size.edges)
-    return make_plan(size, settings, partitions, workers, detects)
+    return make_plan(size, settings, partitions, workers, detects, costs)
+
+
+def estimate_counts(
+    size: GraphSize, settings: Settings, device: Device = "cpu", costs: str = ""
+) -> Plan:
+    """The plan of a graph that is not there: from its counts alone.
+
+    Parameters
+    ----------
+    size
+        Nodes, directed edges, features, classes and labelled nodes.
+    settings
+        `cluster.workers`, `.threads` and `.memory_limit` say who would do it, wherever
+        that is.
+    device
+        ``gpu``: one GPU a worker, extrapolated from a data sheet.
+    costs
+        A file of costs, empty: as recorded.
+
+    Raises
+    ------
+    InputError
+        When the file cannot be read.
+    """
+    workers = _workers(settings)
+    if device == "gpu":
+        workers = Workers(workers.count, 1, workers.memory)
+    partitions = _partitions(settings, size.nodes, workers.count)
+    known = load_costs(costs) if costs else load_costs()
+    detects = _is_detected(settings, size.edges)
+    return make_plan(size, settings, partitions, workers, detects, known.on(device))
 
 
 def prepare(
@@ -191,7 +224,7 @@ def embed(
     graph = run.stage("graph").manifest()
     if graph is not None and run.stage("embeddings").manifest() is None:
         facts = graph.facts
-        size = _size_of(facts)
+        size = _size_of(graph)
         threads = cluster.workers(client)
         workers = Workers(
             max(1, len(threads)),
@@ -352,20 +385,22 @@ def free_memory() -> int:
     return int(psutil.virtual_memory().available)
 
 
-def plan_of(sources: Sources, settings: Settings, facts: dict[str, Any]) -> Plan:
+def plan_of(sources: Sources, settings: Settings, graph: Manifest) -> Plan:
     """The plan once the graph is cut: counts and halo are those of the stage.
 
     Parameters
     ----------
-    facts
-        Of the manifest of the stage ``graph``.
+    graph
+        Of the stage ``graph``.
     """
+    facts = graph.facts
     detects = _detects(sources, settings, facts["n_edges"])
     workers = _workers(settings)
-    return make_plan(_size_of(facts), settings, facts["partitions"], workers, detects)
+    return make_plan(_size_of(graph), settings, facts["partitions"], workers, detects)
 
 
-def _size_of(facts: dict[str, Any]) -> GraphSize:
+def _size_of(graph: Manifest) -> GraphSize:
+    facts = graph.facts
     return GraphSize(
         nodes=facts["n_nodes"],
         edges=facts["n_edges"],
@@ -373,15 +408,21 @@ def _size_of(facts: dict[str, Any]) -> GraphSize:
         classes=len(facts["classes"]),
         labelled=facts["n_labelled"],
         halo=facts["halo"],
+        node_bytes=sum(record.bytes for record in graph.named("nodes-")),
     )
 
 
 def _size(sources: Sources, settings: Settings) -> GraphSize:
-    from xnq_dist.graph.head import table_size
+    from xnq_dist.graph.head import node_bytes, table_size
 
     nodes, features = table_size(sources.nodes, settings, "nodes")
     edges, _ = table_size(sources.edges, settings, "edges")
-    return GraphSize(nodes, edges if settings.input.directed else 2 * edges, features)
+    return GraphSize(
+        nodes,
+        edges if settings.input.directed else 2 * edges,
+        features,
+        node_bytes=node_bytes(sources.nodes, settings),
+    )
 
 
 def _workers(settings: Settings) -> Workers:
@@ -409,9 +450,15 @@ def _smallest_memory(client: Client) -> int:
     return min(limits, default=2**62)
 
 
+def _is_detected(settings: Settings, edges: int) -> bool:
+    """Whether it is asked for whatever the tables."""
+    small = settings.quantifier == "auto" and edges <= settings.auto.reference_edges
+    return small or settings.communities == "leiden"
+
+
 def _detects(sources: Sources, settings: Settings, edges: int) -> bool:
     """Whether Leiden may be asked for communities: to answer for or to learn from."""
-    if settings.quantifier == "auto" and edges <= settings.auto.reference_edges:
+    if _is_detected(settings, edges):
         return True
     return settings.communities == "leiden" or (
         settings.communities == "auto" and sources.memberships is None

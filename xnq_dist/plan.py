@@ -1,8 +1,8 @@
 """The plan: what a run will take, before anything runs; refused when it does not fit.
 
-A first, plain form: counts from the tables' footers, the cut bounded by that of a
-random partition, memory and disk added up from the arrays that will exist. Times come
-from rates of one ordinary core and are right to a factor of a few.
+Counts come from the tables' footers, the cut is bounded by that of a random partition,
+memory and disk are added up from the arrays that will exist, and times from costs that
+were measured on a core (`xnq_dist.costs`), right to a factor of a few.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from xnq_dist.config import Settings
+from xnq_dist.costs import Costs, Work, load_costs, stage_seconds
 from xnq_dist.errors import DoesNotFitError
 from xnq_dist.graph.partition import METIS_SHARE, metis_memory
 from xnq_dist.readout.label_features import (
@@ -20,6 +22,7 @@ from xnq_dist.readout.label_features import (
     NEIGHBOUR_HOPS,
     feature_count,
 )
+from xnq_dist.reservoir.checkpoint import checkpoint_interval
 from xnq_dist.reservoir.device import device_bytes
 from xnq_dist.sizes import parse_bytes
 
@@ -32,18 +35,20 @@ __all__ = [
     "make_plan",
 ]
 
-PROCESS = 350 * 2**20
-"""Bytes of a worker process with its libraries loaded and nothing else."""
-GATHER_RATE = 1.5e9
-"""State values a core gathers and adds a second (random access, d' of some hundred)."""
-FLOP_RATE = 80e9
-"""Floating point operations a core does a second in a product of blocks."""
-DISK_RATE = 200e6
-"""Bytes a disk takes a second."""
+CLIENT = 400 * 2**20
+"""Bytes of the client's process with its libraries loaded and nothing else."""
+WORKER = 500 * 2**20
+"""Bytes of a worker process with its libraries and compiled kernels loaded (527 MiB in
+all on Cora)."""
+SORT_PAIR = 40
+"""Bytes that a pair takes while it is sorted, up to `input.memory`."""
 LEIDEN_EDGE = 130
 """Bytes a directed edge takes while Leiden runs (measured), adjacency included."""
-INGEST_RATE = 1e6
-"""Edges read, mapped and sorted a second."""
+FIT_PASSES = 150
+"""Passes over the labelled rows: some 15 for each of 5 folds at 2 values of C."""
+BEYOND = 10
+"""Times the edges that the costs were checked on, beyond which times are said to be
+extrapolated."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,9 @@ class GraphSize:
     labelled: int | None = None
     halo: Sequence[int] | None = None
     """Halo rows of each partition, once the graph is partitioned."""
+    node_bytes: int | None = None
+    """Bytes that the node table takes on a disk, compressed; None: as if features did
+    not compress."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +105,12 @@ class Plan:
     """Bytes of temporary files during ingest."""
     seconds: float
     """Expected time, right to a factor of a few."""
+    stages: dict[str, float]
+    """The same by stage."""
+    basis: str
+    """Where the costs behind the times come from."""
+    extrapolated: bool
+    """Whether nothing of this size, or on such a device, was ever measured."""
     device_memory: int = 0
     """Peak bytes of one worker's GPU; 0: CPUs do the work."""
     device_limit: int = 0
@@ -127,10 +141,20 @@ class Plan:
             ("memory of ingest, cut, Leiden", human(self.client_memory)),
             ("disk, run directory", human(self.run_disk)),
             ("disk, temporary", human(self.scratch_disk)),
-            ("time, within a factor of a few", f"{self.seconds:,.0f} s"),
+            (
+                "time, extrapolated, never measured"
+                if self.extrapolated
+                else "time, within a factor of a few",
+                f"{self.seconds:,.0f} s",
+            ),
+            (
+                "of it",
+                ", ".join(f"{name} {s:,.0f} s" for name, s in self.stages.items()),
+            ),
+            ("costs", self.basis),
         ]
 
-    def to_dict(self) -> dict[str, float]:
+    def to_dict(self) -> dict[str, Any]:
         """All figures, JSON-able."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
@@ -168,6 +192,7 @@ def make_plan(
     partitions: int,
     workers: Workers,
     detects: bool = False,
+    costs: Costs | None = None,
 ) -> Plan:
     """Add up what a run takes.
 
@@ -181,6 +206,8 @@ def make_plan(
         Workers that hold them.
     detects
         Whether Leiden detects the communities, with all edges in one process.
+    costs
+        What work costs; None: as recorded.
     """
     wanted = settings.reservoir
     dim = wanted.dim
@@ -210,9 +237,9 @@ def make_plan(
     # NACC the sums of all nodes.
     values = 36 if settings.quantifier in ("nacc", "npacc") else 12
     quantify = size.nodes * (size.classes * values + 40) + edges * 24
-    plus_memory, plus_disk = _plus(size, settings)
+    plus_memory, rounds_disk, features_disk = _plus(size, settings)
     worker_memory = int(
-        PROCESS + max(embed, readout, quantify, per_worker * owned * plus_memory)
+        WORKER + max(embed, readout, quantify, per_worker * owned * plus_memory)
     )
 
     device, device_tile = 0, 0
@@ -241,26 +268,47 @@ def make_plan(
     if detects:
         whole = max(whole, LEIDEN_EDGE * size.edges)
     # Sorting, METIS and Leiden come one after the other.
-    client_memory = int(PROCESS + size.nodes * 100 + max(sort_memory, whole))
+    sort_memory = min(sort_memory, size.edges * SORT_PAIR)
+    client_memory = int(CLIENT + size.nodes * 100 + max(sort_memory, whole))
 
     embedding = size.nodes * dim * (2 if settings.embeddings.dtype == "float16" else 4)
-    graph_disk = size.nodes * (size.features * 4 + 24) + size.edges * 4
-    run_disk = (
-        graph_disk
-        + embedding
-        + 2 * size.nodes * dim * 4
-        + size.nodes * (size.classes * 4 + 12 + plus_disk)
+    node_disk = size.node_bytes
+    if node_disk is None:
+        node_disk = size.nodes * (size.features * 4 + 12)
+    graph_disk = node_disk + size.nodes * 12 + size.edges * 4
+    every = checkpoint_interval(
+        settings.checkpoint.every,
+        size.nodes,
+        size.edges,
+        dim,
+        dim if wanted.matrix == "dense" else wanted.nonzeros,
+        wanted.supersteps,
     )
-    cores = min(partitions, workers.count * workers.threads)
-    products = dim if wanted.matrix == "dense" else wanted.nonzeros
-    superstep = (
-        2.0 * size.nodes * dim * products / FLOP_RATE + size.edges * dim / GATHER_RATE
-    ) / cores
-    seconds = (
-        20.0
-        + size.edges / INGEST_RATE
-        + wanted.supersteps * (superstep + 0.01 * partitions)
-        + run_disk / DISK_RATE
+    # The last checkpoint stays until the next one is whole.
+    checkpoints = 2 * size.nodes * dim * 4 if every < wanted.supersteps else 0
+    described = size.nodes * (rounds_disk + features_disk)
+    posteriors = size.nodes * (size.classes * 4 + 12 + features_disk)
+    run_disk = graph_disk + embedding + max(checkpoints, described, posteriors)
+    costs = costs or load_costs()
+    stages = stage_seconds(
+        Work(
+            nodes=size.nodes,
+            edges=size.edges,
+            halo=halo,
+            partitions=partitions,
+            cores=min(partitions, workers.count) * workers.threads,
+            workers=min(partitions, workers.count),
+            dim=dim,
+            products=dim if wanted.matrix == "dense" else wanted.nonzeros,
+            supersteps=wanted.supersteps,
+            wire_bytes=wire,
+            labelled=labelled,
+            passes=FIT_PASSES,
+            classes=size.classes,
+            features=(rounds_disk + features_disk) // 4,
+            disk=int(run_disk),
+        ),
+        costs,
     )
     return Plan(
         nodes=size.nodes,
@@ -275,17 +323,23 @@ def make_plan(
         client_memory=client_memory,
         run_disk=int(run_disk),
         scratch_disk=int(size.edges * 24 + size.nodes * size.features * 4),
-        seconds=seconds,
+        seconds=sum(stages.values()),
+        stages=stages,
+        basis=costs.basis,
+        extrapolated=size.edges > BEYOND * costs.edges_measured,
         device_memory=device,
         device_limit=workers.device,
         device_tile=device_tile,
     )
 
 
-def _plus(size: GraphSize, settings: Settings) -> tuple[int, int]:
-    """Bytes that a node takes in memory and on disk while xnq+ describes it."""
+def _plus(size: GraphSize, settings: Settings) -> tuple[int, int, int]:
+    """Bytes that a node takes in memory while xnq+ describes it, and on the disk.
+
+    There for the kept rounds, which are removed, and for what is made of them.
+    """
     if settings.method != "xnq+":
-        return 0, 0
+        return 0, 0, 0
     folds, wanted = settings.readout.folds, settings.plus
     means = len(set(wanted.rounds)) + NEIGHBOUR_HOPS
     features = folds * feature_count(size.classes, means)
@@ -294,7 +348,7 @@ def _plus(size: GraphSize, settings: Settings) -> tuple[int, int]:
         features += (NEIGHBOUR_HOPS + 1) * size.features
     rounds = (HOPS + means) * folds * size.classes
     # Kept rounds and what is made of them, float64 on the way.
-    return 4 * rounds + 12 * features, 4 * (rounds + features)
+    return 4 * rounds + 12 * features, 4 * rounds, 4 * features
 
 
 def check_client_fits(plan: Plan, limit: int) -> None:

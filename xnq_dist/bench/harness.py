@@ -103,6 +103,8 @@ class Bench:
     """Empty folder for its files; removed afterwards."""
     rows: list[Measurement] = field(default_factory=list)
     ratios: list[Ratio] = field(default_factory=list)
+    files: dict[str, bytes] = field(default_factory=dict)
+    """More files for the folder of the tables, by name."""
 
     def choose(self, small: Any, full: Any) -> Any:
         """The one for the size asked for."""

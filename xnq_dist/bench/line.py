@@ -84,8 +84,8 @@ def measure_line(graph: str, out: str, overrides: Sequence[str]) -> dict[str, An
 
     Returns
     -------
-    Figures of the plan (``planned``), the same ``measured``, and ``seconds`` of each
-    stage.
+    Figures of the plan (``planned``), the same ``measured``, ``seconds`` of each stage,
+    and ``cpu``: the processor's seconds of the client and the busiest worker.
     """
     from xnq_dist import pipeline
     from xnq_dist.cluster import connect, open_cluster
@@ -119,8 +119,9 @@ def measure_line(graph: str, out: str, overrides: Sequence[str]) -> dict[str, An
                 lambda: pipeline.quantify_communities(run, sources, settings, client),
             )
             peaks = client.run(peak_bytes)
+            busiest = max(client.run(time.process_time).values())
         timed("publish", lambda: pipeline.publish(run, settings))
-    plan = pipeline.plan_of(sources, settings, manifest.facts)
+    plan = pipeline.plan_of(sources, settings, manifest)
     return {
         "planned": plan.to_dict(),
         "measured": {
@@ -132,6 +133,7 @@ def measure_line(graph: str, out: str, overrides: Sequence[str]) -> dict[str, An
             * wire,
         },
         "seconds": seconds,
+        "cpu": time.process_time() + busiest,
         "halo": sum(manifest.facts["halo"]),
     }
 

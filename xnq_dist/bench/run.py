@@ -6,7 +6,7 @@ import json
 import logging
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ RECORD_VERSION = 1
 
 _LIST = (
     Benchmark("sld", "SLD over many communities, QuaPy beside", "sld:sld"),
+    Benchmark("costs", "what a unit of work costs, for `estimate`", "costs:costs"),
     Benchmark("ingest", "generate, then ingest a graph", "ingest:ingest"),
     Benchmark(
         "plan", "the plan beside the whole line on six graphs", "line:plan_benchmark"
@@ -50,6 +51,7 @@ class Report:
     machine: dict[str, Any]
     rows: tuple[Measurement, ...]
     ratios: tuple[Ratio, ...]
+    files: dict[str, bytes] = field(default_factory=dict)
 
     def table(self) -> pa.Table:
         """Tidy rows, schema ``benchmarks``; machine facts in the metadata."""
@@ -140,6 +142,7 @@ def run_benchmarks(
         raise SettingsError(f"--repeat {repeat} must be at least 1")
     rows: list[Measurement] = []
     ratios: list[Ratio] = []
+    files: dict[str, bytes] = {}
     machine = machine_facts()
     for name in dict.fromkeys(names or known):
         with tempfile.TemporaryDirectory(prefix="xnq-bench-") as folder:
@@ -147,7 +150,8 @@ def run_benchmarks(
             known[name].load()(bench)
         rows += bench.rows
         ratios += bench.ratios
-    report = Report(size, machine, tuple(rows), tuple(ratios))
+        files |= bench.files
+    report = Report(size, machine, tuple(rows), tuple(ratios), files)
     if out is not None:
         _write(report, out)
     return report
@@ -162,7 +166,8 @@ def _write(report: Report, out: str) -> None:
     with folder.open_output("benchmarks.parquet") as sink:
         pq.write_table(table, pa.PythonFile(sink, mode="w"))
     text = json.dumps(report.record(), indent=1)
-    folder.write_bytes("benchmarks.json", text.encode())
+    for name, data in {**report.files, "benchmarks.json": text.encode()}.items():
+        folder.write_bytes(name, data)
 
 
 def read_record(path: str | Path) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pyarrow.parquet as pq
+
 from xnq_dist.config import Settings
 from xnq_dist.errors import InputError
 from xnq_dist.graph.tables import open_table
 
-__all__ = ["table_size"]
+__all__ = ["node_bytes", "table_size"]
 
 _CSV_ROW = 24
 """Bytes of a CSV row, assumed: a CSV file does not say how many rows it has."""
@@ -65,3 +67,30 @@ def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
     kind = opened.schemas[opened.files[0]][features]
     # A list of variable length shows its length only when read.
     return rows, int(getattr(kind, "list_size", 128))
+
+
+def node_bytes(path: str, settings: Settings) -> int | None:
+    """Bytes of the node table's columns that are used, compressed; None for CSV.
+
+    Parameters
+    ----------
+    path
+        The node table; its columns are there.
+    """
+    columns = settings.columns
+    features = columns.features
+    named = [columns.node_id, columns.label, columns.role]
+    named += [features] if isinstance(features, str) else list(features or ())
+    opened = open_table(path, "node table")
+    if opened.files[0].endswith((".csv", ".gz")):
+        return None
+    total = 0
+    for file in opened.files:
+        with opened.filesystem.open_input_file(file) as stream:
+            footer = pq.ParquetFile(stream).metadata
+            for group in range(footer.num_row_groups):
+                for at in range(footer.num_columns):
+                    column = footer.row_group(group).column(at)
+                    if column.path_in_schema.split(".")[0] in named:
+                        total += column.total_compressed_size
+    return total

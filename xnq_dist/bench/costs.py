@@ -1,0 +1,212 @@
+"""Costs of work on one core, measured; `xnq_dist.costs` makes times of them.
+
+Each is the least of many short repeats, in seconds of the processor where the work is
+one thread's: what a core takes when nobody else has it.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from xnq_dist.bench.harness import OURS, Bench
+from xnq_dist.bench.machine import machine_facts
+from xnq_dist.costs import Costs, load_costs, record_of
+
+__all__ = ["costs"]
+
+WIDTH = 256
+_INGEST = "xnq_dist.bench.ingest"
+
+
+def costs(bench: Bench) -> None:
+    """All costs; written as ``costs.json`` into the folder of the tables."""
+    machine = machine_facts()
+    node, edge, largest = _ingest_costs(bench)
+    found = {
+        "fixed": _fixed_cost(bench),
+        "node": node,
+        "edge": edge,
+        "gather": _gather_cost(bench),
+        "flop": _flop_cost(),
+        "value": _value_cost(),
+        "wire": _wire_cost(),
+        "disk": _disk_cost(bench),
+        "task": _task_cost(bench),
+        "row": _row_cost(),
+        "member": _member_cost(),
+    }
+    for name, seconds in found.items():
+        bench.record("one core", name, OURS, seconds, "s")
+    basis = (
+        f"measured {machine['date'][:10]} on {machine['cores']} cores of "
+        f"{machine['processor']}"
+    )
+    made = Costs(**found, basis=basis, edges_measured=float(largest))
+    bench.files["costs.json"] = json.dumps(record_of(made, machine), indent=1).encode()
+    recorded = load_costs()
+    for name in ("gather", "flop", "edge"):
+        bench.ratio(
+            f"{name}, recorded cost over ours",
+            getattr(recorded, name) / found[name],
+            "more",
+        )
+
+
+def _least(work: Callable[[], Any], repeats: int = 20, wall: bool = False) -> float:
+    clock = time.perf_counter if wall else time.thread_time
+    work()
+    found = []
+    for _ in range(repeats):
+        began = clock()
+        work()
+        found.append(clock() - began)
+    return min(found)
+
+
+def _ingest_costs(bench: Bench) -> tuple[float, float, int]:
+    """Seconds a node and a directed edge, from three graphs; the largest's edges."""
+    nodes = bench.choose(2_000, 100_000)
+    seconds, edges = [], []
+    for count, degree in ((nodes // 4, 4.0), (nodes, 4.0), (nodes, 24.0)):
+        graph = str(bench.folder / f"graph-{count}-{degree:.0f}")
+        arguments: dict[str, Any] = {"out": graph, "nodes": count, "degree": degree}
+        bench.child(f"{_INGEST}:generate_graph", arguments)
+        arguments = {"graph": graph, "memory": "64 MiB"}
+        tried = []
+        for number in range(bench.repeat):
+            arguments["out"] = f"{graph}-run-{number}"
+            tried.append(bench.child(f"{_INGEST}:prepare_graph", arguments))
+        seconds.append(min(done["cpu"] for done in tried))
+        edges.append(int(tried[0]["directed"]))
+    edge = max((seconds[2] - seconds[1]) / (edges[2] - edges[1]), 1e-9)
+    grown = seconds[1] - seconds[0] - edge * (edges[1] - edges[0])
+    return max(grown / (nodes - nodes // 4), 1e-9), edge, edges[2]
+
+
+def _fixed_cost(bench: Bench) -> float:
+    """The client's seconds of processor and those of the busiest worker, 500 nodes."""
+    graph = str(bench.folder / "graph-500")
+    bench.child(f"{_INGEST}:generate_graph", {"out": graph, "nodes": 500})
+    arguments = {
+        "graph": graph,
+        "out": str(bench.folder / "run-500"),
+        "overrides": ["partitions=2", "cluster.workers=2", "reservoir.dim=64"],
+    }
+    found = bench.child("xnq_dist.bench.line:measure_line", arguments)
+    return float(found["cpu"])
+
+
+def _gather_cost(bench: Bench) -> float:
+    from xnq_dist.reservoir.kernels import gather_add
+
+    rng = np.random.default_rng(0)
+    rows, degree = bench.choose(5_000, 100_000), 10
+    some = rows // 20
+    states = rng.random((rows, WIDTH), dtype=np.float32)
+    indptr = np.arange(0, rows * degree + 1, degree)
+    indices = rng.integers(0, rows, rows * degree).astype(np.int32)
+    nothing = np.empty(0, np.float32)
+    halo = np.empty((0, WIDTH), np.float32)
+    out = np.empty((some, WIDTH), np.float32)
+
+    def work() -> None:
+        gather_add(indptr, indices, nothing, states, halo, 0, some, out)
+
+    return float(_least(work) / (some * degree * WIDTH))
+
+
+def _flop_cost() -> float:
+    from xnq_dist.blocks import product
+
+    rng = np.random.default_rng(0)
+    x = rng.random((1024, 512), dtype=np.float32)
+    matrix = rng.random((512, 512), dtype=np.float32)
+    return _least(lambda: product(x, matrix)) / (2.0 * 1024 * 512 * 512)
+
+
+def _value_cost() -> float:
+    from xnq_dist.reservoir.kernels import tanh_add
+
+    rng = np.random.default_rng(0)
+    drive = rng.random((4096, WIDTH), dtype=np.float32)
+    states = drive.copy()
+    return _least(lambda: tanh_add(states, drive)) / states.size
+
+
+def _wire_cost(size: int = 1 << 24) -> float:
+    """Loopback TCP, one stream; both ends' copies included."""
+    data = memoryview(bytes(size))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        sender = socket.create_connection(server.getsockname())
+        receiver, _ = server.accept()
+        with sender, receiver:
+            into = memoryview(bytearray(size))
+
+            def work() -> None:
+                thread = threading.Thread(target=sender.sendall, args=(data,))
+                thread.start()
+                at = 0
+                while at < size:
+                    at += receiver.recv_into(into[at:])
+                thread.join()
+
+            return float(_least(work, 10, wall=True) / size)
+
+
+def _disk_cost(bench: Bench) -> float:
+    from xnq_dist.store import RunDirectory
+
+    values = np.random.default_rng(0).random((1 << 14, WIDTH), dtype=np.float32)
+    attempt = RunDirectory(bench.folder / "disk").stage("graph").begin()
+
+    def work() -> None:
+        attempt.write_arrays("values", values=values)
+
+    return _least(work, 8) / values.nbytes
+
+
+def _task_cost(bench: Bench) -> float:
+    from distributed import Client
+
+    count = bench.choose(50, 400)
+    with Client(
+        processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None
+    ) as client:
+
+        def work() -> None:
+            client.gather(client.map(abs, range(count), pure=False))
+
+        return float(_least(work, 5, wall=True) / count)
+
+
+def _row_cost() -> float:
+    from xnq_dist.readout.row_blocks import WHOLE, Problem, group_terms
+
+    rng = np.random.default_rng(0)
+    x = rng.random((4096, WIDTH), dtype=np.float32)
+    labels = rng.integers(0, 2, 4096).astype(np.int32)
+    problem = Problem(WHOLE, np.zeros((1, WIDTH)), np.zeros(1))
+    folds = np.zeros(4096, np.int32)
+    return _least(lambda: group_terms(x, labels, folds, [problem])) / x.size
+
+
+def _member_cost() -> float:
+    from xnq_dist.quantify.interface import Communities, NodeTable, Reference
+    from xnq_dist.quantify.sld import Sld
+
+    rng = np.random.default_rng(0)
+    posteriors = rng.dirichlet([1.0, 1.0], 20_000).astype(np.float32)
+    nothing = np.full(20_000, -1, np.int32)
+    nodes = NodeTable(posteriors, nothing, np.zeros(20_000, bool), ("0", "1"))
+    offsets = np.arange(0, 100_001, 100)
+    batch = Communities(offsets, rng.integers(0, 20_000, 100_000))
+    reference = Reference(np.array([0.6, 0.4]))
+    work = Sld().estimate
+    return _least(lambda: work(batch, nodes, reference, "count")) / 100_000
