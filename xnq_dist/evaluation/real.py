@@ -21,6 +21,7 @@ from xnq_dist.evaluation.regions import joined
 from xnq_dist.evaluation.scoring import BINARY
 from xnq_dist.quantify.adjusted import rates
 from xnq_dist.quantify.auto import Auto
+from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.fit_check import FitCheck
 from xnq_dist.quantify.here import communities_of, learn_here
 from xnq_dist.quantify.interface import (
@@ -62,6 +63,8 @@ AMONG = 25
 REPEATS = 5
 """Samples a prevalence."""
 PREVALENCES = 21
+MOST_RESAMPLES = 100
+"""Of a community, for its interval: enough for its variance, where many are scored."""
 TRIVIAL = ("prior", "lab", "lab_pcc5", "lab_pcc20", "lab_pcc80", "map20", "map100")
 """The training prior; the labelled members' share (one pseudo-node at the prior), and
 that held back by so many pseudo-nodes at the mean posterior; SLD held back by so many
@@ -215,6 +218,15 @@ def score_case(
         for name in quantifiers or QUANTIFIERS
         if n_classes == 2 or name not in BINARY
     ]
+    intervals = settings.intervals
+    fewer = intervals.model_copy(
+        update={"resamples": min(intervals.resamples, MOST_RESAMPLES)}
+    )
+    settings = settings.model_copy(update={"intervals": fewer})
+    bootstraps = {
+        name: Bootstrap.of(name, settings, case.reference, case.nodes.classes)
+        for name in names
+    }
     for family, sets in families.items():
         counts, labelled = _truth(case, sets)
         sizes = counts.sum(axis=1)
@@ -237,12 +249,14 @@ def score_case(
                     communities_of(own),
                 )
                 estimator = learnt
-            found[name] = estimator.estimate(
-                sets, case.nodes, case.reference, "exclude"
-            )
+            answer = estimator.estimate(sets, case.nodes, case.reference, "exclude")
+            bootstrap = bootstraps[name]
+            if bootstrap is not None:
+                answer = bootstrap.with_ends(sets, case.nodes, case.reference, answer)
+            found[name] = answer
         found |= _trivial(case, sets, labelled)
-        for name, answer in found.items():
-            yield from _rows(family, name, answer, true, sizes[scored], scored)
+        for name, one in found.items():
+            yield from _rows(family, name, one, true, sizes[scored], scored)
 
 
 def _truth(

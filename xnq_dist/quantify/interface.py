@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from xnq_dist.config import Settings
 
 if TYPE_CHECKING:
+    from xnq_dist.quantify.bootstrap import Bootstrap
     from xnq_dist.quantify.fit_check import FitCheck
 
 __all__ = [
@@ -104,6 +105,8 @@ class Reference:
     """Their class codes, shape (m,)."""
     fit: FitCheck | None = None
     """What a community's posteriors are checked by; None: no check."""
+    bootstrap: Bootstrap | None = None
+    """What makes a classic quantifier's intervals; None: nothing does."""
 
 
 @dataclass(frozen=True, eq=False)
