@@ -238,6 +238,13 @@ class IntervalSettings(_Model):
     """Intervals of the prevalence."""
 
     level: float = Field(0.95, gt=0, lt=1, description="probability of an interval")
+    resamples: int = Field(
+        500,
+        ge=0,
+        le=100_000,
+        description="bootstrap resamples of a community (quantifiers other than auto); "
+        "0: no intervals",
+    )
 
 
 class FitSettings(_Model):

@@ -139,7 +139,8 @@ def test_rows_differ_from_each_community_alone(made, client, tmp_path):
             assert row["n_labelled"] == len(members) - len(unknown)
             assert row["n_estimated"] == len(unknown)
             assert row["method"] == "sld"
-            assert row["lower"] is row["upper"] is None
+            assert row["lower"] <= row["prevalence"] <= row["upper"]
+            assert (row["lower"] < row["upper"]) == (len(unknown) > 0)
             assert (row["fit_pvalue"] is None) == (len(unknown) < 40)
             if row["fit_pvalue"] is None:
                 assert row["flagged"] is None
@@ -154,6 +155,22 @@ def test_rows_differ_from_each_community_alone(made, client, tmp_path):
     assert told[-1][1] == told[-1][2]
     left = made.run.stage("quantify").folder.names()
     assert sorted(left) == sorted(["_manifest.json", manifest.files[0].name])
+
+
+def test_intervals_that_nobody_wants_are_made(made, client, tmp_path):
+    path, _ = draw_memberships(tmp_path, 6)
+    sources = of(made, memberships=path)
+    with_them = quantify(made.run, sources, small_settings(), client)
+    settings = small_settings("intervals.resamples=0")
+    without = quantify(made.run, sources, settings, client)
+    assert without.attempt != with_them.attempt
+    table = answered(made.run, without)
+    assert table["lower"].null_count == table["upper"].null_count == table.num_rows
+    # How many resamples there are does not matter to what has intervals of its own.
+    auto = "quantifier=auto"
+    first = quantify(made.run, sources, small_settings(auto), client)
+    settings = small_settings(auto, "intervals.resamples=0")
+    assert quantify(made.run, sources, settings, client).attempt == first.attempt
 
 
 def test_batches_or_partitions_change_a_bit(made, client, tmp_path, monkeypatch):

@@ -21,6 +21,7 @@ from xnq_dist.evaluation.regions import joined
 from xnq_dist.evaluation.scoring import BINARY
 from xnq_dist.quantify.adjusted import rates
 from xnq_dist.quantify.auto import Auto
+from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.fit_check import FitCheck
 from xnq_dist.quantify.here import communities_of, learn_here
 from xnq_dist.quantify.importance import NAMES as WEIGHTED
@@ -69,6 +70,8 @@ REPEATS = 5
 PREVALENCES = 21
 ESTIMATORS = (*QUANTIFIERS, *WEIGHTED)
 """Every quantifier, and those that only an evaluation has: they need all edges."""
+MOST_RESAMPLES = 100
+"""Of a community, for its interval: enough for its variance, where many are scored."""
 TRIVIAL = ("prior", "lab", "lab_pcc5", "lab_pcc20", "lab_pcc80", "map20", "map100")
 """The training prior; the labelled members' share (one pseudo-node at the prior), and
 that held back by so many pseudo-nodes at the mean posterior; SLD held back by so many
@@ -241,6 +244,16 @@ def score_case(
     ]
     estimators = dict(_estimators(names, adjacency, settings))
     case = case.with_neighbours(adjacency)
+    intervals = settings.intervals
+    fewer = intervals.model_copy(
+        update={"resamples": min(intervals.resamples, MOST_RESAMPLES)}
+    )
+    settings = settings.model_copy(update={"intervals": fewer})
+    bootstraps = {
+        name: Bootstrap.of(name, settings, case.reference, case.nodes.classes)
+        for name in names
+        if name in QUANTIFIERS
+    }
     for family, sets in families.items():
         counts, labelled = _truth(case, sets)
         sizes = counts.sum(axis=1)
@@ -261,12 +274,14 @@ def score_case(
                     adjacency,
                     communities_of(own),
                 )
-            found[name] = estimator.estimate(
-                sets, case.nodes, case.reference, "exclude"
-            )
+            answer = estimator.estimate(sets, case.nodes, case.reference, "exclude")
+            bootstrap = bootstraps.get(name)
+            if bootstrap is not None:
+                answer = bootstrap.with_ends(sets, case.nodes, case.reference, answer)
+            found[name] = answer
         found |= _trivial(case, sets, labelled)
-        for name, answer in found.items():
-            yield from _rows(family, name, answer, true, sizes[scored], scored)
+        for name, one in found.items():
+            yield from _rows(family, name, one, true, sizes[scored], scored)
 
 
 def _estimators(

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from xnq_dist.config import Settings
 from xnq_dist.graph import layout
 from xnq_dist.quantify.auto import Auto, Learnt
+from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.cohesion import COUNTS, EdgeCounts, Mixing, internal_edges
 from xnq_dist.quantify.fit_check import FitCheck, fit_pvalues, flags
 from xnq_dist.quantify.hypotheses import HYPOTHESES, learn_by_class
@@ -106,7 +107,13 @@ class Job:
             if reference.rows is not None:
                 own = found.of(reference.rows)
                 reference = replace(reference, neighbours=own)
-        return nodes, replace(reference, fit=FitCheck.of(reference, nodes))
+        return nodes, replace(
+            reference,
+            fit=FitCheck.of(reference, nodes),
+            bootstrap=Bootstrap.of(
+                self.settings.quantifier, self.settings, reference, nodes.classes
+            ),
+        )
 
     def quantifier(self, batch: Batch, edges: FileRecord | None) -> Quantifier:
         """The quantifier; `auto` with what it has learnt, and the batch's edges."""
@@ -138,6 +145,10 @@ def answer_batch(job: Job, batch: Batch, edges: FileRecord | None = None) -> Fil
     labelled = job.settings.labelled
     quantifier = job.quantifier(batch, edges)
     found = quantifier.estimate(members, nodes, reference, labelled)
+    if reference.bootstrap is not None:
+        found = reference.bootstrap.with_ends(
+            members, nodes, reference, found, batch.first
+        )
     answer = combine(members, nodes, found, labelled)
     pvalues = fit_pvalues(members, nodes, reference.fit)
     flagged, notes = flags(

@@ -101,9 +101,9 @@ class Histograms:
             check_two_classes(self.name, n_classes)
         check_posteriors(self.name, batch, nodes)
         held, labels = reference_rows(self.name, reference, nodes.classes)
-        shares = self._class_shares(held, labels)
+        shares = self.class_shares(held, labels)
         usable = usable_members(batch, nodes)
-        places = self._places(nodes.posteriors[usable.rows].astype(np.float64))
+        places = self.places(nodes.posteriors[usable.rows].astype(np.float64))
         found = usable.new_estimates(reference.prior)
         counts = np.empty((min(BLOCK, len(batch)), shares.shape[1]))
         for begin in range(0, len(batch), BLOCK):
@@ -111,26 +111,60 @@ class Histograms:
             rows = slice(begin, begin + len(offsets) - 1)
             block = counts[: len(offsets) - 1]
             count_kernel(offsets, usable.members, places, block)
-            if self.name == "hdy":
-                bins = np.array(HDY_BINS)
-                hellinger_kernel(block, shares, bins, HDY_GRID, found.prevalence[rows])
-            elif self.name == "dys":
-                ternary_kernel(block, shares, TERNARY_TOLERANCE, found.prevalence[rows])
-            else:
-                # One part of the members in each channel: the mean over channels.
-                block /= np.maximum(block.sum(axis=1, keepdims=True), 1.0)
-                topsoe_kernel(
-                    block,
-                    shares / places.shape[1],
-                    TOLERANCE,
-                    MOST_STEPS,
-                    found.prevalence[rows],
-                    found.iterations[rows],
-                    found.converged[rows],
-                )
+            self.nearest(
+                block,
+                shares,
+                places.shape[1],
+                found.prevalence[rows],
+                found.iterations[rows],
+                found.converged[rows],
+            )
         return found
 
-    def _places(self, posteriors: NDArray[np.float64]) -> NDArray[np.int32]:
+    def nearest(
+        self,
+        counts: NDArray[np.float64],
+        shares: NDArray[np.float64],
+        channels: int,
+        prevalence: NDArray[np.float64],
+        iterations: NDArray[np.int32],
+        converged: NDArray[np.bool_],
+        tolerance: float = TOLERANCE,
+    ) -> None:
+        """The mixture of the classes' histograms that is nearest to each community's.
+
+        Parameters
+        ----------
+        counts
+            Histograms, shape (S, cells); may be changed.
+        shares
+            Of `class_shares`.
+        channels
+            Histograms a community has.
+        prevalence, iterations, converged
+            Filled in, shapes (S, C), (S,) and (S,); rows of communities without
+            members stay, as do the last two where the search has no steps to count.
+        tolerance
+            Certificate of ``dmy``.
+        """
+        if self.name == "hdy":
+            hellinger_kernel(counts, shares, np.array(HDY_BINS), HDY_GRID, prevalence)
+        elif self.name == "dys":
+            ternary_kernel(counts, shares, TERNARY_TOLERANCE, prevalence)
+        else:
+            # One part of the members in each channel: the mean over channels.
+            counts /= np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
+            topsoe_kernel(
+                counts,
+                shares / channels,
+                tolerance,
+                MOST_STEPS,
+                prevalence,
+                iterations,
+                converged,
+            )
+
+    def places(self, posteriors: NDArray[np.float64]) -> NDArray[np.int32]:
         """Cells that every node counts in, shape (n, channels)."""
         if self.name == "hdy":
             return bin_places([posteriors[:, 1]] * len(HDY_BINS), HDY_BINS)
@@ -139,11 +173,11 @@ class Histograms:
         channels = posteriors.T if posteriors.shape[1] > 2 else posteriors.T[:1]
         return bin_places(list(channels), [self.bins] * len(channels))
 
-    def _class_shares(
+    def class_shares(
         self, posteriors: NDArray[np.float64], labels: NDArray[np.int32]
     ) -> NDArray[np.float64]:
         """Histograms of the classes, shape (C, cells), each channel summing to 1."""
-        places, n_classes = self._places(posteriors), posteriors.shape[1]
+        places, n_classes = self.places(posteriors), posteriors.shape[1]
         width = sum(HDY_BINS) if self.name == "hdy" else self.bins * places.shape[1]
         shares = np.empty((n_classes, width))
         for code in range(n_classes):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from xnq_dist.config import Settings
 
 if TYPE_CHECKING:
+    from xnq_dist.quantify.bootstrap import Bootstrap
     from xnq_dist.quantify.fit_check import FitCheck
 
 __all__ = [
@@ -119,6 +120,8 @@ class Reference:
     """Canonical indexes of these labelled nodes, ascending, shape (m,)."""
     neighbours: NeighbourStatistics | None = None
     """Of these nodes; there only for a quantifier with `needs_neighbours`."""
+    bootstrap: Bootstrap | None = None
+    """What makes a classic quantifier's intervals; None: nothing does."""
 
 
 @dataclass(frozen=True, eq=False)

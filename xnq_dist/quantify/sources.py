@@ -81,7 +81,9 @@ def stage_inputs(
         inputs["kdey"] = settings.kdey.model_dump()
     if settings.quantifier == "auto":
         inputs["auto"] = settings.auto.model_dump() | {"seed": settings.seed}
-        inputs["intervals"] = settings.intervals.model_dump()
+        inputs["intervals"] = settings.intervals.model_dump(exclude={"resamples"})
+    else:
+        inputs["intervals"] = settings.intervals.model_dump() | {"seed": settings.seed}
     columns = settings.columns
     if source == "leiden":
         inputs["leiden"] = settings.leiden.model_dump() | {"seed": settings.seed}

@@ -1,0 +1,240 @@
+"""Members drawn with replacement, from streams keyed by what they are drawn for.
+
+Draw j of resample r of community s depends on the seed and on (s, r, j) alone: batches,
+workers and threads change nothing.
+
+References
+----------
+G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators", OOPSLA
+2014 (the mixing function).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = ["draw_kernel", "draw_rows", "odds_kernel"]
+
+GAMMA = np.uint64(0x9E3779B97F4A7C15)
+FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+HALF = np.uint64(32)
+LOW = np.uint64(0xFFFFFFFF)
+SURE = 1.0 - 1e-12
+"""Largest difference of two classes' shares in a member: none is quite impossible."""
+STEP = 1e-5
+"""Newton step that ends the search, in units of twice a share."""
+MOST_STEPS = 60
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")  # type: ignore[untyped-decorator]
+def _mixed(value: np.uint64) -> np.uint64:
+    value = (value ^ (value >> np.uint64(30))) * FIRST
+    value = (value ^ (value >> np.uint64(27))) * SECOND
+    return value ^ (value >> np.uint64(31))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _stream(seed: int, community: int, resample: int) -> np.uint64:
+    key = _mixed(np.uint64(seed) + GAMMA)
+    key = _mixed((key ^ np.uint64(community)) + GAMMA)
+    found: np.uint64 = _mixed((key ^ np.uint64(resample)) + GAMMA)
+    return found
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _draw(stream: np.uint64, size: int, places: NDArray[np.int64]) -> None:
+    """Fill `places` with numbers below size; one 64-bit word makes two of them."""
+    bound = np.uint64(size)
+    count = places.shape[0]
+    word = stream
+    for k in range(0, count - 1, 2):
+        word += GAMMA
+        value = _mixed(word)
+        places[k] = np.int64(((value & LOW) * bound) >> HALF)
+        places[k + 1] = np.int64(((value >> HALF) * bound) >> HALF)
+    if count % 2:
+        value = _mixed(word + GAMMA)
+        places[count - 1] = np.int64(((value & LOW) * bound) >> HALF)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _fill(
+    seed: int, group: int, resample: int, size: int, places: NDArray[np.int64]
+) -> None:
+    _draw(_stream(seed, group, resample), size, places)
+
+
+def draw_rows(
+    seed: int, group: int, resample: int, size: int, count: int
+) -> NDArray[np.int64]:
+    """Places of rows drawn with replacement, shape (count,).
+
+    Parameters
+    ----------
+    seed, group, resample
+        Key of the stream.
+    size
+        Rows to draw from, below 2^32.
+    """
+    places = np.empty(count, np.int64)
+    _fill(seed, group, resample, size, places)
+    return places
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def draw_kernel(
+    offsets: NDArray[np.int64],
+    members: NDArray[np.int64],
+    shifted: NDArray[np.float64],
+    seed: int,
+    first: int,
+    resample: int,
+    drawn: NDArray[np.int64],
+    means: NDArray[np.float64],
+) -> None:
+    """One resample of every community, and the mean of what goes with the members.
+
+    Parameters
+    ----------
+    offsets, members
+        `Communities`; int64 (S + 1,) and (M,).
+    shifted
+        float64 (M, C): rows that belong to memberships.
+    seed, first, resample
+        Keys: community s has the number ``first + s``.
+    drawn
+        int64 (M,), filled in: members of the resamples, in place of `members`.
+    means
+        float64 (S, C), filled in: means of the rows drawn; 0 without members.
+    """
+    for s in range(offsets.shape[0] - 1):
+        begin, size = offsets[s], offsets[s + 1] - offsets[s]
+        means[s, :] = 0.0
+        if size == 0:
+            continue
+        places = drawn[begin : begin + size]
+        _draw(_stream(seed, first + s, resample), size, places)
+        for k in range(size):
+            at = begin + places[k]
+            for y in range(means.shape[1]):
+                means[s, y] += shifted[at, y]
+            places[k] = members[at]
+        for y in range(means.shape[1]):
+            means[s, y] /= size
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _sum(values: NDArray[np.float64], size: int) -> float:
+    """Eight running sums, always added up alike: vectorised, no leave to reorder."""
+    a = b = c = d = e = f = g = h = 0.0
+    whole = size - size % 8
+    for k in range(0, whole, 8):
+        a += values[k]
+        b += values[k + 1]
+        c += values[k + 2]
+        d += values[k + 3]
+        e += values[k + 4]
+        f += values[k + 5]
+        g += values[k + 6]
+        h += values[k + 7]
+    for k in range(whole, size):
+        a += values[k]
+    return ((a + b) + (c + d)) + ((e + f) + (g + h))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _most_likely(
+    values: NDArray[np.float64],
+    size: int,
+    start: float,
+    slopes: NDArray[np.float64],
+    squares: NDArray[np.float64],
+) -> float:
+    """The t in [-1, 1] that maximises ``sum log(1 + v t)``, by Newton in a bracket."""
+    low, high = -1.0, 1.0
+    t = start
+    for _ in range(MOST_STEPS):
+        for k in range(size):
+            slope = values[k] / (1.0 + values[k] * t)
+            slopes[k] = slope
+            squares[k] = slope * slope
+        rise, bend = _sum(slopes, size), _sum(squares, size)
+        if not bend > 0.0:
+            break
+        if rise > 0.0:
+            low = t
+        else:
+            high = t
+        ahead = min(max(t + rise / bend, -1.0), 1.0)
+        if ahead < low or ahead > high:
+            ahead = 0.5 * (low + high)
+        done = abs(ahead - t) < STEP
+        t = ahead
+        if done:
+            break
+    return t
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def odds_kernel(
+    offsets: NDArray[np.int64],
+    members: NDArray[np.int64],
+    leanings: NDArray[np.float64],
+    shifted: NDArray[np.float64],
+    start: NDArray[np.float64],
+    seed: int,
+    first: int,
+    begin: int,
+    end: int,
+    sums: NDArray[np.float64],
+) -> None:
+    """Resamples of two classes' most likely mixture, each less its members' mean.
+
+    With r the class densities of a member and ``v = (r_1 - r_0) / (r_1 + r_0)``, the
+    likelihood of the share q of the second class is the product of ``1 + v (2 q - 1)``.
+
+    Parameters
+    ----------
+    offsets, members
+        `Communities`; int64 (S + 1,) and (M,).
+    leanings
+        float64 (n,): v of every node that occurs.
+    shifted
+        float64 (M, 2): posteriors of memberships, of which the second is averaged.
+    start
+        float64 (S,): share of the second class that the search begins at.
+    seed, first
+        Keys: community s has the number ``first + s``.
+    begin, end
+        Resamples wanted.
+    sums
+        float64 (S, 2), added to: sums over resamples of the difference and of its
+        square, in the order of the resamples.
+    """
+    most = 0
+    for s in range(offsets.shape[0] - 1):
+        most = max(most, offsets[s + 1] - offsets[s])
+    own, mean = np.empty(most), np.empty(most)
+    values, with_it = np.empty(most), np.empty(most)
+    squares = np.empty(most)
+    places = np.empty(most, np.int64)
+    for s in range(offsets.shape[0] - 1):
+        at, size = offsets[s], offsets[s + 1] - offsets[s]
+        if size == 0:
+            continue
+        for k in range(size):
+            own[k] = min(max(leanings[members[at + k]], -SURE), SURE)
+            mean[k] = shifted[at + k, 1]
+        from_ = min(max(2.0 * start[s] - 1.0, -1.0), 1.0)
+        for resample in range(begin, end):
+            _draw(_stream(seed, first + s, resample), size, places[:size])
+            for k in range(size):
+                values[k] = own[places[k]]
+                with_it[k] = mean[places[k]]
+            expected = _sum(with_it, size) / size
+            t = _most_likely(values, size, from_, with_it, squares)
+            difference = 0.5 * (t + 1.0) - expected
+            sums[s, 0] += difference
+            sums[s, 1] += difference * difference
