@@ -6,6 +6,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -23,6 +24,8 @@ __all__ = ["Clock", "Seat", "advance_seat", "apply_seat", "open_seat", "rows_sen
 
 Array = NDArray[np.float32]
 R = TypeVar("R")
+Work = Callable[[int, Callable[[], Array]], None]
+GiveUp = Callable[[float], None]
 
 PATIENCE = 2.0
 """Seconds a task waits for blocks before it lets other tasks have its thread."""
@@ -81,6 +84,9 @@ class Seat:
             for number, picks in self.routes.picks.items()
         }
         self._posted = step - 1
+        widest = self._tiles[0].stop - self._tiles[0].start
+        rows = max(found.n_halo for found in partitions.values())
+        self._halo_rows = np.empty(rows * widest, dtype=np.float32)
         weakref.finalize(self, self._wire.close).atexit = False
 
     def __reduce__(self) -> str | tuple[object, ...]:
@@ -114,21 +120,18 @@ class Seat:
                 self._post(step, tile, number, states[number])
         self._posted = step
 
-    def collect(
-        self,
-        step: int,
-        tile: int,
-        work: Callable[[int, Array], None],
-        give_up: Callable[[float], None],
-    ) -> None:
-        """Call ``work(partition, halo)`` once for each, as blocks arrive.
+    def collect(self, step: int, tile: int, work: Work, give_up: GiveUp) -> None:
+        """Call ``work(partition, pick)`` once for each, as its blocks are there.
 
         Parameters
         ----------
         step, tile
             Whose blocks.
         work
-            Halo rows' states in local order, shape (n_halo, w), memory used again.
+            ``pick()`` gives halo rows' states in local order, shape (n_halo, w), in
+            memory that the next partition's come into.
+        give_up
+            Called with the seconds waited whenever it takes long.
         """
         generation = self._generation(step, tile)
         self._mailbox.reach(generation)
@@ -139,26 +142,25 @@ class Seat:
             self._wire.check()
             began = time.perf_counter()
             at = self._wait(generation, left, give_up)
-            picked = time.perf_counter()
-            halo = self._halo(generation, tile, left[at])
-            ready = time.perf_counter()
-            work(left.pop(at), halo)
-            self.clock.waiting += picked - began
-            self.clock.picking += ready - picked
-            self.clock.computing += time.perf_counter() - ready
+            self.clock.waiting += time.perf_counter() - began
+            number = left.pop(at)
+            before, began = self.clock.picking, time.perf_counter()
+            work(number, partial(self._pick, generation, tile, number))
+            spent = time.perf_counter() - began
+            self.clock.computing += spent - (self.clock.picking - before)
         self.clock.received = self._mailbox.received
 
-    def _superstep(self, give_up: Callable[[float], None]) -> dict[int, Array]:
+    def _superstep(self, give_up: GiveUp) -> dict[int, Array]:
         step, after = self.step, dict.fromkeys(self.contexts, np.empty((0, 0), "f4"))
         follows = step + 1 < self._spec.supersteps
 
-        def whole(number: int, halo: Array) -> None:
+        def whole(number: int, pick: Callable[[], Array]) -> None:
             context = self.contexts[number]
             found = superstep(
                 cpu(),
                 context.partition,
                 MemoryStates(self.states[number]),
-                lambda _: halo,
+                lambda _: pick(),
                 context.drive,
                 context.recurrent,
                 self._tiles,
@@ -178,12 +180,14 @@ class Seat:
             self.post(step + 1, after)
         return after
 
-    def _tiled(self, after: dict[int, Array], give_up: Callable[[float], None]) -> None:
+    def _tiled(self, after: dict[int, Array], give_up: GiveUp) -> None:
         for number, states in self.states.items():
             after[number] = np.empty_like(states)
         for tile, columns in enumerate(self._tiles):
 
-            def part(number: int, halo: Array, columns: slice = columns) -> None:
+            def part(
+                number: int, pick: Callable[[], Array], columns: slice = columns
+            ) -> None:
                 states = self.states[number]
                 sums = np.empty((len(states), columns.stop - columns.start), "f4")
                 gather(
@@ -191,7 +195,7 @@ class Seat:
                     self.contexts[number].partition,
                     MemoryStates(states),
                     columns,
-                    halo,
+                    pick(),
                     sums,
                     self._threads,
                 )
@@ -231,9 +235,7 @@ class Seat:
                 width * np.dtype(dtype).itemsize,
             )
 
-    def _wait(
-        self, generation: int, left: Sequence[int], give_up: Callable[[float], None]
-    ) -> int:
+    def _wait(self, generation: int, left: Sequence[int], give_up: GiveUp) -> int:
         """Position of a partition whose blocks are there."""
         wanted = [self._remote[number] for number in left]
         began = time.monotonic()
@@ -244,20 +246,23 @@ class Seat:
             self._wire.look(sorted({self._placement[owner] for owner in missing}))
         return at
 
-    def _halo(self, generation: int, tile: int, number: int) -> Array:
+    def _pick(self, generation: int, tile: int, number: int) -> Array:
+        began = time.perf_counter()
         columns = self._tiles[tile]
         width = columns.stop - columns.start
         picks = self.routes.picks[number]
-        halo = np.empty((sum(map(len, picks.values())), width), dtype=np.float32)
+        rows = self.contexts[number].partition.n_halo
+        halo = self._halo_rows[: rows * width].reshape(rows, width)
         at = 0
-        for owner, rows in picks.items():
-            part = halo[at : at + len(rows)]
+        for owner, places in picks.items():
+            part = halo[at : at + len(places)]
             if owner in self.contexts:
-                pick_chunks(rows, [(0, self.states[owner])], columns, part)
+                pick_chunks(places, [(0, self.states[owner])], columns, part)
             else:
                 chunks = self._mailbox.read(generation, owner)
-                pick_chunks(rows, chunks, slice(0, width), part)
-            at += len(rows)
+                pick_chunks(places, chunks, slice(0, width), part)
+            at += len(places)
+        self.clock.picking += time.perf_counter() - began
         return halo
 
 

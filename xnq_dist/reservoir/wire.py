@@ -10,7 +10,9 @@ this module and ``exchange``.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
+import os
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -25,14 +27,19 @@ __all__ = ["Abandoned", "PeerLost", "Wire", "hold_slot"]
 
 log = logging.getLogger(__name__)
 
-CHUNK = 4 << 20
-"""Bytes of a message: long enough for speed, short enough to bound the buffers."""
-LANES = 2
-"""Blocks on their way to one worker at a time."""
+CHUNK = 16 << 20
+"""Bytes of a message. Measured: processor time of a transfer is 1.3 times that of a
+plain socket with 16 MiB, 1.9 times with 4 MiB, 4 times with 1 MiB."""
+LANES = 4
+"""Blocks on their way at a time."""
+KEPT = 256 << 20
+"""Bytes of freed message buffers that the C library keeps for the next messages."""
 POLL = 0.5
 """Seconds between two looks at whether peers and the task still live."""
 HELD = 0.002
 """Seconds between two looks at whether a sender may go on."""
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 _mailboxes: weakref.WeakValueDictionary[tuple[str, str], Mailbox] = (
     weakref.WeakValueDictionary()
@@ -79,11 +86,13 @@ class Wire:
         self._loop: asyncio.AbstractEventLoop = loop.asyncio_loop
         self._run = run
         self._timeout = timeout
-        self._lanes: dict[str, asyncio.Semaphore] = {}
+        # In the order of sending: no block waits for one of a later generation.
+        self._lanes = asyncio.Semaphore(LANES)
         self._sending: dict[Future[None], tuple[int, str]] = {}
         self._cutters = ThreadPoolExecutor(1, thread_name_prefix="xnq-cut")
         _mailboxes[self._worker.address, run] = mailbox
         _answer_messages(self._worker)
+        _keep_buffers()
 
     def send(
         self,
@@ -147,6 +156,7 @@ class Wire:
                 known = asked.result()
             except (OSError, TimeoutError) as error:
                 why = f"has not answered for {self._timeout:g} s ({error})"
+                log.warning("worker %s %s: giving the supersteps up", worker, why)
                 raise PeerLost(worker, why) from error
             if not known:
                 raise PeerLost(worker, "no longer holds states of this embedding")
@@ -184,8 +194,7 @@ class Wire:
 
         peer = self._worker.rpc(worker)
         step = max(1, CHUNK // max(1, row_bytes))
-        lane = self._lanes.setdefault(worker, asyncio.Semaphore(LANES))
-        async with lane:
+        async with self._lanes:
             for first in range(0, len(rows), step):
                 chunk = await self._loop.run_in_executor(
                     self._cutters, cut, rows[first : first + step]
@@ -199,6 +208,22 @@ class Wire:
                 )
                 if not taken:
                     raise ConnectionError("it holds no states of this embedding")
+
+
+def _keep_buffers() -> None:
+    """Let freed message buffers serve the next messages.
+
+    Dask allocates one for each message, and glibc asks the system for every piece
+    above 128 KiB anew: first touches of its pages then take longer than the transfer.
+    Larger arrays, states among them, still go back to the system when freed. Left as
+    it is where the environment says something of it, or there is no glibc.
+    """
+    if "MALLOC_MMAP_THRESHOLD_" in os.environ:
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, CHUNK + CHUNK // 4)
+        mallopt(_M_TRIM_THRESHOLD, KEPT)
 
 
 def _answer_messages(worker: Any) -> None:

@@ -1,0 +1,313 @@
+"""Both exchange engines beside plain sockets: compute, scheduling, transfer, bytes.
+
+    python tests/benchmarks/exchange_speed.py [--nodes 400000] [--edges 2000000]
+
+A made network (power-law degrees), 8 partitions on 2 local workers of one thread,
+d' = 256. Prints one JSON line a measurement. All in one run, the engines and the
+sockets in turn, several times; every figure is a median, with the best and the worst
+beside it. `rows` gives the same as dictionaries.
+
+Transfer is what the engine ``spmd`` does between supersteps (cut rows, send, receive),
+done with no compute; loopback is two plain sockets between the same two worker
+processes that move the same bytes the same ways at the same time, into memory used
+again. Processor seconds of both stand beside the wall clock: on a machine that others
+use they are the steadier of the two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from distributed import Client
+
+from xnq_dist import cluster
+from xnq_dist.config import load_settings
+from xnq_dist.graph.generate import generate
+from xnq_dist.graph.prepare import prepare
+from xnq_dist.graph.tables import Sources
+from xnq_dist.reservoir.embed import reservoir_spec
+from xnq_dist.reservoir.exchange import TasksExchange
+from xnq_dist.reservoir.seat import Seat
+from xnq_dist.reservoir.spmd import SpmdExchange
+from xnq_dist.store import RunDirectory
+
+SUPERSTEPS = 10_000
+"""Never reached: the last superstep would send nothing."""
+
+Numbers = dict[str, float]
+
+
+def rows(
+    nodes: int = 400_000,
+    edges: int = 2_000_000,
+    dim: int = 256,
+    partitions: int = 8,
+    workers: int = 2,
+    supersteps: int = 4,
+    repeats: int = 3,
+    dtype: str = "float32",
+    matrix: str = "dense",
+) -> list[dict[str, Any]]:
+    """One row an engine and one for the transfer.
+
+    Parameters
+    ----------
+    edges
+        Directed edges, about.
+    supersteps
+        Run at a time, in each of `repeats` turns.
+    """
+    settings = load_settings(
+        overrides=[
+            "method=xnq",
+            f"reservoir.dim={dim}",
+            f"reservoir.supersteps={SUPERSTEPS}",
+            f"reservoir.matrix={matrix}",
+            f"exchange.dtype={dtype}",
+            f"cluster.workers={workers}",
+            "cluster.threads=1",
+        ]
+    )
+    facts = {
+        "partitions": partitions,
+        "workers": workers,
+        "dim": dim,
+        "dtype": dtype,
+        "matrix": matrix,
+        "supersteps": supersteps,
+        "repeats": repeats,
+        "processors": os.cpu_count(),
+        "machine": platform.processor() or platform.machine(),
+    }
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        generate(folder / "in", nodes, edges / nodes, 8, 2, 0.8, 100, 0)
+        tables = (f"{folder}/in/{kind}.parquet" for kind in ("nodes", "edges"))
+        run = RunDirectory(folder / "run")
+        run.folder.create()
+        manifest = prepare(run, Sources(*tables), settings, partitions)
+        facts |= {"nodes": nodes, "edges": manifest.facts["n_edges"]}
+        spec = reservoir_spec(settings, manifest.facts["rho"], 1.0, 0.5)
+        with (
+            cluster.open_cluster(settings.cluster) as address,
+            cluster.connect(address) as client,
+        ):
+            tasks = TasksExchange(client, run.stage("graph"), manifest, spec)
+            spmd = SpmdExchange(client, run.stage("graph"), manifest, spec)
+            found = _measure(client, tasks, spmd, supersteps, repeats)
+    facts["load"] = os.getloadavg()[0]
+    return [row | facts for row in found]
+
+
+def _measure(
+    client: Client,
+    tasks: TasksExchange,
+    spmd: SpmdExchange,
+    supersteps: int,
+    repeats: int,
+) -> list[dict[str, Any]]:
+    found: dict[str, list[Numbers]] = {"tasks": [], "spmd": [], "transfer": []}
+    # One after the other, not both at once: they have the same workers' memory.
+    for turn in range(repeats + 1):
+        spmd.begin(None)
+        spmd.advance(1)
+        spmd.clocks = []
+        inside = _timed(spmd.advance, supersteps)
+        clocks = [
+            {name: value / supersteps for name, value in clock.items()}
+            for clock in spmd.clocks
+        ]
+        moved = _transfer(client, spmd, supersteps)
+        spmd.close()
+        tasks.begin(None)
+        tasks.advance(1)
+        outside = _timed(tasks.advance, supersteps)
+        tasks.close()
+        if not turn:
+            continue  # connections, kernels, first touches
+        computing = max(c["computing"] + c["picking"] for c in clocks)
+        busy = max(c["computing"] + c["picking"] + c["waiting"] for c in clocks)
+        shared = {"computing_s": computing, "transfer_s": moved["transfer_s"]}
+        found["spmd"].append(
+            shared
+            | {
+                "superstep_s": inside,
+                "waiting_s": max(c["waiting"] for c in clocks),
+                "scheduling_s": inside - busy,
+                "scheduling_share": (inside - busy) / inside,
+                "bytes_received": sum(c["received"] for c in clocks),
+                "bytes_planned": spmd.bytes_per_superstep,
+            }
+        )
+        found["tasks"].append(
+            shared
+            | {
+                "superstep_s": outside,
+                "beside_computing_s": outside - computing,
+                "bytes_planned": tasks.bytes_per_superstep,
+            }
+        )
+        found["transfer"].append(moved)
+    return [{"what": what} | _medians(times) for what, times in found.items()]
+
+
+def _timed(function: Callable[[int], None], count: int) -> float:
+    began = time.perf_counter()
+    function(count)
+    return (time.perf_counter() - began) / count
+
+
+def _medians(times: list[Numbers]) -> Numbers:
+    found: Numbers = {}
+    for name in times[0]:
+        values = [row[name] for row in times]
+        found[name] = round(float(np.median(values)), 4)
+        if name.endswith(("_s", "_share", "_ratio")):
+            found[f"{name}_best"] = round(min(values), 4)
+            found[f"{name}_worst"] = round(max(values), 4)
+    return found
+
+
+def _transfer(client: Client, spmd: SpmdExchange, count: int) -> Numbers:
+    """The exchange alone, then the same bytes by plain sockets, in the same workers."""
+    seats = spmd._seats
+    before = client.run(_processor)
+    began = time.perf_counter()
+    moved = client.gather(
+        [
+            client.submit(_exchange, seat, count, workers=[worker], pure=False)
+            for worker, seat in seats.items()
+        ]
+    )
+    wall = max(seconds for seconds, _ in moved)
+    overall = time.perf_counter() - began
+    after = client.run(_processor)
+    used = sum(after[worker] - before[worker] for worker in seats)
+    sent = [sum(by.values()) for _, by in moved]
+    ports = client.gather(
+        [client.submit(_listen, workers=[w], pure=False) for w in seats]
+    )
+    before = client.run(_processor)
+    # A ring: each sends its bytes to the next, all at the same time.
+    plain = client.gather(
+        [
+            client.submit(
+                _loopback,
+                ports[(at + 1) % len(ports)],
+                sent[at],
+                sent[at - 1],
+                count,
+                workers=[worker],
+                pure=False,
+            )
+            for at, worker in enumerate(seats)
+        ]
+    )
+    after = client.run(_processor)
+    plain_used = sum(after[worker] - before[worker] for worker in seats)
+    return {
+        "bytes": sum(sent),
+        "transfer_s": wall / count,
+        "with_scheduling_s": overall / count,
+        "loopback_s": max(plain) / count,
+        "transfer_ratio": wall / max(plain),
+        "transfer_processor_s": used / count,
+        "loopback_processor_s": plain_used / count,
+        "processor_ratio": used / plain_used,
+    }
+
+
+def _processor() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _exchange(seat: Seat, count: int) -> tuple[float, dict[str, int]]:
+    """Exchanges with no compute and no picking: seconds, bytes sent to each worker."""
+    step = seat.step + 1
+    began = time.perf_counter()
+    for turn in range(count):
+        seat.post(step + turn, seat.states)
+        seat.collect(step + turn, 0, lambda number, pick: None, lambda waited: None)
+    spent = time.perf_counter() - began
+    sent: dict[str, int] = {}
+    row = next(iter(seat.states.values())).shape[1]
+    size = np.dtype(next(iter(seat.contexts.values())).spec.exchange_dtype).itemsize
+    for to in seat.routes.sends.values():
+        for worker, wanted in to.items():
+            sent[worker] = sent.get(worker, 0) + len(wanted) * row * size
+    return spent, sent
+
+
+def _listen() -> int:
+    """A port of this process that `_loopback` listens at."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    worker._xnq_listener = socket.create_server(("127.0.0.1", 0))
+    port = worker._xnq_listener.getsockname()[1]
+    return int(port)
+
+
+def _loopback(port: int, sent: int, received: int, count: int) -> float:
+    """Send to the next and receive from the one before; seconds."""
+    from distributed import get_worker
+
+    listener = get_worker()._xnq_listener
+    near = socket.create_connection(("127.0.0.1", port))
+    far, _ = listener.accept()
+    block = np.ones(4 << 20, np.uint8)
+    into = np.empty(4 << 20, np.uint8)
+    far.sendall(b"x")  # both ends are there
+    near.recv(1)
+    began = time.perf_counter()
+
+    def send() -> None:
+        left = sent * count
+        while left:
+            part = min(left, len(block))
+            near.sendall(block[:part])
+            left -= part
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    left = received * count
+    while left:
+        left -= far.recv_into(into, min(left, len(into)))
+    sending.join()
+    spent = time.perf_counter() - began
+    for opened in (near, far, listener):
+        opened.close()
+    return spent
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--nodes", type=int, default=400_000)
+    parser.add_argument("--edges", type=int, default=2_000_000)
+    parser.add_argument("--dim", type=int, default=256)
+    parser.add_argument("--partitions", type=int, default=8)
+    parser.add_argument("--supersteps", type=int, default=4)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--matrix", default="dense")
+    for row in rows(**vars(parser.parse_args())):
+        sys.stdout.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    main()
