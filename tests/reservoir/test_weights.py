@@ -42,6 +42,40 @@ def test_radius_above_1024_units_takes_the_arpack_way():
     assert w.recurrent_radius(drawn, 1) == pytest.approx((4 / 3) ** 0.5, rel=0.1)
 
 
+@pytest.mark.parametrize("matrix", ["dense", "sparse"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_radius_by_growth_is_right_to_a_few_thousandths(matrix, seed):
+    drawn = w.draw_recurrent(seed, 300, matrix, 16)
+    dense = drawn.to_dense().astype(float)
+    start = np.random.default_rng(seed).standard_normal(300)
+    moduli = np.abs(np.linalg.eigvals(dense))
+    assert w._growth(dense, start) == pytest.approx(moduli.max(), rel=2e-3)
+
+
+def test_growth_of_a_nilpotent_matrix_is_zero():
+    assert w._growth(np.triu(np.ones((6, 6)), 1), np.ones(6)) == 0.0
+
+
+@pytest.mark.parametrize("converges", [True, False])
+def test_large_matrices_are_never_decomposed(converges, monkeypatch):
+    """All eigenvalues of 4,096 units take as long as many supersteps."""
+    from scipy.sparse import linalg
+
+    def refuse(_):
+        raise AssertionError("all eigenvalues of a large matrix")
+
+    def stop(*_, **__):
+        raise linalg.ArpackNoConvergence("no convergence", np.empty(0), np.empty(0))
+
+    drawn = w.draw_recurrent(1, w.EIGEN_UNITS + 1, "sparse", 4)
+    expected = np.abs(np.linalg.eigvals(drawn.to_dense().astype(float))).max()
+    monkeypatch.setattr(np.linalg, "eigvals", refuse)
+    monkeypatch.setattr(np.linalg, "eig", refuse)
+    if not converges:
+        monkeypatch.setattr(linalg, "eigs", stop)
+    assert w.recurrent_radius(drawn, 1) == pytest.approx(expected, rel=2e-3)
+
+
 def test_ranges_and_seed():
     first, same, other = draw(), draw(), draw(seed=4)
     np.testing.assert_array_equal(first.inputs, same.inputs)

@@ -1,0 +1,252 @@
+"""The superstep beside its parts alone and beside graphesn, in one run on one machine.
+
+    python tests/benchmarks/superstep_speed.py [--nodes 400000] [--peer PYTHON]
+
+A graph with power-law degrees (Chung-Lu, exponent 2.5) of 5 directed edges a node, d' =
+1024, one partition, two state buffers in turn. One JSON line a measurement: median,
+best and worst seconds of `--repeats` runs after one to warm up, and at the end the
+ratios that the budgets name. `--peer` is a Python with torch, torch_geometric and
+graphesn; its update is measured there on the same graph with the same weights, on
+`--peer-nodes` nodes where its memory asks for fewer, in both forms of its adjacency:
+
+- ``edges``: a list of edges, as its documents use it; a message an edge in memory;
+- ``csr``: a sparse matrix. torch_sparse, which it imports for that, rarely installs:
+  torch's own CSR product stands in where it does not.
+
+Seconds of fewer nodes are also given a node; work is linear in nodes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from xnq_dist.backend import cpu
+from xnq_dist.blocks import for_each_block, one_blas_thread
+from xnq_dist.graph.halo import Partition
+from xnq_dist.reservoir import kernels
+from xnq_dist.reservoir.superstep import MemoryStates, column_tiles, gather, superstep
+from xnq_dist.reservoir.weights import Recurrent, draw_recurrent
+
+PEER = """
+import importlib.util, json, sys, time, types, warnings
+import numpy as np, torch
+warnings.filterwarnings("ignore")
+for name, members in (("torch_sparse", ("matmul", "SparseTensor")),
+                      ("torch_scatter", ("segment_sum_coo",))):
+    if importlib.util.find_spec(name) is None:
+        module = types.ModuleType(name)
+        for member in members:
+            setattr(module, member, type(member, (), {}))
+        module.matmul = lambda a, x, reduce: a @ x
+        sys.modules[name] = module
+from graphesn.reservoir import ReservoirConvLayer
+folder, form, repeats, threads = sys.argv[1], *sys.argv[2:3], *map(int, sys.argv[3:5])
+torch.set_num_threads(threads)
+load = lambda name: np.load(f"{folder}/{name}.npy")
+pointers, columns, w = load("pointers"), load("columns"), load("recurrent")
+nodes, dim = len(pointers) - 1, len(w)
+layer = ReservoirConvLayer(1, dim, bias=True)
+random = np.random.default_rng(1)
+layer.recurrent_weight.data = torch.from_numpy(w)
+layer.input_weight.data = torch.from_numpy(random.random((dim, 1), np.float32) - 0.5)
+layer.bias.data = torch.from_numpy(random.random(dim, np.float32) / 10)
+layer.leakage.data = torch.tensor(1.0)
+if form == "csr":
+    ones = torch.ones(len(columns))
+    index = torch.sparse_csr_tensor(
+        torch.from_numpy(pointers), torch.from_numpy(columns), ones, (nodes, nodes))
+else:
+    target = np.repeat(np.arange(nodes), np.diff(pointers))
+    index = torch.from_numpy(np.stack([columns, target]))
+x = torch.from_numpy(random.random((nodes, 1), np.float32))
+state = torch.from_numpy(random.random((nodes, dim), np.float32) - 0.5)
+seconds = []
+with torch.no_grad():
+    for _ in range(repeats + 1):
+        began = time.perf_counter()
+        state = layer(index, x, state)
+        seconds.append(time.perf_counter() - began)
+print(json.dumps(seconds[1:]))
+"""
+
+
+def power_law_graph(nodes: int, seed: int = 0) -> csr_array:
+    """About 5 directed edges a node, both directions, ids in random order."""
+    rng = np.random.default_rng(seed)
+    weight = (np.arange(nodes) + 10.0) ** (-1 / 1.5)
+    ends = np.cumsum(weight) / weight.sum()
+    order = rng.permutation(nodes)
+    pairs = order[np.searchsorted(ends, rng.random((2, nodes * 5 // 2)))]
+    both = np.concatenate([pairs, pairs[::-1]], axis=1)
+    ones = np.ones(both.shape[1], np.float32)
+    matrix = csr_array((ones, (both[0], both[1])), shape=(nodes, nodes))
+    matrix.sum_duplicates()
+    matrix.data[:] = 1
+    matrix.sort_indices()
+    return matrix
+
+
+def as_partition(matrix: csr_array) -> Partition:
+    """The whole graph as one partition without a halo."""
+    none = np.empty(0, np.int64)
+    return Partition(
+        number=0,
+        indptr=matrix.indptr.astype(np.int64),
+        indices=matrix.indices.astype(np.int32),
+        weights=None,
+        halo=none,
+        halo_offsets=np.zeros(2, np.int64),
+        send_rows=none.astype(np.int32),
+        send_offsets=np.zeros(2, np.int64),
+    )
+
+
+def timed(name: str, work: Callable[[], Any], repeats: int) -> dict[str, Any]:
+    """Seconds of `repeats` runs after one to warm up."""
+    work()
+    seconds = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - began)
+    return row_of(name, seconds)
+
+
+def row_of(name: str, seconds: list[float]) -> dict[str, Any]:
+    """Median, best and worst."""
+    return {
+        "what": name,
+        "seconds": round(float(np.median(seconds)), 4),
+        "best": round(min(seconds), 4),
+        "worst": round(max(seconds), 4),
+        "repeats": len(seconds),
+    }
+
+
+def measure(
+    nodes: int = 400_000, dim: int = 1024, threads: int = 2, repeats: int = 3
+) -> list[dict[str, Any]]:
+    """Rows of the superstep and of its parts alone."""
+    part = as_partition(power_law_graph(nodes))
+    rng = np.random.default_rng(1)
+    states = rng.random((nodes, dim), dtype=np.float32) - np.float32(0.5)
+    drive = rng.random((nodes, dim), dtype=np.float32) - np.float32(0.5)
+    out = np.empty_like(states)
+    halo = np.empty((0, dim), np.float32)
+    tiles = column_tiles(dim, None)
+    dense, sparse = recurrents(dim)
+    transposed = np.ascontiguousarray(dense.values.T)
+
+    def blocks() -> None:
+        with one_blas_thread():
+            for_each_block(
+                nodes,
+                threads,
+                lambda a, b: np.matmul(states[a:b], transposed, out=out[a:b]),
+            )
+
+    def tanh() -> None:
+        for_each_block(
+            nodes, threads, lambda a, b: kernels.tanh_add(out[a:b], drive[a:b])
+        )
+
+    def step(recurrent: Recurrent) -> None:
+        nonlocal states, out
+        given = (cpu(), part, MemoryStates(states), lambda _: halo, drive, recurrent)
+        states, out = superstep(*given, tiles, threads, out=out), states
+
+    def sums() -> None:
+        gather(cpu(), part, MemoryStates(states), tiles[0], halo, out, threads)
+
+    work: dict[str, Callable[[], Any]] = {
+        "gather": sums,
+        "gemm": lambda: np.matmul(states, transposed, out=out),
+        "gemm in blocks": blocks,
+        "tanh": tanh,
+        "dense superstep": lambda: step(dense),
+        "sparse superstep": lambda: step(sparse),
+    }
+    facts = {"nodes": nodes, "edges": len(part.indices), "dim": dim, "threads": threads}
+    return [timed(name, do, repeats) | facts for name, do in work.items()]
+
+
+def recurrents(dim: int) -> tuple[Recurrent, Recurrent]:
+    """A dense matrix and one of 16 non-zeros a row, of radius about one half."""
+    dense, sparse = (draw_recurrent(0, dim, k, 16) for k in ("dense", "sparse"))
+    return (
+        Recurrent("dense", dense.values * np.float32((0.75 / dim) ** 0.5), None),
+        Recurrent("sparse", sparse.values * np.float32(0.2165), sparse.columns),
+    )
+
+
+def measure_peer(
+    python: str, form: str, nodes: int, dim: int, threads: int, repeats: int
+) -> dict[str, Any]:
+    """A row of graphesn's dense update, in its own process."""
+    matrix = power_law_graph(nodes)
+    with tempfile.TemporaryDirectory() as folder:
+        arrays = {
+            "pointers": matrix.indptr.astype(np.int64),
+            "columns": matrix.indices.astype(np.int64),
+            "recurrent": recurrents(dim)[0].values,
+        }
+        for name, array in arrays.items():
+            np.save(Path(folder) / f"{name}.npy", array)
+        command = [python, "-c", PEER, folder, form, str(repeats), str(threads)]
+        # Nothing of this Python's own path: the peer has its own packages.
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, text=True, check=True, env=environment
+        )
+    facts = {"nodes": nodes, "edges": matrix.nnz, "dim": dim, "threads": threads}
+    return row_of(f"graphesn dense, {form}", json.loads(done.stdout)) | facts
+
+
+def ratios(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the budgets name; seconds a node where sizes differ."""
+    cost = {row["what"]: row["seconds"] / row["nodes"] for row in rows}
+    floor = cost["gather"] + min(cost["gemm"], cost["gemm in blocks"])
+    found = {"dense / (gemm + gather)": cost["dense superstep"] / floor}
+    for name, seconds in cost.items():
+        if name.startswith("graphesn"):
+            found[f"{name} / sparse"] = seconds / cost["sparse superstep"]
+            found[f"{name} / dense"] = seconds / cost["dense superstep"]
+    return {"ratios": {name: round(value, 2) for name, value in found.items()}}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=400_000)
+    parser.add_argument("--peer-nodes", type=int, help="nodes of the peer; as many")
+    parser.add_argument("--dim", type=int, default=1024)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--peer", help="Python with graphesn")
+    parser.add_argument("--forms", nargs="*", default=["edges", "csr"])
+    chosen = parser.parse_args()
+    rows = measure(chosen.nodes, chosen.dim, chosen.threads, chosen.repeats)
+    if chosen.peer:
+        nodes = chosen.peer_nodes or chosen.nodes
+        given = (nodes, chosen.dim, chosen.threads, chosen.repeats)
+        rows += [measure_peer(chosen.peer, form, *given) for form in chosen.forms]
+    machine = {"machine": platform.processor() or platform.machine()}
+    for row in [*rows, ratios(rows) | machine]:
+        sys.stdout.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    main()
