@@ -69,3 +69,4 @@ def play_a_gpu(monkeypatch) -> None:
     monkeypatch.setattr(backends, "gpu", standin)
     monkeypatch.setattr(backends, "gpu_facts", lambda: facts)
     monkeypatch.setattr(cluster, "gpu_facts", lambda: facts)
+    monkeypatch.setattr(cluster, "device_share", lambda: ("played", 2**34))
