@@ -76,6 +76,7 @@ def small_settings(*overrides: str) -> Settings:
     base = [
         "method=xnq",
         "quantifier=sld",
+        "backend=cpu",
         "reservoir.dim=24",
         "reservoir.supersteps=6",
         "reservoir.recurrent_scale=2.0",

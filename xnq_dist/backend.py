@@ -123,6 +123,8 @@ class GpuBackend(Backend):
         """The array as NumPy, through page-locked memory."""
         if isinstance(array, np.ndarray):
             return array
+        if not array.ndim or not array.size:
+            return np.asarray(array.get())
         import cupyx
 
         host: np.ndarray = cupyx.empty_pinned(array.shape, dtype=array.dtype)
@@ -166,9 +168,13 @@ class GpuBackend(Backend):
             *(compute, -1),
         )
 
-    def free_bytes(self) -> int:
-        """Bytes of device memory that no process holds."""
-        return int(self.xp.cuda.runtime.memGetInfo()[0])
+    def held_bytes(self) -> int:
+        """Bytes that CuPy's pool has ever needed since `release`."""
+        return int(self.xp.get_default_memory_pool().total_bytes())
+
+    def release(self) -> None:
+        """Give what the pool holds and no array needs back to the device."""
+        self.xp.get_default_memory_pool().free_all_blocks()
 
     def synchronize(self) -> None:
         """Wait until the device has done all it was given."""
@@ -262,7 +268,9 @@ def gpu_facts() -> GpuFacts:
         )
         return GpuFacts(packages, 0, reason)
     count = int(cupy.cuda.runtime.getDeviceCount())
-    memory = min(int(cupy.cuda.Device(i).mem_info[1]) for i in range(count))
+    # Not `Device.mem_info`: it would take memory for a context on every device.
+    about = cupy.cuda.runtime.getDeviceProperties
+    memory = min(int(about(number)["totalGlobalMem"]) for number in range(count))
     return GpuFacts(packages, count, "", memory)
 
 

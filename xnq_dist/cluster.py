@@ -224,10 +224,12 @@ def settle_backend(client: Client, wanted: str) -> str:
     """
     if wanted == "cpu":
         return wanted
-    found = client.run(_why_no_gpu)
+    # A worker that is lost meanwhile says nothing; the stage goes on without it.
+    told = client.run(_why_no_gpu, on_error="return")
+    found = {a: why for a, why in told.items() if isinstance(why, str)}
     without = {address: why for address, why in sorted(found.items()) if why}
     if not without:
-        return "gpu" if found else "cpu"
+        return "gpu" if found or wanted == "gpu" else "cpu"
     address, why = next(iter(without.items()))
     if wanted == "gpu":
         raise SettingsError(

@@ -10,6 +10,9 @@ import pytest
 from xnq_dist import backend as backends
 from xnq_dist import cluster
 
+REAL = backends.gpu
+"""The GPU itself: tests put makers of devices in the function's place."""
+
 
 def make_backend(kind: str, precision: str = "float32") -> backends.Backend:
     """The backend, or a skip that says what is missing."""
@@ -26,7 +29,7 @@ def make_backend(kind: str, precision: str = "float32") -> backends.Backend:
         reason = backends.gpu_facts().reason
     if reason:
         pytest.skip(reason)
-    return backends.gpu(precision)
+    return REAL(precision)
 
 
 DEVICES = [
@@ -69,3 +72,4 @@ def play_a_gpu(monkeypatch) -> None:
     monkeypatch.setattr(backends, "gpu", standin)
     monkeypatch.setattr(backends, "gpu_facts", lambda: facts)
     monkeypatch.setattr(cluster, "gpu_facts", lambda: facts)
+    monkeypatch.setattr(cluster, "device_share", lambda: ("played", 2**34))

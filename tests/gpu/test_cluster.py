@@ -107,7 +107,8 @@ def test_states_that_do_not_fit_a_gpu_are_not_refused():
 
 def test_the_plan_of_a_gpu_machine_knows_no_gpu(monkeypatch, small_graph):
     monkeypatch.setattr(pipeline, "gpu_facts", lambda: FACTS)
-    there = pipeline.estimate(small_graph.sources, small_settings())
+    auto = small_settings("backend=auto")
+    there = pipeline.estimate(small_graph.sources, auto)
     assert there.device_limit == int(80 * 2**30 * cluster.DEVICE_SHARE) // 2
     here = pipeline.estimate(small_graph.sources, small_settings("backend=cpu"))
     assert here.device_limit == 0

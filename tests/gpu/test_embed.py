@@ -107,9 +107,10 @@ def _stop(number, states):
 
 @on_devices
 def test_auto_leaves_a_device_unused(device_line, tmp_path, small_graph):
-    settings = small_settings("partitions=2")
+    settings = small_settings("partitions=2", "backend=auto")
     assert cluster.settle(device_line, settings).backend == "gpu"
-    run = embed(tmp_path / "a", small_graph, device_line, "partitions=2")
+    auto = ("partitions=2", "backend=auto")
+    run = embed(tmp_path / "a", small_graph, device_line, *auto)
     assert run.stage("embeddings").manifest().facts["backend"] == "gpu"
 
 
@@ -117,11 +118,15 @@ def test_a_missing_gpu_is_not_named_at_once(thread_client, tmp_path, monkeypatch
     why = "CuPy finds no CUDA device: check nvidia-smi"
     without = cluster.gpu_facts().__class__({}, 0, why)
     monkeypatch.setattr(cluster, "gpu_facts", lambda: without)
+    auto = small_settings("backend=auto")
     with pytest.raises(SettingsError, match=r"on 2 of 2 workers.*no CUDA device"):
         cluster.settle(thread_client, small_settings("backend=gpu"))
-    assert cluster.settle(thread_client, small_settings()).backend == "cpu"
+    assert cluster.settle(thread_client, auto).backend == "cpu"
     with pytest.raises(SettingsError, match=r"precision = tf32 is for GPUs"):
-        cluster.settle(thread_client, small_settings("reservoir.precision=tf32"))
+        cluster.settle(
+            thread_client,
+            small_settings("backend=auto", "reservoir.precision=tf32"),
+        )
 
 
 def test_some_workers_with_a_gpu_make_different_states(
