@@ -156,7 +156,9 @@ def test_scores_differ_from_those_by_hand():
     assert found["pcc", "all", "ae"].value == pytest.approx(np.mean(errors))
     assert found["pcc", "all", "bias"].value == pytest.approx(np.mean(biases))
     assert found["pcc", "all", "ae"].sets == 6
-    assert ("pcc", "all", "coverage") not in found
+    assert 0 < found["pcc", "all", "width"].value < 0.5
+    assert found["pcc", "all", "coverage"].sets == 6
+    assert ("lab", "all", "coverage") not in found
     assert found["auto", "all", "coverage"].value > 0.6
     assert found["auto", "all", "ae"].value < found["pcc", "all", "ae"].value
     sizes = [r for r in rows if (r.estimator, r.metric) == ("pcc", "ae")]
@@ -278,6 +280,7 @@ def test_broken_off_evaluation_does_cases_again(client, graph, tmp_path, monkeyp
     page = (tmp_path / "out" / "communities.html").read_text()
     assert "AE on real communities" in page
     assert "Intervals of auto" in page
+    assert "Intervals of every quantifier" in page
     assert "paper" not in page
     assert (tmp_path / "out" / "tables" / "communities-ae.md").exists()
     assert "AE on samples drawn by class" in community_text(table)

@@ -341,13 +341,13 @@ def test_calibration_is_moved_by_other_than_a_refit_is():
     from xnq_dist.readout.calibration import fit_calibration
 
     prior = np.array([0.6, 0.4])
-    held, codes = draw_posteriors(2000, prior, 1.0, 3)
+    held, codes = draw_posteriors(800, prior, 1.0, 3)
     rows = held.astype(np.float64) / held.sum(axis=1, keepdims=True, dtype=np.float64)
     rng = np.random.default_rng(0)
     moved = []
-    for _ in range(120):
-        chosen = rng.integers(0, 2000, 2000)
-        again = (rng.random(2000) < rows[chosen, 1]).astype(np.int32)
+    for _ in range(80):
+        chosen = rng.integers(0, 800, 800)
+        again = (rng.random(800) < rows[chosen, 1]).astype(np.int32)
         fit = fit_calibration("bcts", np.log(rows[chosen]), again)
         slope = 1 / fit.parameters["temperature"][0]
         share = again.mean()
@@ -360,8 +360,11 @@ def test_calibration_is_moved_by_other_than_a_refit_is():
     few = 2.0 * (1 + 20.0 / np.bincount(codes).min())
     alone = _covariance(rows, codes, False) / few
     joint = _covariance(rows, codes, True) / few
-    np.testing.assert_allclose(alone, seen[:2, :2], rtol=0.5, atol=2e-4)
-    np.testing.assert_allclose(joint[1, 1], seen[2, 2], rtol=0.5)
+    np.testing.assert_allclose(np.diag(alone), np.diag(seen)[:2], rtol=0.6)
+    # Four standard errors of a covariance from so many refits.
+    scale = np.sqrt(seen[0, 0] * seen[1, 1] / len(moved))
+    np.testing.assert_allclose(alone[0, 1], seen[0, 1], atol=4 * scale)
+    np.testing.assert_allclose(joint[1, 1], seen[2, 2], rtol=0.6)
     # The prior moves along: it leaves much less open than the offset alone does.
     drawn = draw_recalibrations(rows, codes, 2, 50, 0, True)
     logs = np.stack([np.log(drawn.slopes), drawn.offsets[:, 1]])
