@@ -27,6 +27,7 @@ __all__ = [
     "device_share",
     "gpu",
     "gpu_facts",
+    "need_cuda",
     "ucx_installed",
 ]
 
@@ -278,8 +279,8 @@ def _installed(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
-def cuda_cluster(**options: Any) -> Any:
-    """A `dask_cuda.LocalCUDACluster`: one worker a GPU.
+def need_cuda() -> GpuFacts:
+    """What a cluster of GPU workers stands on.
 
     Raises
     ------
@@ -296,6 +297,18 @@ def cuda_cluster(**options: Any) -> Any:
         )
     if not facts.devices:
         raise ClusterError(f"cluster.kind = cuda cannot start: {facts.reason}")
+    return facts
+
+
+def cuda_cluster(**options: Any) -> Any:
+    """A `dask_cuda.LocalCUDACluster`: one worker a GPU.
+
+    Raises
+    ------
+    ClusterError
+        When dask-cuda, RMM, CuPy or a device is missing.
+    """
+    need_cuda()
     from dask_cuda import LocalCUDACluster
 
     return LocalCUDACluster(**options)

@@ -17,6 +17,7 @@ from xnq_dist.backend import (
     cuda_cluster,
     device_share,
     gpu_facts,
+    need_cuda,
     ucx_installed,
 )
 from xnq_dist.config import ClusterSettings, Settings
@@ -77,7 +78,8 @@ def local_size(settings: ClusterSettings) -> LocalSize:
 
 
 def _cuda_size(settings: ClusterSettings) -> LocalSize:
-    facts = gpu_facts()
+    # With the memory given, a plan can be made on a machine without a GPU.
+    facts = gpu_facts() if settings.device_memory != "auto" else need_cuda()
     devices = max(1, facts.devices)
     count = devices if settings.workers == "auto" else min(devices, settings.workers)
     threads = 1 if settings.threads == "auto" else settings.threads
@@ -85,7 +87,7 @@ def _cuda_size(settings: ClusterSettings) -> LocalSize:
     if memory == "auto":
         memory = int(psutil.virtual_memory().available * 0.9) // count
     if device == "auto":
-        device = max(1, int(facts.memory * DEVICE_SHARE))
+        device = int(facts.memory * DEVICE_SHARE)
     return LocalSize(count, threads, parse_bytes(memory), parse_bytes(device))
 
 

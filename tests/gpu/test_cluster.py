@@ -81,6 +81,14 @@ def test_a_cuda_cluster_gets_other_options_than_planned(monkeypatch):
     assert size.device == int(80 * 2**30 * cluster.DEVICE_SHARE)
 
 
+def test_a_plan_for_gpus_elsewhere_needs_one_here(small_graph, monkeypatch):
+    monkeypatch.setattr(backends, "_installed", lambda name: False)
+    with pytest.raises(ClusterError, match="needs cupy, dask_cuda, rmm"):
+        pipeline.estimate(small_graph.sources, cuda())
+    there = cuda("cluster.device_memory=60GiB")
+    assert pipeline.estimate(small_graph.sources, there).device_limit == 60 * 2**30
+
+
 def test_workers_that_share_a_gpu_plan_with_all_of_it(thread_client, monkeypatch):
     monkeypatch.setattr(cluster, "device_share", lambda: ("0000:01:00.0", 100))
     settings = small_settings().cluster

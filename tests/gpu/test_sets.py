@@ -21,7 +21,7 @@ from xnq_dist.quantify.gpu_sets import GpuCounts, GpuSld
 from xnq_dist.quantify.interface import QUANTIFIERS, Reference
 from xnq_dist.quantify.sld import Sld
 
-SIZES = (1, 2, 31, 32, 33, 100, 700, 1024, 1025, 1500)
+SIZES = (1, 2, 31, 33, 60, 100, 1025)
 
 
 @pytest.fixture
@@ -40,8 +40,9 @@ def both(sets, posteriors, prior, labels=None, tolerance=1e-4, rounds=1000):
 
 
 @pytest.mark.usefixtures("on_device")
-@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-def test_sld_differs_from_the_cpus_or_the_definition(prior):
+@pytest.mark.parametrize("name", ["rare", "three"])
+def test_sld_differs_from_the_cpus_or_the_definition(name):
+    prior = PRIORS[name]
     posteriors, sets = shifted_sets(prior, sizes=SIZES)
     posteriors[sets[3][:5]] = 0
     labels = np.full(len(posteriors), -1)
