@@ -142,10 +142,13 @@ class Plan:
             ("disk, run directory", human(self.run_disk)),
             ("disk, temporary", human(self.scratch_disk)),
             (
-                "time, extrapolated, never measured"
-                if self.extrapolated
-                else "time, within a factor of a few",
-                f"{self.seconds:,.0f} s",
+                "time",
+                f"{self.seconds:,.0f} s, "
+                + (
+                    "extrapolated, never measured"
+                    if self.extrapolated
+                    else "within a factor of a few"
+                ),
             ),
             (
                 "of it",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -67,6 +68,12 @@ def test_rows_are_not_tidy(tmp_path):
     assert "7.00 s" in text  # the peer's median
     assert "(aim: at least 3.00; met)" in text
     assert "missed" in text
+
+
+def test_the_record_in_the_repository_is_of_other_benchmarks():
+    record = read_record(Path(__file__).parents[1] / "benchmarks" / "recorded.json")
+    assert record["ratios"]
+    assert {ratio["benchmark"] for ratio in record["ratios"]} <= set(BENCHMARKS)
 
 
 def test_what_got_slower_goes_unsaid(tmp_path):
@@ -191,7 +198,7 @@ def test_estimate_of_a_graph_that_is_not_there(capsys):
     sets = [part for key in where for part in ("--set", key)]
     assert command(*many, *sets, "--device", "gpu") == 0
     text = capsys.readouterr().out
-    assert "time, extrapolated, never measured" in text
+    assert "s, extrapolated, never measured" in text
     plan = json.loads(text.strip().splitlines()[-1])
     assert plan["nodes"] == 111_000_000
     assert plan["workers"] == 8

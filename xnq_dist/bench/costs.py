@@ -1,7 +1,7 @@
 """Costs of work on one core, measured; `xnq_dist.costs` makes times of them.
 
-Each is the least of many short repeats, in seconds of the processor where the work is
-one thread's: what a core takes when nobody else has it.
+Each is the least of many short repeats, in seconds of the processor and not of the
+clock: what a core takes when nobody else has it.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ def costs(bench: Bench) -> None:
         )
 
 
-def _least(work: Callable[[], Any], repeats: int = 20, wall: bool = False) -> float:
-    clock = time.perf_counter if wall else time.thread_time
+def _least(work: Callable[[], Any], repeats: int = 20, threads: bool = False) -> float:
+    """Least seconds of the processor, in this thread or in all of this process."""
+    clock = time.process_time if threads else time.thread_time
     work()
     found = []
     for _ in range(repeats):
@@ -157,7 +158,7 @@ def _wire_cost(size: int = 1 << 24) -> float:
                     at += receiver.recv_into(into[at:])
                 thread.join()
 
-            return float(_least(work, 10, wall=True) / size)
+            return float(_least(work, 10, threads=True) / size)
 
 
 def _disk_cost(bench: Bench) -> float:
@@ -177,13 +178,16 @@ def _task_cost(bench: Bench) -> float:
 
     count = bench.choose(50, 400)
     with Client(
-        processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None
+        processes=False,
+        n_workers=1,
+        threads_per_worker=1,
+        dashboard_address="127.0.0.1:0",
     ) as client:
 
         def work() -> None:
             client.gather(client.map(abs, range(count), pure=False))
 
-        return float(_least(work, 5, wall=True) / count)
+        return float(_least(work, 5, threads=True) / count)
 
 
 def _row_cost() -> float:
