@@ -125,7 +125,7 @@ def _measure(
         spmd.begin(None)
         spmd.advance(1)
         spmd.clocks = []
-        inside = _timed(spmd.advance, supersteps)
+        inside, inside_used = _timed(client, spmd.advance, supersteps)
         clocks = [
             {name: value / supersteps for name, value in clock.items()}
             for clock in spmd.clocks
@@ -134,7 +134,7 @@ def _measure(
         spmd.close()
         tasks.begin(None)
         tasks.advance(1)
-        outside = _timed(tasks.advance, supersteps)
+        outside, outside_used = _timed(client, tasks.advance, supersteps)
         tasks.close()
         if not turn:
             continue  # connections, kernels, first touches
@@ -145,6 +145,7 @@ def _measure(
             shared
             | {
                 "superstep_s": inside,
+                "processor_s": inside_used,
                 "waiting_s": max(c["waiting"] for c in clocks),
                 "scheduling_s": inside - busy,
                 "scheduling_share": (inside - busy) / inside,
@@ -156,6 +157,7 @@ def _measure(
             shared
             | {
                 "superstep_s": outside,
+                "processor_s": outside_used,
                 "beside_computing_s": outside - computing,
                 "bytes_planned": tasks.bytes_per_superstep,
             }
@@ -164,10 +166,16 @@ def _measure(
     return [{"what": what} | _medians(times) for what, times in found.items()]
 
 
-def _timed(function: Callable[[int], None], count: int) -> float:
+def _timed(
+    client: Client, function: Callable[[int], None], count: int
+) -> tuple[float, float]:
+    """Seconds, and processor seconds of all workers, of each of so many supersteps."""
+    before = sum(client.run(_processor).values())
     began = time.perf_counter()
     function(count)
-    return (time.perf_counter() - began) / count
+    seconds = time.perf_counter() - began
+    used = sum(client.run(_processor).values()) - before
+    return seconds / count, used / count
 
 
 def _medians(times: list[Numbers]) -> Numbers:

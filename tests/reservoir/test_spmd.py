@@ -10,6 +10,7 @@ import struct
 import threading
 import time
 
+import dask
 import distributed
 import numpy as np
 import psutil
@@ -122,6 +123,8 @@ def test_tls_and_a_limited_number_of_threads(tmp_path, weighted, client):
     pytest.importorskip("cryptography")
     expected = embeddings(embed(tmp_path / "a", weighted, client))
     with (
+        # As `open_cluster` has it: a busy machine is slow at handshakes.
+        dask.config.set({"distributed.comm.timeouts.connect": "60s"}),
         LocalCluster(
             n_workers=2,
             threads_per_worker=1,
