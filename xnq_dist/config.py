@@ -169,7 +169,7 @@ class ExchangeSettings(_Model):
 
     engine: Literal["tasks"] = Field("tasks", description="pinned superstep tasks")
     dtype: Literal["float32", "float16"] = Field(
-        "float32", description="precision of an exchanged row"
+        "float32", description="precision of states, exchanged and kept"
     )
 
 

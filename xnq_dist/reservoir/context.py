@@ -109,10 +109,11 @@ class Context:
         return pick_halo(self.picks, blocks, width)
 
     def rounded(self, states: Array) -> Array:
-        """States in exchange precision: owned rows too, or partitions would show."""
-        if self.spec.exchange_dtype == "float32":
-            return states
-        return states.astype(self.spec.exchange_dtype).astype(np.float32)
+        """States as they are kept: in exchange precision, and half the memory then.
+
+        Owned rows too, or partitions would show.
+        """
+        return states.astype(self.spec.exchange_dtype, copy=False)
 
 
 def load_context(
