@@ -133,7 +133,7 @@ class ExchangeSettings(_Model):
         description="superstep tasks, or one task a worker that sends worker to worker",
     )
     dtype: Literal["float32", "float16"] = Field(
-        "float32", description="precision of an exchanged row"
+        "float32", description="precision of states, exchanged and kept"
     )
 
 

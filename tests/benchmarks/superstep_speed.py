@@ -13,7 +13,8 @@ graphesn; its update is measured there on the same graph with the same weights, 
 - ``csr``: a sparse matrix. torch_sparse, which it imports for that, rarely installs:
   torch's own CSR product stands in where it does not.
 
-Seconds of fewer nodes are also given a node; work is linear in nodes.
+Ratios are of seconds a node: work is linear in nodes. `--clock cpu` counts CPU seconds,
+of all threads together, for a machine that other work keeps busy.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ for name, members in (("torch_sparse", ("matmul", "SparseTensor")),
         module.matmul = lambda a, x, reduce: a @ x
         sys.modules[name] = module
 from graphesn.reservoir import ReservoirConvLayer
-folder, form, repeats, threads = sys.argv[1], *sys.argv[2:3], *map(int, sys.argv[3:5])
+folder, form, repeats, threads, clock = sys.argv[1:]
+repeats, threads = int(repeats), int(threads)
+now = time.process_time if clock == "cpu" else time.perf_counter
 torch.set_num_threads(threads)
 load = lambda name: np.load(f"{folder}/{name}.npy")
 pointers, columns, w = load("pointers"), load("columns"), load("recurrent")
@@ -76,9 +79,9 @@ state = torch.from_numpy(random.random((nodes, dim), np.float32) - 0.5)
 seconds = []
 with torch.no_grad():
     for _ in range(repeats + 1):
-        began = time.perf_counter()
+        began = now()
         state = layer(index, x, state)
-        seconds.append(time.perf_counter() - began)
+        seconds.append(now() - began)
 print(json.dumps(seconds[1:]))
 """
 
@@ -114,14 +117,20 @@ def as_partition(matrix: csr_array) -> Partition:
     )
 
 
-def timed(name: str, work: Callable[[], Any], repeats: int) -> dict[str, Any]:
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+
+
+def timed(
+    name: str, work: Callable[[], Any], repeats: int, clock: str = "wall"
+) -> dict[str, Any]:
     """Seconds of `repeats` runs after one to warm up."""
+    now = CLOCKS[clock]
     work()
     seconds = []
     for _ in range(repeats):
-        began = time.perf_counter()
+        began = now()
         work()
-        seconds.append(time.perf_counter() - began)
+        seconds.append(now() - began)
     return row_of(name, seconds)
 
 
@@ -137,7 +146,11 @@ def row_of(name: str, seconds: list[float]) -> dict[str, Any]:
 
 
 def measure(
-    nodes: int = 400_000, dim: int = 1024, threads: int = 2, repeats: int = 3
+    nodes: int = 400_000,
+    dim: int = 1024,
+    threads: int = 2,
+    repeats: int = 3,
+    clock: str = "wall",
 ) -> list[dict[str, Any]]:
     """Rows of the superstep and of its parts alone."""
     part = as_partition(power_law_graph(nodes))
@@ -180,7 +193,7 @@ def measure(
         "sparse superstep": lambda: step(sparse),
     }
     facts = {"nodes": nodes, "edges": len(part.indices), "dim": dim, "threads": threads}
-    return [timed(name, do, repeats) | facts for name, do in work.items()]
+    return [timed(name, do, repeats, clock) | facts for name, do in work.items()]
 
 
 def recurrents(dim: int) -> tuple[Recurrent, Recurrent]:
@@ -193,7 +206,13 @@ def recurrents(dim: int) -> tuple[Recurrent, Recurrent]:
 
 
 def measure_peer(
-    python: str, form: str, nodes: int, dim: int, threads: int, repeats: int
+    python: str,
+    form: str,
+    nodes: int = 400_000,
+    dim: int = 1024,
+    threads: int = 2,
+    repeats: int = 3,
+    clock: str = "wall",
 ) -> dict[str, Any]:
     """A row of graphesn's dense update, in its own process."""
     matrix = power_law_graph(nodes)
@@ -206,6 +225,7 @@ def measure_peer(
         for name, array in arrays.items():
             np.save(Path(folder) / f"{name}.npy", array)
         command = [python, "-c", PEER, folder, form, str(repeats), str(threads)]
+        command.append(clock)
         # Nothing of this Python's own path: the peer has its own packages.
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         done = subprocess.run(
@@ -235,15 +255,19 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=1024)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
     parser.add_argument("--peer", help="Python with graphesn")
     parser.add_argument("--forms", nargs="*", default=["edges", "csr"])
     chosen = parser.parse_args()
-    rows = measure(chosen.nodes, chosen.dim, chosen.threads, chosen.repeats)
+    rows = measure(
+        chosen.nodes, chosen.dim, chosen.threads, chosen.repeats, chosen.clock
+    )
     if chosen.peer:
         nodes = chosen.peer_nodes or chosen.nodes
-        given = (nodes, chosen.dim, chosen.threads, chosen.repeats)
+        given = (nodes, chosen.dim, chosen.threads, chosen.repeats, chosen.clock)
         rows += [measure_peer(chosen.peer, form, *given) for form in chosen.forms]
     machine = {"machine": platform.processor() or platform.machine()}
+    machine["clock"] = chosen.clock
     for row in [*rows, ratios(rows) | machine]:
         sys.stdout.write(json.dumps(row) + "\n")
 

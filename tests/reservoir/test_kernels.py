@@ -219,6 +219,50 @@ def test_separate_gather_and_update_equal_the_fused_superstep():
     np.testing.assert_array_equal(out, fused)
 
 
+def test_halves_are_widened_as_numpy_does():
+    """All 65,536 of them, NaN and infinities too, in sums of one neighbour."""
+    bits = np.arange(1 << 16, dtype=np.uint16)[None, :]
+    out = np.empty(bits.shape, np.float32)
+    nothing = np.empty(0, np.float32)
+    pointers, sources = np.array([0, 1]), np.zeros(1, np.int32)
+    halo = np.empty((0, bits.shape[1]), np.uint16)
+    kernels.gather_add(pointers, sources, nothing, bits, halo, 0, 1, out)
+    np.testing.assert_array_equal(out, bits.view(np.float16).astype(np.float32))
+
+
+def test_states_are_narrowed_as_numpy_does():
+    halves = np.arange(0x3C01, dtype=np.uint16).view(np.float16).astype(np.float32)
+    ties = (halves[1:] + halves[:-1]) / 2
+    near = [np.nextafter(ties, np.float32(way)) for way in (-2, 2)]
+    sizes = np.concatenate([halves, ties, *near, RNG.random(10_000, np.float32)])
+    values = np.concatenate([sizes, -sizes, [np.nan]]).astype(np.float32)[None, :]
+    out = np.empty(values.shape, np.uint16)
+    kernels.narrow(values, out)
+    np.testing.assert_array_equal(out.view(np.float16), values.astype(np.float16))
+    kernels.narrow.py_func(values[:, :3], out[:, :3])
+    np.testing.assert_array_equal(out.view(np.float16), values.astype(np.float16))
+
+
+@pytest.mark.parametrize("matrix", ["dense", "sparse"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("width", [None, 7])
+def test_float16_states_are_the_rounded_twins(matrix, weighted, width):
+    part, adjacency = whole_partition(weighted=weighted)
+    weights = draw(matrix, 18, scale=12.0)
+    features = RNG.standard_normal((300, 4)).astype(np.float32)
+    expected = embed_reference(adjacency, features, weights, 5, "float16")
+    drive = product(features, weights.inputs.T) + weights.bias
+    states = np.zeros((300, 18), np.float16)
+    for _ in range(5):
+        tiles = column_tiles(18, width)
+        before = MemoryStates(states)
+        given = (cpu(), part, before, no_halo, drive, weights.recurrent, tiles)
+        after = superstep(*given, threads=2)
+        assert after.dtype == (np.float16 if width is None else np.float32)
+        states = after.astype(np.float16)
+    np.testing.assert_array_equal(states.astype(np.float32), expected)
+
+
 @pytest.mark.parametrize("matrix", ["dense", "sparse"])
 def test_two_buffers_in_turn_give_the_bits_of_fresh_ones(matrix):
     """What a buffer held before, and a borrowed block, must not show."""

@@ -174,7 +174,13 @@ class Context:
         return halo  # type: ignore[no-any-return]
 
     def rounded(self, states: Array) -> Array:
-        """States in exchange precision: owned rows too, or partitions would show."""
+        """States as they are kept: in exchange precision, and half the memory then.
+
+        Owned rows too, or partitions would show. A device keeps them in its own
+        precision.
+        """
+        if not self.backend.on_device:
+            return states.astype(self.spec.exchange_dtype, copy=False)
         if self.spec.exchange_dtype == "float32" or states.dtype != np.float32:
             return states
         return states.astype(self.spec.exchange_dtype).astype(np.float32)

@@ -7,8 +7,11 @@ atomics, so that a row's bits depend on its neighbours' values alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
-from numba import njit
+from numba import njit, types
+from numba.extending import overload
 from numpy.typing import NDArray
 
 __all__ = [
@@ -18,6 +21,7 @@ __all__ = [
     "TANH_NUMERATOR",
     "UNITS",
     "gather_add",
+    "narrow",
     "sparse_update",
     "tanh_add",
 ]
@@ -49,6 +53,7 @@ TANH_DENOMINATOR = np.array(
 _P0, _P1, _P2, _P3, _P4 = (np.float32(c) for c in TANH_NUMERATOR)
 _Q0, _Q1, _Q2, _Q3, _Q4 = (np.float32(c) for c in TANH_DENOMINATOR)
 _HIGH, _LOW = TANH_CLIP, -TANH_CLIP
+_SCALE = np.float32(2.0**112)
 _ONE, _MINUS_ONE = np.float32(1.0), np.float32(-1.0)
 LANES = 128
 """Most nodes that a non-zero of a sparse W multiplies at a time."""
@@ -68,6 +73,52 @@ def _tanh(x: np.float32) -> np.float32:
     y = x * p / q
     y = _ONE if y > _ONE else y
     return _MINUS_ONE if y < _MINUS_ONE else y
+
+
+# numba knows no float16 on the CPU: its bits pass as uint16. Conversions agree with
+# NumPy's on every value that a tanh can take, and NaN stays NaN.
+@njit(cache=True, nogil=True)
+def _widen(half: np.uint16) -> np.float32:
+    bits = np.uint32(half)
+    sign = np.uint32((bits & np.uint32(0x8000)) << np.uint32(16))
+    shifted = np.uint32((bits & np.uint32(0x7FFF)) << np.uint32(13))
+    # The exponents' biases differ by 112; subnormal halves come out right too.
+    value = np.float32(np.uint32(sign | shifted).view(np.float32) * _SCALE)
+    beyond = np.uint32(0x7F800000 if shifted >= np.uint32(0x0F800000) else 0)
+    return np.uint32(value.view(np.uint32) | beyond).view(np.float32)
+
+
+def _value(x: np.float32 | np.uint16) -> np.float32:
+    """A state, kept in float32 or as the bits of a float16."""
+    return _widen.py_func(x) if isinstance(x, np.uint16) else x
+
+
+@overload(_value, strict=False)
+def _value_of_type(x: types.Type) -> Callable[..., np.float32]:
+    if x == types.uint16:
+        return lambda x: _widen(x)
+    return lambda x: x
+
+
+@njit(cache=True, nogil=True)
+def narrow(values: NDArray[np.float32], out: NDArray[np.uint16]) -> None:
+    """Bits of the float16 nearest to each value of -1..1, to even, row by row."""
+    for row in range(values.shape[0]):
+        for j in range(values.shape[1]):
+            bits = np.float32(values[row, j]).view(np.uint32)
+            sign = np.uint32((bits >> np.uint32(16)) & np.uint32(0x8000))
+            size = np.uint32(bits & np.uint32(0x7FFFFFFF))
+            if size < np.uint32(0x38800000):
+                # Below 2^-14: next to 0.5 a float32 is as coarse as these halves.
+                moved = np.float32(np.uint32(size).view(np.float32) + np.float32(0.5))
+                half = np.uint32(moved.view(np.uint32) - np.uint32(0x3F000000))
+            else:
+                odd = np.uint32((size >> np.uint32(13)) & np.uint32(1))
+                even = np.uint32(size - np.uint32(0x38000000) + np.uint32(0xFFF) + odd)
+                half = np.uint32(even >> np.uint32(13))
+            if size > np.uint32(0x7F800000):
+                half = np.uint32(0x7E00)
+            out[row, j] = np.uint16(sign | half)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -98,7 +149,8 @@ def gather_add(
     weights
         Edge weights, or an empty array: all 1.
     owned, halo
-        States, shapes (n_owned, w) and (n_halo, w).
+        States, shapes (n_owned, w) and (n_halo, w); both float32, or both the bits of
+        float16 as uint16.
     first, last
         Rows to compute.
     out
@@ -124,11 +176,17 @@ def gather_add(
                 w0, w1 = weights[edge], weights[edge + 1]
                 w2, w3 = weights[edge + 2], weights[edge + 3]
                 for j in range(width):
-                    total = target[j] + w0 * s0[j] + w1 * s1[j]
-                    target[j] = total + w2 * s2[j] + w3 * s3[j]
+                    total = target[j] + w0 * _value(s0[j]) + w1 * _value(s1[j])
+                    target[j] = total + w2 * _value(s2[j]) + w3 * _value(s3[j])
             else:
                 for j in range(width):
-                    target[j] = target[j] + s0[j] + s1[j] + s2[j] + s3[j]
+                    target[j] = (
+                        target[j]
+                        + _value(s0[j])
+                        + _value(s1[j])
+                        + _value(s2[j])
+                        + _value(s3[j])
+                    )
             edge += 4
         if edge + 2 <= end:
             s0 = _state(owned, halo, n_owned, indices[edge])
@@ -136,13 +194,13 @@ def gather_add(
             w0 = weights[edge] if weighted else one
             w1 = weights[edge + 1] if weighted else one
             for j in range(width):
-                target[j] = target[j] + w0 * s0[j] + w1 * s1[j]
+                target[j] = target[j] + w0 * _value(s0[j]) + w1 * _value(s1[j])
             edge += 2
         if edge < end:
             s0 = _state(owned, halo, n_owned, indices[edge])
             w0 = weights[edge] if weighted else one
             for j in range(width):
-                target[j] += w0 * s0[j]
+                target[j] += w0 * _value(s0[j])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -182,7 +182,7 @@ class Seat:
 
     def _tiled(self, after: dict[int, Array], give_up: GiveUp) -> None:
         for number, states in self.states.items():
-            after[number] = np.empty_like(states)
+            after[number] = np.empty(states.shape, "f4")
         for tile, columns in enumerate(self._tiles):
 
             def part(

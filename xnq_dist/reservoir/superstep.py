@@ -38,7 +38,10 @@ _NO_WEIGHTS = np.empty(0, dtype=np.float32)
 
 
 class StateStore(Protocol):
-    """States of a partition's owned rows, read in column tiles."""
+    """States of a partition's owned rows, read in column tiles.
+
+    Kept in float32 or in float16; sums and products are in float32 all the same.
+    """
 
     def tile(self, columns: slice) -> Array:
         """C-contiguous, shape (n_owned, w)."""
@@ -92,7 +95,7 @@ def gather(
         device.gather(backend, partition, states.tile(columns), halo, out)
         return
     kernels = _kernels(backend)
-    owned = states.tile(columns)
+    owned, halo = _as_kept(states.tile(columns), halo)
     weights = _NO_WEIGHTS if partition.weights is None else partition.weights
 
     def work(first: int, last: int) -> None:
@@ -169,25 +172,27 @@ def superstep(
     threads
         Row blocks worked on at a time.
     out
-        Where they go, shape (n_owned, d'), C-contiguous, not the states before; None:
-        fresh memory, which costs the system a pass to hand out.
+        Where they go, shape (n_owned, d'), C-contiguous, of their type, not the
+        states before; None: fresh memory, which costs the system a pass to hand out.
 
     Returns
     -------
     ndarray
-        Shape (n_owned, d').
+        Shape (n_owned, d'). Of the type of the states before; float32 with several
+        tiles.
     """
     if backend.on_device:
         return _on_device(  # type: ignore[no-any-return]
             backend, partition, states, halo, drive, recurrent, tiles
         )
-    if out is None:
-        out = backend.empty(drive.shape)
     if len(tiles) == 1:
+        owned = states.tile(tiles[0])
+        if out is None:
+            out = backend.empty(drive.shape, owned.dtype)
         _fused(
             _kernels(backend),
             partition,
-            states.tile(tiles[0]),
+            owned,
             halo(tiles[0]),
             drive,
             recurrent,
@@ -195,6 +200,8 @@ def superstep(
             out,
         )
         return out
+    if out is None:
+        out = backend.empty(drive.shape)
     for columns in tiles:
         part = backend.empty((drive.shape[0], columns.stop - columns.start))
         gather(backend, partition, states, columns, halo(columns), part, threads)
@@ -237,11 +244,13 @@ def _fused(
     out: Array,
 ) -> None:
     """Gather and update block by block, while a block is in cache."""
+    half = owned.dtype == np.float16
+    owned, halo = _as_kept(owned, halo)
     weights = _NO_WEIGHTS if partition.weights is None else partition.weights
     rows = _rows_update(kernels, recurrent)
     blocks = _Spare((ROWS, recurrent.dim))
 
-    def fill(first: int, last: int, block: Array) -> None:
+    def fill(first: int, last: int, block: Array, after: Array) -> None:
         kernels.gather_add(
             partition.indptr,
             partition.indices,
@@ -252,18 +261,36 @@ def _fused(
             last,
             block,
         )
-        rows.apply(block, drive[first:last], out[first:last])
+        rows.apply(block, drive[first:last], after)
 
     def work(first: int, last: int) -> None:
-        if rows.in_place:
-            fill(first, last, out[first:last])
+        after = out[first:last]
+        if rows.in_place and not half:
+            fill(first, last, after, after)
             return
         # Sums that a product reads stay in cache: they are never written to memory.
-        with blocks.borrow() as block:
-            fill(first, last, block[: last - first])
+        with blocks.borrow() as spare:
+            block = spare[: last - first]
+            if not half:
+                fill(first, last, block, after)
+            elif rows.in_place:
+                fill(first, last, block, block)
+                kernels.narrow(block, after.view(np.uint16))
+            else:
+                with blocks.borrow() as other:
+                    wide = other[: last - first]
+                    fill(first, last, block, wide)
+                    kernels.narrow(wide, after.view(np.uint16))
 
     with one_blas_thread():
         for_each_block(owned.shape[0], threads, work)
+
+
+def _as_kept(owned: Array, halo: Array) -> tuple[Any, Any]:
+    """Owned and halo rows as the kernels take them: float16 as its bits."""
+    if owned.dtype != np.float16:
+        return owned, halo
+    return owned.view(np.uint16), halo.astype(np.float16, copy=False).view(np.uint16)
 
 
 class _Spare:
