@@ -210,7 +210,7 @@ def test_estimate_of_a_graph_that_is_not_there(capsys):
 
 def test_plan_of_a_cut_graph_is_not_that_of_its_stage(tmp_path, small_graph):
     settings = small_settings("partitions=3")
-    with pipeline.open_run(str(tmp_path), small_graph.sources) as run:
+    with pipeline.open_run(str(tmp_path / "run"), small_graph.sources) as run:
         graph = pipeline.prepare(run, small_graph.sources, settings)
     plan, facts = pipeline.plan_of(small_graph.sources, settings, graph), graph.facts
     assert plan.halo_rows == sum(facts["halo"])
