@@ -13,6 +13,7 @@ from tests.conftest import small_settings
 from xnq_dist import pipeline, schemas
 from xnq_dist.bench.harness import OURS, Bench, Benchmark
 from xnq_dist.bench.run import BENCHMARKS, compare, read_record, run_benchmarks
+from xnq_dist.config import load_settings
 from xnq_dist.costs import RECORDED, Costs, load_costs, record_of
 from xnq_dist.errors import InputError, SettingsError, StageError
 from xnq_dist.plan import GraphSize, Workers, make_plan
@@ -210,9 +211,36 @@ def test_estimate_of_a_graph_that_is_not_there(capsys):
 
 def test_plan_of_a_cut_graph_is_not_that_of_its_stage(tmp_path, small_graph):
     settings = small_settings("partitions=3")
-    with pipeline.open_run(str(tmp_path), small_graph.sources) as run:
+    with pipeline.open_run(str(tmp_path / "run"), small_graph.sources) as run:
         graph = pipeline.prepare(run, small_graph.sources, settings)
     plan, facts = pipeline.plan_of(small_graph.sources, settings, graph), graph.facts
     assert plan.halo_rows == sum(facts["halo"])
     assert not plan.halo_is_bound
     assert plan.edges == facts["n_edges"]
+
+
+MEASURED = {
+    # Two partitions on two workers, d' = 512: bytes of the busiest worker, the client
+    # and the run directory at its largest.
+    "generated": (
+        GraphSize(20_000, 400_138, 8, 2, 2_000, (6_563, 6_562), 614_489),
+        (650_256_384, 450_899_968, 53_134_036),
+    ),
+    "twitch-de": (
+        GraphSize(9_498, 315_774, 128, 2, 9_498, (3_748, 3_748), 2_738_123),
+        (644_165_632, 447_942_656, 25_102_583),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MEASURED)
+def test_plan_is_more_than_a_quarter_off_what_was_measured(case):
+    size, (worker, client, disk) = MEASURED[case]
+    settings = load_settings(overrides=["partitions=2", "reservoir.dim=512"])
+    plan = make_plan(size, settings, 2, Workers(2, 1, 2**31), detects=True, costs=COSTS)
+    for planned, measured in (
+        (plan.worker_memory, worker),
+        (plan.client_memory, client),
+        (plan.run_disk, disk),
+    ):
+        assert 0.8 <= planned / measured <= 1.25
