@@ -30,7 +30,8 @@ from xnq_dist.reservoir.spmd import SpmdExchange
 SPMD = "exchange.engine=spmd"
 
 CHECKED = ("2026.7.1", "2026.8.0")
-"""Versions of distributed that all of this file was run with."""
+"""Versions of distributed that same bits, TLS, stopped workers, released tasks and two
+runs at once were tried with."""
 
 
 @pytest.fixture(scope="module")
