@@ -22,7 +22,7 @@ from tests.quantify.samples import (
 from xnq_dist.quantify import bootstrap
 from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.density import log_densities
-from xnq_dist.quantify.interface import QUANTIFIERS, combine
+from xnq_dist.quantify.interface import OF_GRAPHS, QUANTIFIERS, combine
 from xnq_dist.quantify.recalibrations import (
     Recalibrations,
     _covariance,
@@ -32,7 +32,7 @@ from xnq_dist.quantify.replicates import _drawn, make_replicates
 from xnq_dist.quantify.resampling import draw_kernel, draw_rows, odds_kernel
 from xnq_dist.quantify.sld import sld_exact
 
-CLASSIC = [name for name in QUANTIFIERS if name != "auto"]
+CLASSIC = [name for name in QUANTIFIERS if name not in OF_GRAPHS]
 MASK = (1 << 64) - 1
 
 
