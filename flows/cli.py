@@ -209,6 +209,12 @@ def estimate(
     if counts[0] is not None and counts[1] is not None:
         if device not in ("cpu", "gpu"):
             raise SettingsError(f"--device {device!r} is not known: choose cpu or gpu")
+        if not 0 <= labelled <= 1:
+            raise SettingsError(
+                f"--labelled {labelled:g} is no share of the nodes: give 0 to 1"
+            )
+        if features < 1 or classes < 2:
+            raise SettingsError("--features must be at least 1 and --classes 2")
         known = int(labelled * counts[0])
         size = GraphSize(counts[0], counts[1], features, classes, known)
         on: Any = device

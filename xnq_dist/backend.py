@@ -268,10 +268,14 @@ def gpu_facts() -> GpuFacts:
             "backend = cpu"
         )
         return GpuFacts(packages, 0, reason)
-    count = int(cupy.cuda.runtime.getDeviceCount())
-    # Not `Device.mem_info`: it would take memory for a context on every device.
-    about = cupy.cuda.runtime.getDeviceProperties
-    memory = min(int(about(number)["totalGlobalMem"]) for number in range(count))
+    try:
+        count = int(cupy.cuda.runtime.getDeviceCount())
+        # Not `Device.mem_info`: it would take memory for a context on every device.
+        about = cupy.cuda.runtime.getDeviceProperties
+        memory = min(int(about(number)["totalGlobalMem"]) for number in range(count))
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        reason = f"CuPy cannot use the CUDA device ({error}): check nvidia-smi"
+        return GpuFacts(packages, 0, reason)
     return GpuFacts(packages, count, "", memory)
 
 

@@ -80,7 +80,8 @@ def local_size(settings: ClusterSettings) -> LocalSize:
 def _cuda_size(settings: ClusterSettings) -> LocalSize:
     # With the memory given, a plan can be made on a machine without a GPU.
     facts = gpu_facts() if settings.device_memory != "auto" else need_cuda()
-    devices = max(1, facts.devices)
+    planned = 1 if settings.workers == "auto" else settings.workers
+    devices = facts.devices or planned
     count = devices if settings.workers == "auto" else min(devices, settings.workers)
     threads = 1 if settings.threads == "auto" else settings.threads
     memory, device = settings.memory_limit, settings.device_memory
@@ -259,8 +260,14 @@ def device_memory(client: Client, settings: ClusterSettings) -> int:
     """
     if settings.device_memory != "auto":
         return parse_bytes(settings.device_memory)
-    found = client.run(_device)
-    there = list(found.values())
+    # A worker that is lost meanwhile says nothing; the stage goes on without it.
+    found = client.run(_device, on_error="return")
+    there = [told for told in found.values() if isinstance(told, tuple)]
+    if not there:
+        raise ClusterError(
+            "no worker tells its GPU's memory: set cluster.device_memory, or "
+            "backend = cpu"
+        )
     names = [name for name, _ in there]
     return min(int(size * DEVICE_SHARE) // names.count(name) for name, size in there)
 

@@ -24,6 +24,8 @@ RECORDED = Path(__file__).with_name("costs.json")
 GPU_MEMORY = 1.6e12
 """Bytes a second that random rows of some hundred bytes come at: half of the memory
 bandwidth on an H100's data sheet (3.35e12)."""
+GPU_BYTES = 72 * 2**30
+"""Memory of a device that a worker may use: nine tenths of the data sheet's 80 GiB."""
 GPU_FLOPS = 4e13
 """Products in float32 without tensor cores: six tenths of the data sheet's 6.7e13."""
 GPU_WIRE = 5e10

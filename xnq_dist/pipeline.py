@@ -11,6 +11,7 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 from xnq_dist import cluster
 from xnq_dist.backend import gpu_facts
 from xnq_dist.config import Settings
-from xnq_dist.costs import Costs, Device, load_costs
+from xnq_dist.costs import GPU_BYTES, Costs, Device, load_costs
 from xnq_dist.errors import RunDirectoryError, SettingsError, StageError
 from xnq_dist.graph.tables import Sources
 from xnq_dist.lock import LOCK, RunLock
@@ -31,6 +32,7 @@ from xnq_dist.plan import (
     make_plan,
 )
 from xnq_dist.progress import Progress, silent
+from xnq_dist.sizes import parse_bytes
 from xnq_dist.store import (
     PREVIOUS,
     STAGES,
@@ -157,7 +159,11 @@ def estimate_counts(
     """
     workers = _workers(settings)
     if device == "gpu":
-        workers = Workers(workers.count, 1, workers.memory)
+        told = settings.cluster.device_memory
+        share = GPU_BYTES if told == "auto" else parse_bytes(told)
+        workers = Workers(workers.count, 1, workers.memory, share)
+    else:
+        workers = replace(workers, device=0)
     partitions = _partitions(settings, size.nodes, workers.count)
     known = load_costs(costs) if costs else load_costs()
     detects = _is_detected(settings, size.edges)
@@ -231,7 +237,7 @@ def embed(
             max(threads.values(), default=1),
             _smallest_memory(client),
             cluster.device_memory(client, settings.cluster)
-            if settings.backend == "gpu"
+            if settings.backend == "gpu" and settings.exchange.engine != "spmd"
             else 0,
         )
         plan = make_plan(size, settings, facts["partitions"], workers)
@@ -429,7 +435,8 @@ def _workers(settings: Settings) -> Workers:
     if settings.cluster.kind != "address":
         size = cluster.local_size(settings.cluster)
         device = size.device
-        if not device and settings.backend != "cpu":
+        on_cpus = settings.backend == "cpu" or settings.exchange.engine == "spmd"
+        if not device and not on_cpus:
             # Workers of one machine without dask-cuda share its first GPU.
             device = int(gpu_facts().memory * cluster.DEVICE_SHARE) // size.workers
         return Workers(size.workers, size.threads, size.memory, device)

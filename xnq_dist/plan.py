@@ -227,8 +227,9 @@ def make_plan(
     tile = dim if wanted.tile is None else min(dim, wanted.tile)
     # States before and after, the input drive; with tiles one more copy is put
     # together from the tiles. Halo rows exist as received blocks and in local order.
-    buffers = 3 if tile == dim else 4
-    states = owned * dim * 4 * buffers
+    # Processors keep them as they are exchanged.
+    kept = 4 if workers.device else wire
+    states = owned * dim * (4 + 2 * kept if tile == dim else 12 + kept)
     exchange = largest_halo * tile * (4 + 2 * wire)
     topology = edges * 8 + owned * 16 + largest_halo * 16
     inputs = owned * size.features * 8
@@ -288,10 +289,15 @@ def make_plan(
         wanted.supersteps,
     )
     # The last checkpoint stays until the next one is whole.
-    checkpoints = 2 * size.nodes * dim * 4 if every < wanted.supersteps else 0
+    checkpoints = 2 * size.nodes * dim * kept if every < wanted.supersteps else 0
     described = size.nodes * (rounds_disk + features_disk)
     posteriors = size.nodes * (size.classes * 4 + 12 + features_disk)
-    run_disk = graph_disk + embedding + max(checkpoints, described, posteriors)
+    # Labelled rows beyond the memory go through files, by partition and by group.
+    beyond = labelled * dim * 8 > settings.readout.memory_bytes
+    item = 2 if settings.embeddings.dtype == "float16" else 4
+    spilled = 2 * labelled * dim * item if beyond else 0
+    later = max(checkpoints, described, posteriors, spilled)
+    run_disk = graph_disk + embedding + later
     costs = costs or load_costs()
     stages = stage_seconds(
         Work(

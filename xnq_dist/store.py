@@ -523,9 +523,9 @@ class RunDirectory:
         found = self.published().manifest()
         table = found.named("prevalence.") if found else []
         if found and table:
+            data = self.folder.read_bytes(table[0].name)
             kept = self.stage(PREVIOUS)
             attempt = kept.begin()
-            data = self.folder.read_bytes(table[0].name)
             record = attempt.write_bytes("prevalence", "parquet", data)
             record = replace(record, rows=table[0].rows)
             facts = {**found.facts, "created": found.created}

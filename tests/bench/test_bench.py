@@ -94,6 +94,12 @@ def test_what_got_slower_goes_unsaid(tmp_path):
     slower, unmatched = compare(report_of(), record)
     assert slower == []
     assert unmatched == ["toy: excess (small) has no recorded value"]
+    # What can no longer be measured has not passed.
+    record["ratios"].append(record["ratios"][0] | {"name": "peer that is gone"})
+    record["ratios"][0]["value"] = float("nan")
+    slower, unmatched = compare(report_of(), record)
+    assert len(slower) == 1
+    assert "toy: peer that is gone (small) was recorded" in unmatched[1]
 
 
 def test_command_line_says_neither_table_nor_what_got_slower(tmp_path, capsys):

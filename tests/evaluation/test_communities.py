@@ -15,7 +15,12 @@ from xnq_dist.errors import InputError, SettingsError
 from xnq_dist.evaluation import communities as stage
 from xnq_dist.evaluation import real
 from xnq_dist.evaluation.communities import Plan, check_families, evaluate_communities
-from xnq_dist.evaluation.community_tables import community_outputs, community_text
+from xnq_dist.evaluation.community_tables import (
+    _figure,
+    _marked,
+    community_outputs,
+    community_text,
+)
 from xnq_dist.evaluation.keep import (
     keep_communities,
     publish_communities,
@@ -331,3 +336,15 @@ def test_wrong_names_are_found_late():
     with pytest.raises(SettingsError, match="there is no quantifier 'guess'"):
         check_families(["leiden"], None, ["guess"])
     check_families(["leiden"], None, ["sld", "nacc", "sis_nacc"])
+
+
+def test_figures_above_ten_lose_a_digit_or_the_largest_bias_is_best():
+    assert [_figure(x) for x in (10.5, 20.123, 0.25, -0.25, -10.5)] == [
+        "10.500",
+        "20.123",
+        ".250",
+        "-.250",
+        "-10.500",
+    ]
+    cells = _marked([[-0.2, 0.01, None]])[0]
+    assert [cell.mark for cell in cells] == ["", "best", ""]

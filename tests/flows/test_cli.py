@@ -68,6 +68,11 @@ def test_generate_then_estimate(tmp_path, capsys):
     assert "memory of a worker" in text
     assert run("estimate", *tables, "--set", "cluster.memory_limit=100MiB") == 3
     assert "cluster.memory_limit" in capsys.readouterr().err
+    counts = ("--nodes", "1e6", "--edges", "1e7")
+    assert run("estimate", *counts, "--labelled", "5") == 2
+    capsys.readouterr()
+    assert run("estimate", *counts, "--device", "gpu") == 0
+    assert "memory of a GPU" in capsys.readouterr().out
 
 
 def test_bad_arguments_of_generate_are_named(tmp_path, capsys):

@@ -371,6 +371,15 @@ def test_calibration_is_moved_by_other_than_a_refit_is():
     np.testing.assert_allclose(np.cov(logs, bias=True), joint * few, atol=1e-9)
 
 
+def test_blocks_change_the_covariance_of_a_recalibration(monkeypatch):
+    random = np.random.default_rng(3)
+    rows = random.dirichlet(np.ones(3), 500)
+    codes = np.array([random.choice(3, p=row) for row in rows])
+    whole = _covariance(rows, codes, True)
+    monkeypatch.setattr("xnq_dist.quantify.recalibrations.CELLS", 27 * 7)
+    np.testing.assert_allclose(_covariance(rows, codes, True), whole, rtol=1e-9)
+
+
 def test_recalibration_is_not_a_map_of_logits():
     made = Recalibrations(np.array([1.0, 0.5]), np.array([[0, 0, 0], [0, 1.0, -1.0]]))
     rows = np.random.default_rng(0).dirichlet(np.ones(3), 5)

@@ -204,6 +204,26 @@ def test_worker_processes_change_a_bit_or_keep_the_nodes(
     assert not any(kept.values())
 
 
+def test_a_failed_stage_leaves_its_intervals_to_the_next(made):
+    graph, posteriors = (made.run.stage(n).manifest() for n in ("graph", "posteriors"))
+    attempt = made.run.stage("quantify").begin()
+    where = (made.run.uri, graph.attempt, posteriors.attempt, (0.5, 0.5), attempt)
+
+    def bootstrap(*overrides):
+        job = batches.Job(*where, small_settings(*overrides))
+        return job.nodes()[1].bootstrap
+
+    try:
+        first = bootstrap("intervals.resamples=20")
+        assert bootstrap("intervals.resamples=20") is first
+        assert bootstrap("intervals.resamples=20", "intervals.level=0.5").level == 0.5
+        other = bootstrap("intervals.resamples=20", "quantifier=pacc")
+        assert type(other.replicates) is not type(first.replicates)
+        assert bootstrap("intervals.resamples=0") is None
+    finally:
+        batches.forget_nodes()
+
+
 def _nodes_held() -> bool:
     return batches._CACHE._held is not None
 

@@ -169,3 +169,20 @@ def test_numbers_of_detected_communities_are_taken_for_names(
         said = "is of other detected communities" in page_of(tmp_path / name)
         assert said != compared
     shutil.rmtree(tmp_path / "a")
+
+
+def test_names_of_other_communities_or_labels_are_compared(tmp_path: Path) -> None:
+    table = prevalence_table(NAMES, ("person", "bot"), intervals=True)
+    source = {"source": "column:region"}
+    first = write_fake_run(tmp_path / "a", [table], ("person", "bot"), **source)
+    report(first, settings_of())
+    named = settings_of(f"anomalies.last={first.uri}")
+    for name, column, compared in (("same", "region", True), ("other", "team", False)):
+        source = {"source": f"column:{column}"}
+        run = write_fake_run(tmp_path / name, [table], ("person", "bot"), **source)
+        report(run, named)
+        assert (tmp_path / name / "changes.parquet").exists() == compared
+        said = "is of the communities column:region and this run of column:team"
+        assert (said in page_of(tmp_path / name)) != compared
+    with pytest.raises(SettingsError, match="labels in column label and this run of"):
+        check_named(settings_of(f"anomalies.last={first.uri}", "columns.label=spam"))

@@ -76,7 +76,7 @@ def ingest(bench: Bench) -> None:
             f"{name}, share of {aim:,.0f} edges/s", part, "more", 1.0 if full else None
         )
     bench.ratio(
-        "reading alone over ingest, time", middle["read"] / middle["ingest"], "less"
+        "ingest over reading alone, time", middle["read"] / middle["ingest"], "less"
     )
     bench.ratio(
         "memory of ingest over its directed edges as int64", middle["memory"], "less"

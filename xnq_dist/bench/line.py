@@ -101,7 +101,6 @@ def measure_line(graph: str, out: str, overrides: Sequence[str]) -> dict[str, An
         str(given) if given.exists() else None,
     )
     seconds: dict[str, float] = {}
-    wire = 2 if settings.exchange.dtype == "float16" else 4
     with pipeline.open_run(out, sources) as run, _largest(Path(out)) as disk:
 
         def timed(stage: str, work: Callable[[], Any]) -> Any:
@@ -112,7 +111,7 @@ def measure_line(graph: str, out: str, overrides: Sequence[str]) -> dict[str, An
 
         manifest = timed("graph", lambda: pipeline.prepare(run, sources, settings))
         with open_cluster(settings.cluster) as address, connect(address) as client:
-            timed("embed", lambda: pipeline.embed(run, settings, client))
+            made = timed("embed", lambda: pipeline.embed(run, settings, client))
             timed("readout", lambda: pipeline.fit_readout(run, settings, client))
             timed(
                 "quantify",
@@ -128,9 +127,7 @@ def measure_line(graph: str, out: str, overrides: Sequence[str]) -> dict[str, An
             "worker_memory": max(peaks.values()),
             "client_memory": peak_bytes(),
             "run_disk": disk[0],
-            "bytes_per_superstep": sum(manifest.facts["halo"])
-            * settings.reservoir.dim
-            * wire,
+            "bytes_per_superstep": made.facts["exchanged_bytes_per_superstep"],
         },
         "seconds": seconds,
         "cpu": time.process_time() + busiest,

@@ -220,11 +220,18 @@ def compare(report: Report, record: Mapping[str, Any]) -> tuple[list[str], list[
             continue
         was, now = float(old["value"]), ratio.value
         worse = was / now if ratio.better == "more" else now / was
-        if worse > 1 + WORSE:
+        if not worse <= 1 + WORSE:  # NaN is no better
             slower.append(
                 f"{name} got slower: {_figure(now)}, recorded {_figure(was)} "
                 f"({worse:.2f} times worse)"
             )
+    ran = {row.benchmark for row in report.rows} | {r.benchmark for r in report.ratios}
+    there = {(ratio.benchmark, ratio.name) for ratio in report.ratios}
+    unmatched += [
+        f"{benchmark}: {name} ({report.size}) was recorded and is not measured now"
+        for benchmark, name in before
+        if benchmark in ran and (benchmark, name) not in there
+    ]
     return slower, unmatched
 
 

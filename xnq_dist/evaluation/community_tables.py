@@ -45,21 +45,25 @@ def _mean(rows: Iterable[dict[str, Any]]) -> float | None:
 
 def _cells(values: Sequence[float | None], digits: int = 3) -> list[Cell]:
     return [
-        Cell() if value is None else Cell(f"{value:.{digits}f}".replace("0.", ".", 1))
-        for value in values
+        Cell() if value is None else Cell(_figure(value, digits)) for value in values
     ]
 
 
+def _figure(value: float, digits: int = 3) -> str:
+    text = f"{value:.{digits}f}"
+    return text.replace("0.", ".", 1) if abs(value) < 1 else text
+
+
 def _marked(columns: list[list[float | None]]) -> list[list[Cell]]:
-    """Cells by column, the least of each column marked."""
+    """Cells by column, the one nearest to 0 of each column marked."""
     made = []
     for column in columns:
         cells = _cells(column)
-        known = [value for value in column if value is not None]
+        known = [abs(value) for value in column if value is not None]
         made.append(
             [
                 Cell(cell.text, mark="best")
-                if value is not None and value == min(known)
+                if value is not None and abs(value) == min(known)
                 else cell
                 for cell, value in zip(cells, column, strict=True)
             ]

@@ -95,7 +95,9 @@ class Job:
 
     def nodes(self) -> tuple[NodeTable, Reference]:
         """The node table, loaded once a process, with neighbours where needed."""
-        key = (self.run, self.graph, self.posteriors)
+        # Settings too: the reference holds what intervals are drawn by.
+        settings = self.settings.model_dump_json()
+        key = (self.run, self.graph, self.posteriors, settings)
         return _CACHE.get((*key, *(r.checksum for r in self.neighbours)), self._load)
 
     def _load(self) -> tuple[NodeTable, Reference]:

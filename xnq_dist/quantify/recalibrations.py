@@ -38,6 +38,9 @@ MOST = 2.0
 """Largest logarithm of a slope that is drawn."""
 LEAST = 1e-12
 
+CELLS = 1 << 22
+"""Numbers worked on at a time."""
+
 
 @dataclass(frozen=True, eq=False)
 class Recalibrations:
@@ -94,25 +97,41 @@ def _covariance(
 ) -> Floats:
     """Of the slope and of the C - 1 offsets, shape (C, C)."""
     rows, n_classes = posteriors.shape
+    # Block by block: what follows has C^3 numbers a row.
+    step = max(1, CELLS // n_classes**3)
+    blocks = [slice(at, at + step) for at in range(0, rows, step)]
+    information = np.diag([1 / SLOPE_PRIOR, *([1 / INTERCEPT_PRIOR] * (n_classes - 1))])
+    for block in blocks:
+        shares, design = _design(posteriors[block])
+        information += _products(shares, design, design)
+    inverse = np.linalg.inv(information)
+    counts = np.maximum(np.bincount(labels, minlength=n_classes), 0.5)
+    total = np.zeros((n_classes, n_classes))
+    for block in blocks:
+        shares, design = _design(posteriors[block])
+        moves = (design[:, :, None, :] * inverse).sum(axis=3)
+        if with_prior:
+            for k in range(1, n_classes):
+                moves[:, k, k] -= 1 / counts[k]
+                moves[:, 0, k] += 1 / counts[0]
+        total += _products(shares, moves, moves)
+    few = 1 + FEW / max(float(counts.min()), 1.0)
+    return np.asarray(total * OPEN * few)
+
+
+def _design(posteriors: Floats) -> tuple[Floats, Floats]:
+    """Shares, shape (m, C), and what each parameter adds to each class's logit.
+
+    The latter less its mean over classes, shape (m, C, p).
+    """
+    rows, n_classes = posteriors.shape
     shares = posteriors / posteriors.sum(axis=1, keepdims=True)
-    logs = np.log(np.maximum(shares, LEAST))
-    # What each parameter adds to each class's logit, less its mean: shape (m, C, p).
     design = np.zeros((rows, n_classes, n_classes))
-    design[:, :, 0] = logs
+    design[:, :, 0] = np.log(np.maximum(shares, LEAST))
     for k in range(1, n_classes):
         design[:, k, k] = 1.0
     design -= (shares[:, :, None] * design).sum(axis=1, keepdims=True)
-    information = np.diag([1 / SLOPE_PRIOR, *([1 / INTERCEPT_PRIOR] * (n_classes - 1))])
-    information += _products(shares, design, design)
-    inverse = np.linalg.inv(information)
-    moves = (design[:, :, None, :] * inverse).sum(axis=3)
-    counts = np.maximum(np.bincount(labels, minlength=n_classes), 0.5)
-    if with_prior:
-        for k in range(1, n_classes):
-            moves[:, k, k] -= 1 / counts[k]
-            moves[:, 0, k] += 1 / counts[0]
-    few = 1 + FEW / max(float(counts.min()), 1.0)
-    return np.asarray(_products(shares, moves, moves) * OPEN * few)
+    return shares, design
 
 
 def _products(shares: Floats, left: Floats, right: Floats) -> Floats:

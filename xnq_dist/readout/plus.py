@@ -14,6 +14,7 @@ among them, as in any stacking.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = ["PlusFit", "PlusScores", "fit_plus", "plus_scores"]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -170,6 +173,8 @@ def fit_plus(
             client, rows, plan, len(classes), _grid(settings.readout), at_once, progress
         )
     else:
+        if settings.backend == "gpu":
+            log.warning("labelled rows beyond readout.memory are fitted on CPUs")
         nothing = np.empty((len(shown), 0), np.float32)
         rows = Labelled(shown, labels[shown], None, nothing)
         plan = _plan(rows, settings.readout, settings.seed, settings.backend)
@@ -178,6 +183,8 @@ def fit_plus(
         )
         fits, place, losses = spilled.cross_fit(plan, progress)
         spilled.delete()
+        # By data, not by task: the scheduler is no place for a number a row.
+        rows, plan, fits = client.scatter([rows, plan, fits], hash=False)
     models = client.submit(_write_models, fits, attempt, pure=False).result()
     features = spread_features(
         client, graph, manifest, visible, parts, models, prior, settings, attempt

@@ -292,6 +292,8 @@ class _Fit:
         """The readout of more rows than fit, its files and figures."""
         from xnq_dist.readout.spilled import spill
 
+        if self.settings.backend == "gpu":
+            log.warning("labelled rows beyond readout.memory are fitted on CPUs")
         readout, count = self.settings.readout, len(self.classes)
         labels, roles = load_labels(where, graph), None
         used = labels >= 0

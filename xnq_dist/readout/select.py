@@ -146,8 +146,8 @@ def select_scales(
         "exchange_dtype": settings.exchange.dtype,
         "folds": settings.readout.folds,
     }
-    if wanted.precision != "float32":
-        inputs["precision"] = wanted.precision
+    if settings.backend == "gpu" and settings.exchange.engine != "spmd":
+        inputs["backend"] = ["gpu", wanted.precision]
     whole = run.reuse("select", inputs)
     if whole is None:
         whole = _search(run, settings, client, manifest, inputs, progress)

@@ -199,6 +199,8 @@ def spill(
     ]
     watch(written, "labelled rows", progress)
     pieces = [piece for piece in gathered(client, written) if piece is not None]
+    # Else the death of its worker would have a piece written again.
+    del written
     joined = [
         client.submit(
             _write_group,
@@ -212,6 +214,7 @@ def spill(
         for number in range(len(bounds))
     ]
     groups = tuple(gathered(client, joined))
+    del joined
     for piece in pieces:
         attempt.folder.delete(piece.record.name)
     before: _Future | None = None

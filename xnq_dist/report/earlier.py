@@ -137,6 +137,13 @@ def why_not(
     reason = _other_settings(earlier, settings) or _other_classes(earlier, classes)
     if reason:
         return reason
+    then = earlier.facts.source
+    named = any(source.startswith("column:") for source in (own.source, then))
+    if then and named and own.source != then:
+        return (
+            f"{earlier.where} is of the communities {then} and this run of "
+            f"{own.source}: what has the same name there is another community"
+        )
     if "leiden" in (own.source, earlier.facts.source) and (
         own.detected != earlier.facts.detected
     ):
@@ -156,6 +163,12 @@ def _other_settings(earlier: Earlier, settings: Settings) -> str:
                 f"{earlier.where} was made with {name} = {then} and this run with "
                 f"{now}: what differs could be the method alone; use the same"
             )
+    label = (earlier.settings.get("columns") or {}).get("label")
+    if label != settings.columns.label:
+        return (
+            f"{earlier.where} is of the labels in column {label} and this run of "
+            f"{settings.columns.label}: name a run of the same labels"
+        )
     if not earlier.view.has_intervals:
         return (
             f"{earlier.where} has no intervals, so that chance cannot be told from "

@@ -280,7 +280,7 @@ def embed_scaled(
         "dtype": settings.embeddings.dtype,
     }
     settings = cluster.settle(client, settings)
-    if settings.backend == "gpu":
+    if settings.backend == "gpu" and settings.exchange.engine != "spmd":
         # A GPU's products have other bits than a CPU's.
         inputs["backend"] = ["gpu", settings.reservoir.precision]
     whole = run.reuse("embeddings", inputs)

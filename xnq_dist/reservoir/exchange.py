@@ -170,6 +170,19 @@ class PinnedTasks:
             left = done.not_done
         self._check_workers()
 
+    def _results(self, futures: Sequence[Future[Any]]) -> list[Any]:
+        """Results of futures that are done; a worker lost meanwhile is noticed."""
+        found = []
+        for future in futures:
+            while True:
+                try:
+                    found.append(future.result(timeout=10 * POLL))
+                    break
+                except TimeoutError:
+                    # Else its task waits for ever for an address that is gone.
+                    self._check_workers()
+        return found
+
     def _check_workers(self) -> None:
         lost = set(self.placement) - set(cluster.workers(self._client))
         if lost:
@@ -218,7 +231,7 @@ class TasksExchange(PinnedTasks):
     def bytes_per_superstep(self) -> int:
         """Bytes that cross between workers in one superstep, by the plan."""
         facts = self._manifest.facts
-        row_bytes = self._spec.dim * np.dtype(self._spec.exchange_dtype).itemsize
+        row_bytes = self._spec.dim * self._spec.wire_bytes
         return exchanged_bytes(
             facts["halo_sizes"], facts["boundary"], self.placement, row_bytes
         )
@@ -269,7 +282,7 @@ class TasksExchange(PinnedTasks):
             for p, state in enumerate(self._states)
         ]
         self._wait(futures)
-        return list(self._client.gather(futures))
+        return self._results(futures)
 
     def close(self) -> None:
         """Let go of everything on the workers."""

@@ -143,7 +143,7 @@ class SpmdExchange(PinnedTasks):
     def _gather(self, futures: list[Future[Any]]) -> list[Any]:
         try:
             self._wait(futures, FIRST)
-            return list(self._client.gather(futures))
+            return self._results(futures)
         finally:
             # Tasks that still run see by themselves that nobody wants them any more.
             for future in futures:

@@ -138,9 +138,13 @@ class Wire:
                     look([worker])
             if sent.done():
                 del self._sending[sent]
-                if sent.cancelled() or sent.exception() is not None:
-                    why = "" if sent.cancelled() else sent.exception()
-                    raise PeerLost(worker, f"takes no blocks: {why}")
+                if sent.cancelled():
+                    raise PeerLost(worker, "takes no blocks: sending was cancelled")
+                error = sent.exception()
+                if isinstance(error, OSError | TimeoutError):
+                    raise PeerLost(worker, f"takes no blocks: {error}") from error
+                if error is not None:
+                    raise error
 
     def look(self, workers: Sequence[str]) -> None:
         """See that the task is still wanted and that workers answer for this run.
