@@ -124,17 +124,20 @@ def test_plan_refuses_with_both_numbers_and_the_setting():
 
 def test_plan_counts_what_xnq_plus_keeps_of_a_node():
     # Checkpoints are gone by then; with them the disk is at its largest before.
-    without = "checkpoint.every=100"
-    plain = planned("method=xnq", without)
-    plus = planned("plus.node_features=0", without)
+    without = ("checkpoint.every=100", "readout.memory=8 GiB")
+    plain = planned("method=xnq", *without)
+    plus = planned("plus.node_features=0", *without)
     # 5 folds x 9 label features; two hops, votes of two rounds and means of two, each
     # 5 folds x 2 classes wide, while they are made. Posteriors come after them.
     posteriors = SIZE.nodes * (2 * 4 + 12)
     described = SIZE.nodes * 4 * (5 * 9 + 6 * 5 * 2)
     assert plus.run_disk - plain.run_disk == described - posteriors
     # Ten features of the node, of its neighbours and of theirs.
-    wide = planned(without)
+    wide = planned(*without)
     assert (wide.run_disk - plus.run_disk) == SIZE.nodes * 4 * 30
+    # More labelled rows than memory go through files, twice.
+    files = planned("method=xnq", "checkpoint.every=100").run_disk - plain.run_disk
+    assert files == 2 * SIZE.nodes * 512 * 4 - posteriors
     narrow = planned("plus.boosting=never", "reservoir.dim=8")
     assert narrow.worker_memory > planned("method=xnq", "reservoir.dim=8").worker_memory
 

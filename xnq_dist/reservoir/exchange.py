@@ -1,12 +1,12 @@
 """Halo exchange between supersteps on Dask: the engine ``tasks``, and what all share.
 
 The only module of this subpackage that touches Dask, but for `wire`, which has what is
-not public of it. With the engine ``tasks`` every superstep of a partition
-is one task pinned to the worker that holds its state; it publishes one block of its
-boundary rows, and readers pick the rows they need. States never leave their worker,
-and nothing but manifests reaches the client. Tasks are pure, so that Dask may run one
-again; a lost worker ends the engine with `WorkersLost`, and the driver begins again
-from the last checkpoint with whatever workers live.
+not public of it. With the engine ``tasks`` every superstep of a partition is one task
+pinned to the worker that holds its state; it publishes one block of its boundary rows,
+and readers pick the rows they need. States never leave their worker, and nothing but
+manifests reaches the client. Tasks are pure, so that Dask may run one again; a lost
+worker ends the engine with `WorkersLost`, and the driver begins again from the last
+checkpoint with the workers that live.
 """
 
 from __future__ import annotations
@@ -58,7 +58,6 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
-
 Array = NDArray[np.float32]
 R = TypeVar("R")
 
@@ -170,18 +169,13 @@ class PinnedTasks:
             left = done.not_done
         self._check_workers()
 
-    def _results(self, futures: Sequence[Future[Any]]) -> list[Any]:
-        """Results of futures that are done; a worker lost meanwhile is noticed."""
-        found = []
-        for future in futures:
-            while True:
-                try:
-                    found.append(future.result(timeout=10 * POLL))
-                    break
-                except TimeoutError:
-                    # Else its task waits for ever for an address that is gone.
-                    self._check_workers()
-        return found
+    def _result(self, future: Future[Any]) -> Any:
+        """Of one that is done; a worker lost meanwhile is not waited for."""
+        while True:
+            try:
+                return future.result(timeout=10 * POLL)
+            except TimeoutError:
+                self._check_workers()
 
     def _check_workers(self) -> None:
         lost = set(self.placement) - set(cluster.workers(self._client))
@@ -282,12 +276,11 @@ class TasksExchange(PinnedTasks):
             for p, state in enumerate(self._states)
         ]
         self._wait(futures)
-        return self._results(futures)
+        return [self._result(future) for future in futures]
 
     def close(self) -> None:
         """Let go of everything on the workers."""
-        # Dropped futures release their tasks, waiting ones too. A forced cancel would
-        # trip the scheduler over dependents that nobody holds (distributed 2026.7).
+        # Dropped futures release their tasks; a forced cancel trips over dependents.
         self._states, self._contexts = [], []
 
     def _superstep(self) -> list[Future[Any]]:
@@ -297,8 +290,7 @@ class TasksExchange(PinnedTasks):
         owners = [[o for o in parts if sizes[o][p]] for p in parts]
         pieces: list[list[Future[Any]]] = [[] for _ in parts]
         for tile in tiles:
-            # A tile's blocks wait for the tile before to be gathered: at most one
-            # tile of halo rows is alive on a worker.
+            # Blocks wait for the tile before: one tile of halo rows is alive at most.
             blocks = [
                 self._submit(
                     p,

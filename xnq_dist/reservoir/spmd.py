@@ -143,7 +143,7 @@ class SpmdExchange(PinnedTasks):
     def _gather(self, futures: list[Future[Any]]) -> list[Any]:
         try:
             self._wait(futures, FIRST)
-            return self._results(futures)
+            return [self._result(future) for future in futures]
         finally:
             # Tasks that still run see by themselves that nobody wants them any more.
             for future in futures:
