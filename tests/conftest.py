@@ -154,8 +154,6 @@ GROUPS = {
     "slow": "asked for with -m slow",
 }
 """Optional groups of tests and what they need."""
-GROUP_OF: dict[str, set[str]] = {}
-"""The tests marked as of a group; a report's keywords hold names of folders too."""
 
 
 def pytest_collection_modifyitems(
@@ -163,9 +161,11 @@ def pytest_collection_modifyitems(
 ) -> None:
     """Leave out the slow tests unless they are asked for."""
     for item in items:
-        for group in GROUPS:
-            if item.get_closest_marker(group):
-                GROUP_OF.setdefault(group, set()).add(item.nodeid)
+        # With the report, which may come from another process; its keywords hold names
+        # of folders too.
+        item.user_properties += [
+            ("group", group) for group in GROUPS if item.get_closest_marker(group)
+        ]
     if "slow" in (config.getoption("markexpr") or ""):
         return
     for item in items:
@@ -179,7 +179,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for group, need in GROUPS.items():
         counts = {
             outcome: sum(
-                report.nodeid in GROUP_OF.get(group, ())
+                ("group", group) in map(tuple, report.user_properties)
                 for report in terminalreporter.stats.get(outcome, [])
                 if isinstance(report, pytest.TestReport)
             )
