@@ -95,6 +95,20 @@ def test_validation_chooses_and_test_follows(client, graph, tmp_path):
     assert left == []
 
 
+def test_scores_of_a_gpu_are_taken_for_a_cpus(graph, tmp_path):
+    work = begin(tmp_path / "run", graph)
+    method = METHODS["xnq"]
+    (configuration,) = method.configurations(work.settings, 1)
+
+    def key(*overrides):
+        return run._unit_key(work, method, configuration, 0, small_settings(*overrides))
+
+    assert key() == key("partitions=3")
+    gpu = ("backend=gpu",)
+    half = (*gpu, "reservoir.precision=float16")
+    assert len({key(), key(*gpu), key(*half)}) == 3
+
+
 def test_better_than_the_prior(client, graph, tmp_path):
     result = evaluate(client, begin(tmp_path / "run", graph), quantifiers=("sld",))
     mean = np.mean([figure.errors["ae"] for figure in result.test])

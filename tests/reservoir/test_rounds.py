@@ -14,7 +14,7 @@ from tests.conftest import small_settings, write_graph
 from xnq_dist import pipeline
 from xnq_dist.errors import SettingsError, StageError
 from xnq_dist.graph.layout import load_nodes, read_adjacency
-from xnq_dist.reservoir.exchange import propagate
+from xnq_dist.reservoir.propagation import propagate
 from xnq_dist.reservoir.rounds import load_values, sum_neighbours
 from xnq_dist.store import Manifest, RunDirectory, Stage
 

@@ -27,7 +27,7 @@ from xnq_dist.baselines.votes import (
 from xnq_dist.blocks import for_each_block
 from xnq_dist.errors import SettingsError
 from xnq_dist.graph.layout import load_partition, read_adjacency
-from xnq_dist.reservoir.exchange import propagate
+from xnq_dist.reservoir.propagation import propagate
 from xnq_dist.reservoir.rounds import load_values
 from xnq_dist.store import Attempt, Manifest, Stage
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from xnq_dist.baselines.spread import OneHot, node_files
 from xnq_dist.baselines.votes import check_labels, class_counts
 from xnq_dist.errors import InputError, SettingsError
-from xnq_dist.reservoir.exchange import propagate
+from xnq_dist.reservoir.propagation import propagate
 from xnq_dist.reservoir.rounds import load_values
 from xnq_dist.store import Attempt, Manifest, Stage
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from xnq_dist.baselines.spread import NodeFiles, node_files, one_hot
 from xnq_dist.baselines.votes import check_labels, class_counts, class_proportions
 from xnq_dist.errors import InputError, SettingsError
-from xnq_dist.reservoir.exchange import propagate
+from xnq_dist.reservoir.propagation import propagate
 from xnq_dist.reservoir.rounds import load_values
 from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
 

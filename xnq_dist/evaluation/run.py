@@ -20,6 +20,8 @@ import numpy as np
 from distributed import Client, Future, KilledWorker, as_completed
 from numpy.typing import NDArray
 
+from xnq_dist import cluster
+from xnq_dist.config import Settings
 from xnq_dist.errors import InputError, StageError
 from xnq_dist.evaluation.fit import EmbeddedRows, FeatureRows, Rows, fit_split
 from xnq_dist.evaluation.interface import Configuration, Scores
@@ -119,8 +121,14 @@ def evaluate_method(
         return _whole(client, work, method)
     configurations = method.configurations(work.settings, draws)
     splits = range(len(task.splits))
+    settled = cluster.settle(client, work.settings)
     units = [
-        Unit(_unit_key(work, method, configuration, split), method.name, draw, split)
+        Unit(
+            _unit_key(work, method, configuration, split, settled),
+            method.name,
+            draw,
+            split,
+        )
         for draw, configuration in enumerate(configurations)
         for split in splits
     ]
@@ -195,8 +203,13 @@ def _whole(client: Client, work: Work, method: Method) -> MethodResult:
 
 
 def _unit_key(
-    work: Work, method: Method, configuration: Configuration, split: int
+    work: Work,
+    method: Method,
+    configuration: Configuration,
+    split: int,
+    settled: Settings,
 ) -> str:
+    """What a score depends on; `settled` are the settings with the workers' backend."""
     task = work.task()
     shown = hashlib.blake2b(digest_size=16)
     shown.update(task.labels.tobytes())
@@ -208,7 +221,15 @@ def _unit_key(
         method.name,
         configuration,
         method.matter(work.settings),
+        *_place(settled),
     )
+
+
+def _place(settled: Settings) -> list[list[str]]:
+    """A GPU's states have other bits than a CPU's; nothing for a CPU."""
+    if settled.backend != "gpu":
+        return []
+    return [["gpu", settled.reservoir.precision, settled.exchange.engine]]
 
 
 # Scores

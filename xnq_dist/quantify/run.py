@@ -51,7 +51,7 @@ from xnq_dist.quantify.sources import (
     open_memberships,
     stage_inputs,
 )
-from xnq_dist.reservoir.exchange import neighbour_sums
+from xnq_dist.reservoir.propagation import neighbour_sums
 from xnq_dist.store import (
     Attempt,
     FileRecord,

@@ -31,7 +31,7 @@ from xnq_dist.readout.neighbours import (
 )
 from xnq_dist.readout.rows import FEATURES, Part
 from xnq_dist.readout.tasks import gathered
-from xnq_dist.reservoir.exchange import propagate
+from xnq_dist.reservoir.propagation import propagate
 from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
 
 if TYPE_CHECKING:
