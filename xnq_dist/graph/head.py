@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pyarrow.parquet as pq
 
 from xnq_dist.config import Settings
@@ -53,9 +55,11 @@ def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
     opened = open_table(path, f"{table.removesuffix('s')} table")
     opened.require(wanted)
     rows = opened.n_rows
-    if rows == 0:
+    if rows == 0 and opened.files[0].endswith((".csv", ".gz")):
         size = sum(opened.filesystem.get_file_info(f).size for f in opened.files)
-        rows = size // _CSV_ROW if opened.files[0].endswith((".csv", ".gz")) else 0
+        # However small the files are: a row that is there, counts.
+        with closing(opened.batches([next(iter(wanted.values()))])) as batches:
+            rows = 0 if next(batches, None) is None else max(1, size // _CSV_ROW)
     if rows == 0:
         raise InputError(f"{path} has no rows: the {opened.what} must not be empty")
     if table != "nodes":

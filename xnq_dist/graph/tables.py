@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -151,7 +151,9 @@ class Table:
                         "one of them"
                     )
 
-    def batches(self, columns: list[str], rows: int = 1 << 18) -> Iterator[Batch]:
+    def batches(
+        self, columns: list[str], rows: int = 1 << 18
+    ) -> Generator[Batch, None, None]:
         """The columns of all files, in order, in batches of bounded size.
 
         Parameters
