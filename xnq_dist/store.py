@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 
 from xnq_dist import schemas
 from xnq_dist.errors import RunDirectoryError, StageError
+from xnq_dist.npz import read_npz
 
 __all__ = ["Attempt", "FileRecord", "Folder", "Manifest", "RunDirectory", "fingerprint"]
 
@@ -467,8 +468,7 @@ class Stage:
                 f"{self.folder.uri}/{record.name} differs from its checksum; run "
                 "again with --overwrite"
             )
-        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            return dict(arrays)
+        return read_npz(io.BytesIO(data))
 
 
 class RunDirectory:

@@ -16,6 +16,7 @@ from xnq_dist.evaluation.interface import ROLES, Split, Task
 from xnq_dist.graph import layout
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.tables import open_table
+from xnq_dist.npz import read_npz
 from xnq_dist.store import Manifest, Stage
 
 __all__ = ["TaskSource", "load_task", "task_from_bytes", "task_to_bytes"]
@@ -218,12 +219,12 @@ def task_to_bytes(task: Task) -> bytes:
 
 def task_from_bytes(data: bytes) -> Task:
     """The task that `task_to_bytes` wrote."""
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        folds, shares = arrays["folds"].tolist(), arrays["shares"].tolist()
-        return Task(
-            str(arrays["dataset"]),
-            tuple(str(name) for name in arrays["classes"]),
-            arrays["labels"],
-            tuple(Split(f, s) for f, s in zip(folds, shares, strict=True)),
-            arrays["roles"],
-        )
+    arrays = read_npz(io.BytesIO(data))
+    folds, shares = arrays["folds"].tolist(), arrays["shares"].tolist()
+    return Task(
+        str(arrays["dataset"]),
+        tuple(str(name) for name in arrays["classes"]),
+        arrays["labels"],
+        tuple(Split(f, s) for f, s in zip(folds, shares, strict=True)),
+        arrays["roles"],
+    )

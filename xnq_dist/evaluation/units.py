@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from xnq_dist.evaluation.interface import Scores
+from xnq_dist.npz import read_npz
 from xnq_dist.store import Folder
 
 __all__ = ["Unit", "Units"]
@@ -63,16 +64,16 @@ class Units:
     def read(self, key: str) -> tuple[Scores, int | None]:
         """A unit's scores and the peak memory of the process that made it."""
         data = io.BytesIO(self.folder.read_bytes(f"{key}.npz"))
-        with np.load(data, allow_pickle=False) as arrays:
-            scores = Scores(
-                arrays["held"],
-                arrays["held_logits"].astype(np.float64),
-                arrays["target"],
-                arrays["target_logits"].astype(np.float64),
-                bool(arrays["crisp"]),
-                float(arrays["seconds"]),
-            )
-            peak = int(arrays["peak"])
+        arrays = read_npz(data)
+        scores = Scores(
+            arrays["held"],
+            arrays["held_logits"].astype(np.float64),
+            arrays["target"],
+            arrays["target_logits"].astype(np.float64),
+            bool(arrays["crisp"]),
+            float(arrays["seconds"]),
+        )
+        peak = int(arrays["peak"])
         return scores, None if peak < 0 else peak
 
     def errors(self, key: str, protocol: str) -> Errors:

@@ -13,6 +13,7 @@ from xnq_dist.backend import Backend, Precision, choose, cpu
 from xnq_dist.blocks import product
 from xnq_dist.graph.halo import Partition
 from xnq_dist.graph.layout import adjacency_stem, load_nodes, load_partition
+from xnq_dist.npz import read_npz
 from xnq_dist.reservoir import device
 from xnq_dist.reservoir.superstep import column_tiles
 from xnq_dist.reservoir.weights import (
@@ -273,11 +274,9 @@ def pick_halo(
 def _boundary(graph: Stage, manifest: Manifest, owner: int) -> NDArray[np.int64]:
     """Rows that another partition publishes; only this array of its file is read."""
     record = manifest.named(adjacency_stem(owner) + "-")[0]
-    with (
-        graph.folder.open_input(record.name) as stream,
-        np.load(stream, allow_pickle=False) as arrays,
-    ):
-        return np.unique(arrays["send_rows"]).astype(np.int64)
+    with graph.folder.open_input(record.name) as stream:
+        rows = read_npz(stream, ["send_rows"])["send_rows"]
+    return np.unique(rows).astype(np.int64)
 
 
 def _feature_matrix(graph: Stage, manifest: Manifest, number: int) -> Array:

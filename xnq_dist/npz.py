@@ -1,0 +1,67 @@
+"""NumPy archives read by many threads at once.
+
+NumPy parses an array's header as a Python literal, and CPython before 3.11.8 counts
+the depth of all literals being parsed in one place (gh-106905): two threads of a
+worker that read arrays at the same moment can end in a SystemError. Here one thread
+parses at a time; the data, which take the time, are read without waiting.
+"""
+
+from __future__ import annotations
+
+import threading
+import zipfile
+from collections.abc import Iterable
+from typing import IO
+
+import numpy as np
+from numpy.lib import format as npy
+
+_HEADER = threading.Lock()
+_SLAB = 1 << 24
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+def read_npz(
+    stream: IO[bytes], names: Iterable[str] | None = None
+) -> dict[str, np.ndarray]:
+    """The arrays of an npz file that `numpy.savez` wrote, all or those named.
+
+    Raises
+    ------
+    KeyError
+        When a named array is not in the file.
+    ValueError
+        When an array is no npy file of version 1 or 2, holds Python objects or
+        ends early.
+    zipfile.BadZipFile
+        When the file is no archive, or an array's checksum differs.
+    """
+    with zipfile.ZipFile(stream) as archive:
+        if names is None:
+            names = [name.removesuffix(".npy") for name in archive.namelist()]
+        found = {}
+        for name in names:
+            with archive.open(f"{name}.npy") as member:
+                found[name] = _read_array(member, name)
+        return found
+
+
+def _read_array(member: IO[bytes], name: str) -> np.ndarray:
+    version = npy.read_magic(member)
+    if version not in _HEADERS:
+        raise ValueError(f"array {name} is of npy version {version}, not 1 or 2")
+    with _HEADER:
+        shape, fortran, dtype = _HEADERS[version](member)
+    if dtype.hasobject:
+        raise ValueError(f"array {name} holds Python objects, which are not read")
+    values = np.empty(shape, dtype=dtype, order="F" if fortran else "C")
+    # An empty array, and one without axes, have no bytes to view.
+    flat = values.reshape(-1, order="F" if fortran else "C")
+    data = flat.view(np.uint8).data if flat.nbytes else memoryview(b"")
+    for start in range(0, len(data), _SLAB):
+        part = data[start : start + _SLAB]
+        got = member.read(len(part))
+        if len(got) != len(part):
+            raise ValueError(f"array {name} ends after {start + len(got)} bytes")
+        part[:] = got
+    return values
