@@ -205,3 +205,12 @@ def test_random_halo_bounds_what_a_random_partition_has():
     bound = random_halo(nodes, len(edges), parts)
     assert halo <= bound <= 1.15 * halo
     assert random_halo(nodes, 100, 1) == 0
+
+
+@pytest.mark.parametrize("value", [1, 19])
+def test_resamples_too_few_for_an_interval_are_refused(value: int) -> None:
+    with pytest.raises(SettingsError, match=rf"{value} resamples .* give 20 or more"):
+        load_settings(overrides=[f"intervals.resamples={value}"])
+    for enough in (0, 20):
+        settings = load_settings(overrides=[f"intervals.resamples={enough}"])
+        assert settings.intervals.resamples == enough

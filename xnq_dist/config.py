@@ -7,12 +7,24 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
+from xnq_dist.complaints import explain
 from xnq_dist.errors import SettingsError
 from xnq_dist.sizes import check_size, parse_bytes
 
 __all__ = ["Settings", "load_settings"]
+
+
+FEWEST_RESAMPLES = 20
+"""Below it the variance of the resamples themselves makes intervals too narrow."""
 
 
 class _Model(BaseModel):
@@ -242,9 +254,25 @@ class IntervalSettings(_Model):
         500,
         ge=0,
         le=100_000,
-        description="bootstrap resamples of a community (quantifiers other than auto); "
-        "0: no intervals",
+        description="bootstrap resamples of a community (quantifiers other than auto), "
+        "20 or more; 0: no intervals",
     )
+
+    seed_runs: tuple[str, ...] = Field(
+        (),
+        description="directories of finished runs that differ from this one in their "
+        "seed alone: the variance between them widens the intervals",
+    )
+
+    @field_validator("resamples")
+    @classmethod
+    def _enough(cls, value: int) -> int:
+        if 0 < value < FEWEST_RESAMPLES:
+            raise ValueError(
+                f"{value} resamples leave intervals too narrow: give "
+                f"{FEWEST_RESAMPLES} or more, or 0 for none"
+            )
+        return value
 
 
 class FitSettings(_Model):
@@ -509,7 +537,7 @@ def validate_settings(values: Mapping[str, Any]) -> Settings:
     try:
         return Settings.model_validate(dict(values))
     except ValidationError as error:
-        raise SettingsError(_explain(error)) from error
+        raise SettingsError(explain(error, _known_keys(Settings))) from error
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -545,37 +573,3 @@ def _known_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
         else:
             keys.append(prefix + name)
     return keys
-
-
-def _explain(error: ValidationError) -> str:
-    """One sentence that names each key at fault, its value and what it takes."""
-    import difflib
-
-    complaints: dict[str, list[str]] = {}
-    values: dict[str, Any] = {}
-    keys = _known_keys(Settings)
-    for item in error.errors(include_url=False):
-        path = ""
-        # Pydantic adds the branch of a union to the location: keep the setting's key.
-        for part in item["loc"]:
-            longer = f"{path}.{part}" if path else str(part)
-            known = any(k == longer or k.startswith(longer + ".") for k in keys)
-            if path in keys or (not known and item["type"] != "extra_forbidden"):
-                break
-            path = longer
-        if item["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(path, keys, n=1, cutoff=0.6)
-            hint = f" (did you mean {near[0]}?)" if near else ""
-            text = f"unknown setting{hint}"
-        else:
-            text = item["msg"].removeprefix("Value error, ")
-            text = text[:1].lower() + text[1:]
-        complaints.setdefault(path, []).append(text)
-        if item["type"] not in ("extra_forbidden", "value_error"):
-            values[path] = item["input"]
-    sentences = []
-    for path, texts in complaints.items():
-        shown = f" = {values[path]!r}" if path in values else ""
-        where = f"{path}{shown}: " if path else ""
-        sentences.append(where + ", or ".join(dict.fromkeys(texts)))
-    return "settings: " + "; ".join(sentences)

@@ -188,9 +188,11 @@ def prepare(
         When the plan needs more than there is.
     """
     from xnq_dist.graph import prepare as stage
+    from xnq_dist.quantify.seed_runs import check_seed_runs
     from xnq_dist.report.earlier import check_named
 
     check_named(settings, run.uri)
+    check_seed_runs(settings.intervals.seed_runs, run.uri)
     size = _size(sources, settings)
     workers = _workers(settings)
     partitions = _partitions(settings, size.nodes, workers.count)
@@ -207,6 +209,7 @@ def prepare(
     made = stage.prepare(run, sources, settings, partitions, progress)
     # Now that the classes are known, and before hours of work.
     check_named(settings, run.uri, [str(name) for name in made.facts["classes"]])
+    check_seed_runs(settings.intervals.seed_runs, run.uri, made)
     return made
 
 
@@ -310,7 +313,8 @@ def publish(run: RunDirectory, settings: Settings) -> None:
 def check_sources(sources: Sources, settings: Settings) -> None:
     """Refuse what the tables' heads already show: missing files, columns, rows.
 
-    Earlier results that are named for comparison are looked at as well.
+    Earlier results that are named for comparison, and runs with other seeds, are
+    looked at as well.
 
     Raises
     ------
@@ -319,10 +323,12 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     """
     from xnq_dist.graph.head import table_size
     from xnq_dist.graph.tables import open_table
+    from xnq_dist.quantify.seed_runs import check_seed_runs
     from xnq_dist.quantify.sources import choose_source
     from xnq_dist.report.earlier import check_named
 
     check_named(settings)
+    check_seed_runs(settings.intervals.seed_runs)
     _size(sources, settings)
     if sources.memberships is not None:
         table_size(sources.memberships, settings, "memberships")

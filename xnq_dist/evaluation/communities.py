@@ -1,8 +1,9 @@
 """The evaluation on communities: cases, resumable, and their figures as one table.
 
-One case is one way to show labels (share, draw, in all communities or in half of them):
-posteriors by `xnq+` from those labels alone, then every estimator on every family. A
-case that is in the folder is not done again.
+One case is one way to show labels (share, draw, in all communities or in half of
+them): posteriors by `xnq+` from those labels alone, then every estimator on every
+family. Every draw has a reservoir of its own, so that what is held of the intervals is
+held of the seed's uncertainty too. A case that is in the folder is not done again.
 """
 
 from __future__ import annotations
@@ -61,11 +62,12 @@ class Plan:
 
     def cases(self, draws: int) -> list[tuple[str, float, int]]:
         """Where labels are, their share, number of the draw."""
+        # Draws outermost: a reservoir serves all of its draw's cases.
         return [
             (spread, share, draw)
+            for draw in range(draws)
             for spread in SPREADS
             for share in self.label_shares
-            for draw in range(draws)
         ]
 
 
@@ -149,7 +151,7 @@ def evaluate_communities(
             manifest.fingerprint,
             task.dataset,
             task.classes,
-            [spread, share, draw],
+            [spread, share, draw, "own reservoir"],
             plan.families,
             plan.quantifiers or ESTIMATORS,
             plan.memberships,
@@ -163,7 +165,7 @@ def evaluate_communities(
                 allowed = half_of(own, seed)
             classes = len(task.classes)
             shown = draw_labels(task.labels, classes, share, allowed, seed)
-            posteriors = _posteriors(client, work, shown)
+            posteriors = _posteriors(client, work, shown, seed)
             case = Case.of(task.labels, shown, posteriors, task.classes)
             sets = dict(families)
             if spread == "all":
@@ -226,13 +228,13 @@ def _given(work: Work, path: str) -> Communities:
 
 
 def _posteriors(
-    client: Client, work: Work, shown: NDArray[np.int32]
+    client: Client, work: Work, shown: NDArray[np.int32], seed: int
 ) -> NDArray[np.float64]:
     """Calibrated posteriors by xnq+ from the labels shown, theirs out of fold."""
     from xnq_dist.readout.plus import plus_scores
     from xnq_dist.reservoir.embed import embed_scaled
 
-    settings = work.settings.model_copy(update={"method": "xnq+"})
+    settings = work.settings.model_copy(update={"method": "xnq+", "seed": seed})
     stage, manifest = work.graph()
     run = RunDirectory(work.run)
     scales, inputs = plus_scales(settings)

@@ -30,7 +30,12 @@ from scipy.special import betaincinv
 from xnq_dist.config import Settings
 from xnq_dist.quantify.interface import Communities, Estimates, NodeTable, Reference
 from xnq_dist.quantify.members import usable_members
-from xnq_dist.quantify.replicates import Replicates, likeliest, make_replicates
+from xnq_dist.quantify.replicates import (
+    Replicates,
+    likeliest,
+    make_replicates,
+    what_is_said,
+)
 from xnq_dist.quantify.resampling import draw_kernel, odds_kernel
 
 __all__ = ["Bootstrap"]
@@ -126,12 +131,13 @@ class Bootstrap:
             end = min(max(end - 1, begin + 1), len(batch))
             members = usable.members[offsets[begin] : offsets[end]]
             own, places = np.unique(members, return_inverse=True)
-            rows = nodes.posteriors[usable.rows[own]].astype(np.float64)
-            rows = self._vouched_for(rows)
+            picked = usable.rows[own]
+            rows = self._vouched_for(nodes.posteriors[picked].astype(np.float64))
+            said = what_is_said(self.replicates, nodes, picked, rows)
             block = Communities(offsets[begin : end + 1] - offsets[begin], places)
             chosen = slice(begin, end)
             centre, variance = self._error(
-                block, rows, prevalence[chosen], reference.prior, first + begin
+                block, rows, said, prevalence[chosen], reference.prior, first + begin
             )
             lower[chosen], upper[chosen] = self._ends(centre, variance, sizes[chosen])
             # Posteriors that say nothing: any count is possible.
@@ -153,6 +159,7 @@ class Bootstrap:
         self,
         block: Communities,
         rows: Floats,
+        said: Floats,
         prevalence: Floats,
         prior: Floats,
         first: int,
@@ -178,7 +185,7 @@ class Bootstrap:
             at_held,
             noise,
         )
-        total, squares = self._sums(block, rows, shifted, answer, first)
+        total, squares = self._sums(block, said, shifted, answer, first)
         spread = (squares - total * total / self.resamples) / max(self.resamples - 1, 1)
         centre = sizes * np.clip(answer + at_held - at_answer, 0.0, 1.0)
         centre = (centre + PSEUDO * at_held) / (sizes + PSEUDO)
@@ -193,7 +200,7 @@ class Bootstrap:
     def _sums(
         self,
         block: Communities,
-        rows: Floats,
+        said: Floats,
         shifted: Floats,
         answer: Floats,
         first: int,
@@ -205,7 +212,7 @@ class Bootstrap:
         drawn, means = np.empty_like(block.members), np.empty_like(answer)
         bounds = np.arange(made.count + 1) * self.resamples // made.count
         for g in range(made.count):
-            table = made.table(g, rows)
+            table = made.table(g, said)
             if answer.shape[1] == 2 and likeliest(made):
                 odds_kernel(
                     block.offsets,

@@ -178,6 +178,8 @@ class Prevalence:
     """Members with a known label, shape (S,)."""
     n_estimated: NDArray[np.int64]
     """Members whose class is estimated, shape (S,)."""
+    known: NDArray[np.int64]
+    """Labelled members of each class, shape (S, C)."""
     prevalence: NDArray[np.float64]
     """Shape (S, C); NaN rows where there is nothing to say."""
     iterations: NDArray[np.int32]
@@ -240,6 +242,7 @@ def combine(
         n_nodes=sizes,
         n_labelled=n_labelled,
         n_estimated=n_estimated,
+        known=counts,
         prevalence=of_all(estimates.prevalence),
         iterations=np.where(some, estimates.iterations, 0).astype(np.int32),
         converged=np.where(some, estimates.converged, True),

@@ -13,28 +13,39 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
 from xnq_dist.quantify.adjusted import Counts, rates
-from xnq_dist.quantify.density import KdeyMl, log_densities
-from xnq_dist.quantify.exact import TILE
-from xnq_dist.quantify.histograms import Histograms, count_kernel
-from xnq_dist.quantify.interface import QUANTIFIERS, Communities, Reference
-from xnq_dist.quantify.members import reference_rows
-from xnq_dist.quantify.recalibrated import SldBcts
-from xnq_dist.quantify.recalibrations import (
-    OPEN,
-    Recalibrations,
-    draw_recalibrations,
+from xnq_dist.quantify.count_replicates import (
+    Means,
+    Pairs,
+    joint_matrices,
+    pairs_of,
 )
-from xnq_dist.quantify.resampling import draw_rows
-from xnq_dist.quantify.simplex import likelihood_kernel, simplex_kernel
+from xnq_dist.quantify.density import KdeyMl
+from xnq_dist.quantify.density_replicates import (
+    Densities,
+    LikelihoodRatios,
+    LineDensities,
+    calibrated_again,
+)
+from xnq_dist.quantify.histograms import Histograms, count_kernel
+from xnq_dist.quantify.interface import (
+    QUANTIFIERS,
+    Communities,
+    NodeTable,
+    Reference,
+)
+from xnq_dist.quantify.members import reference_rows
+from xnq_dist.quantify.neighbourhood import NeighbourCounts, near
+from xnq_dist.quantify.recalibrated import SldBcts
+from xnq_dist.quantify.recalibrations import draw_recalibrations
+from xnq_dist.quantify.relabelled import draw_again
 from xnq_dist.quantify.sld import guarded_prior
-from xnq_dist.readout.calibration import FLOOR, Calibration, fit_calibration
+from xnq_dist.readout.calibration import FLOOR, fit_calibration
 
-__all__ = ["Replicates", "likeliest", "make_replicates"]
+__all__ = ["Replicates", "likeliest", "make_replicates", "what_is_said"]
 
 Floats = NDArray[np.float64]
 
@@ -42,16 +53,8 @@ MOST = 50
 """Replicates of the labelled nodes; resamples of members are spread over them."""
 MOST_DENSITIES = 20
 """The same where each takes all pairs of a node and a labelled one."""
-REFERENCE = 1 << 40
-"""Keys of the streams that draw labelled nodes: beyond any community's number."""
 TOLERANCE = 1e-6
-"""Certificate of a resample's likelihood; members' noise is far above it."""
-MOST_STEPS = 50
-
-
-CELLS_A_WIDTH = 30
-"""Steps of two classes' densities in one standard deviation of the kernel."""
-LEAST_DENSITY = 1e-300
+"""Certificate of a resample's distance; members' noise is far above it."""
 
 
 class Replicates(Protocol):
@@ -69,7 +72,13 @@ class Replicates(Protocol):
         """Posteriors that the members' classes are drawn by, shape (n, C)."""
 
     def table(self, replicate: int, posteriors: Floats) -> NDArray[Any]:
-        """What is made of each node that occurs, shape (n, K)."""
+        """What is made of each node that occurs, shape (n, K).
+
+        Parameters
+        ----------
+        posteriors
+            What `what_is_said` of the nodes: with most quantifiers their posteriors.
+        """
 
     def solve(self, replicate: int, drawn: Communities, table: NDArray[Any]) -> Floats:
         """Prevalence of communities whose members are rows of the table, (S, C).
@@ -94,7 +103,7 @@ def make_replicates(
     count = min(settings.intervals.resamples, MOST)
     quantifier = QUANTIFIERS[name](settings)
     n_classes, seed = len(classes), settings.seed
-    rows = None
+    rows, some = None, np.zeros(0, np.bool_)
     if reference.posteriors is not None and reference.labels is not None:
         held = np.asarray(reference.posteriors, np.float64)
         some = held.sum(axis=1) > 0
@@ -104,28 +113,33 @@ def make_replicates(
         own, codes = rows or (None, None)
         drawn = draw_recalibrations(own, codes, n_classes, count, seed, shifts)
         if shifts:
-            return _Sld(drawn, guarded_prior(reference.prior), None)
-        return _Means(name == "cc", None, drawn, None)
+            return LikelihoodRatios(drawn, guarded_prior(reference.prior), None)
+        return Means(name == "cc", None, drawn, None)
     if isinstance(quantifier, Counts):
         hard = name == "acc"
         if rows is None:
             return None
         matrices = np.empty((count, n_classes, n_classes))
         for g in range(count):
-            own, codes = _drawn(*rows, g, seed)
+            own, codes = draw_again(*rows, g, seed)
             matrices[g] = rates(own, codes, hard)
-        return _Means(hard, matrices, None, guarded_prior(reference.prior))
+        return Means(hard, matrices, None, guarded_prior(reference.prior))
+    if isinstance(quantifier, NeighbourCounts):
+        if rows is None:
+            return None
+        matrices = joint_matrices(quantifier, reference, some, n_classes, count, seed)
+        return Pairs(name == "nacc", matrices, guarded_prior(reference.prior))
     if isinstance(quantifier, SldBcts):
         held, labels = reference_rows(name, reference, classes)
         calibration = fit_calibration("bcts", np.log(np.maximum(held, FLOOR)), labels)
-        again = _calibrated(calibration, held)
+        again = calibrated_again(calibration, held)
         drawn = draw_recalibrations(again, labels, n_classes, count, seed, True)
         prior = np.bincount(labels, minlength=n_classes) / len(labels)
-        return _Sld(drawn, guarded_prior(prior), calibration)
+        return LikelihoodRatios(drawn, guarded_prior(prior), calibration)
     if isinstance(quantifier, Histograms):
         held, labels = reference_rows(name, reference, classes)
         shares = [
-            quantifier.class_shares(*_drawn(held, labels, g, seed))
+            quantifier.class_shares(*draw_again(held, labels, g, seed))
             for g in range(count)
         ]
         return _Cells(quantifier, shares, guarded_prior(reference.prior))
@@ -134,8 +148,8 @@ def make_replicates(
         prior = guarded_prior(reference.prior)
         if n_classes == 2:
             width = quantifier.bandwidth
-            return _LineDensities.of(count, held, labels, width, seed, prior)
-        return _Densities(
+            return LineDensities.of(count, held, labels, width, seed, prior)
+        return Densities(
             min(count, MOST_DENSITIES),
             held,
             labels,
@@ -146,187 +160,31 @@ def make_replicates(
     return None
 
 
+def what_is_said(
+    replicates: Replicates,
+    nodes: NodeTable,
+    picked: NDArray[np.int64],
+    posteriors: Floats,
+) -> Floats:
+    """What a quantifier looks at in a node: its posterior, or pairs with neighbours.
+
+    Parameters
+    ----------
+    picked
+        Nodes wanted, shape (n,).
+    posteriors
+        Theirs, as they are to be trusted, shape (n, C).
+    """
+    if not isinstance(replicates, Pairs):
+        return posteriors
+    name = "nacc" if replicates.hard else "npacc"
+    around = near(name, nodes.neighbours, replicates.hard)
+    return pairs_of(nodes.posteriors[picked], around[picked], replicates.hard)
+
+
 def likeliest(replicates: Replicates) -> bool:
     """Whether the answer is the most likely mixture of the table's densities."""
-    return isinstance(replicates, (_Sld, _Densities, _LineDensities))
-
-
-def _drawn(
-    posteriors: Floats, labels: NDArray[np.int32], replicate: int, seed: int
-) -> tuple[Floats, NDArray[np.int32]]:
-    """Labelled rows drawn anew within each class.
-
-    A class of m rows gives m / `OPEN`: labels of neighbours are not independent. One
-    row in m + 1 may be any: what a class was not seen to look like it may look like
-    still.
-    """
-    sizes = np.bincount(labels)
-    chosen = []
-    for code in np.flatnonzero(sizes).tolist():
-        own, size = np.flatnonzero(labels == code), int(sizes[code])
-        count = max(round(size / OPEN), 1)
-        key = REFERENCE + code * 2
-        places = draw_rows(seed, key, replicate, size + 1, count)
-        others = draw_rows(seed, key + 1, replicate, len(labels), count)
-        rows = np.append(own, -1)[places]
-        chosen.append(np.where(rows < 0, others, rows))
-    codes = np.repeat(np.flatnonzero(sizes), [len(rows) for rows in chosen])
-    return posteriors[np.concatenate(chosen)], codes.astype(np.int32)
-
-
-def _calibrated(calibration: Calibration, posteriors: Floats) -> Floats:
-    logs = np.log(np.maximum(posteriors, FLOOR))
-    return calibration.apply(logs).astype(np.float64)
-
-
-@dataclass(frozen=True, eq=False)
-class _Means:
-    """CC, PCC, ACC and PACC."""
-
-    hard: bool
-    matrices: Floats | None
-    """M of each replicate, shape (G, C, C); None: counts are not adjusted."""
-    recalibrations: Recalibrations | None
-    """Where they are not."""
-    prior: Floats | None
-
-    @property
-    def count(self) -> int:
-        if self.recalibrations is not None:
-            return len(self.recalibrations.slopes)
-        return 0 if self.matrices is None else len(self.matrices)
-
-    def base(self, posteriors: Floats) -> Floats:
-        return posteriors
-
-    def table(self, replicate: int, posteriors: Floats) -> Floats:
-        said = posteriors
-        if self.recalibrations is not None:
-            said = self.recalibrations.apply(replicate, posteriors)
-        if self.hard:
-            said = np.eye(said.shape[1])[said.argmax(axis=1)]
-        return said
-
-    def solve(self, replicate: int, drawn: Communities, table: NDArray[Any]) -> Floats:
-        means = np.zeros((len(drawn), table.shape[1]))
-        _mean_kernel(drawn.offsets, drawn.members, table, means)
-        if self.matrices is not None:
-            converged = np.ones(len(means), np.bool_)
-            simplex_kernel(self.matrices[replicate], means, converged)
-        return means
-
-
-@dataclass(frozen=True, eq=False)
-class _Sld:
-    """SLD, as it is or on posteriors calibrated anew: where its EM would end.
-
-    EM stops short of that where classes overlap; its interval is then a little wide.
-    """
-
-    recalibrations: Recalibrations
-    prior: Floats
-    calibration: Calibration | None
-
-    @property
-    def count(self) -> int:
-        return len(self.recalibrations.slopes)
-
-    def base(self, posteriors: Floats) -> Floats:
-        if self.calibration is None:
-            return posteriors
-        return _calibrated(self.calibration, posteriors)
-
-    def table(self, replicate: int, posteriors: Floats) -> Floats:
-        # Offsets hold the change of the prior; the prior itself is divided by here.
-        found = self.recalibrations.apply(replicate, self.base(posteriors))
-        return np.asarray(found / self.prior)
-
-    def solve(self, replicate: int, drawn: Communities, table: NDArray[Any]) -> Floats:
-        return _most_likely(drawn, table)
-
-
-@dataclass(frozen=True, eq=False)
-class _Densities:
-    """KDEy-ML for more than two classes: every pair of a node and a labelled one."""
-
-    count: int
-    posteriors: Floats
-    labels: NDArray[np.int32]
-    bandwidth: float
-    seed: int
-    prior: Floats
-
-    def base(self, posteriors: Floats) -> Floats:
-        return posteriors
-
-    def table(self, replicate: int, posteriors: Floats) -> Floats:
-        held, labels = _drawn(self.posteriors, self.labels, replicate, self.seed)
-        logs = log_densities(posteriors, held, labels, self.bandwidth)
-        return np.asarray(np.exp(logs - logs.max(axis=1, keepdims=True)))
-
-    def solve(self, replicate: int, drawn: Communities, table: NDArray[Any]) -> Floats:
-        return _most_likely(drawn, table)
-
-
-@dataclass(frozen=True, eq=False)
-class _LineDensities:
-    """KDEy-ML for two classes, whose posteriors lie on a line."""
-
-    logs: Floats
-    """Log-densities at even steps from 0 to 1 of the second's share, (G, 2, K)."""
-    prior: Floats
-
-    @classmethod
-    def of(
-        cls,
-        count: int,
-        posteriors: Floats,
-        labels: NDArray[np.int32],
-        bandwidth: float,
-        seed: int,
-        prior: Floats,
-    ) -> _LineDensities:
-        """From labelled rows, each shared between the two steps next to it."""
-        # Both posteriors move together: on the line the kernel is narrower by sqrt(2).
-        narrow = bandwidth / np.sqrt(2.0)
-        cells = int(np.ceil(CELLS_A_WIDTH / narrow))
-        logs = np.empty((count, 2, cells + 1))
-        apart = np.arange(cells + 1) / cells / narrow
-        nearness = np.exp(-0.5 * apart * apart)
-        kernel = np.concatenate([nearness[:0:-1], nearness])
-        for g in range(count):
-            held, codes = _drawn(posteriors, labels, g, seed)
-            at, part = _place(held, cells)
-            for code in range(2):
-                own = codes == code
-                weights = np.bincount(at[own], 1 - part[own], minlength=cells + 1)
-                weights += np.bincount(at[own] + 1, part[own], minlength=cells + 1)
-                found = np.convolve(kernel, weights, "valid")
-                logs[g, code] = np.log(np.maximum(found / own.sum(), LEAST_DENSITY))
-        return cls(logs, prior)
-
-    @property
-    def count(self) -> int:
-        return len(self.logs)
-
-    def base(self, posteriors: Floats) -> Floats:
-        return posteriors
-
-    def table(self, replicate: int, posteriors: Floats) -> Floats:
-        own = self.logs[replicate]
-        at, part = _place(posteriors, own.shape[1] - 1)
-        found = own[:, at] * (1 - part) + own[:, at + 1] * part
-        return np.asarray(np.exp(found - found.max(axis=0)).T)
-
-    def solve(self, replicate: int, drawn: Communities, table: NDArray[Any]) -> Floats:
-        return _most_likely(drawn, table)
-
-
-def _place(posteriors: Floats, cells: int) -> tuple[NDArray[np.int64], Floats]:
-    """Step below the second's share, and how far it is to the next."""
-    share = posteriors[:, 1] / posteriors.sum(axis=1) * cells
-    at = np.clip(share.astype(np.int64), 0, cells - 1)
-    return at, share - at
+    return isinstance(replicates, (LikelihoodRatios, Densities, LineDensities))
 
 
 @dataclass(frozen=True, eq=False)
@@ -369,40 +227,3 @@ class _Cells:
             TOLERANCE,
         )
         return found
-
-
-def _most_likely(drawn: Communities, ratios: NDArray[Any]) -> Floats:
-    found = np.zeros((len(drawn), ratios.shape[1]))
-    likelihood_kernel(
-        drawn.offsets,
-        drawn.members,
-        ratios,
-        TOLERANCE,
-        MOST_STEPS,
-        TILE,
-        found,
-        np.empty(len(drawn), np.int32),
-        np.empty(len(drawn), np.bool_),
-    )
-    return found
-
-
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _mean_kernel(
-    offsets: NDArray[np.int64],
-    members: NDArray[np.int64],
-    table: Floats,
-    means: Floats,
-) -> None:
-    """Means of members' rows; a community without members keeps its row."""
-    for s in range(offsets.shape[0] - 1):
-        size = offsets[s + 1] - offsets[s]
-        if size == 0:
-            continue
-        means[s, :] = 0.0
-        for position in range(offsets[s], offsets[s + 1]):
-            node = members[position]
-            for y in range(means.shape[1]):
-                means[s, y] += table[node, y]
-        for y in range(means.shape[1]):
-            means[s, y] /= size

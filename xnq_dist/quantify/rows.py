@@ -19,6 +19,7 @@ def answer_arrays(answer: Prevalence) -> dict[str, NDArray[Any]]:
         "n_nodes": answer.n_nodes,
         "n_labelled": answer.n_labelled,
         "n_estimated": answer.n_estimated,
+        "known": answer.known,
         "prevalence": answer.prevalence,
         "lower": answer.lower,
         "upper": answer.upper,

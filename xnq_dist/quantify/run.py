@@ -46,6 +46,12 @@ from xnq_dist.quantify.hypotheses import OWN_RESOLUTION, lie_outside
 from xnq_dist.quantify.interface import QUANTIFIERS, combine
 from xnq_dist.quantify.loading import NeighbourValues, load_node_table, whole_stage
 from xnq_dist.quantify.rows import prevalence_rows
+from xnq_dist.quantify.seed_runs import (
+    between_runs,
+    check_seed_runs,
+    read_seed_runs,
+    widened,
+)
 from xnq_dist.quantify.sources import (
     choose_source,
     open_memberships,
@@ -124,6 +130,9 @@ def quantify(
     quantifier = QUANTIFIERS[settings.quantifier](settings)
     prior = [float(value) for value in readout.facts["prior"]]
     inputs = stage_inputs(sources, settings, source, graph, posteriors, prior)
+    others = settings.intervals.seed_runs
+    if others:
+        inputs["seed_runs"] = check_seed_runs(others, run.uri, graph, inputs)
     found = run.reuse(STAGE, inputs)
     if found is not None:
         return found
@@ -173,6 +182,8 @@ def quantify(
             )
         answered = _answer(job, batches, edges, client, progress)
     names = memberships.names
+    if others:
+        answered = _widen(stage, attempt, answered, names, graph, settings)
     record, not_converged, counted = _write_prevalence(
         stage, attempt, names, graph.facts["classes"], quantifier.name, answered
     )
@@ -400,6 +411,40 @@ def _workers_died() -> Iterator[None]:
 
 def _key(job: Job, batch: Batch) -> str:
     return f"quantify-{job.attempt.id}-{batch.number:05d}"
+
+
+def _widen(
+    stage: Stage,
+    attempt: Attempt,
+    answered: list[tuple[Batch, FileRecord]],
+    names: pa.Array,
+    graph: Manifest,
+    settings: Settings,
+) -> list[tuple[Batch, FileRecord]]:
+    """Batches' rows once more, their intervals widened by what other seeds say.
+
+    Needs the prevalence of all communities by all runs, 8 C bytes each.
+    """
+    classes, exclude = graph.facts["classes"], settings.labelled == "exclude"
+    others = read_seed_runs(settings.intervals.seed_runs, names, classes)
+    batches = [stage.read_arrays(record) for _, record in answered]
+
+    def joined(name: str) -> np.ndarray:
+        return np.concatenate([arrays[name] for arrays in batches])
+
+    estimated, members = joined("n_estimated"), joined("n_nodes")
+    part = np.ones(len(members))
+    if not exclude:
+        part = estimated / np.maximum(members, 1)
+    variance = between_runs(joined("prevalence"), others, estimated, part)
+    found = []
+    for (batch, record), arrays in zip(answered, batches, strict=True):
+        own = variance[batch.first : batch.first + batch.communities]
+        wider = widened(arrays, own, settings.intervals.level, exclude)
+        again = attempt.write_arrays(f"widened-{batch.number:05d}", **wider)
+        stage.folder.delete(record.name)
+        found.append((batch, again))
+    return found
 
 
 def _write_prevalence(

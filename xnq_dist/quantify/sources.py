@@ -81,9 +81,11 @@ def stage_inputs(
         inputs["kdey"] = settings.kdey.model_dump()
     if settings.quantifier == "auto":
         inputs["auto"] = settings.auto.model_dump() | {"seed": settings.seed}
-        inputs["intervals"] = settings.intervals.model_dump(exclude={"resamples"})
+        left_out = {"resamples", "seed_runs"}
+        inputs["intervals"] = settings.intervals.model_dump(exclude=left_out)
     else:
-        inputs["intervals"] = settings.intervals.model_dump() | {"seed": settings.seed}
+        intervals = settings.intervals.model_dump(exclude={"seed_runs"})
+        inputs["intervals"] = intervals | {"seed": settings.seed}
     columns = settings.columns
     if source == "leiden":
         inputs["leiden"] = settings.leiden.model_dump() | {"seed": settings.seed}

@@ -1,0 +1,187 @@
+"""What another reservoir answers, against the intervals of the one that was run.
+
+    python tests/benchmarks/reservoir_seeds.py FOLDER [POSITIVE] [--seeds 4] [--draws 2]
+        [--shares .6,.06,.012] [--resamples 100] [--quantifiers auto,sld,...]
+
+FOLDER holds nodes.parquet and edges.parquet. The same labels are shown to `--seeds`
+reservoirs; every quantifier answers on the graph's own Leiden communities and on
+samples drawn by class. One line each: share of the intervals that hold the truth, as
+they are and widened by one other run (`intervals.seed_runs`); mean absolute error; root
+mean square deviation of the seeds from their mean, and of the error; the standard error
+that the intervals claim; how often a third seed's answer lies outside of either.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from distributed import Client
+
+from xnq_dist.config import Settings, load_settings
+from xnq_dist.evaluation.communities import _posteriors
+from xnq_dist.evaluation.real import (
+    BINARY,
+    LEAST_UNLABELLED,
+    Case,
+    _estimators,
+    _truth,
+    draw_labels,
+    draw_samples_by_class,
+)
+from xnq_dist.evaluation.task import TaskSource, load_task
+from xnq_dist.evaluation.work import Work
+from xnq_dist.graph import layout
+from xnq_dist.graph.prepare import prepare
+from xnq_dist.graph.tables import Sources
+from xnq_dist.quantify.auto import Auto
+from xnq_dist.quantify.bootstrap import Bootstrap
+from xnq_dist.quantify.here import communities_of, learn_here
+from xnq_dist.quantify.hypotheses import OWN_RESOLUTION
+from xnq_dist.quantify.interface import QUANTIFIERS
+from xnq_dist.quantify.leiden import leiden
+from xnq_dist.quantify.seed_runs import between_runs, widened
+from xnq_dist.store import RunDirectory
+
+Answer = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+@dataclass
+class Graph:
+    """A graph and its own communities."""
+
+    adjacency: object
+    own: np.ndarray
+
+
+def answer(name: str, case: Case, sets, graph: Graph, settings: Settings) -> Answer:
+    """Prevalence and ends of one quantifier, shape (S, C) each."""
+    ((_, estimator),) = _estimators([name], graph.adjacency, settings)
+    own = communities_of(graph.own)
+    if isinstance(estimator, Auto):
+        estimator = learn_here(
+            estimator, sets, case.nodes, case.reference, graph.adjacency, own
+        )
+    found = estimator.estimate(sets, case.nodes, case.reference, "exclude")
+    bootstrap = Bootstrap.of(name, settings, case.reference, case.nodes.classes)
+    if bootstrap is not None:
+        found = bootstrap.with_ends(sets, case.nodes, case.reference, found)
+    return found.prevalence, found.lower, found.upper
+
+
+def outside(value: np.ndarray, low: np.ndarray, high: np.ndarray) -> float:
+    return float(((value < low - 1e-12) | (value > high + 1e-12)).mean())
+
+
+def held_against(found: list[Answer], true: np.ndarray, sizes: np.ndarray) -> dict:
+    """Figures of one quantifier on one family, of the last class."""
+    at = np.array(found)[..., -1]
+    p, low, high = at[:, 0], at[:, 1], at[:, 2]
+    truth = true[:, -1]
+    none = np.zeros_like(true, np.int64)
+    before, after, covered = [], [], []
+    for i, j, k in itertools.permutations(range(len(found)), 3):
+        own = found[i]
+        arrays = dict(zip(("prevalence", "lower", "upper"), own, strict=True))
+        arrays |= {"known": none, "n_nodes": sizes, "n_estimated": sizes}
+        variance = between_runs(own[0], found[j][0][None], sizes, np.ones(len(sizes)))
+        wide = widened(arrays, variance, 0.95, exclude=True)
+        before.append(outside(p[k], low[i], high[i]))
+        after.append(outside(p[k], wide["lower"][:, -1], wide["upper"][:, -1]))
+        inside = outside(truth, wide["lower"][:, -1], wide["upper"][:, -1])
+        covered.append(1 - inside)
+    return {
+        "covered": 1
+        - np.mean([outside(truth, *ends) for ends in zip(low, high, strict=True)]),
+        "widened": np.mean(covered),
+        "ae": np.abs(p - truth).mean(),
+        "seed": np.sqrt(p.var(axis=0, ddof=1).mean()),
+        "error": np.sqrt(((p - truth) ** 2).mean()),
+        "claimed": np.sqrt(((high - low) ** 2).mean()) / 3.92,
+        "outside": np.mean(before),
+        "outside, widened": np.mean(after),
+    }
+
+
+def main() -> None:
+    """Print a line for each share, family and quantifier."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("positive", nargs="?")
+    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--draws", type=int, default=2)
+    parser.add_argument("--shares", default=".6,.06,.012")
+    parser.add_argument("--resamples", type=int, default=100)
+    parser.add_argument("--quantifiers", default=",".join(QUANTIFIERS))
+    asked = parser.parse_args()
+    settings = load_settings(
+        overrides=["method=xnq+", f"intervals.resamples={asked.resamples}"]
+    )
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Client(
+            processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None
+        ) as client,
+    ):
+        run = RunDirectory(folder)
+        tables = (str(asked.folder / f"{name}.parquet") for name in ("nodes", "edges"))
+        manifest = prepare(run, Sources(*tables), settings, 1)
+        source = TaskSource(asked.folder.name, positive=asked.positive)
+        task = load_task(run.stage("graph"), manifest, source, 0)
+        work = Work.begin(run, task, settings)
+        adjacency = layout.read_adjacency(*work.graph())
+        adjacency.sort_indices()
+        graph = Graph(adjacency, leiden(adjacency, OWN_RESOLUTION, 0))
+        everyone = np.ones(len(task.labels), np.bool_)
+        ways = list(
+            itertools.product(map(float, asked.shares.split(",")), range(asked.draws))
+        )
+        posteriors: dict[tuple[float, int], list[np.ndarray]] = {w: [] for w in ways}
+        shown = {
+            (share, draw): draw_labels(
+                task.labels, len(task.classes), share, everyone, 100 + draw
+            )
+            for share, draw in ways
+        }
+        for seed, way in itertools.product(range(asked.seeds), ways):
+            posteriors[way].append(_posteriors(client, work, shown[way], seed))
+    names = [
+        name
+        for name in asked.quantifiers.split(",")
+        if len(task.classes) == 2 or name not in BINARY
+    ]
+    figures: dict[tuple[float, str, str], list[dict]] = {}
+    for (share, draw), several in posteriors.items():
+        cases = [
+            Case.of(task.labels, shown[share, draw], one, task.classes).with_neighbours(
+                adjacency
+            )
+            for one in several
+        ]
+        families = {
+            "leiden": communities_of(graph.own),
+            "app": draw_samples_by_class(cases[0], 0, draw),
+        }
+        for family, sets in families.items():
+            counts, _ = _truth(cases[0], sets)
+            sizes = counts.sum(axis=1).astype(np.int64)
+            some = sizes >= LEAST_UNLABELLED
+            true = counts[some] / sizes[some, None]
+            for name in names:
+                found = [answer(name, case, sets, graph, settings) for case in cases]
+                own = [tuple(part[some] for part in one) for one in found]
+                row = held_against(own, true, sizes[some])
+                figures.setdefault((share, family, name), []).append(row)
+    for (share, family, name), rows in figures.items():
+        mean = {key: np.mean([row[key] for row in rows]) for key in rows[0]}
+        text = "  ".join(f"{key} {value:.3f}" for key, value in mean.items())
+        sys.stdout.write(f"{asked.folder.name} {share:g} {family:6} {name:9} {text}\n")
+
+
+if __name__ == "__main__":
+    main()
