@@ -322,6 +322,11 @@ class LeidenSettings(_Model):
     resolution: float = Field(
         1.0, gt=0, allow_inf_nan=False, description="resolution of the modularity"
     )
+    engine: Literal["auto", "igraph", "cugraph"] = Field(
+        "auto",
+        description="auto: cugraph beside cluster.kind = cuda where it is installed, "
+        "else igraph; cugraph need not give the same communities twice",
+    )
 
 
 class EvaluationSettings(_Model):

@@ -323,6 +323,7 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     """
     from xnq_dist.graph.head import table_size
     from xnq_dist.graph.tables import open_table
+    from xnq_dist.quantify.detection import engine_of
     from xnq_dist.quantify.seed_runs import check_seed_runs
     from xnq_dist.quantify.sources import choose_source
     from xnq_dist.report.earlier import check_named
@@ -332,7 +333,10 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     _size(sources, settings)
     if sources.memberships is not None:
         table_size(sources.memberships, settings, "memberships")
-    if choose_source(sources, settings).startswith("column:"):
+    source = choose_source(sources, settings)
+    if source == "leiden":
+        engine_of(settings)
+    if source.startswith("column:"):
         column = settings.communities.removeprefix("column:")
         open_table(sources.nodes, "node table").require({"communities": column})
 

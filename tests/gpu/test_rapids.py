@@ -1,8 +1,12 @@
-"""cuDF's ingest and cuGraph's Leiden against the CPU's; pandas plays cuDF here."""
+"""cuDF's ingest and cuGraph's Leiden against the CPU's; pandas plays cuDF here.
+
+So does igraph, in cuGraph's words, where it matters which of the two is asked.
+"""
 
 from __future__ import annotations
 
 import importlib
+import random
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +17,11 @@ from tests.conftest import small_settings, write_graph
 from tests.quantify.test_leiden import cliques
 from xnq_dist import backend as backends
 from xnq_dist import pipeline
-from xnq_dist.errors import InputError
+from xnq_dist.errors import InputError, SettingsError
 from xnq_dist.graph.gpu_ingest import read_csr
 from xnq_dist.graph.layout import read_adjacency
+from xnq_dist.quantify import detection, gpu_leiden
+from xnq_dist.quantify.detection import engine_of
 from xnq_dist.quantify.gpu_leiden import leiden_on_gpu, modularity
 from xnq_dist.quantify.leiden import leiden
 from xnq_dist.store import RunDirectory
@@ -120,3 +126,64 @@ def test_modularity_differs_from_igraphs():
     ]
     expected = graph.modularity(found.tolist(), weights=weights)
     assert modularity(adjacency, found) == pytest.approx(expected)
+
+
+class GraphsOnTheCpu:
+    """In cuGraph's place, with its words: igraph's Leiden on pandas frames.
+
+    It says whether the package is called as meant, nothing of what it answers.
+    """
+
+    class Graph:
+        def __init__(self, directed):
+            assert not directed
+
+        def from_cudf_edgelist(self, table, source, destination, weight):
+            self.table = table[[source, destination, weight]]
+
+    @staticmethod
+    def leiden(graph, resolution, random_state):
+        import igraph
+        import pandas
+
+        table = graph.table.set_axis(["source", "target", "weight"], axis=1)
+        own = igraph.Graph.DataFrame(table, directed=False, use_vids=False)
+        random.seed(random_state)
+        found = own.community_leiden(
+            "modularity", weights="weight", resolution=resolution, n_iterations=10
+        )
+        names = [int(name) for name in own.vs["name"]]
+        answer = {"vertex": names, "partition": found.membership}
+        return pandas.DataFrame(answer), found.modularity
+
+
+def test_detection_beside_gpus_is_not_cugraphs(monkeypatch, caplog):
+    adjacency = cliques([4, 7, 5], [(0, 4), (10, 11)])
+    expected = [2] * 4 + [0] * 7 + [1] * 5
+    igraph = small_settings()
+    assert engine_of(igraph) == "igraph"
+    asked = small_settings("leiden.engine=cugraph")
+    beside = small_settings("backend=auto", "cluster.kind=cuda")
+    if not backends.gpu_facts().devices:
+        with pytest.raises(SettingsError, match="cugraph"):
+            engine_of(asked)
+        assert engine_of(beside) == "igraph"
+        assert "detected on the CPU: cugraph" in caplog.text
+    pandas = pytest.importorskip("pandas")
+    calls = []
+
+    def frames():
+        calls.append(1)
+        return pandas
+
+    monkeypatch.setattr(detection, "cugraph", lambda: GraphsOnTheCpu)
+    monkeypatch.setattr(gpu_leiden, "cugraph", lambda: GraphsOnTheCpu)
+    monkeypatch.setattr(gpu_leiden, "data_frames", frames)
+    for settings in (asked, beside):
+        assert detection.detect(adjacency, 1.0, settings).tolist() == expected
+    assert len(calls) == 2
+    assert detection.detect(adjacency, 1.0, igraph).tolist() == expected
+    assert len(calls) == 2
+    # A node without an edge is alone, and numbered last.
+    alone = cliques([1, 4, 7], [])
+    assert detection.detect(alone, 1.0, asked).tolist() == [2] + [1] * 4 + [0] * 7

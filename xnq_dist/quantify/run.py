@@ -329,10 +329,10 @@ def _learn(
     del labels
     reference: list[Batch] = []
     if few and 0 < graph.facts["n_edges"] <= job.settings.auto.reference_edges:
-        from xnq_dist.quantify.leiden import leiden
+        from xnq_dist.quantify.detection import detect
 
         adjacency = layout.read_adjacency(run.stage("graph"), graph)
-        assignment = leiden(adjacency, OWN_RESOLUTION, job.settings.seed)
+        assignment = detect(adjacency, OWN_RESOLUTION, job.settings)
         del adjacency
         total = sum(batch.communities for batch in batches)
         with sets.from_assignment(assignment, job.settings, scratch) as own:

@@ -19,6 +19,7 @@ from xnq_dist.quantify.communities import (
     from_column,
     from_memberships,
 )
+from xnq_dist.quantify.detection import engine_of
 from xnq_dist.store import Manifest, RunDirectory
 
 __all__ = ["choose_source", "open_memberships", "stage_inputs"]
@@ -88,7 +89,11 @@ def stage_inputs(
         inputs["intervals"] = intervals | {"seed": settings.seed}
     columns = settings.columns
     if source == "leiden":
-        inputs["leiden"] = settings.leiden.model_dump() | {"seed": settings.seed}
+        inputs["leiden"] = settings.leiden.model_dump(exclude={"engine"})
+        inputs["leiden"] |= {"seed": settings.seed}
+        engine = engine_of(settings)
+        if engine != "igraph":
+            inputs["leiden"]["engine"] = engine
     elif source == "given":
         path = str(sources.memberships)
         inputs["memberships"] = fingerprint_files(path, "memberships table")
@@ -115,10 +120,10 @@ def open_memberships(
         table = open_table(str(sources.memberships), "memberships table")
         context = from_memberships(table, nodes, settings, scratch)
     elif source == "leiden":
-        from xnq_dist.quantify.leiden import leiden
+        from xnq_dist.quantify.detection import detect
 
         adjacency = layout.read_adjacency(run.stage("graph"), graph)
-        found = leiden(adjacency, settings.leiden.resolution, settings.seed)
+        found = detect(adjacency, settings.leiden.resolution, settings)
         del adjacency
         context = from_assignment(found, settings, scratch)
     else:
