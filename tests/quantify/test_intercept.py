@@ -308,3 +308,16 @@ def test_interval_of_sld_does_not_hold_its_class_noise():
     assert 0.93 <= held.mean() <= 0.995
     width = (found.upper - found.lower)[:, 1].mean()
     assert width < 6 * np.sqrt(binom.var(size, 0.5)) / size
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_evidence_of_some_is_not_that_of_them_among_all(classes):
+    nodes, batch, reference, _ = draw_world(0.5, 4, classes=classes)
+    auto, counted = Auto(Sld()), np.arange(len(nodes.labels)) % 3
+    every, first = 3, 7
+    whole = auto.summarise(batch, nodes, reference, counted, 1, 0)
+    some = auto.summarise(batch, nodes, reference, counted, every, first)
+    asked = (first + np.arange(len(batch))) % every == 0
+    assert len(whole.evidence) == len(batch)
+    np.testing.assert_array_equal(some.evidence, whole.evidence[asked])
+    np.testing.assert_array_equal(some.shares, whole.shares[asked])

@@ -137,12 +137,14 @@ class Auto:
             Only communities whose number, counted from `first`, is a multiple of
             `every` are asked.
         """
+        asked = (first + np.arange(len(batch))) % every == 0
+        if not asked.all():
+            batch = _some(batch, asked)
         rows = _Rows.of(batch, nodes, reference)
         number = rows.sums(rows.usable, np.ones(len(rows.labels)))
         once = 1.0 / np.maximum(multiplicity[batch.members], 1)
         weight = rows.sums(rows.usable, once)
-        asked = (first + np.arange(len(batch))) % every == 0
-        chosen = np.flatnonzero(asked & (number > 0))
+        chosen = np.flatnonzero(number > 0)
         classes = _classes(nodes)
         evidence = np.empty((len(chosen), len(classes), len(HYPOTHESES)))
         for k, code in enumerate(classes):
@@ -341,6 +343,13 @@ class _Rows:
         return np.bincount(
             self.community[seen], found, minlength=len(self.batch)
         ).astype(np.float64)
+
+
+def _some(batch: Communities, chosen: NDArray[np.bool_]) -> Communities:
+    """Some of the communities, in their order."""
+    sizes = np.diff(batch.offsets)
+    offsets = np.concatenate([[0], np.cumsum(sizes[chosen])]).astype(np.int64)
+    return Communities(offsets, batch.members[np.repeat(chosen, sizes)])
 
 
 def _classes(nodes: NodeTable) -> tuple[int, ...]:
