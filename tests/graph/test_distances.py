@@ -1,0 +1,74 @@
+"""The effective diameter against breadth-first search by networkx and by SciPy."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import shortest_path
+
+from xnq_dist.graph.csr import NO_WEIGHTS, ArrayCsr
+from xnq_dist.graph.distances import effective_diameter
+
+
+def as_csr(dense: np.ndarray) -> ArrayCsr:
+    """Row v holds the in-neighbours of v: entry ``[v, u]`` is the edge u -> v."""
+    found = csr_array(dense)
+    found.sort_indices()
+    indptr, indices = found.indptr.astype(np.int64), found.indices.astype(np.int32)
+    return ArrayCsr(indptr, indices, NO_WEIGHTS)
+
+
+def slow(dense: np.ndarray, most: int) -> int:
+    """From every pair of nodes, by SciPy."""
+    hops = shortest_path(csr_array(dense.T), unweighted=True)
+    far = np.sort(hops[(hops > 0) & (hops <= most)])
+    counts = np.cumsum(np.bincount(far.astype(int), minlength=2))
+    return int(np.searchsorted(counts, 0.9 * counts[-1]))
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("degree", [1.5, 4])
+@pytest.mark.parametrize("most", [30, 3])
+def test_distances_are_not_those_of_all_pairs(directed, degree, most):
+    """No more nodes than bits, so that every node is a source."""
+    rng = np.random.default_rng(int(10 * degree))
+    dense = (rng.random((64, 64)) < degree / 64).astype(float)
+    if not directed:
+        dense = np.maximum(dense, dense.T)
+    # A source needs an in-neighbour: every node has itself.
+    np.fill_diagonal(dense, 1)
+    assert effective_diameter(as_csr(dense), most) == slow(dense, most)
+
+
+def test_a_sample_of_sources_is_far_from_all_pairs():
+    graph = nx.watts_strogatz_graph(1500, 6, 0.05, seed=1)
+    hops = [
+        length
+        for _, lengths in nx.all_pairs_shortest_path_length(graph)
+        for length in lengths.values()
+        if length
+    ]
+    expected = float(np.quantile(hops, 0.9))
+    found = effective_diameter(as_csr(nx.to_numpy_array(graph)), 30)
+    assert abs(found - expected) <= 1
+
+
+def test_chunks_or_pieces_change_the_answer(monkeypatch):
+    path = np.eye(40, k=1) + np.eye(40, k=-1)
+    two = np.kron(np.eye(2), path)
+    whole = effective_diameter(as_csr(two), 100)
+    # 64 of 80 nodes are sources.
+    assert abs(whole - slow(two, 100)) <= 2
+    chunks = ArrayCsr.chunks
+    monkeypatch.setattr(ArrayCsr, "chunks", lambda self, _=0: chunks(self, 7))
+    assert effective_diameter(as_csr(two), 100) == whole
+
+
+def test_graphs_without_distances():
+    assert effective_diameter(as_csr(np.zeros((5, 5))), 30) == 1
+    assert effective_diameter(as_csr(np.eye(5)), 30) == 1
+    star = np.zeros((9, 9))
+    star[0, 1:] = star[1:, 0] = 1
+    assert effective_diameter(as_csr(star), 30) == 2

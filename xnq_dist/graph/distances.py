@@ -1,0 +1,95 @@
+"""How far nodes are apart: after how many steps most of what can be reached is.
+
+A node's state after L supersteps has seen what lies within L steps of it. The distance
+that holds for 90 % of the pairs (the effective diameter) is estimated by breadth-first
+search from `SOURCES` nodes at once: each has a bit in a word of every node, and a pass
+over the rows gives a node what its in-neighbours have.
+
+References
+----------
+J. Leskovec, J. Kleinberg, C. Faloutsos, "Graphs over time: densification laws,
+shrinking diameters and possible explanations", KDD 2005 (the effective diameter).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from xnq_dist.graph.csr import Csr
+
+__all__ = ["effective_diameter"]
+
+SOURCES = 64
+"""Bits of a word."""
+PURPOSE = 103
+"""First part of the key of the random stream that draws them."""
+SHARE = 0.9
+
+
+def effective_diameter(csr: Csr, most: int) -> int:
+    """Steps within which 90 % of the pairs lie that are within `most` steps.
+
+    Parameters
+    ----------
+    csr
+        Adjacency; a step leads from a node to those that it is an in-neighbour of.
+    most
+        Passes over the edges at most; the answer is no larger.
+
+    Returns
+    -------
+    From 64 sources drawn among the nodes with in-neighbours (all where they are no
+    more); the same for every run. 1 for a graph without edges.
+
+    Notes
+    -----
+    Memory: two words of 8 bytes a node, and a chunk of edges.
+    """
+    degrees = np.diff(csr.indptr)
+    linked = np.flatnonzero(degrees)
+    if not len(linked):
+        return 1
+    key = np.random.SeedSequence(0, spawn_key=(PURPOSE,))
+    random = np.random.Generator(np.random.Philox(key))
+    sources = linked
+    if len(linked) > SOURCES:
+        sources = np.sort(random.choice(linked, SOURCES, replace=False))
+    before = np.zeros(len(degrees), np.uint64)
+    before[sources] = np.uint64(1) << np.arange(len(sources), dtype=np.uint64)
+    reached = [int(np.bitwise_count(before).sum())]
+    after = before.copy()
+    for _ in range(most):
+        for rows in csr.chunks():
+            spread_kernel(rows.first, rows.indptr, rows.indices, before, after)
+        reached.append(int(np.bitwise_count(after).sum()))
+        if reached[-1] == reached[-2]:
+            break
+        before[:] = after
+    pairs = np.array(reached) - reached[0]
+    return max(1, int(np.searchsorted(pairs, SHARE * pairs[-1])))
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def spread_kernel(
+    first: int,
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    before: NDArray[np.uint64],
+    after: NDArray[np.uint64],
+) -> None:
+    """Add to each row's word the words of its in-neighbours.
+
+    Parameters
+    ----------
+    first, indptr, indices
+        Of `Rows`.
+    before, after
+        Words of all nodes, shape (N,); `after` is changed in these rows alone.
+    """
+    for row in range(indptr.shape[0] - 1):
+        word = before[first + row]
+        for edge in range(indptr[row], indptr[row + 1]):
+            word |= before[indices[edge]]
+        after[first + row] = word
