@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.graph.graphs import csr_of, random_matrix
 from xnq_dist.graph import clustering as module
-from xnq_dist.graph.clustering import contract, find_clusters
+from xnq_dist.graph.clustering import coarsen, contract, find_clusters
 from xnq_dist.graph.csr import ArrayCsr
 
 
@@ -106,3 +106,34 @@ def test_a_graph_without_edges_between_clusters_is_empty() -> None:
     small = contract(csr, np.arange(5, dtype=np.int32), 5, 2, 10)
     assert small.indptr.tolist() == [0] * 6
     assert small.weights.tolist() == [2] * 5
+
+
+def test_coarsening_keeps_weights_and_counts_what_is_between() -> None:
+    matrix = random_matrix(120, 0.05, 2)
+    csr = csr_of((matrix + matrix.T).tocsr())
+    whole = contract(csr, np.arange(120, dtype=np.int32), 120, 1, 10**6)
+    small, place = coarsen(whole, 60, len(whole.indices) - 1)
+    clusters = len(small.weights)
+    assert 1 < clusters < 120
+    assert len(small.indices) < len(whole.indices)
+    expected = np.zeros((clusters, clusters), np.int64)
+    ends = np.repeat(place, np.diff(whole.indptr))
+    np.add.at(expected, (ends, place[whole.indices]), whole.counts)
+    np.fill_diagonal(expected, 0)
+    found = np.zeros_like(expected)
+    at = np.repeat(np.arange(clusters), np.diff(small.indptr))
+    found[at, small.indices] = small.counts
+    assert (found == expected).all()
+    assert (small.weights == np.bincount(place, whole.weights)).all()
+    assert small.weights.max() <= max(60, whole.weights.max())
+
+
+def test_coarsening_ends_with_the_heaviest_edges_where_nothing_joins() -> None:
+    csr = csr_of(random_matrix(30, 0.3, 2))
+    whole = contract(csr, np.arange(30, dtype=np.int32), 30, 1, 10**6)
+    small, place = coarsen(whole, 1, 20)
+    assert place.tolist() == list(range(30))
+    assert len(small.indices) == 20
+    kept = sorted(small.counts.tolist(), reverse=True)
+    assert kept == sorted(whole.counts.tolist(), reverse=True)[:20]
+    assert coarsen(whole, 1, 10**6)[0] is whole

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.errors import SettingsError
-from xnq_dist.graph.clustering import contract, find_clusters
+from xnq_dist.graph.clustering import PAIR, coarsen, contract, find_clusters
 from xnq_dist.graph.csr import Csr
 from xnq_dist.graph.metis import metis, metis_memory
 from xnq_dist.graph.refining import ROWS, refine
@@ -32,8 +32,8 @@ METIS_SHARE = 1
 by default, 10 s on a social graph, a minute on a random one (2 cores)."""
 CLUSTERS = 16
 """A cluster weighs a partition's share over this at most."""
-SAMPLED_EDGE = 300
-"""Bytes that METIS needs for each sampled edge between clusters."""
+METIS_ENTRY = 150
+"""Bytes that METIS needs for each direction of a weighted edge."""
 METIS_SCHEDULE = (ROWS, ROWS)
 """METIS has done the rest."""
 
@@ -150,14 +150,21 @@ def _stream(csr: Csr, partitions: int, memory: int) -> NDArray[np.int32]:
     label, clusters = find_clusters(csr, base, most)
     if clusters < partitions:
         return _contiguous(csr, partitions)
-    small = contract(csr, label, clusters, base, memory // SAMPLED_EDGE)
+    whole = contract(csr, label, clusters, base, memory // PAIR)
+    small, place = coarsen(whole, most, memory // METIS_ENTRY)
+    del whole
     log.info(
-        "%d clusters with %d edges between them", clusters, len(small.indices) // 2
+        "%d clusters, %d clusters of clusters with %d edges between them",
+        clusters,
+        len(small.weights),
+        len(small.indices) // 2,
     )
+    if len(small.weights) < partitions:
+        return _contiguous(csr, partitions)
     if not len(small.indices):
         return _contiguous(csr, partitions)
     part = metis(small.indptr, small.indices, small.weights, partitions, small.counts)
-    return part[label]
+    return part[place][label]
 
 
 def _fill_empty(part: NDArray[np.int32], partitions: int) -> NDArray[np.int32]:

@@ -30,6 +30,8 @@ NODE_SLACK = 1.3
 HALVING, ROWS = 0, 5
 """The two costs: a row after c others costs ``UNIT >> (c << cost)``."""
 SCHEDULE = (HALVING, HALVING, HALVING, HALVING, ROWS, ROWS)
+MORE = 6
+"""Passes more, while limits are broken."""
 UNIT = 1 << 14
 FULL = 255
 
@@ -94,7 +96,11 @@ def refine(
         table = np.zeros((len(part), len(group)), np.uint8)
         for rows in csr.chunks():
             count_rows(rows.first, rows.indptr, rows.indices, part, slot, table)
-        for cost in schedule:
+        for turn in range(len(schedule) + MORE):
+            cost = schedule[min(turn, len(schedule) - 1)]
+            over = (nodes > limits.nodes) | (edges > limits.edges)
+            if turn >= len(schedule) and not over[group].any():
+                break
             for rows in csr.chunks():
                 move_nodes(
                     rows.first,
@@ -261,8 +267,8 @@ def _deal(
     """Where limits are still broken: deal nodes out anew, by falling degree.
 
     The partitions beyond their limits share their nodes with the emptiest ones, as few
-    as will do. Of partitions that are dealt to in turn, each has the mean of the edges
-    and one node's edges more at most.
+    as will do. Where even all together do not fit, no partition may have more than the
+    mean and one node's edges: what dealing to each in turn leaves at most.
     """
     over = (nodes > limits.nodes) | (edges > limits.edges)
     if not over.any():
@@ -270,16 +276,40 @@ def _deal(
     degrees = np.diff(csr.indptr)
     order = np.lexsort((edges, ~over))
     size = int(np.count_nonzero(over))
-    while True:
+    while size < len(nodes):
         size = min(size + size // 4 + 1, len(nodes))
         among = order[:size]
         share = np.flatnonzero(np.isin(part, among))
         share = share[np.argsort(-degrees[share], kind="stable")]
-        turn, place = np.divmod(np.arange(len(share)), size)
-        to = among[np.where(turn % 2 == 0, place, size - 1 - place)]
-        loads = np.bincount(to, degrees[share], len(nodes))[among]
-        fits = -(-len(share) // size) <= limits.nodes and loads.max() <= limits.edges
-        if fits or size == len(nodes):
-            part[share] = to
+        to = np.empty(len(share), np.int64)
+        if deal_out(degrees[share], size, limits.nodes, limits.edges, to):
+            part[share] = among[to]
             log.info("%d of %d partitions were dealt anew", size, len(nodes))
             return
+    if nodes.max() > limits.nodes or edges.max() > edges.mean() + degrees.max():
+        turn, place = np.divmod(np.arange(len(share)), size)
+        part[share] = np.where(turn % 2 == 0, place, size - 1 - place)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def deal_out(
+    degrees: NDArray[np.int64],
+    hands: int,
+    most_nodes: int,
+    most_edges: int,
+    to: NDArray[np.int64],
+) -> bool:
+    """Give each node to the hand with the fewest edges; whether the limits hold."""
+    nodes, edges = np.zeros(hands, np.int64), np.zeros(hands, np.int64)
+    for i in range(degrees.shape[0]):
+        best = -1
+        for hand in range(hands):
+            room = nodes[hand] < most_nodes and edges[hand] + degrees[i] <= most_edges
+            if room and (best < 0 or edges[hand] < edges[best]):
+                best = hand
+        if best < 0:
+            return False
+        to[i] = best
+        nodes[best] += 1
+        edges[best] += degrees[i]
+    return True
