@@ -119,17 +119,3 @@ def test_the_stream_does_not_depend_on_its_chunks(
     monkeypatch.setattr(ArrayCsr, "chunks", lambda self: real(self, 5))
     small, _ = divide(csr, 4, "stream")
     assert (whole == small).all()
-
-
-def test_the_kernel_agrees_with_its_python() -> None:
-    csr = csr_of(blocks(3, 10))
-    answers = []
-    for kernel in (module.fennel, module.fennel.py_func):
-        part = np.full(30, -1, np.int32)
-        loads, counts = np.zeros(3), np.zeros(3, np.int64)
-        for limit in (12.0, 8.0):
-            kernel(0, csr.indptr, csr.indices, part, loads, counts, 3, 0.1, 0.4, limit)
-        assert not counts.any()
-        answers.append((part, loads))
-    assert (answers[0][0] == answers[1][0]).all()
-    assert (answers[0][1] == answers[1][1]).all()

@@ -13,11 +13,13 @@ import logging
 from typing import Literal
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.errors import DoesNotFitError, SettingsError
+from xnq_dist.errors import SettingsError
+from xnq_dist.graph.clustering import PAIR, coarsen, contract, find_clusters
 from xnq_dist.graph.csr import Csr
+from xnq_dist.graph.metis import metis, metis_memory
+from xnq_dist.graph.refining import ROWS, refine
 
 __all__ = ["divide", "metis_memory"]
 
@@ -25,15 +27,15 @@ log = logging.getLogger(__name__)
 
 RANDOM_PURPOSE = 101
 """First part of the key of the random streams here."""
-METIS_SEED = 1
-"""Fixed, so that a run's seed does not divide the graph anew."""
 METIS_SHARE = 1
 """``auto`` takes METIS up to this many times `input.memory`: 7 million directed edges
 by default, 10 s on a social graph, a minute on a random one (2 cores)."""
-SLACK = 1.1
-"""Most weight of a streamed partition over the mean (Fennel's nu)."""
-PASSES = 3
-"""Passes of the streaming partitioner: one, then restreaming."""
+CLUSTERS = 16
+"""A cluster weighs a partition's share over this at most."""
+METIS_ENTRY = 150
+"""Bytes that METIS needs for each direction of a weighted edge."""
+METIS_SCHEDULE = (ROWS, ROWS)
+"""METIS has done the rest."""
 
 Partitioner = Literal["auto", "metis", "stream", "contiguous", "random"]
 
@@ -86,19 +88,16 @@ def divide(
         name = "metis" if fits else "stream"
         log.info("partitioner: %s", name)
     if name == "metis":
-        part = _metis(csr, partitions, symmetric)
+        part = _fill_empty(_metis(csr, partitions, symmetric), partitions)
+        refine(csr, part, partitions, memory, METIS_SCHEDULE)
     elif name == "stream":
-        part = _stream(csr, partitions)
+        part = _fill_empty(_stream(csr, partitions, memory), partitions)
+        refine(csr, part, partitions, memory)
     elif name == "contiguous":
         part = _contiguous(csr, partitions)
     else:
         part = _random(n, partitions, seed)
     return _fill_empty(part, partitions), name
-
-
-def metis_memory(n_nodes: int, n_edges: int, symmetric: bool) -> int:
-    """Bytes that `metis` needs at most, from measurements (64-bit METIS)."""
-    return 60 * n_nodes + (140 if symmetric else 280) * n_edges
 
 
 def _base_weight(csr: Csr) -> int:
@@ -111,7 +110,6 @@ def _node_weights(csr: Csr) -> NDArray[np.int64]:
 
 
 def _metis(csr: Csr, partitions: int, symmetric: bool) -> NDArray[np.int32]:
-    import pymetis
     import scipy.sparse as sp
 
     n = len(csr.indptr) - 1
@@ -125,21 +123,7 @@ def _metis(csr: Csr, partitions: int, symmetric: bool) -> NDArray[np.int32]:
     graph = sp.coo_array((ones, (rows, columns)), shape=(n, n)).tocsr()
     if not graph.nnz:
         return _contiguous(csr, partitions)
-    weights = _node_weights(csr)
-    if int(weights.sum()) >= 2**62 or n >= 2**31:
-        raise DoesNotFitError("the graph is beyond METIS: set partitioner = stream")
-    answer = pymetis.part_graph(
-        partitions,
-        adjacency=pymetis.CSRAdjacency(
-            graph.indptr.astype(np.int64), graph.indices.astype(np.int64)
-        ),
-        vweights=weights,
-        # The total communication volume is our halo rows; cut edges, the default
-        # objective, left 7-25 % more of them on social graphs.
-        options=pymetis.Options(seed=METIS_SEED, objtype=int(pymetis.ObjType.VOL)),
-        recursive=False,
-    )
-    return np.asarray(answer[1]).astype(np.int32)
+    return metis(graph.indptr, graph.indices, _node_weights(csr), partitions)
 
 
 def _contiguous(csr: Csr, partitions: int) -> NDArray[np.int32]:
@@ -158,92 +142,29 @@ def _random(n: int, partitions: int, seed: int) -> NDArray[np.int32]:
     return (order % partitions).astype(np.int32)
 
 
-def _stream(csr: Csr, partitions: int) -> NDArray[np.int32]:
-    """Fennel (Tsourakakis et al. 2014, gamma = 1.5) on node weights, restreamed.
-
-    A node goes where its in-neighbours are, less what the partition's load costs.
-    Loads are in units of the mean node weight, so that Fennel's
-    alpha = m sqrt(k) / n^1.5 keeps its meaning.
-    """
-    n = len(csr.indptr) - 1
-    part = np.full(n, -1, np.int32)
-    loads = np.zeros(partitions)
+def _stream(csr: Csr, partitions: int, memory: int) -> NDArray[np.int32]:
+    """Clusters by label propagation, METIS on the graph between them, refinement."""
     base = _base_weight(csr)
-    unit = n / float(csr.indptr[-1] + n * base)
-    # m counts undirected edges in the paper: here each is two rows' neighbour.
-    alpha = (csr.indptr[-1] / 2) * partitions**0.5 / n**1.5
-    scale = 1.5 * alpha
-    limit = SLACK * n / partitions
-    neighbours = np.zeros(partitions, np.int64)
-    for _ in range(PASSES):
-        for rows in csr.chunks():
-            fennel(
-                rows.first,
-                rows.indptr,
-                rows.indices,
-                part,
-                loads,
-                neighbours,
-                base,
-                unit,
-                scale,
-                limit,
-            )
-    return part
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def fennel(
-    first: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    part: NDArray[np.int32],
-    loads: NDArray[np.float64],
-    neighbours: NDArray[np.int64],
-    base: int,
-    unit: float,
-    scale: float,
-    limit: float,
-) -> None:
-    """Place some rows, one after the other; a placed node is taken out first.
-
-    Parameters
-    ----------
-    part
-        Partition of each node so far, -1 before its first turn, shape (N,).
-    loads, neighbours
-        Weight of each partition, and zeros, shape (P,).
-    base, unit
-        A node's weight without edges; what turns weights into units of their mean.
-    scale, limit
-        Price of a load's square root; load beyond which a partition is full.
-    """
-    partitions = loads.shape[0]
-    for row in range(indptr.shape[0] - 1):
-        v = first + row
-        weight = (indptr[row + 1] - indptr[row] + base) * unit
-        if part[v] >= 0:
-            loads[part[v]] -= weight
-        for edge in range(indptr[row], indptr[row + 1]):
-            u = indices[edge]
-            if u != v and part[u] >= 0:
-                neighbours[part[u]] += 1
-        best, best_score, lightest = -1, 0.0, 0
-        for p in range(partitions):
-            if loads[p] < loads[lightest]:
-                lightest = p
-            if loads[p] + weight <= limit:
-                score = neighbours[p] - scale * np.sqrt(max(loads[p], 0.0))
-                if best < 0 or score > best_score:
-                    best, best_score = p, score
-        if best < 0:
-            best = lightest
-        for edge in range(indptr[row], indptr[row + 1]):
-            u = indices[edge]
-            if u != v and part[u] >= 0:
-                neighbours[part[u]] = 0
-        part[v] = best
-        loads[best] += weight
+    total = int(csr.indptr[-1]) + base * (len(csr.indptr) - 1)
+    most = max(total // (partitions * CLUSTERS), 1)
+    label, clusters = find_clusters(csr, base, most)
+    if clusters < partitions:
+        return _contiguous(csr, partitions)
+    whole = contract(csr, label, clusters, base, memory // PAIR)
+    small, place = coarsen(whole, most, memory // METIS_ENTRY)
+    del whole
+    log.info(
+        "%d clusters, %d clusters of clusters with %d edges between them",
+        clusters,
+        len(small.weights),
+        len(small.indices) // 2,
+    )
+    if len(small.weights) < partitions:
+        return _contiguous(csr, partitions)
+    if not len(small.indices):
+        return _contiguous(csr, partitions)
+    part = metis(small.indptr, small.indices, small.weights, partitions, small.counts)
+    return part[place][label]
 
 
 def _fill_empty(part: NDArray[np.int32], partitions: int) -> NDArray[np.int32]:
