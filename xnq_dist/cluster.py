@@ -223,6 +223,8 @@ def _told(client: Client) -> dict[str, Any]:
     (distributed 2026.8). On a busy machine all workers then seem to be lost.
     """
     try:
+        if client.scheduler is None:
+            raise ConnectionError("the client is closed")
         found = client.sync(client.scheduler.identity, n_workers=-1)
     except OSError as error:
         raise ClusterError(
