@@ -60,9 +60,17 @@ def test_the_error_of_the_last_call_is_lost() -> None:
 
     with pytest.raises(ValueError, match="behind"), OneBehind() as behind:
         behind.call(broken)
-    with pytest.raises(ValueError, match="behind"), OneBehind() as behind:
+    with OneBehind() as behind:
         behind.call(broken)
-        behind.call(lambda: None)
-    with pytest.raises(KeyError), OneBehind() as behind:
-        behind.call(broken)
-        raise KeyError("of the block itself")
+        with pytest.raises(ValueError, match="behind"):
+            behind.call(lambda: None)
+
+
+def test_another_error_hides_the_block_s_own() -> None:
+    def block() -> None:
+        with OneBehind() as behind:
+            behind.call(lambda: 1 / 0)
+            raise KeyError("of the block itself")
+
+    with pytest.raises(KeyError):
+        block()
