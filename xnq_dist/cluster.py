@@ -35,6 +35,7 @@ __all__ = [
     "open_cluster",
     "settle",
     "settle_backend",
+    "smallest_memory",
     "workers",
 ]
 
@@ -196,9 +197,42 @@ def connect(address: str, timeout: float = 60.0) -> Iterator[Client]:
 
 
 def workers(client: Client) -> dict[str, int]:
-    """Threads of every live worker by address, in address order."""
-    found = client.scheduler_info(n_workers=-1)["workers"]
+    """Threads of every live worker by address, in address order.
+
+    Raises
+    ------
+    ClusterError
+        When the scheduler is gone.
+    """
+    found = _told(client)
     return {address: int(found[address]["nthreads"]) for address in sorted(found)}
+
+
+def smallest_memory(client: Client) -> int:
+    """Bytes that the worker with the least may use; 2^62 where none says."""
+    # A worker without a limit says 0: then the machine's own memory is unknown here.
+    limits = [int(told["memory_limit"]) or 2**62 for told in _told(client).values()]
+    return min(limits, default=2**62)
+
+
+def _told(client: Client) -> dict[str, Any]:
+    """What the scheduler says of each worker, by address, asked now.
+
+    `Client.scheduler_info` would not do: what it returns is kept in the client, whose
+    own clock may have put an answer without any workers there in the meantime
+    (distributed 2026.8). On a busy machine all workers then seem to be lost.
+    """
+    try:
+        if client.scheduler is None:
+            raise ConnectionError("the client is closed")
+        found = client.sync(client.scheduler.identity, n_workers=-1)
+    except OSError as error:
+        raise ClusterError(
+            f"the Dask scheduler was lost ({error}): start it again if it is yours, "
+            "and run again to resume"
+        ) from error
+    told: dict[str, Any] = found["workers"]
+    return told
 
 
 def settle(client: Client, settings: Settings) -> Settings:

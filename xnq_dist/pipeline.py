@@ -238,7 +238,7 @@ def embed(
         workers = Workers(
             max(1, len(threads)),
             max(threads.values(), default=1),
-            _smallest_memory(client),
+            cluster.smallest_memory(client),
             cluster.device_memory(client, settings.cluster)
             if settings.backend == "gpu" and settings.exchange.engine != "spmd"
             else 0,
@@ -456,15 +456,8 @@ def _workers(settings: Settings) -> Workers:
         with suppress(TimeoutError):  # `open_cluster` says it in a sentence
             client.wait_for_workers(1, timeout=settings.cluster.timeout)
         threads = cluster.workers(client)
-        memory = _smallest_memory(client)
+        memory = cluster.smallest_memory(client)
     return Workers(max(1, len(threads)), max(threads.values(), default=1), memory)
-
-
-def _smallest_memory(client: Client) -> int:
-    found = client.scheduler_info(n_workers=-1)["workers"].values()
-    # A worker without a limit says 0: then the machine's own memory is unknown here.
-    limits = [int(worker["memory_limit"]) or 2**62 for worker in found]
-    return min(limits, default=2**62)
 
 
 def _is_detected(settings: Settings, edges: int) -> bool:

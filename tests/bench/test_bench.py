@@ -13,6 +13,7 @@ from tests.conftest import small_settings
 from xnq_dist import pipeline, schemas
 from xnq_dist.bench.harness import OURS, Bench, Benchmark
 from xnq_dist.bench.run import BENCHMARKS, compare, read_record, run_benchmarks
+from xnq_dist.bench.scale import cost_of_an_edge
 from xnq_dist.config import load_settings
 from xnq_dist.costs import RECORDED, Costs, load_costs, record_of
 from xnq_dist.errors import InputError, SettingsError, StageError
@@ -250,3 +251,31 @@ def test_plan_is_more_than_a_quarter_off_what_was_measured(case):
         (plan.run_disk, disk),
     ):
         assert 0.8 <= planned / measured <= 1.25
+
+
+def test_fixed_cost_is_counted_as_the_cost_of_edges():
+    def run(edges: int, embed: float, publish: float) -> dict[str, object]:
+        stages = {
+            "embed": {"seconds": embed, "cpu": 2 * embed},
+            "publish": {"seconds": publish, "cpu": publish},
+        }
+        return {"edges": edges, "stages": stages}
+
+    fixed, larger = run(100, 3.0, 1.0), run(1100, 5.0, 1.5)
+    found = cost_of_an_edge(larger, fixed, "seconds")
+    assert found == pytest.approx({"embed": 2e-3, "publish": 5e-4, "all": 2.5e-3})
+    assert cost_of_an_edge(larger, fixed, "cpu")["embed"] == pytest.approx(4e-3)
+    assert set(cost_of_an_edge(fixed | {"edges": 7}, fixed, "cpu").values()) == {0.0}
+
+
+@pytest.mark.slow
+def test_a_stage_of_the_whole_line_is_not_measured():
+    report = run_benchmarks(["scale"], "small", 1)
+    there = {row.quantity for row in report.rows}
+    for stage in ("graph", "embed", "readout", "quantify", "publish"):
+        for quantity in (f"time of {stage}", f"processor time of {stage}"):
+            assert quantity in there
+    assert "peak of worker, embed" in there
+    over = [ratio for ratio in report.ratios if ratio.aim == 1.15]
+    assert over
+    assert all(ratio.met for ratio in over)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from scipy.sparse.linalg import ArpackNoConvergence
 
 from tests.graph.graphs import Edges, csr_of, edges, random_matrix
+from xnq_dist.graph import csr as module
 from xnq_dist.graph import spectral
 from xnq_dist.graph.csr import NO_WEIGHTS
 from xnq_dist.graph.spectral import adjacency_radius, is_symmetric, spectral_radius
@@ -117,9 +118,30 @@ def test_power_iteration_stands_in_where_arpack_fails(
 
     monkeypatch.setattr("scipy.sparse.linalg.eigs", fails)
     monkeypatch.setattr("scipy.sparse.linalg.eigsh", fails)
+    monkeypatch.setattr(spectral, "largest_eigenvalue", lambda *_: None)
     matrix = LARGE[name]
     assert adjacency_radius(csr_of(matrix)) == pytest.approx(oracle(matrix), rel=1e-4)
     assert "set reservoir.rho" in caplog.text
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_threads_change_bits_of_the_radius(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    csr = csr_of(sp.csr_array(LARGE[name]))
+    whole = adjacency_radius(csr)
+    monkeypatch.setattr(module, "CHUNK_EDGES", 37)
+    for processors in ({0}, set(range(5))):
+        monkeypatch.setattr("os.sched_getaffinity", lambda _, p=processors: p)
+        assert adjacency_radius(csr) == whole
+
+
+def test_arpack_stands_in_where_the_recurrence_ends_early(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("xnq_dist.graph.lanczos.STEPS", 2)
+    matrix = LARGE["symmetric"]
+    assert adjacency_radius(csr_of(matrix)) == pytest.approx(oracle(matrix), rel=2e-6)
 
 
 def test_a_radius_is_the_largest_real_part_of_any_product() -> None:

@@ -34,6 +34,7 @@ _LIST = (
     Benchmark(
         "plan", "the plan beside the whole line on six graphs", "line:plan_benchmark"
     ),
+    Benchmark("scale", "the whole line, cost of an edge at two sizes", "scale:scale"),
     Benchmark("readout", "logistic readout of many rows", "readout:readout"),
 )
 BENCHMARKS: dict[str, Benchmark] = {

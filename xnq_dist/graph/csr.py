@@ -6,7 +6,9 @@ indices. Row pointers and one row fit in memory; all edges need not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,7 +20,7 @@ from xnq_dist.errors import InputError
 from xnq_dist.graph import scratch
 from xnq_dist.graph.sort import PairChunk
 
-__all__ = ["ArrayCsr", "Csr", "FileCsr", "Rows", "write_csr"]
+__all__ = ["ArrayCsr", "Csr", "FileCsr", "Rows", "over_chunks", "write_csr"]
 
 CHUNK_EDGES = 1 << 20
 """Edges of a chunk of rows, unless one row has more."""
@@ -48,6 +50,9 @@ class Csr(Protocol):
     @property
     def weighted(self) -> bool:
         """Whether edges have weights."""
+
+    def rows(self, first: int, last: int) -> Rows:
+        """Rows first to last - 1."""
 
     def chunks(self, edges: int = CHUNK_EDGES) -> Iterator[Rows]:
         """All rows in order, about `edges` edges at a time."""
@@ -84,13 +89,17 @@ class ArrayCsr:
     def chunks(self, edges: int = CHUNK_EDGES) -> Iterator[Rows]:
         """All rows in order, about `edges` edges at a time."""
         for first, last in _spans(self.indptr, edges):
-            begin, end = self.indptr[first], self.indptr[last]
-            yield Rows(
-                first,
-                self.indptr[first : last + 1] - begin,
-                self.indices[begin:end],
-                self.weights[begin:end] if self.weighted else NO_WEIGHTS,
-            )
+            yield self.rows(first, last)
+
+    def rows(self, first: int, last: int) -> Rows:
+        """Rows first to last - 1."""
+        begin, end = self.indptr[first], self.indptr[last]
+        return Rows(
+            first,
+            self.indptr[first : last + 1] - begin,
+            self.indices[begin:end],
+            self.weights[begin:end] if self.weighted else NO_WEIGHTS,
+        )
 
     def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """All column indices and weights."""
@@ -108,16 +117,20 @@ class FileCsr:
     def chunks(self, edges: int = CHUNK_EDGES) -> Iterator[Rows]:
         """All rows in order, about `edges` edges at a time."""
         for first, last in _spans(self.indptr, edges):
-            begin = int(self.indptr[first])
-            count = int(self.indptr[last]) - begin
-            yield Rows(
-                first,
-                self.indptr[first : last + 1] - begin,
-                scratch.read(self.folder / "indices", np.int32, begin, count),
-                scratch.read(self.folder / "weights", np.float32, begin, count)
-                if self.weighted
-                else NO_WEIGHTS,
-            )
+            yield self.rows(first, last)
+
+    def rows(self, first: int, last: int) -> Rows:
+        """Rows first to last - 1."""
+        begin = int(self.indptr[first])
+        count = int(self.indptr[last]) - begin
+        return Rows(
+            first,
+            self.indptr[first : last + 1] - begin,
+            scratch.read(self.folder / "indices", np.int32, begin, count),
+            scratch.read(self.folder / "weights", np.float32, begin, count)
+            if self.weighted
+            else NO_WEIGHTS,
+        )
 
     def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """All column indices and weights, mapped from the files."""
@@ -129,6 +142,31 @@ class FileCsr:
         if not path.exists() or path.stat().st_size == 0:
             return np.empty(0, dtype)
         return np.asarray(np.memmap(path, dtype, "c"))
+
+
+def over_chunks(
+    csr: Csr, work: Callable[[Rows], None], threads: int | None = None
+) -> None:
+    """Call `work` once for every chunk of rows, on some threads at a time.
+
+    Parameters
+    ----------
+    csr
+        The adjacency.
+    work
+        Must not care in which order chunks come.
+    threads
+        At most; None: one for each processor that this process may use.
+    """
+    there = len(os.sched_getaffinity(0)) if threads is None else threads
+    spans = list(_spans(csr.indptr, CHUNK_EDGES))
+    if min(there, len(spans)) <= 1:
+        for first, last in spans:
+            work(csr.rows(first, last))
+        return
+    with ThreadPoolExecutor(min(there, len(spans))) as pool:
+        for _ in pool.map(lambda span: work(csr.rows(*span)), spans):
+            pass
 
 
 def write_csr(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.config import ColumnSettings, InputSettings
 from xnq_dist.errors import InputError, StageError
+from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.csr import FileCsr, write_csr
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.sort import PairSorter
@@ -102,12 +102,14 @@ def read_edges(
         PairSorter(n, n, settings.memory_bytes, folder, weighted) as sorter,
         ThreadPoolExecutor(2) as pool,
     ):
-        for batch in _ahead(table.batches(list(dict.fromkeys(wanted)), rows)):
+        for batch in ahead(table.batches(list(dict.fromkeys(wanted)), rows)):
             source, target = pool.map(
                 lambda column, batch=batch: _indices(batch, column, ids, settings),
                 (columns.src, columns.dst),
             )
-            weight = _weights(batch, columns) if given else np.ones(len(source))
+            weight = _weights(batch, columns) if given else None
+            if weighted and weight is None:
+                weight = np.ones(len(source))
             keep = (source >= 0) & (target >= 0)
             unknown += len(keep) - int(np.count_nonzero(keep))
             loop = keep & (source == target)
@@ -117,7 +119,8 @@ def read_edges(
                 keep &= ~loop
             read += len(keep)
             if not keep.all():
-                source, target, weight = source[keep], target[keep], weight[keep]
+                source, target = source[keep], target[keep]
+                weight = None if weight is None else weight[keep]
             sorter.add(target, source, weight)
             if not settings.directed:
                 sorter.add(source, target, weight, reverse=True)
@@ -135,7 +138,7 @@ def read_edges(
             )
 
         csr = write_csr(
-            sorter.chunks(settings.duplicates, conflict), n, folder, weighted
+            ahead(sorter.chunks(settings.duplicates, conflict)), n, folder, weighted
         )
         counts = EdgeCounts(
             edges_read=read,
@@ -153,15 +156,6 @@ def read_edges(
     if weighted and not given and not counts.duplicates_dropped:
         csr = FileCsr(csr.indptr, folder, weighted=False)
     return csr, counts
-
-
-def _ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """The batches, the next one being read while the last one is worked on."""
-    with ThreadPoolExecutor(1) as reader:
-        coming = reader.submit(next, batches, None)
-        while (batch := coming.result()) is not None:
-            coming = reader.submit(next, batches, None)
-            yield batch
 
 
 def _indices(

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from xnq_dist import schemas
+from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.linking import draw_edges
 from xnq_dist.graph.planted import (
     NODE_BLOCK,
@@ -213,7 +214,7 @@ def _write(
         ("memberships", "memberships", membership_tables()),
     )
     for name, schema, tables in written:
-        _write_parquet(folder, f"{name}.parquet", schema, tables)
+        _write_parquet(folder, f"{name}.parquet", schema, ahead(tables))
     kinds = ["real" if k % 2 else "proportions" for k in range(arguments.communities)]
     labels = names if names is not None else [str(k) for k in range(len(kinds))]
     meta = {

@@ -110,6 +110,7 @@ def draw_edges(
         drawn = np.minimum(drawn - source_class * network.classes, network.classes - 1)
         wanted = np.where(rng.random(len(src)) < equal, source_class, drawn)
         # The two ends as one sortable number: equal pairs come to lie together.
+        bits = max(total - 1, 1).bit_length()
         keys = np.empty(0, np.int64)
         for attempt in range(ROUNDS):
             near = (
@@ -118,18 +119,19 @@ def draw_edges(
                 else np.zeros_like(linking.local)
             )
             dst = _seek(network, near, rng, wanted, source_home)
-            keys = np.sort(np.concatenate([keys, _pair(src, dst, total)]))
+            keys = np.sort(np.concatenate([keys, _pair(src, dst, bits)]))
             bad = np.zeros(len(keys), np.bool_)
             bad[1:] = keys[1:] == keys[:-1]
-            bad |= keys // total == keys % total
+            low, high = _ends(keys, bits)
+            bad |= low == high
             if not bad.any():
                 break
             # Sought anew with the same two classes, so that H is kept.
-            src, lost = np.divmod(keys[bad], total)
+            src, lost = low[bad], high[bad]
             wanted = network.label[lost].astype(np.int64)
             source_home = network.home[src]
             keys = keys[~bad]
-        low, high = np.divmod(keys, total)
+        low, high = _ends(keys, bits)
         turned = rng.random(len(keys)) < 0.5
         yield last, np.where(turned, high, low), np.where(turned, low, high)
 
@@ -151,5 +153,10 @@ def _seek(
     return network.tickets[at].astype(np.int64)
 
 
-def _pair(a: Ints, b: Ints, total: int) -> Ints:
-    return np.minimum(a, b) * total + np.maximum(a, b)
+def _pair(a: Ints, b: Ints, bits: int) -> Ints:
+    """Smaller and larger end; shifts, for a division takes longer than a draw."""
+    return np.minimum(a, b) << bits | np.maximum(a, b)
+
+
+def _ends(pairs: Ints, bits: int) -> tuple[Ints, Ints]:
+    return pairs >> bits, pairs & ((1 << bits) - 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from xnq_dist.config import Settings
 from xnq_dist.errors import StageError
 from xnq_dist.graph import scratch
+from xnq_dist.graph.ahead import OneBehind, ahead
 from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.edges import read_edges
 from xnq_dist.graph.features import FeatureBlocks, FeatureColumns
@@ -141,7 +143,9 @@ def prepare(
             _made(folder / "csr"),
             progress,
         )
-        symmetric = is_symmetric(csr)
+        # Without weights, the reverses that were added leave nothing to find out.
+        added = not settings.input.directed and not csr.weighted
+        symmetric = added or is_symmetric(csr)
         rho = settings.reservoir.rho
         if rho == "auto":
             progress("spectral radius", 0, 1)
@@ -158,17 +162,26 @@ def prepare(
         blocks.fill(features, known.ids, known.index, book.relabelled, progress)
         stage = run.stage(STAGE)
         attempt = stage.begin()
-        files: list[FileRecord] = []
+        tables: list[FileRecord] = []
+        edges_written: list[FileRecord] = []
         plan: list[dict[str, Any]] = []
-        for partition in _partitions(csr, book, memory, folder):
-            number = partition.number
-            files.append(_write_nodes(attempt, number, known, book, blocks))
-            arrays = partition_arrays(partition)
-            files.append(attempt.write_arrays(adjacency_stem(number), **arrays))
-            plan.append(_figures(partition))
-            progress("write partitions", number + 1, partitions)
-            # Before the next one is built: two at a time would double the peak.
-            del partition, arrays
+
+        def write_nodes(number: int) -> None:
+            tables.append(_write_nodes(attempt, number, known, book, blocks))
+
+        with OneBehind() as behind:
+            for partition in _partitions(csr, book, memory, folder):
+                number = partition.number
+                behind.call(partial(write_nodes, number))
+                arrays = partition_arrays(partition)
+                record = attempt.write_arrays(adjacency_stem(number), **arrays)
+                edges_written.append(record)
+                plan.append(_figures(partition))
+                progress("write partitions", number + 1, partitions)
+                # Before the next one is built: two at a time would double the peak.
+                del partition, arrays
+        pairs = zip(tables, edges_written, strict=True)
+        files = [record for pair in pairs for record in pair]
         facts = {
             "n_nodes": len(known.ids),
             "n_edges": int(csr.indptr[-1]),
@@ -209,7 +222,7 @@ def _partitions(
 ) -> Iterator[Partition]:
     """Partitions one after the other; edges go through a file per partition."""
     buckets = _made(folder / "partitions")
-    for rows in csr.chunks(max(memory // 256, 1024)):
+    for rows in ahead(csr.chunks(max(memory // 256, 1024))):
         counts = np.diff(rows.indptr)
         owner = book.part[rows.first : rows.first + len(counts)]
         by_owner = np.argsort(owner, kind="stable")

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.errors import DoesNotFitError, XnqError
 from xnq_dist.graph import scratch
+from xnq_dist.graph.ahead import OneBehind, ahead
 
 __all__ = ["PairChunk", "PairSorter"]
 
@@ -94,11 +95,15 @@ class PairSorter:
         self._weights = np.empty(self._capacity, np.float64) if weighted else None
         self._filled = 0
         self._runs: list[int] = []
+        self._spilling = OneBehind()
+        self._spare: list[tuple[Keys, Weights]] = []
 
     def __enter__(self) -> PairSorter:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # Whatever went wrong there has been told, or gives way to what is going on.
+        self._spilling.__exit__(Exception)
         for number in range(len(self._runs)):
             for path in self._paths(number):
                 path.unlink(missing_ok=True)
@@ -128,24 +133,39 @@ class PairSorter:
             if self._filled == self._capacity:
                 self._spill()
 
-    def _sorted_buffer(self) -> tuple[Keys, Weights]:
-        keys = self._keys[: self._filled]
-        if self._weights is None:
+    def _sorted(self, keys: Keys, weights: Weights) -> tuple[Keys, Weights]:
+        if weights is None:
             keys.sort()
             count, twice = drop_repeated(keys)
             self.duplicates += int(twice)
             return keys[:count], None
         order = np.argsort(keys)
-        return keys[order], self._weights[order]
+        return keys[order], weights[order]
 
     def _spill(self) -> None:
-        keys, weights = self._sorted_buffer()
-        to_keys, to_weights = self._paths(len(self._runs))
-        self._runs.append(len(keys))
-        scratch.append(to_keys, keys)
-        if weights is not None:
-            scratch.append(to_weights, weights)
+        """Sort and write what is there, on a thread; another buffer takes its place."""
+        buffers = self._keys, self._weights
+        filled = self._filled
+        paths = self._paths(len(self._runs))
+        self._runs.append(0)
+        number = len(self._runs) - 1
+
+        def work() -> None:
+            some = None if buffers[1] is None else buffers[1][:filled]
+            keys, weights = self._sorted(buffers[0][:filled], some)
+            self._runs[number] = len(keys)
+            scratch.append(paths[0], keys)
+            if weights is not None:
+                scratch.append(paths[1], weights)
+            self._spare.append(buffers)
+
+        self._spilling.call(work)
         self._filled = 0
+        if self._spare:
+            self._keys, self._weights = self._spare.pop()
+        else:
+            self._keys = np.empty_like(buffers[0])
+            self._weights = None if buffers[1] is None else np.empty_like(buffers[1])
 
     def chunks(
         self,
@@ -167,7 +187,7 @@ class PairSorter:
         waiting: list[tuple[Keys, Weights]] = []
         size = 0
         first = 0
-        for keys, weights in self._merged():
+        for keys, weights in ahead(self._merged()):
             waiting.append(self._settled(keys, weights, duplicates, conflict))
             size += len(waiting[-1][0])
             if size < target:
@@ -200,10 +220,13 @@ class PairSorter:
             yield keys, None
             return
         if not self._runs:
-            yield self._sorted_buffer()
+            some = None if self._weights is None else self._weights[: self._filled]
+            yield self._sorted(self._keys[: self._filled], some)
             return
         if self._filled:
             self._spill()
+        self._spilling.wait()
+        self._spare.clear()
         weighted = self._weights is not None
         self._keys = np.empty(0, np.int64)
         self._weights = np.empty(0, np.float64) if weighted else None

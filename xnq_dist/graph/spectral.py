@@ -19,15 +19,16 @@ from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.blocks import one_blas_thread
-from xnq_dist.graph.csr import Csr
+from xnq_dist.graph.csr import Csr, Rows, over_chunks
+from xnq_dist.graph.lanczos import largest_eigenvalue
 
 __all__ = ["adjacency_radius", "is_symmetric", "spectral_radius"]
 
 log = logging.getLogger(__name__)
 
 TOLERANCE = {True: 1e-7, False: 1e-9}
-"""Relative tolerance of ARPACK, tighter where the matrix is not symmetric; the answer
-is rounded to 6 digits afterwards."""
+"""Relative tolerance of the residual, tighter where the matrix is not symmetric; the
+answer is rounded to 6 digits afterwards."""
 DENSE = 64
 """Up to this many rows all eigenvalues are computed."""
 Vector = NDArray[np.float64]
@@ -48,36 +49,52 @@ def adjacency_radius(csr: Csr, symmetric: bool | None = None) -> float:
     if symmetric is None:
         symmetric = is_symmetric(csr)
     component = np.empty(0, np.int32)
-    if not symmetric:
-        component = np.empty(n, np.int32)
-        strong_components(csr.indptr, *csr.arrays(), component)
-    live = np.zeros(n, np.bool_)
-    for rows in csr.chunks():
-        mark_live(rows.first, rows.indptr, rows.indices, rows.weights, component, live)
+    degrees = np.diff(csr.indptr)
+    if symmetric and not csr.weighted:
+        live = degrees > 0
+    else:
+        if not symmetric:
+            component = np.empty(n, np.int32)
+            strong_components(csr.indptr, *csr.arrays(), component)
+        live = np.zeros(n, np.bool_)
+        for rows in csr.chunks():
+            mark_live(
+                rows.first, rows.indptr, rows.indices, rows.weights, component, live
+            )
     n_live = int(np.count_nonzero(live))
     if not n_live:
         return 0.0
     everywhere, sums = np.zeros(n), np.zeros(n)
 
+    def add_up(rows: Rows) -> None:
+        multiply(
+            rows.first,
+            rows.indptr,
+            rows.indices,
+            rows.weights,
+            component,
+            everywhere,
+            sums,
+        )
+
     def product(x: Vector) -> Vector:
         everywhere[live] = x.reshape(-1)
-        for rows in csr.chunks():
-            multiply(
-                rows.first,
-                rows.indptr,
-                rows.indices,
-                rows.weights,
-                component,
-                everywhere,
-                sums,
-            )
+        # A row lies in one chunk, so that its sum is the same on any thread.
+        over_chunks(csr, add_up)
         return sums[live]
 
-    return float(f"{spectral_radius(product, n_live, symmetric):.6g}")
+    # Row sums of a graph without weights: one product nearer to the eigenvector.
+    start = np.maximum(degrees[live], 1).astype(np.float64)
+    del degrees
+    found = spectral_radius(product, n_live, symmetric, start)
+    return float(f"{found:.6g}")
 
 
 def spectral_radius(
-    matvec: Callable[[Vector], Vector], n: int, symmetric: bool
+    matvec: Callable[[Vector], Vector],
+    n: int,
+    symmetric: bool,
+    start: Vector | None = None,
 ) -> float:
     """Largest real part of the eigenvalues of a matrix without negative entries.
 
@@ -89,12 +106,14 @@ def spectral_radius(
         Rows, at least 1.
     symmetric
         Whether the matrix is.
+    start
+        Positive vector to begin with, shape (n,); None: all equal.
 
     Notes
     -----
-    ARPACK from a fixed start vector, with so few Lanczos or Arnoldi vectors that
-    memory is a few vectors; where it does not converge, power iteration on A + s I,
-    and a warning.
+    Of a symmetric matrix by the Lanczos recurrence. Else, and where that does not
+    converge: ARPACK from a fixed start vector, with so few Lanczos or Arnoldi vectors
+    that memory is a few vectors; then power iteration on A + s I, and a warning.
     """
     from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs, eigsh
 
@@ -103,9 +122,16 @@ def spectral_radius(
         dense = np.stack(columns, axis=1)
         found = np.linalg.eigvalsh(dense) if symmetric else np.linalg.eigvals(dense)
         return float(max(found.real.max(), 0.0))
+    if symmetric:
+        with one_blas_thread():
+            largest = largest_eigenvalue(
+                matvec, np.ones(n) if start is None else start, TOLERANCE[True]
+            )
+        if largest is not None:
+            return max(largest, 0.0)
     solve: Callable[..., Any] = eigsh if symmetric else eigs
     operator = LinearOperator((n, n), matvec=matvec, dtype=np.float64)
-    start = np.full(n, n**-0.5)
+    equal = np.full(n, n**-0.5)
     with one_blas_thread():
         for basis in (20 if n <= 10**6 else 8, 40):
             try:
@@ -114,7 +140,7 @@ def spectral_radius(
                     k=1,
                     which="LA" if symmetric else "LR",
                     ncv=min(basis, n),
-                    v0=start,
+                    v0=equal,
                     tol=TOLERANCE[symmetric],
                     maxiter=300,
                     return_eigenvectors=False,
@@ -123,7 +149,7 @@ def spectral_radius(
                 log.info("rho(A): ARPACK with %d vectors did not converge", basis)
             else:
                 return float(max(value.real, 0.0))
-        return _power_iteration(matvec, start)
+        return _power_iteration(matvec, equal)
 
 
 def _power_iteration(

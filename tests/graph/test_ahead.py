@@ -1,0 +1,76 @@
+"""Work ahead on a thread: order kept, errors told, no more alive than was said."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from xnq_dist.graph.ahead import OneBehind, ahead
+
+
+def test_items_come_out_of_order_or_not_at_all() -> None:
+    assert list(ahead(range(50))) == list(range(50))
+    assert list(ahead([])) == []
+    assert list(ahead([None, None])) == [None, None]
+
+
+def test_more_than_one_item_is_made_ahead() -> None:
+    made: list[int] = []
+
+    def numbers() -> Iterator[int]:
+        for number in range(6):
+            made.append(number)
+            yield number
+
+    for number in ahead(numbers()):
+        assert len(made) <= number + 2
+
+
+def test_an_error_while_making_is_lost() -> None:
+    def broken() -> Iterator[int]:
+        yield 1
+        raise ValueError("second")
+
+    items = ahead(broken())
+    assert next(items) == 1
+    with pytest.raises(ValueError, match="second"):
+        next(items)
+
+
+def test_calls_overlap_or_change_places() -> None:
+    done: list[int] = []
+    inside = threading.Semaphore(1)
+
+    def work(number: int) -> None:
+        assert inside.acquire(blocking=False)
+        done.append(number)
+        inside.release()
+
+    with OneBehind() as behind:
+        for number in range(20):
+            behind.call(lambda number=number: work(number))
+    assert done == list(range(20))
+
+
+def test_the_error_of_the_last_call_is_lost() -> None:
+    def broken() -> None:
+        raise ValueError("behind")
+
+    with pytest.raises(ValueError, match="behind"), OneBehind() as behind:
+        behind.call(broken)
+    with OneBehind() as behind:
+        behind.call(broken)
+        with pytest.raises(ValueError, match="behind"):
+            behind.call(lambda: None)
+
+
+def test_another_error_hides_the_block_s_own() -> None:
+    def block() -> None:
+        with OneBehind() as behind:
+            behind.call(lambda: 1 / 0)
+            raise KeyError("of the block itself")
+
+    with pytest.raises(KeyError):
+        block()

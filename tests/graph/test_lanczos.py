@@ -1,0 +1,56 @@
+"""The Lanczos recurrence: dense eigenvalues agree, no early stop beside a near one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from xnq_dist.graph import lanczos
+from xnq_dist.graph.lanczos import largest_eigenvalue
+
+TOLERANCE = 1e-7
+
+
+def with_values(values: np.ndarray, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    vectors, _ = np.linalg.qr(rng.standard_normal((len(values), len(values))))
+    return np.asarray((vectors * values) @ vectors.T)
+
+
+@pytest.mark.parametrize("gap", [1e-1, 1e-3, 1e-5])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_close_second_eigenvalue_stops_it_early(gap: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = np.r_[7.0, 7.0 * (1 - gap), rng.uniform(-6, 6, 198)]
+    matrix = with_values(values, seed)
+    found = largest_eigenvalue(lambda x: matrix @ x, rng.random(200), TOLERANCE)
+    assert found == pytest.approx(7.0, rel=max(1e-9, 1e-7 if gap < 1e-4 else 0))
+
+
+def test_an_eigenvector_to_begin_with_divides_by_zero() -> None:
+    ring = np.roll(np.eye(100), 1, axis=1)
+    ring += ring.T
+    found = largest_eigenvalue(lambda x: ring @ x, np.ones(100), TOLERANCE)
+    assert found == pytest.approx(2.0, rel=1e-12)
+    star = np.zeros((100, 100))
+    star[0, 1:] = star[1:, 0] = 1.0
+    found = largest_eigenvalue(lambda x: star @ x, np.ones(100), TOLERANCE)
+    assert found == pytest.approx(np.sqrt(99), rel=1e-12)
+    zero = np.zeros((100, 100))
+    assert largest_eigenvalue(lambda x: zero @ x, np.ones(100), TOLERANCE) == 0.0
+
+
+def test_copies_of_a_found_value_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanczos, "NEAR", 0.0)
+    rng = np.random.default_rng(0)
+    matrix = with_values(np.r_[1e6, rng.uniform(-1, 1, 79)], 0)
+    found = largest_eigenvalue(lambda x: matrix @ x, rng.random(80), 1e-13)
+    assert found == pytest.approx(1e6, rel=1e-12)
+
+
+def test_a_slow_matrix_is_given_up_not_answered_wrongly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lanczos, "STEPS", 5)
+    path = np.eye(300, k=1) + np.eye(300, k=-1)
+    assert largest_eigenvalue(lambda x: path @ x, np.ones(300), TOLERANCE) is None
