@@ -35,6 +35,7 @@ __all__ = [
     "open_cluster",
     "settle",
     "settle_backend",
+    "smallest_memory",
     "workers",
 ]
 
@@ -199,6 +200,14 @@ def workers(client: Client) -> dict[str, int]:
     """Threads of every live worker by address, in address order."""
     found = client.scheduler_info(n_workers=-1)["workers"]
     return {address: int(found[address]["nthreads"]) for address in sorted(found)}
+
+
+def smallest_memory(client: Client) -> int:
+    """Bytes that a worker may use, the least of all; very many without a limit."""
+    found = client.scheduler_info(n_workers=-1)["workers"].values()
+    # A worker without a limit says 0: then the machine's own memory is unknown here.
+    limits = [int(worker["memory_limit"]) or 2**62 for worker in found]
+    return min(limits, default=2**62)
 
 
 def settle(client: Client, settings: Settings) -> Settings:

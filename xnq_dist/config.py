@@ -135,6 +135,16 @@ class ExchangeSettings(_Model):
     dtype: Literal["float32", "float16"] = Field(
         "float32", description="precision of states, exchanged and kept"
     )
+    states: Literal["auto", "memory", "disk"] = Field(
+        "auto",
+        description="where states are between supersteps (disk: tasks on CPUs, files "
+        "all workers see); auto: disk where memory does not do",
+    )
+
+    @property
+    def on_cpus(self) -> bool:
+        """Whether CPUs do the supersteps, whatever the backend."""
+        return self.engine == "spmd" or self.states == "disk"
 
 
 class CheckpointSettings(_Model):
@@ -427,7 +437,9 @@ class Settings(_Model):
     evaluation: EvaluationSettings = EvaluationSettings()
     cluster: ClusterSettings = ClusterSettings()
     scratch: str | None = Field(
-        None, description="local folder for temporary files; null: the system's"
+        None,
+        description="local folder for temporary files; null: the system's, and the run "
+        "directory for states",
     )
 
     @model_validator(mode="after")
@@ -447,10 +459,17 @@ class Settings(_Model):
             )
         if precision == "bfloat16" and self.exchange.dtype == "float16":
             raise ValueError("bfloat16 states need exchange.dtype = float32")
-        if self.exchange.engine == "spmd" and (self.backend == "gpu" or on_gpu):
+        on_gpu |= self.backend == "gpu"
+        spmd = self.exchange.engine == "spmd"
+        if spmd and on_gpu:
             raise ValueError(
                 "exchange.engine = spmd works on CPUs: set backend = cpu, or "
                 "exchange.engine = tasks"
+            )
+        if self.exchange.states == "disk" and (spmd or self.reservoir.tile or on_gpu):
+            raise ValueError(
+                "exchange.states = disk takes whole rows, engine tasks, CPUs: set "
+                "reservoir.tile = null, exchange.engine = tasks, backend = cpu"
             )
         return self
 

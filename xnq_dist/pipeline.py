@@ -29,9 +29,12 @@ from xnq_dist.plan import (
     Workers,
     check_client_fits,
     check_fits,
+    human,
     make_plan,
+    wanted_partitions,
 )
 from xnq_dist.progress import Progress, silent
+from xnq_dist.reservoir.volume import Cut
 from xnq_dist.sizes import parse_bytes
 from xnq_dist.store import (
     PREVIOUS,
@@ -130,7 +133,7 @@ def estimate(sources: Sources, settings: Settings, costs: Costs | None = None) -
     """
     size = _size(sources, settings)
     workers = _workers(settings)
-    partitions = _partitions(settings, size.nodes, workers.count)
+    partitions = _partitions(settings, size, workers)
     detects = _detects(sources, settings, size.edges)
     return make_plan(size, settings, partitions, workers, detects, costs)
 
@@ -164,7 +167,7 @@ def estimate_counts(
         workers = Workers(workers.count, 1, workers.memory, share)
     else:
         workers = replace(workers, device=0)
-    partitions = _partitions(settings, size.nodes, workers.count)
+    partitions = _partitions(settings, size, workers)
     known = load_costs(costs) if costs else load_costs()
     detects = _is_detected(settings, size.edges)
     return make_plan(size, settings, partitions, workers, detects, known.on(device))
@@ -193,7 +196,7 @@ def prepare(
     check_named(settings, run.uri)
     size = _size(sources, settings)
     workers = _workers(settings)
-    partitions = _partitions(settings, size.nodes, workers.count)
+    partitions = _partitions(settings, size, workers)
     before = run.stage("graph").manifest()
     if settings.partitions == "auto" and before is not None:
         # Another number of workers tonight is no reason to cut the graph anew.
@@ -228,21 +231,26 @@ def embed(
 
     settings = cluster.settle(client, settings)
     graph = run.stage("graph").manifest()
-    if graph is not None and run.stage("embeddings").manifest() is None:
+    if graph is not None:
         facts = graph.facts
         size = _size_of(graph)
         threads = cluster.workers(client)
         workers = Workers(
             max(1, len(threads)),
             max(threads.values(), default=1),
-            _smallest_memory(client),
+            cluster.smallest_memory(client),
             cluster.device_memory(client, settings.cluster)
-            if settings.backend == "gpu" and settings.exchange.engine != "spmd"
+            if settings.backend == "gpu" and not settings.exchange.on_cpus
             else 0,
         )
         plan = make_plan(size, settings, facts["partitions"], workers)
-        out = run.folder.path() if run.folder.is_local else None
-        check_fits(plan, out, _bytes_in(out) if out else 0)
+        if run.stage("embeddings").manifest() is None:
+            out = run.folder.path() if run.folder.is_local else None
+            check_fits(plan, out, _bytes_in(out) if out else 0)
+        states = settings.exchange.model_copy(update={"states": plan.states})
+        settings = settings.model_copy(update={"exchange": states})
+        if plan.states == "disk":
+            log.info("states are kept in files: %s of them", human(plan.state_disk))
     before = run.stage("embeddings").manifest()
     released = before is not None and before.facts.get("released")
     if released and (
@@ -414,6 +422,7 @@ def _size_of(graph: Manifest) -> GraphSize:
         classes=len(facts["classes"]),
         labelled=facts["n_labelled"],
         halo=facts["halo"],
+        cut=Cut(facts["owned"], facts["edges"], facts["boundary"], facts["halo_sizes"]),
         node_bytes=sum(record.bytes for record in graph.named("nodes-")),
     )
 
@@ -435,7 +444,7 @@ def _workers(settings: Settings) -> Workers:
     if settings.cluster.kind != "address":
         size = cluster.local_size(settings.cluster)
         device = size.device
-        on_cpus = settings.backend == "cpu" or settings.exchange.engine == "spmd"
+        on_cpus = settings.backend == "cpu" or settings.exchange.on_cpus
         if not device and not on_cpus:
             # Workers of one machine without dask-cuda share its first GPU.
             device = int(gpu_facts().memory * cluster.DEVICE_SHARE) // size.workers
@@ -446,15 +455,8 @@ def _workers(settings: Settings) -> Workers:
         with suppress(TimeoutError):  # `open_cluster` says it in a sentence
             client.wait_for_workers(1, timeout=settings.cluster.timeout)
         threads = cluster.workers(client)
-        memory = _smallest_memory(client)
+        memory = cluster.smallest_memory(client)
     return Workers(max(1, len(threads)), max(threads.values(), default=1), memory)
-
-
-def _smallest_memory(client: Client) -> int:
-    found = client.scheduler_info(n_workers=-1)["workers"].values()
-    # A worker without a limit says 0: then the machine's own memory is unknown here.
-    limits = [int(worker["memory_limit"]) or 2**62 for worker in found]
-    return min(limits, default=2**62)
 
 
 def _is_detected(settings: Settings, edges: int) -> bool:
@@ -472,9 +474,9 @@ def _detects(sources: Sources, settings: Settings, edges: int) -> bool:
     )
 
 
-def _partitions(settings: Settings, nodes: int, workers: int) -> int:
+def _partitions(settings: Settings, size: GraphSize, workers: Workers) -> int:
     if settings.partitions == "auto":
-        return max(1, min(workers, nodes // 64))
+        return wanted_partitions(size, settings, workers)
     return settings.partitions
 
 

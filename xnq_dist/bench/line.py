@@ -112,7 +112,10 @@ def measure_line(graph: str, out: str, overrides: Sequence[str]) -> dict[str, An
         manifest = timed("graph", lambda: pipeline.prepare(run, sources, settings))
         with open_cluster(settings.cluster) as address, connect(address) as client:
             made = timed("embed", lambda: pipeline.embed(run, settings, client))
+            memory = {"embed": max(client.run(peak_bytes).values())}
+            moved = sum(client.run(_received).values())
             timed("readout", lambda: pipeline.fit_readout(run, settings, client))
+            memory["readout"] = max(client.run(peak_bytes).values())
             timed(
                 "quantify",
                 lambda: pipeline.quantify_communities(run, sources, settings, client),
@@ -128,7 +131,9 @@ def measure_line(graph: str, out: str, overrides: Sequence[str]) -> dict[str, An
             "client_memory": peak_bytes(),
             "run_disk": disk[0],
             "bytes_per_superstep": made.facts["exchanged_bytes_per_superstep"],
+            "moved": moved,
         },
+        "memory": {**memory, "quantify": max(peaks.values())},
         "seconds": seconds,
         "cpu": time.process_time() + busiest,
         "halo": sum(manifest.facts["halo"]),
@@ -163,3 +168,8 @@ def _bytes_in(folder: Path) -> int:
         except FileNotFoundError:  # it was temporary
             continue
     return total
+
+
+def _received(dask_worker: Any) -> int:
+    """Bytes that other workers sent to this one, by Dask's own log."""
+    return sum(int(entry["total"]) for entry in dask_worker.transfer_incoming_log)
