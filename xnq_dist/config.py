@@ -137,8 +137,8 @@ class ExchangeSettings(_Model):
     )
     states: Literal["auto", "memory", "disk"] = Field(
         "auto",
-        description="where states are between supersteps (disk: tasks on CPUs, files "
-        "all workers see); auto: disk where memory does not do",
+        description="states between supersteps; disk: files that all workers see, in "
+        "the run directory or scratch; auto: disk where memory does not do",
     )
 
     @property
@@ -437,9 +437,7 @@ class Settings(_Model):
     evaluation: EvaluationSettings = EvaluationSettings()
     cluster: ClusterSettings = ClusterSettings()
     scratch: str | None = Field(
-        None,
-        description="local folder for temporary files; null: the system's, and the run "
-        "directory for states",
+        None, description="local folder for temporary files; null: the system's"
     )
 
     @model_validator(mode="after")
@@ -459,17 +457,15 @@ class Settings(_Model):
             )
         if precision == "bfloat16" and self.exchange.dtype == "float16":
             raise ValueError("bfloat16 states need exchange.dtype = float32")
-        on_gpu |= self.backend == "gpu"
-        spmd = self.exchange.engine == "spmd"
-        if spmd and on_gpu:
+        if self.exchange.on_cpus and (self.backend == "gpu" or on_gpu):
             raise ValueError(
-                "exchange.engine = spmd works on CPUs: set backend = cpu, or "
-                "exchange.engine = tasks"
+                "exchange.engine = spmd and exchange.states = disk work on CPUs: set "
+                "backend = cpu, or neither"
             )
-        if self.exchange.states == "disk" and (spmd or self.reservoir.tile or on_gpu):
+        other = self.exchange.engine == "spmd" or self.reservoir.tile is not None
+        if self.exchange.states == "disk" and other:
             raise ValueError(
-                "exchange.states = disk takes whole rows, engine tasks, CPUs: set "
-                "reservoir.tile = null, exchange.engine = tasks, backend = cpu"
+                "exchange.states = disk needs engine = tasks and reservoir.tile = null"
             )
         return self
 

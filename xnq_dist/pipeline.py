@@ -61,6 +61,7 @@ __all__ = [
     "publish",
     "published_rows",
     "quantify_communities",
+    "size_of",
     "summary",
 ]
 
@@ -233,7 +234,7 @@ def embed(
     graph = run.stage("graph").manifest()
     if graph is not None:
         facts = graph.facts
-        size = _size_of(graph)
+        size = size_of(graph)
         threads = cluster.workers(client)
         workers = Workers(
             max(1, len(threads)),
@@ -410,10 +411,11 @@ def plan_of(sources: Sources, settings: Settings, graph: Manifest) -> Plan:
     facts = graph.facts
     detects = _detects(sources, settings, facts["n_edges"])
     workers = _workers(settings)
-    return make_plan(_size_of(graph), settings, facts["partitions"], workers, detects)
+    return make_plan(size_of(graph), settings, facts["partitions"], workers, detects)
 
 
-def _size_of(graph: Manifest) -> GraphSize:
+def size_of(graph: Manifest) -> GraphSize:
+    """The counts that a plan is made from, once the graph is cut."""
     facts = graph.facts
     return GraphSize(
         nodes=facts["n_nodes"],

@@ -168,5 +168,5 @@ def test_folder_that_workers_do_not_see_or_may_not_write(tmp_path, weighted, cli
 
 def test_contradictions_with_states_on_a_disk_are_not_refused():
     for other in ("exchange.engine=spmd", "reservoir.tile=8", "backend=gpu"):
-        with pytest.raises(SettingsError, match=r"exchange\.states = disk takes"):
+        with pytest.raises(SettingsError, match=r"exchange\.states = disk"):
             small_settings(DISK, other)

@@ -34,6 +34,7 @@ _LIST = (
     Benchmark(
         "plan", "the plan beside the whole line on six graphs", "line:plan_benchmark"
     ),
+    Benchmark("disk", "states four times a worker's memory", "disk:disk"),
     Benchmark("readout", "logistic readout of many rows", "readout:readout"),
 )
 BENCHMARKS: dict[str, Benchmark] = {
