@@ -146,10 +146,15 @@ def test_states_beyond_memory_go_to_a_disk_and_only_they():
 def test_partitions_are_as_many_as_memory_asks_for():
     settings = load_settings(overrides=["reservoir.dim=4096"])
     assert wanted_partitions(SIZE, load_settings(), WORKERS) == 4
-    count = wanted_partitions(SIZE, settings, WORKERS)
+    # Dense, 4096 units: fewer than four partitions on a worker do not fit.
+    tight = Workers(count=4, threads=1, memory=3 * 2**30)
+    count = wanted_partitions(SIZE, settings, tight)
     assert count % 4 == 0
-    assert 1.1 * 10**6 / count * 4096 * 4 <= (WORKERS.memory - 500 * 2**20) / 2
-    assert 1.1 * 10**6 / (count - 4) * 4096 * 4 > (WORKERS.memory - 500 * 2**20) / 2
+    for number, fits in ((count, True), (count - 4, False)):
+        there = load_settings(overrides=["reservoir.dim=4096", "readout.memory=1MiB"])
+        found = make_plan(SIZE, there, number, tight)
+        room = 3 * 2**30 - 500 * 2**20
+        assert (1.1 * (found.worker_memory - 500 * 2**20) <= room) == fits
     few = GraphSize(nodes=100, edges=400, features=10)
     assert wanted_partitions(few, settings, WORKERS) == 1
     in_memory = load_settings(

@@ -28,6 +28,7 @@ from xnq_dist.reservoir.volume import (
     SLACK,
     WORKER,
     Cut,
+    Volume,
     disk_need,
     disk_traffic,
     memory_need,
@@ -247,31 +248,16 @@ def make_plan(
         halo = random_halo(size.nodes, size.edges, partitions)
     else:
         halo = sum(size.halo)
-    engine = settings.exchange.engine
-    if size.cut is None:
-        counts = size.nodes, size.edges, partitions, workers.count
-        moves = most_volume(engine, *counts, size.halo)
-    else:
-        moves = volume(engine, size.cut, workers.count)
+    steps = _supersteps(size, settings, partitions, workers)
+    moves, matrix, tile = steps.moves, steps.matrix, steps.tile
+    kept = 4 if workers.device else wire
     per_worker = -(-partitions // workers.count)
     owned, edges, largest_halo = moves.largest, moves.edges / per_worker, moves.picked
-    tile = dim if wanted.tile is None else min(dim, wanted.tile)
-    # Processors keep states as they are exchanged.
-    kept = 4 if workers.device else wire
-    at_once = min(workers.threads, per_worker)
-    inputs = at_once * owned * size.features * 8
-    matrix = dim * dim * 8 if wanted.matrix == "dense" else dim * wanted.nonzeros * 12
-    budget = tile_memory(workers.memory, at_once)
-    need = {
-        "memory": memory_need(moves, dim, tile, wire, kept, at_once) + inputs + matrix,
-        "disk": disk_need(moves, dim, wire, at_once, budget) + inputs + matrix,
-    }
-    states = _states(settings, workers, need)
-    embed, on_disk, file_bytes = need[states], 0, 0
+    states, on_disk, file_bytes = steps.states, 0, 0
     if states == "disk":
         on_disk = size.nodes * dim * (4 + 2 * wire)
         counts = size.nodes, size.edges, halo, partitions
-        file_bytes = disk_traffic(*counts, dim, wire, budget)
+        file_bytes = disk_traffic(*counts, dim, wire, steps.budget)
         moves = replace(moves, moved=0, held=0, exact=True)
     labelled = size.labelled if size.labelled is not None else size.nodes
     readout = min(labelled * dim * 24, parse_bytes(settings.readout.memory) * 3)
@@ -281,7 +267,8 @@ def make_plan(
     quantify = size.nodes * (size.classes * values + 40) + edges * 24
     plus_memory, rounds_disk, features_disk = _plus(size, settings)
     worker_memory = int(
-        WORKER + max(embed, readout, quantify, per_worker * owned * plus_memory)
+        WORKER
+        + max(steps.need[states], readout, quantify, per_worker * owned * plus_memory)
     )
 
     device, device_tile = 0, 0
@@ -367,7 +354,7 @@ def make_plan(
         workers=workers.count,
         halo_rows=halo,
         halo_is_bound=size.halo is None,
-        engine=engine,
+        engine=settings.exchange.engine,
         bytes_per_superstep=moves.moved * dim * wire,
         bytes_are_bound=not moves.exact,
         exchanged_bytes=(wanted.supersteps - 1) * moves.moved * dim * wire,
@@ -390,35 +377,68 @@ def make_plan(
     )
 
 
-def _states(settings: Settings, workers: Workers, need: Mapping[str, int]) -> str:
-    """``memory``, or ``disk`` where it is asked for or memory does not do."""
-    wanted, one = settings.exchange.states, settings.exchange.engine == "spmd"
-    if wanted != "auto":
-        return wanted
-    if one or workers.device or settings.reservoir.tile is not None:
-        return "memory"
-    fits = WORKER + need["memory"] <= workers.memory
-    return "memory" if fits or need["memory"] <= need["disk"] else "disk"
+@dataclass(frozen=True)
+class _Supersteps:
+    """What supersteps take of a worker, states in memory and on a disk."""
+
+    moves: Volume
+    need: Mapping[str, int]
+    """Bytes with states in ``memory`` and on ``disk``."""
+    states: str
+    """The one of these that is chosen."""
+    budget: int
+    """Bytes of a row tile of states on a disk."""
+    matrix: int
+    """Bytes of the recurrent matrix."""
+    tile: int
+    """Columns exchanged at a time."""
+
+
+def _supersteps(
+    size: GraphSize, settings: Settings, partitions: int, workers: Workers
+) -> _Supersteps:
+    wanted, engine = settings.reservoir, settings.exchange.engine
+    dim = wanted.dim
+    wire = 2 if settings.exchange.dtype == "float16" else 4
+    if size.cut is None:
+        counts = size.nodes, size.edges, partitions, workers.count
+        moves = most_volume(engine, *counts, size.halo)
+    else:
+        moves = volume(engine, size.cut, workers.count)
+    tile = dim if wanted.tile is None else min(dim, wanted.tile)
+    # Processors keep states as they are exchanged.
+    kept = 4 if workers.device else wire
+    at_once = min(workers.threads, -(-partitions // workers.count))
+    matrix = dim * dim * 8 if wanted.matrix == "dense" else dim * wanted.nonzeros * 12
+    both = matrix + at_once * moves.largest * size.features * 8
+    budget = tile_memory(workers.memory, at_once)
+    need = {
+        "memory": both + memory_need(moves, dim, tile, wire, kept, at_once),
+        "disk": both + disk_need(moves, dim, wire, at_once, budget),
+    }
+    states = settings.exchange.states
+    if states == "auto":
+        whole_rows = engine == "tasks" and wanted.tile is None and not workers.device
+        fits = WORKER + need["memory"] <= workers.memory
+        states = "disk" if whole_rows and not fits else "memory"
+    return _Supersteps(moves, need, states, budget, matrix, tile)
 
 
 def wanted_partitions(size: GraphSize, settings: Settings, workers: Workers) -> int:
     """Number of partitions when nobody says it.
 
     One per worker; with states on a disk as many more as make the states of those that
-    are worked on at a time take at most half of what is left of a worker's memory.
+    are worked on at a time fit.
     """
-    one_each = max(1, min(workers.count, size.nodes // 64))
-    if settings.exchange.states == "memory":
-        return one_each
-    if make_plan(size, settings, one_each, workers).states == "memory":
-        return one_each
-    row = settings.reservoir.dim * 4
-    for turns in range(1, max(2, size.nodes // (64 * workers.count))):
-        at_once = min(workers.threads, turns)
-        largest = size.nodes * SLACK / (turns * workers.count)
-        if at_once * largest * row <= (workers.memory - WORKER) / 2:
-            return turns * workers.count
-    return max(one_each, size.nodes // 64)
+    count = max(1, min(workers.count, size.nodes // 64))
+    most = max(count, size.nodes // 64)
+    while True:
+        steps = _supersteps(size, settings, count, workers)
+        # A little room: partitions are not all of one size.
+        fits = WORKER + SLACK * steps.need["disk"] <= workers.memory
+        if steps.states == "memory" or fits or count == most:
+            return count
+        count = min(most, count + workers.count)
 
 
 def _plus(size: GraphSize, settings: Settings) -> tuple[int, int, int]:

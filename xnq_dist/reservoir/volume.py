@@ -35,7 +35,7 @@ WORKER = 500 * 2**20
 all on Cora)."""
 Counts = NDArray[np.int64] | NDArray[np.float64]
 
-GROUP = 64 << 20
+GROUP = 32 << 20
 """Bytes of states written to a table, and read back from it, at a time."""
 LEAST_TILE, MOST_TILE = 8 << 20, 1 << 30
 """Bytes that a row tile of states on a disk may take, whatever the limit."""
