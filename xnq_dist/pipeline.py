@@ -34,6 +34,7 @@ from xnq_dist.plan import (
     wanted_partitions,
 )
 from xnq_dist.progress import Progress, silent
+from xnq_dist.reservoir.context import needed_rows
 from xnq_dist.reservoir.volume import Cut
 from xnq_dist.sizes import parse_bytes
 from xnq_dist.store import (
@@ -42,6 +43,7 @@ from xnq_dist.store import (
     Folder,
     Manifest,
     RunDirectory,
+    Stage,
     fingerprint,
 )
 
@@ -233,8 +235,6 @@ def embed(
     settings = cluster.settle(client, settings)
     graph = run.stage("graph").manifest()
     if graph is not None:
-        facts = graph.facts
-        size = size_of(graph)
         threads = cluster.workers(client)
         workers = Workers(
             max(1, len(threads)),
@@ -244,7 +244,8 @@ def embed(
             if settings.backend == "gpu" and not settings.exchange.on_cpus
             else 0,
         )
-        plan = make_plan(size, settings, facts["partitions"], workers)
+        size = size_of(graph, settings, workers.count, run.stage("graph"))
+        plan = make_plan(size, settings, graph.facts["partitions"], workers)
         if run.stage("embeddings").manifest() is None:
             out = run.folder.path() if run.folder.is_local else None
             check_fits(plan, out, _bytes_in(out) if out else 0)
@@ -400,23 +401,40 @@ def free_memory() -> int:
     return int(psutil.virtual_memory().available)
 
 
-def plan_of(sources: Sources, settings: Settings, graph: Manifest) -> Plan:
+def plan_of(
+    sources: Sources, settings: Settings, graph: Manifest, stage: Stage | None = None
+) -> Plan:
     """The plan once the graph is cut: counts and halo are those of the stage.
 
     Parameters
     ----------
     graph
         Of the stage ``graph``.
+    stage
+        The stage, to look into its files where the manifest leaves a bound.
     """
     facts = graph.facts
     detects = _detects(sources, settings, facts["n_edges"])
     workers = _workers(settings)
-    return make_plan(size_of(graph), settings, facts["partitions"], workers, detects)
+    size = size_of(graph, settings, workers.count, stage)
+    return make_plan(size, settings, facts["partitions"], workers, detects)
 
 
-def size_of(graph: Manifest) -> GraphSize:
-    """The counts that a plan is made from, once the graph is cut."""
-    facts = graph.facts
+def size_of(
+    graph: Manifest, settings: Settings, workers: int, stage: Stage | None = None
+) -> GraphSize:
+    """The counts that a plan is made from, once the graph is cut.
+
+    Parameters
+    ----------
+    graph, stage
+        Of the stage ``graph``; without the stage bytes of the engine ``spmd`` are a
+        bound where workers have several partitions.
+    """
+    facts, needed = graph.facts, None
+    several = facts["partitions"] > workers
+    if stage is not None and several and settings.exchange.engine == "spmd":
+        needed = needed_rows(stage, graph, workers)
     return GraphSize(
         nodes=facts["n_nodes"],
         edges=facts["n_edges"],
@@ -424,7 +442,13 @@ def size_of(graph: Manifest) -> GraphSize:
         classes=len(facts["classes"]),
         labelled=facts["n_labelled"],
         halo=facts["halo"],
-        cut=Cut(facts["owned"], facts["edges"], facts["boundary"], facts["halo_sizes"]),
+        cut=Cut(
+            facts["owned"],
+            facts["edges"],
+            facts["boundary"],
+            facts["halo_sizes"],
+            needed,
+        ),
         node_bytes=sum(record.bytes for record in graph.named("nodes-")),
     )
 

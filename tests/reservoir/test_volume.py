@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 from scipy.sparse import random_array
 
+from tests.conftest import small_settings, write_graph
+from xnq_dist import pipeline
 from xnq_dist.graph.halo import PartitionBook, cut
+from xnq_dist.graph.layout import load_partition
 from xnq_dist.reservoir.context import exchanged_bytes, place
 from xnq_dist.reservoir.routes import find_routes
 from xnq_dist.reservoir.volume import (
@@ -19,6 +22,7 @@ from xnq_dist.reservoir.volume import (
     tile_memory,
     volume,
 )
+from xnq_dist.store import RunDirectory
 
 NODES = 900
 
@@ -115,3 +119,25 @@ def test_memory_with_states_on_a_disk_follows_the_graph_and_not_the_limit():
     assert once == 8 * 4 * (100 + 50 + 100 + 100)
     assert disk_traffic(100, 10**6, 50, 2, 8, 4, 1000) > 2 * once
     assert disk_traffic(100, 200, 50, 2, 8, 4, 1000) <= 2 * once
+
+
+def test_rows_that_several_readers_of_a_worker_want_are_counted_twice(tmp_path):
+    settings = small_settings("partitions=7", "partitioner=random")
+    graph = write_graph(tmp_path / "input")
+    run = RunDirectory(tmp_path / "run")
+    run.folder.create()
+    manifest = pipeline.prepare(run, graph.sources, settings)
+    stage, facts = run.stage("graph"), manifest.facts
+    parts = [load_partition(stage, manifest, number) for number in range(7)]
+    placement = place(facts["edges"], [str(worker) for worker in range(3)])
+    sent = sent_by_spmd(parts, facts["offsets"], placement)
+    spmd = small_settings("exchange.engine=spmd", "cluster.workers=3")
+    bound = pipeline.plan_of(graph.sources, spmd, manifest)
+    exact = pipeline.plan_of(graph.sources, spmd, manifest, stage)
+    assert bound.bytes_are_bound
+    assert not exact.bytes_are_bound
+    assert exact.bytes_per_superstep == sent * 24 * 4 < bound.bytes_per_superstep
+    assert exact.exchanged_bytes == 5 * exact.bytes_per_superstep
+    assert exact.block_memory < bound.block_memory
+    lines = dict(bound.lines())
+    assert lines["exchanged a superstep (spmd)"].startswith("at most ")

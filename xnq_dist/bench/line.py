@@ -163,8 +163,8 @@ def measure_exchanges(graph: str, out: str) -> dict[str, Any]:
                 tasks.advance(TURNS)
                 arrived = sum(client.run(_received).values())
                 tasks.close()
-            plan = pipeline.plan_of(sources, settings, manifest)
-            size = pipeline.size_of(manifest)
+            plan = pipeline.plan_of(sources, settings, manifest, run.stage("graph"))
+            size = pipeline.size_of(manifest, settings, 4)
             blind = replace(size, cut=None, halo=None)
             before = make_plan(blind, settings, partitions, Workers(4, 1, 2**31))
             rows.append(
@@ -244,7 +244,7 @@ def measure_line(graph: str, out: str, overrides: Sequence[str]) -> dict[str, An
             peaks = client.run(peak_bytes)
             busiest = max(client.run(time.process_time).values())
         timed("publish", lambda: pipeline.publish(run, settings))
-    plan = pipeline.plan_of(sources, settings, manifest)
+    plan = pipeline.plan_of(sources, settings, manifest, run.stage("graph"))
     return {
         "planned": plan.to_dict(),
         "measured": {

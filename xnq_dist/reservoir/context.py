@@ -36,8 +36,10 @@ __all__ = [
     "halo_picks",
     "input_drive",
     "load_context",
+    "needed_rows",
     "pick_halo",
     "place",
+    "place_on",
     "side_by_side",
 ]
 
@@ -327,6 +329,32 @@ def place(edges: Sequence[int], workers: Sequence[str]) -> list[str]:
         chosen[number] = worker
         load[worker] += edges[number] + 1
     return chosen
+
+
+def place_on(edges: Sequence[int], workers: int) -> NDArray[np.int64]:
+    """Number of the worker of each partition, shape (P,), as `place` has it."""
+    chosen = place(edges, [f"{number:06d}" for number in range(workers)])
+    return np.array([int(worker) for worker in chosen], np.int64)
+
+
+def needed_rows(graph: Stage, manifest: Manifest, workers: int) -> list[list[int]]:
+    """Rows of each owner that each other worker needs, shape (P, workers).
+
+    From the send lists in the partitions' files, one after the other: several
+    partitions of a worker may want the same row.
+    """
+    at = place_on(manifest.facts["edges"], workers)
+    found = []
+    for owner in range(len(at)):
+        record = manifest.named(adjacency_stem(owner) + "-")[0]
+        with graph.folder.open_input(record.name) as stream:
+            lists = read_npz(stream, ["send_rows", "send_offsets"])
+        reader = np.repeat(np.arange(len(at)), np.diff(lists["send_offsets"]))
+        pairs = np.unique(lists["send_rows"].astype(np.int64) * workers + at[reader])
+        counts = np.bincount(pairs % workers, minlength=workers)
+        counts[at[owner]] = 0
+        found.append(counts.tolist())
+    return found
 
 
 def exchanged_bytes(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.reservoir.context import place
+from xnq_dist.reservoir.context import place_on
 
 __all__ = [
     "GROUP",
@@ -53,6 +53,9 @@ class Cut:
     """Rows that any other partition wants of each."""
     halo_sizes: Sequence[Sequence[int]]
     """Halo rows of each (owner, reader)."""
+    needed: Sequence[Sequence[int]] | None = None
+    """Rows of each owner that each worker needs of it, shape (P, workers), where
+    somebody has looked; see `context.needed_rows`."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ def volume(engine: str, cut: Cut, workers: int) -> Volume:
     """The volume of a cut that is known, placed as the engines place it.
 
     With ``spmd`` several readers on one worker may want the same rows: then `moved` is
-    at most what is said, for counts alone do not tell.
+    at most what is said, unless `Cut.needed` tells.
 
     Parameters
     ----------
@@ -89,11 +92,9 @@ def volume(engine: str, cut: Cut, workers: int) -> Volume:
     workers
         Number of workers.
     """
-    names = [f"{number:06d}" for number in range(workers)]
-    placement = place(cut.edges, names)
+    at = place_on(cut.edges, workers)
     sizes: NDArray[np.int64] = np.asarray(cut.halo_sizes, np.int64)
     rows: NDArray[np.int64] = np.asarray(cut.boundary, np.int64)
-    at = np.array([int(worker) for worker in placement])
     arriving, own, exact = (
         np.zeros(workers, np.int64),
         np.zeros(workers, np.int64),
@@ -103,7 +104,9 @@ def volume(engine: str, cut: Cut, workers: int) -> Volume:
         there = at == worker
         wanted = sizes[:, there].sum(axis=1)
         wanted[there] = 0
-        if engine == "spmd":
+        if engine == "spmd" and cut.needed is not None:
+            wanted = np.asarray(cut.needed, np.int64)[:, worker]
+        elif engine == "spmd":
             readers = np.count_nonzero(sizes[:, there], axis=1)
             exact &= bool((readers[~there] <= 1).all())
             wanted = np.minimum(wanted, rows)
