@@ -17,6 +17,7 @@ from xnq_dist.plan import (
     check_fits,
     make_plan,
     random_halo,
+    wanted_partitions,
 )
 from xnq_dist.reservoir import superstep
 
@@ -114,12 +115,52 @@ def planned(*overrides, size=SIZE, partitions=4):
 
 
 def test_plan_refuses_with_both_numbers_and_the_setting():
-    big = planned("reservoir.dim=4096")
+    big = planned("reservoir.dim=4096", "exchange.states=memory")
     with pytest.raises(
         DoesNotFitError, match=r"needs .* but may use 8\.0 GiB.*reservoir\.dim"
     ):
         check_fits(big)
     check_fits(planned("reservoir.dim=64", "readout.memory=1 GiB"))
+
+
+def test_states_beyond_memory_go_to_a_disk_and_only_they():
+    big = planned("reservoir.dim=4096")
+    assert (big.states, planned("reservoir.dim=64").states) == ("disk", "memory")
+    assert big.state_disk == 10**6 * 4096 * (4 + 2 * 4)
+    assert big.exchanged_bytes == big.block_memory == 0
+    assert (
+        big.worker_memory
+        < planned("reservoir.dim=4096", "exchange.states=memory").worker_memory
+    )
+    assert dict(big.lines())["states"].startswith("disk: 45.8 GiB of files, at most")
+    in_scratch = planned("reservoir.dim=4096", "scratch=/tmp")
+    assert big.run_disk - in_scratch.run_disk >= 10**6 * 4096 * 8
+    # What cannot take whole rows stays in memory, and is refused there.
+    for other in ("exchange.engine=spmd", "reservoir.tile=512"):
+        kept = planned("reservoir.dim=4096", other)
+        assert kept.states == "memory"
+        with pytest.raises(DoesNotFitError, match="states: memory"):
+            check_fits(kept)
+
+
+def test_partitions_are_as_many_as_memory_asks_for():
+    settings = load_settings(overrides=["reservoir.dim=4096"])
+    assert wanted_partitions(SIZE, load_settings(), WORKERS) == 4
+    # Dense, 4096 units: fewer than four partitions on a worker do not fit.
+    tight = Workers(count=4, threads=1, memory=3 * 2**30)
+    count = wanted_partitions(SIZE, settings, tight)
+    assert count % 4 == 0
+    for number, fits in ((count, True), (count - 4, False)):
+        there = load_settings(overrides=["reservoir.dim=4096", "readout.memory=1MiB"])
+        found = make_plan(SIZE, there, number, tight)
+        room = 3 * 2**30 - 500 * 2**20
+        assert (1.1 * (found.worker_memory - 500 * 2**20) <= room) == fits
+    few = GraphSize(nodes=100, edges=400, features=10)
+    assert wanted_partitions(few, settings, WORKERS) == 1
+    in_memory = load_settings(
+        overrides=["reservoir.dim=4096", "exchange.states=memory"]
+    )
+    assert wanted_partitions(SIZE, in_memory, WORKERS) == 4
 
 
 def test_plan_counts_what_xnq_plus_keeps_of_a_node():

@@ -44,6 +44,10 @@ log = logging.getLogger(__name__)
 DEVICE_SHARE = 0.9
 """Of a GPU's memory that workers plan with; the rest is the driver's and libraries'."""
 
+TERMINATE = 1.15
+"""Of its memory limit that a local worker may be seen with: the plan fills the limit,
+and its figures are not better than this."""
+
 
 @dataclass(frozen=True)
 class LocalSize:
@@ -155,6 +159,7 @@ def open_cluster(settings: ClusterSettings) -> Iterator[str]:
                         "distributed.worker.memory.target": False,
                         "distributed.worker.memory.spill": False,
                         "distributed.worker.memory.pause": False,
+                        "distributed.worker.memory.terminate": TERMINATE,
                         "distributed.comm.timeouts.connect": "60s",
                     }
                 )

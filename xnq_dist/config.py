@@ -147,6 +147,16 @@ class ExchangeSettings(_Model):
     dtype: Literal["float32", "float16"] = Field(
         "float32", description="precision of states, exchanged and kept"
     )
+    states: Literal["auto", "memory", "disk"] = Field(
+        "auto",
+        description="states between supersteps; disk: files that all workers see, in "
+        "the run directory or scratch; auto: disk where memory does not do",
+    )
+
+    @property
+    def on_cpus(self) -> bool:
+        """Whether CPUs do the supersteps, whatever the backend."""
+        return self.engine == "spmd" or self.states == "disk"
 
 
 class CheckpointSettings(_Model):
@@ -480,10 +490,15 @@ class Settings(_Model):
             )
         if precision == "bfloat16" and self.exchange.dtype == "float16":
             raise ValueError("bfloat16 states need exchange.dtype = float32")
-        if self.exchange.engine == "spmd" and (self.backend == "gpu" or on_gpu):
+        if self.exchange.on_cpus and (self.backend == "gpu" or on_gpu):
             raise ValueError(
-                "exchange.engine = spmd works on CPUs: set backend = cpu, or "
-                "exchange.engine = tasks"
+                "exchange.engine = spmd and exchange.states = disk work on CPUs: set "
+                "backend = cpu, or neither"
+            )
+        other = self.exchange.engine == "spmd" or self.reservoir.tile is not None
+        if self.exchange.states == "disk" and other:
+            raise ValueError(
+                "exchange.states = disk needs engine = tasks and reservoir.tile = null"
             )
         return self
 

@@ -91,8 +91,8 @@ class Work:
     nodes: int
     edges: int
     """Directed."""
-    halo: int
-    """Rows received by all partitions a superstep."""
+    exchanged: int
+    """Bytes that cross between workers, or go through files, in one superstep."""
     partitions: int
     cores: int
     """Cores (or GPUs) that share the supersteps."""
@@ -101,8 +101,6 @@ class Work:
     products: int
     """Values of a state that one new value is made from."""
     supersteps: int
-    wire_bytes: int
-    """Bytes of a value on the wire."""
     labelled: int
     passes: int
     """Passes over the labelled rows by all fits together."""
@@ -130,7 +128,7 @@ def stage_seconds(work: Work, costs: Costs) -> dict[str, float]:
         + values * costs.value
     ) / work.cores
     # Each worker receives its own share; what all receive crosses side by side.
-    exchange = work.halo * float(work.dim) * work.wire_bytes * costs.wire / work.workers
+    exchange = work.exchanged * costs.wire / work.workers
     overhead = 3.0 * work.partitions * costs.task
     described = work.edges * float(work.features) * costs.gather / work.cores
     fits = work.labelled * float(work.dim) * work.passes * costs.row / work.workers

@@ -29,9 +29,13 @@ from xnq_dist.plan import (
     Workers,
     check_client_fits,
     check_fits,
+    human,
     make_plan,
+    wanted_partitions,
 )
 from xnq_dist.progress import Progress, silent
+from xnq_dist.reservoir.context import needed_rows
+from xnq_dist.reservoir.volume import Cut
 from xnq_dist.sizes import parse_bytes
 from xnq_dist.store import (
     PREVIOUS,
@@ -39,6 +43,7 @@ from xnq_dist.store import (
     Folder,
     Manifest,
     RunDirectory,
+    Stage,
     fingerprint,
 )
 
@@ -58,6 +63,7 @@ __all__ = [
     "publish",
     "published_rows",
     "quantify_communities",
+    "size_of",
     "summary",
 ]
 
@@ -130,7 +136,7 @@ def estimate(sources: Sources, settings: Settings, costs: Costs | None = None) -
     """
     size = _size(sources, settings)
     workers = _workers(settings)
-    partitions = _partitions(settings, size.nodes, workers.count)
+    partitions = _partitions(settings, size, workers)
     detects = _detects(sources, settings, size.edges)
     return make_plan(size, settings, partitions, workers, detects, costs)
 
@@ -164,7 +170,7 @@ def estimate_counts(
         workers = Workers(workers.count, 1, workers.memory, share)
     else:
         workers = replace(workers, device=0)
-    partitions = _partitions(settings, size.nodes, workers.count)
+    partitions = _partitions(settings, size, workers)
     known = load_costs(costs) if costs else load_costs()
     detects = _is_detected(settings, size.edges)
     return make_plan(size, settings, partitions, workers, detects, known.on(device))
@@ -195,7 +201,7 @@ def prepare(
     check_seed_runs(settings.intervals.seed_runs, run.uri)
     size = _size(sources, settings)
     workers = _workers(settings)
-    partitions = _partitions(settings, size.nodes, workers.count)
+    partitions = _partitions(settings, size, workers)
     before = run.stage("graph").manifest()
     if settings.partitions == "auto" and before is not None:
         # Another number of workers tonight is no reason to cut the graph anew.
@@ -231,21 +237,25 @@ def embed(
 
     settings = cluster.settle(client, settings)
     graph = run.stage("graph").manifest()
-    if graph is not None and run.stage("embeddings").manifest() is None:
-        facts = graph.facts
-        size = _size_of(graph)
+    if graph is not None:
         threads = cluster.workers(client)
         workers = Workers(
             max(1, len(threads)),
             max(threads.values(), default=1),
             cluster.smallest_memory(client),
             cluster.device_memory(client, settings.cluster)
-            if settings.backend == "gpu" and settings.exchange.engine != "spmd"
+            if settings.backend == "gpu" and not settings.exchange.on_cpus
             else 0,
         )
-        plan = make_plan(size, settings, facts["partitions"], workers)
-        out = run.folder.path() if run.folder.is_local else None
-        check_fits(plan, out, _bytes_in(out) if out else 0)
+        size = size_of(graph, settings, workers.count, run.stage("graph"))
+        plan = make_plan(size, settings, graph.facts["partitions"], workers)
+        if run.stage("embeddings").manifest() is None:
+            out = run.folder.path() if run.folder.is_local else None
+            check_fits(plan, out, _bytes_in(out) if out else 0)
+        states = settings.exchange.model_copy(update={"states": plan.states})
+        settings = settings.model_copy(update={"exchange": states})
+        if plan.states == "disk":
+            log.info("states are kept in files: %s of them", human(plan.state_disk))
     before = run.stage("embeddings").manifest()
     released = before is not None and before.facts.get("released")
     if released and (
@@ -401,22 +411,40 @@ def free_memory() -> int:
     return int(psutil.virtual_memory().available)
 
 
-def plan_of(sources: Sources, settings: Settings, graph: Manifest) -> Plan:
+def plan_of(
+    sources: Sources, settings: Settings, graph: Manifest, stage: Stage | None = None
+) -> Plan:
     """The plan once the graph is cut: counts and halo are those of the stage.
 
     Parameters
     ----------
     graph
         Of the stage ``graph``.
+    stage
+        The stage, to look into its files where the manifest leaves a bound.
     """
     facts = graph.facts
     detects = _detects(sources, settings, facts["n_edges"])
     workers = _workers(settings)
-    return make_plan(_size_of(graph), settings, facts["partitions"], workers, detects)
+    size = size_of(graph, settings, workers.count, stage)
+    return make_plan(size, settings, facts["partitions"], workers, detects)
 
 
-def _size_of(graph: Manifest) -> GraphSize:
-    facts = graph.facts
+def size_of(
+    graph: Manifest, settings: Settings, workers: int, stage: Stage | None = None
+) -> GraphSize:
+    """The counts that a plan is made from, once the graph is cut.
+
+    Parameters
+    ----------
+    graph, stage
+        Of the stage ``graph``; without the stage bytes of the engine ``spmd`` are a
+        bound where workers have several partitions.
+    """
+    facts, needed = graph.facts, None
+    several = facts["partitions"] > workers
+    if stage is not None and several and settings.exchange.engine == "spmd":
+        needed = needed_rows(stage, graph, workers)
     return GraphSize(
         nodes=facts["n_nodes"],
         edges=facts["n_edges"],
@@ -424,6 +452,13 @@ def _size_of(graph: Manifest) -> GraphSize:
         classes=len(facts["classes"]),
         labelled=facts["n_labelled"],
         halo=facts["halo"],
+        cut=Cut(
+            facts["owned"],
+            facts["edges"],
+            facts["boundary"],
+            facts["halo_sizes"],
+            needed,
+        ),
         node_bytes=sum(record.bytes for record in graph.named("nodes-")),
     )
 
@@ -445,7 +480,7 @@ def _workers(settings: Settings) -> Workers:
     if settings.cluster.kind != "address":
         size = cluster.local_size(settings.cluster)
         device = size.device
-        on_cpus = settings.backend == "cpu" or settings.exchange.engine == "spmd"
+        on_cpus = settings.backend == "cpu" or settings.exchange.on_cpus
         if not device and not on_cpus:
             # Workers of one machine without dask-cuda share its first GPU.
             device = int(gpu_facts().memory * cluster.DEVICE_SHARE) // size.workers
@@ -475,9 +510,9 @@ def _detects(sources: Sources, settings: Settings, edges: int) -> bool:
     )
 
 
-def _partitions(settings: Settings, nodes: int, workers: int) -> int:
+def _partitions(settings: Settings, size: GraphSize, workers: Workers) -> int:
     if settings.partitions == "auto":
-        return max(1, min(workers, nodes // 64))
+        return wanted_partitions(size, settings, workers)
     return settings.partitions
 
 

@@ -8,8 +8,8 @@ were measured on a core (`xnq_dist.costs`), right to a factor of a few.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,19 @@ from xnq_dist.readout.label_features import (
 )
 from xnq_dist.reservoir.checkpoint import checkpoint_interval
 from xnq_dist.reservoir.device import device_bytes
+from xnq_dist.reservoir.volume import (
+    SLACK,
+    WORKER,
+    Cut,
+    Volume,
+    disk_need,
+    disk_traffic,
+    memory_need,
+    most_volume,
+    random_halo,
+    tile_memory,
+    volume,
+)
 from xnq_dist.sizes import parse_bytes
 
 __all__ = [
@@ -33,13 +46,11 @@ __all__ = [
     "check_client_fits",
     "check_fits",
     "make_plan",
+    "wanted_partitions",
 ]
 
 CLIENT = 400 * 2**20
 """Bytes of the client's process with its libraries loaded and nothing else."""
-WORKER = 500 * 2**20
-"""Bytes of a worker process with its libraries and compiled kernels loaded (527 MiB in
-all on Cora)."""
 SORT_PAIR = 40
 """Bytes that a pair takes while it is sorted, up to `input.memory`."""
 LEIDEN_EDGE = 130
@@ -66,6 +77,8 @@ class GraphSize:
     node_bytes: int | None = None
     """Bytes that the node table takes on a disk, compressed; None: as if features did
     not compress."""
+    cut: Cut | None = None
+    """The partitions' counts, once there are partitions."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +104,23 @@ class Plan:
     halo_rows: int
     """Rows received by all partitions a superstep; a bound until it is partitioned."""
     halo_is_bound: bool
+    engine: str
+    """Of the exchange: what crosses, and what is held, hangs on it."""
     bytes_per_superstep: int
-    """Bytes that cross partitions in one superstep."""
+    """Bytes that cross between workers in one superstep."""
+    bytes_are_bound: bool
+    """Whether they are at most that, and not exactly."""
+    exchanged_bytes: int
+    """The same of all supersteps; the first one starts from zeros, and nothing
+    crosses."""
+    block_memory: int
+    """Bytes of blocks, own and received, that one worker holds at a time."""
+    states: str
+    """Where they are between supersteps: ``memory``, or ``disk``."""
+    state_disk: int
+    """Bytes of files of states and input drives; 0: in memory."""
+    state_bytes: int
+    """Bytes read from and written to them in one superstep, at most."""
     worker_memory: int
     """Peak bytes of one worker."""
     worker_limit: int
@@ -121,6 +149,13 @@ class Plan:
     def lines(self) -> list[tuple[str, str]]:
         """Name and value of each figure, for people."""
         bound = "at most " if self.halo_is_bound else ""
+        files = ""
+        if self.states == "disk":
+            files = (
+                f": {human(self.state_disk)} of files, at most "
+                f"{human(self.state_bytes)} read and written a superstep"
+            )
+        most = "at most " if self.bytes_are_bound else ""
         per_node = self.halo_rows / max(1, self.nodes)
         device = f"{human(self.device_memory)} of {human(self.device_limit)}"
         gpu = [("memory of a GPU", device)] if self.device_limit else []
@@ -132,7 +167,13 @@ class Plan:
             ),
             ("partitions on workers", f"{self.partitions} on {self.workers}"),
             ("halo rows", f"{bound}{self.halo_rows:,} ({per_node:.2f} a node)"),
-            ("exchanged a superstep", bound + human(self.bytes_per_superstep)),
+            (
+                f"exchanged a superstep ({self.engine})",
+                f"{most}{human(self.bytes_per_superstep)}, in all "
+                f"{human(self.exchanged_bytes)}",
+            ),
+            ("of it held by a worker", most + human(self.block_memory)),
+            ("states", self.states + files),
             (
                 "memory of a worker",
                 f"{human(self.worker_memory)} of {human(self.worker_limit)}",
@@ -177,18 +218,6 @@ def human(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
-def random_halo(nodes: int, edges: int, partitions: int) -> int:
-    """Expected halo rows of a random partition, from the mean degree.
-
-    ``(P - 1) N (1 - (1 - 1/P)^degree)``; concave in the degree, so the mean degree
-    gives an upper bound for any degrees (Jensen), and better partitioners stay below.
-    """
-    if partitions == 1 or nodes == 0:
-        return 0
-    degree = edges / nodes
-    return int((partitions - 1) * nodes * (1 - (1 - 1 / partitions) ** degree))
-
-
 def make_plan(
     size: GraphSize,
     settings: Settings,
@@ -217,24 +246,19 @@ def make_plan(
     wire = 2 if settings.exchange.dtype == "float16" else 4
     if size.halo is None:
         halo = random_halo(size.nodes, size.edges, partitions)
-        largest_halo = halo / partitions
     else:
         halo = sum(size.halo)
-        largest_halo = max(size.halo)
-    per_worker = -(-partitions // workers.count)
-    owned = size.nodes / partitions * 1.1
-    edges = size.edges / partitions * 1.1
-    tile = dim if wanted.tile is None else min(dim, wanted.tile)
-    # States before and after, the input drive; with tiles one more copy is put
-    # together from the tiles. Halo rows exist as received blocks and in local order.
-    # Processors keep them as they are exchanged.
+    steps = _supersteps(size, settings, partitions, workers)
+    moves, matrix, tile = steps.moves, steps.matrix, steps.tile
     kept = 4 if workers.device else wire
-    states = owned * dim * (4 + 2 * kept if tile == dim else 12 + kept)
-    exchange = largest_halo * tile * (4 + 2 * wire)
-    topology = edges * 8 + owned * 16 + largest_halo * 16
-    inputs = owned * size.features * 8
-    matrix = dim * dim * 8 if wanted.matrix == "dense" else dim * wanted.nonzeros * 12
-    embed = per_worker * (states + exchange + topology) + inputs + matrix
+    per_worker = -(-partitions // workers.count)
+    owned, edges, largest_halo = moves.largest, moves.edges / per_worker, moves.picked
+    states, on_disk, file_bytes = steps.states, 0, 0
+    if states == "disk":
+        on_disk = size.nodes * dim * (4 + 2 * wire)
+        counts = size.nodes, size.edges, halo, partitions
+        file_bytes = disk_traffic(*counts, dim, wire, steps.budget)
+        moves = replace(moves, moved=0, held=0, exact=True)
     labelled = size.labelled if size.labelled is not None else size.nodes
     readout = min(labelled * dim * 24, parse_bytes(settings.readout.memory) * 3)
     # Posteriors and neighbours' sums; `auto` holds one partition's edges beside them,
@@ -243,7 +267,8 @@ def make_plan(
     quantify = size.nodes * (size.classes * values + 40) + edges * 24
     plus_memory, rounds_disk, features_disk = _plus(size, settings)
     worker_memory = int(
-        WORKER + max(embed, readout, quantify, per_worker * owned * plus_memory)
+        WORKER
+        + max(steps.need[states], readout, quantify, per_worker * owned * plus_memory)
     )
 
     device, device_tile = 0, 0
@@ -296,21 +321,24 @@ def make_plan(
     beyond = labelled * dim * 8 > settings.readout.memory_bytes
     item = 2 if settings.embeddings.dtype == "float16" else 4
     spilled = 2 * labelled * dim * item if beyond else 0
-    later = max(checkpoints, described, posteriors, spilled)
+    # Files of states are gone before anything is described.
+    if settings.scratch is None:
+        checkpoints += on_disk
+    later = max(checkpoints - embedding if on_disk else checkpoints, 0)
+    later = max(later, described, posteriors, spilled)
     run_disk = graph_disk + embedding + later
     costs = costs or load_costs()
     stages = stage_seconds(
         Work(
             nodes=size.nodes,
             edges=size.edges,
-            halo=halo,
+            exchanged=moves.moved * dim * wire + file_bytes,
             partitions=partitions,
             cores=min(partitions, workers.count) * workers.threads,
             workers=min(partitions, workers.count),
             dim=dim,
             products=dim if wanted.matrix == "dense" else wanted.nonzeros,
             supersteps=wanted.supersteps,
-            wire_bytes=wire,
             labelled=labelled,
             passes=FIT_PASSES,
             classes=size.classes,
@@ -326,7 +354,14 @@ def make_plan(
         workers=workers.count,
         halo_rows=halo,
         halo_is_bound=size.halo is None,
-        bytes_per_superstep=halo * dim * wire,
+        engine=settings.exchange.engine,
+        bytes_per_superstep=moves.moved * dim * wire,
+        bytes_are_bound=not moves.exact,
+        exchanged_bytes=(wanted.supersteps - 1) * moves.moved * dim * wire,
+        block_memory=moves.held * tile * wire,
+        states=states,
+        state_disk=on_disk,
+        state_bytes=file_bytes,
         worker_memory=worker_memory,
         worker_limit=workers.memory,
         client_memory=client_memory,
@@ -340,6 +375,70 @@ def make_plan(
         device_limit=workers.device,
         device_tile=device_tile,
     )
+
+
+@dataclass(frozen=True)
+class _Supersteps:
+    """What supersteps take of a worker, states in memory and on a disk."""
+
+    moves: Volume
+    need: Mapping[str, int]
+    """Bytes with states in ``memory`` and on ``disk``."""
+    states: str
+    """The one of these that is chosen."""
+    budget: int
+    """Bytes of a row tile of states on a disk."""
+    matrix: int
+    """Bytes of the recurrent matrix."""
+    tile: int
+    """Columns exchanged at a time."""
+
+
+def _supersteps(
+    size: GraphSize, settings: Settings, partitions: int, workers: Workers
+) -> _Supersteps:
+    wanted, engine = settings.reservoir, settings.exchange.engine
+    dim = wanted.dim
+    wire = 2 if settings.exchange.dtype == "float16" else 4
+    if size.cut is None:
+        counts = size.nodes, size.edges, partitions, workers.count
+        moves = most_volume(engine, *counts, size.halo)
+    else:
+        moves = volume(engine, size.cut, workers.count)
+    tile = dim if wanted.tile is None else min(dim, wanted.tile)
+    # Processors keep states as they are exchanged.
+    kept = 4 if workers.device else wire
+    at_once = min(workers.threads, -(-partitions // workers.count))
+    matrix = dim * dim * 8 if wanted.matrix == "dense" else dim * wanted.nonzeros * 12
+    both = matrix + at_once * moves.largest * size.features * 8
+    budget = tile_memory(workers.memory, at_once)
+    need = {
+        "memory": both + memory_need(moves, dim, tile, wire, kept, at_once),
+        "disk": both + disk_need(moves, dim, wire, at_once, budget),
+    }
+    states = settings.exchange.states
+    if states == "auto":
+        whole_rows = engine == "tasks" and wanted.tile is None and not workers.device
+        fits = WORKER + need["memory"] <= workers.memory
+        states = "disk" if whole_rows and not fits else "memory"
+    return _Supersteps(moves, need, states, budget, matrix, tile)
+
+
+def wanted_partitions(size: GraphSize, settings: Settings, workers: Workers) -> int:
+    """Number of partitions when nobody says it.
+
+    One per worker; with states on a disk as many more as make the states of those that
+    are worked on at a time fit.
+    """
+    count = max(1, min(workers.count, size.nodes // 64))
+    most = max(count, size.nodes // 64)
+    while True:
+        steps = _supersteps(size, settings, count, workers)
+        # A little room: partitions are not all of one size.
+        fits = WORKER + SLACK * steps.need["disk"] <= workers.memory
+        if steps.states == "memory" or fits or count == most:
+            return count
+        count = min(most, count + workers.count)
 
 
 def _plus(size: GraphSize, settings: Settings) -> tuple[int, int, int]:
@@ -401,12 +500,15 @@ def check_fits(plan: Plan, out: str | None = None, used: int = 0) -> None:
         Naming need, limit and setting.
     """
     if plan.worker_memory > plan.worker_limit:
+        more = "more partitions"
+        if plan.states == "memory":
+            more = "more workers with partitions set to their number"
         raise DoesNotFitError(
             f"a worker needs {human(plan.worker_memory)} but may use "
             f"{human(plan.worker_limit)} ({plan.nodes:,} nodes in {plan.partitions} "
-            f"partitions on {plan.workers} workers): set a smaller reservoir.dim or "
-            "readout.memory, raise cluster.memory_limit, or use more workers with "
-            "partitions set to their number"
+            f"partitions on {plan.workers} workers, states: {plan.states}): set a "
+            "smaller reservoir.dim or readout.memory, raise cluster.memory_limit, or "
+            f"use {more}"
         )
     if plan.device_memory > plan.device_limit:
         tile = f"reservoir.tile={plan.device_tile}, " if plan.device_tile else ""

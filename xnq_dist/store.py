@@ -38,9 +38,12 @@ log = logging.getLogger(__name__)
 
 MANIFEST = "_manifest.json"
 MANIFEST_VERSION = 1
+STATES = "states"
+"""Folder of states that are in files while supersteps run; never a whole stage."""
 STAGES = (
     "graph",
     "select",
+    STATES,
     "checkpoints",
     "embeddings",
     "readout",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,9 +21,26 @@ from xnq_dist.bench.harness import OURS, Bench
 __all__ = ["measure_line", "plan_benchmark"]
 
 _HERE = "xnq_dist.bench.line"
-FIGURES = ("worker_memory", "client_memory", "run_disk", "bytes_per_superstep")
+FIGURES = (
+    "worker_memory",
+    "client_memory",
+    "run_disk",
+    "scratch_disk",
+    "exchanged_bytes",
+)
 """Of the plan, compared with what was measured."""
 SETTINGS = ["partitions=2", "cluster.workers=2", "cluster.threads=1"]
+CUTS = (
+    ("tasks", 4, "random"),
+    ("tasks", 16, "random"),
+    ("tasks", 16, "stream"),
+    ("spmd", 4, "random"),
+    ("spmd", 16, "stream"),
+)
+"""Engine, partitions and partitioner of exchanges that are measured by themselves, on
+four workers."""
+TURNS = 3
+"""Supersteps of each of them."""
 
 
 def plan_benchmark(bench: Bench) -> None:
@@ -44,7 +62,7 @@ def plan_benchmark(bench: Bench) -> None:
     for name in ("cora", "tolokers", "twitch-de"):
         if bench.size == "full" and data and (Path(data) / name).is_dir():
             cases.append((name, str(Path(data) / name)))
-    worst: dict[str, float] = dict.fromkeys(FIGURES, 1.0)
+    worst: defaultdict[str, float] = defaultdict(lambda: 1.0)
     for number, (case, graph) in enumerate(cases):
         out = str(bench.folder / f"run-{number}")
         found = bench.child(
@@ -59,15 +77,112 @@ def plan_benchmark(bench: Bench) -> None:
                 ratio = planned / measured
                 bench.record(case, f"{name}, plan over measured", OURS, ratio, "")
                 worst[name] = max(worst[name], ratio, 1 / ratio)
+        for name, peak in found["memory"].items():
+            bench.record(case, f"worker_memory until {name}", OURS, peak, "B")
         for stage, seconds in found["seconds"].items():
             bench.record(case, f"time of {stage}", OURS, seconds, "s")
         bench.record(case, "time", OURS, sum(found["seconds"].values()), "s")
         bench.record(case, "time", "plan", found["planned"]["seconds"], "s")
-    for name in FIGURES:
+        _exchanges(bench, case, graph, worst)
+    for name in (*FIGURES, *dict.fromkeys(f"{engine} bytes" for engine, *_ in CUTS)):
         aim = 1.25 if bench.size == "full" else None
         bench.ratio(
             f"{name}, plan off by a factor", float(np.max(worst[name])), "less", aim
         )
+
+
+def _exchanges(bench: Bench, case: str, graph: str, worst: dict[str, float]) -> None:
+    """Bytes of one superstep by both engines at cuts of several kinds."""
+    arguments = {"graph": graph, "out": str(bench.folder / "cuts")}
+    for row in bench.child(f"{_HERE}:measure_exchanges", arguments)["rows"]:
+        name = f"{row['engine']} bytes"
+        what = f"{row['engine']}, {row['partitions']} partitions ({row['partitioner']})"
+        bench.record(case, "bytes a superstep", what, row["measured"], "B")
+        bench.record(case, "bytes a superstep", f"plan, {what}", row["planned"], "B")
+        ratio = row["planned"] / max(1, row["measured"])
+        bench.record(case, "bytes a superstep, plan over measured", what, ratio, "")
+        bound = row["bound"] / max(1, row["planned"])
+        bench.record(case, "bytes a superstep, bound over plan", what, bound, "")
+        if not row["is_bound"]:
+            worst[name] = max(worst[name], ratio, 1 / max(ratio, 1e-9))
+
+
+def measure_exchanges(graph: str, out: str) -> dict[str, Any]:
+    """Bytes between workers in a superstep, by the plan and by what arrives.
+
+    Parameters
+    ----------
+    graph
+        Folder of ``nodes.parquet`` and ``edges.parquet``.
+    out
+        Run directories are made in it.
+
+    Returns
+    -------
+    ``rows``: one for each of `CUTS`.
+    """
+    from dataclasses import replace
+
+    from xnq_dist import pipeline
+    from xnq_dist.cluster import connect, open_cluster
+    from xnq_dist.config import load_settings
+    from xnq_dist.graph.tables import Sources
+    from xnq_dist.plan import Workers, make_plan
+    from xnq_dist.reservoir.embed import reservoir_spec
+    from xnq_dist.reservoir.exchange import TasksExchange
+    from xnq_dist.reservoir.spmd import SpmdExchange
+    from xnq_dist.store import RunDirectory
+
+    shared = ["cluster.workers=4", "cluster.threads=1", "reservoir.dim=128"]
+    tables = (str(Path(graph) / f"{name}.parquet") for name in ("nodes", "edges"))
+    sources = Sources(*tables)
+    rows = []
+    first = load_settings(overrides=shared)
+    with open_cluster(first.cluster) as address, connect(address) as client:
+        for engine, partitions, partitioner in CUTS:
+            named = (f"partitions={partitions}", f"partitioner={partitioner}")
+            more = ("method=xnq", f"exchange.engine={engine}")
+            settings = load_settings(overrides=[*shared, *named, *more])
+            run = RunDirectory(f"{out}/{partitions}-{partitioner}")
+            run.folder.create()
+            manifest = pipeline.prepare(run, sources, settings)
+            spec = reservoir_spec(settings, manifest.facts["rho"], 1.0, 0.5)
+            begun = (client, run.stage("graph"), manifest, spec)
+            if engine == "spmd":
+                moving = SpmdExchange(*begun)
+                moving.begin(None)
+                moving.advance(1)
+                moving.clocks = []
+                moving.advance(TURNS)
+                arrived = sum(clock["received"] for clock in moving.clocks)
+                moving.close()
+            else:
+                tasks = TasksExchange(*begun)
+                tasks.begin(None)
+                client.run(_forget)
+                tasks.advance(TURNS)
+                arrived = sum(client.run(_received).values())
+                tasks.close()
+            plan = pipeline.plan_of(sources, settings, manifest, run.stage("graph"))
+            size = pipeline.size_of(manifest, settings, 4)
+            blind = replace(size, cut=None, halo=None)
+            before = make_plan(blind, settings, partitions, Workers(4, 1, 2**31))
+            rows.append(
+                {
+                    "engine": engine,
+                    "partitions": partitions,
+                    "partitioner": partitioner,
+                    "measured": arrived / TURNS,
+                    "planned": plan.bytes_per_superstep,
+                    "is_bound": plan.bytes_are_bound,
+                    "bound": before.bytes_per_superstep,
+                }
+            )
+    return {"rows": rows}
+
+
+def _forget(dask_worker: Any) -> None:
+    dask_worker.transfer_incoming_log.clear()
 
 
 def measure_line(graph: str, out: str, overrides: Sequence[str]) -> dict[str, Any]:
@@ -92,7 +207,9 @@ def measure_line(graph: str, out: str, overrides: Sequence[str]) -> dict[str, An
     from xnq_dist.config import load_settings
     from xnq_dist.graph.tables import Sources
 
-    settings = load_settings(overrides=list(overrides))
+    scratch = Path(out).with_suffix(".scratch")
+    scratch.mkdir(parents=True, exist_ok=True)
+    settings = load_settings(overrides=[*overrides, f"scratch={scratch}"])
     folder = Path(graph)
     given = folder / "memberships.parquet"
     sources = Sources(
@@ -101,7 +218,11 @@ def measure_line(graph: str, out: str, overrides: Sequence[str]) -> dict[str, An
         str(given) if given.exists() else None,
     )
     seconds: dict[str, float] = {}
-    with pipeline.open_run(out, sources) as run, _largest(Path(out)) as disk:
+    with (
+        pipeline.open_run(out, sources) as run,
+        _largest(Path(out)) as disk,
+        _largest(scratch) as temporary,
+    ):
 
         def timed(stage: str, work: Callable[[], Any]) -> Any:
             began = time.perf_counter()
@@ -112,7 +233,10 @@ def measure_line(graph: str, out: str, overrides: Sequence[str]) -> dict[str, An
         manifest = timed("graph", lambda: pipeline.prepare(run, sources, settings))
         with open_cluster(settings.cluster) as address, connect(address) as client:
             made = timed("embed", lambda: pipeline.embed(run, settings, client))
+            memory = {"embed": max(client.run(peak_bytes).values())}
+            moved = sum(client.run(_received).values())
             timed("readout", lambda: pipeline.fit_readout(run, settings, client))
+            memory["readout"] = max(client.run(peak_bytes).values())
             timed(
                 "quantify",
                 lambda: pipeline.quantify_communities(run, sources, settings, client),
@@ -120,15 +244,19 @@ def measure_line(graph: str, out: str, overrides: Sequence[str]) -> dict[str, An
             peaks = client.run(peak_bytes)
             busiest = max(client.run(time.process_time).values())
         timed("publish", lambda: pipeline.publish(run, settings))
-    plan = pipeline.plan_of(sources, settings, manifest)
+    plan = pipeline.plan_of(sources, settings, manifest, run.stage("graph"))
     return {
         "planned": plan.to_dict(),
         "measured": {
             "worker_memory": max(peaks.values()),
             "client_memory": peak_bytes(),
             "run_disk": disk[0],
-            "bytes_per_superstep": made.facts["exchanged_bytes_per_superstep"],
+            "scratch_disk": temporary[0],
+            "exchanged_bytes": moved,
+            "state_bytes": made.facts["state_file_bytes_per_superstep"],
         },
+        "memory": {**memory, "quantify": max(peaks.values())},
+        "supersteps": settings.reservoir.supersteps,
         "seconds": seconds,
         "cpu": time.process_time() + busiest,
         "halo": sum(manifest.facts["halo"]),
@@ -163,3 +291,8 @@ def _bytes_in(folder: Path) -> int:
         except FileNotFoundError:  # it was temporary
             continue
     return total
+
+
+def _received(dask_worker: Any) -> int:
+    """Bytes that other workers sent to this one, by Dask's own log."""
+    return sum(int(entry["total"]) for entry in dask_worker.transfer_incoming_log)

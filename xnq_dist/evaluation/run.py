@@ -35,7 +35,7 @@ from xnq_dist.evaluation.units import Errors, Unit
 from xnq_dist.evaluation.work import Work
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.progress import Progress, silent
-from xnq_dist.reservoir.embed import run_reservoir
+from xnq_dist.reservoir.embed import run_reservoir, state_files
 from xnq_dist.store import (
     Attempt,
     FileRecord,
@@ -297,6 +297,7 @@ def _make_rows(
                     _WriteStates(graph, manifest, attempt),
                     timeout=work.settings.cluster.timeout,
                     engine=work.settings.exchange.engine,
+                    files=state_files(work.settings, Folder.of(work.run), client),
                 )
                 seconds = time.perf_counter() - began
                 peak = max((p for _, p in files if p is not None), default=None)

@@ -21,7 +21,7 @@ from xnq_dist.errors import StageError
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.progress import Progress, silent
 from xnq_dist.readout.folds import check_counts
-from xnq_dist.reservoir.embed import reservoir_spec, run_reservoir
+from xnq_dist.reservoir.embed import reservoir_spec, run_reservoir, state_files
 from xnq_dist.store import (
     Attempt,
     FileRecord,
@@ -146,7 +146,7 @@ def select_scales(
         "exchange_dtype": settings.exchange.dtype,
         "folds": settings.readout.folds,
     }
-    if settings.backend == "gpu" and settings.exchange.engine != "spmd":
+    if settings.backend == "gpu" and not settings.exchange.on_cpus:
         inputs["backend"] = ["gpu", wanted.precision]
     whole = run.reuse("select", inputs)
     if whole is None:
@@ -198,6 +198,7 @@ def _search(
             writer,
             timeout=settings.cluster.timeout,
             engine=settings.exchange.engine,
+            files=state_files(settings, run.folder, client),
         )
         loss, error = client.submit(
             _score,

@@ -30,11 +30,17 @@ __all__ = [
     "Block",
     "Context",
     "ReservoirSpec",
+    "draw_all",
     "exchanged_bytes",
+    "feature_matrix",
     "halo_picks",
+    "input_drive",
     "load_context",
+    "needed_rows",
     "pick_halo",
     "place",
+    "place_on",
+    "side_by_side",
 ]
 
 Array = NDArray[np.float32]
@@ -203,36 +209,55 @@ def load_context(
         Whether to find what it picks of owners' boundary blocks, from their files.
     """
     partition = load_partition(graph, manifest, number)
-    features = _feature_matrix(graph, manifest, number)
-    drawn = [_weights(spec, block, features.shape[1]) for block in spec.blocks()]
-    if len(drawn) == 1:
-        recurrent: Recurrent | SideBySide = drawn[0].recurrent
-        drive = _drive(features, drawn[0], threads)
-    else:
-        recurrent = SideBySide(tuple(weights.recurrent for weights in drawn))
-        drive = np.empty((len(features), spec.dim), dtype=np.float32)
-        # A product of another shape may differ in the last bit: one a reservoir.
-        for columns, weights in zip(recurrent.columns(), drawn, strict=True):
-            drive[:, columns] = _drive(features, weights, threads)
+    features = feature_matrix(graph, manifest, number)
+    drawn = draw_all(spec, features.shape[1])
+    recurrent = side_by_side(drawn)
+    drive = input_drive(features, drawn, threads)
     picks = halo_picks(graph, manifest, partition) if exchange else {}
     boundary = partition.boundary_rows.astype(np.int64)
     context = Context(partition, drive, recurrent, boundary, picks, spec)
     return context.on(choose(spec.backend, spec.precision))
 
 
-def _weights(spec: ReservoirSpec, block: Block, features: int) -> Weights:
-    return draw_weights(
-        block.seed,
-        block.units,
-        features,
-        matrix=spec.matrix,
-        nonzeros=min(spec.nonzeros, block.units),
-        recurrent_scale=block.recurrent_scale,
-        input_scale=spec.input_scale,
-        bias_scale=spec.bias_scale,
-        rho=spec.rho,
-        radius=block.radius,
-    )
+def draw_all(spec: ReservoirSpec, features: int) -> list[Weights]:
+    """Weights of each of the reservoirs side by side."""
+    return [
+        draw_weights(
+            block.seed,
+            block.units,
+            features,
+            matrix=spec.matrix,
+            nonzeros=min(spec.nonzeros, block.units),
+            recurrent_scale=block.recurrent_scale,
+            input_scale=spec.input_scale,
+            bias_scale=spec.bias_scale,
+            rho=spec.rho,
+            radius=block.radius,
+        )
+        for block in spec.blocks()
+    ]
+
+
+def side_by_side(drawn: Sequence[Weights]) -> Recurrent | SideBySide:
+    """The recurrent matrix, or those of several reservoirs."""
+    if len(drawn) == 1:
+        return drawn[0].recurrent
+    return SideBySide(tuple(weights.recurrent for weights in drawn))
+
+
+def input_drive(features: Array, drawn: Sequence[Weights], threads: int) -> Array:
+    """``W_in x + b`` of all reservoirs, shape (n, d').
+
+    A row's bits do not depend on what other rows there are.
+    """
+    recurrent = side_by_side(drawn)
+    if not isinstance(recurrent, SideBySide):
+        return _drive(features, drawn[0], threads)
+    drive = np.empty((len(features), recurrent.dim), dtype=np.float32)
+    # A product of another shape may differ in the last bit: one a reservoir.
+    for columns, weights in zip(recurrent.columns(), drawn, strict=True):
+        drive[:, columns] = _drive(features, weights, threads)
+    return drive
 
 
 def _drive(features: Array, weights: Weights, threads: int) -> Array:
@@ -279,7 +304,8 @@ def _boundary(graph: Stage, manifest: Manifest, owner: int) -> NDArray[np.int64]
     return np.unique(rows).astype(np.int64)
 
 
-def _feature_matrix(graph: Stage, manifest: Manifest, number: int) -> Array:
+def feature_matrix(graph: Stage, manifest: Manifest, number: int) -> Array:
+    """Features of a partition's owned rows, float32, shape (n_owned, F)."""
     column = load_nodes(graph, manifest, number, ["features"])["features"]
     width = column.type.list_size
     values = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
@@ -303,6 +329,32 @@ def place(edges: Sequence[int], workers: Sequence[str]) -> list[str]:
         chosen[number] = worker
         load[worker] += edges[number] + 1
     return chosen
+
+
+def place_on(edges: Sequence[int], workers: int) -> NDArray[np.int64]:
+    """Number of the worker of each partition, shape (P,), as `place` has it."""
+    chosen = place(edges, [f"{number:06d}" for number in range(workers)])
+    return np.array([int(worker) for worker in chosen], np.int64)
+
+
+def needed_rows(graph: Stage, manifest: Manifest, workers: int) -> list[list[int]]:
+    """Rows of each owner that each other worker needs, shape (P, workers).
+
+    From the send lists in the partitions' files, one after the other: several
+    partitions of a worker may want the same row.
+    """
+    at = place_on(manifest.facts["edges"], workers)
+    found = []
+    for owner in range(len(at)):
+        record = manifest.named(adjacency_stem(owner) + "-")[0]
+        with graph.folder.open_input(record.name) as stream:
+            lists = read_npz(stream, ["send_rows", "send_offsets"])
+        reader = np.repeat(np.arange(len(at)), np.diff(lists["send_offsets"]))
+        pairs = np.unique(lists["send_rows"].astype(np.int64) * workers + at[reader])
+        counts = np.bincount(pairs % workers, minlength=workers)
+        counts[at[owner]] = 0
+        found.append(counts.tolist())
+    return found
 
 
 def exchanged_bytes(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from xnq_dist import cluster
 from xnq_dist.config import Settings
-from xnq_dist.errors import StageError
+from xnq_dist.errors import SettingsError, StageError
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.progress import Progress, silent
 from xnq_dist.reservoir.checkpoint import (
@@ -24,8 +25,11 @@ from xnq_dist.reservoir.checkpoint import (
     write_states,
 )
 from xnq_dist.reservoir.context import ReservoirSpec
+from xnq_dist.reservoir.disk_engine import DiskExchange
 from xnq_dist.reservoir.exchange import Exchange, TasksExchange, WorkersLost, recover
 from xnq_dist.reservoir.spmd import SpmdExchange
+from xnq_dist.reservoir.state_files import StateFiles
+from xnq_dist.reservoir.volume import GROUP, tile_memory
 from xnq_dist.reservoir.weights import (
     block_seed,
     draw_recurrent,
@@ -33,8 +37,10 @@ from xnq_dist.reservoir.weights import (
     units_of_blocks,
 )
 from xnq_dist.store import (
+    STATES,
     Attempt,
     FileRecord,
+    Folder,
     Manifest,
     RunDirectory,
     Stage,
@@ -44,12 +50,19 @@ from xnq_dist.store import (
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["Traffic", "embed_scaled", "reservoir_spec", "run_reservoir"]
+__all__ = [
+    "Traffic",
+    "embed_scaled",
+    "reservoir_spec",
+    "run_reservoir",
+    "state_files",
+]
 
 log = logging.getLogger(__name__)
 
 Array = NDArray[np.float32]
 R = TypeVar("R")
+T = TypeVar("T")
 
 MAX_LOSSES = 3
 """Times that workers may be lost without a checkpoint in between."""
@@ -95,8 +108,7 @@ def reservoir_spec(
         radius=tuple(radii) if isinstance(recurrent_scale, tuple) else radii[0],
         exchange_dtype=settings.exchange.dtype,
         tile=wanted.tile,
-        # Blocks between workers of the engine `spmd` are NumPy's.
-        backend="cpu" if settings.exchange.engine == "spmd" else settings.backend,
+        backend="cpu" if settings.exchange.on_cpus else settings.backend,
         precision=wanted.precision,
     )
 
@@ -110,6 +122,43 @@ class Traffic:
     """Worker of each partition."""
     bytes_per_superstep: int
     """Bytes that crossed between workers in one superstep."""
+    disk_bytes: int
+    """Bytes of states that were read and written in one superstep; 0: in memory."""
+
+
+def state_files(
+    settings: Settings, folder: Folder, client: Client
+) -> StateFiles | None:
+    """Where the states of a run go when they do not stay in memory.
+
+    Parameters
+    ----------
+    settings
+        `exchange.states` (only ``disk`` is the disk) and `scratch` are used.
+    folder
+        The run directory, which all workers see.
+
+    Raises
+    ------
+    SettingsError
+        When it is on an object store and `scratch` is not set.
+    """
+    if settings.exchange.states != "disk":
+        return None
+    if settings.scratch is not None:
+        where = Path(settings.scratch).expanduser().absolute()
+        # The next run of the same directory finds what a killed one left.
+        where /= f"xnq-dist-states-{fingerprint(folder.uri)[:12]}"
+    elif folder.is_local:
+        where = Path(folder.path(STATES))
+    else:
+        raise SettingsError(
+            f"exchange.states = disk, but {folder.uri} is no local folder: set scratch "
+            "to one that all workers see"
+        )
+    threads = max(cluster.workers(client).values(), default=1)
+    memory = tile_memory(cluster.smallest_memory(client), threads)
+    return StateFiles(str(where), memory)
 
 
 def run_reservoir(
@@ -123,6 +172,7 @@ def run_reservoir(
     timeout: float = 60.0,
     progress: Progress = silent,
     engine: str = "tasks",
+    files: StateFiles | None = None,
 ) -> tuple[list[R], Traffic]:
     """Run all supersteps and apply `finish` to each partition's final states.
 
@@ -141,6 +191,8 @@ def run_reservoir(
         Seconds to wait for a worker after all were lost, and for one's answer.
     engine
         ``tasks`` or ``spmd``; changes no bit.
+    files
+        Where states are, with the engine ``tasks``; None: in memory. Changes no bit.
 
     Returns
     -------
@@ -153,22 +205,42 @@ def run_reservoir(
         When workers are lost again and again without a checkpoint in between.
     """
     spec = _settled(client, spec)
+
+    def opened(suspects: frozenset[str]) -> Exchange:
+        shared = client, graph, manifest, spec
+        if files is not None:
+            return DiskExchange(*shared, files, suspects)
+        if engine == "spmd":
+            return SpmdExchange(*shared, suspects, timeout)
+        return TasksExchange(*shared, suspects)
+
+    def work(moving: Exchange) -> tuple[list[R], Traffic]:
+        results = _drive(moving, spec, finish, checkpoints, every, progress)
+        crossed, disk = moving.bytes_per_superstep, 0
+        if isinstance(moving, DiskExchange):
+            disk = moving.disk_bytes_per_superstep
+        return results, Traffic(engine, tuple(moving.placement), crossed, disk)
+
+    with nullcontext() if files is None else files.made():
+        return _until_done(client, opened, work, checkpoints, timeout)
+
+
+def _until_done(
+    client: Client,
+    opened: Callable[[frozenset[str]], Exchange],
+    work: Callable[[Exchange], T],
+    checkpoints: Checkpoints | None,
+    timeout: float,
+) -> T:
+    """Work of an engine; begun again, without the workers that were lost."""
     losses = 0
     reached = -1
     suspects: frozenset[str] = frozenset()
     while True:
         try:
             recover(client, timeout)
-            moving: Exchange
-            if engine == "spmd":
-                moving = SpmdExchange(client, graph, manifest, spec, suspects, timeout)
-            else:
-                moving = TasksExchange(client, graph, manifest, spec, suspects)
-            with closing(moving):
-                results = _drive(moving, spec, finish, checkpoints, every, progress)
-                return results, Traffic(
-                    engine, tuple(moving.placement), moving.bytes_per_superstep
-                )
+            with closing(opened(suspects)) as moving:
+                return work(moving)
         except WorkersLost as event:
             suspects |= event.suspects
             found = checkpoints.latest() if checkpoints else None
@@ -239,14 +311,17 @@ class _WriteEmbeddings:
 
     def __call__(self, number: int, states: Array) -> FileRecord:
         ids = load_nodes(self.graph, self.manifest, number, ["node_id"])["node_id"]
-        values = pa.array(states.astype(self.dtype).ravel())
-        table = pa.table(
-            {
-                "node_id": ids,
-                "embedding": pa.FixedSizeListArray.from_arrays(values, states.shape[1]),
-            }
-        )
-        return self.attempt.write_table(f"part-{number:05d}", table, "embeddings")
+        width = states.shape[1]
+        step = max(1, GROUP // (4 * width))
+        stem = f"part-{number:05d}"
+        with self.attempt.table_writer(stem, "embeddings") as writer:
+            # Once for a partition without nodes: its file says the columns.
+            for first in range(0, max(1, len(states)), step):
+                part = states[first : first + step].astype(self.dtype, copy=False)
+                values = pa.FixedSizeListArray.from_arrays(part.reshape(-1), width)
+                rows = ids.slice(first, step)
+                writer.write(pa.table({"node_id": rows, "embedding": values}))
+        return writer.record
 
 
 def embed_scaled(
@@ -280,7 +355,7 @@ def embed_scaled(
         "dtype": settings.embeddings.dtype,
     }
     settings = cluster.settle(client, settings)
-    if settings.backend == "gpu" and settings.exchange.engine != "spmd":
+    if settings.backend == "gpu" and not settings.exchange.on_cpus:
         # A GPU's products have other bits than a CPU's.
         inputs["backend"] = ["gpu", settings.reservoir.precision]
     whole = run.reuse("embeddings", inputs)
@@ -310,6 +385,7 @@ def embed_scaled(
         settings.cluster.timeout,
         progress,
         settings.exchange.engine,
+        state_files(settings, run.folder, client),
     )
     rows = sum(record.rows for record in files)
     if rows != facts["n_nodes"]:
@@ -327,6 +403,7 @@ def embed_scaled(
             "workers": len(set(traffic.placement)),
             "exchange_engine": traffic.engine,
             "exchanged_bytes_per_superstep": traffic.bytes_per_superstep,
+            "state_file_bytes_per_superstep": traffic.disk_bytes,
             "halo_bytes": [halo * row_bytes for halo in facts["halo"]],
         },
         time.perf_counter() - began,

@@ -135,6 +135,15 @@ class PinnedTasks:
             function, *args, workers=[worker], allow_other_workers=False, pure=False
         )
 
+    def _inner_threads(self, number: int) -> int:
+        worker = self.placement[number]
+        return max(1, self._threads[worker] // self.placement.count(worker))
+
+    def _submit(
+        self, number: int, function: Callable[..., Any], *args: Any
+    ) -> Future[Any]:
+        return self._submit_to(self.placement[number], function, *args)
+
     def _wait(self, futures: Sequence[Future[Any]], when: str = ALL) -> None:
         """Wait for all; with `when` the first to complete, one that fails ends it."""
         from distributed import wait
@@ -313,15 +322,6 @@ class TasksExchange(PinnedTasks):
             )
             for p in parts
         ]
-
-    def _inner_threads(self, number: int) -> int:
-        worker = self.placement[number]
-        return max(1, self._threads[worker] // self.placement.count(worker))
-
-    def _submit(
-        self, number: int, function: Callable[..., Any], *args: Any
-    ) -> Future[Any]:
-        return self._submit_to(self.placement[number], function, *args)
 
 
 def settled(futures: Sequence[Future[Any]]) -> None:

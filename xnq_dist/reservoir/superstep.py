@@ -283,7 +283,7 @@ def _fused(
                     kernels.narrow(wide, after.view(np.uint16))
 
     with one_blas_thread():
-        for_each_block(owned.shape[0], threads, work)
+        for_each_block(len(out), threads, work)
 
 
 def _as_kept(owned: Array, halo: Array) -> tuple[Any, Any]:

@@ -1,0 +1,156 @@
+"""The engine ``tasks`` with states on a disk, for graphs beyond the workers' memory.
+
+A superstep of a partition is one pinned task that reads and writes files all workers
+see (`state_files`); nothing crosses between workers but the wish to begin. Files of a
+superstep are removed once all partitions are through the next, so that a task that
+runs twice finds what it read before.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.errors import StageError
+from xnq_dist.reservoir.context import ReservoirSpec
+from xnq_dist.reservoir.exchange import PinnedTasks
+from xnq_dist.reservoir.state_files import (
+    PartitionOnDisk,
+    StateFiles,
+    advance_partition,
+    open_partition,
+    read_states,
+)
+from xnq_dist.store import Manifest, Stage
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+__all__ = ["DiskExchange"]
+
+R = TypeVar("R")
+
+
+class DiskExchange(PinnedTasks):
+    """Engine ``tasks``, states in files.
+
+    Parameters
+    ----------
+    files
+        A folder for this run of the engine is made in theirs, and removed by `close`.
+    avoid
+        Workers to do without as long as there are others.
+
+    Raises
+    ------
+    WorkersLost
+        From any method, when a worker is gone.
+    """
+
+    stride = 1
+    """All partitions are through a superstep before the next one begins."""
+    bytes_per_superstep = 0
+    """Bytes that cross between workers: rows are read from files."""
+
+    def __init__(
+        self,
+        client: Client,
+        graph: Stage,
+        manifest: Manifest,
+        spec: ReservoirSpec,
+        files: StateFiles,
+        avoid: Collection[str] = (),
+    ) -> None:
+        super().__init__(client, graph, manifest, spec, avoid)
+        folder = Path(files.folder, uuid.uuid4().hex[:12])
+        try:
+            folder.mkdir(parents=True)
+        except OSError as error:
+            raise StageError(
+                f"states cannot be written to {files.folder} ({error.strerror}): set "
+                "scratch to a folder with room that all workers see"
+            ) from error
+        self._files = replace(files, folder=str(folder))
+        self._held: list[Future[Any]] = []
+        self._step = 1
+        self._moved: list[int] = []
+
+    @property
+    def disk_bytes_per_superstep(self) -> int:
+        """Bytes that were read and written in a superstep, the mean so far."""
+        return sum(self._moved) // max(1, len(self._moved))
+
+    def begin(self, checkpoint: tuple[Stage, Manifest] | None) -> None:
+        """Load the partitions, and states from a checkpoint (else superstep 1)."""
+        self._step = 1
+        if checkpoint is not None:
+            self._step = int(checkpoint[1].facts["superstep"])
+        self._held = []
+        for number in range(len(self.placement)):
+            kept = None
+            if checkpoint is not None:
+                stage, manifest = checkpoint
+                kept = self._step, stage, manifest.named(f"state-{number:05d}")[0]
+            self._held.append(
+                self._submit(
+                    number,
+                    open_partition,
+                    self._graph,
+                    self._manifest,
+                    number,
+                    self._spec,
+                    self._files,
+                    self._inner_threads(number),
+                    kept,
+                )
+            )
+        self._wait(self._held)
+
+    def advance(self, count: int) -> None:
+        """Run `count` supersteps."""
+        for _ in range(count):
+            done = [
+                self._submit(
+                    number,
+                    advance_partition,
+                    held,
+                    self._step,
+                    self._inner_threads(number),
+                )
+                for number, held in enumerate(self._held)
+            ]
+            self._wait(done)
+            self._moved.append(sum(self._result(future) for future in done))
+            self._files.forget(self._step, len(self._held))
+            self._step += 1
+
+    def apply(self, function: Callable[[int, NDArray[np.float32]], R]) -> list[R]:
+        """A small result of each partition's states, read where it is pinned."""
+        futures = [
+            self._submit(number, _apply, function, held, self._step)
+            for number, held in enumerate(self._held)
+        ]
+        self._wait(futures)
+        return [self._result(future) for future in futures]
+
+    def close(self) -> None:
+        """Let go of everything on the workers, and remove the files."""
+        self._held = []
+        # A task that nobody wants any more may still write: the caller removes what
+        # such a one leaves, with the folder that this one is in.
+        shutil.rmtree(self._files.folder, ignore_errors=True)
+
+
+def _apply(
+    function: Callable[[int, NDArray[np.floating]], R],
+    held: PartitionOnDisk,
+    step: int,
+) -> R:
+    return function(held.partition.number, read_states(held, step))

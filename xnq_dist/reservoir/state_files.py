@@ -1,0 +1,391 @@
+"""States of partitions in files: supersteps that hold a few rows at a time.
+
+A partition's states after a superstep are one raw file, rows in local order; the next
+superstep reads, for one tile of its rows after the other, the rows of states that the
+tile's in-neighbours are, from its own file and from the owners', and writes a new file.
+Files are read and not mapped: mapped pages would count as resident memory.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from xnq_dist.backend import cpu
+from xnq_dist.blocks import ROWS
+from xnq_dist.errors import StageError
+from xnq_dist.graph.halo import Partition
+from xnq_dist.graph.layout import load_partition
+from xnq_dist.reservoir.context import (
+    ReservoirSpec,
+    draw_all,
+    feature_matrix,
+    input_drive,
+    side_by_side,
+)
+from xnq_dist.reservoir.superstep import MemoryStates, superstep, update
+from xnq_dist.reservoir.weights import Recurrent, SideBySide
+from xnq_dist.store import FileRecord, Manifest, Stage
+
+__all__ = [
+    "PartitionOnDisk",
+    "StateFiles",
+    "advance_partition",
+    "open_partition",
+    "read_rows",
+    "read_states",
+    "row_tiles",
+]
+
+Array = NDArray[np.float32]
+
+GAP = 1 << 14
+"""Bytes between two wanted rows that are read, not skipped: a call costs more."""
+RUN = 1 << 22
+"""Most bytes read at a time where rows in between are not wanted."""
+
+
+@dataclass(frozen=True)
+class StateFiles:
+    """Where states are, and how many of them a task may hold."""
+
+    folder: str
+    """Local path that every worker sees."""
+    memory: int
+    """Bytes that one task's rows of states, input drive and new states may take."""
+
+    def states(self, step: int, number: int) -> Path:
+        """A partition's states after a superstep."""
+        return Path(self.folder, f"state-{step:05d}-{number:05d}.raw")
+
+    def drive(self, number: int) -> Path:
+        """A partition's input drive."""
+        return Path(self.folder, f"drive-{number:05d}.raw")
+
+    @contextmanager
+    def made(self) -> Iterator[None]:
+        """The folder, removed afterwards; what a killed run has left, before."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        try:
+            yield
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def forget(self, step: int, partitions: int) -> None:
+        """Remove the states after a superstep."""
+        for number in range(partitions):
+            self.states(step, number).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class PartitionOnDisk:
+    """One partition on a worker, without its states and input drive."""
+
+    partition: Partition
+    offsets: NDArray[np.int64]
+    """Global id of each partition's first node, shape (P + 1,)."""
+    recurrent: Recurrent | SideBySide
+    tiles: tuple[int, ...]
+    """First row of each row tile, and the number of rows."""
+    spec: ReservoirSpec
+    files: StateFiles
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of states, as they are kept and exchanged."""
+        return np.dtype(self.spec.exchange_dtype)
+
+
+def open_partition(
+    graph: Stage,
+    manifest: Manifest,
+    number: int,
+    spec: ReservoirSpec,
+    files: StateFiles,
+    threads: int,
+    checkpoint: tuple[int, Stage, FileRecord] | None = None,
+) -> PartitionOnDisk:
+    """Read a partition; write its input drive, and its states after superstep 1.
+
+    Parameters
+    ----------
+    checkpoint
+        Superstep, and where the states after it are: they are written instead.
+
+    Raises
+    ------
+    StageError
+        When the folder of the files is not there or cannot be written.
+    """
+    if not Path(files.folder).is_dir():
+        raise StageError(
+            f"a worker does not see {files.folder}: set scratch to a folder that all "
+            "workers share, or exchange.states=memory"
+        )
+    partition = load_partition(graph, manifest, number)
+    features = feature_matrix(graph, manifest, number)
+    drawn = draw_all(spec, features.shape[1])
+    recurrent = side_by_side(drawn)
+    item = np.dtype(spec.exchange_dtype).itemsize
+    row = spec.dim * 4
+    # Input drive, sums of the first superstep, and what is written of them.
+    step = max(ROWS, files.memory // (3 * row) // ROWS * ROWS)
+    with ExitStack() as stack:
+        drive = stack.enter_context(_whole(files.drive(number)))
+        out = None
+        if checkpoint is None:
+            out = stack.enter_context(_whole(files.states(1, number)))
+        for first in range(0, partition.n_owned, step):
+            part = input_drive(features[first : first + step], drawn, threads)
+            _write(drive, part)
+            if out is not None:
+                states = np.zeros(part.shape, np.float32)
+                update(cpu(), states, part, recurrent, threads)
+                _write(out, states.astype(spec.exchange_dtype, copy=False))
+    if checkpoint is not None:
+        reached, stage, record = checkpoint
+        with _whole(files.states(reached, number)) as copy:
+            _write(copy, stage.read_arrays(record)["states"])
+    n_local = partition.n_owned + partition.n_halo
+    begins = row_tiles(
+        partition.indptr,
+        partition.indices,
+        n_local,
+        spec.dim * item,
+        spec.dim * (4 + item),
+        files.memory,
+    )
+    offsets = np.asarray(manifest.facts["offsets"], np.int64)
+    tiles = tuple(begins.tolist())
+    return PartitionOnDisk(partition, offsets, recurrent, tiles, spec, files)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def row_tiles(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    n_local: int,
+    source_bytes: int,
+    row_bytes: int,
+    most: int,
+) -> NDArray[np.int64]:
+    """First row of each row tile, and the number of rows at the end.
+
+    A tile is whole blocks of `ROWS` rows, as many as take no more than `most` bytes
+    with their distinct in-neighbours; one block where even that takes more.
+
+    Parameters
+    ----------
+    indptr, indices
+        In-neighbours of each row, local ids below `n_local`.
+    source_bytes, row_bytes
+        What a distinct in-neighbour and a row of the tile take.
+    """
+    rows = indptr.shape[0] - 1
+    seen = np.zeros(n_local, np.int32)
+    begins = [0]
+    taken = 0
+    for first in range(0, rows, ROWS):
+        last = min(first + ROWS, rows)
+        for turn in range(2):
+            tile = len(begins)
+            more = (last - first) * row_bytes
+            for edge in range(indptr[first], indptr[last]):
+                if seen[indices[edge]] != tile:
+                    seen[indices[edge]] = tile
+                    more += source_bytes
+            if turn == 0 and begins[-1] < first and taken + more > most:
+                # Once more as the first block of the next tile.
+                begins.append(first)
+                taken = 0
+                continue
+            taken += more
+            break
+    begins.append(rows)
+    return np.array(begins)
+
+
+def advance_partition(held: PartitionOnDisk, step: int, threads: int) -> int:
+    """Read the states after a superstep and write those after the next.
+
+    Returns
+    -------
+    int
+        Bytes read and written.
+    """
+    partition, files = held.partition, held.files
+    number, dim = partition.number, held.spec.dim
+    moved = 0
+    with _whole(files.states(step + 1, number)) as out:
+        for first, last in pairwise(held.tiles):
+            edges = slice(int(partition.indptr[first]), int(partition.indptr[last]))
+            tile, sources = _compact(partition, first, last, edges)
+            states = np.empty((len(sources), dim), held.dtype)
+            _read_local(held, step, sources, states)
+            drive = np.empty((last - first, dim), np.float32)
+            _read_at(files.drive(number), first, drive)
+            after = superstep(
+                cpu(),
+                tile,
+                MemoryStates(states),
+                _no_halo,
+                drive,
+                held.recurrent,
+                (slice(0, dim),),
+                threads,
+            )
+            _write(out, after)
+            moved += states.nbytes + drive.nbytes + after.nbytes
+    return moved
+
+
+def read_states(held: PartitionOnDisk, step: int) -> NDArray[np.floating]:
+    """A partition's states after a superstep, shape (n_owned, d')."""
+    states = np.empty((held.partition.n_owned, held.spec.dim), held.dtype)
+    _read_at(held.files.states(step, held.partition.number), 0, states)
+    return states
+
+
+def _compact(
+    partition: Partition, first: int, last: int, edges: slice
+) -> tuple[Partition, NDArray[np.int64]]:
+    """Some rows as a partition of their own, and the local ids that its ids stand for.
+
+    All its in-neighbours are owned rows then, in the order of the local ids. The order
+    of a row's neighbours stays, and so does the order of its sum.
+    """
+    seen = np.zeros(partition.n_owned + partition.n_halo, np.bool_)
+    seen[partition.indices[edges]] = True
+    sources = np.flatnonzero(seen)
+    place = np.cumsum(seen, dtype=np.int32) - np.int32(1)
+    nothing = np.empty(0, np.int64)
+    weights = partition.weights
+    tile = Partition(
+        partition.number,
+        partition.indptr[first : last + 1] - edges.start,
+        place[partition.indices[edges]],
+        None if weights is None else weights[edges],
+        nothing,
+        nothing,
+        nothing.astype(np.int32),
+        nothing,
+    )
+    return tile, sources
+
+
+def _no_halo(columns: slice) -> Array:
+    return np.empty((0, columns.stop - columns.start), np.float32)
+
+
+def _read_local(
+    held: PartitionOnDisk,
+    step: int,
+    sources: NDArray[np.int64],
+    out: NDArray[np.floating],
+) -> None:
+    """Rows of owned and halo nodes, local ids ascending, from their owners' files."""
+    partition = held.partition
+    at = int(np.searchsorted(sources, partition.n_owned))
+    own = held.files.states(step, partition.number)
+    read_rows(own, sources[:at], out[:at])
+    halo = partition.halo[sources[at:] - partition.n_owned]
+    bounds = np.searchsorted(halo, held.offsets)
+    for owner, (begin, end) in enumerate(pairwise(bounds.tolist())):
+        if begin < end:
+            rows = halo[begin:end] - held.offsets[owner]
+            path = held.files.states(step, owner)
+            read_rows(path, rows, out[at + begin : at + end])
+
+
+def read_rows(path: Path, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
+    """Rows of a raw file of rows as wide as those of `out`.
+
+    Parameters
+    ----------
+    rows
+        Ascending, each once, shape (n,).
+    out
+        Shape (n, d'), C-contiguous.
+
+    Raises
+    ------
+    StageError
+        When the file is not there or ends early.
+    """
+    if not len(rows):
+        return
+    width = out.shape[1] * out.itemsize
+    far = np.flatnonzero(np.diff(rows) > GAP // width + 1) + 1
+    step = max(1, RUN // width)
+    with _opened(path) as file:
+        for begin, end in pairwise([0, *far.tolist(), len(rows)]):
+            first, last = int(rows[begin]), int(rows[end - 1]) + 1
+            if last - first == end - begin:
+                _fill(file, first * width, out[begin:end])
+                continue
+            while begin < end:
+                first = int(rows[begin])
+                stop = begin + int(rows[begin:end].searchsorted(first + step))
+                wanted = rows[begin:stop] - first
+                run = np.empty((int(wanted[-1]) + 1, out.shape[1]), out.dtype)
+                _fill(file, first * width, run)
+                np.take(run, wanted, axis=0, out=out[begin:stop], mode="clip")
+                begin = stop
+
+
+def _read_at(path: Path, first: int, out: NDArray[Any]) -> None:
+    if out.nbytes:
+        with _opened(path) as file:
+            _fill(file, first * out.shape[1] * out.itemsize, out)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    try:
+        with path.open("rb", buffering=0) as file:
+            yield file
+    except OSError as error:
+        raise StageError(
+            f"{path} cannot be read ({error.strerror}): run again to resume"
+        ) from error
+
+
+def _fill(file: IO[bytes], at: int, out: NDArray[Any]) -> None:
+    view = out.reshape(-1).view(np.uint8).data
+    file.seek(at)
+    while view:
+        got = file.readinto(view)  # type: ignore[attr-defined]
+        if not got:
+            raise StageError(f"{file.name} ends early: run again to resume")
+        view = view[got:]
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[IO[bytes]]:
+    """A file that is there when all of it is: a task may run twice."""
+    name = path.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        with name.open("wb", buffering=0) as file:
+            yield file
+        name.replace(path)
+    except OSError as error:
+        raise StageError(
+            f"states in {path.parent} cannot be written ({error.strerror}): set "
+            "scratch to a folder with more room that all workers see"
+        ) from error
+
+
+def _write(file: IO[bytes], array: NDArray[Any]) -> None:
+    view = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    while view:
+        view = view[file.write(view) :]
