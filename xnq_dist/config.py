@@ -87,7 +87,11 @@ class ReservoirSettings(_Model):
     """The untrained graph reservoir (METHODS: node embedder)."""
 
     dim: int = Field(512, ge=1, le=65536, description="units of the state, d'")
-    supersteps: int = Field(30, ge=1, le=10000, description="updates of every state, L")
+    supersteps: Annotated[int, Field(ge=1, le=10000)] | Literal["auto"] = Field(
+        30,
+        description="updates of every state, L; auto: two more than the distance "
+        "within which 90 % of the pairs of nodes lie, 30 at most",
+    )
     bias_scale: float = Field(
         0.1, ge=0, le=1000, allow_inf_nan=False, description="range of the bias b"
     )

@@ -452,6 +452,7 @@ def size_of(
         classes=len(facts["classes"]),
         labelled=facts["n_labelled"],
         halo=facts["halo"],
+        diameter=facts.get("effective_diameter"),
         cut=Cut(
             facts["owned"],
             facts["edges"],

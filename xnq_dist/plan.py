@@ -24,6 +24,7 @@ from xnq_dist.readout.label_features import (
 )
 from xnq_dist.reservoir.checkpoint import checkpoint_interval
 from xnq_dist.reservoir.device import device_bytes
+from xnq_dist.reservoir.length import MOST, length_of
 from xnq_dist.reservoir.volume import (
     SLACK,
     WORKER,
@@ -79,6 +80,9 @@ class GraphSize:
     not compress."""
     cut: Cut | None = None
     """The partitions' counts, once there are partitions."""
+    diameter: int | None = None
+    """Effective diameter, once it is known and asked for; else as many supersteps as
+    ``auto`` may take."""
 
 
 @dataclass(frozen=True)
@@ -305,16 +309,19 @@ def make_plan(
     if node_disk is None:
         node_disk = size.nodes * (size.features * 4 + 12)
     graph_disk = node_disk + size.nodes * 12 + size.edges * 4
+    length = MOST if wanted.supersteps == "auto" else wanted.supersteps
+    if wanted.supersteps == "auto" and size.diameter is not None:
+        length = length_of(size.diameter)
     every = checkpoint_interval(
         settings.checkpoint.every,
         size.nodes,
         size.edges,
         dim,
         dim if wanted.matrix == "dense" else wanted.nonzeros,
-        wanted.supersteps,
+        length,
     )
     # The last checkpoint stays until the next one is whole.
-    checkpoints = 2 * size.nodes * dim * kept if every < wanted.supersteps else 0
+    checkpoints = 2 * size.nodes * dim * kept if every < length else 0
     described = size.nodes * (rounds_disk + features_disk)
     posteriors = size.nodes * (size.classes * 4 + 12 + features_disk)
     # Labelled rows beyond the memory go through files, by partition and by group.
@@ -338,7 +345,7 @@ def make_plan(
             workers=min(partitions, workers.count),
             dim=dim,
             products=dim if wanted.matrix == "dense" else wanted.nonzeros,
-            supersteps=wanted.supersteps,
+            supersteps=length,
             labelled=labelled,
             passes=FIT_PASSES,
             classes=size.classes,
@@ -357,7 +364,7 @@ def make_plan(
         engine=settings.exchange.engine,
         bytes_per_superstep=moves.moved * dim * wire,
         bytes_are_bound=not moves.exact,
-        exchanged_bytes=(wanted.supersteps - 1) * moves.moved * dim * wire,
+        exchanged_bytes=(length - 1) * moves.moved * dim * wire,
         block_memory=moves.held * tile * wire,
         states=states,
         state_disk=on_disk,

@@ -36,6 +36,7 @@ from xnq_dist.evaluation.work import Work
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.progress import Progress, silent
 from xnq_dist.reservoir.embed import run_reservoir, state_files
+from xnq_dist.reservoir.length import with_length
 from xnq_dist.store import (
     Attempt,
     FileRecord,
@@ -283,7 +284,8 @@ def _make_rows(
             stage, rows, seconds, peak = None, None, 0.0, None
             if method.reservoir is not None:
                 rho = float(manifest.facts["rho"])
-                spec = method.reservoir(work.settings, rho, configurations[draw])
+                settled = with_length(work.settings, manifest.facts)
+                spec = method.reservoir(settled, rho, configurations[draw])
                 folder = Folder.of(work.run).child(f"draw-{method.name}-{draw:04d}")
                 stage = Stage(folder, folder.uri.rsplit("/", 1)[1])
                 left.callback(stage.folder.delete_folder)

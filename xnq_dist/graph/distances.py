@@ -19,13 +19,15 @@ from numpy.typing import NDArray
 
 from xnq_dist.graph.csr import Csr
 
-__all__ = ["effective_diameter"]
+__all__ = ["MOST_STEPS", "effective_diameter"]
 
 SOURCES = 64
 """Bits of a word."""
 PURPOSE = 103
 """First part of the key of the random stream that draws them."""
 SHARE = 0.9
+MOST_STEPS = 30
+"""Beyond it no number of supersteps follows from the distances."""
 
 
 def effective_diameter(csr: Csr, most: int) -> int:

@@ -18,6 +18,7 @@ from xnq_dist.errors import StageError
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ahead import OneBehind, ahead
 from xnq_dist.graph.csr import FileCsr
+from xnq_dist.graph.distances import MOST_STEPS, effective_diameter
 from xnq_dist.graph.edges import read_edges
 from xnq_dist.graph.features import FeatureBlocks, FeatureColumns
 from xnq_dist.graph.halo import (
@@ -68,6 +69,8 @@ def graph_inputs(
         "partitioner": settings.partitioner,
         "reservoir": {"rho": settings.reservoir.rho},
     }
+    if settings.reservoir.supersteps == "auto":
+        matter["reservoir"]["supersteps"] = "auto"
     if settings.partitioner == "random":
         matter["seed"] = settings.seed
     if settings.partitioner == "auto":
@@ -100,8 +103,8 @@ def prepare(
     sources
         Where the tables are.
     settings
-        `columns`, `input`, `partitioner`, `reservoir.rho`, `seed` and `scratch` are
-        used.
+        `columns`, `input`, `partitioner`, `reservoir.rho`, `reservoir.supersteps`
+        (whether distances are wanted), `seed` and `scratch` are used.
     partitions
         Number of partitions, P.
     progress
@@ -151,6 +154,10 @@ def prepare(
             progress("spectral radius", 0, 1)
             rho = adjacency_radius(csr, symmetric)
             progress("spectral radius", 1, 1)
+        distances: dict[str, int] = {}
+        if settings.reservoir.supersteps == "auto":
+            diameter = effective_diameter(csr, MOST_STEPS)
+            distances = {"effective_diameter": diameter}
         memory = settings.input.memory_bytes
         progress("partition", 0, 1)
         part, partitioner = divide(
@@ -196,6 +203,7 @@ def prepare(
             "directed": settings.input.directed,
             "weighted": csr.weighted,
             "rho": float(rho),
+            **distances,
             "partitions": partitions,
             "partitioner": partitioner,
             "offsets": book.offsets.tolist(),

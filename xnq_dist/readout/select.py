@@ -22,6 +22,7 @@ from xnq_dist.graph.layout import load_nodes
 from xnq_dist.progress import Progress, silent
 from xnq_dist.readout.folds import check_counts
 from xnq_dist.reservoir.embed import reservoir_spec, run_reservoir, state_files
+from xnq_dist.reservoir.length import with_length
 from xnq_dist.store import (
     Attempt,
     FileRecord,
@@ -165,6 +166,7 @@ def _search(
     progress: Progress,
 ) -> Manifest:
     began = time.perf_counter()
+    settings = with_length(settings, manifest.facts)
     if not manifest.facts["has_roles"]:
         counts = np.array(manifest.facts["class_counts"])
         check_counts(counts, 2, manifest.facts["classes"])

@@ -27,6 +27,7 @@ from xnq_dist.reservoir.checkpoint import (
 from xnq_dist.reservoir.context import ReservoirSpec
 from xnq_dist.reservoir.disk_engine import DiskExchange
 from xnq_dist.reservoir.exchange import Exchange, TasksExchange, WorkersLost, recover
+from xnq_dist.reservoir.length import with_length
 from xnq_dist.reservoir.spmd import SpmdExchange
 from xnq_dist.reservoir.state_files import StateFiles
 from xnq_dist.reservoir.volume import GROUP, tile_memory
@@ -87,6 +88,11 @@ def reservoir_spec(
         Units; None: ``reservoir.dim``.
     """
     wanted = settings.reservoir
+    if wanted.supersteps == "auto":
+        raise StageError(
+            "the number of supersteps has not been settled: this is a fault of the "
+            "program"
+        )
     units = wanted.dim if dim is None else dim
     nonzeros = min(wanted.nonzeros, units)
     count = len(recurrent_scale) if isinstance(recurrent_scale, tuple) else 1
@@ -362,6 +368,7 @@ def embed_scaled(
     if whole is not None:
         return whole
     began = time.perf_counter()
+    settings = with_length(settings, facts)
     spec = reservoir_spec(settings, facts["rho"], recurrent_scale, input_scale)
     checkpoints = Checkpoints(run.stage("checkpoints"), inputs)
     every = checkpoint_interval(

@@ -1,0 +1,61 @@
+"""The number of supersteps that `auto` takes, from the graph to the states."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from tests.conftest import small_settings, write_graph
+from tests.graph.test_distances import as_csr
+from tests.test_pipeline import whole_line
+from xnq_dist import pipeline
+from xnq_dist.errors import StageError
+from xnq_dist.graph.distances import effective_diameter
+from xnq_dist.graph.layout import read_adjacency
+from xnq_dist.graph.prepare import prepare
+from xnq_dist.reservoir.length import with_length
+from xnq_dist.store import RunDirectory
+
+
+def test_states_of_auto_are_not_those_of_its_number(tmp_path, client):
+    graph = write_graph(tmp_path / "input", nodes=200, edges=500)
+    auto = small_settings("reservoir.supersteps=auto", "partitions=2")
+    run = whole_line(tmp_path / "auto", graph.sources, auto, client)
+    manifest = run.stage("graph").manifest()
+    adjacency = read_adjacency(run.stage("graph"), manifest)
+    diameter = effective_diameter(as_csr(adjacency.toarray()), 30)
+    assert manifest.facts["effective_diameter"] == diameter
+    assert 2 < diameter < 20
+    named = small_settings(f"reservoir.supersteps={diameter + 2}", "partitions=2")
+    other = whole_line(tmp_path / "named", graph.sources, named, client)
+    tables = [
+        pq.read_table(f"{one.folder.path()}/prevalence.parquet") for one in (run, other)
+    ]
+    assert tables[0].equals(tables[1])
+    assert "effective_diameter" not in other.stage("graph").manifest().facts
+    # The plan knows the number once the graph is read; before, the most there can be.
+    steps = [
+        pipeline.estimate(graph.sources, settings).exchanged_bytes
+        for settings in (
+            auto,
+            small_settings("reservoir.supersteps=30", "partitions=2"),
+        )
+    ]
+    assert steps[0] == steps[1]
+
+
+def test_graph_without_distances_is_given_a_number(tmp_path):
+    graph = write_graph(tmp_path / "input")
+    settings = small_settings()
+    manifest = prepare(RunDirectory(tmp_path / "run"), graph.sources, settings, 2)
+    auto = small_settings("reservoir.supersteps=auto")
+    with pytest.raises(StageError, match="read without its distances"):
+        with_length(auto, manifest.facts)
+    assert with_length(settings, manifest.facts) is settings
+    # Asked for later, the graph is read again.
+    again = prepare(RunDirectory(tmp_path / "run"), graph.sources, auto, 2)
+    assert again.attempt != manifest.attempt
+    found = with_length(auto, again.facts).reservoir.supersteps
+    assert found == min(again.facts["effective_diameter"] + 2, 30)
+    assert np.isfinite(found)
