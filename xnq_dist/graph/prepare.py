@@ -68,8 +68,8 @@ def graph_inputs(
     }
     if settings.partitioner == "random":
         matter["seed"] = settings.seed
-    if settings.partitioner == "auto":
-        # The memory decides between METIS and streaming.
+    if settings.partitioner in ("auto", "stream"):
+        # The memory decides between METIS and streaming, and what streaming sees.
         matter["input"]["memory"] = settings.input.memory_bytes
     return {
         "nodes": {
