@@ -6,8 +6,8 @@
 A graph is a folder of `XNQ_DATA_DIR` or ``NODESxDEGREE``, made by `generate`. Each row
 is made in a process of its own and printed as one line of JSON:
 
-- `halo`: halo rows over nodes; `to_metis`: halo rows over those of METIS alone, made
-  for the least volume and not refined (its balance is what its own row says);
+- `halo`: halo rows over nodes; `to_metis`: halo rows over those of METIS alone, not
+  refined (its balance is what its own row says), for the least volume where that ends;
 - `nodes`, `edges`: of the largest partition, over the mean; `hub`: the largest
   in-degree over a partition's mean edges;
 - `passes`: times that the edges were streamed; `seconds`, `processor_seconds`;
@@ -44,6 +44,9 @@ from xnq_dist.graph.tables import Sources, open_table
 from xnq_dist.progress import silent
 
 PLAIN = "metis-plain"
+VOLUME_WORK = 100_000_000
+"""Edges times partitions up to which METIS alone minimises volume: beyond it takes
+many minutes, and cuts edges instead."""
 
 
 @dataclass
@@ -79,15 +82,13 @@ def high_water() -> float:
 
 def write_graph(name: str, folder: Path) -> None:
     """Tables of a graph as an adjacency in files."""
-    directed = True
     if "x" in name and name[0].isdigit():
         nodes, degree = name.split("x")
         tables = folder / "tables"
         generate(tables, int(nodes), float(degree), 1, 3, 0.7, 2, 0)
-        directed = False
     else:
         tables = Path(os.environ["XNQ_DATA_DIR"]) / name
-    settings = load_settings(overrides=[f"input.directed={str(directed).lower()}"])
+    settings = load_settings(overrides=["input.directed=false"])
     sources = Sources(str(tables / "nodes.parquet"), str(tables / "edges.parquet"))
     nodes_table = open_table(sources.nodes, "node table")
     known = read_nodes(nodes_table, settings.columns, silent)
@@ -116,7 +117,7 @@ def halo_rows(csr: FileCsr, part: np.ndarray, partitions: int) -> int:
 
 
 def plain_metis(csr: FileCsr, partitions: int) -> np.ndarray:
-    """METIS alone, for the least volume; a node weighs its degree and the mean."""
+    """METIS alone; a node weighs its degree and the mean."""
     degrees = np.diff(csr.indptr)
     indices, _ = csr.arrays()
     rows = np.repeat(np.arange(len(degrees)), degrees)
@@ -124,7 +125,8 @@ def plain_metis(csr: FileCsr, partitions: int) -> np.ndarray:
     inner = np.bincount(rows[other], minlength=len(degrees))
     indptr = np.concatenate([[0], np.cumsum(inner)])
     weights = degrees + int(degrees.mean()) + 1
-    return metis(indptr, indices[other], weights, partitions, None, True)
+    volume = len(indices) * partitions <= VOLUME_WORK
+    return metis(indptr, indices[other], weights, partitions, None, volume)
 
 
 def row_of(folder: Path, name: str, partitions: int, share: float) -> dict[str, object]:
