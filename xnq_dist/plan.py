@@ -16,6 +16,7 @@ from typing import Any
 from xnq_dist.config import Settings
 from xnq_dist.costs import Costs, Work, load_costs, stage_seconds
 from xnq_dist.errors import DoesNotFitError
+from xnq_dist.graph.clustering import PAIR
 from xnq_dist.graph.partition import METIS_SHARE, metis_memory
 from xnq_dist.readout.label_features import (
     HOPS,
@@ -298,9 +299,12 @@ def make_plan(
         whole = metis_memory(size.nodes, size.edges, symmetric)
         if settings.partitioner == "auto" and whole > METIS_SHARE * sort_memory:
             whole = 0
+    if partitions > 1 and not whole and settings.partitioner in ("auto", "stream"):
+        table, pairs = size.nodes * partitions, size.edges * PAIR
+        whole = min(sort_memory, max(table, pairs))
     if detects:
         whole = max(whole, LEIDEN_EDGE * size.edges)
-    # Sorting, METIS and Leiden come one after the other.
+    # Sorting, partitioning and Leiden come one after the other.
     sort_memory = min(sort_memory, size.edges * SORT_PAIR)
     client_memory = int(CLIENT + size.nodes * 100 + max(sort_memory, whole))
 

@@ -63,6 +63,49 @@ def test_nodes_and_edges_stay_in_balance(name: str) -> None:
     assert loads.max() <= 1.2 * loads.mean()
 
 
+def social(n: int, seed: int) -> ArrayCsr:
+    """Communities whose nodes have degrees of a heavy tail."""
+    rng = np.random.default_rng(seed)
+    pull = np.minimum(rng.pareto(1.5, n) + 1, 12)
+    block = rng.integers(0, 20, n)
+    odds = np.outer(pull, pull) * np.where(block[:, None] == block, 40.0, 0.4)
+    there = rng.random((n, n)) < odds / odds.mean() * 10 / n
+    return csr_of(sp.csr_array((there | there.T).astype(float)))
+
+
+@pytest.mark.parametrize("partitions", [3, 8])
+def test_the_stream_is_near_metis_and_both_keep_the_limits(partitions: int) -> None:
+    csr = social(1200, 5)
+    degrees = np.diff(csr.indptr)
+    assert degrees.max() < 0.1 * degrees.sum() / partitions
+    halo = {}
+    for name in ("metis", "stream"):
+        part, _ = divide(csr, partitions, name)  # type: ignore[arg-type]
+        halo[name] = halo_rows(csr, part)
+        edges, nodes = np.bincount(part, degrees), np.bincount(part)
+        assert edges.max() <= 1.1 * edges.mean()
+        assert nodes.max() <= 1.3 * nodes.mean()
+    assert halo["stream"] <= 1.3 * halo["metis"]
+
+
+def test_a_stream_without_community_structure_is_divided(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A star, two cliques, no edges at all: clusters may be fewer than partitions."""
+    star = sp.lil_array((60, 60))
+    star[0, 1:] = star[1:, 0] = 1
+    cliques = sp.block_diag([np.ones((30, 30)), np.ones((30, 30))], format="csr")
+    for least in (1 << 24, 1 << 10):
+        monkeypatch.setattr(module, "LEAST_MEMORY", least)
+        for matrix in (star.tocsr(), sp.csr_array(cliques), sp.csr_array((60, 60))):
+            csr = csr_of(matrix)
+            for partitions in (2, 7, 40, 60):
+                part, _ = divide(csr, partitions, "stream", memory=1)
+                sizes = np.bincount(part, minlength=partitions)
+                assert sizes.min() >= 1
+                assert sizes.max() <= max(1.3 * 60 / partitions, 60 / partitions + 1)
+
+
 def test_partitioners_that_see_edges_find_communities() -> None:
     csr = csr_of(blocks(8, 40))
     halo = {name: halo_rows(csr, divide(csr, 8, name)[0]) for name in NAMES}  # type: ignore[arg-type]

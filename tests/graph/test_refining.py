@@ -202,26 +202,32 @@ def test_a_hub_beyond_the_limit_is_named(caplog: pytest.LogCaptureFixture) -> No
     assert np.bincount(part).max() <= 33
 
 
-def test_a_broken_limit_is_mended_by_few_partitions() -> None:
-    csr = social(200, 1)
-    part = np.repeat(np.arange(10), 20).astype(np.int32)
-    part[:60] = 0
-    part[40:60] = np.arange(20) % 2 + 1
-    nodes = np.bincount(part, minlength=10)
-    edges = np.bincount(part, np.diff(csr.indptr), 10).astype(np.int64)
-    limits = module.Limits(30, int(edges.max()))
+def test_a_broken_limit_is_mended_by_few_nodes() -> None:
+    csr = social(640, 1)
+    part = (np.arange(640) % 8).astype(np.int32)
+    part[[3, 5]] = 0
+    degrees = np.diff(csr.indptr)
+    room = int(np.bincount(part, degrees).max() + degrees.max())
+    limits = module.Limits(80, room)
     dealt = part.copy()
-    module._deal(csr, dealt, nodes, edges, limits)
-    assert np.bincount(dealt).max() <= 30
-    kept = np.unique(part[dealt != part])
-    assert len(kept) < 10
+    assert module._deal(csr, dealt, 8, limits)
+    assert np.bincount(dealt).max() <= 80
+    assert np.bincount(dealt, degrees).max() <= limits.edges
+    assert 0 < np.count_nonzero(dealt != part) <= 40
 
 
 def test_dealing_says_when_a_limit_cannot_hold() -> None:
     degrees = np.array([5, 4, 3, 3, 2, 1])
     to = np.empty(6, np.int64)
-    assert module.deal_out(degrees, 2, 3, 9, to)
+
+    def deal(most_nodes: int, most_edges: int, there: int = 0) -> bool:
+        nodes, edges = np.array([there, 0]), np.zeros(2, np.int64)
+        return bool(module.deal_out(degrees, nodes, edges, most_nodes, most_edges, to))
+
+    assert deal(3, 9)
     assert np.bincount(to, degrees).tolist() == [9, 9]
     assert np.bincount(to).tolist() == [3, 3]
-    assert not module.deal_out(degrees, 2, 3, 8, to)
-    assert not module.deal_out(degrees, 2, 2, 99, to)
+    assert not deal(3, 8)
+    assert not deal(2, 99)
+    assert not deal(3, 9, there=1)
+    assert not deal(6, 99, there=7)

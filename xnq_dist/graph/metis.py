@@ -13,8 +13,6 @@ __all__ = ["metis", "metis_memory"]
 
 METIS_SEED = 1
 """Fixed, so that a run's seed does not divide the graph anew."""
-FEW = 16
-"""Most partitions for which METIS minimises volume."""
 
 
 def metis_memory(n_nodes: int, n_edges: int, symmetric: bool) -> int:
@@ -28,6 +26,7 @@ def metis(
     weights: NDArray[np.int64],
     partitions: int,
     counts: NDArray[np.int64] | None = None,
+    by_volume: bool = False,
 ) -> NDArray[np.int32]:
     """Partition of every node, shape (N,); some may stay empty.
 
@@ -41,12 +40,9 @@ def metis(
         Number of partitions, two or more.
     counts
         Weights of the edges, shape as `indices`; None: one each.
-
-    Notes
-    -----
-    Few partitions of an unweighted graph are made for the least total communication
-    volume, our halo rows. That takes time proportional to the partitions (64 took 13 s
-    where cut edges took 1), and after `refine` it leaves hardly fewer halo rows.
+    by_volume
+        Minimise the total communication volume, our halo rows, instead of the edges
+        that are cut. `counts` are not looked at then.
 
     Raises
     ------
@@ -57,7 +53,6 @@ def metis(
 
     if int(weights.sum()) >= 2**62 or len(weights) >= 2**31:
         raise DoesNotFitError("the graph is beyond METIS: set partitioner = stream")
-    by_volume = counts is None and partitions <= FEW
     objective = pymetis.ObjType.VOL if by_volume else pymetis.ObjType.CUT
     answer = pymetis.part_graph(
         partitions,

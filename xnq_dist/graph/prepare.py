@@ -73,8 +73,8 @@ def graph_inputs(
         matter["reservoir"]["supersteps"] = "auto"
     if settings.partitioner == "random":
         matter["seed"] = settings.seed
-    if settings.partitioner == "auto":
-        # The memory decides between METIS and streaming.
+    if settings.partitioner in ("auto", "stream"):
+        # The memory decides between METIS and streaming, and what streaming sees.
         matter["input"]["memory"] = settings.input.memory_bytes
     return {
         "nodes": {

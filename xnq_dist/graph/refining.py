@@ -32,6 +32,8 @@ HALVING, ROWS = 0, 5
 SCHEDULE = (HALVING, HALVING, HALVING, HALVING, ROWS, ROWS)
 MORE = 6
 """Passes more, while limits are broken."""
+DEALT = (64, 16, 4, 1)
+"""One node of so many is dealt anew where moves did not keep the limits."""
 UNIT = 1 << 14
 FULL = 255
 
@@ -115,7 +117,9 @@ def refine(
                     (limits.nodes, limits.edges, base, cost),
                 )
         del table
-    _deal(csr, part, nodes, edges, limits)
+    over = (nodes > limits.nodes) | (edges > limits.edges)
+    if over.any() and _deal(csr, part, partitions, limits):
+        refine(csr, part, partitions, memory, schedule[-1:])
 
 
 def _groups(partitions: int, size: int) -> list[NDArray[np.int64]]:
@@ -257,56 +261,66 @@ def move_nodes(
                     table[u, best] += 1
 
 
-def _deal(
-    csr: Csr,
-    part: NDArray[np.int32],
-    nodes: NDArray[np.int64],
-    edges: NDArray[np.int64],
-    limits: Limits,
-) -> None:
-    """Where limits are still broken: deal nodes out anew, by falling degree.
+def _deal(csr: Csr, part: NDArray[np.int32], partitions: int, limits: Limits) -> bool:
+    """Where limits are still broken: deal some nodes out anew, by falling degree.
 
-    The partitions beyond their limits share their nodes with the emptiest ones, as few
-    as will do. Where even all together do not fit, no partition may have more than the
-    mean and one node's edges: what dealing to each in turn leaves at most.
+    Every 64th node of all, where that does not do every 16th, and so on, goes to the
+    partition with the fewest edges that has room. Where even all nodes do not fit, no
+    partition may have more than the mean and one node's edges: what dealing to each in
+    turn leaves at most. Returns whether the limits hold now.
     """
-    over = (nodes > limits.nodes) | (edges > limits.edges)
-    if not over.any():
-        return
     degrees = np.diff(csr.indptr)
-    order = np.lexsort((edges, ~over))
-    size = int(np.count_nonzero(over))
-    while size < len(nodes):
-        size = min(size + size // 4 + 1, len(nodes))
-        among = order[:size]
-        share = np.flatnonzero(np.isin(part, among))
-        share = share[np.argsort(-degrees[share], kind="stable")]
-        to = np.empty(len(share), np.int64)
-        if deal_out(degrees[share], size, limits.nodes, limits.edges, to):
-            part[share] = among[to]
-            log.info("%d of %d partitions were dealt anew", size, len(nodes))
-            return
+    for every in DEALT:
+        some = np.arange(0, len(part), every)
+        some = some[np.argsort(-degrees[some], kind="stable")]
+        stay = np.ones(len(part), np.bool_)
+        stay[some] = False
+        nodes = np.bincount(part[stay], minlength=partitions)
+        edges = np.bincount(part[stay], degrees[stay], partitions).astype(np.int64)
+        to = np.empty(len(some), np.int64)
+        if deal_out(degrees[some], nodes, edges, limits.nodes, limits.edges, to):
+            part[some] = to
+            log.info("one node of %d was dealt anew to keep the limits", every)
+            return True
+    nodes = np.bincount(part, minlength=partitions)
+    edges = np.bincount(part, degrees, partitions).astype(np.int64)
     if nodes.max() > limits.nodes or edges.max() > edges.mean() + degrees.max():
-        turn, place = np.divmod(np.arange(len(share)), size)
-        part[share] = np.where(turn % 2 == 0, place, size - 1 - place)
+        turn, place = np.divmod(np.arange(len(some)), partitions)
+        part[some] = np.where(turn % 2 == 0, place, partitions - 1 - place)
+    return False
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def deal_out(
     degrees: NDArray[np.int64],
-    hands: int,
+    nodes: NDArray[np.int64],
+    edges: NDArray[np.int64],
     most_nodes: int,
     most_edges: int,
     to: NDArray[np.int64],
 ) -> bool:
-    """Give each node to the hand with the fewest edges; whether the limits hold."""
-    nodes, edges = np.zeros(hands, np.int64), np.zeros(hands, np.int64)
+    """Give each node to the partition with the fewest edges; whether the limits hold.
+
+    Parameters
+    ----------
+    degrees
+        Of the nodes, in their turn.
+    nodes, edges
+        What each partition has before and after, shape (P,).
+    to
+        The partition of each node is written here.
+    """
+    for p in range(nodes.shape[0]):
+        if nodes[p] > most_nodes or edges[p] > most_edges:
+            return False
     for i in range(degrees.shape[0]):
         best = -1
-        for hand in range(hands):
-            room = nodes[hand] < most_nodes and edges[hand] + degrees[i] <= most_edges
-            if room and (best < 0 or edges[hand] < edges[best]):
-                best = hand
+        for p in range(nodes.shape[0]):
+            if nodes[p] >= most_nodes or edges[p] + degrees[i] > most_edges:
+                continue
+            less = best < 0 or edges[p] < edges[best]
+            if less or (edges[p] == edges[best] and nodes[p] < nodes[best]):
+                best = p
         if best < 0:
             return False
         to[i] = best
