@@ -268,6 +268,31 @@ def test_fixed_cost_is_counted_as_the_cost_of_edges():
     assert set(cost_of_an_edge(fixed | {"edges": 7}, fixed, "cpu").values()) == {0.0}
 
 
+def test_the_larger_graph_is_divided_by_the_fixed_one(tmp_path, monkeypatch):
+    def canned(self, function, arguments, environment=None):
+        if function.endswith("generate_graph"):
+            return {"edges": 5 * arguments["nodes"], "seconds": 1.0}
+        edges = 10 * int(Path(arguments["graph"]).name.partition("-")[2])
+        one = {"client_memory": 5.0, "worker_memory": 7.0 * edges}
+        return {
+            "stages": {"graph": {"seconds": 2 + edges, "cpu": 3 + 2 * edges, **one}},
+            "edges": edges,
+            "disk": 9,
+            "limit": 10**6,
+            "planned": {"client_memory": 6, "worker_memory": 8},
+        }
+
+    monkeypatch.setattr(Bench, "child", canned)
+    report = run_benchmarks(["scale"], "small", 1, str(tmp_path))
+    ratios = {ratio.name: ratio.value for ratio in report.ratios}
+    for what in ("time", "processor time"):
+        for stage in ("graph", "all"):
+            name = f"{what} of an edge, {stage}, larger over smaller graph"
+            assert ratios.pop(name) == pytest.approx(1.0)
+    assert ratios == {"peak of a worker over its limit": pytest.approx(0.42)}
+    assert len({row.case for row in report.rows}) == 3
+
+
 @pytest.mark.slow
 def test_a_stage_of_the_whole_line_is_not_measured():
     report = run_benchmarks(["scale"], "small", 1)

@@ -24,6 +24,8 @@ __all__ = ["ArrayCsr", "Csr", "FileCsr", "Rows", "over_chunks", "write_csr"]
 
 CHUNK_EDGES = 1 << 20
 """Edges of a chunk of rows, unless one row has more."""
+MOST_THREADS = 8
+"""Of `over_chunks`: each holds a chunk."""
 NO_WEIGHTS = np.empty(0, np.float32)
 
 
@@ -156,9 +158,11 @@ def over_chunks(
     work
         Must not care in which order chunks come.
     threads
-        At most; None: one for each processor that this process may use.
+        At most; None: one for each processor that this process may use, up to
+        `MOST_THREADS`.
     """
-    there = len(os.sched_getaffinity(0)) if threads is None else threads
+    there = min(len(os.sched_getaffinity(0)), MOST_THREADS)
+    there = there if threads is None else threads
     spans = list(_spans(csr.indptr, CHUNK_EDGES))
     if min(there, len(spans)) <= 1:
         for first, last in spans:
