@@ -203,13 +203,19 @@ def connect(address: str, timeout: float = 60.0) -> Iterator[Client]:
 
 def workers(client: Client) -> dict[str, int]:
     """Threads of every live worker by address, in address order."""
-    found = client.scheduler_info(n_workers=-1)["workers"]
-    return {address: int(found[address]["nthreads"]) for address in sorted(found)}
+    # Not from `scheduler_info`: the client asks for it again now and then, without the
+    # workers, and on a busy machine that answer is taken for the one asked for.
+    found = client.nthreads()
+    return {address: int(found[address]) for address in sorted(found)}
 
 
 def smallest_memory(client: Client) -> int:
     """Bytes that a worker may use, the least of all; very many without a limit."""
-    found = client.scheduler_info(n_workers=-1)["workers"].values()
+    while True:
+        told = client.scheduler_info(n_workers=-1)
+        if len(told["workers"]) == told["n_workers"]:  # see `workers`
+            break
+    found = told["workers"].values()
     # A worker without a limit says 0: then the machine's own memory is unknown here.
     limits = [int(worker["memory_limit"]) or 2**62 for worker in found]
     return min(limits, default=2**62)
