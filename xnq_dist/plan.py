@@ -439,7 +439,10 @@ def wanted_partitions(size: GraphSize, settings: Settings, workers: Workers) -> 
         fits = WORKER + SLACK * steps.need["disk"] <= workers.memory
         if steps.states == "memory" or fits or count == most:
             return count
-        count = min(most, count + workers.count)
+        if workers.memory <= WORKER:  # no number of partitions will do
+            return count
+        more = max(1, count // workers.count // 8)
+        count = min(most, count + more * workers.count)
 
 
 def _plus(size: GraphSize, settings: Settings) -> tuple[int, int, int]:
