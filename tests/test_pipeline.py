@@ -11,7 +11,7 @@ import pytest
 
 import xnq_dist
 from tests.conftest import SmallGraph, small_settings, write_graph
-from xnq_dist import pipeline
+from xnq_dist import cluster, pipeline
 from xnq_dist.errors import DoesNotFitError, RunDirectoryError, StageError
 from xnq_dist.graph.tables import Sources
 from xnq_dist.store import RunDirectory
@@ -228,11 +228,34 @@ def test_another_graphs_directory_needs_overwrite(tmp_path, client):
 def test_plan_is_refused_before_the_supersteps(
     tmp_path, small_graph, client, monkeypatch
 ):
-    monkeypatch.setattr(pipeline, "_smallest_memory", lambda _: 100 * 2**20)
+    monkeypatch.setattr(cluster, "smallest_memory", lambda _: 100 * 2**20)
     with pipeline.open_run(str(tmp_path / "run"), small_graph.sources) as run:
         pipeline.prepare(run, small_graph.sources, small_settings())
         with pytest.raises(DoesNotFitError, match=r"may use 100\.0 MiB"):
             pipeline.embed(run, small_settings(), client)
+
+
+def test_states_beyond_the_workers_memory_go_to_the_disk_by_themselves(
+    tmp_path, client, monkeypatch
+):
+    """Exactly between what both ways need: nothing is set, the line chooses."""
+    graph = write_graph(tmp_path / "input", nodes=6000, edges=20_000)
+    settings = small_settings("reservoir.dim=256", "partitions=12")
+    with pipeline.open_run(str(tmp_path / "run"), graph.sources) as run:
+        manifest = pipeline.prepare(run, graph.sources, settings)
+
+        def need(states):
+            chosen = small_settings(
+                "reservoir.dim=256", "partitions=12", f"exchange.states={states}"
+            )
+            return pipeline.plan_of(graph.sources, chosen, manifest).worker_memory
+
+        between = (need("memory") + need("disk")) // 2
+        assert need("disk") < between < need("memory")
+        monkeypatch.setattr(cluster, "smallest_memory", lambda _: between)
+        facts = pipeline.embed(run, settings, client).facts
+        assert facts["state_file_bytes_per_superstep"] > 6000 * 256 * 8
+        assert not run.folder.exists("states")
 
 
 def test_estimate_runs_nothing(small_graph):
@@ -356,7 +379,7 @@ def test_whole_run_is_not_refused_when_the_disk_is_full_by_now(
 ):
     out = tmp_path / "run"
     first = attempts(whole_line(out, small_graph.sources, small_settings(), client))
-    monkeypatch.setattr(pipeline, "_smallest_memory", lambda _: 1)
+    monkeypatch.setattr(cluster, "smallest_memory", lambda _: 1)
     monkeypatch.setattr(pipeline, "free_memory", lambda: 1)
     again = whole_line(out, small_graph.sources, small_settings(), client)
     assert attempts(again) == first

@@ -332,11 +332,12 @@ def make_plan(
     beyond = labelled * dim * 8 > settings.readout.memory_bytes
     item = 2 if settings.embeddings.dtype == "float16" else 4
     spilled = 2 * labelled * dim * item if beyond else 0
-    # Files of states are gone before anything is described.
-    if settings.scratch is None:
-        checkpoints += on_disk
-    later = max(checkpoints - embedding if on_disk else checkpoints, 0)
-    later = max(later, described, posteriors, spilled)
+    # Files of states, in the run directory or in `scratch`, are there while the table
+    # is written, but for those of one superstep.
+    files_here = on_disk if settings.scratch is None else 0
+    before = max(checkpoints, checkpoints + files_here - embedding)
+    later = max(before, described, posteriors, spilled)
+    sorting = size.edges * 24 + size.nodes * size.features * 4
     run_disk = graph_disk + embedding + later
     costs = costs or load_costs()
     stages = stage_seconds(
@@ -377,7 +378,7 @@ def make_plan(
         worker_limit=workers.memory,
         client_memory=client_memory,
         run_disk=int(run_disk),
-        scratch_disk=int(size.edges * 24 + size.nodes * size.features * 4),
+        scratch_disk=int(max(sorting, on_disk - files_here)),
         seconds=sum(stages.values()),
         stages=stages,
         basis=costs.basis,
@@ -449,7 +450,10 @@ def wanted_partitions(size: GraphSize, settings: Settings, workers: Workers) -> 
         fits = WORKER + SLACK * steps.need["disk"] <= workers.memory
         if steps.states == "memory" or fits or count == most:
             return count
-        count = min(most, count + workers.count)
+        if workers.memory <= WORKER:  # no number of partitions will do
+            return count
+        more = max(1, count // workers.count // 8)
+        count = min(most, count + more * workers.count)
 
 
 def _plus(size: GraphSize, settings: Settings) -> tuple[int, int, int]:
