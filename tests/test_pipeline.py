@@ -240,21 +240,20 @@ def test_states_beyond_the_workers_memory_go_to_the_disk_by_themselves(
 ):
     """Exactly between what both ways need: nothing is set, the line chooses."""
     graph = write_graph(tmp_path / "input", nodes=6000, edges=20_000)
-    settings = small_settings("reservoir.dim=256", "partitions=12")
+    wide = ("reservoir.dim=1024", "partitions=12")
+    settings = small_settings(*wide)
     with pipeline.open_run(str(tmp_path / "run"), graph.sources) as run:
         manifest = pipeline.prepare(run, graph.sources, settings)
 
         def need(states):
-            chosen = small_settings(
-                "reservoir.dim=256", "partitions=12", f"exchange.states={states}"
-            )
+            chosen = small_settings(*wide, f"exchange.states={states}")
             return pipeline.plan_of(graph.sources, chosen, manifest).worker_memory
 
         between = (need("memory") + need("disk")) // 2
         assert need("disk") < between < need("memory")
         monkeypatch.setattr(cluster, "smallest_memory", lambda _: between)
         facts = pipeline.embed(run, settings, client).facts
-        assert facts["state_file_bytes_per_superstep"] > 6000 * 256 * 8
+        assert facts["state_file_bytes_per_superstep"] > 6000 * 1024 * 8
         assert not run.folder.exists("states")
 
 

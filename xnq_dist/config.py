@@ -497,7 +497,7 @@ class Settings(_Model):
         if self.exchange.on_cpus and (self.backend == "gpu" or on_gpu):
             raise ValueError(
                 "exchange.engine = spmd and exchange.states = disk work on CPUs: set "
-                "backend = cpu, or neither"
+                "backend = cpu, or exchange.engine = tasks and states = auto"
             )
         other = self.exchange.engine == "spmd" or self.reservoir.tile is not None
         if self.exchange.states == "disk" and other:

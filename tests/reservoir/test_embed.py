@@ -266,19 +266,6 @@ def test_plan_counts_a_block_once_for_each_other_worker():
     assert exchanged_bytes(sizes, [9, 0, 2, 0], placement, 8) == 9 * 8 + 2 * 8
 
 
-def test_workers_are_taken_for_lost_when_the_clients_own_look_comes_between(
-    client, monkeypatch
-):
-    """It asks the scheduler for everything but workers, and keeps the answer."""
-    whole = client.scheduler_info(n_workers=-1)
-    bare = {**whole, "workers": {}}
-    answers = [bare, bare, whole]
-    monkeypatch.setattr(client, "scheduler_info", lambda n_workers: answers.pop(0))
-    assert len(cluster.workers(client)) == 2
-    assert cluster.smallest_memory(client) < 2**62
-    assert answers == []
-
-
 def test_placement_is_balanced_and_deterministic():
     chosen = place([10, 50, 20, 30], ["b", "a"])
     assert chosen == place([10, 50, 20, 30], ["a", "b"])

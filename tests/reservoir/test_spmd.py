@@ -251,20 +251,20 @@ def test_a_fault_on_one_worker_does_not_leave_the_other_waiting(
     engine._client.submit(
         _break, engine._seats[worker], workers=[worker], pure=False
     ).result()
-    with pytest.raises(ValueError, match="could not broadcast"):
+    with pytest.raises((AttributeError, TypeError), match="NoneType"):
         engine.advance(4)
     engine.close()
     assert until(lambda: sum(client.run(_busy).values()) == 0)
 
 
 def _break(seat):
-    """One partition's input drive loses rows."""
+    """One partition loses its recurrent matrix: its next superstep fails."""
     number = next(iter(seat.states))
     context = seat.contexts[number]
     seat.contexts[number] = type(context)(
         context.partition,
-        context.drive[:-300],
-        context.recurrent,
+        context.drive,
+        None,
         context.boundary,
         context.picks,
         context.spec,
