@@ -244,6 +244,14 @@ def test_intervals_are_not_shown_or_made_up() -> None:
     assert "No intervals were computed" in without
 
 
+def test_other_seeds_in_the_intervals_are_not_said() -> None:
+    table = prevalence_table(["a", "b"], intervals=True)
+    wider = load_settings(overrides=["intervals.seed_runs=['one', 'two']"])
+    said = "variance between this run and 2 with another reservoir"
+    assert said in " ".join(read(made(table, wider)).text.split())
+    assert "another reservoir" not in read(made(table)).text
+
+
 def test_empty_or_unknown_prevalences_fail() -> None:
     empty = made(prevalence_table(["a"]).slice(0, 0))
     assert "There are no communities" in empty
