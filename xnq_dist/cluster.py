@@ -20,8 +20,9 @@ from xnq_dist.backend import (
     need_cuda,
     ucx_installed,
 )
-from xnq_dist.config import ClusterSettings, Settings
+from xnq_dist.config import Settings
 from xnq_dist.errors import ClusterError, SettingsError
+from xnq_dist.sections import ClusterSettings
 from xnq_dist.sizes import parse_bytes
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Every setting, once: names, ranges, defaults and meaning."""
+"""All settings together: how they go with one another, and where they come from."""
 
 from __future__ import annotations
 
@@ -9,405 +9,40 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
     ValidationError,
-    field_validator,
     model_validator,
 )
 
 from xnq_dist.complaints import explain
 from xnq_dist.errors import SettingsError
-from xnq_dist.sizes import check_size, parse_bytes
+from xnq_dist.sections import (
+    AnomalySettings,
+    AutoSettings,
+    CheckpointSettings,
+    ClusterSettings,
+    ColumnSettings,
+    EmbeddingSettings,
+    EvaluationSettings,
+    ExchangeSettings,
+    FitSettings,
+    InputSettings,
+    IntervalSettings,
+    KdeySettings,
+    LeidenSettings,
+    MatchingSettings,
+    PlusSettings,
+    ReadoutSettings,
+    ReservoirSettings,
+    Section,
+    SldSettings,
+    check_units,
+)
 
 __all__ = ["Settings", "load_settings"]
 
 
-FEWEST_RESAMPLES = 20
-"""Below it the variance of the resamples themselves makes intervals too narrow."""
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
-
-
-class ColumnSettings(_Model):
-    """Names of the columns in the user's tables."""
-
-    node_id: str = Field("node_id", description="node id in the node table")
-    features: str | list[str] | None = Field(
-        "features",
-        description="one fixed-size-list column, a list of numeric columns, or null: "
-        "the graph alone, every node with the constant feature 1",
-    )
-    label: str = Field("label", description="label; null means unlabelled")
-    role: str = Field("role", description="optional: `train` or `calibration`")
-    src: str = Field("src", description="source of an edge")
-    dst: str = Field("dst", description="target of an edge")
-    weight: str = Field("weight", description="optional edge weight")
-    community: str = Field("community", description="community in the memberships")
-    member: str = Field("node_id", description="node id in the memberships")
-
-
-class InputSettings(_Model):
-    """How the tables are read."""
-
-    directed: bool = Field(
-        False, description="false: add the reverse of every edge that lacks it"
-    )
-    self_loops: Literal["keep", "drop"] = Field("keep", description="edges v -> v")
-    duplicates: Literal["drop", "sum"] = Field(
-        "drop", description="edges named twice: keep one, or add their weights"
-    )
-    unknown_nodes: Literal["error", "drop"] = Field(
-        "error", description="edges and memberships of nodes not in the node table"
-    )
-    memory: str | int = Field(
-        "1 GiB", description="memory for the streaming sort of the edges"
-    )
-
-    @model_validator(mode="after")
-    def _sizes(self) -> InputSettings:
-        check_size(self.memory)
-        if self.memory == "auto":
-            raise ValueError("input.memory must be a size such as '1 GiB'")
-        return self
-
-    @property
-    def memory_bytes(self) -> int:
-        """Memory for the edge sort in bytes."""
-        return parse_bytes(self.memory)
-
-
-Scale = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
-Scales = Annotated[tuple[Scale, ...], Field(min_length=1, max_length=64)]
-
-
-class ReservoirSettings(_Model):
-    """The untrained graph reservoir (METHODS: node embedder)."""
-
-    dim: int = Field(512, ge=1, le=65536, description="units of the state, d'")
-    supersteps: Annotated[int, Field(ge=1, le=10000)] | Literal["auto"] = Field(
-        30,
-        description="updates of every state, L; auto: two more than the distance "
-        "within which 90 % of the pairs of nodes lie, 30 at most",
-    )
-    bias_scale: float = Field(
-        0.1, ge=0, le=1000, allow_inf_nan=False, description="range of the bias b"
-    )
-    recurrent_scale: Scale | Scales | Literal["select"] = Field(
-        "select",
-        description="rho(W) times rho(A), above 1 not contractive; a list: that many "
-        "reservoirs side by side, which share the units",
-    )
-    input_scale: Scale | Literal["select"] = Field(
-        "select", description="range of the input weights"
-    )
-    matrix: Literal["dense", "sparse", "ring"] = Field(
-        "dense", description="form of the recurrent matrix"
-    )
-    nonzeros: int = Field(16, ge=1, description="non-zeros a row when sparse")
-    rho: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["auto"] = Field(
-        "auto", description="spectral radius of the adjacency matrix, or measured"
-    )
-    tile: int | None = Field(
-        None, ge=1, description="columns exchanged and gathered at a time; null: all"
-    )
-    precision: Literal["float32", "tf32", "float16", "bfloat16"] = Field(
-        "float32", description="of states and products on a GPU"
-    )
-
-    @model_validator(mode="after")
-    def _sparse_fits(self) -> ReservoirSettings:
-        if self.matrix == "sparse" and self.nonzeros > self.dim:
-            raise ValueError(
-                f"reservoir.nonzeros = {self.nonzeros} is more than reservoir.dim = "
-                f"{self.dim}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _units_for_every_scale(self) -> ReservoirSettings:
-        if isinstance(self.recurrent_scale, tuple):
-            _check_units(self.dim, self.recurrent_scale, "reservoir.recurrent_scale")
-        return self
-
-
-def _check_units(dim: int, scales: tuple[float, ...], name: str) -> None:
-    if len(scales) > dim:
-        raise ValueError(
-            f"{name} has {len(scales)} scales for {dim} units: set a larger "
-            "reservoir.dim"
-        )
-
-
-class ExchangeSettings(_Model):
-    """Halo exchange between supersteps."""
-
-    engine: Literal["tasks", "spmd"] = Field(
-        "tasks",
-        description="superstep tasks, or one task a worker that sends worker to worker",
-    )
-    dtype: Literal["float32", "float16"] = Field(
-        "float32", description="precision of states, exchanged and kept"
-    )
-    states: Literal["auto", "memory", "disk"] = Field(
-        "auto",
-        description="states between supersteps; disk: files that all workers see, in "
-        "the run directory or scratch; auto: disk where memory does not do",
-    )
-
-    @property
-    def on_cpus(self) -> bool:
-        """Whether CPUs do the supersteps, whatever the backend."""
-        return self.engine == "spmd" or self.states == "disk"
-
-
-class CheckpointSettings(_Model):
-    """Checkpoints of the reservoir's states."""
-
-    every: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto", description="supersteps between two checkpoints"
-    )
-
-
-class EmbeddingSettings(_Model):
-    """The embedding table."""
-
-    write: bool = Field(
-        True, description="keep embeddings/ after the posteriors are written"
-    )
-    dtype: Literal["float32", "float16"] = Field("float32", description="precision")
-
-
-class ReadoutSettings(_Model):
-    """Logistic readout and calibration."""
-
-    C: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["select"] = Field(
-        "select", description="inverse L2 strength, or by out-of-fold log-loss"
-    )
-    calibration: Literal["bcts", "platt", "platt_logit", "temperature", "none"] = Field(
-        "bcts", description="how posteriors are calibrated"
-    )
-    folds: int = Field(5, ge=2, le=100, description="folds of the cross-fitting")
-    memory: str | int = Field(
-        "2 GiB", description="most that the labelled rows' embeddings may take"
-    )
-
-    @model_validator(mode="after")
-    def _sizes(self) -> ReadoutSettings:
-        check_size(self.memory)
-        if self.memory == "auto":
-            raise ValueError("readout.memory must be a size such as '2 GiB'")
-        return self
-
-    @property
-    def memory_bytes(self) -> int:
-        """Most bytes that the labelled rows' embeddings may take."""
-        return parse_bytes(self.memory)
-
-
-class PlusSettings(_Model):
-    """The method xnq+ (METHODS: label features, second stage)."""
-
-    recurrent_scales: Scales = Field(
-        (1.0, 3.0, 8.0, 20.0),
-        description="reservoirs side by side where reservoir.recurrent_scale = select",
-    )
-    input_scale: Scale = Field(
-        0.3, description="where reservoir.input_scale = select: xnq+ does not search"
-    )
-    rounds: Annotated[
-        tuple[Annotated[int, Field(ge=1, le=100)], ...], Field(min_length=1)
-    ] = Field((3, 10), description="rounds of wvRN whose scores are label features")
-    smoothing: float = Field(
-        10.0,
-        gt=0,
-        allow_inf_nan=False,
-        description="labels' worth of the prior in a share among labelled neighbours",
-    )
-    boosting: Literal["auto", "never"] = Field(
-        "auto",
-        description="auto: for two classes boosted trees compete with the logistic "
-        "second stage",
-    )
-    node_features: int = Field(
-        64,
-        ge=0,
-        description="most feature columns with which boosted trees are also given "
-        "them and their means over neighbours; 0: never",
-    )
-
-
-class SldSettings(_Model):
-    """Stopping rule of the EM quantifiers (sld, sld_bcts)."""
-
-    tolerance: float = Field(
-        1e-4, gt=0, lt=1, description="mean absolute change that stops EM"
-    )
-    max_iterations: int = Field(1000, ge=1, description="most EM iterations")
-
-
-class AutoSettings(_Model):
-    """The quantifier auto."""
-
-    reference_edges: int = Field(
-        5_000_000,
-        ge=0,
-        description="most edges of a graph whose own Leiden communities are learnt "
-        "from where fewer than half of the labels lie in communities asked for: it "
-        "needs all edges in one process; 0: never",
-    )
-
-
-class IntervalSettings(_Model):
-    """Intervals of the prevalence."""
-
-    level: float = Field(0.95, gt=0, lt=1, description="probability of an interval")
-    resamples: int = Field(
-        500,
-        ge=0,
-        le=100_000,
-        description="bootstrap resamples of a community (quantifiers other than auto), "
-        "20 or more; 0: no intervals",
-    )
-
-    seed_runs: tuple[str, ...] = Field(
-        (),
-        description="directories of finished runs that differ from this one in their "
-        "seed alone: the variance between them widens the intervals",
-    )
-
-    @field_validator("resamples")
-    @classmethod
-    def _enough(cls, value: int) -> int:
-        if 0 < value < FEWEST_RESAMPLES:
-            raise ValueError(
-                f"{value} resamples leave intervals too narrow: give "
-                f"{FEWEST_RESAMPLES} or more, or 0 for none"
-            )
-        return value
-
-
-class FitSettings(_Model):
-    """The check whether class proportions alone explain a community's posteriors."""
-
-    alpha: float = Field(
-        0.01, ge=0, lt=1, description="p-value below which a community is flagged"
-    )
-
-
-class AnomalySettings(_Model):
-    """Communities that differ from the rest, or from before, beyond chance."""
-
-    rate: float = Field(
-        0.05, gt=0, lt=1, description="rate of false discoveries among the anomalous"
-    )
-    reference: Annotated[float, Field(ge=0, le=1)] | Literal["rest"] = Field(
-        "rest",
-        description="what communities are compared with: the mean of all others, or a "
-        "share of the last class",
-    )
-    last: Annotated[str, Field(min_length=1)] | None = Field(
-        "previous",
-        description="earlier results whose changes are told: previous, those that this "
-        "run directory held before its tables or settings changed; another run's "
-        "directory; null: none",
-    )
-
-
-class MatchingSettings(_Model):
-    """Histograms of posteriors (dys, dmy; hdy has its own)."""
-
-    bins: int = Field(8, ge=2, le=1024, description="bins of a histogram (dys, dmy)")
-
-
-class KdeySettings(_Model):
-    """Kernel densities of posteriors (kdey_ml)."""
-
-    bandwidth: float = Field(
-        0.1, ge=0.01, le=10, description="standard deviation of the Gaussian kernel"
-    )
-
-
-class LeidenSettings(_Model):
-    """Detected communities."""
-
-    resolution: float = Field(
-        1.0, gt=0, allow_inf_nan=False, description="resolution of the modularity"
-    )
-    engine: Literal["auto", "igraph", "cugraph"] = Field(
-        "auto",
-        description="auto: cugraph beside cluster.kind = cuda where it is installed, "
-        "else igraph; cugraph need not give the same communities twice",
-    )
-
-
-class EvaluationSettings(_Model):
-    """The protocol of `evaluate`."""
-
-    dims: tuple[Annotated[int, Field(ge=1, le=65536)], ...] = Field(
-        (512, 1024, 2048, 4096),
-        min_length=1,
-        description="sizes of the reservoir that the search draws from",
-    )
-    sample_size: int = Field(500, ge=1, description="nodes of a sample")
-    repeats: int = Field(
-        100, ge=1, description="samples a prevalence (two classes), or in all (more)"
-    )
-    calibrations: tuple[
-        Literal["bcts", "platt", "platt_logit", "temperature", "none"], ...
-    ] = Field(
-        ("bcts", "platt", "platt_logit", "temperature", "none"),
-        min_length=1,
-        description="calibrations that validation chooses from",
-    )
-    label_draws: int = Field(
-        3, ge=1, description="draws of the labels shown (--communities)"
-    )
-
-
-class ClusterSettings(_Model):
-    """Where the work runs."""
-
-    kind: Literal["local", "address", "cuda"] = Field(
-        "local", description="processes here, a running scheduler, or GPUs here"
-    )
-    workers: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto", description="worker processes (local)"
-    )
-    threads: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto", description="threads a worker (local)"
-    )
-    address: str | None = Field(None, description="scheduler address (address)")
-    memory_limit: str | int = Field(
-        "auto", description="memory of one worker (local), such as '8 GiB'"
-    )
-    timeout: float = Field(
-        60.0, gt=0, description="seconds to wait for the scheduler and a first worker"
-    )
-    device_memory: str | int = Field(
-        "auto", description="memory of its GPU that a worker may use"
-    )
-    protocol: Literal["auto", "tcp", "ucx"] = Field(
-        "auto", description="between GPU workers (cuda); auto: UCX where installed"
-    )
-
-    @model_validator(mode="after")
-    def _consistent(self) -> ClusterSettings:
-        check_size(self.memory_limit)
-        check_size(self.device_memory)
-        if self.kind == "address" and not self.address:
-            raise ValueError("cluster.kind = address needs cluster.address")
-        if self.kind != "address" and self.address:
-            raise ValueError(
-                f"cluster.address is set but cluster.kind = {self.kind}: "
-                "set cluster.kind = address"
-            )
-        return self
-
-
-class Settings(_Model):
+class Settings(Section):
     """All settings of a run; the YAML file and ``--set`` use these names."""
 
     seed: int = Field(0, ge=0, lt=2**63, description="seed of every random stream")
@@ -481,7 +116,7 @@ class Settings(_Model):
     def _units_for_every_scale(self) -> Settings:
         if self.method == "xnq+" and self.reservoir.recurrent_scale == "select":
             scales = self.plus.recurrent_scales
-            _check_units(self.reservoir.dim, scales, "plus.recurrent_scales")
+            check_units(self.reservoir.dim, scales, "plus.recurrent_scales")
         return self
 
     @model_validator(mode="after")

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from tests.readout.samples import states
-from xnq_dist.config import ReadoutSettings
 from xnq_dist.errors import InputError
 from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.fit import (
@@ -17,6 +16,7 @@ from xnq_dist.readout.fit import (
     plan_folds,
 )
 from xnq_dist.readout.logistic import GRID, decision, fit, row_losses
+from xnq_dist.sections import ReadoutSettings
 
 SELECT = ReadoutSettings()
 GIVEN = ReadoutSettings(C=1.0, folds=4)

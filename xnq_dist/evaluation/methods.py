@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from xnq_dist.config import ReservoirSettings, Settings
+from xnq_dist.config import Settings
 from xnq_dist.errors import SettingsError
 from xnq_dist.evaluation.interface import Configuration, Scores, Whole
 from xnq_dist.evaluation.network import (
@@ -27,6 +27,7 @@ from xnq_dist.evaluation.plus import plus_configuration, plus_matters, plus_spli
 from xnq_dist.evaluation.search import grid, reservoir_draws, strength_grid
 from xnq_dist.evaluation.trained import check_trained, trained_matters, trained_scores
 from xnq_dist.evaluation.work import Work
+from xnq_dist.sections import ReservoirSettings
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
-from xnq_dist.config import ColumnSettings, InputSettings
 from xnq_dist.errors import InputError, StageError
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.csr import FileCsr, write_csr
@@ -19,6 +18,7 @@ from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.sort import PairSorter
 from xnq_dist.graph.tables import Batch, Table, ids_of, show
 from xnq_dist.progress import Progress, silent
+from xnq_dist.sections import ColumnSettings, InputSettings
 
 __all__ = ["EdgeCounts", "read_edges"]
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.config import ReadoutSettings
 from xnq_dist.errors import InputError
 from xnq_dist.readout.calibration import Calibration, fit_calibration
 from xnq_dist.readout.diagnostics import quality
@@ -28,6 +27,7 @@ from xnq_dist.readout.logistic import (
     row_losses,
     solver_guard,
 )
+from xnq_dist.sections import ReadoutSettings
 
 __all__ = [
     "FittedReadout",

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.config import ReadoutSettings, Settings
+from xnq_dist.config import Settings
 from xnq_dist.graph.layout import node_index
 from xnq_dist.progress import Progress, silent
 from xnq_dist.readout.calibration import fit_calibration
@@ -48,6 +48,7 @@ from xnq_dist.readout.tasks import (
     said_in_a_sentence,
     watch,
 )
+from xnq_dist.sections import ReadoutSettings
 from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
 
 if TYPE_CHECKING:

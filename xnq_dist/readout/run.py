@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.config import ReadoutSettings, Settings
+from xnq_dist.config import Settings
 from xnq_dist.errors import StageError
 from xnq_dist.graph.layout import load_labels, load_roles
 from xnq_dist.progress import Progress, silent
@@ -45,6 +45,7 @@ from xnq_dist.readout.tasks import (
     said_in_a_sentence,
     watch,
 )
+from xnq_dist.sections import ReadoutSettings
 from xnq_dist.store import (
     Attempt,
     FileRecord,
