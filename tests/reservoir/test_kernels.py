@@ -88,12 +88,12 @@ def test_tanh_add_equals_numpy(form):
     np.testing.assert_array_equal(product, expected)
 
 
-@pytest.mark.parametrize("form", ["compiled", "python"])
-@pytest.mark.parametrize("rows", [1, 32, 45])
-def test_sparse_update_equals_dense_product(form, rows):
+@pytest.mark.parametrize("dim", [7, 20, 32])
+@pytest.mark.parametrize("rows", [1, 7, 32, 45])
+def test_sparse_update_equals_dense_product(rows, dim):
     drawn = draw_weights(
         1,
-        20,
+        dim,
         3,
         matrix="sparse",
         nonzeros=4,
@@ -102,20 +102,17 @@ def test_sparse_update_equals_dense_product(form, rows):
         bias_scale=0.1,
         rho=1.0,
     )
-    gathered = RNG.standard_normal((rows, 20)).astype(np.float32)
-    drive = RNG.standard_normal((rows, 20)).astype(np.float32)
+    gathered = RNG.standard_normal((rows, dim)).astype(np.float32)
+    drive = RNG.standard_normal((rows, dim)).astype(np.float32)
     expected = np.tanh(gathered @ drawn.recurrent.to_dense().T + drive)
-    function = kernels.sparse_update
-    if form == "python":
-        function = function.py_func
-    tile = np.zeros((20, kernels.LANES), np.float32)
-    function(
+    tile = np.zeros((dim, kernels.LANES), np.float32)
+    kernels.sparse_update(
         gathered,
         drawn.recurrent.columns,
         drawn.recurrent.values,
         drive,
         tile,
-        np.empty_like(tile),
+        np.zeros((kernels.WIDTH, kernels.LANES), np.float32),
     )
     np.testing.assert_allclose(gathered, expected, atol=2e-6)
 
@@ -149,7 +146,7 @@ def test_gather_of_every_degree_keeps_the_order_of_the_sum(form, weighted):
 
 @pytest.mark.parametrize("nonzeros", [1, 8, 11, 16, 20])
 def test_sparse_update_adds_nonzeros_one_after_the_other(nonzeros):
-    """Eight at a time in registers; rows beyond one tile of lanes."""
+    """In registers, whole blocks transposed; rows beyond one tile of lanes."""
     rows, dim = kernels.LANES + 37, 20
     recurrent = draw("sparse", dim, nonzeros=nonzeros).recurrent
     gathered = RNG.standard_normal((rows, dim)).astype(np.float32)
@@ -158,7 +155,7 @@ def test_sparse_update_adds_nonzeros_one_after_the_other(nonzeros):
     for k in range(nonzeros):
         sums += recurrent.values[:, k] * gathered[:, recurrent.columns[:, k]]
     tile = np.zeros((dim, kernels.LANES), np.float32)
-    total = np.zeros((kernels.UNITS, kernels.LANES), np.float32)
+    total = np.zeros((kernels.WIDTH, kernels.LANES), np.float32)
     kernels.sparse_update(
         gathered, recurrent.columns, recurrent.values, drive, tile, total
     )
@@ -290,3 +287,23 @@ def test_a_rows_product_does_not_depend_on_its_place_in_a_block():
         whole = product(x, matrix)
         for shift in (1, 13, 100, 255, 300):
             np.testing.assert_array_equal(product(x[shift:], matrix), whole[shift:])
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_one_kernel_for_gather_and_update_gives_other_bits_than_two(half):
+    part, _ = whole_partition(90, 400, weighted=False)
+    recurrent = draw("sparse", 20).recurrent
+    states = np.tanh(RNG.standard_normal((90, 20))).astype(np.float32)
+    if half:
+        states = states.astype(np.float16).view(np.uint16)
+    edges = (part.indptr, part.indices, np.empty(0, np.float32))
+    edges = (*edges, states[:70], states[70:])
+    drive = RNG.standard_normal((55, 20)).astype(np.float32)
+    tile = np.zeros((20, kernels.LANES), np.float32)
+    total = np.zeros((kernels.WIDTH, kernels.LANES), np.float32)
+    scratch = (recurrent.columns, recurrent.values, drive, tile, total)
+    expected, found = np.empty_like(drive), np.empty_like(drive)
+    kernels.gather_add(*edges, 9, 64, expected)
+    kernels.sparse_update(expected, *scratch)
+    kernels.sparse_superstep(*edges, 9, 64, *scratch, found)
+    np.testing.assert_array_equal(found, expected)

@@ -14,14 +14,17 @@ from numba import njit, types
 from numba.extending import overload
 from numpy.typing import NDArray
 
+from xnq_dist.reservoir.lanes import LANES, WIDTH, sum_nonzeros, transpose_block
+
 __all__ = [
     "LANES",
     "TANH_CLIP",
     "TANH_DENOMINATOR",
     "TANH_NUMERATOR",
-    "UNITS",
+    "WIDTH",
     "gather_add",
     "narrow",
+    "sparse_superstep",
     "sparse_update",
     "tanh_add",
 ]
@@ -55,10 +58,6 @@ _Q0, _Q1, _Q2, _Q3, _Q4 = (np.float32(c) for c in TANH_DENOMINATOR)
 _HIGH, _LOW = TANH_CLIP, -TANH_CLIP
 _SCALE = np.float32(2.0**112)
 _ONE, _MINUS_ONE = np.float32(1.0), np.float32(-1.0)
-LANES = 128
-"""Most nodes that a non-zero of a sparse W multiplies at a time."""
-UNITS = 16
-"""Units whose sums stay in the first cache until they are transposed back."""
 
 
 # Division must not check for zero (error_model), nor min and max for NaN, or the loops
@@ -222,69 +221,94 @@ def sparse_update(
 ) -> None:
     """``gathered = tanh(gathered W^T + drive)`` in place for a sparse W.
 
-    Up to `LANES` rows at a time are transposed first, so that each non-zero multiplies
-    a vector of nodes: gathers along a row do not vectorise.
+    `LANES` rows at a time are transposed first, so that each non-zero multiplies a
+    vector of nodes: gathers along a row do not vectorise.
 
     Parameters
     ----------
     gathered, drive
-        Shapes (rows, d').
+        Shapes (rows, d'), rows contiguous.
     columns, values
         Non-zeros of W, shapes (d', k).
     tile, sums
-        Scratch of shapes (d', LANES) and (UNITS, LANES).
+        Scratch of shapes (d', LANES) and (WIDTH, LANES), finite.
     """
     rows, dim = gathered.shape
     for start in range(0, rows, LANES):
         lanes = min(LANES, rows - start)
-        # Blocks of 16 columns: whole cache lines on the side of the rows.
-        for block in range(0, dim, UNITS):
-            above = min(block + UNITS, dim)
-            for lane in range(lanes):
-                for j in range(block, above):
-                    tile[j, lane] = gathered[start + lane, j]
-        for block in range(0, dim, UNITS):
-            above = min(block + UNITS, dim)
-            for i in range(block, above):
-                _sum_nonzeros(columns[i], values[i], tile, lanes, sums[i - block])
-            for lane in range(lanes):
-                for j in range(block, above):
-                    gathered[start + lane, j] = sums[j - block, lane]
+        for block in range(0, dim, WIDTH):
+            _to_tile(gathered, start, lanes, tile, block)
+        for block in range(0, dim, WIDTH):
+            units = min(WIDTH, dim - block)
+            for i in range(units):
+                sum_nonzeros(columns, values, block + i, tile, sums, i)
+            _from_sums(sums, lanes, gathered, start, block)
         for row in range(start, start + lanes):
             for j in range(dim):
                 gathered[row, j] = _tanh(gathered[row, j] + drive[row, j])
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _sum_nonzeros(
+@njit(cache=True, nogil=True, error_model="numpy")
+def sparse_superstep(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    weights: NDArray[np.float32],
+    owned: NDArray[np.float32],
+    halo: NDArray[np.float32],
+    first: int,
+    last: int,
     columns: NDArray[np.int32],
     values: NDArray[np.float32],
+    drive: NDArray[np.float32],
     tile: NDArray[np.float32],
-    lanes: int,
-    total: NDArray[np.float32],
+    sums: NDArray[np.float32],
+    out: NDArray[np.float32],
 ) -> None:
-    """One unit's sums of `lanes` nodes, non-zero after non-zero."""
-    nonzeros = columns.shape[0]
-    for lane in range(lanes):
-        total[lane] = np.float32(0.0)
-    k = 0
-    # Eight at a time spare seven of eight trips of the totals to the cache.
-    while k + 8 <= nonzeros:
-        v0, s0 = values[k], tile[columns[k]]
-        v1, s1 = values[k + 1], tile[columns[k + 1]]
-        v2, s2 = values[k + 2], tile[columns[k + 2]]
-        v3, s3 = values[k + 3], tile[columns[k + 3]]
-        v4, s4 = values[k + 4], tile[columns[k + 4]]
-        v5, s5 = values[k + 5], tile[columns[k + 5]]
-        v6, s6 = values[k + 6], tile[columns[k + 6]]
-        v7, s7 = values[k + 7], tile[columns[k + 7]]
-        for lane in range(lanes):
-            half = total[lane] + v0 * s0[lane] + v1 * s1[lane] + v2 * s2[lane]
-            half = half + v3 * s3[lane] + v4 * s4[lane] + v5 * s5[lane]
-            total[lane] = half + v6 * s6[lane] + v7 * s7[lane]
-        k += 8
-    while k < nonzeros:
-        value, source = values[k], tile[columns[k]]
-        for lane in range(lanes):
-            total[lane] += value * source[lane]
-        k += 1
+    """`gather_add`, then `sparse_update`, of `LANES` rows at a time.
+
+    Sums are still in the core's own cache when they are updated. Parameters are those
+    of the two; `drive` and `out` have shape (last - first, d').
+    """
+    for start in range(0, last - first, LANES):
+        end = min(start + LANES, last - first)
+        rows = out[start:end]
+        gather_add(
+            indptr, indices, weights, owned, halo, first + start, first + end, rows
+        )
+        sparse_update(rows, columns, values, drive[start:end], tile, sums)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _to_tile(
+    gathered: NDArray[np.float32],
+    start: int,
+    lanes: int,
+    tile: NDArray[np.float32],
+    block: int,
+) -> None:
+    """Columns of `lanes` rows, from `block` on, as rows of the tile."""
+    above = min(block + WIDTH, gathered.shape[1])
+    whole = lanes - lanes % WIDTH if block + WIDTH <= gathered.shape[1] else 0
+    for lane in range(0, whole, WIDTH):
+        transpose_block(gathered, start + lane, block, tile, block, lane)
+    for lane in range(whole, lanes):
+        for j in range(block, above):
+            tile[j, lane] = gathered[start + lane, j]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _from_sums(
+    sums: NDArray[np.float32],
+    lanes: int,
+    gathered: NDArray[np.float32],
+    start: int,
+    block: int,
+) -> None:
+    """The sums of units from `block` on, back into the rows' columns."""
+    above = min(block + WIDTH, gathered.shape[1])
+    whole = lanes - lanes % WIDTH if block + WIDTH <= gathered.shape[1] else 0
+    for lane in range(0, whole, WIDTH):
+        transpose_block(sums, 0, lane, gathered, start + lane, block)
+    for lane in range(whole, lanes):
+        for j in range(block, above):
+            gathered[start + lane, j] = sums[j - block, lane]

@@ -249,18 +249,13 @@ def _fused(
     weights = _NO_WEIGHTS if partition.weights is None else partition.weights
     rows = _rows_update(kernels, recurrent)
     blocks = _Spare((ROWS, recurrent.dim))
+    edges = (partition.indptr, partition.indices, weights, owned, halo)
 
     def fill(first: int, last: int, block: Array, after: Array) -> None:
-        kernels.gather_add(
-            partition.indptr,
-            partition.indices,
-            weights,
-            owned,
-            halo,
-            first,
-            last,
-            block,
-        )
+        if rows.step is not None:
+            rows.step(edges, first, last, drive[first:last], after)
+            return
+        kernels.gather_add(*edges, first, last, block)
         rows.apply(block, drive[first:last], after)
 
     def work(first: int, last: int) -> None:
@@ -320,6 +315,8 @@ class _RowsUpdate:
     """``apply(gathered, drive, out)``; `gathered` is lost."""
     in_place: bool
     """Whether `out` must be `gathered`; else it must not be."""
+    step: Callable[[tuple[Any, ...], int, int, Array, Array], None] | None = None
+    """``step(edges, first, last, drive, out)``: the gather too, where they are one."""
 
 
 def _rows_update(kernels: Any, recurrent: Recurrent | SideBySide) -> _RowsUpdate:
@@ -333,13 +330,20 @@ def _rows_update(kernels: Any, recurrent: Recurrent | SideBySide) -> _RowsUpdate
 def _sparse(
     kernels: Any, dim: int, columns: NDArray[np.int32], values: Array
 ) -> _RowsUpdate:
-    tiles, sums = _Spare((dim, kernels.LANES)), _Spare((kernels.UNITS, kernels.LANES))
+    tiles, sums = _Spare((dim, kernels.LANES)), _Spare((kernels.WIDTH, kernels.LANES))
 
     def apply(gathered: Array, drive: Array, _out: Array) -> None:
         with tiles.borrow() as tile, sums.borrow() as total:
             kernels.sparse_update(gathered, columns, values, drive, tile, total)
 
-    return _RowsUpdate(apply, in_place=True)
+    def step(
+        edges: tuple[Any, ...], first: int, last: int, drive: Array, out: Array
+    ) -> None:
+        with tiles.borrow() as tile, sums.borrow() as total:
+            scratch = (columns, values, drive, tile, total, out)
+            kernels.sparse_superstep(*edges, first, last, *scratch)
+
+    return _RowsUpdate(apply, in_place=True, step=step)
 
 
 def _dense(kernels: Any, recurrent: Recurrent) -> _RowsUpdate:

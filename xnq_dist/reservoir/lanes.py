@@ -1,0 +1,133 @@
+"""Vector instructions that numba's own loops do not come down to.
+
+numba vectorises loops over neighbouring elements; it neither transposes in registers
+nor keeps a vector in a register over a loop. Both are written here in LLVM's vectors of
+eight, which any processor has in one form or another. Products and sums are rounded
+one by one, lane by lane, in the order they are written: the bits of the plain loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numba
+from llvmlite import ir
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+__all__ = ["LANES", "WIDTH", "sum_nonzeros", "transpose_block"]
+
+WIDTH = 8
+"""Elements of a vector."""
+VECTORS = 4
+LANES = WIDTH * VECTORS
+"""Rows whose sums stay in registers: fewer do not pay for reading W again."""
+
+_VECTOR = ir.VectorType(ir.FloatType(), WIDTH)
+_WORD = ir.IntType(32)
+# Neighbouring elements of two rows, then pairs, then quadruples change places.
+_STEPS = (
+    (1, (0, 8, 2, 10, 4, 12, 6, 14), (1, 9, 3, 11, 5, 13, 7, 15)),
+    (2, (0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15)),
+    (4, (0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15)),
+)
+
+
+def _vectors_at(
+    context: Any, builder: Any, kind: Any, array: Any, index: Sequence[Any]
+) -> Any:
+    """Pointer to the vectors that begin at an element of an array."""
+    made = context.make_array(kind)(context, builder, array)
+    at = cgutils.get_item_pointer(
+        context, builder, kind, made, list(index), wraparound=False
+    )
+    return builder.bitcast(at, _VECTOR.as_pointer())
+
+
+def _shuffle(builder: Any, first: Any, second: Any, order: Sequence[int]) -> Any:
+    mask = ir.Constant(ir.VectorType(_WORD, WIDTH), list(order))
+    return builder.shuffle_vector(first, second, mask)
+
+
+@intrinsic
+def transpose_block(
+    typing: Any, source: Any, row: Any, column: Any, target: Any, to: Any, at: Any
+) -> Any:
+    """``target[to + j, at + i] = source[row + i, column + j]`` for i, j below `WIDTH`.
+
+    Rows of both arrays are contiguous float32.
+    """
+    place = numba.types.intp
+    signature = numba.types.void(source, place, place, target, place, place)
+
+    def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
+        def vector(array: int, row: Any, column: Any, more: int) -> Any:
+            index = (builder.add(row, ir.Constant(row.type, more)), column)
+            kind, value = types.args[array], arguments[array]
+            return _vectors_at(context, builder, kind, value, index)
+
+        _, row, column, _, to, at = arguments
+        rows = [builder.load(vector(0, row, column, i), align=4) for i in range(WIDTH)]
+        for apart, low, high in _STEPS:
+            rows = [
+                _shuffle(builder, rows[i & ~apart], rows[i | apart], order)
+                for i in range(WIDTH)
+                for order in ((high if i & apart else low),)
+            ]
+        for j, values in enumerate(rows):
+            builder.store(values, vector(3, to, at, j), align=4)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def sum_nonzeros(
+    typing: Any, columns: Any, values: Any, unit: Any, tile: Any, sums: Any, at: Any
+) -> Any:
+    """``sums[at, :] = sum over k of values[unit, k] * tile[columns[unit, k], :]``.
+
+    From the first non-zero to the last, for `LANES` nodes at a time: the width of
+    `tile` and `sums`, whose rows are contiguous float32.
+    """
+    place = numba.types.intp
+    signature = numba.types.void(columns, values, place, tile, sums, place)
+
+    def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
+        def element(array: int, k: Any) -> Any:
+            kind, value = types.args[array], arguments[array]
+            made = context.make_array(kind)(context, builder, value)
+            return builder.load(
+                cgutils.get_item_pointer(
+                    context, builder, kind, made, [unit, k], wraparound=False
+                )
+            )
+
+        def vectors(array: int, row: Any) -> list[Any]:
+            kind, value = types.args[array], arguments[array]
+            index = (row, ir.Constant(row.type, 0))
+            first = _vectors_at(context, builder, kind, value, index)
+            return [builder.gep(first, [_WORD(m)]) for m in range(VECTORS)]
+
+        unit, at = arguments[2], arguments[5]
+        nothing = ir.Constant(_VECTOR, [0.0] * WIDTH)
+        totals = [cgutils.alloca_once_value(builder, nothing) for _ in range(VECTORS)]
+        for total in totals:
+            builder.store(nothing, total)
+        w = context.make_array(types.args[0])(context, builder, arguments[0])
+        nonzeros = cgutils.unpack_tuple(builder, w.shape)[1]
+        with cgutils.for_range(builder, nonzeros) as loop:
+            source = builder.sext(element(0, loop.index), unit.type)
+            weight = builder.insert_element(
+                ir.Constant(_VECTOR, ir.Undefined), element(1, loop.index), _WORD(0)
+            )
+            weight = _shuffle(builder, weight, weight, [0] * WIDTH)
+            for total, state in zip(totals, vectors(3, source), strict=True):
+                product = builder.fmul(weight, builder.load(state, align=4))
+                builder.store(builder.fadd(builder.load(total), product), total)
+        for total, after in zip(totals, vectors(4, at), strict=True):
+            builder.store(builder.load(total), after, align=4)
+        return context.get_dummy_value()
+
+    return signature, generate
