@@ -287,11 +287,19 @@ def pick_halo(
     blocks: Mapping[int, NDArray[np.floating]],
     width: int,
 ) -> Array:
-    """Halo rows in local order from the owners' boundary blocks, shape (n_halo, w)."""
-    halo = np.empty((sum(map(len, picks.values())), width), dtype=np.float32)
+    """Halo rows in local order from the owners' boundary blocks, shape (n_halo, w).
+
+    In the blocks' precision, which is the states'.
+    """
+    kinds = {block.dtype for block in blocks.values()}
+    halo = np.empty(
+        (sum(map(len, picks.values())), width), kinds.pop() if kinds else np.float32
+    )
     at = 0
     for owner, rows in picks.items():
-        halo[at : at + len(rows)] = blocks[owner][rows]
+        # Rows are known to be there; without checks nothing is copied twice.
+        some = halo[at : at + len(rows)]
+        np.take(blocks[owner], rows, axis=0, out=some, mode="clip")
         at += len(rows)
     return halo
 

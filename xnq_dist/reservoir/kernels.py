@@ -14,7 +14,13 @@ from numba import njit, types
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from xnq_dist.reservoir.lanes import LANES, WIDTH, sum_nonzeros, transpose_block
+from xnq_dist.reservoir.lanes import (
+    LANES,
+    WIDTH,
+    prefetch,
+    sum_nonzeros,
+    transpose_block,
+)
 
 __all__ = [
     "LANES",
@@ -58,6 +64,12 @@ _Q0, _Q1, _Q2, _Q3, _Q4 = (np.float32(c) for c in TANH_DENOMINATOR)
 _HIGH, _LOW = TANH_CLIP, -TANH_CLIP
 _SCALE = np.float32(2.0**112)
 _ONE, _MINUS_ONE = np.float32(1.0), np.float32(-1.0)
+
+
+AHEAD = 8
+"""Edges whose states are on their way from memory before they are added."""
+LINES = 4
+"""Lines of a cache that are asked for ahead; the hardware goes on from there."""
 
 
 # Division must not check for zero (error_model), nor min and max for NaN, or the loops
@@ -159,11 +171,20 @@ def gather_add(
     n_owned = owned.shape[0]
     weighted = weights.shape[0] > 0
     one = np.float32(1.0)
+    line = 64 // owned.itemsize
+    soon = min(width, LINES * line)
     for row in range(first, last):
         target = out[row - first]
         for j in range(width):
             target[j] = np.float32(0.0)
         edge, end = indptr[row], indptr[row + 1]
+        for later in range(edge + AHEAD, min(end + AHEAD, indptr[last])):
+            source = indices[later]
+            for j in range(0, soon, line):
+                if source < n_owned:
+                    prefetch(owned, source, j)
+                else:
+                    prefetch(halo, source - n_owned, j)
         # Four rows of states on their way from memory at a time; the order of the
         # sum is that of one after the other.
         while edge + 4 <= end:

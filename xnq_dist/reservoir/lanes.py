@@ -1,22 +1,25 @@
-"""Vector instructions that numba's own loops do not come down to.
+"""Instructions that numba's own loops do not come down to.
 
 numba vectorises loops over neighbouring elements; it neither transposes in registers
 nor keeps a vector in a register over a loop. Both are written here in LLVM's vectors of
 eight, which any processor has in one form or another. Products and sums are rounded
 one by one, lane by lane, in the order they are written: the bits of the plain loops.
+Nor can it ask for memory before it is needed, without which short rows at random
+places are waited for one after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numba
 from llvmlite import ir
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
+from numpy.typing import NDArray
 
-__all__ = ["LANES", "WIDTH", "sum_nonzeros", "transpose_block"]
+__all__ = ["LANES", "WIDTH", "prefetch", "sum_nonzeros", "transpose_block"]
 
 WIDTH = 8
 """Elements of a vector."""
@@ -128,6 +131,38 @@ def sum_nonzeros(
                 builder.store(builder.fadd(builder.load(total), product), total)
         for total, after in zip(totals, vectors(4, at), strict=True):
             builder.store(builder.load(total), after, align=4)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+def prefetch(rows: NDArray[Any], row: int, at: int) -> None:
+    """Ask for the memory around an element of a matrix; changes nothing."""
+
+
+@overload(prefetch, strict=False)
+def _prefetch_compiled(rows: Any, row: Any, at: Any) -> Callable[..., None]:
+    return lambda rows, row, at: _prefetch(rows, row, at)
+
+
+@intrinsic
+def _prefetch(typing: Any, rows: Any, row: Any, at: Any) -> Any:
+    signature = numba.types.void(rows, numba.types.intp, numba.types.intp)
+
+    def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
+        kind, (rows, *index) = types.args[0], arguments
+        made = context.make_array(kind)(context, builder, rows)
+        place = cgutils.get_item_pointer(
+            context, builder, kind, made, index, wraparound=False
+        )
+        address = ir.IntType(8).as_pointer()
+        takes = ir.FunctionType(ir.VoidType(), [address, _WORD, _WORD, _WORD])
+        function = cgutils.get_or_insert_function(
+            builder.module, takes, "llvm.prefetch.p0i8"
+        )
+        # To read, soon and more than once, data.
+        hints = (_WORD(0), _WORD(2), _WORD(1))
+        builder.call(function, [builder.bitcast(place, address), *hints])
         return context.get_dummy_value()
 
     return signature, generate
