@@ -47,10 +47,14 @@ class Costs:
     """Read, rank and write a node of a few features."""
     edge: float
     """Read, map, sort, cut and write a directed edge, rho(A) included."""
+    visit: float
+    """Come to one neighbour's state, somewhere in memory, before its first value."""
     gather: float
     """Add one value of a neighbour's state."""
     flop: float
     """One floating point operation of a product of blocks."""
+    nonzero: float
+    """One floating point operation of a product with a sparse W."""
     value: float
     """All that is elementwise for one value of a state."""
     wire: float
@@ -63,6 +67,8 @@ class Costs:
     """One value of a labelled row in one pass of a fit."""
     member: float
     """One membership quantified, without `auto`'s edges."""
+    leiden: float
+    """One directed edge while communities are detected."""
     basis: str
     """Where they come from, for people."""
     edges_measured: float
@@ -74,8 +80,10 @@ class Costs:
             return self
         return replace(
             self,
+            visit=0.0,
             gather=VALUE_BYTES / GPU_MEMORY,
             flop=1.0 / GPU_FLOPS,
+            nonzero=1.0 / GPU_FLOPS,
             value=PASSES * VALUE_BYTES / GPU_MEMORY,
             wire=1.0 / GPU_WIRE,
             row=VALUE_BYTES / GPU_MEMORY,
@@ -100,6 +108,10 @@ class Work:
     dim: int
     products: int
     """Values of a state that one new value is made from."""
+    sparse: bool
+    """Whether they are few of many."""
+    detects: bool
+    """Whether communities are detected."""
     supersteps: int
     labelled: int
     passes: int
@@ -122,9 +134,10 @@ def stage_seconds(work: Work, costs: Costs) -> dict[str, float]:
         Of a core, or of a GPU.
     """
     values = float(work.nodes) * work.dim
+    product = costs.nonzero if work.sparse else costs.flop
     superstep = (
-        work.edges * float(work.dim) * costs.gather
-        + 2.0 * values * work.products * costs.flop
+        work.edges * (costs.visit + work.dim * costs.gather)
+        + 2.0 * values * work.products * product
         + values * costs.value
     ) / work.cores
     # Each worker receives its own share; what all receive crosses side by side.
@@ -139,7 +152,8 @@ def stage_seconds(work: Work, costs: Costs) -> dict[str, float]:
         "supersteps": work.supersteps * (superstep + exchange + overhead),
         "readout": fits + scores + described,
         "quantify": work.nodes * costs.member / work.workers
-        + work.edges * costs.gather * 8 / work.cores,
+        + work.edges * (costs.visit + costs.gather * 8) / work.cores
+        + (work.edges * costs.leiden if work.detects else 0.0),
         "write": work.disk * costs.disk / work.workers,
     }
 

@@ -350,6 +350,8 @@ def make_plan(
             workers=min(partitions, workers.count),
             dim=dim,
             products=dim if wanted.matrix == "dense" else wanted.nonzeros,
+            sparse=wanted.matrix != "dense",
+            detects=detects,
             supersteps=length,
             labelled=labelled,
             passes=FIT_PASSES,

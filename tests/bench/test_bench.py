@@ -160,7 +160,24 @@ def test_readout_benchmark_misses_the_optimum(tmp_path):
     assert 0 <= ours < 1e-6
 
 
-COSTS = Costs(1, 1e-6, 1e-6, 1e-9, 1e-10, 1e-9, 1e-9, 1e-8, 1e-3, 1e-9, 1e-7, "b", 1e6)
+COSTS = Costs(
+    fixed=1,
+    node=1e-6,
+    edge=1e-6,
+    visit=1e-8,
+    gather=1e-9,
+    flop=1e-10,
+    nonzero=1e-10,
+    value=1e-9,
+    wire=1e-9,
+    disk=1e-8,
+    task=1e-3,
+    row=1e-9,
+    member=1e-7,
+    leiden=1e-6,
+    basis="b",
+    edges_measured=1e6,
+)
 
 
 def test_recorded_costs_are_not_those_that_are_read(tmp_path):
@@ -187,6 +204,9 @@ def test_times_do_not_follow_the_amounts():
 
     plan, twice = stages(), stages(edges=2 * 10**7)
     assert plan.seconds == pytest.approx(sum(plan.stages.values()))
+    size, crew = GraphSize(10**6, 10**7, 8, labelled=10**5), Workers(4, 1, 2**40)
+    detected = make_plan(size, settings, 4, crew, detects=True, costs=COSTS)
+    assert detected.stages["quantify"] - plan.stages["quantify"] == pytest.approx(10.0)
     assert twice.stages["ingest"] - plan.stages["ingest"] == pytest.approx(10.0)
     assert twice.stages["supersteps"] > plan.stages["supersteps"]
     threads = stages(threads=2)

@@ -71,7 +71,7 @@ def one_pass(
     base = int(csr.indptr[-1]) // len(part) + 1
     slot = np.full(partitions, -1, np.int64)
     slot[group] = np.arange(len(group))
-    table = np.zeros((len(part), len(group)), np.uint8)
+    table = module.empty_table(len(part), len(group))
     nodes = np.bincount(part, minlength=partitions)
     edges = np.bincount(part, np.diff(csr.indptr), partitions).astype(np.int64)
     beyond = (limits.nodes, limits.edges, base, cost)

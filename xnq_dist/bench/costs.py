@@ -29,18 +29,22 @@ def costs(bench: Bench) -> None:
     """All costs; written as ``costs.json`` into the folder of the tables."""
     machine = machine_facts()
     node, edge, largest = _ingest_costs(bench)
+    visit, gather = _gather_costs(bench)
     found = {
         "fixed": _fixed_cost(bench),
         "node": node,
         "edge": edge,
-        "gather": _gather_cost(bench),
+        "visit": visit,
+        "gather": gather,
         "flop": _flop_cost(),
+        "nonzero": _nonzero_cost(),
         "value": _value_cost(),
         "wire": _wire_cost(),
         "disk": _disk_cost(bench),
         "task": _task_cost(bench),
         "row": _row_cost(),
         "member": _member_cost(),
+        "leiden": _leiden_cost(bench),
     }
     for name, seconds in found.items():
         bench.record("one core", name, OURS, seconds, "s")
@@ -104,23 +108,38 @@ def _fixed_cost(bench: Bench) -> float:
     return float(found["cpu"])
 
 
-def _gather_cost(bench: Bench) -> float:
+def _gather_costs(bench: Bench) -> tuple[float, float]:
+    """Seconds a neighbour and a value of its state, from narrow and wide rows.
+
+    Both tables have the same bytes, more than a core's caches.
+    """
+    rows, degree = bench.choose(5_000, 400_000), 10
+    narrow = 32
+    seconds = {
+        width: _gather_seconds(rows * WIDTH // width, width, degree)
+        for width in (narrow, WIDTH)
+    }
+    gather = (seconds[WIDTH] - seconds[narrow]) / (WIDTH - narrow)
+    return max(seconds[narrow] - narrow * gather, 0.0), gather
+
+
+def _gather_seconds(rows: int, width: int, degree: int) -> float:
+    """Of one neighbour."""
     from xnq_dist.reservoir.kernels import gather_add
 
     rng = np.random.default_rng(0)
-    rows, degree = bench.choose(5_000, 100_000), 10
-    some = rows // 20
-    states = rng.random((rows, WIDTH), dtype=np.float32)
-    indptr = np.arange(0, rows * degree + 1, degree)
-    indices = rng.integers(0, rows, rows * degree).astype(np.int32)
+    some = max(1, rows // 20)
+    states = rng.random((rows, width), dtype=np.float32)
+    indptr = np.arange(0, some * degree + 1, degree)
+    indices = rng.integers(0, rows, some * degree).astype(np.int32)
     nothing = np.empty(0, np.float32)
-    halo = np.empty((0, WIDTH), np.float32)
-    out = np.empty((some, WIDTH), np.float32)
+    halo = np.empty((0, width), np.float32)
+    out = np.empty((some, width), np.float32)
 
     def work() -> None:
         gather_add(indptr, indices, nothing, states, halo, 0, some, out)
 
-    return float(_least(work) / (some * degree * WIDTH))
+    return float(_least(work) / (some * degree))
 
 
 def _flop_cost() -> float:
@@ -130,6 +149,23 @@ def _flop_cost() -> float:
     x = rng.random((1024, 512), dtype=np.float32)
     matrix = rng.random((512, 512), dtype=np.float32)
     return _least(lambda: product(x, matrix)) / (2.0 * 1024 * 512 * 512)
+
+
+def _nonzero_cost(nonzeros: int = 16) -> float:
+    """Of a sparse update, its elementwise part taken off."""
+    from xnq_dist.reservoir import kernels
+    from xnq_dist.reservoir.weights import draw_recurrent
+
+    dim, rows = 2 * WIDTH, 256
+    sparse = draw_recurrent(0, dim, "sparse", nonzeros)
+    states = np.random.default_rng(0).random((rows, dim), dtype=np.float32)
+    drive = np.zeros_like(states)
+    tile = np.zeros((dim, kernels.LANES), np.float32)
+    sums = np.zeros((kernels.WIDTH, kernels.LANES), np.float32)
+    weights = (sparse.columns, sparse.values)
+    whole = _least(lambda: kernels.sparse_update(states, *weights, drive, tile, sums))
+    tanh = _least(lambda: kernels.tanh_add(states, drive))
+    return max(whole - tanh, 0.0) / (2.0 * states.size * nonzeros)
 
 
 def _value_cost() -> float:
@@ -214,3 +250,21 @@ def _member_cost() -> float:
     reference = Reference(np.array([0.6, 0.4]))
     work = Sld().estimate
     return _least(lambda: work(batch, nodes, reference, "count")) / 100_000
+
+
+def _leiden_cost(bench: Bench) -> float:
+    """A directed edge of a graph with communities."""
+    from scipy.sparse import coo_array
+
+    from xnq_dist.quantify.leiden import leiden
+
+    nodes, degree = bench.choose(1_000, 50_000), 10
+    rng = np.random.default_rng(0)
+    head = np.repeat(np.arange(nodes), degree // 2)
+    # Four of five edges stay among a hundred neighbours by number.
+    near = head // 100 * 100 + rng.integers(0, 100, len(head))
+    far = rng.integers(0, nodes, len(head))
+    tail = np.where(rng.random(len(head)) < 0.8, near.clip(max=nodes - 1), far)
+    ends = (np.concatenate([head, tail]), np.concatenate([tail, head]))
+    graph = coo_array((np.ones(2 * len(head)), ends), shape=(nodes, nodes)).tocsr()
+    return float(_least(lambda: leiden(graph, 1.0, 0), 3) / graph.nnz)

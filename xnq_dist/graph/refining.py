@@ -18,6 +18,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.graph.csr import Csr
+from xnq_dist.graph.prices import UNIT, WIDE, add_prices
+from xnq_dist.lanes import prefetch
 
 __all__ = ["Limits", "find_limits", "refine"]
 
@@ -34,8 +36,11 @@ MORE = 6
 """Passes more, while limits are broken."""
 DEALT = (64, 16, 4, 1)
 """One node of so many is dealt anew where moves did not keep the limits."""
-UNIT = 1 << 14
 FULL = 255
+RUN = 1 << 16
+"""Edges whose prices are summed in int32."""
+AHEAD = 8
+"""Edges whose rows of the table are on their way from memory."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +88,8 @@ def refine(
     partitions
         Number of partitions, P.
     memory
-        Bytes for the table, one byte a node and partition; where all do not fit,
-        partitions take turns, as many at a time as fit.
+        Bytes for the table, one byte a node and partition, eight partitions at least;
+        where all do not fit, partitions take turns, as many at a time as fit.
     schedule
         The cost that each pass counts.
     """
@@ -92,10 +97,11 @@ def refine(
     nodes = np.bincount(part, minlength=partitions)
     edges = np.bincount(part, np.diff(csr.indptr), partitions).astype(np.int64)
     base = int(csr.indptr[-1]) // len(part) + 1
-    for group in _groups(partitions, max(memory // len(part), 2)):
+    fit = max(memory // len(part) // WIDE, 1) * WIDE
+    for group in _groups(partitions, fit):
         slot = np.full(partitions, -1, np.int64)
         slot[group] = np.arange(len(group))
-        table = np.zeros((len(part), len(group)), np.uint8)
+        table = empty_table(len(part), len(group))
         for rows in csr.chunks():
             count_rows(rows.first, rows.indptr, rows.indices, part, slot, table)
         for turn in range(len(schedule) + MORE):
@@ -120,6 +126,11 @@ def refine(
     over = (nodes > limits.nodes) | (edges > limits.edges)
     if over.any() and _deal(csr, part, partitions, limits):
         refine(csr, part, partitions, memory, schedule[-1:])
+
+
+def empty_table(nodes: int, partitions: int) -> NDArray[np.uint8]:
+    """Zeros for so many partitions, and columns up to a multiple of `WIDE`."""
+    return np.zeros((nodes, -(-partitions // WIDE) * WIDE), np.uint8)
 
 
 def _groups(partitions: int, size: int) -> list[NDArray[np.int64]]:
@@ -197,7 +208,8 @@ def move_nodes(
         Partitions with a column in the table, shape (G,); column of each partition or
         -1, shape (P,).
     table
-        Out-neighbours of each node in each partition of the group, (N, G).
+        Out-neighbours of each node in each partition of the group, (N, G), and columns
+        of zeros up to a multiple of `WIDE`.
     nodes, edges
         Of each partition so far, shape (P,).
     limits
@@ -205,7 +217,11 @@ def move_nodes(
     """
     size = group.shape[0]
     cost = limits[3]
-    price = np.empty(size, np.int64)
+    width = table.shape[1]
+    some = np.empty(width, np.int32)
+    # The last one is of partitions that are not in the group.
+    price = np.empty(width + 1, np.int64)
+    last = indices.shape[0] - 1
     for row in range(indptr.shape[0] - 1):
         v = first + row
         old = part[v]
@@ -214,19 +230,21 @@ def move_nodes(
             continue
         price[:] = 0
         here = np.int64(0)
-        for edge in range(indptr[row], indptr[row + 1]):
-            u = indices[edge]
-            if u == v:
-                continue
-            counts = table[u]
-            for q in range(size):
-                price[q] += _next(counts[q], cost)
-            own = slot[part[u]]
-            if own >= 0:
+        for begin in range(indptr[row], indptr[row + 1], RUN):
+            some[:] = 0
+            for edge in range(begin, min(begin + RUN, indptr[row + 1])):
+                prefetch(table, indices[min(edge + AHEAD, last)], 0)
+                u = indices[edge]
+                if u == v:
+                    continue
+                add_prices(table, u, cost, some)
                 # At home nobody is a halo row.
-                price[own] -= _next(counts[own], cost)
-            if own != at:
-                here += _next(counts[at] - 1, cost)
+                own = slot[part[u]]
+                home = own if own >= 0 else width
+                price[home] -= _next(table[u, max(own, 0)], cost)
+                here += _next(table[u, at] - 1, cost) * (own != at)
+            for q in range(size):
+                price[q] += some[q]
         # Readers of v itself stop costing a row where v goes, and start where it was.
         here -= _cost(table[v, at], cost)
         degree = indptr[row + 1] - indptr[row]

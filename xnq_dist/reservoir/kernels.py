@@ -14,7 +14,7 @@ from numba import njit, types
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from xnq_dist.reservoir.lanes import (
+from xnq_dist.lanes import (
     LANES,
     WIDTH,
     prefetch,
