@@ -311,6 +311,9 @@ def test_the_larger_graph_is_divided_by_the_fixed_one(tmp_path, monkeypatch):
             assert ratios.pop(name) == pytest.approx(1.0)
     assert ratios == {"peak of a worker over its limit": pytest.approx(0.42)}
     assert len({row.case for row in report.rows}) == 3
+    drawn = (tmp_path / "scale.svg").read_text()
+    assert "directed edges" in drawn
+    assert "in proportion" in drawn
 
 
 @pytest.mark.slow

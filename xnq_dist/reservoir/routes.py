@@ -80,9 +80,9 @@ def find_routes(
 
 
 def pick_chunks(
-    picks: Rows, chunks: Chunks, columns: slice, out: NDArray[np.float32]
+    picks: Rows, chunks: Chunks, columns: slice, out: NDArray[np.floating]
 ) -> None:
-    """Rows of a block that is in pieces, into ``out``, as float32.
+    """Rows of a block that is in pieces, into ``out``, in its precision.
 
     Parameters
     ----------

@@ -86,7 +86,8 @@ class Seat:
         self._posted = step - 1
         widest = self._tiles[0].stop - self._tiles[0].start
         rows = max(found.n_halo for found in partitions.values())
-        self._halo_rows = np.empty(rows * widest, dtype=np.float32)
+        kept = next(iter(states.values())).dtype
+        self._halo_rows = np.empty(rows * widest, kept)
         weakref.finalize(self, self._wire.close).atexit = False
 
     def __reduce__(self) -> str | tuple[object, ...]:
