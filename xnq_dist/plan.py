@@ -23,6 +23,7 @@ from xnq_dist.readout.label_features import (
     NEIGHBOUR_HOPS,
     feature_count,
 )
+from xnq_dist.readout.select import plus_scales
 from xnq_dist.reservoir.checkpoint import checkpoint_interval
 from xnq_dist.reservoir.device import device_bytes
 from xnq_dist.reservoir.length import MOST, length_of
@@ -39,6 +40,7 @@ from xnq_dist.reservoir.volume import (
     tile_memory,
     volume,
 )
+from xnq_dist.reservoir.weights import units_of_blocks
 from xnq_dist.sizes import parse_bytes
 
 __all__ = [
@@ -316,16 +318,15 @@ def make_plan(
     length = MOST if wanted.supersteps == "auto" else wanted.supersteps
     if wanted.supersteps == "auto" and size.diameter is not None:
         length = length_of(size.diameter)
+    products = _products(settings)
     every = checkpoint_interval(
-        settings.checkpoint.every,
-        size.nodes,
-        size.edges,
-        dim,
-        dim if wanted.matrix == "dense" else wanted.nonzeros,
-        length,
+        settings.checkpoint.every, size.nodes, size.edges, dim, products, length
     )
-    # The last checkpoint stays until the next one is whole.
-    checkpoints = 2 * size.nodes * dim * kept if every < length else 0
+    # The last checkpoint stays until the next one is whole, and while the table is
+    # written.
+    checkpoint = size.nodes * dim * kept
+    checkpoints = min(2, (length - 1) // every) * checkpoint
+    last = min(checkpoints, checkpoint)
     described = size.nodes * (rounds_disk + features_disk)
     posteriors = size.nodes * (size.classes * 4 + 12 + features_disk)
     # Labelled rows beyond the memory go through files, by partition and by group.
@@ -335,7 +336,7 @@ def make_plan(
     # Files of states, in the run directory or in `scratch`, are there while the table
     # is written, but for those of one superstep.
     files_here = on_disk if settings.scratch is None else 0
-    before = max(checkpoints, checkpoints + files_here - embedding)
+    before = max(last, checkpoints + files_here - embedding)
     later = max(before, described, posteriors, spilled)
     sorting = size.edges * 24 + size.nodes * size.features * 4
     run_disk = graph_disk + embedding + later
@@ -349,7 +350,7 @@ def make_plan(
             cores=min(partitions, workers.count) * workers.threads,
             workers=min(partitions, workers.count),
             dim=dim,
-            products=dim if wanted.matrix == "dense" else wanted.nonzeros,
+            products=products,
             sparse=wanted.matrix != "dense",
             detects=detects,
             supersteps=length,
@@ -456,6 +457,18 @@ def wanted_partitions(size: GraphSize, settings: Settings, workers: Workers) -> 
             return count
         more = max(1, count // workers.count // 8)
         count = min(most, count + more * workers.count)
+
+
+def _products(settings: Settings) -> int:
+    """Values of a state that one new value is made from."""
+    wanted = settings.reservoir
+    if wanted.matrix != "dense":
+        return wanted.nonzeros
+    scales = wanted.recurrent_scale
+    if settings.method == "xnq+":
+        scales, _ = plus_scales(settings)
+    beside = len(scales) if isinstance(scales, tuple) else 1
+    return units_of_blocks(wanted.dim, beside)[0]
 
 
 def _plus(size: GraphSize, settings: Settings) -> tuple[int, int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -307,3 +308,24 @@ def test_lost_scheduler_is_said_in_a_sentence(
     client.cancel(lost)
     with pytest.raises(ClusterError, match="run again to resume"):
         engine._wait(lost)
+
+
+def test_workers_keep_states_of_supersteps_long_past(
+    tmp_path, small_graph, client, monkeypatch
+):
+    """Not even when each superstep takes longer than a look at the workers."""
+    monkeypatch.setattr("xnq_dist.reservoir.exchange.POLL", 1e-4)
+    gc.collect()
+    gc.disable()  # what a circle holds, it holds from here on
+    try:
+        embed(tmp_path / "a", small_graph, client)
+        end = time.monotonic() + 30
+        while any(client.run(_keys).values()) and time.monotonic() < end:
+            time.sleep(0.02)
+        assert not any(client.run(_keys).values())
+    finally:
+        gc.enable()
+
+
+def _keys(dask_worker):
+    return [key for key in dask_worker.data if "state" in key or "superstep" in key]

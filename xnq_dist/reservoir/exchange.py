@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
@@ -54,8 +53,15 @@ R = TypeVar("R")
 POLL = 1.0
 """Seconds between two looks at whether the workers still live."""
 
+QUICKEST, SLOWEST, PATIENCE = 0.001, 0.02, 0.05
+"""Seconds between two looks at what is done, least and most, and their share of the
+time waited so far."""
+
 ALL, FIRST = "ALL_COMPLETED", "FIRST_COMPLETED"
-"""When Dask is to come back from waiting."""
+"""When tasks that failed are to be noticed."""
+
+DONE = ("finished", "error", "cancelled")
+"""A future that is none of these is on its way, again where its worker is gone."""
 
 
 class WorkersLost(Exception):  # noqa: N818 - an event, not a fault of anybody
@@ -146,23 +152,31 @@ class PinnedTasks:
 
     def _wait(self, futures: Sequence[Future[Any]], when: str = ALL) -> None:
         """Wait for all; with `when` the first to complete, one that fails ends it."""
-        from distributed import wait
-
-        left: Collection[Future[Any]] = futures
-        while left:
-            try:
-                done = wait(left, timeout=POLL, return_when=when)
-            except TimeoutError:
-                self._check_workers()
-                continue
-            except CancelledError as event:
+        # Dask's own wait says by an exception that time is up, and leaves it in a
+        # circle with the futures: workers would keep states long past until the
+        # client's collector comes by.
+        left = list(futures)
+        looked = began = time.monotonic()
+        while True:
+            done = [future for future in left if future.status in DONE]
+            left = [future for future in left if future.status not in DONE]
+            if any(future.status == "cancelled" for future in done):
                 raise ClusterError(
                     "the Dask scheduler was lost during the supersteps: start it "
                     "again if it is yours, and run again to resume"
-                ) from event
-            for future in done.done:
-                _check_future(future)
-            left = done.not_done
+                )
+            if when != ALL:
+                for future in done:
+                    _check_future(future)
+            if not left:
+                break
+            now = time.monotonic()
+            if now - looked > POLL:
+                self._check_workers()
+                looked = now
+            time.sleep(min(max((now - began) * PATIENCE, QUICKEST), SLOWEST))
+        for future in futures:
+            _check_future(future)
         self._check_workers()
 
     def _result(self, future: Future[Any]) -> Any:
