@@ -39,7 +39,7 @@ from xnq_dist.reservoir.volume import (
     tile_memory,
     volume,
 )
-from xnq_dist.sizes import parse_bytes
+from xnq_dist.sizes import human, parse_bytes
 
 __all__ = [
     "GraphSize",
@@ -206,21 +206,6 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """All figures, JSON-able."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
-
-
-def human(count: float) -> str:
-    """Bytes for people.
-
-    Examples
-    --------
-    >>> human(1536)
-    '1.5 KiB'
-    """
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
 
 
 def make_plan(
