@@ -11,6 +11,7 @@ from functools import cache
 import pytest
 
 from xnq_dist.backend import COMPILE
+from xnq_dist.quantify.gpu_auto import intercept_defines, intercept_source
 from xnq_dist.quantify.gpu_sets import sets_source
 from xnq_dist.reservoir.gpu_kernels import defines, superstep_source
 
@@ -24,8 +25,9 @@ SOURCES = {
         for rows in (8, 1)
     },
     **{f"sets-{count}": (sets_source, (f"-DCLASSES={count}",)) for count in (2, 7)},
+    "intercept": (intercept_source, intercept_defines()),
 }
-BY_NVCC = [name for name in SOURCES if name in ("superstep-float32-8", "sets-2")]
+BY_NVCC = ["superstep-float32-8", "sets-2", "intercept"]
 """nvcc takes seconds a source: not all of them."""
 
 
