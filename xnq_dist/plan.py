@@ -26,6 +26,7 @@ from xnq_dist.readout.label_features import (
 from xnq_dist.reservoir.checkpoint import checkpoint_interval
 from xnq_dist.reservoir.device import device_bytes
 from xnq_dist.reservoir.length import MOST, length_of
+from xnq_dist.reservoir.rounds import COLUMNS
 from xnq_dist.reservoir.volume import (
     SLACK,
     WORKER,
@@ -273,7 +274,10 @@ def make_plan(
             return resident * device_bytes(*one, 2 if halves else 4)
 
         rows = readout // 3 // 2  # float32, a copy of the fold's own
-        device = int(max(on_device(tile), rows, size.nodes * (size.classes * 4 + 1)))
+        # Sums over neighbours, a few columns at a time, whatever tile was asked for.
+        sums = device_bytes(owned, largest_halo, edges, 2 * COLUMNS, COLUMNS, 0, 4)
+        quantified = size.nodes * (size.classes * 4 + 1)
+        device = int(max(on_device(tile), rows, sums, quantified))
         fitting = [2**k for k in range(17) if 2**k < dim]
         fitting = [k for k in fitting if on_device(k) <= workers.device]
         device_tile = max(fitting, default=0)
