@@ -26,9 +26,24 @@ def _needs(name):
         pytest.skip(f"{name} or a GPU is missing")
 
 
-@pytest.mark.gpu
+@pytest.fixture(
+    params=[
+        pytest.param("igraph", id="igraph-for-cugraph"),
+        pytest.param("cugraph", marks=pytest.mark.gpu),
+    ]
+)
+def graphs(request, monkeypatch):
+    """cuGraph; on a CPU igraph says its words, and pandas cuDF's."""
+    if request.param == "cugraph":
+        _needs("cugraph")
+        return
+    pandas = pytest.importorskip("pandas")
+    monkeypatch.setattr(gpu_leiden, "cugraph", lambda: GraphsOnTheCpu)
+    monkeypatch.setattr(gpu_leiden, "data_frames", lambda: pandas)
+
+
+@pytest.mark.usefixtures("graphs")
 def test_cugraphs_communities_are_worse_than_igraphs():
-    _needs("cugraph")
     adjacency = cliques([4, 7, 5], [(0, 4), (10, 11)])
     expected = [2] * 4 + [0] * 7 + [1] * 5
     assert leiden_on_gpu(adjacency, seed=1).tolist() == expected

@@ -17,8 +17,9 @@ from tests.quantify.samples import (
 from tests.quantify.test_sld import PRIORS, shifted_sets
 from xnq_dist import backend as backends
 from xnq_dist.quantify.adjusted import Counts, rates
-from xnq_dist.quantify.gpu_sets import GpuCounts, GpuSld
+from xnq_dist.quantify.gpu_sets import GpuCounts, GpuSld, GpuSldBcts
 from xnq_dist.quantify.interface import QUANTIFIERS, Reference
+from xnq_dist.quantify.recalibrated import SldBcts
 from xnq_dist.quantify.sld import Sld
 
 SIZES = (1, 2, 31, 33, 60, 100, 1025)
@@ -107,8 +108,30 @@ def test_counts_differ_from_the_cpus(name):
     assert empty.prevalence.shape == (0, 3)
 
 
+@pytest.mark.usefixtures("on_device")
+def test_recalibrated_sld_differs_from_the_cpus():
+    posteriors, classes = draw_posteriors(2500, np.array([0.2, 0.5, 0.3]), 1.2, 4)
+    labels = np.where(np.arange(2500) % 5 == 0, classes, -1)
+    posteriors[7] = 0
+    nodes, known = make_nodes(posteriors, labels), labels >= 0
+    own = posteriors[known].astype(np.float32), labels[known].astype(np.int32)
+    prior = np.array([0.2, 0.5, 0.3])
+    reference = Reference(prior, posteriors=own[0], labels=own[1])
+    # Large, small, labelled alone, none, of zeros alone.
+    sets = [np.arange(2500), [1, 2, 3], [0, 5], [], [7], np.arange(100, 180)]
+    for some in (sets, sets[3:5], []):
+        batch = make_communities(*some)
+        there, here = (
+            quantifier.estimate(batch, nodes, reference, "count")
+            for quantifier in (GpuSldBcts(), SldBcts())
+        )
+        np.testing.assert_allclose(there.prevalence, here.prevalence, atol=1e-12)
+        sizes = np.diff(batch.offsets) > 2
+        np.testing.assert_array_equal(there.iterations[sizes], here.iterations[sizes])
+
+
 def test_the_setting_backend_is_not_heeded():
-    for name in ("sld", "pacc"):
+    for name in ("sld", "pacc", "sld_bcts"):
         for backend, where in (("gpu", "gpu_sets"), ("cpu", ""), ("auto", "")):
             settings = small_settings(f"backend={backend}", f"quantifier={name}")
             found = QUANTIFIERS[name](settings)

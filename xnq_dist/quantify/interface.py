@@ -266,6 +266,10 @@ def _sld(settings: Settings) -> Quantifier:
 
 
 def _sld_bcts(settings: Settings) -> Quantifier:
+    if settings.backend == "gpu":
+        from xnq_dist.quantify.gpu_sets import GpuSldBcts
+
+        return GpuSldBcts(settings.sld.tolerance, settings.sld.max_iterations)
     from xnq_dist.quantify.recalibrated import SldBcts
 
     return SldBcts(settings.sld.tolerance, settings.sld.max_iterations)

@@ -50,7 +50,7 @@ def choose_source(sources: Sources, settings: Settings) -> str:
     return settings.communities
 
 
-ON_GPU = ("auto", "sld", "cc", "pcc", "acc", "pacc")
+ON_GPU = ("auto", "sld", "sld_bcts", "cc", "pcc", "acc", "pacc")
 """Quantifiers that a GPU computes; the others run on the CPU beside it."""
 
 
