@@ -12,6 +12,7 @@ import pytest
 
 from xnq_dist.backend import COMPILE
 from xnq_dist.quantify.gpu_auto import intercept_defines, intercept_source
+from xnq_dist.quantify.gpu_matching import matching_source
 from xnq_dist.quantify.gpu_sets import sets_source
 from xnq_dist.reservoir.gpu_kernels import defines, superstep_source
 
@@ -25,9 +26,10 @@ SOURCES = {
         for rows in (8, 1)
     },
     **{f"sets-{count}": (sets_source, (f"-DCLASSES={count}",)) for count in (2, 7)},
+    "matching": (matching_source, ()),
     "intercept": (intercept_source, intercept_defines()),
 }
-BY_NVCC = ["superstep-float32-8", "sets-2", "intercept"]
+BY_NVCC = ["superstep-float32-8", "sets-2", "intercept", "matching"]
 """nvcc takes seconds a source: not all of them."""
 
 

@@ -17,7 +17,9 @@ from tests.quantify.samples import (
 from tests.quantify.test_sld import PRIORS, shifted_sets
 from xnq_dist import backend as backends
 from xnq_dist.quantify.adjusted import Counts, rates
+from xnq_dist.quantify.gpu_matching import GpuHistograms
 from xnq_dist.quantify.gpu_sets import GpuCounts, GpuSld, GpuSldBcts
+from xnq_dist.quantify.histograms import Histograms
 from xnq_dist.quantify.interface import QUANTIFIERS, Reference
 from xnq_dist.quantify.recalibrated import SldBcts
 from xnq_dist.quantify.sld import Sld
@@ -130,7 +132,36 @@ def test_recalibrated_sld_differs_from_the_cpus():
         np.testing.assert_array_equal(there.iterations[sizes], here.iterations[sizes])
 
 
+@pytest.mark.usefixtures("on_device")
+@pytest.mark.parametrize(("name", "bins"), [("hdy", 8), ("dys", 8), ("dys", 300)])
+def test_histograms_are_matched_otherwise_than_on_the_cpu(name, bins):
+    posteriors, classes = draw_posteriors(1500, np.array([0.3, 0.7]), 1.2, 4)
+    labels = np.where(np.arange(1500) % 5 == 0, classes, -1)
+    posteriors[7] = 0
+    nodes, known = make_nodes(posteriors, labels), labels >= 0
+    own = posteriors[known].astype(np.float32), labels[known].astype(np.int32)
+    reference = Reference(np.array([0.3, 0.7]), posteriors=own[0], labels=own[1])
+    # Large, small, of one, labelled alone, none, of zeros alone.
+    sets = [np.arange(1500), [1, 2, 3], [4], [0, 5], [], [7], np.arange(100, 180)]
+    for some in (sets, sets[3:6], []):
+        batch = make_communities(*some)
+        there, here = (
+            quantifier.estimate(batch, nodes, reference, "count")
+            for quantifier in (GpuHistograms(name, bins), Histograms(name, bins))
+        )
+        # A search's answer is right to its last bracket.
+        np.testing.assert_allclose(
+            there.prevalence, here.prevalence, atol=0 if name == "hdy" else 2e-5
+        )
+        np.testing.assert_array_equal(there.converged, here.converged)
+
+
 def test_the_setting_backend_is_not_heeded():
+    for name in ("hdy", "dys", "dmy"):
+        found = QUANTIFIERS[name](small_settings("backend=gpu", f"quantifier={name}"))
+        assert isinstance(found, GpuHistograms)
+        here = QUANTIFIERS[name](small_settings("backend=cpu", f"quantifier={name}"))
+        assert not isinstance(here, GpuHistograms)
     for name in ("sld", "pacc", "sld_bcts"):
         for backend, where in (("gpu", "gpu_sets"), ("cpu", ""), ("auto", "")):
             settings = small_settings(f"backend={backend}", f"quantifier={name}")

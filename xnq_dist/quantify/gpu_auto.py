@@ -23,7 +23,7 @@ from xnq_dist.quantify.intercept import (
 )
 from xnq_dist.quantify.intercepts import Grids, Logits
 
-__all__ = ["GpuIntercepts", "intercept_defines", "intercept_source"]
+__all__ = ["GpuIntercepts", "intercept_defines", "intercept_source", "read_source"]
 
 BLOCK = 128
 MOST_SLOPES = 12
@@ -33,7 +33,12 @@ MOST_SLOPES = 12
 @cache
 def intercept_source() -> str:
     """The CUDA source."""
-    return Path(__file__).with_name("intercept.cu").read_text(encoding="utf-8")
+    return read_source("exponentials.cu") + read_source("intercept.cu")
+
+
+def read_source(name: str) -> str:
+    """A CUDA file beside this module."""
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def intercept_defines(slopes: int = MOST_SLOPES) -> tuple[str, ...]:

@@ -305,6 +305,10 @@ def _neighbour_counts(name: Literal["nacc", "npacc"]) -> QuantifierFactory:
 
 def _histograms(name: Literal["hdy", "dys", "dmy"]) -> QuantifierFactory:
     def factory(settings: Settings) -> Quantifier:
+        if settings.backend == "gpu":
+            from xnq_dist.quantify.gpu_matching import GpuHistograms
+
+            return GpuHistograms(name, settings.matching.bins)
         from xnq_dist.quantify.histograms import Histograms
 
         return Histograms(name, settings.matching.bins)

@@ -50,8 +50,9 @@ def choose_source(sources: Sources, settings: Settings) -> str:
     return settings.communities
 
 
-ON_GPU = ("auto", "sld", "sld_bcts", "cc", "pcc", "acc", "pacc")
-"""Quantifiers that a GPU computes; the others run on the CPU beside it."""
+ON_GPU = ("auto", "sld", "sld_bcts", "cc", "pcc", "acc", "pacc", "dys")
+"""Quantifiers whose answers a GPU rounds otherwise; hdy has the CPU's bits there, the
+others run on the CPU beside it."""
 
 
 def stage_inputs(
