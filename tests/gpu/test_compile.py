@@ -14,6 +14,7 @@ from xnq_dist.backend import COMPILE
 from xnq_dist.quantify.gpu_auto import intercept_defines, intercept_source
 from xnq_dist.quantify.gpu_matching import matching_source
 from xnq_dist.quantify.gpu_sets import sets_source
+from xnq_dist.quantify.gpu_simplex import simplex_source
 from xnq_dist.reservoir.gpu_kernels import defines, superstep_source
 
 ARCHITECTURES = ["sm_80", "sm_90"]
@@ -27,9 +28,10 @@ SOURCES = {
     },
     **{f"sets-{count}": (sets_source, (f"-DCLASSES={count}",)) for count in (2, 7)},
     "matching": (matching_source, ()),
+    **{f"simplex-{n}": (simplex_source, (f"-DCLASSES={n}",)) for n in (2, 8)},
     "intercept": (intercept_source, intercept_defines()),
 }
-BY_NVCC = ["superstep-float32-8", "sets-2", "intercept", "matching"]
+BY_NVCC = ["superstep-float32-8", "sets-2", "intercept", "matching", "simplex-2"]
 """nvcc takes seconds a source: not all of them."""
 
 

@@ -133,7 +133,9 @@ def test_recalibrated_sld_differs_from_the_cpus():
 
 
 @pytest.mark.usefixtures("on_device")
-@pytest.mark.parametrize(("name", "bins"), [("hdy", 8), ("dys", 8), ("dys", 300)])
+@pytest.mark.parametrize(
+    ("name", "bins"), [("hdy", 8), ("dys", 8), ("dys", 300), ("dmy", 8)]
+)
 def test_histograms_are_matched_otherwise_than_on_the_cpu(name, bins):
     posteriors, classes = draw_posteriors(1500, np.array([0.3, 0.7]), 1.2, 4)
     labels = np.where(np.arange(1500) % 5 == 0, classes, -1)
@@ -153,7 +155,36 @@ def test_histograms_are_matched_otherwise_than_on_the_cpu(name, bins):
         np.testing.assert_allclose(
             there.prevalence, here.prevalence, atol=0 if name == "hdy" else 2e-5
         )
+        # Newton steps are few, and the same ones.
+        np.testing.assert_array_equal(there.iterations, here.iterations)
         np.testing.assert_array_equal(there.converged, here.converged)
+
+
+@pytest.mark.usefixtures("on_device")
+@pytest.mark.parametrize("name", ["sld_exact", "kdey_ml", "dmy"])
+def test_a_problem_over_the_simplex_has_another_answer(name):
+    prior = np.array([0.2, 0.5, 0.3])
+    posteriors, classes = draw_posteriors(1200, prior, 1.2, 4)
+    labels = np.where(np.arange(1200) % 5 == 0, classes, -1)
+    posteriors[7] = 0
+    posteriors[301:330] = [1.0, 0.0, 0.0]  # a corner
+    nodes, known = make_nodes(posteriors, labels), labels >= 0
+    own = posteriors[known].astype(np.float32), labels[known].astype(np.int32)
+    reference = Reference(prior, posteriors=own[0], labels=own[1])
+    sets = [np.arange(1200), [1, 2, 3], [4], [0, 5], [], [7], np.arange(301, 330)]
+    settings = [
+        small_settings(f"backend={b}", f"quantifier={name}") for b in ("gpu", "cpu")
+    ]
+    for some in (sets, sets[3:6], []):
+        batch = make_communities(*some)
+        there, here = (
+            QUANTIFIERS[name](chosen).estimate(batch, nodes, reference, "count")
+            for chosen in settings
+        )
+        # What the certificate leaves open: 1e-10 of a cost with a curvature of about 1.
+        np.testing.assert_allclose(there.prevalence, here.prevalence, atol=1e-5)
+        np.testing.assert_array_equal(there.converged, here.converged)
+        assert np.abs(there.iterations - here.iterations).max(initial=0) <= 1
 
 
 def test_the_setting_backend_is_not_heeded():

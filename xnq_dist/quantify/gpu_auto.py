@@ -33,12 +33,13 @@ MOST_SLOPES = 12
 @cache
 def intercept_source() -> str:
     """The CUDA source."""
-    return read_source("exponentials.cu") + read_source("intercept.cu")
+    return read_source("exponentials.cu", "sums.cu", "intercept.cu")
 
 
-def read_source(name: str) -> str:
-    """A CUDA file beside this module."""
-    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+def read_source(*names: str) -> str:
+    """CUDA files beside this module, one after the other."""
+    here = Path(__file__)
+    return "\n".join(here.with_name(name).read_text(encoding="utf-8") for name in names)
 
 
 def intercept_defines(slopes: int = MOST_SLOPES) -> tuple[str, ...]:

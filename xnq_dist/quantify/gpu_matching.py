@@ -1,4 +1,4 @@
-"""HDy and DyS on a GPU: all communities of a batch in one launch, any sizes."""
+"""HDy, DyS and DMy on a GPU: all communities of a batch in one launch, any sizes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 
 from xnq_dist.backend import GpuBackend, choose
 from xnq_dist.quantify.gpu_auto import read_source
+from xnq_dist.quantify.gpu_simplex import BLOCK, MOST_CLASSES, solve
 from xnq_dist.quantify.histograms import (
     HDY_BINS,
     HDY_GRID,
+    MOST_STEPS,
     TERNARY_TOLERANCE,
+    TOLERANCE,
     Histograms,
     roots_of_mixtures,
 )
@@ -23,19 +26,19 @@ from xnq_dist.quantify.members import Usable
 
 __all__ = ["GpuHistograms", "matching_source"]
 
-BLOCK = 128
 MOST_CELLS = 1024
+"""Of a community's histograms; more: the CPU."""
 
 
 @cache
 def matching_source() -> str:
     """The CUDA source."""
-    return read_source("exponentials.cu") + read_source("matching.cu")
+    return read_source("exponentials.cu", "sums.cu", "matching.cu")
 
 
 @dataclass(frozen=True)
 class GpuHistograms(Histograms):
-    """The quantifiers ``hdy`` and ``dys`` on a GPU; ``dmy`` on the CPU."""
+    """The quantifiers ``hdy``, ``dys`` and ``dmy`` on a GPU."""
 
     def match(
         self,
@@ -46,10 +49,21 @@ class GpuHistograms(Histograms):
     ) -> None:
         """As `Histograms.match`."""
         count, cells = len(usable.offsets) - 1, shares.shape[1]
-        if self.name == "dmy" or not count or not len(places):
+        # A kernel may not be given an empty array, whose address is 0.
+        large = cells > MOST_CELLS or len(shares) > MOST_CLASSES
+        if large or not count or not len(usable.members):
             super().match(usable, places, shares, found)
             return
         backend = cast(GpuBackend, choose("gpu"))
+        if self.name == "dmy":
+            channels = places.shape[1]
+            given = (
+                backend.to_device(places),
+                *(np.int32(channels), np.int32(cells)),
+                backend.to_device(shares / channels),
+            )
+            solve(backend, "topsoe", usable, given, (TOLERANCE, MOST_STEPS), found)
+            return
         # Rows of communities without members stay as they are.
         prevalence = backend.to_device(found.prevalence)
         moved = tuple(

@@ -4,13 +4,11 @@
 //
 // A thread has a bin of the histograms, then a point of the grid. Histograms and curves
 // are added up in the CPU's order; other sums in parts of a fixed shape, so that a
-// community has the same bits in any batch. Exponentials and logarithms are those of
-// exponentials.cu.
+// community has the same bits in any batch (sums.cu). Exponentials and logarithms are
+// those of exponentials.cu.
 //
 // Defined by the compiler: SLOPES, the most distinct slopes.
 
-#define BLOCK 128
-#define PARTS 16
 #define BINS 121
 #define GRID 65
 #define MOST_PSEUDO 4
@@ -22,39 +20,6 @@ struct Curve {
   double start, step;  // of the grid
   double top;          // the largest log-likelihood
 };
-
-// The sum of all threads' values, the same for all of them.
-__device__ double add_up(double value, double* sums) {
-  sums[threadIdx.x] = value;
-  __syncthreads();
-  if (threadIdx.x < PARTS) {
-    double part = 0.0;
-    for (int i = 0; i < BLOCK / PARTS; ++i)
-      part = part + sums[threadIdx.x * (BLOCK / PARTS) + i];
-    sums[BLOCK + threadIdx.x] = part;
-  }
-  __syncthreads();
-  double total = 0.0;
-  for (int i = 0; i < PARTS; ++i) total = total + sums[BLOCK + i];
-  return total;
-}
-
-__device__ double largest_of(double value, double* sums) {
-  sums[threadIdx.x] = value;
-  __syncthreads();
-  if (threadIdx.x < PARTS) {
-    double part = sums[threadIdx.x];
-    for (int i = 1; i < BLOCK / PARTS; ++i) {
-      double other = sums[i * PARTS + threadIdx.x];
-      part = other > part ? other : part;
-    }
-    sums[BLOCK + threadIdx.x] = part;
-  }
-  __syncthreads();
-  double top = sums[BLOCK];
-  for (int i = 1; i < PARTS; ++i) top = sums[BLOCK + i] > top ? sums[BLOCK + i] : top;
-  return top;
-}
 
 // Histograms (unlabelled, of others, of the class); the mean logit of all counted ones
 // and the number of unlabelled members.

@@ -276,6 +276,10 @@ def _sld_bcts(settings: Settings) -> Quantifier:
 
 
 def _sld_exact(settings: Settings) -> Quantifier:
+    if settings.backend == "gpu":
+        from xnq_dist.quantify.gpu_simplex import GpuSldExact
+
+        return GpuSldExact()
     from xnq_dist.quantify.exact import SldExact
 
     return SldExact()
@@ -317,6 +321,10 @@ def _histograms(name: Literal["hdy", "dys", "dmy"]) -> QuantifierFactory:
 
 
 def _kdey_ml(settings: Settings) -> Quantifier:
+    if settings.backend == "gpu":
+        from xnq_dist.quantify.gpu_simplex import GpuKdeyMl
+
+        return GpuKdeyMl(settings.kdey.bandwidth)
     from xnq_dist.quantify.density import KdeyMl
 
     return KdeyMl(settings.kdey.bandwidth)

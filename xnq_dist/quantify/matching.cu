@@ -4,7 +4,6 @@
 // A cell of a histogram belongs to one thread, and sums are added up in the CPU's order:
 // HDy has the CPU's bits, DyS but for the last bit of a logarithm.
 
-#define BLOCK 128
 #define MOST_CELLS 1024
 #define MOST_HISTOGRAMS 16
 

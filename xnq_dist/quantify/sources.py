@@ -50,7 +50,10 @@ def choose_source(sources: Sources, settings: Settings) -> str:
     return settings.communities
 
 
-ON_GPU = ("auto", "sld", "sld_bcts", "cc", "pcc", "acc", "pacc", "dys")
+ON_GPU = (
+    *("auto", "sld", "sld_bcts", "sld_exact", "cc", "pcc", "acc", "pacc"),
+    *("dys", "dmy", "kdey_ml"),
+)
 """Quantifiers whose answers a GPU rounds otherwise; hdy has the CPU's bits there, the
 others run on the CPU beside it."""
 
