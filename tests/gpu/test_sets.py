@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+from itertools import product
+
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from tests.conftest import small_settings
 from tests.gpu.conftest import make_backend
@@ -18,9 +22,15 @@ from tests.quantify.test_sld import PRIORS, shifted_sets
 from xnq_dist import backend as backends
 from xnq_dist.quantify.adjusted import Counts, rates
 from xnq_dist.quantify.gpu_matching import GpuHistograms
-from xnq_dist.quantify.gpu_sets import GpuCounts, GpuSld, GpuSldBcts
+from xnq_dist.quantify.gpu_sets import (
+    GpuCounts,
+    GpuNeighbourCounts,
+    GpuSld,
+    GpuSldBcts,
+)
 from xnq_dist.quantify.histograms import Histograms
 from xnq_dist.quantify.interface import QUANTIFIERS, Reference
+from xnq_dist.quantify.neighbourhood import neighbour_statistics
 from xnq_dist.quantify.recalibrated import SldBcts
 from xnq_dist.quantify.sld import Sld
 
@@ -185,6 +195,36 @@ def test_a_problem_over_the_simplex_has_another_answer(name):
         np.testing.assert_allclose(there.prevalence, here.prevalence, atol=1e-5)
         np.testing.assert_array_equal(there.converged, here.converged)
         assert np.abs(there.iterations - here.iterations).max(initial=0) <= 1
+
+
+@pytest.mark.usefixtures("on_device")
+def test_counts_of_neighbours_differ_from_the_cpus():
+    posteriors, classes = draw_posteriors(1500, np.array([0.2, 0.5, 0.3]), 1.2, 4)
+    labels = np.where(np.arange(1500) % 5 == 0, classes, -1)
+    posteriors[7] = 0
+    rng = np.random.default_rng(3)
+    ends = rng.integers(0, 1300, (2, 4000))  # the last nodes have no neighbours
+    adjacency = csr_array((np.ones(4000), ends), shape=(1500, 1500))
+    bare, known = make_nodes(posteriors, labels), labels >= 0
+    found = neighbour_statistics(adjacency, bare)
+    nodes = dataclasses.replace(bare, neighbours=found)
+    reference = Reference(
+        np.array([0.2, 0.5, 0.3]),
+        posteriors=posteriors[known].astype(np.float32),
+        labels=labels[known].astype(np.int32),
+        neighbours=found.of(np.flatnonzero(known)),
+    )
+    sets = [np.arange(1500), [1, 2, 3], [0, 5], [], [7], np.arange(1290, 1400)]
+    settings = [small_settings(f"backend={where}") for where in ("gpu", "cpu")]
+    # One table serves both, which see other things in it.
+    for name, some in product(("nacc", "npacc"), (sets, sets[::-1], [])):
+        batch = make_communities(*some)
+        there, here = (
+            QUANTIFIERS[name](chosen).estimate(batch, nodes, reference, "count")
+            for chosen in settings
+        )
+        np.testing.assert_allclose(there.prevalence, here.prevalence, atol=1e-9)
+        assert isinstance(QUANTIFIERS[name](settings[0]), GpuNeighbourCounts)
 
 
 def test_the_setting_backend_is_not_heeded():

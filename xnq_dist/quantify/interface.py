@@ -300,6 +300,10 @@ def _counts(name: Literal["cc", "pcc", "acc", "pacc"]) -> QuantifierFactory:
 
 def _neighbour_counts(name: Literal["nacc", "npacc"]) -> QuantifierFactory:
     def factory(settings: Settings) -> Quantifier:
+        if settings.backend == "gpu":
+            from xnq_dist.quantify.gpu_sets import GpuNeighbourCounts
+
+            return GpuNeighbourCounts(name)
         from xnq_dist.quantify.neighbourhood import NeighbourCounts
 
         return NeighbourCounts(name)

@@ -52,10 +52,9 @@ def choose_source(sources: Sources, settings: Settings) -> str:
 
 ON_GPU = (
     *("auto", "sld", "sld_bcts", "sld_exact", "cc", "pcc", "acc", "pacc"),
-    *("dys", "dmy", "kdey_ml"),
+    *("nacc", "npacc", "dys", "dmy", "kdey_ml"),
 )
-"""Quantifiers whose answers a GPU rounds otherwise; hdy has the CPU's bits there, the
-others run on the CPU beside it."""
+"""Quantifiers whose answers a GPU rounds otherwise; hdy has the CPU's bits there."""
 
 
 def stage_inputs(
