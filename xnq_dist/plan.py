@@ -58,6 +58,10 @@ SORT_PAIR = 40
 """Bytes that a pair takes while it is sorted, up to `input.memory`."""
 LEIDEN_EDGE = 130
 """Bytes a directed edge takes while Leiden runs (measured), adjacency included."""
+MOST_MEMBERSHIPS = 1 << 22
+"""Of a batch of communities, but for one that has more."""
+MEMBERSHIP = 32
+"""Bytes a membership takes on a GPU: member, logit, code, its community's answers."""
 FIT_PASSES = 150
 """Passes over the labelled rows: some 15 for each of 5 folds at 2 values of C."""
 BEYOND = 10
@@ -276,8 +280,7 @@ def make_plan(
         rows = readout // 3 // 2  # float32, a copy of the fold's own
         # Sums over neighbours, a few columns at a time, whatever tile was asked for.
         sums = device_bytes(owned, largest_halo, edges, 2 * COLUMNS, COLUMNS, 0, 4)
-        quantified = size.nodes * (size.classes * 4 + 1)
-        device = int(max(on_device(tile), rows, sums, quantified))
+        device = int(max(on_device(tile), rows, sums, _quantified(size, settings)))
         fitting = [2**k for k in range(17) if 2**k < dim]
         fitting = [k for k in fitting if on_device(k) <= workers.device]
         device_tile = max(fitting, default=0)
@@ -443,6 +446,18 @@ def wanted_partitions(size: GraphSize, settings: Settings, workers: Workers) -> 
             return count
         more = max(1, count // workers.count // 8)
         count = min(most, count + more * workers.count)
+
+
+def _quantified(size: GraphSize, settings: Settings) -> int:
+    """Bytes that a GPU holds while it quantifies a batch."""
+    beside = {
+        **dict.fromkeys(("nacc", "npacc", "sld_exact", "kdey_ml"), 8 * size.classes),
+        **dict.fromkeys(("sld_bcts", "dmy"), 4 * size.classes),
+        **{"hdy": 44, "dys": 4},
+    }
+    # Posteriors and a mask of all nodes; what a quantifier makes of those in a batch.
+    node = 4 * size.classes + 1 + beside.get(settings.quantifier, 0)
+    return node * size.nodes + MEMBERSHIP * min(MOST_MEMBERSHIPS, 8 * size.nodes)
 
 
 def _plus(size: GraphSize, settings: Settings) -> tuple[int, int, int]:
