@@ -1,8 +1,8 @@
 """Everything about GPUs that only a GPU can show, in one command; says what is reached.
 
-    python tests/gpu/measure.py                           # on a GPU: all parts
-    python tests/gpu/measure.py --parts tolokers --add    # some more, to the same rows
-    python tests/gpu/measure.py --standin --small         # on a CPU: does it still run?
+    python -m tests.gpu.measure                           # on a GPU: all parts
+    python -m tests.gpu.measure --parts tolokers --add    # some more, to the same rows
+    python -m tests.gpu.measure --standin --small         # on a CPU: does it still run?
 
 Parts: `floor` (copy bandwidth, rate of products), `superstep` (400k nodes, 2 M
 directed edges, d' = 1024, against its floor; error of each precision), `states` (of
@@ -236,7 +236,8 @@ def part_memory(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]:
         peak = backend.held_bytes() - before
         yield "memory", precision, "peak", peak / 2**30, "GiB"
         yield "memory", precision, "plan", planned / 2**30, "GiB"
-        yield "memory", precision, "peak over plan", peak / planned, ""
+        if peak:  # a stand-in has no pool
+            yield "memory", precision, "peak over plan", peak / planned, ""
 
 
 PARTS = {
@@ -312,7 +313,7 @@ def main(arguments: list[str] | None = None) -> list[Row]:
         say(line)
     for name, took, share in worst_terms(rows)[:1]:
         say(f"worst term: {name}, {took:.4g} s, {share:.0%}")
-    command = " ".join(["python tests/gpu/measure.py", *(arguments or sys.argv[1:])])
+    command = " ".join(["python -m tests.gpu.measure", *(arguments or sys.argv[1:])])
     page = markdown(rows, about, command)
     Path(given.report).write_text(page, encoding="utf-8")
     return rows

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import csv
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,6 +71,15 @@ def test_the_measuring_command_fails_or_says_what_cannot_be(measured, capsys):
     told = capsys.readouterr().out
     assert "pass          SLD of all communities" in told
     assert "worst term: " in told
+
+
+def test_the_command_cannot_be_started_as_is_written():
+    root = Path(__file__).parents[2]
+    written = Path(__file__).with_name("RESULTS.md").read_text()
+    assert "&& python -m tests.gpu.measure\n" in written
+    command = [sys.executable, "-m", "tests.gpu.measure", "--help"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    assert all(part in done.stdout for part in measure.PARTS)
 
 
 def test_a_missed_aim_passes():
