@@ -16,8 +16,8 @@ from xnq_dist._version import __version__
 from xnq_dist.backend import gpu_facts
 from xnq_dist.cluster import connect, local_size, open_cluster, workers
 from xnq_dist.errors import RunDirectoryError, XnqError
-from xnq_dist.plan import human
 from xnq_dist.sections import ClusterSettings
+from xnq_dist.sizes import human
 from xnq_dist.store import Folder
 
 __all__ = ["Check", "examine"]

@@ -173,9 +173,14 @@ class GpuBackend(Backend):
         """Bytes that CuPy's pool has ever needed since `release`."""
         return int(self.xp.get_default_memory_pool().total_bytes())
 
+    def free_bytes(self) -> int:
+        """Bytes of the device's memory that nobody holds."""
+        return int(self.xp.cuda.runtime.memGetInfo()[0])
+
     def release(self) -> None:
-        """Give what the pool holds and no array needs back to the device."""
+        """Give what the pools hold and no array needs back to device and host."""
         self.xp.get_default_memory_pool().free_all_blocks()
+        self.xp.get_default_pinned_memory_pool().free_all_blocks()
 
     def synchronize(self) -> None:
         """Wait until the device has done all it was given."""

@@ -29,14 +29,13 @@ from xnq_dist.plan import (
     Workers,
     check_client_fits,
     check_fits,
-    human,
     make_plan,
     wanted_partitions,
 )
 from xnq_dist.progress import Progress, silent
 from xnq_dist.reservoir.context import needed_rows
 from xnq_dist.reservoir.volume import Cut
-from xnq_dist.sizes import parse_bytes
+from xnq_dist.sizes import human, parse_bytes
 from xnq_dist.store import (
     PREVIOUS,
     STAGES,
@@ -331,6 +330,7 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     InputError, SettingsError
         Naming the table and what to do.
     """
+    from xnq_dist.graph.gpu_ingest import uses_cudf
     from xnq_dist.graph.head import table_size
     from xnq_dist.graph.tables import open_table
     from xnq_dist.quantify.detection import engine_of
@@ -341,6 +341,8 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     check_named(settings)
     check_seed_runs(settings.intervals.seed_runs)
     _size(sources, settings)
+    if settings.input.engine == "cudf":
+        uses_cudf(settings)
     if sources.memberships is not None:
         table_size(sources.memberships, settings, "memberships")
     source = choose_source(sources, settings)

@@ -27,6 +27,7 @@ from xnq_dist.readout.select import plus_scales
 from xnq_dist.reservoir.checkpoint import checkpoint_interval
 from xnq_dist.reservoir.device import device_bytes
 from xnq_dist.reservoir.length import MOST, length_of
+from xnq_dist.reservoir.rounds import COLUMNS
 from xnq_dist.reservoir.volume import (
     SLACK,
     WORKER,
@@ -41,7 +42,7 @@ from xnq_dist.reservoir.volume import (
     volume,
 )
 from xnq_dist.reservoir.weights import units_of_blocks
-from xnq_dist.sizes import parse_bytes
+from xnq_dist.sizes import human, parse_bytes
 
 __all__ = [
     "GraphSize",
@@ -59,6 +60,10 @@ SORT_PAIR = 40
 """Bytes that a pair takes while it is sorted, up to `input.memory`."""
 LEIDEN_EDGE = 130
 """Bytes a directed edge takes while Leiden runs (measured), adjacency included."""
+MOST_MEMBERSHIPS = 1 << 22
+"""Of a batch of communities, but for one that has more."""
+MEMBERSHIP = 32
+"""Bytes a membership takes on a GPU: member, logit, code, its community's answers."""
 FIT_PASSES = 150
 """Passes over the labelled rows: some 15 for each of 5 folds at 2 values of C."""
 BEYOND = 10
@@ -210,21 +215,6 @@ class Plan:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-def human(count: float) -> str:
-    """Bytes for people.
-
-    Examples
-    --------
-    >>> human(1536)
-    '1.5 KiB'
-    """
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
-
-
 def make_plan(
     size: GraphSize,
     settings: Settings,
@@ -290,7 +280,9 @@ def make_plan(
             return resident * device_bytes(*one, 2 if halves else 4)
 
         rows = readout // 3 // 2  # float32, a copy of the fold's own
-        device = int(max(on_device(tile), rows, size.nodes * (size.classes * 4 + 1)))
+        # Sums over neighbours, a few columns at a time, whatever tile was asked for.
+        sums = device_bytes(owned, largest_halo, edges, 2 * COLUMNS, COLUMNS, 0, 4)
+        device = int(max(on_device(tile), rows, sums, _quantified(size, settings)))
         fitting = [2**k for k in range(17) if 2**k < dim]
         fitting = [k for k in fitting if on_device(k) <= workers.device]
         device_tile = max(fitting, default=0)
@@ -469,6 +461,18 @@ def _products(settings: Settings) -> int:
         scales, _ = plus_scales(settings)
     beside = len(scales) if isinstance(scales, tuple) else 1
     return units_of_blocks(wanted.dim, beside)[0]
+
+
+def _quantified(size: GraphSize, settings: Settings) -> int:
+    """Bytes that a GPU holds while it quantifies a batch."""
+    beside = {
+        **dict.fromkeys(("nacc", "npacc", "sld_exact", "kdey_ml"), 8 * size.classes),
+        **dict.fromkeys(("sld_bcts", "dmy"), 4 * size.classes),
+        **{"hdy": 44, "dys": 4},
+    }
+    # Posteriors and a mask of all nodes; what a quantifier makes of those in a batch.
+    node = 4 * size.classes + 1 + beside.get(settings.quantifier, 0)
+    return node * size.nodes + MEMBERSHIP * min(MOST_MEMBERSHIPS, 8 * size.nodes)
 
 
 def _plus(size: GraphSize, settings: Settings) -> tuple[int, int, int]:

@@ -73,7 +73,14 @@ class InputSettings(Section):
         "error", description="edges and memberships of nodes not in the node table"
     )
     memory: str | int = Field(
-        "1 GiB", description="memory for the streaming sort of the edges"
+        "1 GiB",
+        description="memory for the streaming sort of the edges, on a GPU too",
+    )
+
+    engine: Literal["auto", "cpu", "cudf"] = Field(
+        "auto",
+        description="who reads the edges, same bits: auto: cudf beside cluster.kind = "
+        "cuda where it is installed, else cpu",
     )
 
     @model_validator(mode="after")

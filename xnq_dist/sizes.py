@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["check_size", "parse_bytes"]
+__all__ = ["check_size", "human", "parse_bytes"]
 
 _UNITS = {
     "b": 1,
@@ -47,3 +47,18 @@ def check_size(value: str | int) -> str | int:
     if value != "auto":
         parse_bytes(value)
     return value
+
+
+def human(count: float) -> str:
+    """Bytes for people.
+
+    Examples
+    --------
+    >>> human(1536)
+    '1.5 KiB'
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

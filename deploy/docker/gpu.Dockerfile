@@ -1,7 +1,8 @@
 # Workers and command line on NVIDIA GPUs. Never built where this was written.
 #   docker build -f deploy/docker/gpu.Dockerfile -t xnq-dist:gpu .
 #   docker run --rm --gpus all -v /data:/data xnq-dist:gpu doctor
-# The RAPIDS wheels bring their own CUDA 12 libraries; the driver comes from the host.
+# The wheels bring their own CUDA 12 libraries, compiler and headers (`cupy-cuda12x[ctk]`
+# among them); the driver comes from the host.
 # About 8 GB installed.
 FROM nvidia/cuda:12.8.1-base-ubuntu24.04
 

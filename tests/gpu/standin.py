@@ -31,6 +31,7 @@ TYPES = {
     "float": np.float32,
     "double": np.float64,
     "unsigned char": np.uint8,
+    "signed char": np.int8,
 }
 ONE_AT_A_TIME = threading.Lock()
 """The machine that is played has one set of thread and block indices."""
@@ -98,6 +99,10 @@ class StandinBackend(GpuBackend):
             left, right = tf32(left), tf32(right)
         out[...] = product(left, right.T)
 
+    def free_bytes(self):
+        """As much as a small device has."""
+        return 2**34
+
     def held_bytes(self):
         """Nothing is held."""
         return 0
@@ -107,6 +112,27 @@ class StandinBackend(GpuBackend):
 
     def synchronize(self):
         """Nothing runs."""
+
+
+class StandinFrames:
+    """Pandas in cuDF's place, with the words of cuDF's that we use."""
+
+    def __init__(self):
+        import pandas
+
+        self.DataFrame = pandas.DataFrame
+        self.pieces = []
+        """Row groups of each piece that was read."""
+
+    def read_parquet(self, path, columns, row_groups, use_pandas_metadata):
+        """Some row groups of one file."""
+        import pyarrow.parquet as pq
+
+        assert not use_pandas_metadata
+        (groups,) = row_groups
+        self.pieces.append((path, tuple(groups)))
+        found = pq.ParquetFile(path).read_row_groups(groups, columns=columns)
+        return found.to_pandas(ignore_metadata=True)
 
 
 def standin(precision: str = "float32") -> StandinBackend:
@@ -218,4 +244,12 @@ def body_of(source: str, name: str) -> str:
     return source[begin : end if end > 0 else None]
 
 
-__all__ = ["DeviceArray", "StandinBackend", "decode", "encode", "standin", "tf32"]
+__all__ = [
+    "DeviceArray",
+    "StandinBackend",
+    "StandinFrames",
+    "decode",
+    "encode",
+    "standin",
+    "tf32",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import types
 
@@ -9,10 +10,11 @@ import pytest
 
 from tests.conftest import small_settings
 from xnq_dist import backend as backends
-from xnq_dist import cluster, pipeline
+from xnq_dist import cluster, pipeline, plan
 from xnq_dist.config import load_settings
 from xnq_dist.errors import ClusterError, DoesNotFitError, SettingsError
 from xnq_dist.plan import GraphSize, Workers, check_fits, make_plan
+from xnq_dist.quantify.run import MOST_MEMBERSHIPS
 
 FACTS = backends.GpuFacts({}, 4, "", 80 * 2**30)
 SIZE = GraphSize(2_000_000, 20_000_000, 16, 2, 10_000)
@@ -111,6 +113,21 @@ def test_states_that_do_not_fit_a_gpu_are_not_refused():
     on_cpu = make_plan(SIZE, settings, 1, Workers(1, 1, 2**40))
     assert (on_cpu.device_memory, on_cpu.device_limit) == (0, 0)
     assert "memory of a GPU" not in dict(on_cpu.lines())
+
+
+def test_a_batch_of_communities_is_not_planned_for():
+    workers = Workers(1, 1, 2**40, 20 * 2**30)
+    # Little else: the states of one column at a time.
+    given = "reservoir.dim=8", "reservoir.tile=1", "method=xnq", "readout.memory=1MiB"
+    many = dataclasses.replace(SIZE, classes=50)
+    need = {
+        name: make_plan(many, cuda(*given, f"quantifier={name}"), 1, workers)
+        for name in ("auto", "nacc")
+    }
+    batch = 32 * 2**22 + many.nodes * (4 * 50 + 1)
+    assert need["nacc"].device_memory == batch + many.nodes * 8 * 50
+    assert batch <= need["auto"].device_memory < need["nacc"].device_memory
+    assert plan.MOST_MEMBERSHIPS == MOST_MEMBERSHIPS
 
 
 def test_the_plan_of_a_gpu_machine_knows_no_gpu(monkeypatch, small_graph):

@@ -6,10 +6,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import small_settings
+from tests.conftest import small_settings, write_graph
 from tests.gpu.conftest import DEVICES
+from tests.reservoir.test_rounds import prepared, propagated
 from tests.test_pipeline import posteriors, whole_line
 from xnq_dist.errors import DoesNotFitError
+from xnq_dist.reservoir import rounds
 
 on_devices = pytest.mark.parametrize("device_line", DEVICES, indirect=True)
 
@@ -31,6 +33,54 @@ def test_prevalence_differs_from_the_cpus(device_line, tmp_path, small_graph):
     np.testing.assert_allclose(tables["gpu", "rows"], tables["cpu", "rows"], atol=1e-3)
     there, here = (tables[name]["prevalence"].to_numpy() for name in ("gpu", "cpu"))
     np.testing.assert_allclose(there, here, atol=5e-3)
+
+
+@on_devices
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sums_over_neighbours_have_other_bits(
+    device_line, weighted, tmp_path, monkeypatch
+):
+    graph = write_graph(tmp_path / "input", 200, 900, weighted=True)
+    run, manifest = prepared(tmp_path / "run", graph, 3)
+    given = run, manifest, device_line, 3, [1, 3]
+    here = propagated(*given, weighted=weighted)
+    asked = []
+    real = rounds.gather
+
+    def told(backend, *args):
+        asked.append(backend.name)
+        real(backend, *args)
+
+    monkeypatch.setattr(rounds, "gather", told)
+    monkeypatch.setattr(rounds, "COLUMNS", 1)  # fewer than there are
+    there = propagated(*given, weighted=weighted, backend="gpu")
+    for turn in (1, 3):
+        np.testing.assert_array_equal(there[turn], here[turn])
+    # Seen where workers are threads of this process.
+    played = device_line.scheduler.address.startswith("inproc")
+    assert set(asked) == ({"gpu"} if played else set())
+
+
+@on_devices
+def test_the_default_settings_answer_otherwise_on_a_gpu(device_line, tmp_path):
+    """xnq+, its label features and `auto`, from the same graph."""
+    graph = write_graph(tmp_path / "input", 240, 1000, labelled=0.7)
+    tables = {}
+    for backend in ("gpu", "cpu"):
+        settings = small_settings(
+            *("method=xnq+", "quantifier=auto", "communities=leiden"),
+            *("plus.recurrent_scales=[0.9]", "reservoir.recurrent_scale=select"),
+            *("plus.boosting=never", "reservoir.dim=8", "reservoir.supersteps=3"),
+            *("readout.folds=2", f"backend={backend}", "partitions=2"),
+        )
+        out = tmp_path / backend
+        run = whole_line(out, graph.sources, settings, device_line)
+        tables[backend] = pq.read_table(run.folder.path("prevalence.parquet"))
+        inputs = run.stage("quantify").manifest().inputs
+        assert ("backend" in inputs) == (backend == "gpu")
+    for name in ("prevalence", "lower", "upper"):
+        there, here = (tables[b][name].to_numpy() for b in ("gpu", "cpu"))
+        np.testing.assert_allclose(there, here, atol=0.02, err_msg=name)
 
 
 @on_devices

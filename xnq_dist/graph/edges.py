@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -15,12 +18,21 @@ from xnq_dist.errors import InputError, StageError
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.csr import FileCsr, write_csr
 from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.sort import PairSorter
+from xnq_dist.graph.sort import HostSort, KeySort, PairSorter
 from xnq_dist.graph.tables import Batch, Table, ids_of, show
 from xnq_dist.progress import Progress, silent
 from xnq_dist.sections import ColumnSettings, InputSettings
 
-__all__ = ["EdgeCounts", "read_edges"]
+__all__ = [
+    "ArrowEngine",
+    "EdgeCounts",
+    "EdgeEngine",
+    "Pairs",
+    "batch_pairs",
+    "batch_rows",
+    "columns_read",
+    "read_edges",
+]
 
 
 @dataclass(frozen=True)
@@ -50,6 +62,98 @@ class EdgeCounts:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Pairs:
+    """The ends of some rows of the edge table, by canonical index."""
+
+    source: NDArray[np.integer]
+    """-1 for a node that is not in the node table."""
+    target: NDArray[np.integer]
+    weight: NDArray[np.float64] | None
+    """None in a table without weights."""
+
+
+class EdgeEngine(Protocol):
+    """Who reads the table, looks ids up and sorts: the same edges, bit for bit."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes for the sort."""
+
+    @property
+    def sorting(self) -> KeySort:
+        """Who sorts what fits them."""
+
+    def pairs(
+        self, table: Table, ids: NodeIds, columns: ColumnSettings, rules: InputSettings
+    ) -> Iterator[Pairs]:
+        """All rows, some at a time, in any order; refused as by `batch_pairs`."""
+
+    def close(self) -> None:
+        """Give back what was held for it."""
+
+
+@dataclass(frozen=True)
+class ArrowEngine:
+    """Arrow reads, NumPy sorts, on the CPU."""
+
+    memory: int
+    """Bytes for the sort."""
+
+    @property
+    def sorting(self) -> KeySort:
+        """NumPy."""
+        return HostSort()
+
+    def pairs(
+        self, table: Table, ids: NodeIds, columns: ColumnSettings, rules: InputSettings
+    ) -> Iterator[Pairs]:
+        """All rows in order, a batch at a time."""
+        wanted = columns_read(table, columns)
+        with ThreadPoolExecutor(2) as pool:
+            for batch in ahead(table.batches(wanted, batch_rows(rules))):
+                yield batch_pairs(batch, ids, columns, rules, wanted, pool)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def columns_read(table: Table, columns: ColumnSettings) -> list[str]:
+    """Names of the columns that are read, the weight's only where it is there."""
+    given = [columns.weight] if table.has(columns.weight) else []
+    return list(dict.fromkeys([columns.src, columns.dst, *given]))
+
+
+def batch_rows(rules: InputSettings) -> int:
+    """Rows of a batch that `input.memory` allows."""
+    # Ids, indices, keys and the decoded batch together: some 200 bytes a row.
+    return int(np.clip(rules.memory_bytes // 1024, 1024, 1 << 18))
+
+
+def batch_pairs(
+    batch: Batch,
+    ids: NodeIds,
+    columns: ColumnSettings,
+    rules: InputSettings,
+    wanted: list[str],
+    pool: ThreadPoolExecutor,
+) -> Pairs:
+    """The pairs of a batch, its rows in order.
+
+    Raises
+    ------
+    InputError
+        For null ids, ids of another type than the nodes', unknown nodes (unless
+        dropped), or weights that are null, negative or not finite.
+    """
+    source, target = pool.map(
+        lambda column: _indices(batch, column, ids, rules),
+        (columns.src, columns.dst),
+    )
+    given = columns.weight in wanted
+    return Pairs(source, target, _weights(batch, columns) if given else None)
+
+
 def read_edges(
     table: Table,
     ids: NodeIds,
@@ -57,6 +161,7 @@ def read_edges(
     settings: InputSettings,
     folder: Path,
     progress: Progress = silent,
+    engine: EdgeEngine | None = None,
 ) -> tuple[FileCsr, EdgeCounts]:
     """The adjacency (rows: targets) in canonical order, in files of `folder`.
 
@@ -73,6 +178,8 @@ def read_edges(
         Existing empty folder.
     progress
         Told of rows read.
+    engine
+        Who does it; None: the CPU. It is closed at the end.
 
     Notes
     -----
@@ -93,21 +200,15 @@ def read_edges(
     if not given and columns.weight != ColumnSettings.model_fields["weight"].default:
         table.require({"columns.weight": columns.weight})
     weighted = given or settings.duplicates == "sum"
-    wanted = [columns.src, columns.dst] + ([columns.weight] if given else [])
+    engine = ArrowEngine(settings.memory_bytes) if engine is None else engine
     n = len(ids)
-    # Ids, indices, keys and the decoded batch together: some 200 bytes a row.
-    rows = int(np.clip(settings.memory_bytes // 1024, 1024, 1 << 18))
     read = loops = loops_dropped = unknown = 0
     with (
-        PairSorter(n, n, settings.memory_bytes, folder, weighted) as sorter,
-        ThreadPoolExecutor(2) as pool,
+        closing(engine),
+        PairSorter(n, n, engine.memory, folder, weighted, engine.sorting) as sorter,
     ):
-        for batch in ahead(table.batches(list(dict.fromkeys(wanted)), rows)):
-            source, target = pool.map(
-                lambda column, batch=batch: _indices(batch, column, ids, settings),
-                (columns.src, columns.dst),
-            )
-            weight = _weights(batch, columns) if given else None
+        for found in engine.pairs(table, ids, columns, settings):
+            source, target, weight = found.source, found.target, found.weight
             if weighted and weight is None:
                 weight = np.ones(len(source))
             keep = (source >= 0) & (target >= 0)

@@ -1,116 +1,363 @@
-"""Parquet to adjacency with cuDF: what `edges.ingest` does, on one GPU, in memory.
+"""The edge table by cuDF: read, looked up and sorted on a GPU, as `edges` has it read.
 
-For graphs whose edges fit a device several times over. The rules of `input` hold as on
-the CPU; reading, joining and sorting are the data frames', and pandas can take cuDF's
-place (the words used here are both's).
+What goes to the sort are the pairs that Arrow would give, so that a graph has the same
+bits whoever reads it. Rows that cuDF cannot read or finds at fault are read again by
+Arrow, which refuses them in a sentence or has the last word. Parquet files on local
+disks are read by cuDF, all others by Arrow; both are sorted on the GPU.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+import pyarrow.types as pt
+from numpy.typing import NDArray
 
-from xnq_dist.backend import data_frames
+from xnq_dist.backend import GpuBackend, choose, data_frames
 from xnq_dist.config import Settings
-from xnq_dist.errors import InputError
-from xnq_dist.graph.csr import NO_WEIGHTS, ArrayCsr
+from xnq_dist.errors import DoesNotFitError, SettingsError
+from xnq_dist.graph.edges import (
+    ArrowEngine,
+    EdgeEngine,
+    Pairs,
+    batch_pairs,
+    batch_rows,
+    columns_read,
+)
+from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.sort import Keys, KeySort
+from xnq_dist.graph.tables import Table
+from xnq_dist.sections import ColumnSettings, InputSettings
+from xnq_dist.sizes import human
 
-__all__ = ["read_csr"]
+__all__ = ["CudfEngine", "edge_engine", "uses_cudf"]
+
+log = logging.getLogger(__name__)
+
+LEAST = 256 * 2**20
+"""Bytes of a device's memory below which reading on it does not pay."""
+DEVICE_SHARE = 0.9
+"""Of the memory that is free on the device."""
+ROW = 96
+"""Bytes that a row takes on the device beside its columns as they were read: both ends
+in 64 bits, their places among the ids, what was found there, the weight."""
+COPIES = 3
+"""Of a column's pages: compressed, plain, and as a column."""
+MOST_ROWS = 2**30
+"""Of a piece: cuDF counts rows in 31 bits."""
+
+Lookup = Callable[[Any], Any]
+"""From a column of ids to an array of canonical indices, -1 unknown, int32."""
 
 
-def read_csr(
-    nodes: str, edges: str, settings: Settings, frames: ModuleType | None = None
-) -> ArrayCsr:
-    """The adjacency in canonical order (nodes by ascending id).
-
-    Parameters
-    ----------
-    nodes, edges
-        Parquet files or folders.
-    settings
-        Names of columns (``columns``) and the rules of ``input``.
-    frames
-        The data frames; None: cuDF.
+def uses_cudf(settings: Settings) -> bool:
+    """Whether cuDF is to read the edges; beside GPUs without it a line says why not.
 
     Raises
     ------
-    InputError
-        When an id is missing or there twice, an edge names an unknown node and
-        ``input.unknown_nodes = error``, or dropped duplicates differ in weight.
     SettingsError
-        When cuDF or a device is missing.
+        When `input.engine` is ``cudf`` and the package or a device is missing.
     """
-    frames = data_frames() if frames is None else frames
-    columns, rules = settings.columns, settings.input
-    index = _index(frames, nodes, columns.node_id)
-    table = frames.read_parquet(edges)
-    given = columns.weight in table.columns
-    wanted = [columns.src, columns.dst, *([columns.weight] if given else [])]
-    table = table[wanted].rename(
-        columns={columns.src: "src", columns.dst: "dst", columns.weight: "weight"}
+    wanted = settings.input.engine
+    if wanted == "cudf":
+        data_frames()
+        return True
+    if wanted == "auto" and settings.cluster.kind == "cuda":
+        try:
+            data_frames()
+        except SettingsError as error:
+            log.warning("edges are read on the CPU: %s", error)
+        else:
+            return True
+    return False
+
+
+def edge_engine(settings: Settings, ids: NodeIds) -> EdgeEngine:
+    """Who reads the edges: as asked, or cuDF beside a cluster of GPUs that has it.
+
+    Parameters
+    ----------
+    settings
+        `input` and `cluster.kind` are used.
+    ids
+        The nodes; they are kept on the device while edges are read.
+
+    Raises
+    ------
+    SettingsError
+        When `input.engine` is ``cudf`` and the package or a device is missing.
+    DoesNotFitError
+        When it is ``cudf`` and the device's memory would not do.
+    """
+    here = ArrowEngine(settings.input.memory_bytes)
+    if not uses_cudf(settings):
+        return here
+    backend = cast(GpuBackend, choose("gpu"))
+    free = int(backend.free_bytes() * DEVICE_SHARE)
+    held = lookup_bytes(ids)
+    wanted = settings.input.memory_bytes
+    if free - held >= min(wanted, LEAST):
+        return CudfEngine(backend, data_frames(), min(wanted, free - held))
+    why = (
+        f"reading edges on the GPU needs {human(held + min(wanted, LEAST))} of its "
+        f"memory, {human(held)} of it for the ids of {len(ids):,} nodes, but "
+        f"{human(free)} are free"
     )
-    if not given:
-        table["weight"] = 1.0
-    table["weight"] = table["weight"].astype("float64")
-    whole = len(table)
-    for end in ("src", "dst"):
-        renamed = index.rename(columns={"id": end, "index": f"{end}_index"})
-        table = table.merge(renamed, on=end, how="inner")
-    if len(table) < whole and rules.unknown_nodes == "error":
-        raise InputError(
-            f"{whole - len(table)} edges of {edges} name nodes that are not in "
-            f"{nodes}: add them, or set input.unknown_nodes = drop"
-        )
-    if rules.self_loops == "drop":
-        table = table[table["src_index"] != table["dst_index"]]
-    count = len(index)
-    forward = _once(table, "src_index", "dst_index", count, settings, edges)
-    # A graph without weights has none either, unless some edge is there twice.
-    weighted = given or (rules.duplicates == "sum" and len(forward) < len(table))
-    if not rules.directed:
-        back = _once(table, "dst_index", "src_index", count, settings, edges)
-        lacking = back[~back["key"].isin(forward["key"])]
-        forward = frames.concat([forward, lacking])
-    forward = forward.sort_values("key")
-    keys = _numpy(forward["key"])
-    targets, sources = keys // count, keys % count
-    degrees = np.bincount(targets, minlength=count)
-    indptr = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
-    weights = _numpy(forward["weight"]).astype(np.float32) if weighted else NO_WEIGHTS
-    return ArrayCsr(indptr, sources.astype(np.int32), weights)
+    if settings.input.engine == "cudf":
+        raise DoesNotFitError(f"{why}: set input.engine = cpu")
+    log.warning("edges are read on the CPU: %s", why)
+    return here
 
 
-def _index(frames: ModuleType, nodes: str, name: str) -> Any:
-    """Columns ``id`` and ``index``: the canonical index of every node."""
-    ids = frames.read_parquet(nodes, columns=[name]).rename(columns={name: "id"})
-    if int(ids["id"].isna().sum()) or int(ids["id"].nunique()) != len(ids):
-        raise InputError(
-            f"column {name} of {nodes} must hold every id once: correct it"
-        )
-    ids = ids.sort_values("id").reset_index(drop=True)
-    ids["index"] = np.arange(len(ids), dtype=np.int64)
-    return ids
+def lookup_bytes(ids: NodeIds) -> int:
+    """Bytes of a device's memory that looking ids up takes, whatever is looked up."""
+    if ids.type == "int64":
+        return 0 if ids.consecutive else 8 * len(ids)
+    # The strings, their indices, and a hash table of rows at most half full.
+    return int(ids.values.nbytes) + (4 + 16) * len(ids)
 
 
-def _once(
-    table: Any, source: str, target: str, count: int, settings: Settings, edges: str
-) -> Any:
-    """Columns ``key`` (target times N plus source) and ``weight``, every key once."""
-    keyed = table[["weight"]].copy()
-    keyed["key"] = table[target] * count + table[source]
-    groups = keyed.groupby("key")["weight"]
-    if settings.input.duplicates == "sum":
-        return groups.sum().reset_index()
-    least = groups.min().reset_index()
-    if bool((groups.max().reset_index()["weight"] != least["weight"]).any()):
-        raise InputError(
-            f"edges of {edges} are there twice with different weights: set "
-            "input.duplicates = sum"
-        )
-    return least
+@dataclass(frozen=True)
+class DeviceSort:
+    """CuPy's sort of keys that are on the host; they cross twice."""
+
+    backend: GpuBackend
+
+    def sort(self, keys: Keys) -> None:
+        """In place."""
+        if len(keys):
+            moved = self.backend.to_device(keys)
+            keys[:] = self.backend.to_host(self.backend.xp.sort(moved))
+
+    def argsort(self, keys: Keys) -> NDArray[np.int64]:
+        """The order that sorts them."""
+        order = self.backend.xp.argsort(self.backend.to_device(keys))
+        return self.backend.to_host(order).astype(np.int64, copy=False)
 
 
-def _numpy(column: Any) -> Any:
-    return column.to_numpy()
+@dataclass(frozen=True)
+class _Piece:
+    """Row groups of a file that the device's memory takes at once."""
+
+    file: str
+    groups: tuple[int, ...]
+    first: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class CudfEngine:
+    """cuDF reads and looks up, CuPy sorts."""
+
+    backend: GpuBackend
+    frames: ModuleType
+    """The package cuDF."""
+    memory: int
+    """Bytes for the sort, and of the device's memory beside the ids."""
+
+    @property
+    def sorting(self) -> KeySort:
+        """Who sorts what fits the memory."""
+        return DeviceSort(self.backend)
+
+    def close(self) -> None:
+        """Give the device's memory back: workers will want it."""
+        self.backend.release()
+
+    def pairs(
+        self, table: Table, ids: NodeIds, columns: ColumnSettings, rules: InputSettings
+    ) -> Iterator[Pairs]:
+        """All rows of the table, some at a time.
+
+        Raises
+        ------
+        InputError
+            As by `edges.batch_pairs`.
+        DoesNotFitError
+            When the device's memory does not do.
+        """
+        wanted = columns_read(table, columns)
+        try:
+            lookup = self._lookup(ids)
+            for file in table.files:
+                alone = replace(table, files=(file,))
+                pieces = self._pieces(alone, ids, columns, wanted)
+                if pieces is None:
+                    here = ArrowEngine(self.memory)
+                    yield from here.pairs(alone, ids, columns, rules)
+                    continue
+                for piece in pieces:
+                    found = self._found(piece, lookup, columns, rules, wanted)
+                    if found is None:
+                        yield from _by_arrow(alone, piece, ids, columns, rules, wanted)
+                    else:
+                        yield found
+        except MemoryError as error:
+            raise DoesNotFitError(
+                f"the GPU's memory did not do for reading the {table.what} "
+                f"{table.path} in pieces of {human(self.memory // 2)} ({error}): set a "
+                "smaller input.memory, or input.engine = cpu"
+            ) from error
+        self.backend.release()
+
+    def _lookup(self, ids: NodeIds) -> Lookup:
+        xp = self.backend.xp
+        count = len(ids)
+        if ids.type == "string":
+            table = pa.table(
+                {"id": ids.values, "index": np.arange(count, dtype=np.int32)}
+            )
+            index = self.frames.DataFrame.from_arrow(table)
+
+            def joined(column: Any) -> Any:
+                given = column.to_frame(name="id").reset_index(drop=True)
+                # A join keeps no order.
+                given["row"] = xp.arange(len(given))
+                found = given.merge(index, on="id", how="left").sort_values("row")
+                return found["index"].fillna(-1).astype("int32").values
+
+            return joined
+        numbers = ids.values.to_numpy()
+        if ids.consecutive:
+            low, high = int(numbers[0]), int(numbers[-1])
+
+            def subtracted(column: Any) -> Any:
+                keys = column.astype("int64").values
+                known = (keys >= low) & (keys <= high)
+                # A difference that would overflow belongs to an unknown id.
+                return xp.where(known, keys - low, -1).astype(np.int32)
+
+            return subtracted
+        ordered = self.backend.to_device(numbers)
+
+        def sought(column: Any) -> Any:
+            keys = column.astype("int64").values
+            at = xp.minimum(xp.searchsorted(ordered, keys), count - 1)
+            return xp.where(ordered[at] == keys, at, -1).astype(np.int32)
+
+        return sought
+
+    def _pieces(
+        self, alone: Table, ids: NodeIds, columns: ColumnSettings, wanted: list[str]
+    ) -> list[_Piece] | None:
+        """Pieces of one file; None when it is Arrow's to read."""
+        (file,) = alone.files
+        local = isinstance(alone.filesystem, pafs.LocalFileSystem)
+        if not local or file.endswith((".csv", ".gz")):
+            return None
+        kinds = alone.schemas[file]
+        ends = kinds[columns.src], kinds[columns.dst]
+        weights = kinds[columns.weight] if columns.weight in wanted else pa.float64()
+        if not all(_is_id(kind, ids) for kind in ends) or not _is_weight(weights):
+            return None
+        metadata = pq.read_metadata(file)
+        text = ids.values.nbytes / len(ids) if ids.type == "string" else 0.0
+        pieces: list[_Piece] = []
+        groups: list[int] = []
+        first = rows = need = 0
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            pages = sum(
+                group.column(at).total_uncompressed_size
+                for at in range(metadata.num_columns)
+                if group.column(at).path_in_schema in wanted
+            )
+            # Pages of few values say little of a column's size: ids are the nodes'.
+            more = COPIES * pages + int((ROW + COPIES * 2 * text) * group.num_rows)
+            if more > self.memory // 2 or group.num_rows > MOST_ROWS:
+                return None
+            if groups and (need + more > self.memory // 2 or rows > MOST_ROWS // 2):
+                pieces.append(_Piece(file, tuple(groups), first, rows))
+                first, groups, rows, need = first + rows, [], 0, 0
+            groups.append(number)
+            rows += group.num_rows
+            need += more
+        if rows:
+            pieces.append(_Piece(file, tuple(groups), first, rows))
+        return pieces
+
+    def _found(
+        self,
+        piece: _Piece,
+        lookup: Lookup,
+        columns: ColumnSettings,
+        rules: InputSettings,
+        wanted: list[str],
+    ) -> Pairs | None:
+        """The pairs of a piece; None when something about it is at fault."""
+        try:
+            frame = self.frames.read_parquet(
+                piece.file,
+                columns=wanted,
+                row_groups=[list(piece.groups)],
+                use_pandas_metadata=False,
+            )
+        except (RuntimeError, ValueError, TypeError, OverflowError, OSError) as error:
+            log.warning("%s is read by Arrow: cuDF does not (%s)", piece.file, error)
+            return None
+        ends = []
+        for name in (columns.src, columns.dst):
+            if bool(frame[name].isna().any()):
+                return None
+            found = lookup(frame[name])
+            if rules.unknown_nodes == "error" and bool((found < 0).any()):
+                return None
+            ends.append(found)
+        weight = None
+        if columns.weight in wanted:
+            column = frame[columns.weight]
+            if bool(column.isna().any()):
+                return None
+            weight = column.astype("float64").values + 0.0
+            if not bool(((weight >= 0) & (weight <= np.finfo(np.float32).max)).all()):
+                return None
+        source, target = (self.backend.to_host(found) for found in ends)
+        host = None if weight is None else self.backend.to_host(weight)
+        return Pairs(source, target, host)
+
+
+def _by_arrow(
+    alone: Table,
+    piece: _Piece,
+    ids: NodeIds,
+    columns: ColumnSettings,
+    rules: InputSettings,
+    wanted: list[str],
+) -> Iterator[Pairs]:
+    """The pairs of a piece, or the refusal that Arrow's batches of the file lead to."""
+    last = piece.first + piece.rows
+    with (
+        ThreadPoolExecutor(2) as pool,
+        closing(alone.batches(wanted, batch_rows(rules))) as batches,
+    ):
+        for batch in batches:
+            end = batch.first + batch.rows.num_rows
+            if end <= piece.first:
+                continue
+            # The batch as a whole: of several faults the same one is named.
+            found = batch_pairs(batch, ids, columns, rules, wanted, pool)
+            part = slice(max(piece.first - batch.first, 0), last - batch.first)
+            weight = None if found.weight is None else found.weight[part]
+            yield Pairs(found.source[part], found.target[part], weight)
+            if end >= last:
+                return
+
+
+def _is_id(kind: pa.DataType, ids: NodeIds) -> bool:
+    if ids.type == "string":
+        return bool(pt.is_string(kind) or pt.is_large_string(kind))
+    return bool(pt.is_integer(kind) and not pt.is_uint64(kind))
+
+
+def _is_weight(kind: pa.DataType) -> bool:
+    return bool(pt.is_integer(kind) or pt.is_float32(kind) or pt.is_float64(kind))

@@ -104,6 +104,11 @@ class NodeIds:
         """``int64`` or ``string``."""
         return "int64" if pt.is_integer(self.values.type) else "string"
 
+    @property
+    def consecutive(self) -> bool:
+        """Whether the ids are integers without gaps."""
+        return isinstance(self._lookup, _Consecutive)
+
     def name(self, index: int) -> str:
         """How messages name the node with this canonical index."""
         return show(self.values, index)

@@ -21,6 +21,7 @@ from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.distances import MOST_STEPS, effective_diameter
 from xnq_dist.graph.edges import read_edges
 from xnq_dist.graph.features import FeatureBlocks, FeatureColumns
+from xnq_dist.graph.gpu_ingest import edge_engine
 from xnq_dist.graph.halo import (
     Partition,
     PartitionBook,
@@ -103,8 +104,9 @@ def prepare(
     sources
         Where the tables are.
     settings
-        `columns`, `input`, `partitioner`, `reservoir.rho`, `reservoir.supersteps`
-        (whether distances are wanted), `seed` and `scratch` are used.
+        `columns`, `input`, `cluster.kind`, `partitioner`, `reservoir.rho`,
+        `reservoir.supersteps` (whether distances are wanted), `seed` and `scratch` are
+        used.
     partitions
         Number of partitions, P.
     progress
@@ -145,6 +147,7 @@ def prepare(
             settings.input,
             _made(folder / "csr"),
             progress,
+            edge_engine(settings, known.ids),
         )
         # Without weights, the reverses that were added leave nothing to find out.
         added = not settings.input.directed and not csr.weighted

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numba import njit
@@ -20,7 +20,7 @@ from xnq_dist.errors import DoesNotFitError, XnqError
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ahead import OneBehind, ahead
 
-__all__ = ["PairChunk", "PairSorter"]
+__all__ = ["HostSort", "KeySort", "PairChunk", "PairSorter"]
 
 _BYTES_A_PAIR = {False: 64, True: 128}
 """Buffer, sort, selection and unpacking together, without and with weights."""
@@ -28,6 +28,28 @@ _SMALLEST_BLOCK = 64
 
 Keys = NDArray[np.int64]
 Weights = NDArray[np.float64] | None
+
+
+class KeySort(Protocol):
+    """Who sorts keys that fit the memory; the answers' bits are the same for all."""
+
+    def sort(self, keys: Keys) -> None:
+        """In place."""
+
+    def argsort(self, keys: Keys) -> NDArray[np.int64]:
+        """The order that sorts them; equal ones in any."""
+
+
+class HostSort:
+    """NumPy's."""
+
+    def sort(self, keys: Keys) -> None:
+        """In place."""
+        keys.sort()
+
+    def argsort(self, keys: Keys) -> NDArray[np.int64]:
+        """The order that sorts them."""
+        return np.argsort(keys)
 
 
 @dataclass(frozen=True)
@@ -67,6 +89,8 @@ class PairSorter:
         Existing folder for temporary files; this object's are removed at the end.
     weighted
         Whether each pair comes with a weight.
+    keys
+        Who sorts what fits the memory; None: NumPy.
     """
 
     def __init__(
@@ -76,7 +100,9 @@ class PairSorter:
         memory: int,
         folder: Path,
         weighted: bool = False,
+        keys: KeySort | None = None,
     ) -> None:
+        self._sort = HostSort() if keys is None else keys
         # Shifts, not products: a division a pair would take longer than its sort.
         self._bits = max(n_minor - 1, 1).bit_length()
         if n_major << self._bits >= 2**62:
@@ -114,8 +140,8 @@ class PairSorter:
 
     def add(
         self,
-        major: NDArray[np.int64],
-        minor: NDArray[np.int64],
+        major: NDArray[np.integer],
+        minor: NDArray[np.integer],
         weight: NDArray[np.float64] | None = None,
         reverse: bool = False,
     ) -> None:
@@ -135,11 +161,11 @@ class PairSorter:
 
     def _sorted(self, keys: Keys, weights: Weights) -> tuple[Keys, Weights]:
         if weights is None:
-            keys.sort()
+            self._sort.sort(keys)
             count, twice = drop_repeated(keys)
             self.duplicates += int(twice)
             return keys[:count], None
-        order = np.argsort(keys)
+        order = self._sort.argsort(keys)
         return keys[order], weights[order]
 
     def _spill(self) -> None:
@@ -216,7 +242,7 @@ class PairSorter:
         """All keys in order, in pieces that never split the keys of one pair."""
         if not self._runs and self._weights is None:
             keys = self._keys[: self._filled]
-            keys.sort()
+            self._sort.sort(keys)
             yield keys, None
             return
         if not self._runs:
@@ -242,10 +268,10 @@ class PairSorter:
             pieces = [run.take(bound) for run in runs]
             keys, weights = _joined(pieces)
             if weights is None:
-                keys.sort()
+                self._sort.sort(keys)
                 yield keys, None
             else:
-                order = np.argsort(keys)
+                order = self._sort.argsort(keys)
                 yield keys[order], weights[order]
             for run in runs:
                 # A run that stopped at the bound has only that pair: read on.
@@ -352,8 +378,8 @@ def _joined(pieces: list[tuple[Keys, Weights]]) -> tuple[Keys, Weights]:
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def pack_keys(
-    major: NDArray[np.int64],
-    minor: NDArray[np.int64],
+    major: NDArray[np.integer],
+    minor: NDArray[np.integer],
     bits: int,
     reverse: bool,
     out: Keys,

@@ -7,7 +7,7 @@ of all communities have decided, with its own labels taken in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
@@ -18,16 +18,19 @@ from xnq_dist.config import Settings
 from xnq_dist.quantify.cohesion import EdgeCounts, Mixing, scattered
 from xnq_dist.quantify.fit_check import fit_pvalues
 from xnq_dist.quantify.hypotheses import HYPOTHESES, PSEUDO, prior_weights
-from xnq_dist.quantify.intercept import (
-    answer_kernel,
-    evidence_kernel,
-    sigmoid_tables,
+from xnq_dist.quantify.intercept import sigmoid_tables
+from xnq_dist.quantify.intercepts import (
+    Grids,
+    HostIntercepts,
+    Intercepts,
+    Logits,
 )
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
     Labelled,
     NodeTable,
+    Quantifier,
     Reference,
 )
 from xnq_dist.quantify.members import check_posteriors
@@ -101,20 +104,28 @@ class Auto:
     own posterior.
     """
 
-    sld: Sld
+    sld: Quantifier
     """Answers for scattered samples."""
     level: float = 0.95
     """Probability of the intervals."""
     learnt: Learnt | None = None
     """None: nothing learnt and no graph."""
+    intercepts: Intercepts = field(default_factory=HostIntercepts)
+    """Integrates for all others."""
     name: str = "auto"
     needs_neighbours: bool = False
 
     @classmethod
     def of(cls, settings: Settings) -> Auto:
         """As the settings say, with nothing learnt."""
-        sld = Sld(settings.sld.tolerance, settings.sld.max_iterations)
-        return cls(sld, settings.intervals.level)
+        rule = settings.sld.tolerance, settings.sld.max_iterations
+        level = settings.intervals.level
+        if settings.backend == "gpu":
+            from xnq_dist.quantify.gpu_auto import GpuIntercepts
+            from xnq_dist.quantify.gpu_sets import GpuSld
+
+            return cls(GpuSld(*rule), level, intercepts=GpuIntercepts())
+        return cls(Sld(*rule), level)
 
     def summarise(
         self,
@@ -148,19 +159,13 @@ class Auto:
         classes = _classes(nodes)
         evidence = np.empty((len(chosen), len(classes), len(HYPOTHESES)))
         for k, code in enumerate(classes):
-            logits, codes = rows.of_class(code)
-            one = np.empty((len(chosen), len(HYPOTHESES)))
-            evidence_kernel(
-                batch.offsets,
-                logits,
-                codes,
+            prior = _inside(reference.prior[code])
+            evidence[:, k] = self.intercepts.evidence(
+                Logits(batch.offsets, *rows.of_class(code), prior),
                 chosen,
-                _inside(reference.prior[code]),
                 CERTAIN,
-                *_hypotheses(tuple(range(len(HYPOTHESES)))),
-                one,
+                _hypotheses(tuple(range(len(HYPOTHESES)))),
             )
-            evidence[:, k] = one
         return Evidence(evidence, weight[chosen] / number[chosen])
 
     def estimate(
@@ -192,7 +197,9 @@ class Auto:
             covariance = _left_open(reference, code)
             prior = _inside(reference.prior[code])
             answers = self._answers(
-                batch, logits, codes, prior, covariance, learnt.weights[k]
+                Logits(batch.offsets, logits, codes, prior),
+                covariance,
+                learnt.weights[k],
             )
             by_mixture[:, :, code] = answers[:, :3].T
             shift = _log_odds(sld.prevalence[:, code]) - _log_odds(prior)
@@ -226,27 +233,18 @@ class Auto:
 
     def _answers(
         self,
-        batch: Communities,
-        logits: NDArray[np.float64],
-        codes: NDArray[np.int8],
-        prior: float,
+        logits: Logits,
         covariance: NDArray[np.float64],
         weights: NDArray[np.float64],
     ) -> NDArray[np.float64]:
         kept = np.flatnonzero(weights >= LEAST_WEIGHT)
-        answers = np.empty((len(batch), 4))
-        answer_kernel(
-            batch.offsets,
+        return self.intercepts.answers(
             logits,
-            codes,
-            prior,
             covariance,
-            *_hypotheses(tuple(kept.tolist())),
+            _hypotheses(tuple(kept.tolist())),
             weights[kept] / weights[kept].sum(),
             (1 - self.level) / 2,
-            answers,
         )
-        return answers
 
     def _samples(
         self,
@@ -394,7 +392,7 @@ def _left_open(reference: Reference, code: int) -> NDArray[np.float64]:
 @cache
 def _hypotheses(
     kept: tuple[int, ...],
-) -> tuple[NDArray[np.float64], ...]:
+) -> Grids:
     """Slopes, their tables, hypotheses and pseudo-nodes, as the kernels take them."""
     some = [HYPOTHESES[h] for h in kept]
     slopes = sorted({hypothesis.slope for hypothesis in some})
@@ -409,7 +407,7 @@ def _hypotheses(
         for one in some
     ]
     sigmoid, log_sigmoid = sigmoid_tables(np.array(slopes))
-    return (
+    return Grids(
         np.array(slopes),
         sigmoid,
         log_sigmoid,

@@ -1,7 +1,7 @@
 """SLD and mean posteriors of all communities of a batch in one launch on a GPU.
 
 Same definitions as on the CPU (`sld`, `adjusted`); sums in float64 in another order, so
-that answers agree to rounding. What the other quantifiers compute stays on the CPU.
+that answers agree to rounding.
 """
 
 from __future__ import annotations
@@ -24,15 +24,27 @@ from xnq_dist.quantify.interface import (
     NodeTable,
     Reference,
 )
-from xnq_dist.quantify.members import check_posteriors
+from xnq_dist.quantify.members import Usable, check_posteriors
+from xnq_dist.quantify.neighbourhood import NeighbourCounts
+from xnq_dist.quantify.recalibrated import SldBcts
 from xnq_dist.quantify.sld import guarded_prior
 
-__all__ = ["GpuCounts", "GpuSld", "sets_source"]
+__all__ = [
+    "GpuCounts",
+    "GpuNeighbourCounts",
+    "GpuSld",
+    "GpuSldBcts",
+    "sets_source",
+]
 
 BLOCK, WARPS = 256, 8
+MOST_CLASSES = 8
+"""A thread keeps all pairs of classes in registers; more: the CPU."""
 LARGE = 1024
 """Members from which a community has a block, not a warp, to itself."""
 
+_AROUND: WeakKeyDictionary[NodeTable, dict[str, Any]] = WeakKeyDictionary()
+"""What the neighbours say, by quantifier, on the device, as long as the table."""
 _TABLES: WeakKeyDictionary[NodeTable, tuple[Any, Any]] = WeakKeyDictionary()
 """Posteriors and the mask of unlabelled nodes on the device, as long as the table."""
 
@@ -72,16 +84,17 @@ def _moved(backend: GpuBackend, batch: Communities, nodes: NodeTable) -> _Batch:
             backend.to_device(nodes.unlabelled),
             backend.to_device(posteriors),
         )
+    return _spread(backend, batch, _TABLES[nodes])
+
+
+def _spread(backend: GpuBackend, batch: Communities, table: tuple[Any, ...]) -> _Batch:
+    """A batch beside its nodes' mask and posteriors, which are there already."""
     sizes = np.diff(batch.offsets)
     order = np.argsort(sizes <= LARGE, kind="stable").astype(np.int32)
     # A kernel may not be given an empty array, whose address is 0.
     members = batch.members if len(batch.members) else np.zeros(1, np.int64)
     return _Batch(
-        (
-            backend.to_device(batch.offsets),
-            backend.to_device(members),
-            *_TABLES[nodes],
-        ),
+        (backend.to_device(batch.offsets), backend.to_device(members), *table),
         backend.to_device(order),
         len(batch),
         int(np.count_nonzero(sizes > LARGE)),
@@ -90,6 +103,33 @@ def _moved(backend: GpuBackend, batch: Communities, nodes: NodeTable) -> _Batch:
 
 def _classes(nodes: NodeTable) -> tuple[str]:
     return (f"-DCLASSES={nodes.posteriors.shape[1]}",)
+
+
+def _em(
+    backend: GpuBackend,
+    moved: _Batch,
+    prior: NDArray[np.float64],
+    rule: tuple[float, int],
+    defines: tuple[str, ...],
+) -> Estimates:
+    """SLD of a batch: tolerance and most iterations are the rule that stops it."""
+    prevalence = backend.empty((moved.count, len(prior)), np.float64)
+    iterations = backend.empty((moved.count,), np.int32)
+    converged = backend.empty((moved.count,), np.uint8)
+    backend.kernel(sets_source(), "sld", defines)(
+        moved.grid,
+        (BLOCK,),
+        (
+            *(*moved.arrays, backend.to_device(guarded_prior(prior))),
+            *(np.float64(rule[0]), np.int32(rule[1])),
+            *(*moved.spread, prevalence, iterations, converged),
+        ),
+    )
+    return Estimates(
+        backend.to_host(prevalence),
+        backend.to_host(iterations),
+        backend.to_host(converged).astype(np.bool_),
+    )
 
 
 @dataclass(frozen=True)
@@ -123,24 +163,32 @@ class GpuSld:
             return Estimates(np.empty(shape), np.empty(0, np.int32), np.empty(0, bool))
         backend = cast(GpuBackend, choose("gpu"))
         moved = _moved(backend, batch, nodes)
-        prevalence = backend.empty(shape, np.float64)
-        iterations = backend.empty(shape[:1], np.int32)
-        converged = backend.empty(shape[:1], np.uint8)
-        prior = backend.to_device(guarded_prior(reference.prior))
-        backend.kernel(sets_source(), "sld", _classes(nodes))(
-            moved.grid,
-            (BLOCK,),
-            (
-                *(*moved.arrays, prior),
-                *(np.float64(self.tolerance), np.int32(self.max_iterations)),
-                *(*moved.spread, prevalence, iterations, converged),
-            ),
+        rule = self.tolerance, self.max_iterations
+        return _em(backend, moved, reference.prior, rule, _classes(nodes))
+
+
+@dataclass(frozen=True)
+class GpuSldBcts(SldBcts):
+    """The quantifier ``sld_bcts``; its EM on a GPU."""
+
+    def em(
+        self,
+        usable: Usable,
+        calibrated: NDArray[np.float32],
+        prior: NDArray[np.float64],
+    ) -> Estimates:
+        """SLD of calibrated posteriors."""
+        batch = Communities(usable.offsets, usable.members)
+        if not len(batch) or not len(calibrated):
+            return super().em(usable, calibrated, prior)
+        backend = cast(GpuBackend, choose("gpu"))
+        table = (
+            backend.to_device(np.ones(len(calibrated), np.bool_)),
+            backend.to_device(calibrated),
         )
-        return Estimates(
-            backend.to_host(prevalence),
-            backend.to_host(iterations),
-            backend.to_host(converged).astype(np.bool_),
-        )
+        rule = self.tolerance, self.max_iterations
+        defines = (f"-DCLASSES={len(prior)}",)
+        return _em(backend, _spread(backend, batch, table), prior, rule, defines)
 
 
 @dataclass(frozen=True)
@@ -161,5 +209,33 @@ class GpuCounts(Counts):
             moved.grid,
             (BLOCK,),
             (*moved.arrays, np.int32(hard), *moved.spread, answers),
+        )
+        return np.asarray(backend.to_host(answers))
+
+
+@dataclass(frozen=True)
+class GpuNeighbourCounts(NeighbourCounts):
+    """The quantifiers ``nacc`` and ``npacc``, counted on a GPU."""
+
+    def joint(
+        self, batch: Communities, nodes: NodeTable, around: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """As `NeighbourCounts.joint`."""
+        width = nodes.posteriors.shape[1]
+        if not len(batch) or width > MOST_CLASSES:
+            return super().joint(batch, nodes, around)
+        backend = cast(GpuBackend, choose("gpu"))
+        moved = _moved(backend, batch, nodes)
+        there = _AROUND.setdefault(nodes, {})
+        if self.name not in there:
+            there[self.name] = backend.to_device(np.asarray(around, np.float64))
+        answers = backend.empty((len(batch), width**2), np.float64)
+        backend.kernel(sets_source(), "joint", _classes(nodes))(
+            moved.grid,
+            (BLOCK,),
+            (
+                *(*moved.arrays, there[self.name]),
+                *(np.int32(self.name == "nacc"), *moved.spread, answers),
+            ),
         )
         return np.asarray(backend.to_host(answers))

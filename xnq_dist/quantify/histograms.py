@@ -30,6 +30,7 @@ from xnq_dist.quantify.interface import (
     Reference,
 )
 from xnq_dist.quantify.members import (
+    Usable,
     check_posteriors,
     check_two_classes,
     reference_rows,
@@ -105,8 +106,32 @@ class Histograms:
         usable = usable_members(batch, nodes)
         places = self.places(nodes.posteriors[usable.rows].astype(np.float64))
         found = usable.new_estimates(reference.prior)
-        counts = np.empty((min(BLOCK, len(batch)), shares.shape[1]))
-        for begin in range(0, len(batch), BLOCK):
+        self.match(usable, places, shares, found)
+        return found
+
+    def match(
+        self,
+        usable: Usable,
+        places: NDArray[np.int32],
+        shares: NDArray[np.float64],
+        found: Estimates,
+    ) -> None:
+        """Histograms of all communities, and what is `nearest` to them, filled in.
+
+        Parameters
+        ----------
+        usable
+            The communities.
+        places
+            Cells of the nodes in `usable.rows`, from `places`.
+        shares
+            Of `class_shares`.
+        found
+            Estimates; rows of communities without members stay.
+        """
+        count = len(usable.offsets) - 1
+        counts = np.empty((min(BLOCK, count), shares.shape[1]))
+        for begin in range(0, count, BLOCK):
             offsets = usable.offsets[begin : begin + BLOCK + 1]
             rows = slice(begin, begin + len(offsets) - 1)
             block = counts[: len(offsets) - 1]
@@ -119,7 +144,6 @@ class Histograms:
                 found.iterations[rows],
                 found.converged[rows],
             )
-        return found
 
     def nearest(
         self,
@@ -251,6 +275,17 @@ def count_kernel(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def roots_of_mixtures(shares: NDArray[np.float64], grid: int) -> NDArray[np.float64]:
+    """Square roots of mixtures of two histograms, shape (cells, grid)."""
+    roots = np.empty((shares.shape[1], grid))
+    for b in range(shares.shape[1]):
+        for g in range(grid):
+            share = g / (grid - 1)
+            roots[b, g] = np.sqrt((1.0 - share) * shares[0, b] + share * shares[1, b])
+    return roots
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def hellinger_kernel(
     counts: NDArray[np.float64],
     shares: NDArray[np.float64],
@@ -277,12 +312,7 @@ def hellinger_kernel(
     prevalence
         float64 (S, 2), filled in.
     """
-    cells = counts.shape[1]
-    roots = np.empty((cells, grid))
-    for b in range(cells):
-        for g in range(grid):
-            share = g / (grid - 1)
-            roots[b, g] = np.sqrt((1.0 - share) * shares[0, b] + share * shares[1, b])
+    roots = roots_of_mixtures(shares, grid)
     likeness = np.empty(grid)
     found = np.empty(bins.shape[0])
     for s in range(counts.shape[0]):

@@ -144,7 +144,9 @@ def quantify(
     if quantifier.needs_neighbours or (is_auto and graph.facts["n_edges"]):
         values = NeighbourValues(run.uri, quantifier.needs_neighbours)
         where = run.stage("graph")
-        sums = neighbour_sums(client, where, graph, values, attempt, "neighbours")
+        sums = neighbour_sums(
+            client, where, graph, values, attempt, "neighbours", settings.backend
+        )
     job = Job(
         run.uri,
         graph.attempt,

@@ -151,3 +151,60 @@ extern "C" __global__ void means(
     answer[y] = seen == 0.0 ? 0.0 / (seen * 0.0)
                             : (mass > 0.0 ? total[y] / mass : 1.0 / CLASSES);
 }
+
+#if CLASSES <= 8  // a thread keeps all pairs of classes
+// Mean over the members of what they and their neighbours are said to be, as
+// `joint_kernel` of the CPU.
+extern "C" __global__ void joint(
+    const long long* offsets, const long long* members, const unsigned char* unlabelled,
+    const float* posteriors, const double* near, int hard, const int* order, int count,
+    int large, double* answers) {
+  __shared__ double scratch[BLOCK];
+  Group group = group_of(large);
+  if (group.place >= count) return;
+  double* sums = scratch + group.base;
+  int community = order[group.place];
+  double mine = 0.0, total[CLASSES * CLASSES];
+  for (int pair = 0; pair < CLASSES * CLASSES; ++pair) total[pair] = 0.0;
+  long long last = offsets[community + 1];
+  for (long long k = offsets[community] + group.lane; k < last; k += group.width) {
+    long long node = members[k];
+    if (!unlabelled[node]) continue;
+    mine += 1.0;
+    const float* row = posteriors + node * CLASSES;
+    const double* sum = near + node * CLASSES;
+    int own = 0, best = 0;
+    double mass = 0.0, around[CLASSES];
+    for (int y = 1; y < CLASSES; ++y)
+      if (row[y] > row[own]) own = y;
+    if (!(row[own] > 0.0f)) continue;
+    for (int y = 0; y < CLASSES; ++y) mass = mass + sum[y];
+    bool alone = !(mass > 0.0);
+    if (alone) {
+      mass = 0.0;
+      for (int y = 0; y < CLASSES; ++y) mass = mass + (double)row[y];
+    }
+    for (int y = 0; y < CLASSES; ++y) {
+      around[y] = alone ? (double)row[y] : sum[y];
+      if (around[y] > around[best]) best = y;
+    }
+    for (int i = 0; i < CLASSES; ++i)
+      for (int j = 0; j < CLASSES; ++j) {
+        double said = (i == own && j == best) ? 1.0 : 0.0;
+        if (!hard) said = (double)row[i] * (around[j] / mass);
+        total[i * CLASSES + j] = total[i * CLASSES + j] + said;
+      }
+  }
+  double seen = add_up(mine, sums, group.lane, group.width), whole = 0.0;
+  for (int pair = 0; pair < CLASSES * CLASSES; ++pair) {
+    total[pair] = add_up(total[pair], sums, group.lane, group.width);
+    whole = whole + total[pair];
+  }
+  if (group.lane) return;
+  double* answer = answers + (long long)community * CLASSES * CLASSES;
+  for (int pair = 0; pair < CLASSES * CLASSES; ++pair)
+    answer[pair] = seen == 0.0 ? 0.0 / (seen * 0.0)
+                               : (whole > 0.0 ? total[pair] / whole
+                                              : 1.0 / (CLASSES * CLASSES));
+}
+#endif

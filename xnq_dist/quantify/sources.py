@@ -50,8 +50,11 @@ def choose_source(sources: Sources, settings: Settings) -> str:
     return settings.communities
 
 
-ON_GPU = ("sld", "cc", "pcc", "acc", "pacc")
-"""Quantifiers that a GPU computes; the others run on the CPU beside it."""
+ON_GPU = (
+    *("auto", "sld", "sld_bcts", "sld_exact", "cc", "pcc", "acc", "pacc"),
+    *("nacc", "npacc", "dys", "dmy", "kdey_ml"),
+)
+"""Quantifiers whose answers a GPU rounds otherwise; hdy has the CPU's bits there."""
 
 
 def stage_inputs(

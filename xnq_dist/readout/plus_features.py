@@ -64,6 +64,7 @@ def spread_features(
         attempt,
         "hops",
         range(1, HOPS + 1),
+        backend=settings.backend,
     )
     start = VoteStart(visible, tuple(prior.tolist()))
     votes = propagate(
@@ -76,6 +77,7 @@ def spread_features(
         attempt,
         "votes",
         rounds,
+        backend=settings.backend,
     )
     near = propagate(
         client,
@@ -87,6 +89,7 @@ def spread_features(
         attempt,
         "near",
         range(1, NEIGHBOUR_HOPS + 1),
+        backend=settings.backend,
     )
     described: dict[int, list[FileRecord]] = {}
     width = int(manifest.facts["n_features"])
@@ -104,6 +107,7 @@ def spread_features(
             attempt,
             "described",
             range(NEIGHBOUR_HOPS + 1),
+            backend=settings.backend,
         )
     made = [
         client.submit(

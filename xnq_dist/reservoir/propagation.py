@@ -44,6 +44,7 @@ def neighbour_sums(
     values: Start,
     attempt: Attempt,
     stem: str,
+    backend: str = "cpu",
 ) -> list[FileRecord]:
     """Weighted sums of in-neighbours' values, by one halo exchange.
 
@@ -55,6 +56,8 @@ def neighbour_sums(
     attempt, stem
         Where the sums go: one npz file a partition, ``<stem>-<partition>``, with the
         array ``sums``, shape (n_owned, w), rows in local order.
+    backend
+        ``cpu`` or ``gpu``: who adds up; the same bits.
 
     Returns
     -------
@@ -74,6 +77,7 @@ def neighbour_sums(
             blocks[p],
             attempt,
             stem,
+            backend,
             pure=False,
         )
         for p in parts
@@ -93,6 +97,7 @@ def propagate(
     keep: Collection[int] | None = None,
     publish: Publish | None = None,
     weighted: bool = True,
+    backend: str = "cpu",
 ) -> dict[int, list[FileRecord]]:
     """Rounds of neighbour sums, one halo exchange each, all rows at the same time.
 
@@ -127,6 +132,8 @@ def propagate(
         What neighbours see of values, row by row; the values themselves when None.
     weighted
         Not: every edge counts 1, so sums are over distinct in-neighbours.
+    backend
+        ``cpu`` or ``gpu``: who adds up; the same bits.
 
     Returns
     -------
@@ -162,6 +169,7 @@ def propagate(
                     blocks[p],
                     publish,
                     weighted,
+                    backend,
                     pure=False,
                 )
                 for p in parts
@@ -205,6 +213,7 @@ def _write_sums(
     blocks: Mapping[int, Array],
     attempt: Attempt,
     stem: str,
+    backend: str,
 ) -> FileRecord:
-    sums = sum_neighbours(graph, manifest, number, values, blocks)
+    sums = sum_neighbours(graph, manifest, number, values, blocks, backend=backend)
     return attempt.write_arrays(f"{stem}-{number:05d}", sums=sums)

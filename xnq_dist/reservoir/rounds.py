@@ -12,14 +12,16 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.backend import cpu
+from xnq_dist.backend import choose
 from xnq_dist.errors import StageError
 from xnq_dist.graph.layout import load_partition, node_index
 from xnq_dist.reservoir.context import halo_picks, pick_halo
-from xnq_dist.reservoir.superstep import MemoryStates, gather
+from xnq_dist.reservoir.device import move_partition
+from xnq_dist.reservoir.superstep import MemoryStates, column_tiles, gather
 from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
 
 __all__ = [
+    "COLUMNS",
     "Publish",
     "Start",
     "Step",
@@ -32,6 +34,9 @@ __all__ = [
 ]
 
 Array = NDArray[np.float32]
+
+COLUMNS = 32
+"""Columns that a GPU is given at a time: fewer than a superstep's, so they fit."""
 
 Start = Callable[[int], Array]
 """From a partition's number to the values of its owned rows, shape (n_owned, w)."""
@@ -68,6 +73,7 @@ def sum_neighbours(
     values: Array,
     blocks: Mapping[int, Array],
     weighted: bool = True,
+    backend: str = "cpu",
 ) -> Array:
     """Weighted sums of in-neighbours' values, in the order of the original ids.
 
@@ -79,6 +85,8 @@ def sum_neighbours(
         `boundary_values` of every owner of halo rows.
     weighted
         Not: every edge counts 1.
+    backend
+        ``cpu`` or ``gpu``: the same bits.
     """
     partition = load_partition(graph, manifest, number)
     if not weighted:
@@ -92,7 +100,13 @@ def sum_neighbours(
     halo = pick_halo(halo_picks(graph, manifest, partition), blocks, width)
     sums = np.empty((partition.n_owned, width), dtype=np.float32)
     states = MemoryStates(np.ascontiguousarray(values, dtype=np.float32))
-    gather(cpu(), partition, states, slice(0, width), halo, sums)
+    found = choose(backend)
+    if not found.on_device:
+        gather(found, partition, states, slice(0, width), halo, sums)
+        return sums
+    moved = move_partition(found, partition)
+    for columns in column_tiles(width, COLUMNS):
+        gather(found, moved, states, columns, halo[:, columns], sums[:, columns])
     return sums
 
 
@@ -106,10 +120,11 @@ def next_values(
     blocks: Mapping[int, Array],
     publish: Publish | None,
     weighted: bool,
+    backend: str,
 ) -> Array:
     """Values of a partition's owned rows after round `turn`."""
     seen = values if publish is None else publish(values)
-    sums = sum_neighbours(graph, manifest, number, seen, blocks, weighted)
+    sums = sum_neighbours(graph, manifest, number, seen, blocks, weighted, backend)
     return np.ascontiguousarray(step(number, turn, values, sums), dtype=np.float32)
 
 

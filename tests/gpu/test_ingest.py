@@ -1,0 +1,314 @@
+"""The graph stage with cuDF reading the edges: same files, same sentences as without.
+
+Pandas plays cuDF on a CPU, in another order of rows wherever cuDF promises none.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.gpu.conftest import make_backend, play_a_gpu
+from tests.gpu.standin import StandinFrames
+from tests.graph import test_prepare as bodies
+from tests.graph.graphs import edge_table, node_table, run
+from xnq_dist import backend as backends
+from xnq_dist import pipeline
+from xnq_dist.config import load_settings
+from xnq_dist.errors import DoesNotFitError, InputError, SettingsError
+from xnq_dist.graph import edges, gpu_ingest
+from xnq_dist.graph import prepare as stage
+from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.layout import read_adjacency
+from xnq_dist.graph.tables import Sources
+from xnq_dist.store import RunDirectory
+
+CUDF = "input.engine=cudf"
+
+
+def play_cudf(patch):
+    """Put pandas in cuDF's place, and the stand-in in the GPU's."""
+    import pandas
+
+    frames = StandinFrames()
+    merge = pandas.DataFrame.merge
+
+    def shuffled(*args, **kwargs):
+        return merge(*args, **kwargs).sample(frac=1.0, random_state=0)
+
+    play_a_gpu(patch)
+    patch.setattr(pandas.DataFrame, "merge", shuffled)
+    patch.setattr(gpu_ingest, "data_frames", lambda: frames)
+    return frames
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("pandas", id="pandas-for-cudf"),
+        pytest.param("cudf", marks=pytest.mark.gpu),
+    ],
+)
+def frames(request):
+    """The data frames; pandas says the same words on a CPU."""
+    if request.param == "cudf":
+        make_backend("gpu")
+        if importlib.util.find_spec("cudf") is None:
+            pytest.skip("cudf is missing")
+        yield backends.data_frames()
+        return
+    pytest.importorskip("pandas")
+    with pytest.MonkeyPatch.context() as patch:
+        yield play_cudf(patch)
+
+
+def table_of(rows, kind, weighted, rng):
+    """Nodes and edges, some there twice, both ways or as loops, in many row groups."""
+    plain = pa.array(range(60), pa.int64())
+    ids = plain if kind == "consecutive" else bodies.ids_for(60, kind)
+    ends = rng.integers(0, 60, (rows, 2))
+    ends = np.concatenate([ends, ends[: rows // 4], ends[rows // 2 :, ::-1]])
+    links = {"src": ids.take(pa.array(ends[:, 0])), "dst": ids.take(ends[:, 1])}
+    if weighted:
+        # By ends, whichever way: what is there twice is no conflict.
+        links["weight"] = pa.array((ends.sum(axis=1) % 7) / 3 + 0.1)
+    return node_table(60, node_id=ids), pa.table(links)
+
+
+def prepared(folder, nodes, links, *overrides, size=100):
+    """The stage, from edges in row groups of some rows."""
+    folder.mkdir()
+    pq.write_table(nodes, folder / "nodes.parquet")
+    pq.write_table(links, folder / "edges.parquet", row_group_size=size)
+    sources = Sources(str(folder / "nodes.parquet"), str(folder / "edges.parquet"))
+    directory = RunDirectory(folder / "out")
+    settings = load_settings(overrides=overrides)
+    return stage.prepare(directory, sources, settings, 3)
+
+
+def same(first, second):
+    """Whether two stages hold the same, but for where the tables were."""
+    files = [
+        sorted((f.name.rsplit("-", 1)[0], f.checksum) for f in manifest.files)
+        for manifest in (first, second)
+    ]
+    return files[0] == files[1] and first.facts == second.facts
+
+
+@pytest.mark.parametrize("kind", ["string", "dense", "sparse", "consecutive"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("rules", ["directed", "undirected", "sum", "drop"])
+def test_the_graph_differs_from_the_cpus(frames, kind, weighted, rules, tmp_path):
+    rng = np.random.default_rng(5)
+    nodes, links = table_of(400, kind, weighted, rng)
+    if rules == "drop":
+        nodes = nodes.slice(0, 50)
+    chosen = {
+        "directed": ["input.directed=true", "input.self_loops=drop"],
+        "undirected": [],
+        "sum": ["input.duplicates=sum"],
+        "drop": ["input.unknown_nodes=drop"],
+    }[rules]
+    if weighted and kind == "string":
+        chosen = [*chosen, "input.memory=32 KiB"]  # several runs, merged
+    here = prepared(tmp_path / "here", nodes, links, *chosen)
+    there = prepared(tmp_path / "there", nodes, links, *chosen, CUDF)
+    assert same(here, there)
+    assert here.facts["counts"]["duplicates_dropped"] > 0
+
+
+def test_sums_of_copies_depend_on_their_order(frames, tmp_path):
+    rng = np.random.default_rng(0)
+    ends = rng.integers(0, 8, (3000, 2))
+    weights = rng.lognormal(0, 4, 3000)
+    links = edge_table([tuple(row) for row in ends.tolist()], weight=weights)
+    rules = "input.duplicates=sum", "input.memory=64 KiB"
+    here = prepared(tmp_path / "a", node_table(8), links, *rules)
+    there = prepared(tmp_path / "b", node_table(8), links, *rules, CUDF)
+    turned = links.take(rng.permutation(3000))
+    again = prepared(tmp_path / "c", node_table(8), turned, *rules, CUDF, size=700)
+    assert same(here, there)
+    assert same(here, again)
+
+
+def test_more_is_read_at_once_than_the_memory_takes(frames, tmp_path, monkeypatch):
+    _, links = table_of(400, "dense", False, np.random.default_rng(1))
+    nodes = node_table(60, node_id=bodies.ids_for(60, "dense"))
+    arrow = []
+    real = edges.ArrowEngine.pairs
+
+    def told(self, *args):
+        arrow.append(args)
+        return real(self, *args)
+
+    monkeypatch.setattr(edges.ArrowEngine, "pairs", told)
+    pieces = []
+    find = gpu_ingest.CudfEngine._found
+
+    def counted(self, piece, *args):
+        pieces.append(piece)
+        return find(self, piece, *args)
+
+    monkeypatch.setattr(gpu_ingest.CudfEngine, "_found", counted)
+    # The memory also says which partitioner it is.
+    chosen = CUDF, "partitioner=stream"
+    due = prepared(tmp_path / "whole", nodes, links, *chosen)
+    assert [piece.rows for piece in pieces] == [len(links)]
+    pieces.clear()
+    found = prepared(tmp_path / "some", nodes, links, *chosen, "input.memory=64 KiB")
+    assert same(due, found)
+    assert len(pieces) == 4
+    assert all(piece.rows <= 200 for piece in pieces)
+    assert [piece.first for piece in pieces] == list(range(0, len(links), 200))
+    assert not arrow
+    # Row groups that are too large for it are Arrow's to read.
+    again = prepared(tmp_path / "no", nodes, links, *chosen, "input.memory=8 KiB")
+    assert same(due, again)
+    assert len(arrow) == 1
+
+
+@pytest.mark.parametrize("name", bodies.EDGES)
+@pytest.mark.parametrize("groups", [1, 1000])
+def test_another_sentence_refuses_a_table_than_on_the_cpu(
+    frames, name, groups, tmp_path
+):
+    links, words = bodies.EDGES[name]
+    told = []
+    for engine in ("cpu", "cudf"):
+        with pytest.raises(InputError, match=words) as caught:
+            prepared(
+                tmp_path / engine,
+                node_table(4),
+                links,
+                f"input.engine={engine}",
+                size=groups,
+            )
+        told.append(str(caught.value).replace(f"/{engine}/", "/"))
+    assert told[0] == told[1]
+
+
+def test_of_two_faults_another_one_is_named(frames, tmp_path):
+    # The CPU looks at a whole batch's sources first, wherever the row groups end.
+    links = edge_table([(0, 1), (1, 9), (2, 3), (8, 3)])
+    for engine in ("cpu", "cudf"):
+        chosen = f"input.engine={engine}"
+        with pytest.raises(InputError, match="'src' names node 8 in row 4"):
+            prepared(tmp_path / engine, node_table(4), links, chosen, size=1)
+
+
+def test_what_cudf_cannot_read_is_lost(frames, tmp_path, monkeypatch, caplog):
+    nodes, links = table_of(300, "string", True, np.random.default_rng(2))
+    memory = "input.memory=96 KiB"
+    due = prepared(tmp_path / "due", nodes, links, memory)
+    read, calls = frames.read_parquet, []
+
+    def fails(path, **options):
+        calls.append(path)
+        if len(calls) % 2:
+            raise RuntimeError("a page of an odd kind")
+        return read(path, **options)
+
+    monkeypatch.setattr(frames, "read_parquet", fails)
+    found = prepared(tmp_path / "a", nodes, links, CUDF, memory)
+    assert same(due, found)
+    assert len(calls) > 2
+    assert "is read by Arrow: cuDF does not (a page of an odd kind)" in caplog.text
+
+    def full(path, **options):
+        raise MemoryError("std::bad_alloc")
+
+    monkeypatch.setattr(frames, "read_parquet", full)
+    with pytest.raises(DoesNotFitError, match=r"bad_alloc\): set a smaller input\.mem"):
+        prepared(tmp_path / "b", nodes, links, CUDF)
+
+
+def test_files_of_other_kinds_are_not_read(frames, tmp_path):
+    nodes, links = table_of(200, "dense", False, np.random.default_rng(3))
+    due = prepared(tmp_path / "due", nodes, links)
+    coded = links.set_column(0, "src", links["src"].cast(pa.uint64(), safe=False))
+    coded = links.set_column(1, "dst", links["dst"].dictionary_encode())
+    found = prepared(tmp_path / "coded", nodes, coded, CUDF)
+    assert same(due, found)
+
+
+@pytest.fixture
+def by_cudf(frames, monkeypatch):
+    """Whoever prepares a graph has cuDF read it, in memory that a piece fits."""
+    real = gpu_ingest.edge_engine
+
+    def engine(settings, ids):
+        chosen = settings.input.model_copy(update={"engine": "cudf"})
+        found = real(settings.model_copy(update={"input": chosen}), ids)
+        return replace(found, memory=max(found.memory, 64 << 10))
+
+    monkeypatch.setattr(stage, "edge_engine", engine)
+
+
+@pytest.mark.usefixtures("by_cudf")
+class TestSameBodies:
+    """What holds on the CPU, with cuDF."""
+
+    def test_the_order_of_rows(self, tmp_path):
+        bodies.test_the_order_of_rows_does_not_change_the_files(tmp_path, "stream")
+
+    def test_the_sort_memory(self, tmp_path):
+        bodies.test_the_sort_memory_does_not_change_the_arrays(tmp_path)
+
+    def test_facts(self, tmp_path):
+        bodies.test_facts_say_what_became_of_every_row(tmp_path)
+
+    def test_summed_duplicates(self, tmp_path):
+        bodies.test_summed_duplicates_without_weights_count(tmp_path)
+
+    def test_csv(self, tmp_path):
+        bodies.test_csv_and_other_column_names_work(tmp_path)
+
+    def test_files_that_disagree(self, tmp_path):
+        bodies.test_an_edge_table_that_cannot_be_used_is_refused(tmp_path, "other type")
+
+
+def test_a_gpu_with_too_little_memory_is_used(monkeypatch, caplog):
+    pytest.importorskip("pandas")
+    play_cudf(monkeypatch)
+    ids = NodeIds(pa.array([3, 5, 9], pa.int64()))
+    asked = load_settings(overrides=[CUDF, "backend=gpu"])
+    assert isinstance(gpu_ingest.edge_engine(asked, ids), gpu_ingest.CudfEngine)
+    from tests.gpu.standin import StandinBackend
+
+    monkeypatch.setattr(StandinBackend, "free_bytes", lambda self: 2**20)
+    with pytest.raises(DoesNotFitError, match=r"24 B of it.*0\.9 MiB|921\.6 KiB"):
+        gpu_ingest.edge_engine(asked, ids)
+    beside = load_settings(overrides=["cluster.kind=cuda"])
+    assert isinstance(gpu_ingest.edge_engine(beside, ids), edges.ArrowEngine)
+    assert "edges are read on the CPU: reading edges on the GPU needs" in caplog.text
+    # Less than the sort's memory will do, as long as there is some.
+    monkeypatch.setattr(StandinBackend, "free_bytes", lambda self: 2**29)
+    assert gpu_ingest.edge_engine(beside, ids).memory == int(2**29 * 0.9) - 24
+
+
+def test_cudf_is_not_there_and_nobody_says_so(small_graph, monkeypatch, caplog):
+    monkeypatch.setattr(backends, "_installed", lambda name: False)
+    beside = load_settings(overrides=["cluster.kind=cuda"])
+    assert not gpu_ingest.uses_cudf(beside)
+    assert "edges are read on the CPU: cudf is not installed: pip" in caplog.text
+    assert not gpu_ingest.uses_cudf(load_settings())
+    with pytest.raises(SettingsError, match="cudf is not installed: pip install"):
+        pipeline.check_sources(small_graph.sources, load_settings(overrides=[CUDF]))
+
+
+def test_the_engine_makes_another_graph_of_it(frames, tmp_path):
+    """A run begun with one engine goes on with the other: nothing is read again."""
+    whole, first = run(tmp_path, node_table(9), edge_table(), CUDF)
+    second = stage.prepare(
+        RunDirectory(tmp_path / "out"),
+        Sources(str(tmp_path / "nodes.parquet"), str(tmp_path / "edges.parquet")),
+        load_settings(overrides=["input.engine=cpu"]),
+        2,
+    )
+    assert first == second
+    assert read_adjacency(whole, first).nnz == 6
