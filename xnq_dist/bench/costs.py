@@ -167,7 +167,7 @@ def _gather_seconds(rows: int, width: int, degree: int) -> float:
         edges = (indptr, indices[core], nothing)
         gather_add(*edges, states, halo, 0, some, out[core])
 
-    return _shared(work) / (some * degree)
+    return float(_shared(work) / (some * degree))
 
 
 def _flop_cost() -> float:
