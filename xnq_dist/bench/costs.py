@@ -205,7 +205,8 @@ def _value_cost(bench: Bench) -> float:
     rows = bench.choose(1_000, 100_000)
     drive = rng.random((cores, rows, WIDTH), dtype=np.float32)
     states = drive.copy()
-    return _shared(lambda core: tanh_add(states[core], drive[core])) / (rows * WIDTH)
+    seconds = _shared(lambda core: tanh_add(states[core], drive[core]))
+    return float(seconds / (rows * WIDTH))
 
 
 def _wire_cost(size: int = 1 << 24) -> float:
