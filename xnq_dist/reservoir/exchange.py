@@ -53,6 +53,10 @@ R = TypeVar("R")
 POLL = 1.0
 """Seconds between two looks at whether the workers still live."""
 
+ANSWER = 10.0
+"""Seconds that a result of a finished task is waited for before the workers are looked
+at again."""
+
 QUICKEST, SLOWEST, PATIENCE = 0.001, 0.02, 0.05
 """Seconds between two looks at what is done, least and most, and their share of the
 time waited so far."""
@@ -183,7 +187,7 @@ class PinnedTasks:
         """Of one that is done; a worker lost meanwhile is not waited for."""
         while True:
             try:
-                return future.result(timeout=10 * POLL)
+                return future.result(timeout=ANSWER)
             except TimeoutError:
                 self._check_workers()
 
