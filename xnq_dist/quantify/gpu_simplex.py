@@ -81,43 +81,31 @@ def solve(
     found.converged[:] = backend.to_host(converged).astype(np.bool_)
 
 
-def likeliest_on_gpu(
-    usable: Usable, ratios: NDArray[np.float64], prior: NDArray[np.float64]
-) -> Estimates:
-    """As `exact.most_likely`."""
-    # A kernel may not be given an empty array, whose address is 0.
-    if not len(usable.members) or len(prior) > MOST_CLASSES:
-        return most_likely(usable, ratios, prior)
-    backend = cast(GpuBackend, choose("gpu"))
-    found = usable.new_estimates(prior)
-    rows = backend.to_device(np.asarray(ratios, np.float64))
-    solve(backend, "likelihood", usable, (rows,), (TOLERANCE, MOST_STEPS), found)
-    return found
+class _LikeliestOnGpu:
+    """`likeliest` of a quantifier, on a GPU."""
+
+    def likeliest(
+        self,
+        usable: Usable,
+        ratios: NDArray[np.float64],
+        prior: NDArray[np.float64],
+    ) -> Estimates:
+        """As `exact.most_likely`."""
+        # A kernel may not be given an empty array, whose address is 0.
+        if not len(usable.members) or len(prior) > MOST_CLASSES:
+            return most_likely(usable, ratios, prior)
+        backend = cast(GpuBackend, choose("gpu"))
+        found = usable.new_estimates(prior)
+        rows = backend.to_device(np.asarray(ratios, np.float64))
+        solve(backend, "likelihood", usable, (rows,), (TOLERANCE, MOST_STEPS), found)
+        return found
 
 
 @dataclass(frozen=True)
-class GpuSldExact(SldExact):
+class GpuSldExact(_LikeliestOnGpu, SldExact):
     """The quantifier ``sld_exact`` on a GPU."""
 
-    def likeliest(
-        self,
-        usable: Usable,
-        ratios: NDArray[np.float64],
-        prior: NDArray[np.float64],
-    ) -> Estimates:
-        """As `exact.most_likely`."""
-        return likeliest_on_gpu(usable, ratios, prior)
-
 
 @dataclass(frozen=True)
-class GpuKdeyMl(KdeyMl):
+class GpuKdeyMl(_LikeliestOnGpu, KdeyMl):
     """The quantifier ``kdey_ml``; its densities on the CPU, its mixtures on a GPU."""
-
-    def likeliest(
-        self,
-        usable: Usable,
-        ratios: NDArray[np.float64],
-        prior: NDArray[np.float64],
-    ) -> Estimates:
-        """As `exact.most_likely`."""
-        return likeliest_on_gpu(usable, ratios, prior)
