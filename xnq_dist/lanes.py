@@ -5,7 +5,8 @@ nor keeps a vector in a register over a loop. Both are written here in LLVM's ve
 eight, which any processor has in one form or another. Products and sums are rounded
 one by one, lane by lane, in the order they are written: the bits of the plain loops.
 Nor can it ask for memory before it is needed, without which short rows at random
-places are waited for one after the other.
+places are waited for one after the other, nor write past the caches, without which
+memory that is overwritten whole is read first.
 """
 
 from __future__ import annotations
@@ -19,13 +20,24 @@ from numba.core import cgutils
 from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
-__all__ = ["LANES", "WIDTH", "prefetch", "sum_nonzeros", "transpose_block"]
+__all__ = [
+    "LANES",
+    "LINE",
+    "WIDTH",
+    "fence",
+    "prefetch",
+    "stream_line",
+    "sum_nonzeros",
+    "transpose_block",
+]
 
 WIDTH = 8
 """Elements of a vector."""
 VECTORS = 4
 LANES = WIDTH * VECTORS
 """Rows whose sums stay in registers: fewer do not pay for reading W again."""
+LINE = 16
+"""Elements of a line of the caches, 64 bytes."""
 
 _VECTOR = ir.VectorType(ir.FloatType(), WIDTH)
 _WORD = ir.IntType(32)
@@ -166,3 +178,43 @@ def _prefetch(typing: Any, rows: Any, row: Any, at: Any) -> Any:
         return context.get_dummy_value()
 
     return signature, generate
+
+
+@intrinsic
+def stream_line(
+    typing: Any, source: Any, row: Any, column: Any, target: Any, to: Any
+) -> Any:
+    """``target[to, c:c + LINE] = source[row, c:c + LINE]`` past the caches, c `column`.
+
+    Both are float32, and the place in `target` is the beginning of a line, a multiple
+    of 64 bytes. Other threads may read it after a `fence`.
+    """
+    place = numba.types.intp
+    signature = numba.types.void(source, place, place, target, place)
+    line = ir.VectorType(ir.FloatType(), LINE)
+
+    def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
+        def at(array: int, row: Any) -> Any:
+            kind, value = types.args[array], arguments[array]
+            index = (row, arguments[2])
+            first = _vectors_at(context, builder, kind, value, index)
+            return builder.bitcast(first, line.as_pointer())
+
+        values = builder.load(at(0, arguments[1]), align=4)
+        store = builder.store(values, at(3, arguments[4]), align=64)
+        hint = builder.module.add_metadata([ir.Constant(_WORD, 1)])
+        store.set_metadata("nontemporal", hint)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def fence(typing: Any) -> Any:
+    """Whatever was written before is there for whoever reads after."""
+
+    def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return numba.types.void(), generate

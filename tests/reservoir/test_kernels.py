@@ -307,3 +307,31 @@ def test_one_kernel_for_gather_and_update_gives_other_bits_than_two(half):
     kernels.sparse_update(expected, *scratch)
     kernels.sparse_superstep(*edges, 9, 64, *scratch, found)
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("width", [1, 15, 40, 100])
+@pytest.mark.parametrize("shift", [0, 3, 16])
+def test_rows_written_past_the_caches_lose_or_spill_an_element(width, shift):
+    values = RNG.standard_normal((9, width)).astype(np.float32)
+    around = np.full(9 * width + 64, 7, np.float32)
+    out = around[shift : shift + 9 * width].reshape(9, width)
+    kernels.stream(values, out)
+    np.testing.assert_array_equal(out, values)
+    np.testing.assert_array_equal(around[:shift], 7)
+    np.testing.assert_array_equal(around[shift + 9 * width :], 7)
+
+
+@pytest.mark.parametrize("matrix", ["dense", "sparse"])
+def test_states_too_large_for_a_cache_have_other_bits(matrix, monkeypatch):
+    part, _ = whole_partition(700, 3000, weighted=False)
+    recurrent = draw(matrix, 24).recurrent
+    states = np.tanh(RNG.standard_normal((700, 24))).astype(np.float32)
+    drive = RNG.standard_normal((700, 24)).astype(np.float32)
+    found = []
+    for least in (2**28, 1):
+        monkeypatch.setattr("xnq_dist.reservoir.superstep.STREAMED", least)
+        out = np.empty_like(states)
+        given = (cpu(), part, MemoryStates(states), no_halo, drive)
+        superstep(*given, recurrent, column_tiles(24, None), 1, out=out)
+        found.append(out)
+    np.testing.assert_array_equal(*found)

@@ -16,8 +16,11 @@ from numpy.typing import NDArray
 
 from xnq_dist.lanes import (
     LANES,
+    LINE,
     WIDTH,
+    fence,
     prefetch,
+    stream_line,
     sum_nonzeros,
     transpose_block,
 )
@@ -130,6 +133,27 @@ def narrow(values: NDArray[np.float32], out: NDArray[np.uint16]) -> None:
             if size > np.uint32(0x7F800000):
                 half = np.uint32(0x7E00)
             out[row, j] = np.uint16(sign | half)
+
+
+@njit(cache=True, nogil=True)
+def stream(values: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+    """``out = values`` past the caches, for rows that are not read again soon.
+
+    An ordinary write reads the line that it overwrites first. Shapes (rows, w), rows
+    contiguous; lines that two rows or blocks share are written in the ordinary way.
+    """
+    rows, width = values.shape
+    for row in range(rows):
+        place = (out.ctypes.data + row * out.strides[0]) // 4 % LINE
+        head = min((LINE - place) % LINE, width)
+        tail = head + (width - head) // LINE * LINE
+        for j in range(head):
+            out[row, j] = values[row, j]
+        for j in range(head, tail, LINE):
+            stream_line(values, row, j, out, row)
+        for j in range(tail, width):
+            out[row, j] = values[row, j]
+    fence()
 
 
 @njit(cache=True, nogil=True, inline="always")

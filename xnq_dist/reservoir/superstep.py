@@ -34,6 +34,11 @@ Array = NDArray[np.float32]
 HaloSource = Callable[[slice], Array]
 """Halo rows' states in the given columns, shape (n_halo, w), in local halo order."""
 
+STREAMED = 2**28
+"""Bytes of states from which on they are written past the caches: they would not stay
+in any (the last cache of large servers has about as many), and what fits a cache is
+gathered from there in the next superstep."""
+
 _NO_WEIGHTS = np.empty(0, dtype=np.float32)
 
 
@@ -258,24 +263,32 @@ def _fused(
         kernels.gather_add(*edges, first, last, block)
         rows.apply(block, drive[first:last], after)
 
+    streamed = not half and out.nbytes >= STREAMED
+
     def work(first: int, last: int) -> None:
         after = out[first:last]
-        if rows.in_place and not half:
+        if rows.in_place and not half and not streamed:
             fill(first, last, after, after)
             return
         # Sums that a product reads stay in cache: they are never written to memory.
         with blocks.borrow() as spare:
             block = spare[: last - first]
-            if not half:
+            if not half and not streamed:
                 fill(first, last, block, after)
             elif rows.in_place:
                 fill(first, last, block, block)
-                kernels.narrow(block, after.view(np.uint16))
+                put(block, after)
             else:
                 with blocks.borrow() as other:
                     wide = other[: last - first]
                     fill(first, last, block, wide)
-                    kernels.narrow(wide, after.view(np.uint16))
+                    put(wide, after)
+
+    def put(block: Array, after: Array) -> None:
+        if half:
+            kernels.narrow(block, after.view(np.uint16))
+        else:
+            kernels.stream(block, after)
 
     with one_blas_thread():
         for_each_block(len(out), threads, work)
