@@ -97,6 +97,13 @@ def test_features_are_those_of_the_slow_twin(tmp_path, weighted):
     np.testing.assert_allclose(found[30, :, :2], np.tile(PRIOR[1:], (FOLDS, 1)))
 
 
+def test_rows_described_in_blocks_have_other_features(tmp_path, monkeypatch):
+    graph = sample(True)
+    whole = features(tmp_path / "whole", *graph)
+    monkeypatch.setattr("xnq_dist.readout.label_features.BLOCK", 7)
+    np.testing.assert_array_equal(features(tmp_path / "blocks", *graph), whole)
+
+
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 def test_a_nodes_own_label_does_not_reach_its_own_features(tmp_path, weighted):
     adjacency, labels, folds = sample(weighted)

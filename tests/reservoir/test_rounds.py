@@ -131,10 +131,14 @@ def test_neighbours_see_what_is_published_and_edges_count_one(tmp_path, thread_c
     np.testing.assert_array_equal(found[2], twin(adjacency, 2, squared)[2])
 
 
-def test_rounds_far_beyond_those_submitted_ahead(tmp_path, thread_client):
+def test_many_rounds_are_told_one_by_one(tmp_path, thread_client):
     graph = write_graph(tmp_path / "in", 130, 200)
     run, manifest = prepared(tmp_path / "run", graph, 2)
-    found = propagated(run, manifest, thread_client, 19, None)
+    told = []
+    found = propagated(
+        run, manifest, thread_client, 19, None, progress=lambda *said: told.append(said)
+    )
+    assert told == [("rounds of r", turn, 19) for turn in range(1, 20)]
     expected = twin(read_adjacency(run.stage("graph"), manifest), 19)[-1]
     assert list(found) == [19]
     np.testing.assert_array_equal(found[19], expected)

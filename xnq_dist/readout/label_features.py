@@ -33,6 +33,9 @@ Array = NDArray[np.float32]
 HOPS = 2
 """Steps from a node within which labels are counted."""
 
+BLOCK = 1 << 15
+"""Rows that are described at a time."""
+
 NEIGHBOUR_HOPS = 2
 """Rounds of means over the in-neighbours, of posteriors and of node features."""
 
@@ -173,6 +176,29 @@ def label_features(
         float32, shape (n, K, F), F as `feature_count` says.
     """
     rows, classes = len(hops[0]), len(prior)
+    width = feature_count(classes, len(means))
+    found = np.empty((rows, n_folds, width), np.float32)
+    # In blocks: float64 on the way, of all rows at once, would be several times this.
+    for start in range(0, rows, BLOCK):
+        block = slice(start, start + BLOCK)
+        found[block] = _features_of_rows(
+            [values[block] for values in hops],
+            [values[block] for values in means],
+            prior,
+            n_folds,
+            smoothing,
+        )
+    return found
+
+
+def _features_of_rows(
+    hops: Sequence[Array],
+    means: Sequence[Array],
+    prior: NDArray[np.float64],
+    n_folds: int,
+    smoothing: float,
+) -> NDArray[np.float64]:
+    rows, classes = len(hops[0]), len(prior)
     columns = []
     for values in hops:
         apart = values[:, :-1].reshape(rows, n_folds, classes).astype(np.float64)
@@ -192,7 +218,7 @@ def label_features(
         columns.append(values.reshape(rows, n_folds, classes)[:, :, 1:])
     degree = np.log1p(hops[0][:, -1].astype(np.float64))
     columns.append(np.repeat(degree[:, None, None], n_folds, axis=1))
-    return np.concatenate(columns, axis=2).astype(np.float32)
+    return np.concatenate(columns, axis=2)
 
 
 def sum_of(apart: NDArray[np.float64], folds: Sequence[int]) -> NDArray[np.float64]:

@@ -188,7 +188,16 @@ def fit_plus(
         rows, plan, fits = client.scatter([rows, plan, fits], hash=False)
     models = client.submit(_write_models, fits, attempt, pure=False).result()
     features = spread_features(
-        client, graph, manifest, visible, parts, models, prior, settings, attempt
+        client,
+        graph,
+        manifest,
+        visible,
+        parts,
+        models,
+        prior,
+        settings,
+        attempt,
+        progress,
     )
     seen = [
         client.submit(_own_features, part, where, record, visible, number, pure=False)

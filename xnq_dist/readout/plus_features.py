@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
+from xnq_dist.progress import Progress, silent
 from xnq_dist.readout.label_features import (
     HOPS,
     NEIGHBOUR_HOPS,
@@ -30,7 +31,7 @@ from xnq_dist.readout.neighbours import (
     PosteriorStep,
 )
 from xnq_dist.readout.rows import FEATURES, Part
-from xnq_dist.readout.tasks import gathered
+from xnq_dist.readout.tasks import gathered, watch
 from xnq_dist.reservoir.propagation import propagate
 from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
 
@@ -50,6 +51,7 @@ def spread_features(
     prior: NDArray[np.float64],
     settings: Settings,
     attempt: Attempt,
+    progress: Progress = silent,
 ) -> tuple[FileRecord, ...]:
     """Label and node features of every partition, by runs of neighbour sums."""
     wanted = settings.plus
@@ -65,6 +67,7 @@ def spread_features(
         "hops",
         range(1, HOPS + 1),
         backend=settings.backend,
+        progress=progress,
     )
     start = VoteStart(visible, tuple(prior.tolist()))
     votes = propagate(
@@ -78,6 +81,7 @@ def spread_features(
         "votes",
         rounds,
         backend=settings.backend,
+        progress=progress,
     )
     near = propagate(
         client,
@@ -90,6 +94,7 @@ def spread_features(
         "near",
         range(1, NEIGHBOUR_HOPS + 1),
         backend=settings.backend,
+        progress=progress,
     )
     described: dict[int, list[FileRecord]] = {}
     width = int(manifest.facts["n_features"])
@@ -108,6 +113,7 @@ def spread_features(
             "described",
             range(NEIGHBOUR_HOPS + 1),
             backend=settings.backend,
+            progress=progress,
         )
     made = [
         client.submit(
@@ -126,6 +132,7 @@ def spread_features(
         )
         for number in range(len(visible.records))
     ]
+    watch(made, "label features", progress)
     files = gathered(client, made)
     for turns in (hops, votes, near, described):
         for records in turns.values():

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.errors import SettingsError
+from xnq_dist.progress import Progress, silent
 from xnq_dist.reservoir.exchange import settled
 from xnq_dist.reservoir.rounds import (
     Publish,
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["neighbour_sums", "propagate"]
 
 Array = NDArray[np.float32]
-
-AHEAD = 8
-"""Rounds of neighbour sums submitted before their values are waited for."""
 
 
 def neighbour_sums(
@@ -98,6 +96,7 @@ def propagate(
     publish: Publish | None = None,
     weighted: bool = True,
     backend: str = "cpu",
+    progress: Progress = silent,
 ) -> dict[int, list[FileRecord]]:
     """Rounds of neighbour sums, one halo exchange each, all rows at the same time.
 
@@ -134,6 +133,8 @@ def propagate(
         Not: every edge counts 1, so sums are over distinct in-neighbours.
     backend
         ``cpu`` or ``gpu``: who adds up; the same bits.
+    progress
+        Told of each round.
 
     Returns
     -------
@@ -154,7 +155,9 @@ def propagate(
     parts = range(len(manifest.facts["edges"]))
     values = [client.submit(first_values, start, p, pure=False) for p in parts]
     files: dict[int, list[Future[Any]]] = {}
-    for turn in range(max(kept, default=0) + 1):
+    last = max(kept, default=0)
+    for turn in range(last + 1):
+        before = values
         if turn:
             blocks = _submit_blocks(client, graph, manifest, values, publish)
             values = [
@@ -181,8 +184,14 @@ def propagate(
                 )
                 for p in parts
             ]
-        if turn % AHEAD == AHEAD - 1:
-            settled(values)
+        # A round is waited for while the next one, which needs it, is under way.
+        settled(before)
+        if turn > 1:
+            progress(f"rounds of {stem}", turn - 1, last)
+        del before
+    settled(values)
+    if last:
+        progress(f"rounds of {stem}", last, last)
     return {turn: list(client.gather(found)) for turn, found in files.items()}
 
 
