@@ -76,7 +76,7 @@ class Costs:
     row: float
     """One value of a labelled row in one pass of a fit by L-BFGS."""
     fit: float
-    """One value of a labelled row in a fit by Newton's method, begun at another C."""
+    """One value of a labelled row in a fit by Newton's method, as C is climbed."""
     square: float
     """One pair of a row's values in such a fit."""
     score: float

@@ -1,8 +1,9 @@
 """Costs of work on one core, measured; `xnq_dist.costs` makes times of them.
 
 Each is the least of many short repeats, in seconds of the processor and not of the
-clock: what a core takes when nobody else has it. The parts of a superstep are measured
-on all cores at once, as a run does them: they share the way to the memory.
+clock: what a core takes when nobody else has it. What workers do beside each other is
+measured on all cores at once: they share the way to the memory, and two of them may be
+one.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ def costs(bench: Bench) -> None:
         "copy": _copy_cost(bench),
         "wire": _wire_cost(),
         "disk": _disk_cost(bench),
-        **run_costs(bench, _of_all_threads),
+        **run_costs(bench, _busy),
         "task": _task_cost(bench),
         "row": _row_cost(),
-        **fit_costs(bench, _least),
+        **fit_costs(bench, _busy),
         **_member_costs(),
         "leiden": _leiden_cost(bench),
     }
@@ -92,8 +93,20 @@ def _least(work: Callable[[], Any], repeats: int = 20, threads: bool = False) ->
     return min(found)
 
 
-def _of_all_threads(work: Callable[[], Any], repeats: int = 5) -> float:
-    return _least(work, repeats, threads=True)
+def _busy(work: Callable[[int], Any], repeats: int = 5) -> float:
+    """Least seconds that one ``work(core's number)`` takes when each core does one.
+
+    Of all threads of the process: libraries have some of their own.
+    """
+    cores = len(os.sched_getaffinity(0))
+    found = []
+    with ThreadPoolExecutor(cores) as pool:
+        list(pool.map(work, range(cores)))
+        for _ in range(repeats):
+            began = time.process_time()
+            list(pool.map(work, range(cores)))
+            found.append((time.process_time() - began) / cores)
+    return min(found)
 
 
 def _shared(work: Callable[[int], Any], repeats: int = 10) -> float:
@@ -204,11 +217,12 @@ def _update_costs(bench: Bench) -> tuple[float, float]:
 
     backend, rng = choose("cpu"), np.random.default_rng(0)
     cores = len(os.sched_getaffinity(0))
-    seconds = {}
-    for units in (32, 256):
+    # Products of fewer units are slower than their operations say.
+    few, many, seconds = 128, 512, {}
+    for units in few, many:
         drawn = [draw_recurrent(seed, units, "dense", 1) for seed in range(4)]
         recurrent = SideBySide(tuple(drawn))
-        rows = bench.choose(1_024, 20_480)
+        rows = bench.choose(1_024, 8_192)
         drive = rng.random((cores, rows, 4 * units), dtype=np.float32)
         states = drive.copy()
 
@@ -217,8 +231,8 @@ def _update_costs(bench: Bench) -> tuple[float, float]:
             update(backend, states[core], drive[core], recurrent)  # noqa: B023
 
         seconds[units] = _shared(work) / (rows * 4 * units)
-    flop = (seconds[256] - seconds[32]) / (2 * (256 - 32))
-    return max(flop, 1e-13), max(seconds[32] - 64 * flop, 0.0)
+    flop = max((seconds[many] - seconds[few]) / (2 * (many - few)), 1e-13)
+    return flop, max(seconds[few] - 2 * few * flop, 0.0)
 
 
 def _copy_cost(bench: Bench) -> float:

@@ -6,13 +6,14 @@ What Arrow does on threads of its own is counted: seconds are those of the proce
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.bench.harness import Bench
+from xnq_dist.plan.passes import FINE
+from xnq_dist.readout.logistic import GRID
 from xnq_dist.store import Attempt, RunDirectory
 
 __all__ = ["fit_costs", "run_costs"]
@@ -30,16 +31,17 @@ LINE = (
     "quantifier=sld",
     "readout.C=1.0",
 )
-Least = Callable[..., float]
+Busy = Callable[..., float]
+"""Seconds of a core for ``work(its number)`` while all cores do it."""
 
 
-def run_costs(bench: Bench, least: Least) -> dict[str, float]:
+def run_costs(bench: Bench, busy: Busy) -> dict[str, float]:
     """What reading and writing the files of a run costs, a byte, a node or a value.
 
     Parameters
     ----------
-    least
-        Least seconds of the processor of a call, of all threads.
+    busy
+        Seconds that a call takes a core while all cores are at work.
 
     Returns
     -------
@@ -67,41 +69,37 @@ def run_costs(bench: Bench, least: Least) -> dict[str, float]:
     ids = part.read_nodes()["node_id"]
     x = np.concatenate([values for _, values in part.states(ids)])
     attempt = RunDirectory(bench.folder / "tables").stage("embeddings").begin()
-    read = least(lambda: sum(len(some) for _, some in part.states(ids)))
-    score = least(lambda: decision(saved.model, x))
-    scored = partial(
-        write_posteriors,
-        part,
-        0,
-        run.stage("readout"),
-        record,
-        attempt,
-        ["0", "1"],
-    )
-    posterior = least(scored)
+    read = busy(lambda _: sum(len(some) for _, some in part.states(ids)))
+    score = busy(lambda _: decision(saved.model, x))
+
+    def scored(core: int) -> None:
+        stage = run.stage("readout")
+        write_posteriors(part, core, stage, record, attempt, ["0", "1"])
+
+    posterior = busy(scored)
     edges = layout.load_partition(stage, cut, 0)
-    load = least(lambda: layout.load_partition(stage, cut, 0))
+    load = busy(lambda _: layout.load_partition(stage, cut, 0))
     prior = fitted.facts["prior"]
     return {
         "load": load / (4 * len(edges.indices)),
-        "table": least(lambda: _write_table(attempt, ids, x)) / x.nbytes,
+        "table": busy(lambda core: _write_table(attempt, core, ids, x)) / x.nbytes,
         "read": read / x.nbytes,
         "score": score / x.size,
         "posterior": max(posterior - read - score, 0.0) / len(x),
-        "known": least(lambda: load_node_table(run, prior)) / nodes,
-        "name": least(lambda: layout.load_ids(stage, cut)) / nodes,
+        "known": busy(lambda _: load_node_table(run, prior)) / nodes,
+        "name": busy(lambda _: layout.load_ids(stage, cut)) / nodes,
     }
 
 
-def _write_table(attempt: Attempt, ids: Any, x: NDArray[Any]) -> None:
+def _write_table(attempt: Attempt, number: int, ids: Any, x: NDArray[Any]) -> None:
     import pyarrow as pa
 
     values = pa.FixedSizeListArray.from_arrays(pa.array(x.reshape(-1)), x.shape[1])
-    with attempt.table_writer("part-00000", "embeddings") as writer:
+    with attempt.table_writer(f"rows-{number:05d}", "embeddings") as writer:
         writer.write(pa.table({"node_id": ids, "embedding": values}))
 
 
-def fit_costs(bench: Bench, least: Least) -> dict[str, float]:
+def fit_costs(bench: Bench, busy: Busy) -> dict[str, float]:
     """What readouts and second stages are fitted and applied at.
 
     Returns
@@ -111,9 +109,9 @@ def fit_costs(bench: Bench, least: Least) -> dict[str, float]:
     rng = np.random.default_rng(0)
     rows = bench.choose(1_000, 16_000)
     return {
-        **_newton_costs(rng, rows),
-        **_tree_costs(rng, rows, least),
-        "feature": _feature_cost(rng, rows, least),
+        **_newton_costs(rng, rows, busy),
+        **_tree_costs(rng, rows, busy),
+        "feature": _feature_cost(rng, rows, busy),
     }
 
 
@@ -126,29 +124,30 @@ def _planted(
     return x, (logits + rng.logistic(size=rows) > 0).astype(np.int32)
 
 
-def _newton_costs(rng: np.random.Generator, rows: int) -> dict[str, float]:
-    """From a fit of few columns and one of many."""
-    from time import thread_time
+def _newton_costs(rng: np.random.Generator, rows: int, busy: Busy) -> dict[str, float]:
+    """From climbs of C with few columns and with many, a fifth of the rows held out."""
+    from xnq_dist.readout.fit import FoldPlan, fit_fold
 
-    from xnq_dist.readout.logistic import fit
-
-    narrow, wide = 64, 384
+    narrow, wide, rows = 64, 384, rows // 2
+    folds = (np.arange(rows) % 5).astype(np.int32)
+    plan = FoldPlan(folds, 5, GRID)
     seconds = {}
     for width in (narrow, wide):
         x, labels = _planted(rng, rows, width)
-        first = fit(x, labels, 2, 0.1, rough=True)
-        found = []
-        for _ in range(3):
-            began = thread_time()
-            fit(x, labels, 2, 1.0, first, rough=True)
-            found.append(thread_time() - began)
-        seconds[width] = min(found) / (rows * width)
+
+        def climb(_: int) -> None:
+            # Of this turn of the loop: it is done before the next.
+            found = None
+            for C in GRID[:FINE]:
+                found = fit_fold(x, labels, plan, 2, C, 0, found)  # noqa: B023
+
+        seconds[width] = busy(climb, 3) / (FINE * 0.8 * rows * width)
     square = max((seconds[wide] - seconds[narrow]) / (wide - narrow), 0.0)
     return {"fit": max(seconds[narrow] - narrow * square, 0.0), "square": square}
 
 
-def _tree_costs(rng: np.random.Generator, rows: int, least: Least) -> dict[str, float]:
-    """From few rows and from many, and from what many rows are scored at."""
+def _tree_costs(rng: np.random.Generator, rows: int, busy: Busy) -> dict[str, float]:
+    """From few rows and from many, by one core: the other stages wait for them."""
     from time import thread_time
 
     from xnq_dist.readout.trees import ROUNDS, boosted_logits, fit_trees
@@ -163,7 +162,7 @@ def _tree_costs(rng: np.random.Generator, rows: int, least: Least) -> dict[str, 
         model = fit_trees(z[:count], labels[:count], 2)
         seconds[count] = (thread_time() - began) / ROUNDS[True]
     value = (seconds[rows] - seconds[few]) / ((rows - few) * columns)
-    scored = least(lambda: boosted_logits(model, z), 5)
+    scored = busy(lambda _: boosted_logits(model, z), 5)
     return {
         "tree": max(seconds[few] - few * columns * value, 0.0),
         "bin": max(value, 0.0),
@@ -171,7 +170,7 @@ def _tree_costs(rng: np.random.Generator, rows: int, least: Least) -> dict[str, 
     }
 
 
-def _feature_cost(rng: np.random.Generator, rows: int, least: Least) -> float:
+def _feature_cost(rng: np.random.Generator, rows: int, busy: Busy) -> float:
     from xnq_dist.readout.label_features import HOPS, label_features
 
     folds, prior = 5, np.array([0.6, 0.4])
@@ -181,5 +180,5 @@ def _feature_cost(rng: np.random.Generator, rows: int, least: Least) -> float:
     ]
     means = [rng.random((rows, 2 * folds), dtype=np.float32) for _ in range(4)]
     found = label_features(hops, means, prior, folds, 10.0)
-    work = least(lambda: label_features(hops, means, prior, folds, 10.0), 5)
+    work = busy(lambda _: label_features(hops, means, prior, folds, 10.0), 5)
     return work / found.size

@@ -26,6 +26,7 @@ from xnq_dist.reservoir.volume import (
 from xnq_dist.reservoir.weights import units_of_blocks
 
 __all__ = [
+    "MOST_MEMBERSHIPS",
     "Supersteps",
     "described_by_plus",
     "products_of",

@@ -11,7 +11,7 @@ from xnq_dist.readout.label_features import HOPS, NEIGHBOUR_HOPS, feature_count
 from xnq_dist.readout.logistic import NEWTON_BINARY, NEWTON_PARAMETERS
 from xnq_dist.readout.select import INPUT_SCALES, RECURRENT_SCALES
 
-__all__ = ["candidates_of", "fits_of", "sums_of"]
+__all__ = ["FINE", "candidates_of", "fits_of", "sums_of"]
 
 FINE, COARSE = 8, 5
 """Values of C that the climb usually tries, of the fine and of the coarse grid: up to
