@@ -46,11 +46,15 @@ class Work:
     halo_bytes: int
     """Bytes of the halo rows of all partitions in one superstep."""
     partitions: int
-    cores: int
-    """Cores (or GPUs) that share the supersteps."""
-    lanes: int
-    """Tasks that run beside each other, one a partition."""
+    most_nodes: int
+    """Of the busiest worker: the others wait for it."""
+    most_edges: int
+    """The same, directed edges."""
     workers: int
+    threads: int
+    """Cores of a worker that share a superstep."""
+    lanes: int
+    """Tasks that run beside each other in a worker, one a partition."""
     dim: int
     products: int
     """Values of a state that one new value is made from."""
@@ -101,34 +105,35 @@ def stage_seconds(work: Work, costs: Costs) -> dict[str, float]:
         "readout": _readout(work, costs) + _plus(work, costs),
         "quantify": _quantify(work, costs),
         "write": (work.disk * costs.disk + values * work.item * costs.table)
-        / work.lanes,
+        / (work.workers * work.lanes),
     }
 
 
 def _embed(work: Work, costs: Costs, dim: int) -> float:
     """Supersteps with so many units, loading the partitions included."""
     share = dim / work.dim
-    values = float(work.nodes) * dim
+    values = float(work.most_nodes) * dim
     products = work.products if work.sparse else work.products * share
     product = costs.nonzero if work.sparse else costs.flop
     superstep = (
-        work.edges * (costs.visit + dim * costs.gather)
+        work.most_edges * (costs.visit + dim * costs.gather)
         + 2.0 * values * products * product
         + values * costs.value
         + values * 4.0 * costs.copy
-    ) / work.cores
-    halo = BLOCK_COPIES * share * work.halo_bytes * costs.copy / work.lanes
+    ) / work.threads
+    lanes = work.workers * work.lanes
+    halo = BLOCK_COPIES * share * work.halo_bytes * costs.copy / lanes
     # Each worker receives its own share; what all receive crosses side by side.
     exchange = share * work.exchanged * costs.wire / work.workers
     overhead = 3.0 * work.partitions * costs.task
-    drive = (2.0 * values * work.features * costs.flop) / work.cores
+    drive = (2.0 * values * work.features * costs.flop) / work.threads
     load = _load(work, costs) + values * 4.0 * costs.copy / work.lanes + drive
     return load + work.supersteps * (superstep + halo + exchange + overhead)
 
 
 def _load(work: Work, costs: Costs) -> float:
     """The partitions' edges read once."""
-    return work.edges * 4.0 * costs.load / work.lanes
+    return work.most_edges * 4.0 * costs.load / work.lanes
 
 
 def _search(work: Work, costs: Costs) -> float:
@@ -151,11 +156,11 @@ def _fit(work: Work, costs: Costs, rows: float, dim: int) -> float:
 
 def _readout(work: Work, costs: Costs) -> float:
     """Rows read twice, folds fitted, posteriors written; xnq+ reads once more."""
-    values = float(work.nodes) * work.dim
+    values = float(work.most_nodes) * work.dim
     reads = 3 if work.sums else 2
     read = reads * values * work.item * costs.read / work.lanes
     score = (reads - 1) * values * costs.score / work.lanes
-    write = work.nodes * costs.posterior / work.lanes
+    write = work.most_nodes * costs.posterior / work.lanes
     rows = work.labelled * (work.folds - 1.0) / max(1, work.folds)
     fits = work.fits * work.turns * _fit(work, costs, rows, work.dim)
     if not work.sums:
@@ -167,11 +172,13 @@ def _plus(work: Work, costs: Costs) -> float:
     """What xnq+ does beside: sums over neighbours, features, the second stage."""
     found = 0.0
     for sums in work.sums:
-        visited = work.edges * (costs.visit + sums.width * costs.gather) / work.lanes
+        visited = (
+            work.most_edges * (costs.visit + sums.width * costs.gather) / work.lanes
+        )
         # Each task reads the edges of its partition, for its rows and for its block.
         once = visited + 2 * _load(work, costs) + 4 * work.partitions * costs.task
         found += sums.rounds * once
-    each = float(work.nodes) * work.folds
+    each = float(work.most_nodes) * work.folds
     found += each * work.second * costs.feature / work.lanes
     if work.second:
         rows = work.labelled * (work.folds - 1.0)
@@ -189,11 +196,13 @@ def _quantify(work: Work, costs: Costs) -> float:
     """Every worker reads all nodes; sums over neighbours are for ``auto``."""
     member = costs.judged if work.auto else costs.member
     found = work.nodes * (costs.known + costs.name)
-    found += work.memberships * member / work.lanes
+    found += work.memberships * member / (work.workers * work.lanes)
     if work.auto:
         # Summed over neighbours once, then counted by community.
         width = 1 + 2 * work.classes
-        visited = work.edges * (2 * costs.visit + width * costs.gather) / work.lanes
+        visited = (
+            work.most_edges * (2 * costs.visit + width * costs.gather) / work.lanes
+        )
         found += visited + 3 * _load(work, costs)
     if work.detects:
         found += work.edges * costs.leiden
