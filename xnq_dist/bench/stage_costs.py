@@ -128,12 +128,13 @@ def _newton_costs(rng: np.random.Generator, rows: int, busy: Busy) -> dict[str, 
     """From climbs of C with few columns and with many, a fifth of the rows held out."""
     from xnq_dist.readout.fit import FoldPlan, fit_fold
 
-    narrow, wide, rows = 64, 384, rows // 2
-    folds = (np.arange(rows) % 5).astype(np.int32)
-    plan = FoldPlan(folds, 5, GRID)
+    narrow, wide = 64, 384
     seconds = {}
     for width in (narrow, wide):
-        x, labels = _planted(rng, rows, width)
+        # As many bytes of either, more than a core's own caches.
+        count = rows * wide // width
+        plan = FoldPlan((np.arange(count) % 5).astype(np.int32), 5, GRID)
+        x, labels = _planted(rng, count, width)
 
         def climb(_: int) -> None:
             # Of this turn of the loop: it is done before the next.
@@ -141,7 +142,7 @@ def _newton_costs(rng: np.random.Generator, rows: int, busy: Busy) -> dict[str, 
             for C in GRID[:FINE]:
                 found = fit_fold(x, labels, plan, 2, C, 0, found)  # noqa: B023
 
-        seconds[width] = busy(climb, 3) / (FINE * 0.8 * rows * width)
+        seconds[width] = busy(climb, 1) / (FINE * 0.8 * count * width)
     square = max((seconds[wide] - seconds[narrow]) / (wide - narrow), 0.0)
     return {"fit": max(seconds[narrow] - narrow * square, 0.0), "square": square}
 
