@@ -117,6 +117,7 @@ class Costs:
             flop=1.0 / GPU_FLOPS,
             nonzero=1.0 / GPU_FLOPS,
             value=PASSES * VALUE_BYTES / GPU_MEMORY,
+            copy=1.0 / GPU_MEMORY,
             wire=1.0 / GPU_WIRE,
             row=VALUE_BYTES / GPU_MEMORY,
             fit=FIT_PASSES * VALUE_BYTES / GPU_MEMORY,
