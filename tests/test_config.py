@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from xnq_dist.plan import (
     Workers,
     check_client_fits,
     check_fits,
+    check_scratch_fits,
     make_plan,
     random_halo,
     wanted_partitions,
@@ -191,6 +193,16 @@ def test_plan_forgets_the_sums_over_neighbours():
     assert SIZE.nodes * 2 * 24 <= more <= SIZE.nodes * 2 * 36
 
 
+def test_plan_forgets_what_a_giant_community_keeps():
+    little = ("method=xnq", "reservoir.dim=1", "reservoir.supersteps=1")
+    few, many = (
+        planned(*little, size=replace(SIZE, memberships=count)).worker_memory
+        for count in (10**5, 10**9)
+    )
+    # Odds of two classes for every node, in chunks of 65,536.
+    assert many - few == 8 * 65_536 * (16 - 2)
+
+
 def test_plan_refuses_an_ingest_that_does_not_fit():
     """METIS and Leiden hold all edges; without them memory follows the nodes."""
     metis = planned("partitioner=metis")
@@ -213,6 +225,25 @@ def test_plan_refuses_a_disk_that_is_too_small(tmp_path, monkeypatch):
         check_fits(
             planned("reservoir.dim=64", "readout.memory=1 GiB"), str(tmp_path / "a/b")
         )
+
+
+def test_plan_refuses_temporary_files_beyond_the_disk(tmp_path, monkeypatch):
+    import shutil
+
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2**40, 2**40, 2**20)
+    )
+    plan = planned("reservoir.dim=64")
+    # Edges twice, 11 numbers a node, halo rows; nothing is sorted outside of memory.
+    assert plan.scratch_disk == 8 * 10**7 + 44 * 10**6 + 8 * plan.halo_rows
+    assert dict(plan.lines())["disk, temporary"].startswith("at most ")
+    for scratch in (str(tmp_path), None):
+        with pytest.raises(DoesNotFitError, match=r"1\.0 MiB free: set scratch"):
+            check_scratch_fits(plan, scratch)
+    # Whoever writes to it says that it is not there.
+    check_scratch_fits(plan, str(tmp_path / "nowhere"))
+    little = planned("reservoir.dim=64", size=GraphSize(1000, 10_000, 10))
+    check_scratch_fits(little, str(tmp_path))
 
 
 def test_plan_uses_the_measured_halo_once_it_is_known():

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from xnq_dist.errors import InputError
 
-__all__ = ["RECORDED", "Costs", "Device", "Work", "load_costs", "stage_seconds"]
+__all__ = ["RECORDED", "Costs", "Device", "load_costs", "record_of"]
 
 Device = Literal["cpu", "gpu"]
 
@@ -33,6 +33,8 @@ GPU_WIRE = 5e10
 are packed and unpacked on the way."""
 VALUE_BYTES = 4.0
 """Bytes of a state's value."""
+FIT_PASSES = 15.0
+"""Passes over its rows that a fit on a GPU takes."""
 PASSES = 8.0
 """Bytes over bytes of state that all that is elementwise in a superstep moves."""
 
@@ -56,17 +58,47 @@ class Costs:
     nonzero: float
     """One floating point operation of a product with a sparse W."""
     value: float
-    """All that is elementwise for one value of a state."""
+    """All that is elementwise for one value of a state, blocks cut for products."""
+    copy: float
+    """One byte copied to memory that was never used before."""
     wire: float
     """One byte from worker to worker."""
     disk: float
-    """One byte written, checksums and encoding included."""
+    """One byte of plain arrays written, checksums included."""
+    load: float
+    """One byte of a partition's arrays read."""
+    table: float
+    """One byte of embeddings written to their table."""
+    read: float
+    """One byte of embeddings read from their table."""
     task: float
     """One task scheduled."""
     row: float
-    """One value of a labelled row in one pass of a fit."""
+    """One value of a labelled row in one pass of a fit by L-BFGS."""
+    fit: float
+    """One value of a labelled row in a fit by Newton's method, as C is climbed."""
+    square: float
+    """One pair of a row's values in such a fit."""
+    score: float
+    """One value of an embedding, made part of logits."""
+    posterior: float
+    """One node's posterior calibrated and written, its columns read."""
+    tree: float
+    """One boosted tree fitted, were there no rows."""
+    bin: float
+    """One value of a row while a tree is fitted."""
+    leaf: float
+    """One row sent through one tree."""
+    feature: float
+    """One label feature of a node in one variant."""
+    known: float
+    """One node's posterior and label read before communities are answered."""
+    name: float
+    """One node's id read and put in order."""
     member: float
-    """One membership quantified, without `auto`'s edges."""
+    """One membership quantified by SLD."""
+    judged: float
+    """One membership quantified by ``auto``, without its edges."""
     leiden: float
     """One directed edge while communities are detected."""
     basis: str
@@ -85,77 +117,14 @@ class Costs:
             flop=1.0 / GPU_FLOPS,
             nonzero=1.0 / GPU_FLOPS,
             value=PASSES * VALUE_BYTES / GPU_MEMORY,
+            copy=1.0 / GPU_MEMORY,
             wire=1.0 / GPU_WIRE,
             row=VALUE_BYTES / GPU_MEMORY,
+            fit=FIT_PASSES * VALUE_BYTES / GPU_MEMORY,
+            square=0.0,
             basis=f"GPU from its data sheet, never measured; the rest {self.basis}",
             edges_measured=0.0,
         )
-
-
-@dataclass(frozen=True)
-class Work:
-    """Amounts that a run's time is made of."""
-
-    nodes: int
-    edges: int
-    """Directed."""
-    exchanged: int
-    """Bytes that cross between workers, or go through files, in one superstep."""
-    partitions: int
-    cores: int
-    """Cores (or GPUs) that share the supersteps."""
-    workers: int
-    dim: int
-    products: int
-    """Values of a state that one new value is made from."""
-    sparse: bool
-    """Whether they are few of many."""
-    detects: bool
-    """Whether communities are detected."""
-    supersteps: int
-    labelled: int
-    passes: int
-    """Passes over the labelled rows by all fits together."""
-    classes: int
-    features: int
-    """Columns of xnq+'s label and node features, all folds; 0 for xnq."""
-    disk: int
-    """Bytes that the workers write."""
-
-
-def stage_seconds(work: Work, costs: Costs) -> dict[str, float]:
-    """Seconds of each stage; ingest and cut run in one process, the rest in all.
-
-    Parameters
-    ----------
-    work
-        Amounts.
-    costs
-        Of a core, or of a GPU.
-    """
-    values = float(work.nodes) * work.dim
-    product = costs.nonzero if work.sparse else costs.flop
-    superstep = (
-        work.edges * (costs.visit + work.dim * costs.gather)
-        + 2.0 * values * work.products * product
-        + values * costs.value
-    ) / work.cores
-    # Each worker receives its own share; what all receive crosses side by side.
-    exchange = work.exchanged * costs.wire / work.workers
-    overhead = 3.0 * work.partitions * costs.task
-    described = work.edges * float(work.features) * costs.gather / work.cores
-    fits = work.labelled * float(work.dim) * work.passes * costs.row / work.workers
-    scores = values * work.classes * 2.0 * costs.flop / work.cores
-    return {
-        "fixed": costs.fixed,
-        "ingest": work.nodes * costs.node + work.edges * costs.edge,
-        "supersteps": work.supersteps * (superstep + exchange + overhead),
-        "readout": fits + scores + described,
-        "quantify": work.nodes * costs.member / work.workers
-        + work.edges * (costs.visit + costs.gather * 8) / work.cores
-        + (work.edges * costs.leiden if work.detects else 0.0),
-        "write": work.disk * costs.disk / work.workers,
-    }
 
 
 def load_costs(path: str | Path = RECORDED) -> Costs:

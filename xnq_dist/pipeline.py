@@ -29,6 +29,7 @@ from xnq_dist.plan import (
     Workers,
     check_client_fits,
     check_fits,
+    check_scratch_fits,
     make_plan,
     wanted_partitions,
 )
@@ -209,6 +210,7 @@ def prepare(
     plan = make_plan(size, settings, partitions, workers, detects)
     if before is None:
         check_client_fits(plan, free_memory())
+        check_scratch_fits(plan, settings.scratch)
     if plan.worker_memory > plan.worker_limit and partitions > 1:
         log.warning("by the bound of a random cut a worker may not hold its part")
     made = stage.prepare(run, sources, settings, partitions, progress)
@@ -429,6 +431,7 @@ def plan_of(
     detects = _detects(sources, settings, facts["n_edges"])
     workers = _workers(settings)
     size = size_of(graph, settings, workers.count, stage)
+    size = replace(size, memberships=_memberships(sources, settings))
     return make_plan(size, settings, facts["partitions"], workers, detects)
 
 
@@ -453,6 +456,7 @@ def size_of(
         features=facts["n_features"],
         classes=len(facts["classes"]),
         labelled=facts["n_labelled"],
+        weighted=facts["weighted"],
         halo=facts["halo"],
         diameter=facts.get("effective_diameter"),
         cut=Cut(
@@ -467,7 +471,12 @@ def size_of(
 
 
 def _size(sources: Sources, settings: Settings) -> GraphSize:
-    from xnq_dist.graph.head import node_bytes, table_size
+    from xnq_dist.graph.head import (
+        has_weights,
+        labelled_rows,
+        node_bytes,
+        table_size,
+    )
 
     nodes, features = table_size(sources.nodes, settings, "nodes")
     edges, _ = table_size(sources.edges, settings, "edges")
@@ -475,8 +484,19 @@ def _size(sources: Sources, settings: Settings) -> GraphSize:
         nodes,
         edges if settings.input.directed else 2 * edges,
         features,
+        labelled=labelled_rows(sources.nodes, settings),
+        weighted=has_weights(sources.edges, settings),
+        memberships=_memberships(sources, settings),
         node_bytes=node_bytes(sources.nodes, settings),
     )
+
+
+def _memberships(sources: Sources, settings: Settings) -> int | None:
+    from xnq_dist.graph.head import table_size
+
+    if sources.memberships is None:
+        return None
+    return table_size(sources.memberships, settings, "memberships")[0]
 
 
 def _workers(settings: Settings) -> Workers:

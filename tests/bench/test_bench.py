@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ from xnq_dist import pipeline, schemas
 from xnq_dist.bench.harness import OURS, Bench, Benchmark
 from xnq_dist.bench.run import BENCHMARKS, compare, read_record, run_benchmarks
 from xnq_dist.bench.scale import cost_of_an_edge
+from xnq_dist.bench.stage_costs import fit_costs
 from xnq_dist.config import load_settings
 from xnq_dist.costs import RECORDED, Costs, load_costs, record_of
 from xnq_dist.errors import InputError, SettingsError, StageError
@@ -173,11 +175,26 @@ COSTS = Costs(
     flop=1e-10,
     nonzero=1e-10,
     value=1e-9,
+    copy=1e-10,
     wire=1e-9,
     disk=1e-8,
+    load=1e-9,
+    table=1e-8,
+    read=1e-8,
     task=1e-3,
     row=1e-9,
+    fit=1e-8,
+    square=1e-10,
+    score=1e-9,
+    posterior=1e-7,
+    tree=1e-3,
+    bin=1e-9,
+    leaf=1e-8,
+    feature=1e-8,
+    known=1e-7,
+    name=1e-7,
     member=1e-7,
+    judged=1e-6,
     leiden=1e-6,
     basis="b",
     edges_measured=1e6,
@@ -331,3 +348,23 @@ def test_a_stage_of_the_whole_line_is_not_measured():
     over = [ratio for ratio in report.ratios if ratio.aim == 1.15]
     assert over
     assert all(ratio.met for ratio in over)
+
+
+@pytest.mark.slow
+def test_a_cost_is_not_measured():
+    report = run_benchmarks(["costs"], "small", 1)
+    found = json.loads(report.files["costs.json"])["costs"]
+    assert set(found) == {field.name for field in fields(Costs)}
+    numbers = [value for name, value in found.items() if name != "basis"]
+    assert all(value >= 0 for value in numbers)
+    there = {row.quantity for row in report.rows}
+    assert there == set(found) - {"basis", "edges_measured"}
+
+
+def test_costs_of_readouts_are_not_of_one_unit(tmp_path):
+    bench = Bench("toy", "small", 1, tmp_path)
+    found = fit_costs(bench, lambda work, repeats=1: 1e-3)
+    assert set(found) == {"fit", "square", "tree", "bin", "leaf", "feature"}
+    assert all(value >= 0 for value in found.values())
+    assert found["leaf"] == pytest.approx(1e-3 / (1_000 * 150))
+    assert found["feature"] == pytest.approx(1e-3 / (1_000 * 5 * 9))

@@ -1,8 +1,9 @@
 """Costs of work on one core, measured; `xnq_dist.costs` makes times of them.
 
 Each is the least of many short repeats, in seconds of the processor and not of the
-clock: what a core takes when nobody else has it. The parts of a superstep are measured
-on all cores at once, as a run does them: they share the way to the memory.
+clock: what a core takes when nobody else has it. What workers do beside each other is
+measured on all cores at once: they share the way to the memory, and two of them may be
+one.
 """
 
 from __future__ import annotations
@@ -14,13 +15,20 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
 from xnq_dist.bench.harness import OURS, Bench
 from xnq_dist.bench.machine import machine_facts
+from xnq_dist.bench.stage_costs import fit_costs, run_costs
+from xnq_dist.config import load_settings
 from xnq_dist.costs import Costs, load_costs, record_of
+from xnq_dist.pipeline import size_of
+from xnq_dist.plan import Workers, make_plan
+from xnq_dist.quantify.loading import whole_stage
+from xnq_dist.store import RunDirectory
 
 __all__ = ["costs"]
 
@@ -33,35 +41,42 @@ def costs(bench: Bench) -> None:
     machine = machine_facts()
     node, edge, largest = _ingest_costs(bench)
     visit, gather = _gather_costs(bench)
+    flop, value = _update_costs(bench)
     found = {
-        "fixed": _fixed_cost(bench),
+        "fixed": 0.0,
         "node": node,
         "edge": edge,
         "visit": visit,
         "gather": gather,
-        "flop": _flop_cost(),
+        "flop": flop,
         "nonzero": _nonzero_cost(),
-        "value": _value_cost(bench),
+        "value": value,
+        "copy": _copy_cost(bench),
         "wire": _wire_cost(),
         "disk": _disk_cost(bench),
+        **run_costs(bench, _busy),
         "task": _task_cost(bench),
         "row": _row_cost(),
-        "member": _member_cost(),
+        **fit_costs(bench, _busy),
+        **_member_costs(),
         "leiden": _leiden_cost(bench),
     }
-    for name, seconds in found.items():
-        bench.record("one core", name, OURS, seconds, "s")
     basis = (
         f"measured {machine['date'][:10]} on {machine['cores']} cores of "
         f"{machine['processor']}"
     )
     made = Costs(**found, basis=basis, edges_measured=float(largest))
+    made = replace(made, fixed=_fixed_cost(bench, made))
+    for field in fields(Costs):
+        seconds = getattr(made, field.name)
+        if field.name not in ("basis", "edges_measured"):
+            bench.record("one core", field.name, OURS, seconds, "s")
     bench.files["costs.json"] = json.dumps(record_of(made, machine), indent=1).encode()
     recorded = load_costs()
     for name in ("gather", "flop", "edge"):
         bench.ratio(
             f"{name}, recorded cost over ours",
-            getattr(recorded, name) / found[name],
+            getattr(recorded, name) / getattr(made, name),
             "more",
         )
 
@@ -75,6 +90,22 @@ def _least(work: Callable[[], Any], repeats: int = 20, threads: bool = False) ->
         began = clock()
         work()
         found.append(clock() - began)
+    return min(found)
+
+
+def _busy(work: Callable[[int], Any], repeats: int = 5) -> float:
+    """Least seconds that one ``work(core's number)`` takes when each core does one.
+
+    Of all threads of the process: libraries have some of their own.
+    """
+    cores = len(os.sched_getaffinity(0))
+    found = []
+    with ThreadPoolExecutor(cores) as pool:
+        list(pool.map(work, range(cores)))
+        for _ in range(repeats):
+            began = time.process_time()
+            list(pool.map(work, range(cores)))
+            found.append((time.process_time() - began) / cores)
     return min(found)
 
 
@@ -121,17 +152,22 @@ def _ingest_costs(bench: Bench) -> tuple[float, float, int]:
     return max(grown / (nodes - nodes // 4), 1e-9), edge, edges[2]
 
 
-def _fixed_cost(bench: Bench) -> float:
-    """The client's seconds of processor and those of the busiest worker, 500 nodes."""
+def _fixed_cost(bench: Bench, costs: Costs) -> float:
+    """What is left of a run of 500 nodes when its work is taken off.
+
+    Seconds of the client's processor and of the busiest worker's: each waits for the
+    other.
+    """
     graph = str(bench.folder / "graph-500")
     bench.child(f"{_INGEST}:generate_graph", {"out": graph, "nodes": 500})
-    arguments = {
-        "graph": graph,
-        "out": str(bench.folder / "run-500"),
-        "overrides": ["partitions=2", "cluster.workers=2", "reservoir.dim=64"],
-    }
+    run = str(bench.folder / "run-500")
+    overrides = ["partitions=2", "cluster.workers=2", "reservoir.dim=64"]
+    arguments: dict[str, Any] = {"graph": graph, "out": run, "overrides": overrides}
     found = bench.child("xnq_dist.bench.line:measure_line", arguments)
-    return float(found["cpu"])
+    settings = load_settings(overrides=overrides)
+    size = size_of(whole_stage(RunDirectory(run), "graph"), settings, 2)
+    plan = make_plan(size, settings, 2, Workers(2, 1, 2**31), True, costs)
+    return max(float(found["cpu"]) - plan.seconds, 0.0)
 
 
 def _gather_costs(bench: Bench) -> tuple[float, float]:
@@ -170,13 +206,40 @@ def _gather_seconds(rows: int, width: int, degree: int) -> float:
     return float(_shared(work) / (some * degree))
 
 
-def _flop_cost() -> float:
-    from xnq_dist.blocks import product
+def _update_costs(bench: Bench) -> tuple[float, float]:
+    """Seconds a product and a value, from reservoirs of few units and of many.
 
-    rng = np.random.default_rng(0)
-    x = rng.random((1024, 512), dtype=np.float32)
-    matrix = rng.random((512, 512), dtype=np.float32)
-    return _least(lambda: product(x, matrix)) / (2.0 * 1024 * 512 * 512)
+    Four reservoirs side by side, as xnq+ has them, on all cores.
+    """
+    from xnq_dist.backend import choose
+    from xnq_dist.reservoir.superstep import update
+    from xnq_dist.reservoir.weights import SideBySide, draw_recurrent
+
+    backend, rng = choose("cpu"), np.random.default_rng(0)
+    cores = len(os.sched_getaffinity(0))
+    # Products of fewer units are slower than their operations say.
+    few, many, seconds = 128, 512, {}
+    for units in few, many:
+        drawn = [draw_recurrent(seed, units, "dense", 1) for seed in range(4)]
+        recurrent = SideBySide(tuple(drawn))
+        rows = bench.choose(1_024, 8_192)
+        drive = rng.random((cores, rows, 4 * units), dtype=np.float32)
+        states = drive.copy()
+
+        def work(core: int) -> None:
+            # Of this turn of the loop: it is done before the next.
+            update(backend, states[core], drive[core], recurrent)  # noqa: B023
+
+        seconds[units] = _shared(work) / (rows * 4 * units)
+    flop = max((seconds[many] - seconds[few]) / (2 * (many - few)), 1e-13)
+    return flop, max(seconds[few] - 2 * few * flop, 0.0)
+
+
+def _copy_cost(bench: Bench) -> float:
+    """To fresh memory, on all cores."""
+    cores = len(os.sched_getaffinity(0))
+    values = np.ones((cores, bench.choose(1 << 20, 1 << 24)), np.float32)
+    return float(_shared(lambda core: values[core].copy()) / values[0].nbytes)
 
 
 def _nonzero_cost(nonzeros: int = 16) -> float:
@@ -194,19 +257,6 @@ def _nonzero_cost(nonzeros: int = 16) -> float:
     whole = _least(lambda: kernels.sparse_update(states, *weights, drive, tile, sums))
     tanh = _least(lambda: kernels.tanh_add(states, drive))
     return max(whole - tanh, 0.0) / (2.0 * states.size * nonzeros)
-
-
-def _value_cost(bench: Bench) -> float:
-    """Of tanh, from and to the memory."""
-    from xnq_dist.reservoir.kernels import tanh_add
-
-    rng = np.random.default_rng(0)
-    cores = len(os.sched_getaffinity(0))
-    rows = bench.choose(1_000, 100_000)
-    drive = rng.random((cores, rows, WIDTH), dtype=np.float32)
-    states = drive.copy()
-    seconds = _shared(lambda core: tanh_add(states[core], drive[core]))
-    return float(seconds / (rows * WIDTH))
 
 
 def _wire_cost(size: int = 1 << 24) -> float:
@@ -269,19 +319,31 @@ def _row_cost() -> float:
     return _least(lambda: group_terms(x, labels, folds, [problem])) / x.size
 
 
-def _member_cost() -> float:
+def _member_costs() -> dict[str, float]:
+    """Of communities of a hundred, one in ten members labelled; nothing learnt."""
+    from xnq_dist.quantify.auto import Auto
     from xnq_dist.quantify.interface import Communities, NodeTable, Reference
     from xnq_dist.quantify.sld import Sld
 
     rng = np.random.default_rng(0)
     posteriors = rng.dirichlet([1.0, 1.0], 20_000).astype(np.float32)
-    nothing = np.full(20_000, -1, np.int32)
-    nodes = NodeTable(posteriors, nothing, np.zeros(20_000, bool), ("0", "1"))
+    labels = np.where(rng.random(20_000) < 0.1, rng.integers(0, 2, 20_000), -1)
+    nodes = NodeTable(posteriors, labels.astype(np.int32), labels >= 0, ("0", "1"))
     offsets = np.arange(0, 100_001, 100)
     batch = Communities(offsets, rng.integers(0, 20_000, 100_000))
-    reference = Reference(np.array([0.6, 0.4]))
-    work = Sld().estimate
-    return _least(lambda: work(batch, nodes, reference, "count")) / 100_000
+    known = labels >= 0
+    reference = Reference(
+        np.array([0.6, 0.4]),
+        posteriors=posteriors[known],
+        labels=labels[known].astype(np.int32),
+    )
+    asked = batch, nodes, reference
+    once = np.ones(20_000, np.int32)
+    sld, auto = Sld(), Auto(Sld())
+    plain = _least(lambda: sld.estimate(*asked, "count"))
+    learning = _least(lambda: auto.summarise(*asked, once, 1, 0), 3)
+    answering = _least(lambda: auto.estimate(*asked, "count"), 3)
+    return {"member": plain / 100_000, "judged": (learning + answering) / 100_000}
 
 
 def _leiden_cost(bench: Bench) -> float:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.bench.harness import OURS, Bench
+from xnq_dist.quantify.giants import giant_sld
 from xnq_dist.quantify.interface import Communities, NodeTable, Reference
 from xnq_dist.quantify.sld import Sld
 
@@ -110,7 +111,13 @@ def _giant(bench: Bench, rng: np.random.Generator) -> None:
     def read() -> None:
         sums[:] = nodes.posteriors.sum(axis=0, dtype=np.float64)
 
+    table = nodes.unlabelled, nodes.posteriors, PRIOR
+
+    def alone() -> None:
+        giant_sld(whole.members, *table, 1e-4, 1000, threads=1)
+
     ours = bench.time(case, OURS, lambda: _estimate(whole, nodes, 1))
+    bench.time(case, f"{OURS}, one thread", alone)
     once = bench.time(case, "NumPy, one sum over the posteriors", read)
     bench.record(case, "rate", OURS, size / ours, "members/s")
     bench.ratio("one giant community over one sum of it", ours / once, "less")

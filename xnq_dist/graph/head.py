@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import pyarrow.parquet as pq
 
 from xnq_dist.config import Settings
 from xnq_dist.errors import InputError
-from xnq_dist.graph.tables import open_table
+from xnq_dist.graph.tables import Table, open_table
 
-__all__ = ["node_bytes", "table_size"]
+__all__ = ["has_weights", "labelled_rows", "node_bytes", "table_size"]
 
 _CSV_ROW = 24
 """Bytes of a CSV row, assumed: a CSV file does not say how many rows it has."""
@@ -55,7 +57,7 @@ def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
     opened = open_table(path, f"{table.removesuffix('s')} table")
     opened.require(wanted)
     rows = opened.n_rows
-    if rows == 0 and opened.files[0].endswith((".csv", ".gz")):
+    if rows == 0 and _is_text(opened):
         size = sum(opened.filesystem.get_file_info(f).size for f in opened.files)
         # However small the files are: a row that is there, counts.
         with closing(opened.batches([next(iter(wanted.values()))])) as batches:
@@ -73,6 +75,36 @@ def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
     return rows, int(getattr(kind, "list_size", 128))
 
 
+def has_weights(path: str, settings: Settings) -> bool:
+    """Whether edges will have weights: their table's, or the number of their rows.
+
+    Parameters
+    ----------
+    path
+        The edge table.
+    """
+    opened = open_table(path, "edge table")
+    return settings.input.duplicates == "sum" or opened.has(settings.columns.weight)
+
+
+def labelled_rows(path: str, settings: Settings) -> int | None:
+    """Nodes with a label, by the footers' counts of nulls; None where they are silent.
+
+    Parameters
+    ----------
+    path
+        The node table; its columns are there.
+    """
+    columns = list(_column_chunks(path, {settings.columns.label}))
+    if not columns or any(
+        column.statistics is None or not column.statistics.has_null_count
+        for column in columns
+    ):
+        return None
+    nulls = sum(int(column.statistics.null_count) for column in columns)
+    return sum(int(column.num_values) for column in columns) - nulls
+
+
 def node_bytes(path: str, settings: Settings) -> int | None:
     """Bytes of the node table's columns that are used, compressed; None for CSV.
 
@@ -83,12 +115,23 @@ def node_bytes(path: str, settings: Settings) -> int | None:
     """
     columns = settings.columns
     features = columns.features
-    named = [columns.node_id, columns.label, columns.role]
-    named += [features] if isinstance(features, str) else list(features or ())
-    opened = open_table(path, "node table")
-    if opened.files[0].endswith((".csv", ".gz")):
+    named = {columns.node_id, columns.label, columns.role}
+    named |= {features} if isinstance(features, str) else set(features or ())
+    if _is_text(open_table(path, "node table")):
         return None
-    total = 0
+    sizes = (int(at.total_compressed_size) for at in _column_chunks(path, named))
+    return sum(sizes)
+
+
+def _is_text(opened: Table) -> bool:
+    return opened.files[0].endswith((".csv", ".gz"))
+
+
+def _column_chunks(path: str, named: set[str]) -> Iterator[Any]:
+    """What the footers say of every chunk of some columns; nothing for CSV."""
+    opened = open_table(path, "node table")
+    if _is_text(opened):
+        return
     for file in opened.files:
         with opened.filesystem.open_input_file(file) as stream:
             footer = pq.ParquetFile(stream).metadata
@@ -96,5 +139,4 @@ def node_bytes(path: str, settings: Settings) -> int | None:
                 for at in range(footer.num_columns):
                     column = footer.row_group(group).column(at)
                     if column.path_in_schema.split(".")[0] in named:
-                        total += column.total_compressed_size
-    return total
+                        yield column

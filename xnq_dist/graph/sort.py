@@ -20,7 +20,7 @@ from xnq_dist.errors import DoesNotFitError, XnqError
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ahead import OneBehind, ahead
 
-__all__ = ["HostSort", "KeySort", "PairChunk", "PairSorter"]
+__all__ = ["HostSort", "KeySort", "PairChunk", "PairSorter", "pairs_held"]
 
 _BYTES_A_PAIR = {False: 64, True: 128}
 """Buffer, sort, selection and unpacking together, without and with weights."""
@@ -28,6 +28,11 @@ _SMALLEST_BLOCK = 64
 
 Keys = NDArray[np.int64]
 Weights = NDArray[np.float64] | None
+
+
+def pairs_held(memory: int, weighted: bool) -> int:
+    """Pairs that so many bytes hold while they are sorted: from so many on, runs."""
+    return max(memory // _BYTES_A_PAIR[weighted], 2 * _SMALLEST_BLOCK)
 
 
 class KeySort(Protocol):
@@ -115,7 +120,7 @@ class PairSorter:
         """Pairs that only their reverse brought in."""
         self._n_major = n_major
         self._memory = memory
-        self._capacity = max(memory // _BYTES_A_PAIR[weighted], 2 * _SMALLEST_BLOCK)
+        self._capacity = pairs_held(memory, weighted)
         self._folder = folder
         self._keys = np.empty(self._capacity, np.int64)
         self._weights = np.empty(self._capacity, np.float64) if weighted else None

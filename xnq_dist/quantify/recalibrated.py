@@ -26,7 +26,8 @@ from xnq_dist.quantify.members import (
     reference_rows,
     usable_members,
 )
-from xnq_dist.quantify.sld import TILE, guarded_prior, sld_kernel
+from xnq_dist.quantify.sld import guarded_prior, sld_kernel
+from xnq_dist.quantify.tiles import TILE
 from xnq_dist.readout.calibration import FLOOR, fit_calibration
 
 __all__ = ["SldBcts"]

@@ -1,8 +1,8 @@
 """SLD: the prevalence that makes a set of posteriors most likely, by EM.
 
-Every community of a batch is done inside one compiled kernel. A community's
-posteriors are gathered into a tile of fixed size; a community that is larger than the
-tile is gathered anew in every iteration, so that memory does not grow with it.
+Communities of a batch are done inside one compiled kernel. A community's posteriors
+are gathered into a tile of fixed size; a community that is larger than the tile is
+gathered anew in every iteration. Those that would take long that way are `giants`.
 
 References
 ----------
@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from xnq_dist.quantify.giants import FEWEST_ITERATIONS, LARGE, giant_sld
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
@@ -26,17 +27,15 @@ from xnq_dist.quantify.interface import (
     Reference,
 )
 from xnq_dist.quantify.members import check_posteriors
+from xnq_dist.quantify.tiles import TILE
+from xnq_dist.quantify.tiles import add_expected as _add_expected
+from xnq_dist.quantify.tiles import add_expected_of_two as _add_expected_of_two
+from xnq_dist.quantify.tiles import gather as _gather
 
 __all__ = ["Sld", "guarded_prior", "sld_exact", "sld_kernel"]
 
-FEWEST_ITERATIONS = 12
-"""M-steps before the stopping rule is asked; QuaPy's rule, for equal answers."""
-
 PRIOR_GUARD = 1e-4
 """Added to every class when the prior of some class is 0."""
-
-TILE = 4096
-"""Members gathered at a time; with two classes a tile fits a core's own cache."""
 
 
 @dataclass(frozen=True)
@@ -69,19 +68,27 @@ class Sld:
         found = Estimates(
             np.empty(shape), np.empty(shape[0], np.int32), np.empty(shape[0], np.bool_)
         )
-        sld_kernel(
-            batch.offsets,
-            batch.members,
-            nodes.unlabelled,
-            nodes.posteriors,
-            guarded_prior(reference.prior),
-            self.tolerance,
-            self.max_iterations,
-            TILE,
-            found.prevalence,
-            found.iterations,
-            found.converged,
-        )
+        prior = guarded_prior(reference.prior)
+        rule = self.tolerance, self.max_iterations
+        table = nodes.unlabelled, nodes.posteriors, prior
+        large = np.flatnonzero(np.diff(batch.offsets) > LARGE).tolist()
+        begin = 0
+        for s in [*large, len(batch)]:
+            sld_kernel(
+                batch.offsets[begin : s + 1],
+                batch.members,
+                *table,
+                *rule,
+                TILE,
+                found.prevalence[begin:s],
+                found.iterations[begin:s],
+                found.converged[begin:s],
+            )
+            begin = s + 1
+        for s in large:
+            own = batch.members[batch.offsets[s] : batch.offsets[s + 1]]
+            answer = giant_sld(own, *table, *rule)
+            found.prevalence[s], found.iterations[s], found.converged[s] = answer
         return found
 
 
@@ -98,119 +105,6 @@ def guarded_prior(prior: NDArray[np.float64]) -> NDArray[np.float64]:
         return prior
     prior = prior + PRIOR_GUARD
     return np.asarray(prior / prior.sum())
-
-
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _gather(
-    members: NDArray[np.int64],
-    first: int,
-    last: int,
-    unlabelled: NDArray[np.bool_],
-    posteriors: NDArray[np.float32],
-    block: NDArray[np.float64],
-) -> tuple[int, int, int]:
-    """Fill a tile with unlabelled members' posteriors.
-
-    Two classes are kept as odds, in row 0 of the tile (see `_add_expected_of_two`).
-    A row of zeros says nothing of the class, and would be 0 / 0: it is left out.
-    Returns the rows filled, the unlabelled members seen, and the next position.
-    """
-    n_classes, size = block.shape
-    filled = 0
-    seen = 0
-    position = first
-    while position < last and filled < size:
-        node = members[position]
-        position += 1
-        if not unlabelled[node]:
-            continue
-        seen += 1
-        total = 0.0
-        for y in range(n_classes):
-            value = np.float64(posteriors[node, y])
-            block[y, filled] = value
-            total += value
-        if total > 0.0:
-            if n_classes == 2:
-                second = block[1, filled]
-                block[0, filled] = block[0, filled] / second if second > 0.0 else np.inf
-            filled += 1
-    return filled, seen, position
-
-
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _add_expected(
-    block: NDArray[np.float64],
-    filled: int,
-    weights: NDArray[np.float64],
-    inverse: NDArray[np.float64],
-    total: NDArray[np.float64],
-) -> None:
-    """Add the expected count in a tile of every class but the last.
-
-    The last one's is what is left of the rows. The loops are laid out for the vector
-    unit without leave to reorder sums: eight running sums, always added up alike.
-    """
-    last = block.shape[0] - 1
-    weight = weights[0]
-    for k in range(filled):
-        inverse[k] = weight * block[0, k]
-    for y in range(1, last):
-        weight = weights[y]
-        for k in range(filled):
-            inverse[k] += weight * block[y, k]
-    weight = weights[last]
-    for k in range(filled):
-        mixture = inverse[k] + weight * block[last, k]
-        inverse[k] = 1.0 / mixture if mixture > 0.0 else 0.0
-    whole = filled - filled % 8
-    for y in range(last):
-        a = b = c = d = e = f = g = h = 0.0
-        for k in range(0, whole, 8):
-            a += block[y, k] * inverse[k]
-            b += block[y, k + 1] * inverse[k + 1]
-            c += block[y, k + 2] * inverse[k + 2]
-            d += block[y, k + 3] * inverse[k + 3]
-            e += block[y, k + 4] * inverse[k + 4]
-            f += block[y, k + 5] * inverse[k + 5]
-            g += block[y, k + 6] * inverse[k + 6]
-            h += block[y, k + 7] * inverse[k + 7]
-        for k in range(whole, filled):
-            a += block[y, k] * inverse[k]
-        total[y] += weights[y] * (((a + b) + (c + d)) + ((e + f) + (g + h)))
-
-
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _add_expected_of_two(
-    block: NDArray[np.float64],
-    filled: int,
-    weights: NDArray[np.float64],
-    inverse: NDArray[np.float64],
-    total: NDArray[np.float64],
-) -> None:
-    """`_add_expected` for two classes, from their odds: half the work.
-
-    Infinite odds (a second class that is impossible) come out as a count of 0.
-    """
-    first, second = weights[0], weights[1]
-    for k in range(filled):
-        mixture = first * block[0, k] + second
-        inverse[k] = 1.0 / mixture if mixture > 0.0 else 0.0
-    whole = filled - filled % 8
-    a = b = c = d = e = f = g = h = 0.0
-    for k in range(0, whole, 8):
-        a += inverse[k]
-        b += inverse[k + 1]
-        c += inverse[k + 2]
-        d += inverse[k + 3]
-        e += inverse[k + 4]
-        f += inverse[k + 5]
-        g += inverse[k + 6]
-        h += inverse[k + 7]
-    for k in range(whole, filled):
-        a += inverse[k]
-    expected = second * (((a + b) + (c + d)) + ((e + f) + (g + h)))
-    total[0] += max(filled - expected, 0.0)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]

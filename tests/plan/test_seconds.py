@@ -1,0 +1,153 @@
+"""Times of a plan: each kind of work is counted, once, by those who share it."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+
+from xnq_dist.config import load_settings
+from xnq_dist.costs import Costs
+from xnq_dist.plan import GraphSize, Workers, make_plan
+from xnq_dist.plan.passes import candidates_of, fits_of, sums_of
+from xnq_dist.plan.seconds import NeighbourSums
+from xnq_dist.reservoir.volume import Cut
+
+NUMBERS = [field.name for field in fields(Costs) if field.name != "basis"]
+FREE = Costs(**dict.fromkeys(NUMBERS, 0.0), basis="nothing costs anything")
+SIZE = GraphSize(1000, 20_000, 8, 2, labelled=100, memberships=500)
+GIVEN = ("reservoir.recurrent_scale=1.0", "reservoir.input_scale=0.3")
+PLAIN = ("method=xnq", "reservoir.dim=64", "reservoir.supersteps=10", *GIVEN)
+PLUS = ("method=xnq+", "reservoir.dim=64", "reservoir.supersteps=10")
+
+
+def stages(cost, *overrides, size=SIZE, workers=1, partitions=None, detects=False):
+    """Stages of a plan in which one kind of work costs a second a unit."""
+    settings = load_settings(overrides=[*overrides, "checkpoint.every=100"])
+    crew = Workers(workers, 1, 2**34)
+    costs = replace(FREE, **{cost: 1.0})
+    plan = make_plan(size, settings, partitions or workers, crew, detects, costs)
+    return plan.stages
+
+
+UNITS = {
+    # Nodes 1000, edges 20,000, 64 units, 10 supersteps.
+    "fixed": ("fixed", 1),
+    "node": ("ingest", 1000),
+    "edge": ("ingest", 20_000),
+    "gather": ("supersteps", 10 * 20_000 * 64),
+    "flop": ("supersteps", 2 * 64_000 * (10 * 64 + 8)),
+    "value": ("supersteps", 10 * 64_000),
+    # A state a superstep and the input drive; nothing is cut with one partition.
+    "copy": ("supersteps", 11 * 64_000 * 4),
+    "load": ("supersteps", 20_000 * 4),
+    "task": ("supersteps", 10 * 3),
+    # Labelled rows are gathered, then all are scored.
+    "read": ("readout", 2 * 64_000 * 4),
+    "score": ("readout", 64_000),
+    "posterior": ("readout", 1000),
+    # Eight values of C by five folds of 80 rows, then all 100.
+    "fit": ("readout", 64 * (8 * 5 * 80 + 100)),
+    "square": ("readout", 64 * 64 * (8 * 5 * 80 + 100)),
+    "table": ("write", 64_000 * 4),
+    "known": ("quantify", 1000),
+    "name": ("quantify", 1000),
+    "member": ("quantify", 500),
+}
+
+
+@pytest.mark.parametrize("cost", UNITS)
+def test_work_of_plain_xnq_is_not_counted_or_twice(cost):
+    stage, units = UNITS[cost]
+    found = stages(cost, *PLAIN, "quantifier=sld")
+    assert found[stage] == pytest.approx(units)
+    assert sum(found.values()) == pytest.approx(units)
+
+
+def test_auto_and_detection_are_not_counted():
+    assert stages("judged", *PLAIN, "quantifier=auto")["quantify"] == 500
+    # One column of ones, and two for each class.
+    plain, auto = (
+        stages("gather", *PLAIN, f"quantifier={name}")["quantify"]
+        for name in ("sld", "auto")
+    )
+    assert (plain, auto) == (0, 20_000 * 5)
+    assert stages("leiden", *PLAIN, detects=True)["quantify"] == 20_000
+    assert stages("leiden", *PLAIN)["quantify"] == 0
+
+
+def test_work_of_xnq_plus_is_not_counted():
+    for cost in ("tree", "bin", "leaf", "feature"):
+        assert stages(cost, *PLAIN)["readout"] == 0
+    # Two kinds of trees, five folds, 150 trees; they see 10 columns, or 34.
+    assert stages("tree", *PLUS)["readout"] == 2 * 5 * 150
+    assert stages("bin", *PLUS)["readout"] == 5 * 150 * 80 * (10 + 34)
+    assert stages("leaf", *PLUS)["readout"] == 150 * (2 * 100 + 5 * 1000)
+    assert stages("feature", *PLUS)["readout"] == 1000 * 5 * 9
+    without = (*PLUS, "plus.boosting=never")
+    assert stages("tree", *without)["readout"] == 0
+    three = replace(SIZE, classes=3)
+    assert stages("tree", *PLUS, size=three)["readout"] == 0
+    settings = load_settings(overrides=[*PLUS])
+    assert sums_of(SIZE, settings)["sums"] == (
+        NeighbourSums(2, 11),
+        NeighbourSums(10, 10),
+        NeighbourSums(2, 10),
+        NeighbourSums(2, 9),
+    )
+    visits = stages("gather", *PLUS)["readout"]
+    assert visits == 20_000 * (2 * 11 + 12 * 10 + 2 * 9)
+    # One more than plain xnq: for the neighbours' posteriors.
+    assert stages("read", *PLUS)["readout"] == 3 * 64_000 * 4
+
+
+def test_search_of_the_scales_is_not_counted():
+    found = load_settings(overrides=["method=xnq"])
+    one = load_settings(overrides=["method=xnq", GIVEN[0]])
+    given = load_settings(overrides=PLAIN)
+    assert [candidates_of(some) for some in (found, one, given)] == [6, 3, 0]
+    assert candidates_of(load_settings(overrides=PLUS)) == 0
+    wide = (*PLAIN[:1], "reservoir.dim=512", "reservoir.supersteps=10")
+    searched = stages("gather", *wide)["supersteps"]
+    # Candidates have 128 units at most.
+    assert searched == 10 * 20_000 * (512 + 6 * 128)
+
+
+def test_folds_that_share_memory_take_one_turn():
+    settings = load_settings(overrides=["readout.memory=1 GiB", "reservoir.dim=64"])
+    rows = 2**20  # half a GiB of float64
+
+    def turns(workers, labelled=rows):
+        found = fits_of(SIZE, settings, labelled, Workers(workers, 1, 2**34))
+        return found["turns"], found["newton"]
+
+    assert [turns(count) for count in (1, 2, 8)] == [(5, True), (3, True), (3, True)]
+    assert turns(8, rows // 4) == (1, True)
+    assert turns(8, 4 * rows) == (5, False)
+
+
+def test_the_busiest_worker_is_not_waited_for():
+    for cost in ("gather", "read", "posterior"):
+        stage = UNITS[cost][0]
+        alone = stages(cost, *PLAIN, "quantifier=sld")[stage]
+        four = stages(cost, *PLAIN, "quantifier=sld", workers=4)[stage]
+        # Before the cut is known the largest partition is taken for 1.1 of the mean.
+        assert four == pytest.approx(1.1 * alone / 4)
+    uneven = Cut([900, 100], [5_000, 15_000], [50, 50], [[0, 50], [50, 0]])
+    size = replace(SIZE, cut=uneven, halo=(50, 50))
+    found = stages("gather", *PLAIN, "quantifier=sld", size=size, workers=2)
+    assert found["supersteps"] == 10 * 15_000 * 64
+    found = stages("posterior", *PLAIN, size=size, workers=2)
+    assert found["readout"] == 900
+
+
+def test_what_one_process_does_is_shared():
+    for cost in ("edge", "known", "name"):
+        stage = UNITS[cost][0]
+        assert stages(cost, *PLAIN, workers=4)[stage] == stages(cost, *PLAIN)[stage]
+
+
+def test_halo_rows_are_not_copied():
+    alone = stages("copy", *PLAIN)["supersteps"]
+    four = stages("copy", *PLAIN, workers=4)["supersteps"]
+    assert four > 1.1 * alone / 4

@@ -1,0 +1,185 @@
+"""Costs of what comes after the supersteps, on the files of a small run.
+
+What Arrow does on threads of its own is counted: seconds are those of the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.bench.harness import Bench
+from xnq_dist.plan.passes import FINE
+from xnq_dist.readout.logistic import GRID
+from xnq_dist.store import Attempt, RunDirectory
+
+__all__ = ["fit_costs", "run_costs"]
+
+DIM = 64
+LINE = (
+    "partitions=2",
+    "cluster.workers=2",
+    "cluster.threads=1",
+    f"reservoir.dim={DIM}",
+    "reservoir.supersteps=2",
+    "reservoir.recurrent_scale=1.0",
+    "reservoir.input_scale=0.3",
+    "method=xnq",
+    "quantifier=sld",
+    "readout.C=1.0",
+)
+Busy = Callable[..., float]
+"""Seconds of a core for ``work(its number)`` while all cores do it."""
+
+
+def run_costs(bench: Bench, busy: Busy) -> dict[str, float]:
+    """What reading and writing the files of a run costs, a byte, a node or a value.
+
+    Parameters
+    ----------
+    busy
+        Seconds that a call takes a core while all cores are at work.
+
+    Returns
+    -------
+    ``load``, ``table``, ``read``, ``score``, ``posterior``, ``known`` and ``name``.
+    """
+    from xnq_dist.graph import layout
+    from xnq_dist.quantify.loading import load_node_table, whole_stage
+    from xnq_dist.readout.apply import SavedReadout
+    from xnq_dist.readout.logistic import decision
+    from xnq_dist.readout.rows import Part, write_posteriors
+
+    graph = str(bench.folder / "graph-stages")
+    nodes = bench.choose(1_000, 100_000)
+    bench.child("xnq_dist.bench.ingest:generate_graph", {"out": graph, "nodes": nodes})
+    out = str(bench.folder / "run-stages")
+    arguments = {"graph": graph, "out": out, "overrides": list(LINE)}
+    bench.child("xnq_dist.bench.line:measure_line", arguments)
+    run = RunDirectory(out)
+    cut, embedded = whole_stage(run, "graph"), whole_stage(run, "embeddings")
+    fitted = whole_stage(run, "readout")
+    stage, rows = run.stage("graph"), run.stage("embeddings")
+    (record,) = fitted.named("readout-")
+    saved = SavedReadout.from_arrays(run.stage("readout").read_arrays(record))
+    part = Part(stage, cut.named("nodes-")[0], rows, embedded.named("part-")[0], False)
+    ids = part.read_nodes()["node_id"]
+    x = np.concatenate([values for _, values in part.states(ids)])
+    attempt = RunDirectory(bench.folder / "tables").stage("embeddings").begin()
+    read = busy(lambda _: sum(len(some) for _, some in part.states(ids)))
+    score = busy(lambda _: decision(saved.model, x))
+
+    def scored(core: int) -> None:
+        stage = run.stage("readout")
+        write_posteriors(part, core, stage, record, attempt, ["0", "1"])
+
+    posterior = busy(scored)
+    edges = layout.load_partition(stage, cut, 0)
+    load = busy(lambda _: layout.load_partition(stage, cut, 0))
+    prior = fitted.facts["prior"]
+    return {
+        "load": load / (4 * len(edges.indices)),
+        "table": busy(lambda core: _write_table(attempt, core, ids, x)) / x.nbytes,
+        "read": read / x.nbytes,
+        "score": score / x.size,
+        "posterior": max(posterior - read - score, 0.0) / len(x),
+        "known": busy(lambda _: load_node_table(run, prior)) / nodes,
+        "name": busy(lambda _: layout.load_ids(stage, cut)) / nodes,
+    }
+
+
+def _write_table(attempt: Attempt, number: int, ids: Any, x: NDArray[Any]) -> None:
+    import pyarrow as pa
+
+    values = pa.FixedSizeListArray.from_arrays(pa.array(x.reshape(-1)), x.shape[1])
+    with attempt.table_writer(f"rows-{number:05d}", "embeddings") as writer:
+        writer.write(pa.table({"node_id": ids, "embedding": values}))
+
+
+def fit_costs(bench: Bench, busy: Busy) -> dict[str, float]:
+    """What readouts and second stages are fitted and applied at.
+
+    Returns
+    -------
+    ``fit``, ``square``, ``tree``, ``bin``, ``leaf`` and ``feature``.
+    """
+    rng = np.random.default_rng(0)
+    rows = bench.choose(1_000, 16_000)
+    return {
+        **_newton_costs(rng, rows, busy),
+        **_tree_costs(rng, rows, busy),
+        "feature": _feature_cost(rng, rows, busy),
+    }
+
+
+def _planted(
+    rng: np.random.Generator, rows: int, width: int
+) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """Rows whose logits are two in size, as those of a fair readout."""
+    x = rng.standard_normal((rows, width)).astype(np.float32)
+    logits = x @ rng.standard_normal(width) * (2.0 / np.sqrt(width))
+    return x, (logits + rng.logistic(size=rows) > 0).astype(np.int32)
+
+
+def _newton_costs(rng: np.random.Generator, rows: int, busy: Busy) -> dict[str, float]:
+    """From climbs of C with few columns and with many, a fifth of the rows held out."""
+    from xnq_dist.readout.fit import FoldPlan, fit_fold
+
+    narrow, wide = 64, 384
+    seconds = {}
+    for width in (narrow, wide):
+        # As many bytes of either, more than a core's own caches.
+        count = rows * wide // width
+        plan = FoldPlan((np.arange(count) % 5).astype(np.int32), 5, GRID)
+        x, labels = _planted(rng, count, width)
+
+        def climb(_: int) -> None:
+            # Of this turn of the loop: it is done before the next.
+            found = None
+            for C in GRID[:FINE]:
+                found = fit_fold(x, labels, plan, 2, C, 0, found)  # noqa: B023
+
+        seconds[width] = busy(climb, 1) / (FINE * 0.8 * count * width)
+    square = max((seconds[wide] - seconds[narrow]) / (wide - narrow), 0.0)
+    return {"fit": max(seconds[narrow] - narrow * square, 0.0), "square": square}
+
+
+def _tree_costs(rng: np.random.Generator, rows: int, busy: Busy) -> dict[str, float]:
+    """From few rows and from many, by one core: the other stages wait for them."""
+    from time import thread_time
+
+    from xnq_dist.readout.trees import ROUNDS, boosted_logits, fit_trees
+
+    columns, few = 24, rows // 8
+    x, labels = _planted(rng, rows, columns)
+    z = x.astype(np.float64)
+    seconds = {}
+    model = fit_trees(z[:few], labels[:few], 2)
+    for count in (few, rows):
+        began = thread_time()
+        model = fit_trees(z[:count], labels[:count], 2)
+        seconds[count] = (thread_time() - began) / ROUNDS[True]
+    value = (seconds[rows] - seconds[few]) / ((rows - few) * columns)
+    scored = busy(lambda _: boosted_logits(model, z), 5)
+    return {
+        "tree": max(seconds[few] - few * columns * value, 0.0),
+        "bin": max(value, 0.0),
+        "leaf": scored / (rows * ROUNDS[True]),
+    }
+
+
+def _feature_cost(rng: np.random.Generator, rows: int, busy: Busy) -> float:
+    from xnq_dist.readout.label_features import HOPS, label_features
+
+    folds, prior = 5, np.array([0.6, 0.4])
+    hops = [
+        rng.integers(0, 9, (rows, 2 * folds + 1)).astype(np.float32)
+        for _ in range(HOPS)
+    ]
+    means = [rng.random((rows, 2 * folds), dtype=np.float32) for _ in range(4)]
+    found = label_features(hops, means, prior, folds, 10.0)
+    work = busy(lambda _: label_features(hops, means, prior, folds, 10.0), 5)
+    return work / found.size

@@ -1,0 +1,27 @@
+"""The plan: what a run will take, before anything runs; refused when it does not fit.
+
+Counts come from the tables' footers, the cut is bounded by that of a random partition,
+memory and disk are added up from the arrays that will exist, and times from costs that
+were measured on a core (`xnq_dist.costs`).
+"""
+
+from __future__ import annotations
+
+from xnq_dist.plan.checks import check_client_fits, check_fits, check_scratch_fits
+from xnq_dist.plan.make import make_plan
+from xnq_dist.plan.needs import MOST_MEMBERSHIPS, wanted_partitions
+from xnq_dist.plan.size import GraphSize, Plan, Workers
+from xnq_dist.reservoir.volume import random_halo
+
+__all__ = [
+    "MOST_MEMBERSHIPS",
+    "GraphSize",
+    "Plan",
+    "Workers",
+    "check_client_fits",
+    "check_fits",
+    "check_scratch_fits",
+    "make_plan",
+    "random_halo",
+    "wanted_partitions",
+]

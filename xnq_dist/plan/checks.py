@@ -1,0 +1,112 @@
+"""What does not fit is refused, with both numbers and the setting to change."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from xnq_dist.errors import DoesNotFitError
+from xnq_dist.plan.size import Plan
+from xnq_dist.sizes import human
+
+__all__ = ["check_client_fits", "check_fits", "check_scratch_fits"]
+
+
+def check_client_fits(plan: Plan, limit: int) -> None:
+    """Refuse an ingest, cut or detection of communities that does not fit.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    limit
+        Bytes of memory that are free where they run.
+
+    Raises
+    ------
+    DoesNotFitError
+        Naming need, limit and setting.
+    """
+    if plan.client_memory > limit:
+        raise DoesNotFitError(
+            f"ingest, cut and Leiden need {human(plan.client_memory)} but "
+            f"{human(limit)} are free: set partitioner=stream, give communities by "
+            "--memberships with auto.reference_edges=0, or a smaller input.memory"
+        )
+
+
+def check_fits(plan: Plan, out: str | None = None, used: int = 0) -> None:
+    """Refuse what does not fit, with both numbers and the setting to change.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    out
+        Local folder whose disk must hold the run; None: not checked.
+    used
+        Bytes of the run that are on the disk already.
+
+    Raises
+    ------
+    DoesNotFitError
+        Naming need, limit and setting.
+    """
+    if plan.worker_memory > plan.worker_limit:
+        more = "more partitions"
+        if plan.states == "memory":
+            more = "more workers with partitions set to their number"
+        raise DoesNotFitError(
+            f"a worker needs {human(plan.worker_memory)} but may use "
+            f"{human(plan.worker_limit)} ({plan.nodes:,} nodes in {plan.partitions} "
+            f"partitions on {plan.workers} workers, states: {plan.states}): set a "
+            "smaller reservoir.dim or readout.memory, raise cluster.memory_limit, or "
+            f"use {more}"
+        )
+    if plan.device_memory > plan.device_limit:
+        tile = f"reservoir.tile={plan.device_tile}, " if plan.device_tile else ""
+        raise DoesNotFitError(
+            f"a worker needs {human(plan.device_memory)} of its GPU's memory but may "
+            f"use {human(plan.device_limit)}: set {tile}reservoir.precision=float16 or "
+            "a smaller reservoir.dim, raise cluster.device_memory, use more GPUs, or "
+            "set backend=cpu"
+        )
+    if out is None:
+        return
+    folder = Path(out)
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if plan.run_disk - used > free:
+        raise DoesNotFitError(
+            f"the run directory needs {human(plan.run_disk - used)} but {folder} has "
+            f"{human(free)} free: set embeddings.dtype=float16 or a smaller "
+            "reservoir.dim, or choose another --out"
+        )
+
+
+def check_scratch_fits(plan: Plan, scratch: str | None) -> None:
+    """Refuse temporary files that a disk has no room for.
+
+    Parameters
+    ----------
+    plan
+        The plan; before the graph is cut its edges and halo rows are bounds.
+    scratch
+        The setting; None: the system's temporary folder.
+
+    Raises
+    ------
+    DoesNotFitError
+        Naming need, what is free and setting.
+    """
+    folder = Path(tempfile.gettempdir() if scratch is None else scratch)
+    if not folder.exists():  # whoever writes there says so
+        return
+    free = shutil.disk_usage(folder).free
+    if plan.scratch_disk > free:
+        raise DoesNotFitError(
+            f"temporary files need up to {human(plan.scratch_disk)} but {folder} has "
+            f"{human(free)} free: set scratch to a folder with more room"
+        )

@@ -1,0 +1,209 @@
+"""Seconds of each stage: amounts of work times what they cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xnq_dist.costs import Costs
+
+__all__ = ["NeighbourSums", "Work", "stage_seconds"]
+
+SEARCH_FITS = 3
+"""Values of C that each candidate of the scales' search is judged by."""
+PASSES = 15
+"""Passes over the rows that a fit by L-BFGS takes."""
+TREES = 150
+"""Boosted trees of a model, for two classes: others have none."""
+SECOND_FITS = 8
+"""Values of C that the second stage of xnq+ tries."""
+BLOCK_COPIES = 4
+"""Times that a halo row is copied: twice as its block is cut, as it arrives, and as it
+is put in local order."""
+
+
+@dataclass(frozen=True)
+class NeighbourSums:
+    """Rounds of sums over neighbours, `width` values a node."""
+
+    rounds: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """Amounts that a run's time is made of."""
+
+    nodes: int
+    edges: int
+    """Directed."""
+    features: int
+    """Input features of a node."""
+    classes: int
+    labelled: int
+    memberships: int
+    exchanged: int
+    """Bytes that cross between workers, or go through files, in one superstep."""
+    halo_bytes: int
+    """Bytes of the halo rows of all partitions in one superstep."""
+    partitions: int
+    most_nodes: int
+    """Of the busiest worker: the others wait for it."""
+    most_edges: int
+    """The same, directed edges."""
+    workers: int
+    threads: int
+    """Cores of a worker that share a superstep."""
+    lanes: int
+    """Tasks that run beside each other in a worker, one a partition."""
+    dim: int
+    products: int
+    """Values of a state that one new value is made from."""
+    sparse: bool
+    """Whether they are few of many."""
+    supersteps: int
+    item: int
+    """Bytes of a value of the embeddings."""
+    candidates: int
+    """Scales that are tried, with at most `candidate_dim` units; 0: they are given."""
+    candidate_dim: int
+    folds: int
+    fits: int
+    """Values of C that the readout tries."""
+    newton: bool
+    """Whether it is fitted by Newton's method, all rows in memory; else by L-BFGS."""
+    turns: int
+    """Turns that the folds of one C take, side by side as far as memory allows."""
+    sums: tuple[NeighbourSums, ...]
+    """Of xnq+; none for xnq."""
+    seen: tuple[int, ...]
+    """Columns that each kind of second-stage trees sees; empty: none compete."""
+    second: int
+    """Label features of xnq+ in one variant; 0 for xnq."""
+    auto: bool
+    """Whether the quantifier is ``auto``."""
+    detects: bool
+    """Whether communities are detected."""
+    disk: int
+    """Bytes that the workers write as they are: checkpoints, kept rounds, spills."""
+
+
+def stage_seconds(work: Work, costs: Costs) -> dict[str, float]:
+    """Seconds of each stage; ingest and cut run in one process, the rest in all.
+
+    Parameters
+    ----------
+    work
+        Amounts.
+    costs
+        Of a core, or of a GPU.
+    """
+    values = float(work.nodes) * work.dim
+    return {
+        "fixed": costs.fixed,
+        "ingest": work.nodes * costs.node + work.edges * costs.edge,
+        "supersteps": _embed(work, costs, work.dim) + _search(work, costs),
+        "readout": _readout(work, costs) + _plus(work, costs),
+        "quantify": _quantify(work, costs),
+        "write": (work.disk * costs.disk + values * work.item * costs.table)
+        / (work.workers * work.lanes),
+    }
+
+
+def _embed(work: Work, costs: Costs, dim: int) -> float:
+    """Supersteps with so many units, loading the partitions included."""
+    share = dim / work.dim
+    values = float(work.most_nodes) * dim
+    products = work.products if work.sparse else work.products * share
+    product = costs.nonzero if work.sparse else costs.flop
+    superstep = (
+        work.most_edges * (costs.visit + dim * costs.gather)
+        + 2.0 * values * products * product
+        + values * costs.value
+        + values * 4.0 * costs.copy
+    ) / work.threads
+    lanes = work.workers * work.lanes
+    halo = BLOCK_COPIES * share * work.halo_bytes * costs.copy / lanes
+    # Each worker receives its own share; what all receive crosses side by side.
+    exchange = share * work.exchanged * costs.wire / work.workers
+    overhead = 3.0 * work.partitions * costs.task
+    drive = (2.0 * values * work.features * costs.flop) / work.threads
+    load = _load(work, costs) + values * 4.0 * costs.copy / work.lanes + drive
+    return load + work.supersteps * (superstep + halo + exchange + overhead)
+
+
+def _load(work: Work, costs: Costs) -> float:
+    """The partitions' edges read once."""
+    return work.most_edges * 4.0 * costs.load / work.lanes
+
+
+def _search(work: Work, costs: Costs) -> float:
+    """Scales tried with a smaller reservoir each; one task judges them."""
+    if not work.candidates:
+        return 0.0
+    rows = work.labelled * (work.folds - 1.0)
+    judged = SEARCH_FITS * _fit(work, costs, rows, work.candidate_dim)
+    return work.candidates * (_embed(work, costs, work.candidate_dim) + judged)
+
+
+def _fit(work: Work, costs: Costs, rows: float, dim: int) -> float:
+    """One fit to some rows, or several fits to as many in all."""
+    binary = work.classes == 2
+    width = dim if binary else dim * work.classes
+    if work.newton:
+        return rows * width * (costs.fit + width * costs.square)
+    return rows * dim * (1 if binary else work.classes) * PASSES * costs.row
+
+
+def _readout(work: Work, costs: Costs) -> float:
+    """Rows read twice, folds fitted, posteriors written; xnq+ reads once more."""
+    values = float(work.most_nodes) * work.dim
+    reads = 3 if work.sums else 2
+    read = reads * values * work.item * costs.read / work.lanes
+    score = (reads - 1) * values * costs.score / work.lanes
+    write = work.most_nodes * costs.posterior / work.lanes
+    rows = work.labelled * (work.folds - 1.0) / max(1, work.folds)
+    fits = work.fits * work.turns * _fit(work, costs, rows, work.dim)
+    if not work.sums:
+        fits += _fit(work, costs, work.labelled, work.dim)
+    return read + score + write + fits
+
+
+def _plus(work: Work, costs: Costs) -> float:
+    """What xnq+ does beside: sums over neighbours, features, the second stage."""
+    found = 0.0
+    for sums in work.sums:
+        visited = (
+            work.most_edges * (costs.visit + sums.width * costs.gather) / work.lanes
+        )
+        # Each task reads the edges of its partition, for its rows and for its block.
+        once = visited + 2 * _load(work, costs) + 4 * work.partitions * costs.task
+        found += sums.rounds * once
+    each = float(work.most_nodes) * work.folds
+    found += each * work.second * costs.feature / work.lanes
+    if work.second:
+        rows = work.labelled * (work.folds - 1.0)
+        found += SECOND_FITS * _fit(work, costs, rows, work.second)
+    for columns in work.seen:
+        rows = work.labelled * (work.folds - 1.0) / work.folds
+        model = TREES * (costs.tree + rows * columns * costs.bin)
+        found += work.folds * model + work.labelled * TREES * costs.leaf
+    if work.seen:
+        found += each * TREES * costs.leaf / work.lanes
+    return found
+
+
+def _quantify(work: Work, costs: Costs) -> float:
+    """Every worker reads all nodes; sums over neighbours are for ``auto``."""
+    member = costs.judged if work.auto else costs.member
+    found = work.nodes * (costs.known + costs.name)
+    found += work.memberships * member / (work.workers * work.lanes)
+    if work.auto:
+        # Summed over neighbours once, then counted by community.
+        width = 1 + 2 * work.classes
+        visited = (
+            work.most_edges * (2 * costs.visit + width * costs.gather) / work.lanes
+        )
+        found += visited + 3 * _load(work, costs)
+    if work.detects:
+        found += work.edges * costs.leiden
+    return found
