@@ -125,6 +125,21 @@ def test_a_sample_keeps_both_directions_and_any_chunks_give_the_same(
         assert (again.counts == small.counts).all()
 
 
+def test_few_edges_between_clusters_are_sampled_in_a_second_pass() -> None:
+    """Two clusters with a tenth of the edges between them."""
+    matrix = random_matrix(400, 0.2, 1).toarray()
+    matrix[:200, 200:] *= random_matrix(200, 0.1, 2).toarray()
+    matrix[200:, :200] = matrix[:200, 200:].T
+    csr = csr_of(matrix)
+    label = np.repeat(np.arange(2, dtype=np.int32), 200)
+    between = int(matrix[:200, 200:].sum()) * 2
+    assert between < 0.15 * len(csr.indices)
+    small = contract(csr, label, 2, 1, between // 2)
+    assert 0.4 * between < small.counts[0] < 0.5 * between
+    whole = contract(csr, label, 2, 1, len(csr.indices) // 2)
+    assert whole.counts[0] == between
+
+
 def test_a_graph_without_edges_between_clusters_is_empty() -> None:
     csr = csr_of(random_matrix(5, 0.0, 0))
     small = contract(csr, np.arange(5, dtype=np.int32), 5, 2, 10)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numba import njit
@@ -33,6 +34,8 @@ AHEAD = 16
 """Edges whose labels are on their way from memory."""
 SAMPLED = 1 << 18
 """Edges at a time while pairs of clusters are sampled: they stay in the cache."""
+ROOM = 1.05
+"""Edges are sampled as if there were so many times more of them: chance has room."""
 MOST_VOTES = 2**31 - 1
 """Votes are summed in int32."""
 GROWS = 0.95
@@ -363,49 +366,30 @@ def contract(
         As for `find_clusters`.
     """
     keep = min(keep, MOST_VOTES)
-    between = int(csr.indptr[-1])
-    labels = label.reshape(-1, 1)
 
-    def count(rows: Rows) -> int:
-        return int(pairs_between(rows.first, rows.indptr, rows.indices, labels))
-
-    if between > keep:
-        between = sum(map_chunks(csr, count, threads, SAMPLED))
-    limit = EVERY
-    if between > keep:
-        limit = np.uint64(int(keep / between * 2**53) << 11)
-
-    def sample(rows: Rows) -> NDArray[np.int64]:
+    def sample(limit: np.uint64, rows: Rows) -> NDArray[np.int64]:
         found = np.empty(len(rows.indices), np.int64)
         size = sample_pairs(
-            rows.first, rows.indptr, rows.indices, labels, clusters, limit, found
+            rows.first, rows.indptr, rows.indices, label, clusters, limit, found
         )
         return found[:size].copy()
 
-    parts = [np.empty(0, np.int64), *map_chunks(csr, sample, threads, SAMPLED)]
+    # As if all edges were between clusters; where hardly half of them are, once more.
+    edges = max(int(csr.indptr[-1]), 1)
+    parts: list[NDArray[np.int64]] = []
+    for _ in range(2):
+        limit = np.uint64(int(keep / edges * 2**53) << 11) if keep < edges else EVERY
+        parts = map_chunks(csr, partial(sample, limit), threads, SAMPLED)
+        size = sum(map(len, parts))
+        if limit == EVERY or 2 * size > keep:
+            break
+        edges = max(int(size / keep * edges * ROOM), 1)
+    parts.append(np.empty(0, np.int64))
     pairs = np.concatenate(parts)
     del parts
     weights = np.bincount(label, np.diff(csr.indptr), clusters).astype(np.int64)
     weights += base * np.bincount(label, minlength=clusters)
     return _between(pairs, None, weights)
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def pairs_between(
-    first: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    label: NDArray[np.int32],
-) -> int:
-    """Edges of some rows whose ends are in different clusters; labels (N, 1)."""
-    total = 0
-    last = indices.shape[0] - 1
-    for row in range(indptr.shape[0] - 1):
-        here = label[first + row, 0]
-        for edge in range(indptr[row], indptr[row + 1]):
-            prefetch(label, indices[min(edge + AHEAD, last)], 0)
-            total += here != label[indices[edge], 0]
-    return total
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -418,10 +402,7 @@ def sample_pairs(
     limit: int,
     found: NDArray[np.int64],
 ) -> int:
-    """Pairs of clusters, ``low * C + high``, of the edges whose hash is in `limit`.
-
-    Labels have shape (N, 1).
-    """
+    """Pairs of clusters, ``low * C + high``, of the edges whose hash is in `limit`."""
     size = 0
     every = limit == EVERY
     for row in range(indptr.shape[0] - 1):
@@ -434,7 +415,7 @@ def sample_pairs(
             ends ^= ends >> np.uint64(31)
             # Labels are looked at last: most edges are not in a small sample.
             if every or ends <= limit:
-                a, b = label[v, 0], label[u, 0]
+                a, b = label[v], label[u]
                 if a != b:
                     found[size] = np.int64(min(a, b)) * clusters + max(a, b)
                     size += 1

@@ -91,7 +91,7 @@ class Crew:
         self._each([0, *np.searchsorted(cost, inner).tolist(), count], piece)
 
     def divide(self, n: int, edges: int, work: Callable[[int, int], object]) -> None:
-        """Call ``work(low, high)`` for ranges of n nodes, over so many edges in all."""
+        """Call ``work(low, high)`` for ranges of n things; it takes so many edges."""
         if self.threads == 1 or edges < ALONE:
             work(0, n)
             return

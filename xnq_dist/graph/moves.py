@@ -50,14 +50,14 @@ def count_rows(
     low: int,
     high: int,
 ) -> None:
-    """Add what some rows read of nodes low to high - 1; `FULL`: so many or more."""
+    """Add some rows to columns low to high - 1; `FULL` means so many or more."""
     for row in range(indptr.shape[0] - 1):
         column = slot[part[first + row]]
-        if column < 0:
+        if column < low or column >= high:
             continue
         for edge in range(indptr[row], indptr[row + 1]):
             u = indices[edge]
-            if low <= u < high and u != first + row and table[u, column] < FULL:
+            if u != first + row and table[u, column] < FULL:
                 table[u, column] += 1
 
 
@@ -273,18 +273,20 @@ def count_moves(
     low: int,
     high: int,
 ) -> None:
-    """Bring the counts of nodes low to high - 1 up to date after `take_moves`.
+    """Bring columns low to high - 1 up to date after `take_moves`, and their homes.
 
     A counter that is full has lost count and stays full.
     """
     for i in range(moved.shape[0]):
-        row, old, new = moved[i], ends[i, 0], ends[i, 1]
-        for edge in range(indptr[row], indptr[row + 1]):
-            u = indices[edge]
-            if u < low or u >= high or u == first + row:
+        row = moved[i]
+        for way in range(2):
+            at = ends[i, way]
+            if at < low or at >= high:
                 continue
-            for way in range(2):
-                at = new if way else old
+            for edge in range(indptr[row], indptr[row + 1]):
+                u = indices[edge]
+                if u == first + row:
+                    continue
                 count = table[u, at]
                 if count < FULL:
                     table[u, at] = count + 1 if way else count - 1

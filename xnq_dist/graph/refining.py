@@ -184,7 +184,7 @@ class _Turn:
         for rows in batches(csr):
             whole = (rows.first, rows.indptr, rows.indices)
             count = partial(count_rows, *whole, part, slot, table)
-            crew.divide(len(part), len(rows.indices), count)
+            crew.divide(len(group), len(rows.indices), count)
         hide_homes(part, slot, table, home)
         return cls(crew, csr, part, group, slot, table, home)
 
@@ -229,7 +229,7 @@ class _Turn:
             )
             whole = (rows.first, rows.indptr, rows.indices, moved[:count], ends)
             self.crew.divide(
-                len(self.part),
+                len(self.group),
                 int(np.diff(rows.indptr)[moved[:count]].sum()),
                 partial(count_moves, *whole, self.part, *state),
             )
