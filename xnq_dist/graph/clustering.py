@@ -30,7 +30,7 @@ ROUNDS = 5
 """Passes of label propagation at most."""
 STILL = 0.0
 """A pass in which no more than this share of the nodes moved is the last one."""
-AHEAD = 16
+AHEAD = 32
 """Edges whose labels are on their way from memory."""
 SAMPLED = 1 << 18
 """Edges at a time while pairs of clusters are sampled: they stay in the cache."""

@@ -63,7 +63,7 @@ def divide(
     Parameters
     ----------
     csr
-        Canonical adjacency. METIS holds it in memory, ``stream`` reads it some 13
+        Canonical adjacency. METIS holds it in memory, ``stream`` reads it some 12
         times by chunks, the others need its row pointers alone.
     partitions
         Number of partitions, P; each gets one node at least.

@@ -20,7 +20,7 @@ UNIT = 1 << 14
 """The price of a first row."""
 WIDE = 8
 """Partitions at a time: tables have a multiple of as many columns."""
-AHEAD = 16
+AHEAD = 32
 """Nodes whose rows of the table are on their way from memory."""
 
 _BYTE, _WORD = ir.IntType(8), ir.IntType(32)

@@ -32,7 +32,7 @@ TOLERANCE = {True: 1e-7, False: 1e-9}
 answer is rounded to 6 digits afterwards."""
 CACHED = 1 << 18
 """Edges of a chunk: they stay in the cache between being read and being used."""
-AHEAD = 16
+AHEAD = 64
 """Edges whose entries of the vector are on their way from memory."""
 DENSE = 64
 """Up to this many rows all eigenvalues are computed."""
