@@ -34,7 +34,7 @@ from pathlib import Path
 import numpy as np
 
 from xnq_dist.config import load_settings
-from xnq_dist.graph.csr import CHUNK_EDGES, FileCsr, Rows
+from xnq_dist.graph.csr import CHUNK_EDGES, FileCsr, Rows, spans
 from xnq_dist.graph.edges import read_edges
 from xnq_dist.graph.generate import generate
 from xnq_dist.graph.labels import read_nodes
@@ -64,10 +64,14 @@ class Counted:
     def weighted(self) -> bool:
         return False
 
+    def rows(self, first: int, last: int) -> Rows:
+        rows = self.csr.rows(first, last)
+        self.streamed.append(len(rows.indices))
+        return rows
+
     def chunks(self, edges: int = CHUNK_EDGES) -> Iterator[Rows]:
-        for rows in self.csr.chunks(edges):
-            self.streamed.append(len(rows.indices))
-            yield rows
+        for first, last in spans(self.indptr, edges):
+            yield self.rows(first, last)
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
         return self.csr.arrays()

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from functools import partial
+from operator import ne
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,25 +11,42 @@ from hypothesis import strategies as st
 from tests.graph.graphs import csr_of, random_matrix
 from xnq_dist.graph import clustering as module
 from xnq_dist.graph.clustering import coarsen, contract, find_clusters
+from xnq_dist.graph.crew import batches, most_rows
 from xnq_dist.graph.csr import ArrayCsr
 
 
-def slow_clusters(csr: ArrayCsr, base: int, most: int, rounds: int) -> list[int]:
+def slow_clusters(
+    csr: ArrayCsr, base: int, most: int, rounds: int, parts: int
+) -> list[int]:
+    """All of a batch choose, then join one after the other while there is room."""
     n = len(csr.indptr) - 1
     label = list(range(n))
     own = (np.diff(csr.indptr) + base).tolist()
+
+    def weigh(cluster: int) -> int:
+        return sum(own[u] for u in range(n) if label[u] == cluster)
+
     for _ in range(rounds):
-        for v in range(n):
-            row = csr.indices[csr.indptr[v] : csr.indptr[v + 1]].tolist()
-            votes = {label[v]: 0}
-            for u in row:
-                if u != v:
-                    votes[label[u]] = votes.get(label[u], 0) + 1
-            weight = {c: sum(own[u] for u in range(n) if label[u] == c) for c in votes}
-            room = [c for c in votes if c == label[v] or weight[c] + own[v] <= most]
-            if own[v] <= most:
-                # The old cluster comes first, the others as they were met.
-                label[v] = max(room, key=lambda c: votes[c])
+        before = list(label)
+        for rows in batches(csr, parts):
+            batch = range(rows.first, rows.first + len(rows.indptr) - 1)
+            choice = {}
+            for v in batch:
+                row = csr.indices[csr.indptr[v] : csr.indptr[v + 1]].tolist()
+                votes = {label[v]: 0}
+                for u in row:
+                    if u != v:
+                        votes[label[u]] = votes.get(label[u], 0) + 1
+                weight = {c: weigh(c) for c in votes}
+                room = [c for c in votes if c == label[v] or weight[c] + own[v] <= most]
+                if own[v] <= most:
+                    # The old cluster comes first, the others as they were met.
+                    choice[v] = max(room, key=lambda c: votes[c])
+            for v, best in choice.items():
+                if best != label[v] and weigh(best) + own[v] <= most:
+                    label[v] = best
+        if sum(map(ne, before, label)) <= module.STILL * n:
+            break
     return label
 
 
@@ -37,13 +57,17 @@ def slow_clusters(csr: ArrayCsr, base: int, most: int, rounds: int) -> list[int]
     seed=st.integers(0, 999),
     base=st.integers(1, 5),
     most=st.integers(1, 40),
+    parts=st.sampled_from([1, 3, 64]),
 )
 def test_clusters_are_those_of_the_slow_rule(
-    n: int, density: float, seed: int, base: int, most: int
+    n: int, density: float, seed: int, base: int, most: int, parts: int
 ) -> None:
     csr = csr_of(random_matrix(n, density, seed))
-    label, clusters = find_clusters(csr, base, most)
-    slow = slow_clusters(csr, base, most, module.ROUNDS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "batches", partial(batches, least=parts))
+        patch.setattr(module, "most_rows", partial(most_rows, least=parts))
+        label, clusters = find_clusters(csr, base, most)
+    slow = slow_clusters(csr, base, most, module.ROUNDS, parts)
     _, expected = np.unique(slow, return_inverse=True)
     assert label.tolist() == expected.tolist()
     assert clusters == len(set(slow))
@@ -94,11 +118,26 @@ def test_a_sample_keeps_both_directions_and_any_chunks_give_the_same(
     assert 0.9 * keep < small.counts.sum() / 2 < 1.1 * keep
     # Each edge of a symmetric graph was met twice, or not at all.
     assert set(small.counts.tolist()) == {2}
-    real = ArrayCsr.chunks
-    monkeypatch.setattr(ArrayCsr, "chunks", lambda self: real(self, 7))
-    again = contract(csr, label, 300, 1, keep)
-    assert (again.indices == small.indices).all()
-    assert (again.counts == small.counts).all()
+    monkeypatch.setattr(module, "SAMPLED", 7)
+    for threads in (1, 3):
+        again = contract(csr, label, 300, 1, keep, threads)
+        assert (again.indices == small.indices).all()
+        assert (again.counts == small.counts).all()
+
+
+def test_few_edges_between_clusters_are_sampled_in_a_second_pass() -> None:
+    """Two clusters with a tenth of the edges between them."""
+    matrix = random_matrix(400, 0.2, 1).toarray()
+    matrix[:200, 200:] *= random_matrix(200, 0.1, 2).toarray()
+    matrix[200:, :200] = matrix[:200, 200:].T
+    csr = csr_of(matrix)
+    label = np.repeat(np.arange(2, dtype=np.int32), 200)
+    between = int(matrix[:200, 200:].sum()) * 2
+    assert between < 0.15 * len(csr.indices)
+    small = contract(csr, label, 2, 1, between // 2)
+    assert 0.4 * between < small.counts[0] < 0.5 * between
+    whole = contract(csr, label, 2, 1, len(csr.indices) // 2)
+    assert whole.counts[0] == between
 
 
 def test_a_graph_without_edges_between_clusters_is_empty() -> None:

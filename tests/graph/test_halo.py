@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.graph.graphs import csr_of, random_matrix
-from xnq_dist.graph.halo import PartitionBook, cut, edges_of
+from xnq_dist.graph.halo import PartitionBook, cut, edges_of, split_rows
 
 
 @st.composite
@@ -80,3 +82,23 @@ def test_positions_of_no_rows_are_none(counts: list[int]) -> None:
     found = edges_of(starts, np.array(counts, np.int64)).tolist()
     due = [s + i for s, c in zip(starts, counts, strict=True) for i in range(c)]
     assert found == due
+
+
+@settings(max_examples=60, deadline=None)
+@given(divided())
+def test_rows_split_by_owner_are_those_taken_one_by_one(
+    case: tuple[np.ndarray, int, int, float],
+) -> None:
+    part, partitions, seed, density = case
+    csr = csr_of(random_matrix(len(part), density, seed))
+    rows = [csr.indices[a:b].tolist() for a, b in pairwise(csr.indptr)]
+    expected = [
+        [u for v in np.flatnonzero(part == p) for u in rows[v]]
+        for p in range(partitions)
+    ]
+    ends = np.cumsum([len(values) for values in expected])
+    out = np.full_like(csr.indices, -1)
+    at = np.concatenate([[0], ends[:-1]])
+    split_rows(csr.indptr, csr.indices, part, at, out)
+    assert out.tolist() == [u for values in expected for u in values]
+    assert at.tolist() == ends.tolist()

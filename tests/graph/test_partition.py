@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.graph.graphs import csr_of, random_matrix
 from xnq_dist.errors import DoesNotFitError, SettingsError
+from xnq_dist.graph import crew
 from xnq_dist.graph import partition as module
 from xnq_dist.graph.csr import ArrayCsr
 from xnq_dist.graph.partition import divide, metis_memory
@@ -153,12 +154,17 @@ def test_a_graph_beyond_metis_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
         divide(csr_of(sp.csr_array(np.ones((2, 2)))), 2, "metis")
 
 
-def test_the_stream_does_not_depend_on_its_chunks(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("name", ["metis", "stream"])
+def test_the_division_does_not_depend_on_threads(
+    name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    csr = csr_of(blocks(4, 20))
-    whole, _ = divide(csr, 4, "stream")
-    real = ArrayCsr.chunks
-    monkeypatch.setattr(ArrayCsr, "chunks", lambda self: real(self, 5))
-    small, _ = divide(csr, 4, "stream")
-    assert (whole == small).all()
+    monkeypatch.setattr(crew, "ALONE", 0)
+    # Clusters of clusters too, and partitions that take turns.
+    monkeypatch.setattr(module, "LEAST_MEMORY", 1 << 10)
+    csr = social(1200, 3)
+    alone, two, five = (
+        divide(csr, 12, name, memory=1, threads=threads)[0]  # type: ignore[arg-type]
+        for threads in (1, 2, 5)
+    )
+    assert (alone == two).all()
+    assert (alone == five).all()

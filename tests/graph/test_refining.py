@@ -7,9 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.graph.graphs import csr_of, random_matrix
+from xnq_dist.graph import crew as crew_module
+from xnq_dist.graph import moves
 from xnq_dist.graph import refining as module
+from xnq_dist.graph.crew import Crew, batches
 from xnq_dist.graph.csr import ArrayCsr
-from xnq_dist.graph.refining import HALVING, ROWS, find_limits, refine
+from xnq_dist.graph.moves import HALVING, ROWS
+from xnq_dist.graph.refining import find_limits, refine
 
 
 def halo_rows(csr: ArrayCsr, part: np.ndarray) -> int:
@@ -31,70 +35,92 @@ def cost_of(csr: ArrayCsr, part: np.ndarray, cost: int) -> int:
     )
 
 
-def excess(csr: ArrayCsr, part: np.ndarray, partitions: int) -> int:
+def beyond(csr: ArrayCsr, part: np.ndarray, partitions: int) -> np.ndarray:
+    """What each partition weighs beyond its limits."""
     limits = find_limits(csr, partitions)
     base = int(csr.indptr[-1]) // len(part) + 1
     nodes = np.bincount(part, minlength=partitions)
     edges = np.bincount(part, np.diff(csr.indptr), partitions).astype(int)
-    return int(
-        (np.maximum(nodes - limits.nodes, 0) * base).sum()
-        + np.maximum(edges - limits.edges, 0).sum()
+    return np.maximum(nodes - limits.nodes, 0) * base + np.maximum(
+        edges - limits.edges, 0
     )
 
 
+def excess(csr: ArrayCsr, part: np.ndarray, partitions: int) -> int:
+    return int(beyond(csr, part, partitions).sum())
+
+
 def slow_pass(
-    csr: ArrayCsr, part: np.ndarray, partitions: int, cost: int, among: list[int]
+    csr: ArrayCsr,
+    part: np.ndarray,
+    partitions: int,
+    cost: int,
+    among: list[int],
+    parts: int,
 ) -> np.ndarray:
-    """Every node tries every partition, all costs from the definition."""
+    """Every node tries every partition, all costs from the definition.
+
+    What a node saves is found before anyone of its batch moves.
+    """
     part = part.copy()
-    for v in range(len(part)):
-        old = int(part[v])
-        if old not in among or np.count_nonzero(part == old) == 1:
-            continue
-        now, beyond = cost_of(csr, part, cost), excess(csr, part, partitions)
-        moves = []
-        for p in among:
-            part[v] = p
-            gain = now - cost_of(csr, part, cost)
-            change = excess(csr, part, partitions) - beyond
-            if p != old and (change < 0 or (change == 0 and gain > 0)):
-                moves.append((gain, -p))
-        part[v] = -max(moves)[1] if moves else old
+    for rows in batches(csr, parts):
+        now, gains = cost_of(csr, part, cost), {}
+        nodes = range(rows.first, rows.first + len(rows.indptr) - 1)
+        for v in nodes:
+            old = int(part[v])
+            for p in among:
+                part[v] = p
+                gains[v, p] = now - cost_of(csr, part, cost)
+            part[v] = old
+        over = set(np.flatnonzero(beyond(csr, part, partitions)))
+        for v in nodes:
+            old = int(part[v])
+            if old not in among or np.count_nonzero(part == old) == 1:
+                continue
+            if old not in over and max(gains[v, p] for p in among) <= 0:
+                continue
+            before = excess(csr, part, partitions)
+            moves = []
+            for p in among:
+                part[v] = p
+                change = excess(csr, part, partitions) - before
+                if p != old and (change < 0 or (change == 0 and gains[v, p] > 0)):
+                    moves.append((gains[v, p], -p))
+            part[v] = -max(moves)[1] if moves else old
     return part
 
 
 def one_pass(
-    csr: ArrayCsr, part: np.ndarray, partitions: int, cost: int, group: list[int]
+    csr: ArrayCsr,
+    part: np.ndarray,
+    partitions: int,
+    cost: int,
+    group: list[int],
+    parts: int = 256,
+    threads: int = 1,
 ) -> np.ndarray:
     part = part.copy()
     limits = find_limits(csr, partitions)
-    base = int(csr.indptr[-1]) // len(part) + 1
-    slot = np.full(partitions, -1, np.int64)
-    slot[group] = np.arange(len(group))
-    table = module.empty_table(len(part), len(group))
-    nodes = np.bincount(part, minlength=partitions)
-    edges = np.bincount(part, np.diff(csr.indptr), partitions).astype(np.int64)
-    beyond = (limits.nodes, limits.edges, base, cost)
-    for rows in csr.chunks(7):
-        module.count_rows(rows.first, rows.indptr, rows.indices, part, slot, table)
-    for rows in csr.chunks(7):
-        module.move_nodes(
-            rows.first,
-            rows.indptr,
-            rows.indices,
-            part,
-            np.array(group),
-            slot,
-            table,
-            nodes,
-            edges,
-            beyond,
-        )
-    assert (nodes == np.bincount(part, minlength=partitions)).all()
-    again = np.zeros_like(table)
-    whole = (0, csr.indptr, csr.indices)
-    module.count_rows(*whole, part, slot, again)
-    assert (table == again).all()
+    loads = module._Loads.of(csr, part, partitions)
+    before = cost_of(csr, part, cost)
+    with pytest.MonkeyPatch.context() as patch, Crew(threads) as crew:
+        patch.setattr(module, "BATCHES", parts)
+        patch.setattr(crew_module, "ALONE", 0)
+        turn = module._Turn.of(crew, csr, part, partitions, np.array(group))
+        _, saved = turn.move(cost, loads, limits)
+    assert loads.nodes.tolist() == np.bincount(part, minlength=partitions).tolist()
+    assert loads.edges.tolist() == (
+        np.bincount(part, np.diff(csr.indptr), partitions).tolist()
+    )
+    if len(group) == partitions:
+        assert turn.costs(cost) == cost_of(csr, part, cost)
+    if parts >= len(part):
+        assert saved == before - cost_of(csr, part, cost)
+    with Crew(1) as crew:
+        again = module._Turn.of(crew, csr, part, partitions, np.array(group))
+    assert (turn.table == again.table).all()
+    inside = np.isin(part, group)
+    assert (turn.home[inside] == again.home[inside]).all()
     return part
 
 
@@ -106,15 +132,25 @@ def one_pass(
     seed=st.integers(0, 999),
     partitions=st.integers(2, 5),
     some=st.booleans(),
+    parts=st.sampled_from([1, 3, 64]),
+    threads=st.integers(1, 3),
 )
 def test_a_pass_is_what_the_definition_says(
-    cost: int, n: int, density: float, seed: int, partitions: int, some: bool
+    cost: int,
+    n: int,
+    density: float,
+    seed: int,
+    partitions: int,
+    some: bool,
+    parts: int,
+    threads: int,
 ) -> None:
     csr = csr_of(random_matrix(n, density, seed))
     part = np.random.default_rng(seed).integers(0, partitions, n).astype(np.int32)
     group = list(range(some, partitions))
-    expected = slow_pass(csr, part, partitions, cost, group)
-    assert one_pass(csr, part, partitions, cost, group).tolist() == expected.tolist()
+    expected = slow_pass(csr, part, partitions, cost, group, parts)
+    found = one_pass(csr, part, partitions, cost, group, parts, threads)
+    assert found.tolist() == expected.tolist()
 
 
 def social(n: int, seed: int) -> ArrayCsr:
@@ -181,14 +217,31 @@ def test_every_two_partitions_near_each_other_share_a_group() -> None:
     assert [g.tolist() for g in module._groups(3, 3)] == [[0, 1, 2]]
 
 
-def test_full_counters_stay_full() -> None:
+def test_full_counters_stay_full_and_homes_keep_their_count() -> None:
+    """All read node 0 and move, so that its counters rise beyond what they hold."""
     csr = csr_of(sp.csr_array(np.ones((300, 1)) @ np.eye(1, 300)))
-    table = np.zeros((300, 1), np.uint8)
     part = np.zeros(300, np.int32)
-    whole = (0, csr.indptr, csr.indices)
-    module.count_rows(*whole, part, np.zeros(1, np.int64), table)
-    assert table[0, 0] == module.FULL
-    assert not table[1:].any()
+    with Crew(1) as crew:
+        turn = module._Turn.of(crew, csr, part, 2, np.arange(2))
+        # 299 readers at home, which cost nothing.
+        assert turn.table[0, :2].tolist() == [moves.FULL, 0]
+        assert turn.home[0] == moves.FULL
+        assert turn.table[1:, 0].tolist() == [moves.FULL] * 299
+        assert not turn.home[1:].any()
+        part[1:200] = 1
+        turn = module._Turn.of(crew, csr, part, 2, np.arange(2))
+        assert turn.table[0, :2].tolist() == [moves.FULL, 199]
+        assert turn.home[0] == 100
+        everyone = np.arange(200, 300)
+        to = np.tile(np.array([[0, 1]], np.int32), (100, 1))
+        state = (part, turn.slot, turn.table, turn.home, 0, 2)
+        moves.count_moves(0, csr.indptr, csr.indices, everyone, to, *state)
+        assert turn.table[0, 1] == moves.FULL
+        assert turn.home[0] == 0
+        back = np.ascontiguousarray(to[:, ::-1])
+        moves.count_moves(0, csr.indptr, csr.indices, everyone, back, *state)
+        assert turn.table[0, 1] == moves.FULL
+        assert turn.home[0] == 100
 
 
 def test_a_hub_beyond_the_limit_is_named(caplog: pytest.LogCaptureFixture) -> None:

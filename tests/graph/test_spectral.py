@@ -166,7 +166,7 @@ def test_kernels_agree_with_their_python() -> None:
         ]
         assert counts[0] == counts[1]
         assert (labels[0] == labels[1]).all()
-        x = np.random.default_rng(0).random(30)
+        x = np.random.default_rng(0).random((30, 1))
         for component in (labels[0], np.empty(0, np.int32)):
             y, z = np.zeros(30), np.zeros(30)
             spectral.multiply(0, *arrays, component, x, y)

@@ -10,18 +10,34 @@ via size-constrained clustering", SEA 2014).
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.graph.csr import Csr
+from xnq_dist.graph.crew import Crew, batches, most_rows
+from xnq_dist.graph.csr import NO_WEIGHTS, ArrayCsr, Csr, Rows, map_chunks
+from xnq_dist.lanes import prefetch
 
 __all__ = ["PAIR", "Contracted", "coarsen", "contract", "find_clusters"]
 
+log = logging.getLogger(__name__)
+
 ROUNDS = 5
-"""Passes of label propagation: the fifth still moves a few per cent of the nodes."""
+"""Passes of label propagation at most."""
+STILL = 0.0
+"""A pass in which no more than this share of the nodes moved is the last one."""
+AHEAD = 32
+"""Edges whose labels are on their way from memory."""
+SAMPLED = 1 << 18
+"""Edges at a time while pairs of clusters are sampled: they stay in the cache."""
+ROOM = 1.05
+"""Edges are sampled as if there were so many times more of them: chance has room."""
+MOST_VOTES = 2**31 - 1
+"""Votes are summed in int32."""
 GROWS = 0.95
 """Clustering again ends when it leaves more than this share of the clusters."""
 PAIR = 64
@@ -45,41 +61,88 @@ class Contracted:
     """Weight of each cluster, shape (C,)."""
 
 
-def find_clusters(csr: Csr, base: int, most: int) -> tuple[NDArray[np.int32], int]:
+def find_clusters(
+    csr: Csr, base: int, most: int, threads: int | None = None
+) -> tuple[NDArray[np.int32], int]:
     """Cluster of every node, shape (N,), and the number of clusters, C.
 
     Parameters
     ----------
     csr
-        Canonical adjacency; streamed `ROUNDS` times.
+        Canonical adjacency; streamed `ROUNDS` times at most.
     base
         What a node weighs beside its in-degree.
     most
         Weight beyond which nobody joins a cluster. A heavier node stays alone.
+    threads
+        At most; None: one for each processor. The answer is the same.
 
     Notes
     -----
-    28 bytes a node. Nodes take their turns in canonical order and see each other's
-    latest choice, so that the answer does not depend on the chunks.
+    24 bytes a node, and 4 for each thread. Batches of nodes take their turns in
+    canonical order; those of a batch choose at the same time, and join one after the
+    other.
     """
     own = np.diff(csr.indptr) + base
-    label = np.arange(len(own), dtype=np.int32)
+    return _propagate(csr, NO_COUNTS, own, most, threads)
+
+
+def _propagate(
+    csr: Csr,
+    counts: NDArray[np.int64],
+    own: NDArray[np.int64],
+    most: int,
+    threads: int | None,
+) -> tuple[NDArray[np.int32], int]:
+    """Clusters of nodes that weigh `own`; edges have one vote or their counts."""
+    n = len(own)
+    label, clusters = np.arange(n, dtype=np.int32), n
     weight = own.copy()
-    tally = np.zeros(len(own), np.int64)
-    for _ in range(ROUNDS):
-        for rows in csr.chunks():
-            join_clusters(
-                rows.first,
-                rows.indptr,
-                rows.indices,
-                NO_COUNTS,
-                own,
-                most,
-                label,
-                weight,
-                tally,
-            )
-    return _numbered(label)
+    with Crew(threads) as crew:
+        for _ in range(ROUNDS):
+            moved = _one_pass(crew, csr, counts, own, most, label, weight)
+            label, clusters = _numbered(label)
+            weight = np.bincount(label, own, clusters).astype(np.int64)
+            log.info("%d nodes joined others, %d clusters", moved, clusters)
+            if moved <= STILL * n:
+                break
+    return label, clusters
+
+
+def _one_pass(
+    crew: Crew,
+    csr: Csr,
+    counts: NDArray[np.int64],
+    own: NDArray[np.int64],
+    most: int,
+    label: NDArray[np.int32],
+    weight: NDArray[np.int64],
+) -> int:
+    """Every node's turn, in place; how many moved."""
+    tallies = [np.zeros(len(weight), np.int32) for _ in range(crew.threads)]
+    choice = np.empty(most_rows(csr), np.int32)
+
+    def choose(thread: int, low: int, rows: Rows) -> None:
+        begin = int(csr.indptr[rows.first] - rows.indptr[0])
+        choose_clusters(
+            rows.first,
+            rows.indptr,
+            rows.indices,
+            counts[begin : begin + len(rows.indices)],
+            own,
+            most,
+            label.reshape(-1, 1),
+            weight,
+            tallies[thread],
+            choice[low:],
+        )
+
+    moved = 0
+    for rows in batches(csr):
+        crew.share(rows, choose)
+        chosen = choice[: len(rows.indptr) - 1]
+        moved += join_clusters(rows.first, chosen, own, most, label, weight)
+    return moved
 
 
 def _numbered(label: NDArray[np.int32]) -> tuple[NDArray[np.int32], int]:
@@ -87,11 +150,13 @@ def _numbered(label: NDArray[np.int32]) -> tuple[NDArray[np.int32], int]:
     there = np.zeros(len(label), np.bool_)
     there[label] = True
     number = np.cumsum(there, dtype=np.int32)
-    return number[label] - 1, int(number[-1])
+    clusters = int(number[-1])
+    number -= 1
+    return number[label], clusters
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def join_clusters(
+def choose_clusters(
     first: int,
     indptr: NDArray[np.int64],
     indices: NDArray[np.int32],
@@ -100,45 +165,80 @@ def join_clusters(
     most: int,
     label: NDArray[np.int32],
     weight: NDArray[np.int64],
-    tally: NDArray[np.int64],
+    tally: NDArray[np.int32],
+    choice: NDArray[np.int32],
 ) -> None:
-    """One turn of some rows; a tie keeps the old cluster, else the first one met.
+    """What some nodes would join; a tie keeps the old cluster, else the first met.
 
     Parameters
     ----------
+    indptr
+        Of the rows, as places in `indices`.
     counts
-        Votes of each edge; empty: one each.
+        Votes of each edge, below 2^31 in sum; empty: one each.
     own
         Weight of each node, shape (N,).
     label, weight
-        Cluster of each node and weight of each cluster so far, shape (N,).
+        Cluster of each node, shape (N, 1), and weight of each cluster.
     tally
-        Zeros, shape (N,).
+        Zeros, one a cluster.
+    choice
+        The cluster of each row is written here.
     """
     counted = counts.shape[0] > 0
-    for row in range(indptr.shape[0] - 1):
+    rows = indptr.shape[0] - 1
+    widest = 0
+    for row in range(rows):
+        widest = max(widest, indptr[row + 1] - indptr[row])
+    met = np.empty(widest, np.int32)
+    last = indices.shape[0] - 1
+    for row in range(rows):
         v = first + row
+        old = label[v, 0]
+        choice[row] = old
+        begin, size = indptr[row], indptr[row + 1] - indptr[row]
         if own[v] > most:
             continue
+        for i in range(size):
+            prefetch(label, indices[min(begin + i + AHEAD, last)], 0)
+            met[i] = label[indices[begin + i], 0]
+        for i in range(size):
+            if indices[begin + i] != v:
+                tally[met[i]] += counts[begin + i] if counted else 1
+        votes = tally[old]
+        for i in range(size):
+            # Counted once: where it is met again it has no votes left.
+            other, count = met[i], tally[met[i]]
+            tally[other] = 0
+            if count > votes and weight[other] + own[v] <= most:
+                choice[row] = other
+                votes = count
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def join_clusters(
+    first: int,
+    choice: NDArray[np.int32],
+    own: NDArray[np.int64],
+    most: int,
+    label: NDArray[np.int32],
+    weight: NDArray[np.int64],
+) -> int:
+    """Let some nodes join what they chose while there is room; how many did."""
+    moved = 0
+    for row in range(choice.shape[0]):
+        v, best = first + row, choice[row]
         old = label[v]
-        for edge in range(indptr[row], indptr[row + 1]):
-            if indices[edge] != v:
-                tally[label[indices[edge]]] += counts[edge] if counted else 1
-        best, votes = old, tally[old]
-        for edge in range(indptr[row], indptr[row + 1]):
-            other = label[indices[edge]]
-            if tally[other] > votes and weight[other] + own[v] <= most:
-                best, votes = other, tally[other]
-        for edge in range(indptr[row], indptr[row + 1]):
-            tally[label[indices[edge]]] = 0
-        if best != old:
+        if best != old and weight[best] + own[v] <= most:
             weight[old] -= own[v]
             weight[best] += own[v]
             label[v] = best
+            moved += 1
+    return moved
 
 
 def coarsen(
-    small: Contracted, most: int, edges: int
+    small: Contracted, most: int, edges: int, threads: int | None = None
 ) -> tuple[Contracted, NDArray[np.int32]]:
     """Cluster a contracted graph again until it has few edges; clusters of clusters.
 
@@ -149,6 +249,8 @@ def coarsen(
     edges
         Entries of `indices` that are few enough. Where clusters no longer grow the
         graph keeps its heaviest edges.
+    threads
+        As for `find_clusters`.
 
     Returns
     -------
@@ -158,21 +260,8 @@ def coarsen(
     place = np.arange(len(small.weights), dtype=np.int32)
     while len(small.indices) > edges:
         before = len(small.weights)
-        label = np.arange(before, dtype=np.int32)
-        weight, tally = small.weights.copy(), np.zeros(before, np.int64)
-        for _ in range(ROUNDS):
-            join_clusters(
-                0,
-                small.indptr,
-                small.indices,
-                small.counts,
-                small.weights,
-                most,
-                label,
-                weight,
-                tally,
-            )
-        label, clusters = _numbered(label)
+        whole = ArrayCsr(small.indptr, small.indices, NO_WEIGHTS)
+        label, clusters = _propagate(whole, small.counts, small.weights, most, threads)
         place = label[place]
         ends = label[np.repeat(np.arange(before), np.diff(small.indptr))]
         others = label[small.indices]
@@ -252,7 +341,12 @@ def fill_both(
 
 
 def contract(
-    csr: Csr, label: NDArray[np.int32], clusters: int, base: int, keep: int
+    csr: Csr,
+    label: NDArray[np.int32],
+    clusters: int,
+    base: int,
+    keep: int,
+    threads: int | None = None,
 ) -> Contracted:
     """The graph between clusters, from about `keep` edges at most.
 
@@ -268,43 +362,34 @@ def contract(
         What a node weighs beside its in-degree.
     keep
         Directed edges to keep at most, about.
+    threads
+        As for `find_clusters`.
     """
-    between = int(csr.indptr[-1])
-    if between > keep:
-        between = sum(
-            pairs_between(rows.first, rows.indptr, rows.indices, label)
-            for rows in csr.chunks()
-        )
-    limit = EVERY
-    if between > keep:
-        limit = np.uint64(int(keep / between * 2**53) << 11)
-    parts = [np.empty(0, np.int64)]
-    for rows in csr.chunks():
+    keep = min(keep, MOST_VOTES)
+
+    def sample(limit: np.uint64, rows: Rows) -> NDArray[np.int64]:
         found = np.empty(len(rows.indices), np.int64)
         size = sample_pairs(
             rows.first, rows.indptr, rows.indices, label, clusters, limit, found
         )
-        parts.append(found[:size].copy())
+        return found[:size].copy()
+
+    # As if all edges were between clusters; where hardly half of them are, once more.
+    edges = max(int(csr.indptr[-1]), 1)
+    parts: list[NDArray[np.int64]] = []
+    for _ in range(2):
+        limit = np.uint64(int(keep / edges * 2**53) << 11) if keep < edges else EVERY
+        parts = map_chunks(csr, partial(sample, limit), threads, SAMPLED)
+        size = sum(map(len, parts))
+        if limit == EVERY or 2 * size > keep:
+            break
+        edges = max(int(size / keep * edges * ROOM), 1)
+    parts.append(np.empty(0, np.int64))
     pairs = np.concatenate(parts)
     del parts
     weights = np.bincount(label, np.diff(csr.indptr), clusters).astype(np.int64)
     weights += base * np.bincount(label, minlength=clusters)
     return _between(pairs, None, weights)
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def pairs_between(
-    first: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    label: NDArray[np.int32],
-) -> int:
-    """Edges of some rows whose ends are in different clusters."""
-    total = 0
-    for row in range(indptr.shape[0] - 1):
-        for edge in range(indptr[row], indptr[row + 1]):
-            total += label[first + row] != label[indices[edge]]
-    return total
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -319,18 +404,19 @@ def sample_pairs(
 ) -> int:
     """Pairs of clusters, ``low * C + high``, of the edges whose hash is in `limit`."""
     size = 0
+    every = limit == EVERY
     for row in range(indptr.shape[0] - 1):
         v = first + row
         for edge in range(indptr[row], indptr[row + 1]):
             u = indices[edge]
-            a, b = label[v], label[u]
-            if a == b:
-                continue
             ends = (np.uint64(min(u, v)) << np.uint64(32)) | np.uint64(max(u, v))
             ends = (ends ^ (ends >> np.uint64(30))) * MIX
             ends = (ends ^ (ends >> np.uint64(27))) * MIX_AGAIN
             ends ^= ends >> np.uint64(31)
-            if ends <= limit:
-                found[size] = np.int64(min(a, b)) * clusters + max(a, b)
-                size += 1
+            # Labels are looked at last: most edges are not in a small sample.
+            if every or ends <= limit:
+                a, b = label[v], label[u]
+                if a != b:
+                    found[size] = np.int64(min(a, b)) * clusters + max(a, b)
+                    size += 1
     return size

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +20,23 @@ from xnq_dist.errors import InputError
 from xnq_dist.graph import scratch
 from xnq_dist.graph.sort import PairChunk
 
-__all__ = ["ArrayCsr", "Csr", "FileCsr", "Rows", "over_chunks", "write_csr"]
+__all__ = [
+    "ArrayCsr",
+    "Csr",
+    "FileCsr",
+    "Rows",
+    "map_chunks",
+    "over_chunks",
+    "spans",
+    "write_csr",
+]
 
 CHUNK_EDGES = 1 << 20
 """Edges of a chunk of rows, unless one row has more."""
 MOST_THREADS = 8
 """Of `over_chunks`: each holds a chunk."""
 NO_WEIGHTS = np.empty(0, np.float32)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -63,14 +73,20 @@ class Csr(Protocol):
         """All column indices and weights (empty without); mapped when in files."""
 
 
-def _spans(indptr: NDArray[np.int64], edges: int) -> Iterator[tuple[int, int]]:
-    """Row ranges of at most `edges` edges, or of one row."""
+def spans(
+    indptr: NDArray[np.int64], edges: int, rows: int | None = None
+) -> Iterator[tuple[int, int]]:
+    """Row ranges of at most `edges` edges, or of one row, and of at most `rows` rows.
+
+    None: as many rows as edges.
+    """
     n = len(indptr) - 1
+    rows = max(edges if rows is None else rows, 1)
     first = 0
     while first < n:
         # Rows without edges count too, or a chunk of them would have no bound.
         last = int(np.searchsorted(indptr, indptr[first] + edges, "right")) - 1
-        last = min(max(last, first + 1), first + max(edges, 1), n)
+        last = min(max(last, first + 1), first + rows, n)
         yield first, last
         first = last
 
@@ -90,7 +106,7 @@ class ArrayCsr:
 
     def chunks(self, edges: int = CHUNK_EDGES) -> Iterator[Rows]:
         """All rows in order, about `edges` edges at a time."""
-        for first, last in _spans(self.indptr, edges):
+        for first, last in spans(self.indptr, edges):
             yield self.rows(first, last)
 
     def rows(self, first: int, last: int) -> Rows:
@@ -118,7 +134,7 @@ class FileCsr:
 
     def chunks(self, edges: int = CHUNK_EDGES) -> Iterator[Rows]:
         """All rows in order, about `edges` edges at a time."""
-        for first, last in _spans(self.indptr, edges):
+        for first, last in spans(self.indptr, edges):
             yield self.rows(first, last)
 
     def rows(self, first: int, last: int) -> Rows:
@@ -147,7 +163,10 @@ class FileCsr:
 
 
 def over_chunks(
-    csr: Csr, work: Callable[[Rows], None], threads: int | None = None
+    csr: Csr,
+    work: Callable[[Rows], None],
+    threads: int | None = None,
+    edges: int = CHUNK_EDGES,
 ) -> None:
     """Call `work` once for every chunk of rows, on some threads at a time.
 
@@ -160,17 +179,26 @@ def over_chunks(
     threads
         At most; None: one for each processor that this process may use, up to
         `MOST_THREADS`.
+    edges
+        Of a chunk, about.
     """
+    map_chunks(csr, work, threads, edges)
+
+
+def map_chunks(
+    csr: Csr,
+    work: Callable[[Rows], T],
+    threads: int | None = None,
+    edges: int = CHUNK_EDGES,
+) -> list[T]:
+    """What `work` makes of every chunk, in the order of the rows; see `over_chunks`."""
     there = min(len(os.sched_getaffinity(0)), MOST_THREADS)
     there = there if threads is None else threads
-    spans = list(_spans(csr.indptr, CHUNK_EDGES))
-    if min(there, len(spans)) <= 1:
-        for first, last in spans:
-            work(csr.rows(first, last))
-        return
-    with ThreadPoolExecutor(min(there, len(spans))) as pool:
-        for _ in pool.map(lambda span: work(csr.rows(*span)), spans):
-            pass
+    marks = list(spans(csr.indptr, edges))
+    if min(there, len(marks)) <= 1:
+        return [work(csr.rows(first, last)) for first, last in marks]
+    with ThreadPoolExecutor(min(there, len(marks))) as pool:
+        return list(pool.map(lambda span: work(csr.rows(*span)), marks))
 
 
 def write_csr(

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
+
+from xnq_dist.graph.crew import Crew
 
 __all__ = [
     "Partition",
@@ -20,6 +24,7 @@ __all__ = [
     "cut",
     "find_halo",
     "send_lists",
+    "split_rows",
 ]
 
 
@@ -127,7 +132,12 @@ def find_halo(
     """
     # A mark per node instead of sorting the sources: edges may be many times N.
     wanted = np.zeros(len(book.part), np.bool_)
-    wanted[sources] = True
+    with Crew() as crew:
+        crew.divide(
+            len(sources),
+            len(sources),
+            lambda low, high: mark(sources[low:high], wanted),
+        )
     wanted[book.owned(number)] = False
     halo = np.sort(book.relabelled[wanted]).astype(np.int64)
     return halo, np.searchsorted(halo, book.offsets).astype(np.int64)
@@ -171,7 +181,8 @@ def build_partition(
     number
         The partition.
     indptr, sources, weights
-        Its rows in canonical order, canonical sources ascending in each row.
+        Its rows in canonical order, canonical sources ascending in each row;
+        `sources` becomes the partition's `indices`, in place.
     book
         The partition book.
     halo, send
@@ -181,7 +192,47 @@ def build_partition(
     local = np.full(len(book.part), -1, np.int32)
     local[owned] = np.arange(len(owned), dtype=np.int32)
     local[book.order[halo[0]]] = len(owned) + np.arange(len(halo[0]), dtype=np.int32)
-    return Partition(number, indptr, local[sources], weights, *halo, *send)
+    with Crew() as crew:
+        crew.divide(
+            len(sources),
+            len(sources),
+            lambda low, high: rename(sources[low:high], local),
+        )
+    return Partition(number, indptr, sources, weights, *halo, *send)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def mark(nodes: NDArray[np.int32], marked: NDArray[np.bool_]) -> None:
+    """``marked[nodes] = True``."""
+    for i in range(nodes.shape[0]):
+        marked[nodes[i]] = True
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def rename(nodes: NDArray[np.int32], names: NDArray[np.int32]) -> None:
+    """``nodes[:] = names[nodes]``."""
+    for i in range(nodes.shape[0]):
+        nodes[i] = names[nodes[i]]
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def split_rows(
+    indptr: NDArray[np.int64],
+    values: NDArray[Any],
+    owner: NDArray[np.int32],
+    at: NDArray[np.int64],
+    out: NDArray[Any],
+) -> None:
+    """Values of some rows, owner by owner, rows in order.
+
+    `at` says where each owner's values go on in `out`, which is as long as `values`.
+    """
+    for row in range(indptr.shape[0] - 1):
+        place = at[owner[row]]
+        for edge in range(indptr[row], indptr[row + 1]):
+            out[place] = values[edge]
+            place += 1
+        at[owner[row]] = place
 
 
 def cut(

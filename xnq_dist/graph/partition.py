@@ -22,7 +22,8 @@ from xnq_dist.errors import SettingsError
 from xnq_dist.graph.clustering import PAIR, coarsen, contract, find_clusters
 from xnq_dist.graph.csr import Csr
 from xnq_dist.graph.metis import metis, metis_memory
-from xnq_dist.graph.refining import ROWS, refine
+from xnq_dist.graph.moves import ROWS
+from xnq_dist.graph.refining import refine
 
 __all__ = ["divide", "metis_memory"]
 
@@ -55,13 +56,14 @@ def divide(
     seed: int = 0,
     memory: int = 1 << 30,
     symmetric: bool = False,
+    threads: int | None = None,
 ) -> tuple[NDArray[np.int32], str]:
     """Partition of every node, shape (N,), and the partitioner that was used.
 
     Parameters
     ----------
     csr
-        Canonical adjacency. METIS holds it in memory, ``stream`` reads it some 13
+        Canonical adjacency. METIS holds it in memory, ``stream`` reads it some 12
         times by chunks, the others need its row pointers alone.
     partitions
         Number of partitions, P; each gets one node at least.
@@ -74,6 +76,8 @@ def divide(
         ``stream`` see more of the edges between clusters: its answer depends on them.
     symmetric
         Whether each edge is known to have its reverse.
+    threads
+        At most; None: one for each processor. The answer is the same.
 
     Raises
     ------
@@ -99,10 +103,10 @@ def divide(
         log.info("partitioner: %s", name)
     if name == "metis":
         part = _fill_empty(_metis(csr, partitions, symmetric), partitions)
-        refine(csr, part, partitions, memory, METIS_SCHEDULE)
+        refine(csr, part, partitions, memory, METIS_SCHEDULE, threads)
     elif name == "stream":
-        part = _fill_empty(_stream(csr, partitions, memory), partitions)
-        refine(csr, part, partitions, memory)
+        part = _fill_empty(_stream(csr, partitions, memory, threads), partitions)
+        refine(csr, part, partitions, memory, threads=threads)
     elif name == "contiguous":
         part = _contiguous(csr, partitions)
     else:
@@ -154,16 +158,18 @@ def _random(n: int, partitions: int, seed: int) -> NDArray[np.int32]:
     return (order % partitions).astype(np.int32)
 
 
-def _stream(csr: Csr, partitions: int, memory: int) -> NDArray[np.int32]:
+def _stream(
+    csr: Csr, partitions: int, memory: int, threads: int | None
+) -> NDArray[np.int32]:
     """Clusters by label propagation, METIS on the graph between them, refinement."""
     base = _base_weight(csr)
     total = int(csr.indptr[-1]) + base * (len(csr.indptr) - 1)
     most = max(total // (partitions * CLUSTERS), 1)
-    label, clusters = find_clusters(csr, base, most)
+    label, clusters = find_clusters(csr, base, most, threads)
     if clusters < partitions:
         return _contiguous(csr, partitions)
-    whole = contract(csr, label, clusters, base, memory // PAIR)
-    small, place = coarsen(whole, most, memory // METIS_ENTRY)
+    whole = contract(csr, label, clusters, base, memory // PAIR, threads)
+    small, place = coarsen(whole, most, memory // METIS_ENTRY, threads)
     del whole
     log.info(
         "%d clusters, %d clusters of clusters with %d edges between them",

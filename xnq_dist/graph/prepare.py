@@ -17,7 +17,7 @@ from xnq_dist.config import Settings
 from xnq_dist.errors import StageError
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ahead import OneBehind, ahead
-from xnq_dist.graph.csr import FileCsr
+from xnq_dist.graph.csr import FileCsr, Rows
 from xnq_dist.graph.distances import MOST_STEPS, effective_diameter
 from xnq_dist.graph.edges import read_edges
 from xnq_dist.graph.features import FeatureBlocks, FeatureColumns
@@ -26,9 +26,9 @@ from xnq_dist.graph.halo import (
     Partition,
     PartitionBook,
     build_partition,
-    edges_of,
     find_halo,
     send_lists,
+    split_rows,
 )
 from xnq_dist.graph.labels import ROLES, NodeTable, read_nodes
 from xnq_dist.graph.layout import adjacency_stem, nodes_stem, partition_arrays
@@ -179,17 +179,21 @@ def prepare(
         def write_nodes(number: int) -> None:
             tables.append(_write_nodes(attempt, number, known, book, blocks))
 
-        with OneBehind() as behind:
+        def write_edges(partition: Partition) -> None:
+            arrays = partition_arrays(partition)
+            record = attempt.write_arrays(adjacency_stem(partition.number), **arrays)
+            edges_written.append(record)
+            plan.append(_figures(partition))
+
+        with OneBehind() as edges_behind, OneBehind() as nodes_behind:
             for partition in _partitions(csr, book, memory, folder):
-                number = partition.number
-                behind.call(partial(write_nodes, number))
-                arrays = partition_arrays(partition)
-                record = attempt.write_arrays(adjacency_stem(number), **arrays)
-                edges_written.append(record)
-                plan.append(_figures(partition))
-                progress("write partitions", number + 1, partitions)
-                # Before the next one is built: two at a time would double the peak.
-                del partition, arrays
+                # The one before is written while this one is built, no more of them.
+                edges_behind.call(partial(write_edges, partition))
+                nodes_behind.call(partial(write_nodes, partition.number))
+                if partition.number:
+                    progress("write partitions", partition.number, partitions)
+                del partition
+        progress("write partitions", partitions, partitions)
         pairs = zip(tables, edges_written, strict=True)
         files = [record for pair in pairs for record in pair]
         facts = {
@@ -233,17 +237,13 @@ def _partitions(
 ) -> Iterator[Partition]:
     """Partitions one after the other; edges go through a file per partition."""
     buckets = _made(folder / "partitions")
-    for rows in ahead(csr.chunks(max(memory // 256, 1024))):
-        counts = np.diff(rows.indptr)
-        owner = book.part[rows.first : rows.first + len(counts)]
-        by_owner = np.argsort(owner, kind="stable")
-        bounds = np.searchsorted(owner[by_owner], np.arange(book.partitions + 1))
-        for number in np.flatnonzero(np.diff(bounds)).tolist():
-            mine = by_owner[bounds[number] : bounds[number + 1]]
-            edges = edges_of(rows.indptr[mine], counts[mine])
-            scratch.append(buckets / f"{number}.indices", rows.indices[edges])
+    split = (_split(rows, book) for rows in csr.chunks(max(memory // 256, 1024)))
+    for begins, indices, weights in ahead(split):
+        for number in np.flatnonzero(np.diff(begins)).tolist():
+            mine = slice(begins[number], begins[number + 1])
+            scratch.append(buckets / f"{number}.indices", indices[mine])
             if csr.weighted:
-                scratch.append(buckets / f"{number}.weights", rows.weights[edges])
+                scratch.append(buckets / f"{number}.weights", weights[mine])
     halo_offsets = []
     for number in range(book.partitions):
         sources = scratch.read(buckets / f"{number}.indices", np.int32)
@@ -261,14 +261,14 @@ def _partitions(
             for reader, at in enumerate(halo_offsets)
         ]
         degrees = np.diff(csr.indptr)[book.owned(number)]
-        weights: NDArray[np.float32] | None = None
+        values: NDArray[np.float32] | None = None
         if csr.weighted:
-            weights = scratch.read(buckets / f"{number}.weights", np.float32)
+            values = scratch.read(buckets / f"{number}.weights", np.float32)
         yield build_partition(
             number,
             np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64),
             scratch.read(buckets / f"{number}.indices", np.int32),
-            weights,
+            values,
             book,
             (
                 scratch.read(buckets / f"{number}.halo", np.int64),
@@ -276,6 +276,21 @@ def _partitions(
             ),
             send_lists(segments, int(book.offsets[number])),
         )
+
+
+def _split(
+    rows: Rows, book: PartitionBook
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    """Edges and weights by the partition that owns their row, and where each begins."""
+    counts = np.diff(rows.indptr)
+    owner = book.part[rows.first : rows.first + len(counts)]
+    sizes = np.bincount(owner, counts, book.partitions).astype(np.int64)
+    begins = np.concatenate([[0], np.cumsum(sizes)])
+    indices, weights = np.empty_like(rows.indices), np.empty_like(rows.weights)
+    split_rows(rows.indptr, rows.indices, owner, begins[:-1].copy(), indices)
+    if len(weights):
+        split_rows(rows.indptr, rows.weights, owner, begins[:-1].copy(), weights)
+    return begins, indices, weights
 
 
 def _write_nodes(

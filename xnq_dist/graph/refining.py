@@ -5,21 +5,34 @@ u; how many it has there does not matter. A table counts, for every node, its
 out-neighbours in each partition, and with it what a move changes is exact. The true
 cost has no slope (the second of three rows leaves and nothing is saved), so the first
 passes halve it: the first row of u in a partition costs 1, the next 1/2, then 1/4;
-the last passes count halo rows.
+the last passes count halo rows. Nodes of a batch are weighed against the same table;
+then they move one after the other, so that limits hold at every step.
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.graph.csr import Csr
-from xnq_dist.graph.prices import UNIT, WIDE, add_prices
-from xnq_dist.lanes import prefetch
+from xnq_dist.graph.crew import BATCHES, Crew, batches, most_rows
+from xnq_dist.graph.csr import Csr, Rows
+from xnq_dist.graph.moves import (
+    HALVING,
+    ROWS,
+    cost_rows,
+    count_moves,
+    count_rows,
+    empty_table,
+    hide_homes,
+    take_moves,
+    weigh_moves,
+)
+from xnq_dist.graph.prices import UNIT, WIDE
 
 __all__ = ["Limits", "find_limits", "refine"]
 
@@ -29,18 +42,14 @@ EDGE_SLACK = 1.1
 """Most edges of a partition over the mean."""
 NODE_SLACK = 1.3
 """Most nodes of a partition over the mean: a superstep costs more for edges."""
-HALVING, ROWS = 0, 5
-"""The two costs: a row after c others costs ``UNIT >> (c << cost)``."""
 SCHEDULE = (HALVING, HALVING, HALVING, HALVING, ROWS, ROWS)
+ENOUGH = 0.03
+"""Share of its cost that a pass saves if another one is to follow: that one would save
+a quarter or a third of it."""
 MORE = 6
 """Passes more, while limits are broken."""
 DEALT = (64, 16, 4, 1)
 """One node of so many is dealt anew where moves did not keep the limits."""
-FULL = 255
-RUN = 1 << 16
-"""Edges whose prices are summed in int32."""
-AHEAD = 8
-"""Edges whose rows of the table are on their way from memory."""
 
 
 @dataclass(frozen=True)
@@ -75,14 +84,15 @@ def refine(
     partitions: int,
     memory: int,
     schedule: tuple[int, ...] = SCHEDULE,
+    threads: int | None = None,
 ) -> None:
     """Move nodes, in place, each where it saves most within the limits.
 
     Parameters
     ----------
     csr
-        Canonical adjacency; streamed once for each pass of the schedule, and once
-        before.
+        Canonical adjacency; streamed once for each pass of the schedule, at most, and
+        once before.
     part
         A partition for each node, shape (N,).
     partitions
@@ -91,46 +101,140 @@ def refine(
         Bytes for the table, one byte a node and partition, eight partitions at least;
         where all do not fit, partitions take turns, as many at a time as fit.
     schedule
-        The cost that each pass counts.
+        The cost that each pass counts; there is no second pass of a cost that saved
+        less than `ENOUGH`.
+    threads
+        At most; None: one for each processor. The answer is the same.
     """
     limits = find_limits(csr, partitions)
-    nodes = np.bincount(part, minlength=partitions)
-    edges = np.bincount(part, np.diff(csr.indptr), partitions).astype(np.int64)
-    base = int(csr.indptr[-1]) // len(part) + 1
+    loads = _Loads.of(csr, part, partitions)
     fit = max(memory // len(part) // WIDE, 1) * WIDE
-    for group in _groups(partitions, fit):
+    with Crew(threads) as crew:
+        for group in _groups(partitions, fit):
+            turn = _Turn.of(crew, csr, part, partitions, group)
+            settled = -1
+            for number in range(len(schedule) + MORE):
+                cost = schedule[min(number, len(schedule) - 1)]
+                over = loads.over(limits)[group].any()
+                if number >= len(schedule) and not over:
+                    break
+                if cost == settled and not over:
+                    continue
+                moved, saved = turn.move(cost, loads, limits)
+                if not over and saved <= ENOUGH * turn.costs(cost):
+                    settled = cost
+                log.info(
+                    "refinement: %d nodes moved, %.0f saved (%s)",
+                    moved,
+                    saved / UNIT,
+                    "rows" if cost == ROWS else "halving",
+                )
+            del turn
+    broken = loads.over(limits).any()
+    if broken and _deal(csr, part, partitions, limits):
+        refine(csr, part, partitions, memory, schedule[-1:], threads)
+
+
+@dataclass(frozen=True)
+class _Loads:
+    """What each partition owns; changes while nodes move."""
+
+    nodes: NDArray[np.int64]
+    edges: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, csr: Csr, part: NDArray[np.int32], partitions: int) -> _Loads:
+        edges = np.bincount(part, np.diff(csr.indptr), partitions).astype(np.int64)
+        return cls(np.bincount(part, minlength=partitions), edges)
+
+    def over(self, limits: Limits) -> NDArray[np.bool_]:
+        """Which partitions are beyond their limits."""
+        over: NDArray[np.bool_] = self.nodes > limits.nodes
+        return over | (self.edges > limits.edges)
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """A group of partitions whose nodes change places."""
+
+    crew: Crew
+    csr: Csr
+    part: NDArray[np.int32]
+    group: NDArray[np.int64]
+    """Partition of each column."""
+    slot: NDArray[np.int64]
+    """Column of each partition, or -1."""
+    table: NDArray[np.uint8]
+    home: NDArray[np.uint8]
+
+    @classmethod
+    def of(
+        cls,
+        crew: Crew,
+        csr: Csr,
+        part: NDArray[np.int32],
+        partitions: int,
+        group: NDArray[np.int64],
+    ) -> _Turn:
+        """With the table counted in one pass."""
         slot = np.full(partitions, -1, np.int64)
         slot[group] = np.arange(len(group))
         table = empty_table(len(part), len(group))
-        for rows in csr.chunks():
-            count_rows(rows.first, rows.indptr, rows.indices, part, slot, table)
-        for turn in range(len(schedule) + MORE):
-            cost = schedule[min(turn, len(schedule) - 1)]
-            over = (nodes > limits.nodes) | (edges > limits.edges)
-            if turn >= len(schedule) and not over[group].any():
-                break
-            for rows in csr.chunks():
-                move_nodes(
-                    rows.first,
-                    rows.indptr,
-                    rows.indices,
-                    part,
-                    group,
-                    slot,
-                    table,
-                    nodes,
-                    edges,
-                    (limits.nodes, limits.edges, base, cost),
+        home = np.zeros(len(part), np.uint8)
+        for rows in batches(csr):
+            whole = (rows.first, rows.indptr, rows.indices)
+            count = partial(count_rows, *whole, part, slot, table)
+            crew.divide(len(group), len(rows.indices), count)
+        hide_homes(part, slot, table, home)
+        return cls(crew, csr, part, group, slot, table, home)
+
+    def costs(self, cost: int) -> int:
+        """What all nodes cost in the partitions of the group."""
+        return int(cost_rows(self.part, self.slot, self.table, cost))
+
+    def move(self, cost: int, loads: _Loads, limits: Limits) -> tuple[int, int]:
+        """One pass over all rows; how many nodes moved, and what they saved."""
+        width = self.table.shape[1]
+        most = most_rows(self.csr, BATCHES)
+        gains, considered = np.empty((most, width), np.int64), np.empty(most, np.bool_)
+        moved, ends = np.empty(most, np.int64), np.empty((most, 2), np.int32)
+        base = int(self.csr.indptr[-1]) // len(self.part) + 1
+        state = (self.slot, self.table, self.home)
+        total = 0, 0
+        for rows in batches(self.csr, BATCHES):
+            over = loads.over(limits)
+
+            def weigh(
+                _: int, low: int, piece: Rows, over: NDArray[np.bool_] = over
+            ) -> None:
+                where = (piece.first, piece.indptr, piece.indices)
+                weigh_moves(
+                    *where, self.part, *state, over, cost, gains[low:], considered[low:]
                 )
-        del table
-    over = (nodes > limits.nodes) | (edges > limits.edges)
-    if over.any() and _deal(csr, part, partitions, limits):
-        refine(csr, part, partitions, memory, schedule[-1:])
 
-
-def empty_table(nodes: int, partitions: int) -> NDArray[np.uint8]:
-    """Zeros for so many partitions, and columns up to a multiple of `WIDE`."""
-    return np.zeros((nodes, -(-partitions // WIDE) * WIDE), np.uint8)
+            self.crew.share(rows, weigh)
+            count, saved = take_moves(
+                rows.first,
+                gains,
+                considered,
+                np.diff(rows.indptr),
+                self.part,
+                self.group,
+                *state,
+                loads.nodes,
+                loads.edges,
+                (limits.nodes, limits.edges, base),
+                moved,
+                ends,
+            )
+            whole = (rows.first, rows.indptr, rows.indices, moved[:count], ends)
+            self.crew.divide(
+                len(self.group),
+                int(np.diff(rows.indptr)[moved[:count]].sum()),
+                partial(count_moves, *whole, self.part, *state),
+            )
+            total = total[0] + count, total[1] + saved
+        return total
 
 
 def _groups(partitions: int, size: int) -> list[NDArray[np.int64]]:
@@ -141,142 +245,6 @@ def _groups(partitions: int, size: int) -> list[NDArray[np.int64]]:
     turns = -(-partitions // size)
     near = np.array_split(every, turns)
     return [*near, *(every[turn::turns] for turn in range(turns))]
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def count_rows(
-    first: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    part: NDArray[np.int32],
-    slot: NDArray[np.int64],
-    table: NDArray[np.uint8],
-) -> None:
-    """Add some rows to the table; `FULL` means that many or more."""
-    for row in range(indptr.shape[0] - 1):
-        column = slot[part[first + row]]
-        if column < 0:
-            continue
-        for edge in range(indptr[row], indptr[row + 1]):
-            u = indices[edge]
-            if u != first + row and table[u, column] < FULL:
-                table[u, column] += 1
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _excess(nodes: int, edges: int, limits: tuple[int, int, int, int]) -> int:
-    """What a partition weighs beyond its limits."""
-    return max(nodes - limits[0], 0) * limits[2] + max(edges - limits[1], 0)
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _next(count: int, cost: int) -> int:
-    """What one row more costs after so many."""
-    shift = np.int64(count) << cost
-    return int(UNIT >> (shift if shift < 31 else 31))
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _cost(count: int, cost: int) -> int:
-    """What so many rows of one partition cost."""
-    if cost == ROWS:
-        return UNIT if count else 0
-    return 2 * UNIT - (2 * UNIT >> min(count, 31))
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def move_nodes(
-    first: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    part: NDArray[np.int32],
-    group: NDArray[np.int64],
-    slot: NDArray[np.int64],
-    table: NDArray[np.uint8],
-    nodes: NDArray[np.int64],
-    edges: NDArray[np.int64],
-    limits: tuple[int, int, int, int],
-) -> None:
-    """One turn of some rows, each to the partition where it saves most.
-
-    A move may not add to what is beyond limits, in sum over the partitions; one that
-    takes from it may cost halo rows, any other must save some.
-
-    Parameters
-    ----------
-    group, slot
-        Partitions with a column in the table, shape (G,); column of each partition or
-        -1, shape (P,).
-    table
-        Out-neighbours of each node in each partition of the group, (N, G), and columns
-        of zeros up to a multiple of `WIDE`.
-    nodes, edges
-        Of each partition so far, shape (P,).
-    limits
-        Most nodes, most edges, what a node weighs in edges, `HALVING` or `ROWS`.
-    """
-    size = group.shape[0]
-    cost = limits[3]
-    width = table.shape[1]
-    some = np.empty(width, np.int32)
-    # The last one is of partitions that are not in the group.
-    price = np.empty(width + 1, np.int64)
-    last = indices.shape[0] - 1
-    for row in range(indptr.shape[0] - 1):
-        v = first + row
-        old = part[v]
-        at = slot[old]
-        if at < 0 or nodes[old] <= 1:
-            continue
-        price[:] = 0
-        here = np.int64(0)
-        for begin in range(indptr[row], indptr[row + 1], RUN):
-            some[:] = 0
-            for edge in range(begin, min(begin + RUN, indptr[row + 1])):
-                prefetch(table, indices[min(edge + AHEAD, last)], 0)
-                u = indices[edge]
-                if u == v:
-                    continue
-                add_prices(table, u, cost, some)
-                # At home nobody is a halo row.
-                own = slot[part[u]]
-                home = own if own >= 0 else width
-                price[home] -= _next(table[u, max(own, 0)], cost)
-                here += _next(table[u, at] - 1, cost) * (own != at)
-            for q in range(size):
-                price[q] += some[q]
-        # Readers of v itself stop costing a row where v goes, and start where it was.
-        here -= _cost(table[v, at], cost)
-        degree = indptr[row + 1] - indptr[row]
-        before = _excess(nodes[old], edges[old], limits)
-        eased = before - _excess(nodes[old] - 1, edges[old] - degree, limits)
-        best, saved = -1, np.int64(0)
-        for q in range(size):
-            p = group[q]
-            if p == old:
-                continue
-            more = _excess(nodes[p] + 1, edges[p] + degree, limits)
-            more -= _excess(nodes[p], edges[p], limits)
-            gain = here - price[q] + _cost(table[v, q], cost)
-            allowed = more < eased or (more == eased and gain > 0)
-            if allowed and (best < 0 or gain > saved):
-                best, saved = q, gain
-        if best < 0:
-            continue
-        new = group[best]
-        part[v] = new
-        nodes[old] -= 1
-        nodes[new] += 1
-        edges[old] -= degree
-        edges[new] += degree
-        for edge in range(indptr[row], indptr[row + 1]):
-            u = indices[edge]
-            if u != v:
-                # A full counter has lost count: it stays full.
-                if table[u, at] < FULL:
-                    table[u, at] -= 1
-                if table[u, best] < FULL:
-                    table[u, best] += 1
 
 
 def _deal(csr: Csr, part: NDArray[np.int32], partitions: int, limits: Limits) -> bool:
