@@ -86,7 +86,7 @@ class Seat:
         }
         self._posted = step - 1
         rows = max(found.n_halo for found in partitions.values())
-        some = next(iter(states.values()))
+        some = next(iter(self.states.values()))
         self._halo_rows = np.empty(rows * widths[0], some.dtype)
         # Memory of the states before is that of the next ones, and so on: fresh memory
         # costs the system a pass to hand out.

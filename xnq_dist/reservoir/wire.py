@@ -88,10 +88,10 @@ class Wire:
         self._loop: asyncio.AbstractEventLoop = loop.asyncio_loop
         self._run = run
         self._timeout = timeout
+        self._sending: dict[Future[None], tuple[int, str]] = {}
+        # These three are touched by the loop's thread only.
         self._lanes = asyncio.Semaphore(LANES)
         self._spare: list[NDArray[np.uint8]] = []
-        self._sending: dict[Future[None], tuple[int, str]] = {}
-        # Below here: touched by the loop's thread only.
         self._outboxes: dict[str, Outbox] = {}
         self._inbox = Inbox(mailbox)
         mailbox.on_reach = self._reached
