@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from xnq_dist.graph.halo import PartitionBook, cut
 from xnq_dist.reservoir.mailbox import Mailbox
-from xnq_dist.reservoir.routes import find_routes, pick_chunks
+from xnq_dist.reservoir.routes import find_routes, pick_rows
 
 
 def small_cut(seed: int, partitions: int):
@@ -64,38 +64,64 @@ def test_every_halo_row_comes_from_its_owner_by_some_route(seed, partitions, wor
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("columns", [slice(0, 3), slice(1, 3)], ids=["whole", "tile"])
-def test_rows_of_chunks_are_those_of_the_whole_block(dtype, columns):
+def test_picked_rows_are_those_of_the_block(dtype, columns):
     rng = np.random.default_rng(0)
     block = rng.standard_normal((20, 3)).astype(dtype)
     picks = np.array([0, 3, 4, 9, 10, 11, 19])
-    chunks = [(first, block[first : first + 5]) for first in range(0, 20, 5)]
     out = np.empty((len(picks), columns.stop - columns.start), np.float32)
-    pick_chunks(picks, chunks, columns, out)
+    pick_rows(picks, block, columns, out)
     np.testing.assert_array_equal(out, block[picks, columns].astype(np.float32))
-    none = np.empty((0, 3), np.float32)
-    pick_chunks(picks[:0], chunks, slice(0, 3), none)
+    pick_rows(picks[:0], block, slice(0, 3), np.empty((0, 3), np.float32))
 
 
-def test_a_block_is_not_read_before_all_its_chunks_are_there():
-    mail = Mailbox({4: 5, 7: 2})
-    mail.put(0, 4, 3, np.zeros((2, 1)))
+def fill(mail: Mailbox, generation: int, owner: int, value: float) -> None:
+    mail.block(generation, owner)[...] = value
+    mail.put(generation, owner)
+
+
+def test_a_block_is_not_read_before_it_is_whole():
+    mail = Mailbox({4: 5, 7: 2}, [3], "float16")
+    assert mail.block(0, 4).shape == (5, 3)
     assert mail.wait(0, [[4]], 0.01) is None
     assert mail.missing(0, [4, 7]) == [4, 7]
-    mail.put(0, 7, 0, np.ones((2, 1)))
+    fill(mail, 0, 7, 1)
     assert mail.wait(0, [[4], [7]], 0.01) == 1
-    mail.put(0, 4, 0, np.zeros((3, 1)))
+    fill(mail, 0, 4, 2)
     assert mail.wait(0, [[4], [7]], 0.01) == 0
-    assert [first for first, _ in mail.read(0, 4)] == [0, 3]
-    assert mail.received == sum(rows.nbytes for _, rows in mail.read(0, 4)) + 16
+    assert mail.read(0, 4).dtype == np.float16
+    assert set(mail.read(0, 4).ravel()) == {2}
+    assert mail.received == 7 * 3 * 2
 
 
 def test_a_sender_is_let_one_generation_ahead_and_no_further():
-    mail = Mailbox({0: 1})
+    mail = Mailbox({0: 1}, [2], "float32")
+    told: list[int] = []
+    mail.on_reach = told.append
     assert mail.admits(1)
     assert not mail.admits(2)
-    mail.put(0, 0, 0, np.zeros((1, 1)))
+    fill(mail, 0, 0, 1)
+    with pytest.raises(ConnectionError, match="partition 0, generation 2, came while"):
+        mail.block(2, 0)
     mail.reach(1)
+    assert told == [1]
     assert mail.admits(2)
-    # What is over is forgotten, and what comes late is not kept.
-    mail.put(0, 0, 0, np.zeros((1, 1)))
-    assert mail.missing(0, [0]) == [0]
+    # What is over is forgotten, and what comes late is not read.
+    fill(mail, 0, 0, 1)
+    assert mail.missing(1, [0]) == [0]
+
+
+def test_a_block_is_not_written_over_while_it_is_read():
+    """Two generations are in memory: the next one comes while this one is read."""
+    mail = Mailbox({0: 2}, [3, 1], "float32")
+    for generation in range(6):
+        mail.reach(generation)
+        if not generation:
+            fill(mail, 0, 0, 0)
+        read = mail.read(generation, 0)
+        assert read.shape == (2, 1 if generation % 2 else 3)
+        fill(mail, generation + 1, 0, generation + 1)
+        with pytest.raises(ConnectionError):
+            mail.block(generation, 0)
+        assert set(read.ravel()) == {generation}
+    with pytest.raises(ConnectionError):
+        mail.block(6, 3)

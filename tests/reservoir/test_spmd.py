@@ -201,6 +201,54 @@ def _busy(dask_worker):
     return len(dask_worker.active_threads)
 
 
+def test_supersteps_take_no_fresh_memory_for_states(tmp_path, weighted, client):
+    """Two buffers in turn; first touches of fresh memory cost more than a transfer."""
+    engine = engine_of(client, tmp_path / "a", weighted)
+    before = engine.apply(_where)
+    engine.advance(1)
+    other = engine.apply(_where)
+    assert not set(before) & set(other)
+    for _ in range(3):
+        engine.advance(2)
+        assert engine.apply(_where) == other
+    engine.advance(1)
+    assert engine.apply(_where) == before
+
+
+def _where(number, states):
+    return states.ctypes.data
+
+
+def test_an_answer_is_not_written_over_by_later_supersteps(
+    tmp_path, weighted, thread_client
+):
+    """Where workers are threads, the answer is the array itself."""
+    engine = engine_of(thread_client, tmp_path / "a", weighted)
+    found = engine.apply(_first_row)
+    copies = [row.copy() for row in found]
+    engine.advance(2)
+    np.testing.assert_array_equal(found, copies)
+    assert not np.array_equal(engine.apply(_first_row), copies)
+
+
+def test_a_connection_that_breaks_is_not_waited_for(tmp_path, weighted, client):
+    """Both workers live and answer: only the blocks do not come any more."""
+    engine = engine_of(client, tmp_path / "a", weighted)
+    engine.advance(2)
+    assert sum(client.run(_break_connections).values()) > 0
+    with pytest.raises(WorkersLost, match=r"sends no more|takes no blocks"):
+        engine.advance(6)
+    engine.close()
+    assert until(lambda: sum(client.run(_busy).values()) == 0)
+
+
+async def _break_connections():
+    senders = [c for inbox in wire._mailboxes.values() for c in inbox.senders]
+    for comm in senders:
+        comm.abort()
+    return len(senders)
+
+
 def _runs():
     gc.collect()
     return len(wire._mailboxes)

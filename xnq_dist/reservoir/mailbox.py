@@ -3,57 +3,94 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Mailbox"]
+__all__ = ["AHEAD", "Mailbox"]
 
 AHEAD = 1
 """Generations that a sender may be ahead of the reader: those two are in memory."""
 
+Block = NDArray[np.floating]
+
 
 class Mailbox:
-    """Blocks by generation and owner; one side puts, the other waits and reads.
+    """Blocks by generation and owner; one side fills, the other waits and reads.
 
-    A generation is one column tile of one superstep. Chunks of a block may come in
-    any order; a block is whole when all its rows are there.
+    A generation is one column tile of one superstep. The memory of blocks is taken
+    once and used again every second generation: first touches of fresh memory would
+    take longer than the transfer.
 
     Parameters
     ----------
     arrivals
         Rows of the block that comes from each owner in every generation.
+    widths
+        Columns of each tile.
+    dtype
+        Of exchanged values.
     """
 
-    def __init__(self, arrivals: Mapping[int, int]) -> None:
+    def __init__(
+        self, arrivals: Mapping[int, int], widths: Sequence[int], dtype: str
+    ) -> None:
         self._arrivals = dict(arrivals)
-        self._chunks: dict[tuple[int, int], dict[int, NDArray[np.floating]]] = {}
+        self._widths = list(widths)
+        self._memory: list[dict[int, Block]] = [
+            {
+                owner: np.empty(rows * max(widths), dtype)
+                for owner, rows in arrivals.items()
+            }
+            for _ in range(1 + AHEAD)
+        ]
+        self._whole: set[tuple[int, int]] = set()
         self._news = threading.Condition()
-        self._generation = 0
+        self.generation = 0
+        """That is being read, or was last."""
         self.received = 0
         """Bytes of all blocks so far."""
+        self.on_reach: Callable[[int], None] = _nobody_asks
+        """Called when the reader begins with a generation."""
 
-    def put(
-        self, generation: int, owner: int, first: int, rows: NDArray[np.floating]
-    ) -> None:
-        """Take in a chunk whose first row is row `first` of the block."""
+    def block(self, generation: int, owner: int) -> Block:
+        """Memory of a block, shape (rows, w), for the one that fills it.
+
+        Raises
+        ------
+        ConnectionError
+            When no such block is due: its memory may be in use.
+        """
         with self._news:
-            if generation >= self._generation:
-                self._chunks.setdefault((generation, owner), {})[first] = rows
-                self.received += rows.nbytes
+            due = owner in self._arrivals and self.admits(generation)
+            if not due or (generation, owner) in self._whole:
+                raise ConnectionError(
+                    f"a block of partition {owner}, generation {generation}, came "
+                    f"while generation {self.generation} is read"
+                )
+            return self._view(generation, owner)
+
+    def put(self, generation: int, owner: int) -> None:
+        """A block is whole."""
+        with self._news:
+            self._whole.add((generation, owner))
+            self.received += self._view(generation, owner).nbytes
             self._news.notify_all()
 
     def admits(self, generation: int) -> bool:
-        """Whether a sender may go on; not: it is too far ahead of the reader."""
-        return generation <= self._generation + AHEAD
+        """Whether a sender may go on; not: it is too far ahead of the reader.
+
+        One that is late may: an owner's blocks come one after the other.
+        """
+        return generation <= self.generation + AHEAD
 
     def reach(self, generation: int) -> None:
         """The reader begins with a generation; earlier ones are forgotten."""
         with self._news:
-            self._generation = generation
-            for key in [key for key in self._chunks if key[0] < generation]:
-                del self._chunks[key]
+            self.generation = generation
+            self._whole = {key for key in self._whole if key[0] >= generation}
+        self.on_reach(generation)
 
     def wait(
         self, generation: int, wanted: Collection[Collection[int]], seconds: float
@@ -69,7 +106,7 @@ class Mailbox:
 
             def first() -> int | None:
                 for position, owners in enumerate(wanted):
-                    if all(self._whole(generation, owner) for owner in owners):
+                    if all((generation, owner) in self._whole for owner in owners):
                         return position
                 return None
 
@@ -79,17 +116,18 @@ class Mailbox:
     def missing(self, generation: int, owners: Collection[int]) -> list[int]:
         """Owners whose block is not whole."""
         with self._news:
-            return [owner for owner in owners if not self._whole(generation, owner)]
+            return [o for o in owners if (generation, o) not in self._whole]
 
-    def read(
-        self, generation: int, owner: int
-    ) -> list[tuple[int, NDArray[np.floating]]]:
-        """A whole block in pieces, ascending: number of the first row, rows."""
-        with self._news:
-            return sorted(
-                self._chunks[generation, owner].items(), key=lambda item: item[0]
-            )
+    def read(self, generation: int, owner: int) -> Block:
+        """A whole block, shape (rows, w), until a later generation is reached."""
+        return self._view(generation, owner)
 
-    def _whole(self, generation: int, owner: int) -> bool:
-        chunks = self._chunks.get((generation, owner), {})
-        return sum(map(len, chunks.values())) == self._arrivals[owner]
+    def _view(self, generation: int, owner: int) -> Block:
+        rows = self._arrivals[owner]
+        width = self._widths[generation % len(self._widths)]
+        memory = self._memory[generation % len(self._memory)][owner]
+        return memory[: rows * width].reshape(rows, width)
+
+
+def _nobody_asks(generation: int) -> None:
+    """There are no senders to tell yet."""

@@ -10,11 +10,9 @@ from numpy.typing import NDArray
 
 from xnq_dist.graph.halo import Partition
 
-__all__ = ["Routes", "find_routes", "pick_chunks"]
+__all__ = ["Routes", "find_routes", "pick_rows"]
 
 Rows = NDArray[np.int64]
-Chunks = Sequence[tuple[int, NDArray[np.floating]]]
-"""A block in pieces, ascending: number of the first row, rows."""
 
 
 @dataclass(frozen=True)
@@ -79,33 +77,26 @@ def find_routes(
     return Routes(sends, arrivals, picks)
 
 
-def pick_chunks(
-    picks: Rows, chunks: Chunks, columns: slice, out: NDArray[np.floating]
+def pick_rows(
+    picks: Rows, block: NDArray[np.floating], columns: slice, out: NDArray[np.floating]
 ) -> None:
-    """Rows of a block that is in pieces, into ``out``, in its precision.
+    """Rows of a block, into ``out``, in its precision.
 
     Parameters
     ----------
     picks
-        Rows of the block, ascending, shape (n,).
-    chunks
-        The block.
+        Rows of the block, shape (n,).
     columns
-        Columns of the chunks.
+        Columns of the block.
     out
         Shape (n, w), C-contiguous.
     """
-    firsts = np.array([first for first, _ in chunks])
-    ends = np.append(picks.searchsorted(firsts[1:]), len(picks))
-    begin = 0
-    for (first, rows), end in zip(chunks, ends, strict=True):
-        whole = columns.start == 0 and columns.stop == rows.shape[1]
-        if whole and rows.dtype == out.dtype:
-            # Without a copy in between; indices are in range, so nothing is clipped.
-            np.take(rows, picks[begin:end] - first, 0, out[begin:end], "clip")
-        else:
-            out[begin:end] = rows[picks[begin:end] - first, columns]
-        begin = end
+    whole = columns.start == 0 and columns.stop == block.shape[1]
+    if whole and block.dtype == out.dtype:
+        # Without a copy in between; indices are in range, so nothing is clipped.
+        np.take(block, picks, 0, out, "clip")
+    else:
+        out[...] = block[picks, columns]
 
 
 def _part(rows: NDArray[np.integer], offsets: Rows, number: int) -> Rows:

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from xnq_dist.backend import cpu
 from xnq_dist.reservoir.context import Context, ReservoirSpec, load_context
 from xnq_dist.reservoir.mailbox import Mailbox
-from xnq_dist.reservoir.routes import find_routes, pick_chunks
+from xnq_dist.reservoir.routes import find_routes, pick_rows
 from xnq_dist.reservoir.superstep import MemoryStates, gather, superstep, update
 from xnq_dist.reservoir.wire import POLL, PeerLost, Wire, hold_slot
 from xnq_dist.store import Manifest, Stage
@@ -68,7 +68,7 @@ class Seat:
         timeout: float,
     ) -> None:
         self.contexts = contexts
-        self.states = dict(states)
+        self.states = {n: contexts[n].rounded(found) for n, found in states.items()}
         self.step = step
         self.clock = Clock()
         self._placement = placement
@@ -77,17 +77,27 @@ class Seat:
         self.routes = find_routes(partitions, offsets, placement)
         self._spec = next(iter(contexts.values())).spec
         self._tiles = self._spec.tiles()
-        self._mailbox = Mailbox(self.routes.arrivals)
+        widths = [columns.stop - columns.start for columns in self._tiles]
+        self._mailbox = Mailbox(self.routes.arrivals, widths, self._spec.exchange_dtype)
         self._wire = Wire(run, self._mailbox, timeout)
         self._remote = {
             number: [owner for owner in picks if owner in self.routes.arrivals]
             for number, picks in self.routes.picks.items()
         }
         self._posted = step - 1
-        widest = self._tiles[0].stop - self._tiles[0].start
         rows = max(found.n_halo for found in partitions.values())
-        kept = next(iter(states.values())).dtype
-        self._halo_rows = np.empty(rows * widest, kept)
+        some = next(iter(self.states.values()))
+        self._halo_rows = np.empty(rows * widths[0], some.dtype)
+        # Memory of the states before is that of the next ones, and so on: fresh memory
+        # costs the system a pass to hand out.
+        self._next = {n: np.empty_like(before) for n, before in self.states.items()}
+        self._wide: dict[int, Array] = {}
+        if len(widths) > 1:
+            most = max(map(len, self.states.values()))
+            self._sums = np.empty(most * widths[0], np.float32)
+            if some.dtype != np.float32:
+                shapes = {n: before.shape for n, before in self.states.items()}
+                self._wide = {n: np.empty(s, np.float32) for n, s in shapes.items()}
         weakref.finalize(self, self._wire.close).atexit = False
 
     def __reduce__(self) -> str | tuple[object, ...]:
@@ -95,7 +105,7 @@ class Seat:
 
     def __sizeof__(self) -> int:
         return sum(
-            self.states[number].nbytes + found.drive.nbytes
+            2 * self.states[number].nbytes + found.drive.nbytes
             for number, found in self.contexts.items()
         )
 
@@ -111,7 +121,8 @@ class Seat:
         if self._posted < self.step:
             self.post(self.step, self.states)
         for _ in range(count):
-            self.states = self._superstep(give_up)
+            self._superstep(give_up)
+            self.states, self._next = self._next, self.states
             self.step += 1
 
     def post(self, step: int, states: Mapping[int, Array]) -> None:
@@ -136,8 +147,8 @@ class Seat:
         """
         generation = self._generation(step, tile)
         self._mailbox.reach(generation)
-        # What was sent a superstep ago must be there: unsent states do not pile up.
-        self._wire.flush(generation - 1 - len(self._tiles), self._wire.look)
+        # Before the memory of those states is written again.
+        self._wire.flush(self._generation(step, 0) - 1, self._wire.look)
         left = list(self.contexts)
         while left:
             self._wire.check()
@@ -151,13 +162,14 @@ class Seat:
             self.clock.computing += spent - (self.clock.picking - before)
         self.clock.received = self._mailbox.received
 
-    def _superstep(self, give_up: GiveUp) -> dict[int, Array]:
-        step, after = self.step, dict.fromkeys(self.contexts, np.empty((0, 0), "f4"))
+    def _superstep(self, give_up: GiveUp) -> None:
+        """The states after one more, into the memory of those before these."""
+        step, after = self.step, self._next
         follows = step + 1 < self._spec.supersteps
 
         def whole(number: int, pick: Callable[[], Array]) -> None:
             context = self.contexts[number]
-            found = superstep(
+            superstep(
                 cpu(),
                 context.partition,
                 MemoryStates(self.states[number]),
@@ -166,8 +178,8 @@ class Seat:
                 context.recurrent,
                 self._tiles,
                 self._threads,
+                after[number],
             )
-            after[number] = context.rounded(found)
             if follows:
                 self._post(step + 1, 0, number, after[number])
 
@@ -175,22 +187,20 @@ class Seat:
             self.collect(step, 0, whole, give_up)
             if follows:
                 self._posted = step + 1
-            return after
+            return
         self._tiled(after, give_up)
         if follows:
             self.post(step + 1, after)
-        return after
 
-    def _tiled(self, after: dict[int, Array], give_up: GiveUp) -> None:
-        for number, states in self.states.items():
-            after[number] = np.empty(states.shape, "f4")
+    def _tiled(self, after: Mapping[int, Array], give_up: GiveUp) -> None:
+        wide = self._wide or after
         for tile, columns in enumerate(self._tiles):
 
             def part(
                 number: int, pick: Callable[[], Array], columns: slice = columns
             ) -> None:
-                states = self.states[number]
-                sums = np.empty((len(states), columns.stop - columns.start), "f4")
+                states, width = self.states[number], columns.stop - columns.start
+                sums = self._sums[: len(states) * width].reshape(-1, width)
                 gather(
                     cpu(),
                     self.contexts[number].partition,
@@ -200,16 +210,15 @@ class Seat:
                     sums,
                     self._threads,
                 )
-                after[number][:, columns] = sums
+                wide[number][:, columns] = sums
 
             self.collect(self.step, tile, part, give_up)
         for number, context in self.contexts.items():
             self._wire.check()
             began = time.perf_counter()
-            update(
-                cpu(), after[number], context.drive, context.recurrent, self._threads
-            )
-            after[number] = context.rounded(after[number])
+            update(cpu(), wide[number], context.drive, context.recurrent, self._threads)
+            if self._wide:
+                after[number][...] = wide[number]
             self.clock.computing += time.perf_counter() - began
 
     def _generation(self, step: int, tile: int) -> int:
@@ -217,15 +226,11 @@ class Seat:
 
     def _post(self, step: int, tile: int, number: int, states: Array) -> None:
         columns, dtype = self._tiles[tile], self._spec.exchange_dtype
-        whole = len(self._tiles) == 1
 
         # Holds the states and not the seat: a block on its way keeps no run alive.
-        def cut(rows: NDArray[np.int64]) -> NDArray[np.floating]:
-            if whole:
-                return np.take(states, rows, axis=0).astype(dtype, copy=False)
-            return states[rows, columns].astype(dtype, copy=False)
+        def cut(rows: NDArray[np.int64], out: NDArray[np.floating]) -> None:
+            pick_rows(rows, states, columns, out)
 
-        width = columns.stop - columns.start
         for worker, rows in self.routes.sends[number].items():
             self._wire.send(
                 worker,
@@ -233,7 +238,8 @@ class Seat:
                 number,
                 rows,
                 cut,
-                width * np.dtype(dtype).itemsize,
+                columns.stop - columns.start,
+                dtype,
             )
 
     def _wait(self, generation: int, left: Sequence[int], give_up: GiveUp) -> int:
@@ -258,10 +264,10 @@ class Seat:
         for owner, places in picks.items():
             part = halo[at : at + len(places)]
             if owner in self.contexts:
-                pick_chunks(places, [(0, self.states[owner])], columns, part)
+                pick_rows(places, self.states[owner], columns, part)
             else:
-                chunks = self._mailbox.read(generation, owner)
-                pick_chunks(places, chunks, slice(0, width), part)
+                block = self._mailbox.read(generation, owner)
+                pick_rows(places, block, slice(0, width), part)
             at += len(places)
         self.clock.picking += time.perf_counter() - began
         return halo
@@ -323,4 +329,8 @@ def advance_seat(seat: Seat, step: int, count: int) -> dict[str, float]:
 
 def apply_seat(function: Callable[[int, Array], R], number: int, seat: Seat) -> R:
     """A small result of one partition's states."""
-    return function(number, seat.states[number])
+    states = seat.states[number]
+    found: Any = function(number, states)
+    if isinstance(found, np.ndarray) and np.may_share_memory(found, states):
+        found = found.copy()  # later supersteps write there
+    return found  # type: ignore[no-any-return]

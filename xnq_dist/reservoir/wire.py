@@ -1,50 +1,47 @@
 """Blocks from worker to worker by Dask's own connections: all that is not public.
 
 What it uses of ``distributed`` beside the public interface: a worker's ``handlers``
-(name -> coroutine for messages of that name), its ``rpc`` (pooled connections to other
-workers), its ``loop`` and its ``state.tasks``. Connections are Dask's own, so TLS and
-any protocol are respected and no port is opened. Nothing of Dask is imported outside
-this module and ``exchange``.
+(name -> coroutine for messages of that name), its ``rpc`` (connections to other
+workers), its ``loop`` and its ``state.tasks``; and the byte stream of a connection by
+TCP or TLS, ``stream``, which is tornado's public ``IOStream``. Connections are Dask's
+own, so TLS and any protocol are respected and no port is opened. Nothing of Dask is
+imported outside this module and ``exchange``.
+
+Each worker has one connection to each worker that it sends to. One way go blocks, a
+head (generation, owner) and the rows' bytes each; the other way the generations that
+the reader has reached, for a sender may be only so far ahead. On a byte stream the
+kernel copies between sockets and memory that is used again: Dask's messages would
+take fresh memory for every one, and its first touch takes longer than the transfer.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
-import os
-import weakref
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future, wait
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.reservoir.mailbox import Mailbox
+from xnq_dist.reservoir.pipes import HEAD, Inbox, Messages, Outbox, Pipe, Stream
 
 __all__ = ["Abandoned", "PeerLost", "Wire", "hold_slot"]
 
 log = logging.getLogger(__name__)
 
-CHUNK = 16 << 20
-"""Bytes of a message. Measured: processor time of a transfer is 1.3 times that of a
-plain socket with 16 MiB, 1.9 times with 4 MiB, 4 times with 1 MiB."""
+CHUNK = 1 << 20
+"""Bytes cut out and written at a time: they are still in a processor's own cache when
+the kernel copies them."""
 LANES = 4
-"""Blocks on their way at a time."""
-KEPT = 256 << 20
-"""Bytes of freed message buffers that the C library keeps for the next messages."""
+"""Blocks on their way at a time, to as many workers."""
 POLL = 0.5
 """Seconds between two looks at whether peers and the task still live."""
-HELD = 0.002
-"""Seconds between two looks at whether a sender may go on."""
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-
-_mailboxes: weakref.WeakValueDictionary[tuple[str, str], Mailbox] = (
-    weakref.WeakValueDictionary()
-)
-"""(worker, run) -> its mailbox; gone with the run's states."""
+Cut = Callable[[NDArray[np.int64], NDArray[np.floating]], None]
+"""``cut(rows, out)``: values of some rows, into ``out``, shape (n, w)."""
 
 
 class PeerLost(Exception):  # noqa: N818 - an event, not a fault of anybody
@@ -63,10 +60,15 @@ class Abandoned(Exception):  # noqa: N818 - an event, not a fault of anybody
     """Nobody wants the running task's answer any more."""
 
 
+_mailboxes: dict[tuple[str, str], Inbox] = {}
+"""(worker, run) -> what it takes in; gone with the run's states."""
+
+
 class Wire:
     """Sends blocks of one run from this worker and fills its mailbox.
 
-    Made inside a task; then used by tasks on the same worker, one at a time.
+    Made inside a task; then used by tasks on the same worker, one at a time, and
+    closed when nobody wants its blocks any more.
 
     Parameters
     ----------
@@ -86,13 +88,15 @@ class Wire:
         self._loop: asyncio.AbstractEventLoop = loop.asyncio_loop
         self._run = run
         self._timeout = timeout
-        # In the order of sending: no block waits for one of a later generation.
-        self._lanes = asyncio.Semaphore(LANES)
         self._sending: dict[Future[None], tuple[int, str]] = {}
-        self._cutters = ThreadPoolExecutor(1, thread_name_prefix="xnq-cut")
-        _mailboxes[self._worker.address, run] = mailbox
+        # These three are touched by the loop's thread only.
+        self._lanes = asyncio.Semaphore(LANES)
+        self._spare: list[NDArray[np.uint8]] = []
+        self._outboxes: dict[str, Outbox] = {}
+        self._inbox = Inbox(mailbox)
+        mailbox.on_reach = self._reached
+        _mailboxes[self._worker.address, run] = self._inbox
         _answer_messages(self._worker)
-        _keep_buffers()
 
     def send(
         self,
@@ -100,8 +104,9 @@ class Wire:
         generation: int,
         owner: int,
         rows: NDArray[np.int64],
-        cut: Callable[[NDArray[np.int64]], NDArray[np.floating]],
-        row_bytes: int,
+        cut: Cut,
+        width: int,
+        dtype: str,
     ) -> None:
         """Send a block, in the background.
 
@@ -110,17 +115,17 @@ class Wire:
         rows
             Rows of the owner's states, the block's in order.
         cut
-            From some of these rows to their values; called chunk by chunk, later, in
-            another thread.
-        row_bytes
-            Bytes of one row's values.
+            Brings their values; called for a few rows at a time, later, in the loop's
+            thread.
+        width, dtype
+            Columns of the block, and their type.
         """
-        order = self._deliver(worker, generation, owner, rows, cut, row_bytes)
+        order = self._deliver(worker, generation, owner, rows, cut, width, dtype)
         sent = asyncio.run_coroutine_threadsafe(order, self._loop)
         self._sending[sent] = (generation, worker)
 
     def flush(self, generation: int, look: Callable[[Sequence[str]], None]) -> None:
-        """Wait until all blocks up to a generation have arrived.
+        """Wait until all blocks up to a generation are cut out and on their way.
 
         Parameters
         ----------
@@ -164,6 +169,9 @@ class Wire:
                 raise PeerLost(worker, why) from error
             if not known:
                 raise PeerLost(worker, "no longer holds states of this embedding")
+        if self._inbox.lost:
+            worker = workers[0] if workers else ""
+            raise PeerLost(worker, f"or another sends no more: {self._inbox.lost}")
 
     def check(self) -> None:
         """See that the running task is still wanted.
@@ -175,11 +183,28 @@ class Wire:
         check_wanted(self._worker)
 
     def close(self) -> None:
-        """Stop sending."""
+        """Neither send nor receive any more."""
+        _mailboxes.pop((self._worker.address, self._run), None)
+        try:
+            self._loop.call_soon_threadsafe(self._hang_up)
+        except RuntimeError:
+            log.debug("the worker's loop ended before its connections")
+
+    def _hang_up(self) -> None:
         for sent in self._sending:
             sent.cancel()
         self._sending.clear()
-        self._cutters.shutdown(wait=False)
+        for worker, outbox in self._outboxes.items():
+            if outbox.listening is not None:
+                outbox.listening.cancel()
+            if outbox.comm is not None:
+                outbox.comm.abort()
+                self._worker.rpc.reuse(worker, outbox.comm)
+        for comm in list(self._inbox.senders):
+            comm.abort()
+
+    def _reached(self, generation: int) -> None:
+        self._loop.call_soon_threadsafe(self._inbox.tell, generation)
 
     async def _ask(self, worker: str) -> bool:
         asking = self._worker.rpc(worker).xnq_alive(run=self._run)
@@ -191,70 +216,94 @@ class Wire:
         generation: int,
         owner: int,
         rows: NDArray[np.int64],
-        cut: Callable[[NDArray[np.int64]], NDArray[np.floating]],
-        row_bytes: int,
+        cut: Cut,
+        width: int,
+        dtype: str,
     ) -> None:
-        from distributed.protocol.serialize import to_serialize
+        outbox = self._outboxes.setdefault(worker, Outbox())
+        async with outbox.turn:
+            pipe = outbox.pipe or await self._open(worker, outbox)
+            await outbox.admitted(generation)
+            # Whoever has a lane is waited for by nobody: the other side reads.
+            async with self._lanes:
+                await pipe.write(memoryview(HEAD.pack(generation, owner)))
+                await self._pour(pipe, rows, cut, width, np.dtype(dtype))
 
-        peer = self._worker.rpc(worker)
-        step = max(1, CHUNK // max(1, row_bytes))
-        async with self._lanes:
-            for first in range(0, len(rows), step):
-                chunk = await self._loop.run_in_executor(
-                    self._cutters, cut, rows[first : first + step]
-                )
-                taken = await peer.xnq_receive(
-                    run=self._run,
-                    generation=generation,
-                    owner=owner,
-                    first=first,
-                    rows=to_serialize(chunk),
-                )
-                if not taken:
-                    raise ConnectionError("it holds no states of this embedding")
+    async def _open(self, worker: str, outbox: Outbox) -> Pipe:
+        outbox.comm = await self._worker.rpc.connect(worker)
+        await outbox.comm.write({"op": "xnq_blocks", "run": self._run, "reply": False})
+        outbox.pipe = _pipe(outbox.comm)
+        outbox.listening = asyncio.ensure_future(outbox.listen())
+        return outbox.pipe
+
+    async def _pour(
+        self,
+        pipe: Pipe,
+        rows: NDArray[np.int64],
+        cut: Cut,
+        width: int,
+        dtype: np.dtype[Any],
+    ) -> None:
+        """Cut some rows while those before go to the kernel."""
+        row = width * dtype.itemsize
+        step = max(1, CHUNK // row)
+        buffers = [self._buffer(step * row) for _ in range(2)]
+        sent: list[Awaitable[None] | None] = [None, None]
+        for number, first in enumerate(range(0, len(rows), step)):
+            some, at = rows[first : first + step], number % 2
+            if (before := sent[at]) is not None:
+                await before
+            block = buffers[at][: len(some) * row]
+            cut(some, block.view(dtype).reshape(-1, width))
+            sent[at] = pipe.write(block.data)
+        for last in sent:
+            if last is not None:
+                await last
+        # Not after a failure: the connection may still hold them.
+        self._spare += buffers
+
+    def _buffer(self, size: int) -> NDArray[np.uint8]:
+        if self._spare and len(self._spare[-1]) >= size:
+            return self._spare.pop()
+        return np.empty(max(size, CHUNK), np.uint8)
 
 
-def _keep_buffers() -> None:
-    """Let freed message buffers serve the next messages.
+def _pipe(comm: Any) -> Pipe:
+    from distributed.protocol.serialize import to_serialize
 
-    Dask allocates one for each message, and glibc asks the system for every piece
-    above 128 KiB anew: first touches of its pages then take longer than the transfer.
-    Larger arrays, states among them, still go back to the system when freed. Left as
-    it is where the environment says something of it, or there is no glibc.
-    """
-    if "MALLOC_MMAP_THRESHOLD_" in os.environ:
-        return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, CHUNK + CHUNK // 4)
-        mallopt(_M_TRIM_THRESHOLD, KEPT)
+    stream = getattr(comm, "stream", None)
+    return Messages(comm, to_serialize) if stream is None else Stream(stream)
 
 
 def _answer_messages(worker: Any) -> None:
-    """Have a worker take blocks in; messages of unknown runs are refused."""
+    """Have a worker take blocks in; senders of unknown runs are refused."""
     address = worker.address
 
-    async def xnq_receive(
-        run: str, generation: int, owner: int, first: int, rows: NDArray[np.floating]
-    ) -> bool:
-        mailbox = _mailboxes.get((address, run))
-        if mailbox is None:
-            return False
-        mailbox.put(generation, owner, first, rows)
-        del rows
-        # The answer is held back while the sender is too far ahead: it waits for it.
-        while not mailbox.admits(generation):
-            del mailbox
-            await asyncio.sleep(HELD)
-            mailbox = _mailboxes.get((address, run))
-            if mailbox is None:
-                return False
-        return True
+    async def xnq_blocks(comm: Any, run: str) -> None:
+        inbox = _mailboxes.get((address, run))
+        if inbox is None:
+            comm.abort()
+            return
+        pipe = inbox.senders[comm] = _pipe(comm)
+        try:
+            inbox.tell_one(comm, inbox.mailbox.generation)
+            head = memoryview(bytearray(HEAD.size))
+            while True:
+                await pipe.read_into(head)
+                generation, owner = HEAD.unpack(head)
+                block = inbox.mailbox.block(generation, owner)
+                await pipe.read_into(block.reshape(-1).view(np.uint8).data)
+                inbox.mailbox.put(generation, owner)
+        except OSError as error:
+            inbox.lost = str(error) or type(error).__name__
+        finally:
+            del inbox.senders[comm]
+            comm.abort()
 
     async def xnq_alive(run: str) -> bool:
         return (address, run) in _mailboxes
 
-    worker.handlers.setdefault("xnq_receive", xnq_receive)
+    worker.handlers.setdefault("xnq_blocks", xnq_blocks)
     worker.handlers.setdefault("xnq_alive", xnq_alive)
 
 
