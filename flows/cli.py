@@ -101,11 +101,14 @@ def run(
     sources = Sources(nodes, edges, memberships)
     _check_sources(sources, chosen)
     prepare_environment()
+    from flows.server import start_api
+
+    ready = start_api()
     from flows.pipeline import run_pipeline
     from flows.progress import console_progress
 
     with console_progress():
-        summary = run_pipeline(sources, out, chosen, overwrite)
+        summary = run_pipeline(sources, out, chosen, overwrite, ready)
     typer.echo(
         f"{summary['communities']:,} communities of {summary['nodes']:,} nodes in "
         f"{summary['seconds']:.0f} s\n  table   {summary['prevalence']}\n"
@@ -122,11 +125,14 @@ def demo(
 ) -> None:
     """A small generated social network with bots, through the whole pipeline."""
     prepare_environment()
+    from flows.server import start_api
+
+    ready = start_api()
     from flows.demo import run_demo
     from flows.progress import console_progress
 
     with console_progress():
-        result = run_demo(out, seed)
+        result = run_demo(out, seed, ready)
     typer.echo(result.text)
     _print_json(result.summary, as_json)
 
@@ -324,10 +330,15 @@ def evaluate(
         "label_shares": _numbers(label_shares or "1", "--label-shares", float),
     }
     prepare_environment()
+    from flows.server import start_api
+
+    ready = start_api()
     from flows.evaluate import find_data, run_evaluation
     from flows.progress import console_progress
 
     sources = [find_data(name, splits, positive) for name in dict.fromkeys(data)]
+    if ready is not None:
+        ready()
     with console_progress():
         summary = run_evaluation(sources=sources, **arguments)
     typer.echo(
@@ -350,10 +361,15 @@ def _evaluate_communities(
             "--methods, --folds and --splits out"
         )
     prepare_environment()
+    from flows.server import start_api
+
+    ready = start_api()
     from flows.evaluate import find_data, run_communities_evaluation
     from flows.progress import console_progress
 
     sources = [find_data(name, None, positive) for name in data]
+    if ready is not None:
+        ready()
     with console_progress():
         summary = run_communities_evaluation(sources=sources, **arguments)
     typer.echo(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,15 +34,23 @@ class DemoResult:
     summary: dict[str, Any]
 
 
-def run_demo(out: str, seed: int = 0) -> DemoResult:
-    """Generate, run the pipeline, and hold four estimators against the truth."""
+def run_demo(
+    out: str, seed: int = 0, ready: Callable[[], None] | None = None
+) -> DemoResult:
+    """Generate, run the pipeline, and hold four estimators against the truth.
+
+    Parameters
+    ----------
+    ready
+        As for `run_pipeline`.
+    """
     folder = Path(out)
     made = demo_network(folder / "input", seed)
     settings = load_settings(overrides=[*DEMO_SETTINGS, f"seed={seed}"])
     sources = Sources(
         made.paths["nodes"], made.paths["edges"], made.paths["memberships"]
     )
-    summary = run_pipeline(sources, str(folder / "run"), settings)
+    summary = run_pipeline(sources, str(folder / "run"), settings, ready=ready)
     errors = _errors(RunDirectory(summary["run"]), sources, settings, made.paths)
     return DemoResult(_text(summary, errors), {**summary, "errors": errors})
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -22,10 +23,11 @@ from prefect.states import Failed
 
 from flows.progress import StageProgress, artifact_faults_logged
 from xnq_dist import pipeline as line
-from xnq_dist.cluster import connect, open_cluster
+from xnq_dist.cluster import connect
 from xnq_dist.config import Settings
 from xnq_dist.errors import XnqError
 from xnq_dist.graph.tables import Sources
+from xnq_dist.meanwhile import Opener
 from xnq_dist.store import Manifest, RunDirectory
 
 __all__ = ["client_of", "pipeline", "run_pipeline", "stage_task", "value_of"]
@@ -137,6 +139,21 @@ def value_of(state: State[Any]) -> Any:
     return state.result(raise_on_failure=True)
 
 
+CLUSTER: ContextVar[Opener[str] | None] = ContextVar("CLUSTER", default=None)
+"""The cluster of a flow started from the command line, which is ahead of the flow."""
+
+
+@contextmanager
+def _cluster(sources: Sources, settings: Settings) -> Iterator[Opener[str]]:
+    """The cluster that is started already, or one that starts now."""
+    ahead = CLUSTER.get()
+    if ahead is not None:
+        yield ahead
+        return
+    with line.cluster_meanwhile(sources, settings) as opened:
+        yield opened
+
+
 @flow(name="xnq-dist", persist_result=False, validate_parameters=True)
 def pipeline(
     nodes: str,
@@ -164,13 +181,16 @@ def pipeline(
     began = time.perf_counter()
     try:
         line.check_sources(sources, chosen)
-        with line.open_run(out, sources, overwrite) as run:
+        with (
+            line.open_run(out, sources, overwrite) as run,
+            _cluster(sources, chosen) as opened,
+        ):
             stages = {
                 "graph": value_of(
                     prepare_graph(run.uri, sources, chosen, return_state=True)
                 )
             }
-            with open_cluster(chosen.cluster) as address:
+            with opened() as address:
                 stages["embeddings"] = value_of(
                     embed_nodes(run.uri, chosen, address, return_state=True)
                 )
@@ -193,23 +213,41 @@ def pipeline(
 
 
 def run_pipeline(
-    sources: Sources, out: str, settings: Settings, overwrite: bool = False
+    sources: Sources,
+    out: str,
+    settings: Settings,
+    overwrite: bool = False,
+    ready: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
     """Run the flow here and now; raises what a stage raised.
+
+    Parameters
+    ----------
+    ready
+        Waits for a Prefect API that is coming up (`flows.server.start_api`).
 
     Returns
     -------
     dict
         Summary of the run.
     """
-    state: Any = pipeline(
-        nodes=sources.nodes,
-        edges=sources.edges,
-        out=out,
-        memberships=sources.memberships,
-        settings=settings,
-        overwrite=overwrite,
-        return_state=True,
-    )
-    result: dict[str, Any] = state.result(raise_on_failure=True)
+    with line.cluster_meanwhile(sources, settings) as opened:
+        if ready is not None:
+            line.import_stages()
+            ready()
+        token = CLUSTER.set(opened)
+        try:
+            state: Any = pipeline(
+                nodes=sources.nodes,
+                edges=sources.edges,
+                out=out,
+                memberships=sources.memberships,
+                settings=settings,
+                overwrite=overwrite,
+                return_state=True,
+            )
+        finally:
+            CLUSTER.reset(token)
+        # In here: a stage's error comes before one of a cluster nobody asked for.
+        result: dict[str, Any] = state.result(raise_on_failure=True)
     return result

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
+from tests.conftest import small_settings
 from xnq_dist import cluster
 
 
@@ -32,3 +34,35 @@ def test_workers_seem_lost_while_the_client_refreshes_itself(
     finally:
         done.set()
         refreshing.join()
+
+
+def test_workers_have_imported_before_they_join() -> None:
+    # A module that a test would not import by itself, in the worker's process.
+    settings = small_settings("cluster.workers=1").cluster
+    with (
+        cluster.open_cluster(settings, preload="xnq_dist.preload") as address,
+        cluster.connect(address) as client,
+    ):
+        (found,) = client.run(_imported).values()
+    assert {"sklearn.ensemble", "xnq_dist.reservoir.kernels"} <= set(found)
+
+
+def _imported() -> list[str]:
+    import sys
+
+    return [name for name in sys.modules if name.startswith(("sklearn.", "xnq_dist."))]
+
+
+def test_memory_that_the_client_is_yet_to_take_is_not_given_to_workers(
+    monkeypatch: Any,
+) -> None:
+    free = 10 * 2**30
+    monkeypatch.setattr(
+        cluster.psutil, "virtual_memory", lambda: SimpleNamespace(available=free)
+    )
+    settings = small_settings("cluster.workers=2").cluster
+    assert cluster.local_size(settings).memory == int(0.9 * free) // 2
+    kept = cluster.local_size(settings, kept=free // 2).memory
+    assert kept == int(0.9 * (free - free // 2)) // 2
+    # More than there is: the plan refuses it in a sentence; no size below nothing.
+    assert cluster.local_size(settings, kept=2 * free).memory > 0

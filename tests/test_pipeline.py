@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
@@ -451,3 +453,41 @@ def test_hours_of_work_come_before_a_refusal(tmp_path, small_graph, client):
         pytest.raises(SettingsError, match="own directory"),
     ):
         pipeline.prepare(run, sources, own)
+
+
+def test_only_workers_of_our_own_are_started_ahead(small_graph, monkeypatch):
+    asked: list[str] = []
+
+    @contextmanager
+    def opened(settings, *_):
+        asked.append(settings.kind)
+        yield "tcp://127.0.0.1:1"
+
+    monkeypatch.setattr(cluster, "open_cluster", opened)
+    theirs = small_settings("cluster.kind=address", "cluster.address=tcp://x:1")
+    with pipeline.cluster_meanwhile(small_graph.sources, theirs) as wanted:
+        assert asked == []  # theirs may not be there yet, and nothing is gained
+        with wanted() as address:
+            assert address == "tcp://127.0.0.1:1"
+    assert asked == ["address"]
+    with pipeline.cluster_meanwhile(small_graph.sources, small_settings()):
+        pass  # nobody asks for it
+    assert asked == ["address", "local"]
+
+
+def test_workers_leave_the_client_what_ingest_takes(small_graph, monkeypatch):
+    given: list[tuple[str, int]] = []
+
+    @contextmanager
+    def opened(_settings, preload, kept):
+        given.append((preload, kept))
+        yield "tcp://127.0.0.1:1"
+
+    monkeypatch.setattr(cluster, "open_cluster", opened)
+    settings = small_settings()
+    with pipeline.cluster_meanwhile(small_graph.sources, settings):
+        pass
+    plan = pipeline.estimate(small_graph.sources, settings)
+    assert given == [(pipeline.PRELOAD, plan.client_memory)]
+    # By name, since it lies above what starts the workers.
+    assert importlib.util.find_spec(pipeline.PRELOAD) is not None

@@ -62,11 +62,16 @@ class LocalSize:
     """Bytes of a GPU's memory that a worker may use; 0: it has none."""
 
 
-def local_size(settings: ClusterSettings) -> LocalSize:
+def local_size(settings: ClusterSettings, kept: int = 0) -> LocalSize:
     """Workers, threads and memory of a local cluster.
 
     Up to four workers share the processors; nine tenths of the memory that is free
     now is divided among them. With ``cuda``: a worker of one thread for each GPU.
+
+    Parameters
+    ----------
+    kept
+        Bytes of the free memory that this process is yet to take for itself.
     """
     if settings.kind == "cuda":
         return _cuda_size(settings)
@@ -77,7 +82,9 @@ def local_size(settings: ClusterSettings) -> LocalSize:
         max(1, processors // count) if settings.threads == "auto" else settings.threads
     )
     if settings.memory_limit == "auto":
-        memory = int(psutil.virtual_memory().available * 0.9) // count
+        free = psutil.virtual_memory().available
+        # Whether that is enough is for the plan to say, in a sentence.
+        memory = int(max(free - kept, free // 10) * 0.9) // count
     else:
         memory = parse_bytes(settings.memory_limit)
     return LocalSize(count, threads, memory)
@@ -98,7 +105,7 @@ def _cuda_size(settings: ClusterSettings) -> LocalSize:
     return LocalSize(count, threads, parse_bytes(memory), parse_bytes(device))
 
 
-def _start(settings: ClusterSettings, size: LocalSize) -> Any:
+def _start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
     """A cluster of this machine's processors or GPUs.
 
     Raises
@@ -106,6 +113,7 @@ def _start(settings: ClusterSettings, size: LocalSize) -> Any:
     ClusterError
         When a package or device is missing.
     """
+    import dask
     from distributed import LocalCluster
 
     options: dict[str, Any] = {
@@ -119,6 +127,9 @@ def _start(settings: ClusterSettings, size: LocalSize) -> Any:
         "silence_logs": logging.ERROR,
     }
     if settings.kind != "cuda":
+        if preload:
+            users = dask.config.get("distributed.worker.preload") or []
+            options["preload"] = [*users, preload]
         return LocalCluster(**options)
     wanted = settings.protocol
     ucx = wanted == "ucx" or (wanted == "auto" and ucx_installed())
@@ -134,8 +145,18 @@ def _start(settings: ClusterSettings, size: LocalSize) -> Any:
 
 
 @contextmanager
-def open_cluster(settings: ClusterSettings) -> Iterator[str]:
+def open_cluster(
+    settings: ClusterSettings, preload: str = "", kept: int = 0
+) -> Iterator[str]:
     """Address of a scheduler with at least one worker; closed again when it is ours.
+
+    Parameters
+    ----------
+    preload
+        A module that workers of ours import before they join, GPUs' (which dask-cuda
+        sets up) aside; empty: none.
+    kept
+        As for `local_size`.
 
     Raises
     ------
@@ -152,7 +173,7 @@ def open_cluster(settings: ClusterSettings) -> Iterator[str]:
                 raise ClusterError("cluster.address is not set")
             address = settings.address
         else:
-            size = local_size(settings)
+            size = local_size(settings, kept)
             # The plan owns memory: Dask must neither spill nor pause behind its back.
             stack.enter_context(
                 dask.config.set(
@@ -166,7 +187,7 @@ def open_cluster(settings: ClusterSettings) -> Iterator[str]:
                 )
             )
             try:
-                cluster = _start(settings, size)
+                cluster = _start(settings, size, preload)
             except (OSError, RuntimeError, TimeoutError) as error:
                 raise ClusterError(
                     f"a local Dask cluster of {size.workers} workers cannot be "

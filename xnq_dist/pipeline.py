@@ -12,6 +12,8 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -23,6 +25,7 @@ from xnq_dist.costs import GPU_BYTES, Costs, Device, load_costs
 from xnq_dist.errors import RunDirectoryError, SettingsError, StageError
 from xnq_dist.graph.tables import Sources
 from xnq_dist.lock import LOCK, RunLock
+from xnq_dist.meanwhile import Opener, opened_meanwhile
 from xnq_dist.plan import (
     GraphSize,
     Plan,
@@ -52,11 +55,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_sources",
+    "cluster_meanwhile",
     "embed",
     "estimate",
     "estimate_counts",
     "fit_readout",
     "free_memory",
+    "import_stages",
     "open_run",
     "plan_of",
     "prepare",
@@ -70,6 +75,25 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 RUN = "_run.json"
+
+PRELOAD = "xnq_dist.preload"
+"""What workers of our own import before they join."""
+
+STAGE_MODULES = (
+    "igraph",
+    "matplotlib.backends.backend_svg",
+    "matplotlib.figure",
+    "pyarrow.dataset",
+    "pymetis",
+    "xnq_dist.graph.prepare",
+    "xnq_dist.quantify.run",
+    "xnq_dist.readout.plus",
+    "xnq_dist.readout.run",
+    "xnq_dist.readout.select",
+    "xnq_dist.report.run",
+    "xnq_dist.reservoir.embed",
+)
+"""What the stages import in the client's process, at first use."""
 
 
 @contextmanager
@@ -124,6 +148,39 @@ def open_run(
         if before != paths:
             folder.write_bytes(RUN, json.dumps(paths, indent=1).encode())
         yield run
+
+
+@contextmanager
+def cluster_meanwhile(sources: Sources, settings: Settings) -> Iterator[Opener[str]]:
+    """Begin to start the local cluster; the block gets what waits for its address.
+
+    Worker processes take seconds to start and to import what the stages need: that
+    goes on beside `prepare`, which needs none of them, and stopping them beside
+    `publish`. A cluster that runs already is looked for when its address is asked for,
+    and so is one on GPUs, which are `prepare`'s until then.
+
+    Raises
+    ------
+    ClusterError
+        When the address is asked for and there is none.
+    """
+    if settings.cluster.kind != "local":
+        yield partial(cluster.open_cluster, settings.cluster)
+        return
+    # With the memory of workers on auto: less what `prepare` is yet to take.
+    kept = estimate(sources, settings).client_memory
+    make = partial(cluster.open_cluster, settings.cluster, PRELOAD, kept)
+    # Here, not in the thread: where modules import each other, one of two threads that
+    # import them at once may find a half of one.
+    import_module("distributed")
+    with opened_meanwhile(make) as opened:
+        yield opened
+
+
+def import_stages() -> None:
+    """Import what the stages will, for a caller who has to wait anyway."""
+    for name in STAGE_MODULES:
+        import_module(name)
 
 
 def estimate(sources: Sources, settings: Settings, costs: Costs | None = None) -> Plan:
