@@ -17,6 +17,7 @@ from xnq_dist.config import Settings
 from xnq_dist.costs import Costs, Work, load_costs, stage_seconds
 from xnq_dist.errors import DoesNotFitError
 from xnq_dist.graph.clustering import PAIR
+from xnq_dist.graph.gpu_ingest import ingest_bytes, least_bytes
 from xnq_dist.graph.partition import METIS_SHARE, metis_memory
 from xnq_dist.readout.label_features import (
     HOPS,
@@ -88,6 +89,8 @@ class GraphSize:
     not compress."""
     cut: Cut | None = None
     """The partitions' counts, once there are partitions."""
+    id_text: float = 0.0
+    """Mean bytes of a node's id that is a string; 0: ids are integers."""
     diameter: int | None = None
     """Effective diameter, once it is known and asked for; else as many supersteps as
     ``auto`` may take."""
@@ -103,6 +106,8 @@ class Workers:
     """Bytes one worker may use."""
     device: int = 0
     """Bytes of a GPU's memory that one worker may use; 0: CPUs do the work."""
+    ingest: int = 0
+    """Bytes of a GPU's memory that the reading of edges may use; 0: a CPU reads."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +162,14 @@ class Plan:
     """Bytes of a GPU's memory that one worker may use."""
     device_tile: int = 0
     """Largest `reservoir.tile` whose streamed states fit the device; 0: none does."""
+    ingest_memory: int = 0
+    """Peak bytes of a GPU while edges are read and sorted on it; 0: a CPU does."""
+    ingest_least: int = 0
+    """Bytes of a GPU's memory below which they are not."""
+    ingest_limit: int = 0
+    """Bytes of a GPU's memory that they may use."""
+    ingest_asked: bool = False
+    """Whether a GPU is to do it by `input.engine`, not only where it can."""
 
     def lines(self) -> list[tuple[str, str]]:
         """Name and value of each figure, for people."""
@@ -171,6 +184,13 @@ class Plan:
         per_node = self.halo_rows / max(1, self.nodes)
         device = f"{human(self.device_memory)} of {human(self.device_limit)}"
         gpu = [("memory of a GPU", device)] if self.device_limit else []
+        if self.ingest_limit:
+            reads = f"{human(self.ingest_memory)} of {human(self.ingest_limit)}"
+            if self.ingest_least > self.ingest_limit:
+                least, there = human(self.ingest_least), human(self.ingest_limit)
+                reads = f"needs {least} of {there}"
+                reads += "" if self.ingest_asked else ": edges are read on a CPU"
+            gpu.insert(0, ("memory of a GPU, stage graph", reads))
         return [
             ("nodes", f"{self.nodes:,}"),
             (
@@ -302,6 +322,14 @@ def make_plan(
     sort_memory = min(sort_memory, size.edges * SORT_PAIR)
     client_memory = int(CLIENT + size.nodes * 100 + max(sort_memory, whole))
 
+    ingest, least, limit = 0, 0, 0 if size.halo is not None else workers.ingest
+    if limit:
+        memory = settings.input.memory_bytes
+        least = least_bytes(size.nodes, size.id_text, memory)
+        ingest = ingest_bytes(size.nodes, size.edges, size.id_text, memory)
+        # More pieces where there is less, down to what does not pay.
+        ingest = min(ingest, max(limit, least))
+
     embedding = size.nodes * dim * (2 if settings.embeddings.dtype == "float16" else 4)
     node_disk = size.node_bytes
     if node_disk is None:
@@ -381,6 +409,10 @@ def make_plan(
         device_memory=device,
         device_limit=workers.device,
         device_tile=device_tile,
+        ingest_memory=ingest,
+        ingest_least=least,
+        ingest_limit=limit,
+        ingest_asked=settings.input.engine == "cudf",
     )
 
 
@@ -508,11 +540,22 @@ def check_client_fits(plan: Plan, limit: int) -> None:
     DoesNotFitError
         Naming need, limit and setting.
     """
+    _check_ingest_fits(plan)
     if plan.client_memory > limit:
         raise DoesNotFitError(
             f"ingest, cut and Leiden need {human(plan.client_memory)} but "
             f"{human(limit)} are free: set partitioner=stream, give communities by "
             "--memberships with auto.reference_edges=0, or a smaller input.memory"
+        )
+
+
+def _check_ingest_fits(plan: Plan) -> None:
+    if plan.ingest_asked and plan.ingest_least > plan.ingest_limit:
+        raise DoesNotFitError(
+            f"reading the edges of {plan.nodes:,} nodes on a GPU needs "
+            f"{human(plan.ingest_least)} of its memory but may use "
+            f"{human(plan.ingest_limit)}: set input.engine=cpu, a smaller "
+            "input.memory, or a larger cluster.device_memory"
         )
 
 
@@ -533,6 +576,7 @@ def check_fits(plan: Plan, out: str | None = None, used: int = 0) -> None:
     DoesNotFitError
         Naming need, limit and setting.
     """
+    _check_ingest_fits(plan)
     if plan.worker_memory > plan.worker_limit:
         more = "more partitions"
         if plan.states == "memory":

@@ -5,12 +5,13 @@ from __future__ import annotations
 from contextlib import closing
 
 import pyarrow.parquet as pq
+import pyarrow.types as pt
 
 from xnq_dist.config import Settings
 from xnq_dist.errors import InputError
-from xnq_dist.graph.tables import open_table
+from xnq_dist.graph.tables import Table, open_table
 
-__all__ = ["node_bytes", "table_size"]
+__all__ = ["id_text", "node_bytes", "table_size"]
 
 _CSV_ROW = 24
 """Bytes of a CSV row, assumed: a CSV file does not say how many rows it has."""
@@ -73,6 +74,28 @@ def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
     return rows, int(getattr(kind, "list_size", 128))
 
 
+def id_text(path: str, settings: Settings) -> float:
+    """Mean bytes of a node's id that is a string; 0 where ids are integers.
+
+    Parameters
+    ----------
+    path
+        The node table; its columns are there. Of a CSV file's strings a length is
+        assumed.
+    """
+    opened = open_table(path, "node table")
+    name = settings.columns.node_id
+    if not any(
+        pt.is_string(s[name]) or pt.is_large_string(s[name])
+        for s in opened.schemas.values()
+    ):
+        return 0.0
+    if opened.files[0].endswith((".csv", ".gz")):
+        return float(_CSV_ROW)
+    # Offsets of eight bytes in memory, lengths of four in the file.
+    return 4 + _column_bytes(opened, {name}, plain=True) / max(1, opened.n_rows)
+
+
 def node_bytes(path: str, settings: Settings) -> int | None:
     """Bytes of the node table's columns that are used, compressed; None for CSV.
 
@@ -88,6 +111,11 @@ def node_bytes(path: str, settings: Settings) -> int | None:
     opened = open_table(path, "node table")
     if opened.files[0].endswith((".csv", ".gz")):
         return None
+    return _column_bytes(opened, set(named))
+
+
+def _column_bytes(opened: Table, named: set[str], plain: bool = False) -> int:
+    """Bytes of some columns of Parquet files, compressed or plain."""
     total = 0
     for file in opened.files:
         with opened.filesystem.open_input_file(file) as stream:
@@ -96,5 +124,6 @@ def node_bytes(path: str, settings: Settings) -> int | None:
                 for at in range(footer.num_columns):
                     column = footer.row_group(group).column(at)
                     if column.path_in_schema.split(".")[0] in named:
-                        total += column.total_compressed_size
+                        plainly = column.total_uncompressed_size
+                        total += plainly if plain else column.total_compressed_size
     return total
