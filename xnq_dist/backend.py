@@ -154,6 +154,8 @@ class GpuBackend(Backend):
         there = self.xp.empty(here.shape, here.dtype)
         if here.size:
             there.set(here)
+            # What is page-locked is not copied yet, and may be written to or freed.
+            self.synchronize()
         return there
 
     def kernel(self, source: str, name: str, defines: tuple[str, ...] = ()) -> Kernel:

@@ -19,11 +19,13 @@ from xnq_dist.errors import DoesNotFitError
 from xnq_dist.graph.clustering import PAIR
 from xnq_dist.graph.gpu_ingest import ingest_bytes, least_bytes
 from xnq_dist.graph.partition import METIS_SHARE, metis_memory
+from xnq_dist.readout.blockwise import ROWS
 from xnq_dist.readout.label_features import (
     HOPS,
     NEIGHBOUR_HOPS,
     feature_count,
 )
+from xnq_dist.readout.row_blocks import WIDEST
 from xnq_dist.readout.select import plus_scales
 from xnq_dist.reservoir.checkpoint import checkpoint_interval
 from xnq_dist.reservoir.device import device_bytes
@@ -299,7 +301,9 @@ def make_plan(
             one = (owned, largest_halo, edges, dim, columns, weights)
             return resident * device_bytes(*one, 2 if halves else 4)
 
-        rows = readout // 3 // 2  # float32, a copy of the fold's own
+        # Rows in float32, a copy of the fold's own; a block of them, and their
+        # covariance twice, in float64.
+        rows = readout // 3 // 2 + 8 * dim * (ROWS + 2 * min(dim, WIDEST))
         # Sums over neighbours, a few columns at a time, whatever tile was asked for.
         sums = device_bytes(owned, largest_halo, edges, 2 * COLUMNS, COLUMNS, 0, 4)
         device = int(max(on_device(tile), rows, sums, _quantified(size, settings)))

@@ -27,6 +27,8 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -38,7 +40,6 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
-import psutil
 
 from tests.gpu.aims import (
     FAILED,
@@ -136,16 +137,15 @@ def said_there(part: str, options: list[str], limit: float) -> Iterator[Said]:
         [sys.executable, "-m", "tests.gpu.measure", "--tell", part, *options],
         stdout=subprocess.PIPE,
         text=True,
+        process_group=0,
     ) as running:
         late = threading.Event()
 
         def stop() -> None:
+            # Its workers too, which may have outlived it and hold its output open.
             late.set()
-            with suppress(psutil.NoSuchProcess):
-                top = psutil.Process(running.pid)
-                for process in [*top.children(recursive=True), top]:
-                    with suppress(psutil.NoSuchProcess):
-                        process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)
 
         timer = threading.Timer(limit, stop)
         if limit < threading.TIMEOUT_MAX:
@@ -162,6 +162,8 @@ def said_there(part: str, options: list[str], limit: float) -> Iterator[Said]:
             status = running.wait()
         finally:
             timer.cancel()
+            if running.poll() is None:  # interrupted
+                stop()
     if late.is_set():
         yield FAILED, "stopped when the time given by --minutes was up"
     elif status and not told:

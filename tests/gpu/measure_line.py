@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -142,33 +142,33 @@ def both_backends(
     make("float32")
     found: dict[str, list[float]] = {"cpu": [], "gpu": []}
     quick = QUICK if job is SMALL else ()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        lines = {}
         for backend, workers in (("gpu", "1"), ("cpu", "auto")):
             given = f"backend={backend}", f"cluster.workers={workers}", *settings
             whole = [*quick, *given, "labelled=exclude"]
-            with cluster_of(make, load_settings(overrides=whole)) as client:
-                for seed in range(job.seeds):
-                    case, out = (
-                        f"{backend}-seed{seed}",
-                        Path(folder) / f"{backend}{seed}",
-                    )
-                    seeded = load_settings(overrides=[*whole, f"seed={seed}"])
-                    began = time.perf_counter()
-                    run_line(out, sources, seeded, client)
-                    yield part, case, "seconds", time.perf_counter() - began, "s"
-                    for stage, took in stage_seconds(out).items():
-                        yield part, case, f"seconds of {stage}", took, "s"
-                    figures = errors_of(out)
-                    found[backend].append(figures["AE"])
-                    for what, value in figures.items():
-                        yield part, case, what, float(value), ""
-                    # Embeddings of all seeds would fill a small disk.
-                    shutil.rmtree(out)
+            chosen = load_settings(overrides=whole)
+            lines[backend] = whole, stack.enter_context(cluster_of(make, chosen))
+        for seed in range(job.seeds):
+            for backend, (whole, client) in lines.items():
+                case, out = f"{backend}-seed{seed}", Path(folder) / f"{backend}{seed}"
+                seeded = load_settings(overrides=[*whole, f"seed={seed}"])
+                began = time.perf_counter()
+                run_line(out, sources, seeded, client)
+                yield part, case, "seconds", time.perf_counter() - began, "s"
+                for stage, took in stage_seconds(out).items():
+                    yield part, case, f"seconds of {stage}", took, "s"
+                figures = errors_of(out)
+                found[backend].append(figures["AE"])
+                for what, value in figures.items():
+                    yield part, case, what, float(value), ""
+                # Embeddings of all seeds would fill a small disk.
+                shutil.rmtree(out)
     yield from compared(part, found)
 
 
 def stage_seconds(run: Path) -> dict[str, float]:
-    """Seconds of each stage, and who did it where that is told."""
+    """Seconds of each stage that was run."""
     found = {}
     for stage in ("graph", "select", "embeddings", "readout", "posteriors", "quantify"):
         file = run / stage / "_manifest.json"

@@ -12,6 +12,15 @@ import pytest
 from tests.gpu.conftest import make_backend
 from xnq_dist import backend as backends
 
+LATE = []
+"""Copies from page-locked memory, which begin when the device is waited for."""
+
+
+def wait():
+    """What the device was given is done."""
+    while LATE:
+        LATE.pop(0)()
+
 
 @dataclass
 class There:
@@ -31,7 +40,8 @@ class There:
         return There(self.rows.reshape(*shape))
 
     def get(self, out=None):
-        """To the host, into an array of this shape and type."""
+        """To the host, into an array of this shape and type; the copy is waited for."""
+        wait()
         if out is None:
             return self.rows.copy()
         assert out.flags.c_contiguous
@@ -40,10 +50,10 @@ class There:
         return out
 
     def set(self, here):
-        """From the host."""
+        """From the host, at some time."""
         assert isinstance(here, np.ndarray)
         assert (here.shape, here.dtype) == (self.rows.shape, self.rows.dtype)
-        self.rows[...] = here
+        LATE.append(lambda: np.copyto(self.rows, here))
 
 
 def there(array):
@@ -64,6 +74,9 @@ def locked(monkeypatch):
         empty=lambda shape, dtype: There(np.empty(shape, dtype)),
         asarray=there,
         ascontiguousarray=lambda a: There(np.ascontiguousarray(a.rows)),
+        cuda=SimpleNamespace(
+            get_current_stream=lambda: SimpleNamespace(synchronize=wait)
+        ),
     )
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setitem(
@@ -100,6 +113,13 @@ def test_copies_there_and_back_differ(copying, shape, dtype, most, monkeypatch):
             copying.to_host(copying.to_device(columns)), columns
         )
         np.testing.assert_array_equal(copying.to_host(moved[:, :1]), columns)
+
+
+def test_what_is_being_copied_can_be_written_to(copying):
+    here = copying.to_host(copying.to_device(np.arange(100.0)))  # page-locked
+    moved = copying.to_device(here)
+    here[:] = -1
+    np.testing.assert_array_equal(copying.to_host(moved), np.arange(100.0))
 
 
 def test_copies_lock_more_memory_with_every_size(locked, monkeypatch):
