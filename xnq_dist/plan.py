@@ -301,9 +301,11 @@ def make_plan(
             one = (owned, largest_halo, edges, dim, columns, weights)
             return resident * device_bytes(*one, 2 if halves else 4)
 
-        # Rows in float32, a copy of the fold's own; a block of them, and their
-        # covariance twice, in float64.
-        rows = readout // 3 // 2 + 8 * dim * (ROWS + 2 * min(dim, WIDEST))
+        # Of every fold that is fitted at a time its rows in float32; a block of them
+        # and their covariance twice in float64.
+        fits = min(workers.threads, settings.readout.folds)
+        rows = min(4 * fits * labelled * dim, settings.readout.memory_bytes // 2)
+        rows += fits * 8 * dim * (ROWS + 2 * min(dim, WIDEST))
         # Sums over neighbours, a few columns at a time, whatever tile was asked for.
         sums = device_bytes(owned, largest_halo, edges, 2 * COLUMNS, COLUMNS, 0, 4)
         device = int(max(on_device(tile), rows, sums, _quantified(size, settings)))

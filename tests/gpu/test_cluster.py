@@ -143,6 +143,21 @@ def test_a_batch_of_communities_is_not_planned_for():
     assert plan.MOST_MEMBERSHIPS == MOST_MEMBERSHIPS
 
 
+def test_folds_that_are_fitted_at_a_time_are_planned_as_one():
+    given = "reservoir.dim=512", "reservoir.tile=1", "method=xnq", "readout.folds=4"
+    known = dataclasses.replace(SIZE, labelled=1_000_000)
+
+    def need(threads, *more):
+        workers = Workers(1, threads, 2**40, 2**40)
+        return make_plan(known, cuda(*given, *more), 1, workers).device_memory
+
+    rows, block = 4 * 1_000_000 * 512, 8 * 512 * (16_384 + 2 * 512)
+    assert need(1, "readout.memory=64GiB") == rows + block
+    assert need(16, "readout.memory=64GiB") == 4 * (rows + block)
+    # No more at a time than the readout's memory holds in float64.
+    assert need(16, "readout.memory=4GiB") == 2**31 + 4 * block
+
+
 @pytest.fixture
 def cudf_here(monkeypatch):
     """A machine with cuDF and a GPU, as far as plans ask."""
