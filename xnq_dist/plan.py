@@ -308,7 +308,8 @@ def make_plan(
         rows += fits * 8 * dim * (ROWS + 2 * min(dim, WIDEST))
         # Sums over neighbours, a few columns at a time, whatever tile was asked for.
         sums = device_bytes(owned, largest_halo, edges, 2 * COLUMNS, COLUMNS, 0, 4)
-        device = int(max(on_device(tile), rows, sums, _quantified(size, settings)))
+        batches = _quantified(size, settings, workers.threads)
+        device = int(max(on_device(tile), rows, sums, batches))
         fitting = [2**k for k in range(17) if 2**k < dim]
         fitting = [k for k in fitting if on_device(k) <= workers.device]
         device_tile = max(fitting, default=0)
@@ -501,8 +502,8 @@ def _products(settings: Settings) -> int:
     return units_of_blocks(wanted.dim, beside)[0]
 
 
-def _quantified(size: GraphSize, settings: Settings) -> int:
-    """Bytes that a GPU holds while it quantifies a batch."""
+def _quantified(size: GraphSize, settings: Settings, threads: int) -> int:
+    """Bytes that a GPU holds while threads quantify a batch each."""
     beside = {
         **dict.fromkeys(("nacc", "npacc", "sld_exact", "kdey_ml"), 8 * size.classes),
         **dict.fromkeys(("sld_bcts", "dmy"), 4 * size.classes),
@@ -510,7 +511,8 @@ def _quantified(size: GraphSize, settings: Settings) -> int:
     }
     # Posteriors and a mask of all nodes; what a quantifier makes of those in a batch.
     node = 4 * size.classes + 1 + beside.get(settings.quantifier, 0)
-    return node * size.nodes + MEMBERSHIP * min(MOST_MEMBERSHIPS, 8 * size.nodes)
+    batches = min(threads * MOST_MEMBERSHIPS, 8 * size.nodes)
+    return node * size.nodes + MEMBERSHIP * batches
 
 
 def _plus(size: GraphSize, settings: Settings) -> tuple[int, int, int]:

@@ -140,6 +140,12 @@ def test_a_batch_of_communities_is_not_planned_for():
     batch = 32 * 2**22 + many.nodes * (4 * 50 + 1)
     assert need["nacc"].device_memory == batch + many.nodes * 8 * 50
     assert batch <= need["auto"].device_memory < need["nacc"].device_memory
+    # Every thread has one, as far as there are members.
+    nacc = cuda(*given, "quantifier=nacc")
+    for threads, batches in ((3, 3 * 2**22), (9, 8 * many.nodes)):
+        crew = dataclasses.replace(workers, threads=threads)
+        more = make_plan(many, nacc, 1, crew).device_memory - need["nacc"].device_memory
+        assert more == 32 * (batches - 2**22)
     assert plan.MOST_MEMBERSHIPS == MOST_MEMBERSHIPS
 
 
