@@ -91,11 +91,11 @@ class GraphSize:
     not compress."""
     cut: Cut | None = None
     """The partitions' counts, once there are partitions."""
-    id_text: float = 0.0
-    """Mean bytes of a node's id that is a string; 0: ids are integers."""
     diameter: int | None = None
     """Effective diameter, once it is known and asked for; else as many supersteps as
     ``auto`` may take."""
+    id_text: float = 0.0
+    """Mean bytes of a node's id that is a string; 0: ids are integers."""
 
 
 @dataclass(frozen=True)
@@ -335,7 +335,7 @@ def make_plan(
         least = least_bytes(size.nodes, size.id_text, memory)
         ingest = ingest_bytes(size.nodes, size.edges, size.id_text, memory)
         # More pieces where there is less, down to what does not pay.
-        ingest = min(ingest, max(limit, least))
+        ingest = min(ingest, limit) if least <= limit else 0
 
     embedding = size.nodes * dim * (2 if settings.embeddings.dtype == "float16" else 4)
     node_disk = size.node_bytes

@@ -235,6 +235,7 @@ def test_edges_that_a_gpu_cannot_read_are_refused_late(
     # Where it was only the default, a CPU reads and the plan says so.
     beside = pipeline.estimate(small_graph.sources, cuda(little))
     check_client_fits(beside, 2**40)
+    assert beside.ingest_memory == 0
     assert dict(beside.lines())[GRAPH_LINE].endswith(": edges are read on a CPU")
 
 

@@ -172,7 +172,7 @@ def edge_engine(settings: Settings, ids: NodeIds) -> EdgeEngine:
     why = (
         f"reading edges on the GPU needs {human(held + min(wanted, LEAST))} of its "
         f"memory, {human(held)} of it for the ids of {len(ids):,} nodes, but "
-        f"{human(free)} are free"
+        f"{human(free)} may be used"
     )
     if settings.input.engine == "cudf":
         raise DoesNotFitError(f"{why}: set input.engine = cpu")
