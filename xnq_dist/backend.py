@@ -39,6 +39,9 @@ COMPILE = ("--std=c++14", "--fmad=false", "--prec-div=true", "--ftz=false")
 """Every sum and product is rounded on its own: no fused multiply-add, so that a row's
 bits do not depend on what the compiler saw around it."""
 
+LOCKED = 64 * 2**20
+"""Bytes of page-locked memory that a copy to the host takes at most."""
+
 # cuBLAS: types of matrices and how they are multiplied, by precision.
 _REAL32, _REAL16, _BRAIN16 = 0, 2, 14
 _COMPUTE32, _COMPUTE_TF32 = 68, 77
@@ -126,15 +129,34 @@ class GpuBackend(Backend):
             return array
         if not array.ndim or not array.size:
             return np.asarray(array.get())
-        import cupyx
-
-        host: np.ndarray = cupyx.empty_pinned(array.shape, dtype=array.dtype)
-        self.xp.ascontiguousarray(array).get(out=host)
+        there = self.xp.ascontiguousarray(array)
+        if there.nbytes <= LOCKED:
+            whole = _locked(there.nbytes)[: there.nbytes].view(there.dtype)
+            host: np.ndarray = whole.reshape(there.shape)
+            there.get(out=host)
+            return host
+        # Locking all of a large array takes longer than copying it once more.
+        host = np.empty(there.shape, there.dtype)
+        source, target = there.reshape(-1), host.reshape(-1)
+        piece = _locked(LOCKED).view(there.dtype)
+        for first in range(0, len(target), len(piece)):
+            part = target[first : first + len(piece)]
+            source[first : first + len(part)].get(out=piece[: len(part)])
+            part[...] = piece[: len(part)]
         return host
 
     def to_device(self, array: Any) -> Any:
         """The array on the device, C-contiguous."""
-        return self.xp.ascontiguousarray(self.xp.asarray(array))
+        if not isinstance(array, np.ndarray):
+            return self.xp.ascontiguousarray(self.xp.asarray(array))
+        # Not `asarray`: it locks as much memory as the array has and keeps it locked.
+        here = np.ascontiguousarray(array)
+        there = self.xp.empty(here.shape, here.dtype)
+        if here.size:
+            there.set(here)
+            # What is page-locked is not copied yet, and may be written to or freed.
+            self.synchronize()
+        return there
 
     def kernel(self, source: str, name: str, defines: tuple[str, ...] = ()) -> Kernel:
         """One kernel of a CUDA source, compiled once a process and device."""
@@ -185,6 +207,18 @@ class GpuBackend(Backend):
     def synchronize(self) -> None:
         """Wait until the device has done all it was given."""
         self.xp.cuda.get_current_stream().synchronize()
+
+
+def _locked(size: int) -> np.ndarray:
+    """Page-locked bytes, at least so many.
+
+    CuPy keeps what was locked, for arrays of the same size alone: of powers of two
+    there are few.
+    """
+    import cupyx
+
+    found: np.ndarray = cupyx.empty_pinned((1 << (size - 1).bit_length(),), np.uint8)
+    return found
 
 
 @lru_cache(maxsize=64)

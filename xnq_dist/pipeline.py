@@ -23,6 +23,7 @@ from xnq_dist.backend import gpu_facts
 from xnq_dist.config import Settings
 from xnq_dist.costs import GPU_BYTES, Costs, Device, load_costs
 from xnq_dist.errors import RunDirectoryError, SettingsError, StageError
+from xnq_dist.graph.gpu_ingest import ingest_limit, wants_cudf
 from xnq_dist.graph.tables import Sources
 from xnq_dist.lock import LOCK, RunLock
 from xnq_dist.meanwhile import Opener, opened_meanwhile
@@ -192,7 +193,7 @@ def estimate(sources: Sources, settings: Settings, costs: Costs | None = None) -
         When a table is missing, empty or lacks a column.
     """
     size = _size(sources, settings)
-    workers = _workers(settings)
+    workers = replace(_workers(settings), ingest=ingest_limit(settings))
     partitions = _partitions(settings, size, workers)
     detects = _detects(sources, settings, size.edges)
     return make_plan(size, settings, partitions, workers, detects, costs)
@@ -224,7 +225,8 @@ def estimate_counts(
     if device == "gpu":
         told = settings.cluster.device_memory
         share = GPU_BYTES if told == "auto" else parse_bytes(told)
-        workers = Workers(workers.count, 1, workers.memory, share)
+        reads = share if wants_cudf(settings) else 0
+        workers = Workers(workers.count, 1, workers.memory, share, reads)
     else:
         workers = replace(workers, device=0)
     partitions = _partitions(settings, size, workers)
@@ -257,7 +259,7 @@ def prepare(
     check_named(settings, run.uri)
     check_seed_runs(settings.intervals.seed_runs, run.uri)
     size = _size(sources, settings)
-    workers = _workers(settings)
+    workers = replace(_workers(settings), ingest=ingest_limit(settings))
     partitions = _partitions(settings, size, workers)
     before = run.stage("graph").manifest()
     if settings.partitions == "auto" and before is not None:
@@ -530,6 +532,7 @@ def size_of(
 def _size(sources: Sources, settings: Settings) -> GraphSize:
     from xnq_dist.graph.head import (
         has_weights,
+        id_text,
         labelled_rows,
         node_bytes,
         table_size,
@@ -545,6 +548,7 @@ def _size(sources: Sources, settings: Settings) -> GraphSize:
         weighted=has_weights(sources.edges, settings),
         memberships=_memberships(sources, settings),
         node_bytes=node_bytes(sources.nodes, settings),
+        id_text=id_text(sources.nodes, settings) if wants_cudf(settings) else 0.0,
     )
 
 

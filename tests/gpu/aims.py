@@ -8,6 +8,14 @@ from dataclasses import dataclass
 Row = tuple[str, str, str, float, str]
 """Part, case, figure, value, unit."""
 
+NOT_RUN, FAILED = "not run", "failed"
+"""What a part can say in place of more rows, beside a sentence."""
+
+
+class NotRunError(Exception):
+    """A part needs what is not there; the sentence says what."""
+
+
 APART = "AE apart from the CPU's, in spreads of its seeds"
 DIFFERENCE = "largest difference from the CPU"
 

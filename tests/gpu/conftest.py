@@ -8,7 +8,6 @@ import warnings
 import pytest
 
 from xnq_dist import backend as backends
-from xnq_dist import cluster
 
 REAL = backends.gpu
 """The GPU itself: tests put makers of devices in the function's place."""
@@ -66,10 +65,7 @@ def device_line(request, monkeypatch):
 def play_a_gpu(monkeypatch) -> None:
     """Put the stand-in in the GPU's place in this process."""
     make_backend("standin")
-    from tests.gpu.standin import standin
+    from tests.gpu.standin import places
 
-    facts = backends.GpuFacts({}, 1, "", 2**30)
-    monkeypatch.setattr(backends, "gpu", standin)
-    monkeypatch.setattr(backends, "gpu_facts", lambda: facts)
-    monkeypatch.setattr(cluster, "gpu_facts", lambda: facts)
-    monkeypatch.setattr(cluster, "device_share", lambda: ("played", 2**34))
+    for module, name, value in places():
+        monkeypatch.setattr(module, name, value)

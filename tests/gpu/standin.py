@@ -12,6 +12,7 @@ import re
 import subprocess
 import tempfile
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from xnq_dist import backend as backends
+from xnq_dist import cluster
+from xnq_dist import pipeline as line
 from xnq_dist.backend import GpuBackend
 from xnq_dist.blocks import product
 from xnq_dist.reservoir.device import decode, encode
@@ -140,6 +144,26 @@ def standin(precision: str = "float32") -> StandinBackend:
     return StandinBackend("gpu", "xnq_dist.reservoir.gpu_kernels", precision)
 
 
+def places() -> list[tuple[ModuleType, str, Any]]:
+    """Where the GPU is asked for in a process, and what the stand-in says there."""
+    facts = backends.GpuFacts({}, 1, "", 2**30)
+    told = [
+        (module, "gpu_facts", lambda: facts) for module in (backends, cluster, line)
+    ]
+    return [
+        (backends, "gpu", standin),
+        (cluster, "device_share", lambda: ("played", 2**34)),
+        *told,
+    ]
+
+
+def take_the_gpus_place() -> Callable[[str], StandinBackend]:
+    """Put the stand-in in the GPU's place in this process, for good."""
+    for module, name, value in places():
+        setattr(module, name, value)
+    return standin
+
+
 def tf32(values: np.ndarray) -> np.ndarray:
     """Values with the ten bits of a TF32 mantissa."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
@@ -250,6 +274,8 @@ __all__ = [
     "StandinFrames",
     "decode",
     "encode",
+    "places",
     "standin",
+    "take_the_gpus_place",
     "tf32",
 ]

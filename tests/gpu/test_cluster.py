@@ -6,15 +6,28 @@ import dataclasses
 import sys
 import types
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import small_settings
+from tests.graph.graphs import node_table
 from xnq_dist import backend as backends
 from xnq_dist import cluster, pipeline, plan
 from xnq_dist.config import load_settings
 from xnq_dist.errors import ClusterError, DoesNotFitError, SettingsError
-from xnq_dist.plan import GraphSize, Workers, check_fits, make_plan
+from xnq_dist.graph import gpu_ingest
+from xnq_dist.graph.head import id_text
+from xnq_dist.graph.ids import NodeIds
+from xnq_dist.plan import (
+    GraphSize,
+    Workers,
+    check_client_fits,
+    check_fits,
+    make_plan,
+)
 from xnq_dist.quantify.run import MOST_MEMBERSHIPS
+from xnq_dist.sizes import human
 
 FACTS = backends.GpuFacts({}, 4, "", 80 * 2**30)
 SIZE = GraphSize(2_000_000, 20_000_000, 16, 2, 10_000)
@@ -127,7 +140,118 @@ def test_a_batch_of_communities_is_not_planned_for():
     batch = 32 * 2**22 + many.nodes * (4 * 50 + 1)
     assert need["nacc"].device_memory == batch + many.nodes * 8 * 50
     assert batch <= need["auto"].device_memory < need["nacc"].device_memory
+    # Every thread has one, as far as there are members.
+    nacc = cuda(*given, "quantifier=nacc")
+    for threads, batches in ((3, 3 * 2**22), (9, 8 * many.nodes)):
+        crew = dataclasses.replace(workers, threads=threads)
+        more = make_plan(many, nacc, 1, crew).device_memory - need["nacc"].device_memory
+        assert more == 32 * (batches - 2**22)
     assert plan.MOST_MEMBERSHIPS == MOST_MEMBERSHIPS
+
+
+def test_folds_that_are_fitted_at_a_time_are_planned_as_one():
+    given = "reservoir.dim=512", "reservoir.tile=1", "method=xnq", "readout.folds=4"
+    known = dataclasses.replace(SIZE, labelled=1_000_000)
+
+    def need(threads, *more):
+        workers = Workers(1, threads, 2**40, 2**40)
+        return make_plan(known, cuda(*given, *more), 1, workers).device_memory
+
+    rows, block = 4 * 1_000_000 * 512, 8 * 512 * (16_384 + 2 * 512)
+    assert need(1, "readout.memory=64GiB") == rows + block
+    assert need(16, "readout.memory=64GiB") == 4 * (rows + block)
+    # No more at a time than the readout's memory holds in float64.
+    assert need(16, "readout.memory=4GiB") == 2**31 + 4 * block
+
+
+@pytest.fixture
+def cudf_here(monkeypatch):
+    """A machine with cuDF and a GPU, as far as plans ask."""
+    facts = backends.GpuFacts({"cudf": True}, 1, "", 80 * 2**30)
+    monkeypatch.setattr(gpu_ingest, "gpu_facts", lambda: facts)
+
+
+GRAPH_LINE = "memory of a GPU, stage graph"
+
+
+def test_reading_edges_on_a_gpu_is_not_in_the_plan(small_graph, cudf_here):
+    count = pq.read_metadata(small_graph.sources.edges).num_rows
+    need = 600 * 8 + count * (96 + 3 * (2 * 8 + 8))
+    asked = small_settings("input.engine=cudf")
+    there = pipeline.estimate(small_graph.sources, asked)
+    assert (there.ingest_memory, there.ingest_limit) == (need, int(80 * 2**30 * 0.9))
+    assert dict(there.lines())[GRAPH_LINE] == f"{human(need)} of 72.0 GiB"
+    assert there.device_limit == 0  # supersteps are the CPU's
+    little = small_settings("input.engine=cudf", "input.memory=64KiB")
+    held = pipeline.estimate(small_graph.sources, little).ingest_memory
+    assert held == 600 * 8 + 64 * 2**10
+    # A CPU reads, by default and when asked to.
+    for engine in ("auto", "cpu"):
+        here = small_settings(f"input.engine={engine}")
+        assert GRAPH_LINE not in dict(
+            pipeline.estimate(small_graph.sources, here).lines()
+        )
+    # Beside a cluster of GPUs it is the default; what is read already is not planned.
+    beside = make_plan(SIZE, cuda(), 1, Workers(1, 1, 2**40, 2**40, 2**34))
+    assert beside.ingest_memory == 2_000_000 * 8 + 2**30
+    cut = dataclasses.replace(SIZE, halo=[0])
+    after = make_plan(cut, cuda(), 1, Workers(1, 1, 2**40, 2**40, 2**34))
+    assert (after.ingest_memory, after.ingest_limit) == (0, 0)
+
+
+def test_a_plan_for_cudf_elsewhere_needs_it_here(small_graph, monkeypatch):
+    monkeypatch.setattr(backends, "_installed", lambda name: False)
+    asked = "input.engine=cudf"
+    with pytest.raises(SettingsError, match="cudf is not installed: pip install"):
+        pipeline.estimate(small_graph.sources, small_settings(asked))
+    there = small_settings(asked, "cluster.device_memory=60GiB")
+    assert pipeline.estimate(small_graph.sources, there).ingest_limit == 60 * 2**30
+    counts = pipeline.estimate_counts(SIZE, small_settings(asked), "gpu")
+    assert counts.ingest_limit == counts.device_limit > 0
+    assert pipeline.estimate_counts(SIZE, small_settings(asked)).ingest_limit == 0
+
+
+def test_edges_that_a_gpu_cannot_read_are_refused_late(
+    small_graph, cudf_here, tmp_path, monkeypatch
+):
+    little = "cluster.device_memory=100MiB"
+    asked = small_settings("input.engine=cudf", little)
+    found = pipeline.estimate(small_graph.sources, asked)
+    said = (
+        r"edges of 600 nodes on a GPU needs 256\.0 MiB of its memory but may use "
+        r"100\.0 MiB: set input\.engine=cpu"
+    )
+    with pytest.raises(DoesNotFitError, match=said):
+        check_fits(found)
+    with pytest.raises(DoesNotFitError, match=said):
+        check_client_fits(found, 2**40)
+    assert dict(found.lines())[GRAPH_LINE] == "needs 256.0 MiB of 100.0 MiB"
+    out = str(tmp_path / "run")
+    with (
+        pipeline.open_run(out, small_graph.sources) as run,
+        pytest.raises(DoesNotFitError, match=said),
+    ):
+        pipeline.prepare(run, small_graph.sources, asked)
+    # Where it was only the default, a CPU reads and the plan says so.
+    beside = pipeline.estimate(small_graph.sources, cuda(little))
+    check_client_fits(beside, 2**40)
+    assert beside.ingest_memory == 0
+    assert dict(beside.lines())[GRAPH_LINE].endswith(": edges are read on a CPU")
+
+
+@pytest.mark.parametrize("kind", ["string", "dense", "large"])
+def test_ids_take_more_of_a_gpu_than_planned(kind, tmp_path):
+    found = pa.array(range(0, 1500, 3), pa.int64())
+    if kind != "dense":
+        words = [f"somebody-{number:05d}" for number in range(500)]
+        found = pa.array(words, pa.string() if kind == "string" else pa.large_string())
+    table = node_table(500, node_id=found)
+    pq.write_table(table, tmp_path / "nodes.parquet")
+    text = id_text(str(tmp_path / "nodes.parquet"), small_settings())
+    assert (text > 0) == (kind != "dense")
+    ids = NodeIds(found)
+    planned = gpu_ingest.least_bytes(500, text, 0)
+    assert gpu_ingest.lookup_bytes(ids) <= planned < 500 * 200
 
 
 def test_the_plan_of_a_gpu_machine_knows_no_gpu(monkeypatch, small_graph):

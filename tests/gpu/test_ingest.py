@@ -278,6 +278,9 @@ def test_a_gpu_with_too_little_memory_is_used(monkeypatch, caplog):
     ids = NodeIds(pa.array([3, 5, 9], pa.int64()))
     asked = load_settings(overrides=[CUDF, "backend=gpu"])
     assert isinstance(gpu_ingest.edge_engine(asked, ids), gpu_ingest.CudfEngine)
+    told = load_settings(overrides=[CUDF, "cluster.device_memory=100MiB"])
+    with pytest.raises(DoesNotFitError, match=r"but 100\.0 MiB may be used"):
+        gpu_ingest.edge_engine(told, ids)
     from tests.gpu.standin import StandinBackend
 
     monkeypatch.setattr(StandinBackend, "free_bytes", lambda self: 2**20)

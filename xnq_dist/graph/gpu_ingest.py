@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
-from xnq_dist.backend import GpuBackend, choose, data_frames
+from xnq_dist.backend import GpuBackend, choose, data_frames, gpu_facts
 from xnq_dist.config import Settings
 from xnq_dist.errors import DoesNotFitError, SettingsError
 from xnq_dist.graph.edges import (
@@ -38,9 +38,17 @@ from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.sort import Keys, KeySort
 from xnq_dist.graph.tables import Table
 from xnq_dist.sections import ColumnSettings, InputSettings
-from xnq_dist.sizes import human
+from xnq_dist.sizes import human, parse_bytes
 
-__all__ = ["CudfEngine", "edge_engine", "uses_cudf"]
+__all__ = [
+    "CudfEngine",
+    "edge_engine",
+    "ingest_bytes",
+    "ingest_limit",
+    "least_bytes",
+    "uses_cudf",
+    "wants_cudf",
+]
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +68,58 @@ Lookup = Callable[[Any], Any]
 """From a column of ids to an array of canonical indices, -1 unknown, int32."""
 
 
+def wants_cudf(settings: Settings) -> bool:
+    """Whether cuDF would read the edges if it is there."""
+    beside = settings.cluster.kind == "cuda"
+    return settings.input.engine == "cudf" or (
+        settings.input.engine == "auto" and beside
+    )
+
+
+def ingest_limit(settings: Settings) -> int:
+    """Bytes of a device's memory that reading edges may plan with; 0: CPUs read them.
+
+    With `cluster.device_memory` given, a plan can be made on a machine without a GPU.
+
+    Raises
+    ------
+    SettingsError
+        When `input.engine` is ``cudf`` and the package or a device is missing.
+    """
+    if not wants_cudf(settings):
+        return 0
+    told = settings.cluster.device_memory
+    if told != "auto":
+        return parse_bytes(told)
+    facts = gpu_facts()
+    if facts.devices and facts.packages.get("cudf"):
+        return int(facts.memory * DEVICE_SHARE)
+    if settings.input.engine == "cudf":
+        data_frames()
+    return 0
+
+
+def ingest_bytes(nodes: int, edges: int, text: float, memory: int) -> int:
+    """Peak bytes of a device's memory while edges are read and sorted, at most.
+
+    Parameters
+    ----------
+    nodes, edges
+        Rows of both tables.
+    text
+        Mean bytes of an id that is a string; 0: ids are integers.
+    memory
+        `input.memory` in bytes.
+    """
+    row = ROW + COPIES * (2 * (text or 8) + 8)
+    return int(_held(nodes, nodes * text) + min(memory, edges * row))
+
+
+def least_bytes(nodes: int, text: float, memory: int) -> int:
+    """Bytes of a device's memory below which edges are not read on it."""
+    return int(_held(nodes, nodes * text) + min(memory, LEAST))
+
+
 def uses_cudf(settings: Settings) -> bool:
     """Whether cuDF is to read the edges; beside GPUs without it a line says why not.
 
@@ -68,18 +128,16 @@ def uses_cudf(settings: Settings) -> bool:
     SettingsError
         When `input.engine` is ``cudf`` and the package or a device is missing.
     """
-    wanted = settings.input.engine
-    if wanted == "cudf":
+    if not wants_cudf(settings):
+        return False
+    try:
         data_frames()
-        return True
-    if wanted == "auto" and settings.cluster.kind == "cuda":
-        try:
-            data_frames()
-        except SettingsError as error:
-            log.warning("edges are read on the CPU: %s", error)
-        else:
-            return True
-    return False
+    except SettingsError as error:
+        if settings.input.engine == "cudf":
+            raise
+        log.warning("edges are read on the CPU: %s", error)
+        return False
+    return True
 
 
 def edge_engine(settings: Settings, ids: NodeIds) -> EdgeEngine:
@@ -88,7 +146,7 @@ def edge_engine(settings: Settings, ids: NodeIds) -> EdgeEngine:
     Parameters
     ----------
     settings
-        `input` and `cluster.kind` are used.
+        `input`, `cluster.kind` and `cluster.device_memory` are used.
     ids
         The nodes; they are kept on the device while edges are read.
 
@@ -104,6 +162,9 @@ def edge_engine(settings: Settings, ids: NodeIds) -> EdgeEngine:
         return here
     backend = cast(GpuBackend, choose("gpu"))
     free = int(backend.free_bytes() * DEVICE_SHARE)
+    told = settings.cluster.device_memory
+    if told != "auto":
+        free = min(free, parse_bytes(told))
     held = lookup_bytes(ids)
     wanted = settings.input.memory_bytes
     if free - held >= min(wanted, LEAST):
@@ -111,7 +172,7 @@ def edge_engine(settings: Settings, ids: NodeIds) -> EdgeEngine:
     why = (
         f"reading edges on the GPU needs {human(held + min(wanted, LEAST))} of its "
         f"memory, {human(held)} of it for the ids of {len(ids):,} nodes, but "
-        f"{human(free)} are free"
+        f"{human(free)} may be used"
     )
     if settings.input.engine == "cudf":
         raise DoesNotFitError(f"{why}: set input.engine = cpu")
@@ -122,9 +183,14 @@ def edge_engine(settings: Settings, ids: NodeIds) -> EdgeEngine:
 def lookup_bytes(ids: NodeIds) -> int:
     """Bytes of a device's memory that looking ids up takes, whatever is looked up."""
     if ids.type == "int64":
-        return 0 if ids.consecutive else 8 * len(ids)
+        return 0 if ids.consecutive else int(_held(len(ids), 0))
+    return int(_held(len(ids), ids.values.nbytes))
+
+
+def _held(count: int, strings: float) -> float:
+    """Bytes of so many ids on the device; of their strings, 0: they are integers."""
     # The strings, their indices, and a hash table of rows at most half full.
-    return int(ids.values.nbytes) + (4 + 16) * len(ids)
+    return strings + (4 + 16) * count if strings else 8 * count
 
 
 @dataclass(frozen=True)

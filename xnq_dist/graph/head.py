@@ -7,12 +7,13 @@ from contextlib import closing
 from typing import Any
 
 import pyarrow.parquet as pq
+import pyarrow.types as pt
 
 from xnq_dist.config import Settings
 from xnq_dist.errors import InputError
 from xnq_dist.graph.tables import Table, open_table
 
-__all__ = ["has_weights", "labelled_rows", "node_bytes", "table_size"]
+__all__ = ["has_weights", "id_text", "labelled_rows", "node_bytes", "table_size"]
 
 _CSV_ROW = 24
 """Bytes of a CSV row, assumed: a CSV file does not say how many rows it has."""
@@ -103,6 +104,29 @@ def labelled_rows(path: str, settings: Settings) -> int | None:
         return None
     nulls = sum(int(column.statistics.null_count) for column in columns)
     return sum(int(column.num_values) for column in columns) - nulls
+
+
+def id_text(path: str, settings: Settings) -> float:
+    """Mean bytes of a node's id that is a string; 0 where ids are integers.
+
+    Parameters
+    ----------
+    path
+        The node table; its columns are there. Of a CSV file's strings a length is
+        assumed.
+    """
+    opened = open_table(path, "node table")
+    name = settings.columns.node_id
+    if not any(
+        pt.is_string(s[name]) or pt.is_large_string(s[name])
+        for s in opened.schemas.values()
+    ):
+        return 0.0
+    if _is_text(opened):
+        return float(_CSV_ROW)
+    sizes = (int(at.total_uncompressed_size) for at in _column_chunks(path, {name}))
+    # Offsets of eight bytes in memory, lengths of four in the file.
+    return 4 + sum(sizes) / max(1, opened.n_rows)
 
 
 def node_bytes(path: str, settings: Settings) -> int | None:

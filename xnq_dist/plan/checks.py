@@ -28,11 +28,22 @@ def check_client_fits(plan: Plan, limit: int) -> None:
     DoesNotFitError
         Naming need, limit and setting.
     """
+    _check_ingest_fits(plan)
     if plan.client_memory > limit:
         raise DoesNotFitError(
             f"ingest, cut and Leiden need {human(plan.client_memory)} but "
             f"{human(limit)} are free: set partitioner=stream, give communities by "
             "--memberships with auto.reference_edges=0, or a smaller input.memory"
+        )
+
+
+def _check_ingest_fits(plan: Plan) -> None:
+    if plan.ingest_asked and plan.ingest_least > plan.ingest_limit:
+        raise DoesNotFitError(
+            f"reading the edges of {plan.nodes:,} nodes on a GPU needs "
+            f"{human(plan.ingest_least)} of its memory but may use "
+            f"{human(plan.ingest_limit)}: set input.engine=cpu, a smaller "
+            "input.memory, or a larger cluster.device_memory"
         )
 
 
@@ -53,6 +64,7 @@ def check_fits(plan: Plan, out: str | None = None, used: int = 0) -> None:
     DoesNotFitError
         Naming need, limit and setting.
     """
+    _check_ingest_fits(plan)
     if plan.worker_memory > plan.worker_limit:
         more = "more partitions"
         if plan.states == "memory":

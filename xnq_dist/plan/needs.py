@@ -121,8 +121,8 @@ def products_of(settings: Settings) -> int:
     return units_of_blocks(wanted.dim, beside)[0]
 
 
-def quantified_on_device(size: GraphSize, settings: Settings) -> int:
-    """Bytes that a GPU holds while it quantifies a batch."""
+def quantified_on_device(size: GraphSize, settings: Settings, threads: int) -> int:
+    """Bytes that a GPU holds while threads quantify a batch each."""
     beside = {
         **dict.fromkeys(("nacc", "npacc", "sld_exact", "kdey_ml"), 8 * size.classes),
         **dict.fromkeys(("sld_bcts", "dmy"), 4 * size.classes),
@@ -130,7 +130,8 @@ def quantified_on_device(size: GraphSize, settings: Settings) -> int:
     }
     # Posteriors and a mask of all nodes; what a quantifier makes of those in a batch.
     node = 4 * size.classes + 1 + beside.get(settings.quantifier, 0)
-    return node * size.nodes + MEMBERSHIP * min(MOST_MEMBERSHIPS, 8 * size.nodes)
+    batches = min(threads * MOST_MEMBERSHIPS, 8 * size.nodes)
+    return node * size.nodes + MEMBERSHIP * batches
 
 
 def described_by_plus(size: GraphSize, settings: Settings) -> tuple[int, int, int]:
@@ -143,9 +144,12 @@ def described_by_plus(size: GraphSize, settings: Settings) -> tuple[int, int, in
     folds, wanted = settings.readout.folds, settings.plus
     means = len(set(wanted.rounds)) + NEIGHBOUR_HOPS
     features = folds * feature_count(size.classes, means)
-    trees = size.classes == 2 and wanted.boosting == "auto"
-    if trees and size.features <= wanted.node_features:
-        features += (NEIGHBOUR_HOPS + 1) * size.features
     rounds = (HOPS + means) * folds * size.classes
-    # Kept rounds and what is made of them, float64 on the way.
-    return 4 * rounds + 12 * features, 4 * rounds, 4 * features
+    trees = size.classes == 2 and wanted.boosting == "auto"
+    described = (NEIGHBOUR_HOPS + 1) * size.features
+    if not trees or size.features > wanted.node_features:
+        described = 0
+    # Kept rounds and what is made of them; of node features a copy in one array.
+    kept = rounds + described
+    features += described
+    return 4 * (kept + features), 4 * kept, 4 * features

@@ -36,6 +36,8 @@ class GraphSize:
     """Whether edges have weights."""
     memberships: int | None = None
     """Rows of the memberships; None: one a node."""
+    id_text: float = 0.0
+    """Mean bytes of a node's id that is a string; 0: ids are integers."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Workers:
     """Bytes one worker may use."""
     device: int = 0
     """Bytes of a GPU's memory that one worker may use; 0: CPUs do the work."""
+    ingest: int = 0
+    """Bytes of a GPU's memory that the reading of edges may use; 0: a CPU reads."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,14 @@ class Plan:
     """Bytes of a GPU's memory that one worker may use."""
     device_tile: int = 0
     """Largest `reservoir.tile` whose streamed states fit the device; 0: none does."""
+    ingest_memory: int = 0
+    """Peak bytes of a GPU while edges are read and sorted on it; 0: a CPU does."""
+    ingest_least: int = 0
+    """Bytes of a GPU's memory below which they are not."""
+    ingest_limit: int = 0
+    """Bytes of a GPU's memory that they may use."""
+    ingest_asked: bool = False
+    """Whether a GPU is to do it by `input.engine`, not only where it can."""
 
     def lines(self) -> list[tuple[str, str]]:
         """Name and value of each figure, for people."""
@@ -116,6 +128,13 @@ class Plan:
         per_node = self.halo_rows / max(1, self.nodes)
         device = f"{human(self.device_memory)} of {human(self.device_limit)}"
         gpu = [("memory of a GPU", device)] if self.device_limit else []
+        if self.ingest_limit:
+            reads = f"{human(self.ingest_memory)} of {human(self.ingest_limit)}"
+            if self.ingest_least > self.ingest_limit:
+                least, there = human(self.ingest_least), human(self.ingest_limit)
+                reads = f"needs {least} of {there}"
+                reads += "" if self.ingest_asked else ": edges are read on a CPU"
+            gpu.insert(0, ("memory of a GPU, stage graph", reads))
         return [
             ("nodes", f"{self.nodes:,}"),
             (

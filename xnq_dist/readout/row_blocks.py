@@ -37,6 +37,7 @@ __all__ = [
     "Problem",
     "Terms",
     "add_moments",
+    "curvature",
     "fit_problems",
     "fold_logits",
     "group_moments",
@@ -276,7 +277,7 @@ def fit_problems(
         start = np.zeros((k, width + 1))
         if starts is not None:
             start = _packed(starts[fold], middle, k)
-        precondition = _curvature(moments, middle, k, 1.0 / (C * count))
+        precondition = curvature(moments, middle, k, 1.0 / (C * count))
         running[fold] = minimise(start.ravel(), precondition, tolerance)
         asked[fold] = next(running[fold])
     while asked:
@@ -338,10 +339,25 @@ def _packed(model: LinearModel, middle: Floats, k: int) -> Floats:
     return np.concatenate([coef, (intercept + coef @ middle)[:, None]], axis=1)
 
 
-def _curvature(
+def curvature(
     moments: Moments, middle: Floats, k: int, penalty: float
 ) -> Callable[[Floats], Floats]:
-    """The inverse of a quarter of the covariance plus the penalty, as a function."""
+    """The inverse of a quarter of the covariance plus the penalty, as a function.
+
+    Parameters
+    ----------
+    moments, middle
+        Of the rows, and their mean.
+    k
+        Weight vectors: 1 for two classes, C for more.
+    penalty
+        1 over C times the number of rows.
+
+    Returns
+    -------
+    From slopes to steps, both shape (k * (d' + 1),): weights and intercept of a class
+    beside each other, of centred rows.
+    """
     from scipy.linalg import cho_factor, cho_solve
 
     width = len(middle)
