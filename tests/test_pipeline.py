@@ -241,8 +241,9 @@ def test_states_beyond_the_workers_memory_go_to_the_disk_by_themselves(
     tmp_path, client, monkeypatch
 ):
     """Exactly between what both ways need: nothing is set, the line chooses."""
-    graph = write_graph(tmp_path / "input", nodes=6000, edges=20_000)
-    wide = ("reservoir.dim=1024", "partitions=12")
+    graph = write_graph(tmp_path / "input", nodes=24_000, edges=60_000)
+    # What the readout keeps is less than the states.
+    wide = ("reservoir.dim=1024", "partitions=12", "readout.memory=8MiB")
     settings = small_settings(*wide)
     with pipeline.open_run(str(tmp_path / "run"), graph.sources) as run:
         manifest = pipeline.prepare(run, graph.sources, settings)
@@ -255,7 +256,7 @@ def test_states_beyond_the_workers_memory_go_to_the_disk_by_themselves(
         assert need("disk") < between < need("memory")
         monkeypatch.setattr(cluster, "smallest_memory", lambda _: between)
         facts = pipeline.embed(run, settings, client).facts
-        assert facts["state_file_bytes_per_superstep"] > 6000 * 1024 * 8
+        assert facts["state_file_bytes_per_superstep"] > 24_000 * 1024 * 8
         assert not run.folder.exists("states")
 
 
