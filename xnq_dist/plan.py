@@ -17,8 +17,9 @@ from xnq_dist.config import Settings
 from xnq_dist.costs import Costs, Work, load_costs, stage_seconds
 from xnq_dist.errors import DoesNotFitError
 from xnq_dist.graph.clustering import PAIR
-from xnq_dist.graph.gpu_ingest import ingest_bytes, least_bytes
+from xnq_dist.graph.gpu_ingest import planned_bytes
 from xnq_dist.graph.partition import METIS_SHARE, metis_memory
+from xnq_dist.quantify.gpu_bytes import MOST_MEMBERSHIPS, quantified_bytes
 from xnq_dist.readout.blockwise import ROWS
 from xnq_dist.readout.label_features import (
     HOPS,
@@ -48,6 +49,7 @@ from xnq_dist.reservoir.weights import units_of_blocks
 from xnq_dist.sizes import human, parse_bytes
 
 __all__ = [
+    "MOST_MEMBERSHIPS",
     "GraphSize",
     "Plan",
     "Workers",
@@ -63,10 +65,6 @@ SORT_PAIR = 40
 """Bytes that a pair takes while it is sorted, up to `input.memory`."""
 LEIDEN_EDGE = 130
 """Bytes a directed edge takes while Leiden runs (measured), adjacency included."""
-MOST_MEMBERSHIPS = 1 << 22
-"""Of a batch of communities, but for one that has more."""
-MEMBERSHIP = 32
-"""Bytes a membership takes on a GPU: member, logit, code, its community's answers."""
 FIT_PASSES = 150
 """Passes over the labelled rows: some 15 for each of 5 folds at 2 values of C."""
 BEYOND = 10
@@ -189,9 +187,8 @@ class Plan:
         if self.ingest_limit:
             reads = f"{human(self.ingest_memory)} of {human(self.ingest_limit)}"
             if self.ingest_least > self.ingest_limit:
-                least, there = human(self.ingest_least), human(self.ingest_limit)
-                reads = f"needs {least} of {there}"
-                reads += "" if self.ingest_asked else ": edges are read on a CPU"
+                reads = f"{human(self.ingest_least)} of {human(self.ingest_limit)}"
+                reads += " will not do" if self.ingest_asked else ": a CPU reads"
             gpu.insert(0, ("memory of a GPU, stage graph", reads))
         return [
             ("nodes", f"{self.nodes:,}"),
@@ -308,8 +305,8 @@ def make_plan(
         rows += fits * 8 * dim * (ROWS + 2 * min(dim, WIDEST))
         # Sums over neighbours, a few columns at a time, whatever tile was asked for.
         sums = device_bytes(owned, largest_halo, edges, 2 * COLUMNS, COLUMNS, 0, 4)
-        batches = _quantified(size, settings, workers.threads)
-        device = int(max(on_device(tile), rows, sums, batches))
+        many = size.nodes, size.classes, settings.quantifier, workers.threads
+        device = int(max(on_device(tile), rows, sums, quantified_bytes(*many)))
         fitting = [2**k for k in range(17) if 2**k < dim]
         fitting = [k for k in fitting if on_device(k) <= workers.device]
         device_tile = max(fitting, default=0)
@@ -329,13 +326,9 @@ def make_plan(
     sort_memory = min(sort_memory, size.edges * SORT_PAIR)
     client_memory = int(CLIENT + size.nodes * 100 + max(sort_memory, whole))
 
-    ingest, least, limit = 0, 0, 0 if size.halo is not None else workers.ingest
-    if limit:
-        memory = settings.input.memory_bytes
-        least = least_bytes(size.nodes, size.id_text, memory)
-        ingest = ingest_bytes(size.nodes, size.edges, size.id_text, memory)
-        # More pieces where there is less, down to what does not pay.
-        ingest = min(ingest, limit) if least <= limit else 0
+    limit = 0 if size.halo is not None else workers.ingest
+    read = size.nodes, size.edges, size.id_text, settings.input.memory_bytes
+    ingest, least = planned_bytes(*read, limit)
 
     embedding = size.nodes * dim * (2 if settings.embeddings.dtype == "float16" else 4)
     node_disk = size.node_bytes
@@ -500,19 +493,6 @@ def _products(settings: Settings) -> int:
         scales, _ = plus_scales(settings)
     beside = len(scales) if isinstance(scales, tuple) else 1
     return units_of_blocks(wanted.dim, beside)[0]
-
-
-def _quantified(size: GraphSize, settings: Settings, threads: int) -> int:
-    """Bytes that a GPU holds while threads quantify a batch each."""
-    beside = {
-        **dict.fromkeys(("nacc", "npacc", "sld_exact", "kdey_ml"), 8 * size.classes),
-        **dict.fromkeys(("sld_bcts", "dmy"), 4 * size.classes),
-        **{"hdy": 44, "dys": 4},
-    }
-    # Posteriors and a mask of all nodes; what a quantifier makes of those in a batch.
-    node = 4 * size.classes + 1 + beside.get(settings.quantifier, 0)
-    batches = min(threads * MOST_MEMBERSHIPS, 8 * size.nodes)
-    return node * size.nodes + MEMBERSHIP * batches
 
 
 def _plus(size: GraphSize, settings: Settings) -> tuple[int, int, int]:
