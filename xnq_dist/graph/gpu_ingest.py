@@ -46,6 +46,7 @@ __all__ = [
     "ingest_bytes",
     "ingest_limit",
     "least_bytes",
+    "planned_bytes",
     "uses_cudf",
     "wants_cudf",
 ]
@@ -118,6 +119,18 @@ def ingest_bytes(nodes: int, edges: int, text: float, memory: int) -> int:
 def least_bytes(nodes: int, text: float, memory: int) -> int:
     """Bytes of a device's memory below which edges are not read on it."""
     return int(_held(nodes, nodes * text) + min(memory, LEAST))
+
+
+def planned_bytes(
+    nodes: int, edges: int, text: float, memory: int, limit: int
+) -> tuple[int, int]:
+    """`ingest_bytes` within a limit, 0 where a CPU will read, and `least_bytes`."""
+    if not limit:
+        return 0, 0
+    least = least_bytes(nodes, text, memory)
+    # More pieces where there is less, down to what does not pay.
+    most = min(ingest_bytes(nodes, edges, text, memory), limit)
+    return (most if least <= limit else 0), least
 
 
 def uses_cudf(settings: Settings) -> bool:
