@@ -7,19 +7,19 @@ from dataclasses import replace
 from xnq_dist.config import Settings
 from xnq_dist.costs import Costs, load_costs
 from xnq_dist.graph.clustering import PAIR
-from xnq_dist.graph.gpu_ingest import ingest_bytes, least_bytes
+from xnq_dist.graph.gpu_ingest import planned_bytes
 from xnq_dist.graph.partition import METIS_SHARE, metis_memory
 from xnq_dist.graph.scratch_need import graph_scratch, sort_scratch
 from xnq_dist.plan.needs import (
     described_by_plus,
     products_of,
-    quantified_on_device,
     supersteps_of,
 )
 from xnq_dist.plan.passes import candidates_of, fits_of, sums_of
 from xnq_dist.plan.seconds import Work, stage_seconds
 from xnq_dist.plan.size import GraphSize, Plan, Workers
 from xnq_dist.quantify.giants import store_bytes
+from xnq_dist.quantify.gpu_bytes import quantified_bytes
 from xnq_dist.readout.blockwise import ROWS
 from xnq_dist.readout.row_blocks import WIDEST
 from xnq_dist.readout.select import UNITS
@@ -121,8 +121,8 @@ def make_plan(
         rows += fits * 8 * dim * (ROWS + 2 * min(dim, WIDEST))
         # Sums over neighbours, a few columns at a time, whatever tile was asked for.
         sums = device_bytes(owned, largest_halo, edges, 2 * COLUMNS, COLUMNS, 0, 4)
-        batches = quantified_on_device(size, settings, workers.threads)
-        device = int(max(on_device(tile), rows, sums, batches))
+        many = size.nodes, size.classes, settings.quantifier, workers.threads
+        device = int(max(on_device(tile), rows, sums, quantified_bytes(*many)))
         fitting = [2**k for k in range(17) if 2**k < dim]
         fitting = [k for k in fitting if on_device(k) <= workers.device]
         device_tile = max(fitting, default=0)
@@ -142,13 +142,9 @@ def make_plan(
     sort_memory = min(sort_memory, size.edges * SORT_PAIR)
     client_memory = int(CLIENT + size.nodes * 100 + max(sort_memory, whole))
 
-    ingest, least, limit = 0, 0, 0 if size.halo is not None else workers.ingest
-    if limit:
-        memory = settings.input.memory_bytes
-        least = least_bytes(size.nodes, size.id_text, memory)
-        ingest = ingest_bytes(size.nodes, size.edges, size.id_text, memory)
-        # More pieces where there is less, down to what does not pay.
-        ingest = min(ingest, limit) if least <= limit else 0
+    limit = 0 if size.halo is not None else workers.ingest
+    read = size.nodes, size.edges, size.id_text, settings.input.memory_bytes
+    ingest, least = planned_bytes(*read, limit)
 
     embedding = size.nodes * dim * (2 if settings.embeddings.dtype == "float16" else 4)
     node_disk = size.node_bytes

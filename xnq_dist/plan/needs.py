@@ -26,19 +26,12 @@ from xnq_dist.reservoir.volume import (
 from xnq_dist.reservoir.weights import units_of_blocks
 
 __all__ = [
-    "MOST_MEMBERSHIPS",
     "Supersteps",
     "described_by_plus",
     "products_of",
-    "quantified_on_device",
     "supersteps_of",
     "wanted_partitions",
 ]
-
-MOST_MEMBERSHIPS = 1 << 22
-"""Of a batch of communities, but for one that has more."""
-MEMBERSHIP = 32
-"""Bytes a membership takes on a GPU: member, logit, code, its community's answers."""
 
 
 @dataclass(frozen=True)
@@ -119,19 +112,6 @@ def products_of(settings: Settings) -> int:
         scales, _ = plus_scales(settings)
     beside = len(scales) if isinstance(scales, tuple) else 1
     return units_of_blocks(wanted.dim, beside)[0]
-
-
-def quantified_on_device(size: GraphSize, settings: Settings, threads: int) -> int:
-    """Bytes that a GPU holds while threads quantify a batch each."""
-    beside = {
-        **dict.fromkeys(("nacc", "npacc", "sld_exact", "kdey_ml"), 8 * size.classes),
-        **dict.fromkeys(("sld_bcts", "dmy"), 4 * size.classes),
-        **{"hdy": 44, "dys": 4},
-    }
-    # Posteriors and a mask of all nodes; what a quantifier makes of those in a batch.
-    node = 4 * size.classes + 1 + beside.get(settings.quantifier, 0)
-    batches = min(threads * MOST_MEMBERSHIPS, 8 * size.nodes)
-    return node * size.nodes + MEMBERSHIP * batches
 
 
 def described_by_plus(size: GraphSize, settings: Settings) -> tuple[int, int, int]:

@@ -131,9 +131,8 @@ class Plan:
         if self.ingest_limit:
             reads = f"{human(self.ingest_memory)} of {human(self.ingest_limit)}"
             if self.ingest_least > self.ingest_limit:
-                least, there = human(self.ingest_least), human(self.ingest_limit)
-                reads = f"needs {least} of {there}"
-                reads += "" if self.ingest_asked else ": edges are read on a CPU"
+                reads = f"{human(self.ingest_least)} of {human(self.ingest_limit)}"
+                reads += " will not do" if self.ingest_asked else ": a CPU reads"
             gpu.insert(0, ("memory of a GPU, stage graph", reads))
         return [
             ("nodes", f"{self.nodes:,}"),
