@@ -23,9 +23,9 @@ import numpy as np
 
 from xnq_dist import backend as backends
 from xnq_dist import cluster
-from xnq_dist import pipeline as line
 from xnq_dist.backend import GpuBackend
 from xnq_dist.blocks import product
+from xnq_dist.plan import tables
 from xnq_dist.reservoir.device import decode, encode
 
 HERE = Path(__file__).parent
@@ -148,7 +148,7 @@ def places() -> list[tuple[ModuleType, str, Any]]:
     """Where the GPU is asked for in a process, and what the stand-in says there."""
     facts = backends.GpuFacts({}, 1, "", 2**30)
     told = [
-        (module, "gpu_facts", lambda: facts) for module in (backends, cluster, line)
+        (module, "gpu_facts", lambda: facts) for module in (backends, cluster, tables)
     ]
     return [
         (backends, "gpu", standin),

@@ -255,7 +255,7 @@ def test_ids_take_more_of_a_gpu_than_planned(kind, tmp_path):
 
 
 def test_the_plan_of_a_gpu_machine_knows_no_gpu(monkeypatch, small_graph):
-    monkeypatch.setattr(pipeline, "gpu_facts", lambda: FACTS)
+    monkeypatch.setattr("xnq_dist.plan.tables.gpu_facts", lambda: FACTS)
     auto = small_settings("backend=auto")
     there = pipeline.estimate(small_graph.sources, auto)
     assert there.device_limit == int(80 * 2**30 * cluster.DEVICE_SHARE) // 2
