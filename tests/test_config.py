@@ -175,9 +175,10 @@ def test_plan_counts_what_xnq_plus_keeps_of_a_node():
     posteriors = SIZE.nodes * (2 * 4 + 12)
     described = SIZE.nodes * 4 * (5 * 9 + 6 * 5 * 2)
     assert plus.run_disk - plain.run_disk == described - posteriors
-    # Ten features of the node, of its neighbours and of theirs.
+    # Ten features of the node, of its neighbours and of theirs: round by round, and
+    # then beside the label features too.
     wide = planned(*without)
-    assert (wide.run_disk - plus.run_disk) == SIZE.nodes * 4 * 30
+    assert (wide.run_disk - plus.run_disk) == SIZE.nodes * 4 * 2 * 30
     # More labelled rows than memory go through files, twice.
     files = planned("method=xnq", "checkpoint.every=100").run_disk - plain.run_disk
     assert files == 2 * SIZE.nodes * 512 * 4 - posteriors
