@@ -30,8 +30,6 @@ log = logging.getLogger(__name__)
 TOLERANCE = {True: 1e-7, False: 1e-9}
 """Relative tolerance of the residual, tighter where the matrix is not symmetric; the
 answer is rounded to 6 digits afterwards."""
-CACHED = 1 << 18
-"""Edges of a chunk: they stay in the cache between being read and being used."""
 AHEAD = 64
 """Edges whose entries of the vector are on their way from memory."""
 DENSE = 64
@@ -66,8 +64,7 @@ def adjacency_radius(csr: Csr, symmetric: bool | None = None) -> float:
             mark_live(
                 rows.first, rows.indptr, rows.indices, rows.weights, component, live
             )
-    n_live = int(np.count_nonzero(live))
-    if not n_live:
+    if not live.any():
         return 0.0
     everywhere, sums = np.zeros(n), np.zeros(n)
     column = everywhere.reshape(-1, 1)
@@ -83,16 +80,24 @@ def adjacency_radius(csr: Csr, symmetric: bool | None = None) -> float:
             sums,
         )
 
-    def product(x: Vector) -> Vector:
-        everywhere[live] = x.reshape(-1)
-        # A row lies in one chunk, so that its sum is the same on any thread.
-        over_chunks(csr, add_up, edges=CACHED)
-        return sums[live]
-
     # Row sums of a graph without weights: one product nearer to the eigenvector.
-    start = np.maximum(degrees[live], 1).astype(np.float64)
+    start = np.maximum(degrees, 1).astype(np.float64)
     del degrees
-    found = spectral_radius(product, n_live, symmetric, start)
+    # Nodes without edges do no harm to a recurrence that begins with zeros there, and
+    # to pick the others takes as long as half a product.
+    kept: NDArray[np.bool_] | slice = slice(None) if symmetric else live
+    if symmetric:
+        start[~live] = 0
+    else:
+        start = start[live]
+
+    def product(x: Vector) -> Vector:
+        everywhere[kept] = x.reshape(-1)
+        # A row lies in one chunk, so that its sum is the same on any thread.
+        over_chunks(csr, add_up)
+        return sums[kept].copy() if symmetric else sums[kept]
+
+    found = spectral_radius(product, len(start), symmetric, start)
     return float(f"{found:.6g}")
 
 

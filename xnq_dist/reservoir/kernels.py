@@ -307,20 +307,26 @@ def sparse_superstep(
     drive: NDArray[np.float32],
     tile: NDArray[np.float32],
     sums: NDArray[np.float32],
+    spare: NDArray[np.float32],
     out: NDArray[np.float32],
 ) -> None:
     """`gather_add`, then `sparse_update`, of `LANES` rows at a time.
 
     Sums are still in the core's own cache when they are updated. Parameters are those
-    of the two; `drive` and `out` have shape (last - first, d').
+    of the two; `drive` and `out` have shape (last - first, d'). With `spare` of shape
+    (`LANES`, d') rows are made there and written past the caches; without rows in it
+    they are made in `out`.
     """
+    streamed = spare.shape[0] > 0
     for start in range(0, last - first, LANES):
         end = min(start + LANES, last - first)
-        rows = out[start:end]
+        rows = spare[: end - start] if streamed else out[start:end]
         gather_add(
             indptr, indices, weights, owned, halo, first + start, first + end, rows
         )
         sparse_update(rows, columns, values, drive[start:end], tile, sums)
+        if streamed:
+            stream(rows, out[start:end])
 
 
 @njit(cache=True, nogil=True, inline="always")

@@ -35,9 +35,9 @@ HaloSource = Callable[[slice], Array]
 """Halo rows' states in the given columns, shape (n_halo, w), in local halo order."""
 
 STREAMED = 2**28
-"""Bytes of states from which on they are written past the caches: they would not stay
-in any (the last cache of large servers has about as many), and what fits a cache is
-gathered from there in the next superstep."""
+"""Bytes of states from which on those of a sparse W are written past the caches: they
+would not stay in any (the last cache of large servers has about as many), and what
+fits a cache is gathered from there in the next superstep."""
 
 _NO_WEIGHTS = np.empty(0, dtype=np.float32)
 
@@ -252,7 +252,8 @@ def _fused(
     half = owned.dtype == np.float16
     owned, halo = _as_kept(owned, halo)
     weights = _NO_WEIGHTS if partition.weights is None else partition.weights
-    rows = _rows_update(kernels, recurrent)
+    streamed = not half and out.nbytes >= STREAMED
+    rows = _rows_update(kernels, recurrent, streamed)
     blocks = _Spare((ROWS, recurrent.dim))
     edges = (partition.indptr, partition.indices, weights, owned, halo)
 
@@ -263,32 +264,24 @@ def _fused(
         kernels.gather_add(*edges, first, last, block)
         rows.apply(block, drive[first:last], after)
 
-    streamed = not half and out.nbytes >= STREAMED
-
     def work(first: int, last: int) -> None:
         after = out[first:last]
-        if rows.in_place and not half and not streamed:
+        if rows.in_place and not half:
             fill(first, last, after, after)
             return
         # Sums that a product reads stay in cache: they are never written to memory.
         with blocks.borrow() as spare:
             block = spare[: last - first]
-            if not half and not streamed:
+            if not half:
                 fill(first, last, block, after)
             elif rows.in_place:
                 fill(first, last, block, block)
-                put(block, after)
+                kernels.narrow(block, after.view(np.uint16))
             else:
                 with blocks.borrow() as other:
                     wide = other[: last - first]
                     fill(first, last, block, wide)
-                    put(wide, after)
-
-    def put(block: Array, after: Array) -> None:
-        if half:
-            kernels.narrow(block, after.view(np.uint16))
-        else:
-            kernels.stream(block, after)
+                    kernels.narrow(wide, after.view(np.uint16))
 
     with one_blas_thread():
         for_each_block(len(out), threads, work)
@@ -332,18 +325,23 @@ class _RowsUpdate:
     """``step(edges, first, last, drive, out)``: the gather too, where they are one."""
 
 
-def _rows_update(kernels: Any, recurrent: Recurrent | SideBySide) -> _RowsUpdate:
+def _rows_update(
+    kernels: Any, recurrent: Recurrent | SideBySide, streamed: bool = False
+) -> _RowsUpdate:
     if isinstance(recurrent, SideBySide):
         return _side_by_side(kernels, recurrent)
     if recurrent.columns is not None:
-        return _sparse(kernels, recurrent.dim, recurrent.columns, recurrent.values)
+        columns, values = recurrent.columns, recurrent.values
+        return _sparse(kernels, recurrent.dim, columns, values, streamed)
     return _dense(kernels, recurrent)
 
 
 def _sparse(
-    kernels: Any, dim: int, columns: NDArray[np.int32], values: Array
+    kernels: Any, dim: int, columns: NDArray[np.int32], values: Array, streamed: bool
 ) -> _RowsUpdate:
     tiles, sums = _Spare((dim, kernels.LANES)), _Spare((kernels.WIDTH, kernels.LANES))
+    # A few rows stay in a core's own cache until they are written, a block would not.
+    spares = _Spare((kernels.LANES if streamed else 0, dim))
 
     def apply(gathered: Array, drive: Array, _out: Array) -> None:
         with tiles.borrow() as tile, sums.borrow() as total:
@@ -352,8 +350,8 @@ def _sparse(
     def step(
         edges: tuple[Any, ...], first: int, last: int, drive: Array, out: Array
     ) -> None:
-        with tiles.borrow() as tile, sums.borrow() as total:
-            scratch = (columns, values, drive, tile, total, out)
+        with tiles.borrow() as tile, sums.borrow() as total, spares.borrow() as spare:
+            scratch = (columns, values, drive, tile, total, spare, out)
             kernels.sparse_superstep(*edges, first, last, *scratch)
 
     return _RowsUpdate(apply, in_place=True, step=step)
