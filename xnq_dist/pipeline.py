@@ -167,8 +167,12 @@ def cluster_meanwhile(sources: Sources, settings: Settings) -> Iterator[Opener[s
         yield partial(cluster.open_cluster, settings.cluster)
         return
     # With the memory of workers on auto: less what `prepare` is yet to take.
-    kept = estimate(sources, settings).client_memory
-    make = partial(cluster.open_cluster, settings.cluster, PRELOAD, kept)
+    plan = estimate(sources, settings)
+    if plan.worker_memory > plan.worker_limit:
+        # Workers too small for the run may not even hold what they would import.
+        yield partial(cluster.open_cluster, settings.cluster)
+        return
+    make = partial(cluster.open_cluster, settings.cluster, PRELOAD, plan.client_memory)
     # Here, not in the thread: where modules import each other, one of two threads that
     # import them at once may find a half of one.
     import_module("distributed")
