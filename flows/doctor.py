@@ -14,8 +14,10 @@ import psutil
 
 from xnq_dist._version import __version__
 from xnq_dist.backend import gpu_facts
+from xnq_dist.bench.products import price_of_products
 from xnq_dist.cluster import connect, local_size, open_cluster, workers
 from xnq_dist.errors import RunDirectoryError, XnqError
+from xnq_dist.products import FORM, VECTOR_BYTES, has_fma
 from xnq_dist.sections import ClusterSettings
 from xnq_dist.sizes import human
 from xnq_dist.store import Folder
@@ -43,7 +45,7 @@ def examine(address: str | None = None, out: str = ".") -> list[Check]:
     out
         Folder that runs will be written to.
     """
-    checks = [_python(), *_packages(), _machine(), _gpu(), _disk(out)]
+    checks = [_python(), *_packages(), _machine(), _products(), _gpu(), _disk(out)]
     checks.append(_dask(ClusterSettings.model_validate({"workers": 1, "threads": 1})))
     if address is not None:
         checks.append(
@@ -79,6 +81,22 @@ def _machine() -> Check:
         f"{size.workers} workers of {size.threads} threads, {human(size.memory)} each"
     )
     return Check("machine", "ok", text)
+
+
+def _products() -> Check:
+    name = "dense products"
+    if not has_fma():
+        text = (
+            "this processor has no fused multiply-add: products are right but slow; "
+            "set reservoir.matrix=sparse"
+        )
+        return Check(name, "note", text)
+    price = price_of_products()
+    text = (
+        f"{FORM} in vectors of {VECTOR_BYTES} bytes, the same bits on every processor; "
+        f"{price:.2f} times the BLAS's seconds"
+    )
+    return Check(name, "ok", text)
 
 
 def _gpu() -> Check:

@@ -1,9 +1,4 @@
-"""Products in row blocks of one fixed shape, so that bits do not depend on the split.
-
-A BLAS product of another shape, or by another number of threads, can differ in the
-last bit. Here every product has `ROWS` rows (the last block is padded with zeros) and
-one BLAS thread; blocks are spread over threads instead.
-"""
+"""Row blocks spread over threads, and BLAS on one thread where it is used."""
 
 from __future__ import annotations
 
@@ -11,16 +6,13 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-__all__ = ["ROWS", "for_each_block", "one_blas_thread", "product"]
+__all__ = ["ROWS", "for_each_block", "one_blas_thread"]
 
 ROWS = 256
-"""Rows of every block."""
+"""Rows of a block: few enough for a processor's second cache."""
 
 
 class _OneBlasThread:
@@ -87,31 +79,3 @@ def for_each_block(
     with ThreadPoolExecutor(threads) as pool:
         for _ in pool.map(lambda s: work(s, min(s + size, rows)), starts):
             pass
-
-
-def product(x: NDArray[Any], matrix: NDArray[Any], threads: int = 1) -> NDArray[Any]:
-    """``x @ matrix`` whose every row has the same bits wherever it stands.
-
-    Parameters
-    ----------
-    x
-        Shape (n, k).
-    matrix
-        Shape (k, m).
-    threads
-        Blocks worked on at a time.
-    """
-    matrix = np.ascontiguousarray(matrix)
-    out = np.empty((x.shape[0], matrix.shape[1]), dtype=np.result_type(x, matrix))
-
-    def work(first: int, last: int) -> None:
-        if last - first == ROWS:
-            np.matmul(x[first:last], matrix, out=out[first:last])
-        else:
-            padded = np.zeros((ROWS, x.shape[1]), dtype=x.dtype)
-            padded[: last - first] = x[first:last]
-            out[first:last] = (padded @ matrix)[: last - first]
-
-    with one_blas_thread():
-        for_each_block(x.shape[0], threads, work)
-    return out

@@ -24,8 +24,8 @@ import numpy as np
 from xnq_dist import backend as backends
 from xnq_dist import cluster
 from xnq_dist.backend import GpuBackend
-from xnq_dist.blocks import product
 from xnq_dist.plan import tables
+from xnq_dist.products import product
 from xnq_dist.reservoir.device import decode, encode
 
 HERE = Path(__file__).parent

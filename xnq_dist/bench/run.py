@@ -35,6 +35,7 @@ _LIST = (
         "plan", "the plan beside the whole line on six graphs", "line:plan_benchmark"
     ),
     Benchmark("scale", "the whole line, cost of an edge at two sizes", "scale:scale"),
+    Benchmark("products", "dense products, the BLAS beside", "products:products"),
     Benchmark("disk", "states four times a worker's memory", "disk:disk"),
     Benchmark("readout", "logistic readout of many rows", "readout:readout"),
 )

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from xnq_dist.backend import choose
-from xnq_dist.blocks import one_blas_thread, product
+from xnq_dist.blocks import one_blas_thread
 from xnq_dist.errors import InputError
+from xnq_dist.products import product
 
 __all__ = [
     "COARSE_GRID",

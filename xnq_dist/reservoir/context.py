@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.backend import Backend, Precision, choose, cpu
-from xnq_dist.blocks import product
 from xnq_dist.graph.halo import Partition
 from xnq_dist.graph.layout import adjacency_stem, load_nodes, load_partition
 from xnq_dist.npz import read_npz
+from xnq_dist.products import product
 from xnq_dist.reservoir import device
 from xnq_dist.reservoir.superstep import column_tiles
 from xnq_dist.reservoir.weights import (
@@ -250,19 +250,9 @@ def input_drive(features: Array, drawn: Sequence[Weights], threads: int) -> Arra
 
     A row's bits do not depend on what other rows there are.
     """
-    recurrent = side_by_side(drawn)
-    if not isinstance(recurrent, SideBySide):
-        return _drive(features, drawn[0], threads)
-    drive = np.empty((len(features), recurrent.dim), dtype=np.float32)
-    # A product of another shape may differ in the last bit: one a reservoir.
-    for columns, weights in zip(recurrent.columns(), drawn, strict=True):
-        drive[:, columns] = _drive(features, weights, threads)
-    return drive
-
-
-def _drive(features: Array, weights: Weights, threads: int) -> Array:
-    drive = product(features, weights.inputs.T, threads)
-    drive += weights.bias
+    inputs = np.concatenate([weights.inputs for weights in drawn])
+    drive = product(features, inputs.T, threads)
+    drive += np.concatenate([weights.bias for weights in drawn])
     return drive
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from xnq_dist import cluster
+from xnq_dist import cluster, products
 from xnq_dist.config import Settings
 from xnq_dist.errors import SettingsError, StageError
 from xnq_dist.graph.layout import load_nodes
@@ -409,6 +409,7 @@ def embed_scaled(
             "checkpoint_every": every,
             "workers": len(set(traffic.placement)),
             "exchange_engine": traffic.engine,
+            "products": "cuBLAS" if spec.backend == "gpu" else products.FORM,
             "exchanged_bytes_per_superstep": traffic.bytes_per_superstep,
             "state_file_bytes_per_superstep": traffic.disk_bytes,
             "halo_bytes": [halo * row_bytes for halo in facts["halo"]],

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.backend import Backend
-from xnq_dist.blocks import ROWS, for_each_block, one_blas_thread
+from xnq_dist.blocks import ROWS, for_each_block
 from xnq_dist.graph.halo import Partition
+from xnq_dist.products import multiply, pack
 from xnq_dist.reservoir import device
 from xnq_dist.reservoir.weights import Recurrent, SideBySide
 
@@ -141,8 +142,7 @@ def update(
             block[: last - first] = gathered[at]
             rows.apply(block[: last - first], drive[at], gathered[at])
 
-    with one_blas_thread():
-        for_each_block(gathered.shape[0], threads, work)
+    for_each_block(gathered.shape[0], threads, work)
 
 
 def superstep(
@@ -283,8 +283,7 @@ def _fused(
                     fill(first, last, block, wide)
                     kernels.narrow(wide, after.view(np.uint16))
 
-    with one_blas_thread():
-        for_each_block(len(out), threads, work)
+    for_each_block(len(out), threads, work)
 
 
 def _as_kept(owned: Array, halo: Array) -> tuple[Any, Any]:
@@ -358,17 +357,10 @@ def _sparse(
 
 
 def _dense(kernels: Any, recurrent: Recurrent) -> _RowsUpdate:
-    transposed = np.ascontiguousarray(recurrent.values.T)
+    panels = pack(recurrent.values.T)
 
     def apply(gathered: Array, drive: Array, out: Array) -> None:
-        rows = len(gathered)
-        if rows == ROWS:
-            np.matmul(gathered, transposed, out=out)
-        else:
-            # A product of another shape may differ in the last bit.
-            padded = np.zeros((ROWS, recurrent.dim), dtype=np.float32)
-            padded[:rows] = gathered
-            out[:] = np.matmul(padded, transposed)[:rows]
+        multiply(gathered, panels, out)
         kernels.tanh_add(out, drive)
 
     return _RowsUpdate(apply, in_place=False)

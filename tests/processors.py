@@ -1,0 +1,123 @@
+"""A small run in a process of its own, for `test_processors`: its results as arrays.
+
+``python -m tests.processors GRAPH OUT`` embeds the graph with each matrix in one and in
+three partitions, quantifies it with the default method, and writes ``OUT/arrays.npz``.
+With ``--unfinished FOLDER`` one embedding is stopped after a checkpoint, its run
+directory copied to that folder, and gone on with; a process whose OUT holds such a copy
+as ``going-on`` goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+from distributed import Client, LocalCluster
+from threadpoolctl import threadpool_info
+
+from tests.conftest import small_settings
+from xnq_dist import pipeline
+from xnq_dist.graph.tables import Sources
+from xnq_dist.store import RunDirectory
+
+CHAOTIC = (
+    "reservoir.dim=40",
+    "reservoir.supersteps=12",
+    "reservoir.recurrent_scale=20.0",
+    "checkpoint.every=3",
+)
+PLUS = ("method=xnq+", "quantifier=auto", "reservoir.dim=48", "intervals.resamples=20")
+
+
+class Stop(Exception):  # noqa: N818 - an event
+    """The embedding is to end here."""
+
+
+def stop_late(what: str, done: int, total: int) -> None:
+    """A progress callback that ends the embedding before its last superstep."""
+    if what == "supersteps" and total > done >= total - 3:
+        raise Stop
+
+
+def embed(out: Path, sources: Sources, client: Client, *overrides: str, keep=None):
+    run = RunDirectory(out)
+    run.folder.create()
+    settings = small_settings(*CHAOTIC, *overrides)
+    pipeline.prepare(run, sources, settings)
+    if keep is not None:
+        with suppress(Stop):
+            pipeline.embed(run, settings, client, stop_late)
+        shutil.copytree(out, keep)
+    pipeline.embed(run, settings, client)
+    return by_node(out / "embeddings", "embedding")
+
+
+def by_node(folder: Path, column: str) -> np.ndarray:
+    table = pq.read_table(folder).sort_by("node_id")
+    values = table[column].combine_chunks()
+    return values.flatten().to_numpy().reshape(len(table), -1)
+
+
+def quantify(out: Path, sources: Sources, client: Client) -> dict[str, np.ndarray]:
+    settings = small_settings(*PLUS)
+    with pipeline.open_run(str(out), sources) as run:
+        pipeline.prepare(run, sources, settings)
+        pipeline.embed(run, settings, client)
+        pipeline.fit_readout(run, settings, client)
+        pipeline.quantify_communities(run, sources, settings, client)
+        pipeline.publish(run, settings)
+    table = pq.read_table(out / "prevalence.parquet")
+    names = ("prevalence", "lower", "upper")
+    return {
+        "plus": by_node(out / "embeddings", "embedding"),
+        "posteriors": by_node(out / "posteriors", "posterior"),
+        **{name: table[name].to_numpy() for name in names},
+    }
+
+
+def main() -> None:
+    """Run, and write the arrays."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("graph", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--unfinished", type=Path)
+    arguments = parser.parse_args()
+    graph, out = arguments.graph, arguments.out
+    sources = Sources(str(graph / "nodes.parquet"), str(graph / "edges.parquet"))
+    out.mkdir(parents=True, exist_ok=True)
+    quiet = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=2, processes=False, scheduler_kwargs=quiet
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        keep = arguments.unfinished
+        embed(out / "going-on", sources, client, "partitions=2", keep=keep)
+        found = {
+            f"{matrix} {parts}": embed(
+                out / f"{matrix}-{parts}",
+                sources,
+                client,
+                f"reservoir.matrix={matrix}",
+                f"partitions={parts}",
+            )
+            for matrix in ("dense", "sparse")
+            for parts in (1, 3)
+        }
+        found["going on"] = by_node(out / "going-on" / "embeddings", "embedding")
+        found |= quantify(out / "plus", sources, client)
+    blas = [
+        one.get("architecture", "")
+        for one in threadpool_info()
+        if one.get("internal_api") == "openblas"
+    ]
+    np.savez(out / "arrays.npz", blas=np.array(blas), **found)
+
+
+if __name__ == "__main__":
+    main()

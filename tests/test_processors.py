@@ -1,0 +1,104 @@
+"""The same bits on every processor: one small run under several BLAS kernels.
+
+The first process also compiles our own kernels for AVX2 alone, as on a processor
+without AVX-512, and stops in the middle of an embedding; the others go on from there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import write_graph
+
+KERNELS = {
+    "Haswell": "avx2",
+    "Zen": "avx2",
+    "SkylakeX": "avx512f",
+    "Sandybridge": "avx",
+}
+"""Kernels of OpenBLAS, and what a processor must have to run them."""
+AVX2 = {
+    "NUMBA_CPU_NAME": "haswell",
+    "NUMBA_CPU_FEATURES": "+64bit,+cx16,+fxsr,+mmx,+sse,+sse2,+sse3,+ssse3,+sse4.1,"
+    "+sse4.2,+popcnt,+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe",
+}
+LINUX = Path("/proc/cpuinfo")
+
+
+def lacks(flag: str) -> bool:
+    flags = LINUX.read_text().split() if LINUX.exists() else []
+    return flag not in flags
+
+
+def results(graph: Path, out: Path, *more: str, **environment: str):
+    """Arrays that a process of its own has computed."""
+    command = [sys.executable, "-m", "tests.processors", str(graph), str(out), *more]
+    done = subprocess.run(
+        command,
+        env={**os.environ, **environment},
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    with np.load(out / "arrays.npz") as found:
+        return dict(found)
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("processors") / "graph"
+    write_graph(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def first(graph, tmp_path_factory):
+    """Results under Haswell's kernels, and the folder of an unfinished embedding."""
+    if lacks("avx2"):
+        pytest.skip("this processor lacks avx2: OpenBLAS's Haswell kernels not run")
+    folder = tmp_path_factory.mktemp("first")
+    setting = {"OPENBLAS_CORETYPE": "Haswell", **AVX2}
+    setting["NUMBA_CACHE_DIR"] = str(folder / "kernels")
+    keep = folder / "unfinished"
+    found = results(graph, folder / "out", "--unfinished", str(keep), **setting)
+    assert "Haswell" in found["blas"]
+    assert list((keep / "checkpoints").glob("step-*"))
+    assert not list((keep / "embeddings").glob("_manifest.json"))
+    return found, keep
+
+
+def test_embeddings_are_the_same_bits_in_any_number_of_partitions(first):
+    found, _ = first
+    assert not (found["dense 1"] == found["sparse 1"]).all()
+    for matrix in ("dense", "sparse"):
+        one, three = found[f"{matrix} 1"], found[f"{matrix} 3"]
+        np.testing.assert_array_equal(one, three)
+    np.testing.assert_array_equal(found["going on"], found["dense 1"])
+
+
+@pytest.mark.parametrize("kernel", list(KERNELS)[1:])
+def test_another_processor_goes_on_with_the_same_bits(kernel, first, graph, tmp_path):
+    if lacks(KERNELS[kernel]):
+        pytest.skip(
+            f"this processor lacks {KERNELS[kernel]}: OpenBLAS's {kernel} kernels not "
+            "run"
+        )
+    expected, unfinished = first
+    shutil.copytree(unfinished, tmp_path / "out" / "going-on")
+    found = results(graph, tmp_path / "out", OPENBLAS_CORETYPE=kernel)
+    # OpenBLAS has the same kernels for Zen as for Haswell.
+    assert {"Zen": "Haswell"}.get(kernel, kernel) in found["blas"]
+    for name in ("dense 1", "dense 3", "sparse 1", "sparse 3", "going on", "plus"):
+        np.testing.assert_array_equal(found[name], expected[name], name)
+    # The readout is fitted with the BLAS in float64: near, not promised to be equal.
+    for name in ("posteriors", "prevalence", "lower", "upper"):
+        np.testing.assert_allclose(found[name], expected[name], 1e-5, 1e-6, name)
