@@ -1,8 +1,9 @@
 """Damaged files of a run, by seed: the next ordinary run repairs them.
 
-A case copies a finished or an interrupted run, damages one of its files (a flipped bit,
-a cut, a zeroed or overwritten sector), runs again, and compares every published value
-with those of an undamaged run:
+A case copies a run, damages one of its files (a flipped bit, a cut, a zeroed or
+overwritten sector), runs again, and compares every published value with those of the
+same run undamaged. The run was finished, or finished and has other settings now, for
+the readout or for the intervals, or was interrupted between two supersteps.
 
     same        equal, nothing was set aside
     repaired    equal, after what was damaged was set aside and done again
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import shutil
 import sys
@@ -36,15 +38,21 @@ import pyarrow.parquet as pq
 
 from tests.conftest import SmallGraph, small_settings, write_graph
 from xnq_dist import pipeline
-from xnq_dist.config import Settings
 from xnq_dist.errors import XnqError
-from xnq_dist.store import QUARANTINE, RunDirectory, read_published, verify
+from xnq_dist.store import RunDirectory, entries, read_published
 
 if TYPE_CHECKING:
     from distributed import Client
 
 SECTOR = 512
 KINDS = ("flip", "cut", "zero", "garbage")
+STATES = {
+    "finished": (),
+    "interrupted": (),
+    "refitted": ("readout.C=0.5",),
+    "requantified": ("intervals.level=0.9",),
+}
+"""Runs to be damaged, and the settings that have changed since."""
 QUICK = (
     "reservoir.dim=8",
     "reservoir.supersteps=6",
@@ -61,7 +69,7 @@ class Outcome:
 
     seed: int
     state: str
-    """``finished`` or ``interrupted``: the run that was damaged."""
+    """One of `STATES`."""
     file: str
     kind: str
     outcome: str
@@ -71,22 +79,25 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Bench:
-    """Runs to be damaged, and what an undamaged one publishes."""
+    """Runs to be damaged, and what they publish undamaged."""
 
     client: Client
     graph: SmallGraph
-    settings: Settings
-    states: dict[str, Path]
-    expected: dict[str, pa.Table] = field(repr=False)
+    folder: Path
+    expected: dict[str, dict[str, pa.Table]] = field(default_factory=dict, repr=False)
+
+    def state(self, name: str) -> Path:
+        """The directory that cases of this state are copies of."""
+        return self.folder / ("interrupted" if name == "interrupted" else "finished")
 
 
 class Interrupted(Exception):  # noqa: N818 - an event, not an error
     """Ends a run between two supersteps."""
 
 
-def run_again(bench: Bench, out: Path, **given: Any) -> None:
+def run_again(bench: Bench, out: Path, *more: str, **given: Any) -> None:
     """An ordinary run through the Python functions."""
-    settings = given.pop("settings", bench.settings)
+    settings = small_settings(*QUICK, *more)
     with pipeline.open_run(str(out), bench.graph.sources) as run:
         pipeline.run_stages(run, bench.graph.sources, settings, bench.client, **given)
 
@@ -103,28 +114,27 @@ def published(out: Path) -> dict[str, pa.Table]:
     return {name: table.drop_columns("run_id") for name, table in found.items()}
 
 
-@contextmanager
-def prepared(folder: Path, client: Client) -> Iterator[Bench]:
+def prepared(folder: Path, client: Client) -> Bench:
     """A finished run with two versions, and one interrupted between supersteps."""
     graph = write_graph(folder / "input", nodes=240, edges=1200)
-    settings = small_settings(*QUICK)
-    bench = Bench(client, graph, settings, {}, {})
-    for name in ("finished", "interrupted"):
-        bench.states[name] = folder / name
+    bench = Bench(client, graph, folder)
     # Earlier results with another seed, to be compared with.
-    run_again(
-        bench, bench.states["finished"], settings=small_settings(*QUICK, "seed=7")
-    )
-    run_again(bench, bench.states["finished"])
-    bench.expected.update(published(bench.states["finished"]))
+    run_again(bench, bench.state("finished"), "seed=7")
+    run_again(bench, bench.state("finished"))
 
     def stop(what: str, done: int, _total: int) -> None:
         if what == "supersteps" and done == 5:
             raise Interrupted
 
     with suppress(Interrupted):
-        run_again(bench, bench.states["interrupted"], progress=stop)
-    yield bench
+        run_again(bench, bench.state("interrupted"), progress=stop)
+    for name, more in STATES.items():
+        out = folder / "undamaged"
+        copied(bench.state(name), out)
+        run_again(bench, out, *more)
+        bench.expected[name] = published(out)
+        shutil.rmtree(out)
+    return bench
 
 
 def copied(source: Path, target: Path) -> None:
@@ -165,45 +175,49 @@ def damage(path: Path, kind: str, rng: np.random.Generator) -> None:
 
 
 def differing(bench: Bench, state: str, out: Path) -> list[str]:
-    """Names of tables that are not those of the undamaged run."""
-    found = published(out)
-    expected = bench.expected
-    if state == "interrupted":  # it had nothing to be compared with
-        left_out = ("changes",)
-        expected = {
-            name: table
-            for name, table in expected.items()
-            if not name.startswith(left_out)
-        }
-    names = {*found, *expected}
-    return sorted(
+    """Names of tables that are not those of the undamaged run.
+
+    Where the earlier results themselves were damaged, there is nothing to compare
+    with, or older ones; the page says so.
+    """
+    found, expected = published(out), bench.expected[state]
+    lost = [entry.name for _, entry in entries(RunDirectory(out))]
+    named = (out / "report.html").read_text(encoding="utf-8")
+    wrong = [f"{name} is not named in the page" for name in lost if name not in named]
+    uncompared = any(name.startswith("versions/") for name in lost)
+    return wrong + sorted(
         name
-        for name in names
+        for name in {*found, *expected}
+        if not (uncompared and name.startswith("changes"))
         if name not in found
         or name not in expected
         or not found[name].equals(expected[name])
     )
 
 
-def one_case(bench: Bench, folder: Path, seed: int) -> Outcome:
+def one_case(bench: Bench, seed: int) -> Outcome:
     """Damage one file of one run, and run again."""
     rng = np.random.default_rng([14, seed])
-    state = str(rng.choice(["finished", "interrupted"], p=[0.7, 0.3]))
-    out = folder / f"case-{seed}"
-    copied(bench.states[state], out)
-    files = sorted(
-        path for path in out.rglob("*") if path.is_file() and path.stat().st_size
-    )
-    path = files[int(rng.integers(0, len(files)))]
+    state = str(rng.choice(list(STATES)))
+    out = bench.folder / f"case-{seed}"
+    copied(bench.state(state), out)
+    files = [path for path in out.rglob("*") if path.is_file() and path.stat().st_size]
+    # Each folder as often as any other, however many files it has.
+    places: dict[str, list[Path]] = {}
+    for path in sorted(files):
+        inside = path.relative_to(out).parts
+        places.setdefault(inside[0] if len(inside) > 1 else "", []).append(path)
+    among = places[str(rng.choice(sorted(places)))]
+    path = among[int(rng.integers(0, len(among)))]
     kind = str(rng.choice(KINDS))
     damage(path, kind, rng)
     name = str(path.relative_to(out))
     began = time.perf_counter()
     errors: list[str] = []
-    outcome = ""
+    outcome = "stuck"
     for attempt in ("first", "second"):
         try:
-            run_again(bench, out)
+            run_again(bench, out, *STATES[state])
             wrong = differing(bench, state, out)
         except (XnqError, ValueError, OSError, KeyError, TypeError) as error:
             errors.append(f"{attempt} run: {type(error).__name__}: {error}")
@@ -214,18 +228,12 @@ def one_case(bench: Bench, folder: Path, seed: int) -> Outcome:
         elif attempt == "second":
             outcome = "late"
         else:
-            repaired = (out / QUARANTINE).exists()
-            outcome = "repaired" if repaired else "same"
+            outcome = "repaired" if entries(RunDirectory(out)) else "same"
         break
-    outcome = outcome or "stuck"
     seconds = round(time.perf_counter() - began, 2)
-    shutil.rmtree(out)
+    if outcome in ("same", "repaired"):
+        shutil.rmtree(out)
     return Outcome(seed, state, name, kind, outcome, seconds, tuple(errors))
-
-
-def is_whole(out: Path) -> bool:
-    """Whether nothing in a run directory is damaged any more."""
-    return verify(out) == [] and RunDirectory(out).folder.exists()
 
 
 @contextmanager
@@ -255,18 +263,19 @@ def main() -> None:
     known = []
     if chosen.out.exists():
         known = [json.loads(line) for line in chosen.out.read_text().splitlines()]
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
     done = {record["seed"] for record in known}
     counts = Counter(record["outcome"] for record in known)
     with (
         tempfile.TemporaryDirectory() as folder,
         one_process() as client,
-        prepared(Path(folder), client) as bench,
         chosen.out.open("a") as record,
     ):
+        bench = prepared(Path(folder), client)
         for seed in range(chosen.first, chosen.first + chosen.cases):
             if seed in done:
                 continue
-            found = one_case(bench, Path(folder), seed)
+            found = one_case(bench, seed)
             record.write(json.dumps(asdict(found)) + "\n")
             record.flush()
             counts[found.outcome] += 1
