@@ -434,6 +434,58 @@ def bench(
         raise typer.Exit(1)
 
 
+Directory = Annotated[
+    str, typer.Argument(metavar="DIR", help="Run directory: --out of run.")
+]
+
+
+@app.command()
+def verify(directory: Directory, as_json: Json = False) -> None:
+    """Every byte of a run directory compared with what was written."""
+    from xnq_dist.store import verify as examine
+
+    findings = examine(directory)
+    for found in findings:
+        typer.echo(f"{found.file} {found.what}")
+    if findings:
+        typer.echo(
+            f"{len(findings)} damaged: the next run sets them aside and does "
+            "again what they were"
+        )
+    else:
+        typer.echo(f"{directory} is whole")
+    values = [{"file": found.file, "what": found.what} for found in findings]
+    _print_json({"damaged": values}, as_json)
+    if findings:
+        raise typer.Exit(1)
+
+
+@app.command()
+def erase(
+    directory: Directory,
+    node: Annotated[str, typer.Option(help="Node id of the person.")],
+    as_json: Json = False,
+) -> None:
+    """Remove one node's rows from a run directory and all its versions.
+
+    Remove the node from your own tables, too: the next run reads them.
+    """
+    from dataclasses import asdict
+
+    from xnq_dist.report import erase as remove
+
+    done = remove(directory, node)
+    typer.echo(f"{done.rows} rows removed from {len(done.tables)} published tables")
+    for path in (*done.tables, *done.stages):
+        typer.echo(f"  {path}")
+    if done.stages:
+        typer.echo(
+            "The next run makes the stages again; remove the node from its "
+            "tables first."
+        )
+    _print_json(asdict(done), as_json)
+
+
 @app.command()
 def doctor(
     address: Annotated[

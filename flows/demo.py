@@ -18,7 +18,7 @@ from xnq_dist.config import Settings, load_settings
 from xnq_dist.graph.generate import demo_network
 from xnq_dist.graph.tables import Sources
 from xnq_dist.quantify.run import estimate_with
-from xnq_dist.store import RunDirectory
+from xnq_dist.store import RunDirectory, read_published
 
 __all__ = ["DEMO_SETTINGS", "DemoResult", "run_demo"]
 
@@ -89,8 +89,7 @@ def _true_prevalence(paths: dict[str, str]) -> dict[str, float]:
 
 
 def _published(run: RunDirectory) -> dict[str, float]:
-    with run.folder.open_input("prevalence.parquet") as stream:
-        table = pq.read_table(stream)
+    table = read_published(run.uri).read("prevalence")
     bots = table.filter(pc.equal(table["class"], "1"))
     names, values = bots["community"].to_pylist(), bots["prevalence"].to_pylist()
     return dict(zip(names, values, strict=True))

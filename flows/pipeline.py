@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 from prefect import flow, task
@@ -154,6 +154,26 @@ def _cluster(sources: Sources, settings: Settings) -> Iterator[Opener[str]]:
         yield opened
 
 
+def _all_stages(
+    run: RunDirectory, sources: Sources, settings: Settings, opened: Opener[str]
+) -> dict[str, Any]:
+    """The tasks of all stages; what is whole is not done again."""
+    uri = run.uri
+    graph = prepare_graph(uri, sources, settings, return_state=True)
+    stages = {"graph": value_of(graph)}
+    with opened() as address:
+        embedded = embed_nodes(uri, settings, address, return_state=True)
+        stages["embeddings"] = value_of(embedded)
+        fitted = read_out(uri, settings, address, return_state=True)
+        stages["readout"] = value_of(fitted)
+        answered = quantify_communities(
+            uri, sources, settings, address, return_state=True
+        )
+        stages["quantify"] = value_of(answered)
+    stages["publish"] = value_of(publish(uri, settings, return_state=True))
+    return stages
+
+
 @flow(name="xnq-dist", persist_result=False, validate_parameters=True)
 def pipeline(
     nodes: str,
@@ -185,24 +205,7 @@ def pipeline(
             line.open_run(out, sources, overwrite) as run,
             _cluster(sources, chosen) as opened,
         ):
-            stages = {
-                "graph": value_of(
-                    prepare_graph(run.uri, sources, chosen, return_state=True)
-                )
-            }
-            with opened() as address:
-                stages["embeddings"] = value_of(
-                    embed_nodes(run.uri, chosen, address, return_state=True)
-                )
-                stages["readout"] = value_of(
-                    read_out(run.uri, chosen, address, return_state=True)
-                )
-                stages["quantify"] = value_of(
-                    quantify_communities(
-                        run.uri, sources, chosen, address, return_state=True
-                    )
-                )
-            stages["publish"] = value_of(publish(run.uri, chosen, return_state=True))
+            stages = line.repaired(partial(_all_stages, run, sources, chosen, opened))
             return {
                 **line.summary(run),
                 "stages": stages,

@@ -94,6 +94,11 @@ def small_settings(*overrides: str) -> Settings:
     return load_settings(overrides=[*base, *overrides])
 
 
+def published_values(out: Path | str, table: str = "prevalence") -> pa.Table:
+    """A published table at its usual path, without the run that it is of."""
+    return pq.read_table(Path(out, f"{table}.parquet")).drop_columns("run_id")
+
+
 @pytest.fixture(scope="session")
 def cluster_address() -> Iterator[str]:
     """A scheduler with two worker processes."""

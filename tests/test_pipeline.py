@@ -12,7 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import xnq_dist
-from tests.conftest import SmallGraph, small_settings, write_graph
+from tests.conftest import (
+    SmallGraph,
+    published_values,
+    small_settings,
+    write_graph,
+)
 from xnq_dist import cluster, pipeline
 from xnq_dist.errors import DoesNotFitError, RunDirectoryError, StageError
 from xnq_dist.graph.tables import Sources
@@ -49,9 +54,7 @@ def test_same_prevalence_for_any_partitions(tmp_path, small_graph, client, setti
     for count in (1, 2, 3, 7):
         settings = small_settings(f"partitions={count}", setting)
         run = whole_line(tmp_path / str(count), small_graph.sources, settings, client)
-        tables.append(
-            (posteriors(run), pq.read_table(run.folder.path("prevalence.parquet")))
-        )
+        tables.append((posteriors(run), published_values(run.uri)))
     for rows, prevalence in tables[1:]:
         assert rows.equals(tables[0][0])
         assert prevalence.equals(tables[0][1])
@@ -78,9 +81,10 @@ def test_what_is_published_adds_up(tmp_path, small_graph, client):
         zip(table["node_id"].to_pylist(), table["out_of_fold"].to_pylist(), strict=True)
     )
     assert {node for node, flag in fold.items() if flag} == labelled
-    manifest = json.loads(run.folder.read_bytes("_manifest.json"))
-    named = {record["name"] for record in manifest["files"]}
-    assert {"prevalence.parquet", "report.html", "partitions.parquet"} <= named
+    pointer = json.loads(run.folder.read_bytes("published.json"))
+    tables = {"prevalence.parquet", "communities.parquet", "partitions.parquet"}
+    assert tables <= pointer["tables"].keys()
+    assert {row["run_id"] for row in rows} == {pointer["run_id"]}
     found = pipeline.summary(run)
     assert found["nodes"] == 600
     assert pipeline.published_rows(run, 3) == rows[:3]
@@ -144,7 +148,7 @@ def test_embeddings_that_are_not_kept(tmp_path, small_graph, client):
     settings = small_settings("embeddings.write=false")
     run = whole_line(out, sources, settings, client)
     assert not list((out / "embeddings").glob("*.parquet"))
-    expected = pq.read_table(out / "prevalence.parquet")
+    expected = published_values(out)
     first = attempts(run)
     # Nothing to do again, as long as the readout is whole.
     assert attempts(whole_line(out, sources, settings, client)) == first
@@ -153,9 +157,9 @@ def test_embeddings_that_are_not_kept(tmp_path, small_graph, client):
     run = whole_line(out, sources, other, client)
     assert attempts(run)["embeddings"] != first["embeddings"]
     assert not list((out / "embeddings").glob("*.parquet"))
-    assert not pq.read_table(out / "prevalence.parquet").equals(expected)
+    assert not published_values(out).equals(expected)
     kept = whole_line(tmp_path / "kept", sources, small_settings(), client)
-    assert pq.read_table(kept.folder.path("prevalence.parquet")).equals(expected)
+    assert published_values(kept.uri).equals(expected)
 
 
 def test_selected_scales_are_recorded_and_reused(tmp_path, small_graph, client):
@@ -224,7 +228,7 @@ def test_another_graphs_directory_needs_overwrite(tmp_path, client):
         pass
     assert (out / "prevalence.parquet").exists()
     run = whole_line(out, two.sources, small_settings(), client, overwrite=True)
-    assert run.folder.read_json("_run.json")["nodes"] == two.sources.nodes
+    assert run.folder.read_record("_run.json")["nodes"] == two.sources.nodes
 
 
 def test_plan_is_refused_before_the_supersteps(
@@ -297,8 +301,7 @@ def test_string_ids_and_shuffled_rows_give_the_same_answer(
     rng = np.random.default_rng(1)
     shuffled = SmallGraphCopy(small_graph, tmp_path / "shuffled", rng)
     found = whole_line(tmp_path / "b", shuffled.sources, small_settings(), client)
-    old = pq.read_table(expected.folder.path("prevalence.parquet"))
-    new = pq.read_table(found.folder.path("prevalence.parquet"))
+    old, new = published_values(expected.uri), published_values(found.uri)
     assert new.equals(old)
     rows = posteriors(found)
     assert rows["node_id"].to_pylist()[:2] == ["user 0000", "user 0001"]
@@ -337,14 +340,14 @@ def test_input_inside_the_run_directory_is_refused_and_kept(
     assert (out / "communities.parquet").exists()
 
 
-def test_only_what_was_published_is_removed(tmp_path, small_graph, client):
+def test_only_what_was_published_is_replaced_or_removed(tmp_path, small_graph, client):
     out = tmp_path / "run"
-    run = whole_line(out, small_graph.sources, small_settings(), client)
+    whole_line(out, small_graph.sources, small_settings(), client)
     (out / "notes.parquet").write_bytes(b"mine")
-    run.unpublish()
+    (out / "changes.parquet").write_bytes(b"of an earlier version")
+    whole_line(out, small_graph.sources, small_settings(), client)
     assert (out / "notes.parquet").read_bytes() == b"mine"
-    assert not (out / "prevalence.parquet").exists()
-    assert not (out / "report.html").exists()
+    assert not (out / "changes.parquet").exists()
 
 
 def test_sources_are_checked_before_anything_runs(small_graph):
@@ -423,11 +426,13 @@ def test_changes_since_last_night_are_not_told(tmp_path, client):
     # A resumed run that has nothing to do tells the same.
     whole_line(out, write_pages(graph, 11), settings, client)
     assert pq.read_table(out / "changes.parquet").to_pylist() == rows
-    # Other tables are another story: nothing is left of this one.
+    # Results of other tables replace these, and are not compared with them.
     other = write_graph(tmp_path / "other", labelled=1.0)
-    assert (out / "previous").exists()
-    with pipeline.open_run(str(out), other.sources, overwrite=True):
-        assert not (out / "previous").exists()
+    sources = write_pages(other, 11)
+    with pipeline.open_run(str(out), sources, overwrite=True):
+        assert pq.read_table(out / "changes.parquet").to_pylist() == rows
+    whole_line(out, sources, settings, client)
+    assert not (out / "changes.parquet").exists()
 
 
 def test_hours_of_work_come_before_a_refusal(tmp_path, small_graph, client):

@@ -2,7 +2,8 @@
 
 The line as functions, each one stage on a run directory: `prepare`, `embed`,
 `fit_readout`, `quantify_communities`, `publish` (the names `quantify` and `report`
-belong to subpackages).
+belong to subpackages). `run_stages` does all of them and repairs what is damaged;
+`read_published` reads the results.
 """
 
 from __future__ import annotations
@@ -11,7 +12,16 @@ from typing import Any
 
 from xnq_dist._version import __version__ as __version__
 
-__all__ = ["embed", "fit_readout", "prepare", "publish", "quantify_communities"]
+__all__ = [
+    "embed",
+    "fit_readout",
+    "open_run",
+    "prepare",
+    "publish",
+    "quantify_communities",
+    "read_published",
+    "run_stages",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -34,6 +34,7 @@ from xnq_dist.sections import (
     PlusSettings,
     ReadoutSettings,
     ReservoirSettings,
+    RetentionSettings,
     Section,
     SldSettings,
     check_units,
@@ -108,6 +109,7 @@ class Settings(Section):
     leiden: LeidenSettings = LeidenSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     cluster: ClusterSettings = ClusterSettings()
+    retention: RetentionSettings = RetentionSettings()
     scratch: str | None = Field(
         None, description="local folder for temporary files; null: the system's"
     )

@@ -2,6 +2,7 @@
 
 __all__ = [
     "ClusterError",
+    "DamagedError",
     "DoesNotFitError",
     "InputError",
     "RunDirectoryError",
@@ -50,3 +51,23 @@ class DoesNotFitError(XnqError):
 
 class StageError(XnqError):
     """A stage failed for a reason that is not the user's input; run again to resume."""
+
+
+class DamagedError(StageError):
+    """A file of a run directory is not what was written."""
+
+    def __init__(self, folder: str, file: str, what: str, stage: str = "") -> None:
+        super().__init__(
+            f"{folder}/{file} {what}: run again, and what it belongs to is set aside "
+            "and done again"
+        )
+        self.folder = folder
+        """Folder of the file, as a path or URI."""
+        self.file = file
+        self.what = what
+        """What is wrong with it."""
+        self.stage = stage or folder.rstrip("/").rsplit("/", 1)[-1]
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, str, str]]:
+        # Errors of workers travel pickled.
+        return type(self), (self.folder, self.file, self.what, self.stage)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
@@ -14,8 +13,8 @@ from typing import Any
 
 import psutil
 
-from xnq_dist.errors import RunDirectoryError
-from xnq_dist.store import Folder
+from xnq_dist.errors import DamagedError, RunDirectoryError
+from xnq_dist.store import Folder, sealed
 
 __all__ = ["RunLock"]
 
@@ -66,9 +65,9 @@ class RunLock:
         if self._held():
             self._folder.delete(LOCK)
 
-    def _record(self) -> bytes:
+    def _record(self) -> dict[str, Any]:
         process = psutil.Process()
-        values = {
+        return {
             "token": self._token,
             "host": socket.gethostname(),
             "pid": process.pid,
@@ -76,11 +75,19 @@ class RunLock:
             "namespace": _namespace(),
             "heartbeat": time.time(),
         }
-        return json.dumps(values).encode()
 
     def _held(self) -> bool:
-        found = self._folder.read_json(LOCK)
-        return isinstance(found, dict) and found.get("token") == self._token
+        return (self._read() or {}).get("token") == self._token
+
+    def _read(self, name: str = LOCK) -> dict[str, Any] | None:
+        """The lock's record; None when there is none, or it is not what was written."""
+        try:
+            return self._folder.read_record(name)
+        except DamagedError:
+            return None
+
+    def _write(self) -> None:
+        self._folder.write_bytes(LOCK, sealed(self._record()).encode())
 
     def _claim(self) -> None:
         if self._folder.is_local:
@@ -88,13 +95,13 @@ class RunLock:
             return
         # Object stores have no exclusive creation here: write, let a rival write too,
         # and see whose token is left.
-        found = self._folder.read_json(LOCK)
-        if isinstance(found, dict) and _alive(found):
+        found = self._read()
+        if found and _alive(found):
             raise _in_use(self._folder, found)
-        self._folder.write_bytes(LOCK, self._record())
+        self._write()
         time.sleep(1.0)
         if not self._held():
-            raise _in_use(self._folder, self._folder.read_json(LOCK) or {})
+            raise _in_use(self._folder, self._read() or {})
 
     def _claim_on_disk(self) -> None:
         path = self._folder.path(LOCK)
@@ -102,8 +109,8 @@ class RunLock:
             try:
                 handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
             except FileExistsError:
-                found = self._folder.read_json(LOCK)
-                if isinstance(found, dict) and _alive(found):
+                found = self._read()
+                if found and _alive(found):
                     raise _in_use(self._folder, found) from None
                 if found is None and _age(path) < 5.0:
                     time.sleep(0.5)  # its owner is between creating and writing it
@@ -116,7 +123,7 @@ class RunLock:
                     "another folder for --out"
                 ) from error
             with os.fdopen(handle, "wb") as stream:
-                stream.write(self._record())
+                stream.write(sealed(self._record()).encode())
             return
         raise RunDirectoryError(f"{self._folder.uri} is being taken by another run")
 
@@ -127,8 +134,8 @@ class RunLock:
             os.rename(path, aside)
         except FileNotFoundError:
             return
-        taken = self._folder.read_json(f"{LOCK}.{self._token}.tmp")
-        if taken != dead and isinstance(taken, dict) and _alive(taken):
+        taken = self._read(f"{LOCK}.{self._token}.tmp")
+        if taken != dead and taken and _alive(taken):
             # A rival was faster and this is its lock: give it back.
             os.rename(aside, path)
             raise _in_use(self._folder, taken)
@@ -141,7 +148,7 @@ class RunLock:
                 if not self._held():
                     log.warning("%s: the lock was taken away", self._folder.uri)
                     return
-                self._folder.write_bytes(LOCK, self._record())
+                self._write()
             except (OSError, RunDirectoryError) as error:
                 log.warning("%s: no heartbeat written: %s", self._folder.uri, error)
 

@@ -7,19 +7,17 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-import pyarrow.parquet as pq
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from xnq_dist import cluster
 from xnq_dist.config import Settings
-from xnq_dist.errors import RunDirectoryError, StageError
+from xnq_dist.errors import DamagedError, RunDirectoryError, StageError
 from xnq_dist.graph.tables import Sources
 from xnq_dist.lock import LOCK, RunLock
 from xnq_dist.meanwhile import Opener, opened_meanwhile
@@ -41,12 +39,19 @@ from xnq_dist.plan.tables import (
 from xnq_dist.progress import Progress, silent
 from xnq_dist.sizes import human
 from xnq_dist.store import (
-    PREVIOUS,
+    QUARANTINE,
+    RUN,
     STAGES,
-    Folder,
     Manifest,
+    Published,
     RunDirectory,
+    clear,
     fingerprint,
+    mend,
+    read_published,
+    repaired,
+    set_aside,
+    setting_aside,
 )
 
 if TYPE_CHECKING:
@@ -67,13 +72,17 @@ __all__ = [
     "publish",
     "published_rows",
     "quantify_communities",
+    "read_published",
+    "repaired",
+    "run_stages",
     "size_of",
     "summary",
 ]
 
 log = logging.getLogger(__name__)
 
-RUN = "_run.json"
+P = ParamSpec("P")
+R = TypeVar("R")
 
 PRELOAD = "xnq_dist.preload"
 """What workers of our own import before they join."""
@@ -95,6 +104,19 @@ STAGE_MODULES = (
 """What the stages import in the client's process, at first use."""
 
 
+def _sets_aside(
+    stage: Callable[Concatenate[RunDirectory, P], R],
+) -> Callable[Concatenate[RunDirectory, P], R]:
+    """Set aside what a stage finds damaged; `repaired` does it again."""
+
+    @wraps(stage)
+    def guarded(run: RunDirectory, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with setting_aside(run):
+            return stage(run, *args, **kwargs)
+
+    return guarded
+
+
 @contextmanager
 def open_run(
     out: str, sources: Sources, overwrite: bool = False
@@ -109,7 +131,7 @@ def open_run(
     """
     run = RunDirectory(out)
     folder = run.folder
-    if folder.is_local and folder.exists() and not _is_folder(folder):
+    if folder.is_local and folder.exists() and not folder.is_folder():
         raise RunDirectoryError(f"{run.uri} is a file: choose another --out")
     for path in (sources.nodes, sources.edges, sources.memberships):
         if path is not None and f"{_absolute(path)}/".startswith(f"{run.uri}/"):
@@ -119,12 +141,12 @@ def open_run(
             )
     with RunLock(folder):
         paths = {"nodes": _absolute(sources.nodes), "edges": _absolute(sources.edges)}
-        before = folder.read_json(RUN)
+        before = _made_from(run, paths)
         if before is None:
             others = [
                 name
                 for name in folder.names()
-                if name not in (LOCK, RUN) and not name.endswith(".tmp")
+                if name not in (LOCK, QUARANTINE) and not name.endswith(".tmp")
             ]
             if others:
                 raise RunDirectoryError(
@@ -139,19 +161,45 @@ def open_run(
                 )
             log.warning("%s: removing the run made from other tables", run.uri)
         if overwrite:
-            run.retire()
-            if before != paths:  # results of another graph
-                run.stage(PREVIOUS).folder.delete_folder()
             for name in STAGES:
                 run.stage(name).folder.delete_folder()
         if before != paths:
-            folder.write_bytes(RUN, json.dumps(paths, indent=1).encode())
+            Published(run).end_line()
+            folder.write_record(RUN, paths)
+        mend(run)
+        clear(run)
         yield run
+
+
+def _made_from(run: RunDirectory, paths: dict[str, str]) -> dict[str, Any] | None:
+    """What the run directory was made from; None when it is none of ours.
+
+    A record that is damaged, or missing next to stages or results of ours, is made
+    anew: whether these are of the same tables, their manifests say.
+    """
+    try:
+        found = run.folder.read_record(RUN)
+        ours = [*run.stages(), *Published(run).stages()]
+        if found is not None or not any(stage.manifest() for stage in ours):
+            return found
+    except DamagedError as error:
+        set_aside(run, RUN, error.what)
+    run.folder.write_record(RUN, paths)
+    log.warning(
+        "%s/%s was missing or damaged: taken as a run of %s and %s",
+        run.uri,
+        RUN,
+        paths["nodes"],
+        paths["edges"],
+    )
+    return paths
 
 
 @contextmanager
 def cluster_meanwhile(sources: Sources, settings: Settings) -> Iterator[Opener[str]]:
     """Begin to start the local cluster; the block gets what waits for its address.
+
+    Asked for once more, when damage has to be repaired, it is started again.
 
     Worker processes take seconds to start and to import what the stages need: that
     goes on beside `prepare`, which needs none of them, and stopping them beside
@@ -176,8 +224,9 @@ def cluster_meanwhile(sources: Sources, settings: Settings) -> Iterator[Opener[s
     # Here, not in the thread: where modules import each other, one of two threads that
     # import them at once may find a half of one.
     import_module("distributed")
-    with opened_meanwhile(make) as opened:
-        yield opened
+    with opened_meanwhile(make) as ahead:
+        openers: Iterator[Opener[str]] = chain([ahead], repeat(make))
+        yield lambda: next(openers)()
 
 
 def import_stages() -> None:
@@ -186,6 +235,7 @@ def import_stages() -> None:
         import_module(name)
 
 
+@_sets_aside
 def prepare(
     run: RunDirectory,
     sources: Sources,
@@ -225,6 +275,7 @@ def prepare(
     return made
 
 
+@_sets_aside
 def embed(
     run: RunDirectory,
     settings: Settings,
@@ -273,6 +324,7 @@ def embed(
     return embed_scaled(run, settings, client, recurrent_scale, input_scale, progress)
 
 
+@_sets_aside
 def fit_readout(
     run: RunDirectory,
     settings: Settings,
@@ -298,6 +350,7 @@ def fit_readout(
     return written
 
 
+@_sets_aside
 def quantify_communities(
     run: RunDirectory,
     sources: Sources,
@@ -319,6 +372,7 @@ def _settled(settings: Settings, client: Client) -> Settings:
     return settings.model_copy(update={"backend": found})
 
 
+@_sets_aside
 def publish(run: RunDirectory, settings: Settings) -> None:
     """Publish the tables, plots and page at the top of the run directory."""
     from xnq_dist.report import run as stage
@@ -371,8 +425,10 @@ def summary(run: RunDirectory) -> dict[str, Any]:
         for name in ("anomalies", "changes")
         if run.folder.exists(f"{name}.parquet")
     }
+    published = Published(run).pointer()
     return {
         "run": run.uri,
+        "run_id": published.get("run_id"),
         "nodes": graph.facts["n_nodes"],
         "edges": graph.facts["n_edges"],
         "communities": found.facts["n_communities"],
@@ -384,10 +440,40 @@ def summary(run: RunDirectory) -> dict[str, Any]:
 
 def published_rows(run: RunDirectory, count: int) -> list[dict[str, Any]]:
     """The first rows of the published prevalence table."""
-    with run.folder.open_input("prevalence.parquet") as stream:
-        batches = pq.ParquetFile(stream).iter_batches(batch_size=count)
-        rows: list[dict[str, Any]] = next(batches).to_pylist()
+    table = read_published(run.uri).read("prevalence")
+    rows: list[dict[str, Any]] = table.slice(0, count).to_pylist()
     return rows
+
+
+def run_stages(
+    run: RunDirectory,
+    sources: Sources,
+    settings: Settings,
+    client: Client,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """All stages, from the tables to what is published; damage is repaired.
+
+    Returns
+    -------
+    dict
+        As `summary`.
+
+    Raises
+    ------
+    XnqError
+        As the stages raise it; for damage only when it comes again and again.
+    """
+
+    def once() -> dict[str, Any]:
+        prepare(run, sources, settings, progress)
+        embed(run, settings, client, progress)
+        fit_readout(run, settings, client, progress)
+        quantify_communities(run, sources, settings, client, progress)
+        publish(run, settings)
+        return summary(run)
+
+    return repaired(once)
 
 
 def _bytes_in(folder: str) -> int:
@@ -411,13 +497,6 @@ def _readout_is_whole(
     return readout.fingerprint == wanted and posteriors.fingerprint == fingerprint(
         posteriors_inputs(readout)
     )
-
-
-def _is_folder(folder: Folder) -> bool:
-    import pyarrow.fs as pafs
-
-    info = folder.filesystem.get_file_info(folder.path())
-    return bool(info.type == pafs.FileType.Directory)
 
 
 def _absolute(path: str) -> str:

@@ -14,7 +14,7 @@ import pyarrow.types as pt
 
 from xnq_dist.errors import StageError
 
-__all__ = ["TABLES", "Column", "TableSchema", "check", "conform"]
+__all__ = ["RUN_ID", "TABLES", "Column", "TableSchema", "check", "conform"]
 
 
 @dataclass(frozen=True)
@@ -299,6 +299,11 @@ TABLES: dict[str, TableSchema] = {
 }
 
 
+RUN_ID = Column(
+    "run_id", "string", "the results that the row is of; in published tables only"
+)
+
+
 def check(schema: pa.Schema, name: str, where: str) -> None:
     """Refuse a table read back that does not fit its entry.
 
@@ -323,10 +328,11 @@ def check(schema: pa.Schema, name: str, where: str) -> None:
         )
 
 
-def conform(table: pa.Table, name: str, where: str) -> pa.Table:
+def conform(table: pa.Table, name: str, where: str, run_id: str = "") -> pa.Table:
     """The table with exactly the registered columns in order, checked for nulls.
 
-    The schema's name and version go into the file's metadata.
+    The schema's name and version go into the file's metadata. A published table gets
+    the `run_id` of its results, as its last column and in the metadata.
     """
     entry = TABLES[name]
     check(table.schema, name, where)
@@ -344,4 +350,8 @@ def conform(table: pa.Table, name: str, where: str) -> pa.Table:
     metadata[b"xnq_dist.table"] = name.encode()
     metadata[b"xnq_dist.version"] = str(entry.version).encode()
     ordered = table.select([column.name for column in entry.columns])
+    if run_id:
+        metadata[b"xnq_dist.run_id"] = run_id.encode()
+        field = pa.field(RUN_ID.name, pa.string(), nullable=False)
+        ordered = ordered.append_column(field, pa.repeat(run_id, len(ordered)))
     return ordered.replace_schema_metadata(metadata)

@@ -26,6 +26,7 @@ __all__ = [
     "PlusSettings",
     "ReadoutSettings",
     "ReservoirSettings",
+    "RetentionSettings",
     "Section",
     "SldSettings",
     "check_units",
@@ -328,9 +329,27 @@ class AnomalySettings(Section):
     )
     last: Annotated[str, Field(min_length=1)] | None = Field(
         "previous",
-        description="earlier results whose changes are told: previous, those that this "
-        "run directory held before its tables or settings changed; another run's "
+        description="earlier results to compare with: previous, those that this run "
+        "directory published before its tables or settings changed; another run's "
         "directory; null: none",
+    )
+
+
+class RetentionSettings(Section):
+    """What a run directory keeps of earlier runs."""
+
+    versions: int = Field(
+        30,
+        ge=2,
+        description="published versions that are kept in versions/; the current one "
+        "and the one before it always are",
+    )
+    quarantine_days: float = Field(
+        30.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="days that damaged files are kept in quarantine/; the newest "
+        "always is",
     )
 
 

@@ -17,6 +17,7 @@ import pytest
 from flows.cli import main
 from tests.conftest import write_graph
 from xnq_dist.lock import LOCK
+from xnq_dist.store import Folder, sealed
 
 QUICK = (
     "reservoir.dim=8",
@@ -236,7 +237,7 @@ def test_unreachable_dask_address(prefect_api, tables, capfd):
 def test_run_directory_of_another_graph(prefect_api, tables, capfd):
     out = tables.parent / "run"
     out.mkdir()
-    (out / "_run.json").write_text(json.dumps({"nodes": "/a", "edges": "/b"}))
+    Folder.of(out).write_record("_run.json", {"nodes": "/a", "edges": "/b"})
     assert "made from /a" in refused(capfd, run(tables))
 
 
@@ -250,7 +251,7 @@ def test_directory_in_use(prefect_api, tables, capfd):
         "pid": os.getpid(),
         "process_started": process.create_time(),
     }
-    (out / LOCK).write_text(json.dumps(owner))
+    (out / LOCK).write_text(sealed(owner))
     assert f"in use by process {os.getpid()}" in refused(capfd, run(tables))
 
 

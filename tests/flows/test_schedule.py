@@ -16,7 +16,7 @@ pytestmark = pytest.mark.server
 
 def test_a_cron_run_happens(deployed):
     end = time.monotonic() + 240
-    while not (deployed.run / "_manifest.json").exists():
+    while not (deployed.run / "published.json").exists():
         assert time.monotonic() < end, "no scheduled run came to its end"
         time.sleep(1)
     deployed.end()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from scipy.special import ndtri
 
-from tests.conftest import small_settings, write_graph
+from tests.conftest import published_values, small_settings, write_graph
 from tests.test_pipeline import whole_line, write_pages
 from xnq_dist import pipeline
 from xnq_dist.errors import SettingsError
@@ -122,7 +121,7 @@ def test_runs_with_other_seeds_do_not_widen_the_intervals(tmp_path, client):
         return whole_line(tmp_path / name, sources, settings, client), settings
 
     def table(run):
-        return pq.read_table(tmp_path / run / "prevalence.parquet")
+        return published_values(tmp_path / run)
 
     one, _ = run_with("one", "seed=1")
     two, _ = run_with("two", "seed=2")

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import small_settings, write_graph
+from tests.conftest import published_values, small_settings, write_graph
 from tests.test_pipeline import posteriors, whole_line
 from xnq_dist import pipeline
 from xnq_dist.errors import DoesNotFitError, InputError
@@ -89,10 +89,7 @@ def test_same_prevalence_and_posteriors_for_any_partitions(
         other = line(tmp_path / str(count), graph.sources, settings, where)
         assert posteriors(other).equals(posteriors(run))
         if line is whole_line:
-            tables = [
-                pq.read_table(which.folder.path("prevalence.parquet"))
-                for which in (run, other)
-            ]
+            tables = [published_values(which.uri) for which in (run, other)]
             assert tables[0].equals(tables[1])
         facts = [which.stage("readout").manifest().facts for which in (run, other)]
         assert facts[0] == facts[1]

@@ -326,9 +326,9 @@ def test_nodes_that_got_lost_are_an_error(tmp_path, threads_client):
     run = make_run(tmp_path, 1, x, labels, role)
     graph = run.stage("graph")
     manifest = graph.manifest()
-    values = graph.folder.read_json("_manifest.json")
+    values = graph.folder.read_record("_manifest.json")
     values["facts"]["n_nodes"] = NODES + 1
-    graph.folder.write_bytes("_manifest.json", json.dumps(values).encode())
+    graph.folder.write_record("_manifest.json", values)
     assert graph.manifest().fingerprint == manifest.fingerprint
     with pytest.raises(StageError, match="700 rows for 701 nodes"):
         fit_readout(run, SETTINGS, threads_client)

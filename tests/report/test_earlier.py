@@ -15,7 +15,7 @@ from xnq_dist.config import load_settings
 from xnq_dist.errors import SettingsError
 from xnq_dist.report import report
 from xnq_dist.report.earlier import check_named, earlier_results
-from xnq_dist.store import PREVIOUS, RunDirectory
+from xnq_dist.store import POINTER, Published, RunDirectory
 
 NAMES = ["a", "b", "c"]
 
@@ -42,16 +42,18 @@ def page_of(folder: Path) -> str:
     return " ".join((folder / "report.html").read_text(encoding="utf-8").split())
 
 
-def test_earlier_results_of_the_directory_are_not_kept(tmp_path: Path) -> None:
+def test_earlier_results_of_the_directory_are_compared_with(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     publish(folder)
     first = pq.read_table(folder / "prevalence.parquet")
     run = RunDirectory(folder)
-    assert earlier_results(run, settings_of()) is None
+    shown = Published(run).current()
+    own = shown.manifest.facts["results"]
+    assert earlier_results(run, settings_of(), own) is None
     assert not (folder / "changes.parquet").exists()
     # Something that all else depends on differs tonight.
     assert run.reuse("quantify", {"tables": "of tonight"}) is None
-    assert not (folder / "prevalence.parquet").exists()
+    assert pq.read_table(folder / "prevalence.parquet").equals(first)
     publish(folder, seed=1)
     rows = pq.read_table(folder / "changes.parquet").to_pylist()
     assert {row["status"] for row in rows} == {"both"}
@@ -64,23 +66,23 @@ def test_earlier_results_of_the_directory_are_not_kept(tmp_path: Path) -> None:
     assert pq.read_table(folder / "changes.parquet").to_pylist() == rows
 
 
-def test_half_published_results_replace_whole_ones(tmp_path: Path) -> None:
+def test_results_of_other_settings_are_compared_with_the_same_earlier_ones(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "run"
     publish(folder)
-    run = RunDirectory(folder)
-    run.retire()
-    kept = (folder / PREVIOUS / "_manifest.json").read_bytes()
-    (folder / "prevalence.parquet").write_bytes(b"torn")
-    run.retire()
-    assert (folder / PREVIOUS / "_manifest.json").read_bytes() == kept
-    assert earlier_results(run, settings_of()) is not None
+    publish(folder, seed=1)
+    rows = pq.read_table(folder / "changes.parquet").drop_columns("run_id")
+    report(RunDirectory(folder), settings_of("anomalies.rate=0.06"))
+    again = pq.read_table(folder / "changes.parquet").drop_columns("run_id")
+    assert again["before"].equals(rows["before"])
+    assert len(Published(RunDirectory(folder)).versions()) == 3
 
 
-def test_comparison_is_made_against_the_wish(tmp_path: Path) -> None:
+def test_comparison_is_left_out_where_it_is_not_requested(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     publish(folder)
-    RunDirectory(folder).retire()
-    publish(folder, "anomalies.last=null")
+    publish(folder, "anomalies.last=null", seed=1)
     assert not (folder / "changes.parquet").exists()
     assert "Since the earlier results" not in page_of(folder)
 
@@ -99,7 +101,7 @@ def test_bad_earlier_runs_are_not_named_before_the_work(tmp_path: Path) -> None:
     table = tmp_path / "torn" / "prevalence.parquet"
     table.write_bytes(b"\0" * table.stat().st_size)
     half = publish(tmp_path / "half")
-    (tmp_path / "half" / "_manifest.json").unlink()
+    (tmp_path / "half" / POINTER).unlink()
     for wanted, override, said in (
         (str(tmp_path / "nowhere"), "seed=0", "is not a whole run with published"),
         (half, "seed=0", "is not a whole run with published results"),

@@ -1,4 +1,4 @@
-"""Publishing: everything whole and named, the manifest last, nothing stale."""
+"""Publishing: everything whole and named, the pointer last, nothing stale."""
 
 from __future__ import annotations
 
@@ -12,9 +12,18 @@ import pytest
 
 from tests.report.fake_run import NASTY, prevalence_table, write_fake_run
 from xnq_dist.config import Settings
-from xnq_dist.errors import StageError
+from xnq_dist.errors import DamagedError, RunDirectoryError, StageError
 from xnq_dist.report import report
-from xnq_dist.store import MANIFEST, RunDirectory, Stage
+from xnq_dist.store import (
+    MANIFEST,
+    POINTER,
+    Folder,
+    Published,
+    RunDirectory,
+    mend,
+    read_published,
+    verify,
+)
 
 PLOTS = {"top", "histogram", "size", "reliability", "partitions"}
 
@@ -28,18 +37,24 @@ def published(run: RunDirectory) -> set[str]:
     }
 
 
-def test_published_files_are_missing_or_not_named(tmp_path: Path) -> None:
+def test_every_published_file_is_named_and_has_its_usual_path(tmp_path: Path) -> None:
     first, second = prevalence_table(NASTY), prevalence_table(["x", "y"], seed=1)
     run = write_fake_run(tmp_path / "run", [first, second])
     report(run, Settings())
-    manifest = Stage(run.folder, "published").manifest()
-    assert manifest is not None
+    version = Published(run).current()
+    assert version is not None
+    manifest = version.manifest
     named = {record.name for record in manifest.files}
     plots = {f"plots/{name}.svg" for name in PLOTS}
     assert named == {"prevalence.parquet", "partitions.parquet", "report.html"} | plots
-    assert published(run) == named | {MANIFEST}
+    assert published(run) == named | {POINTER}
+    for name in named:
+        there = (tmp_path / "run" / name).read_bytes()
+        assert there == Path(version.folder.path(name)).read_bytes()
     table = pq.read_table(f"{run.uri}/prevalence.parquet")
-    assert table.equals(pa.concat_tables([first, second]))
+    assert table.drop_columns("run_id").equals(pa.concat_tables([first, second]))
+    assert set(table["run_id"].to_pylist()) == {version.run_id}
+    assert table.schema.metadata[b"xnq_dist.run_id"].decode() == version.run_id
     assert {r.name: r.rows for r in manifest.files}["prevalence.parquet"] == 18
     cut = pq.read_table(f"{run.uri}/partitions.parquet")
     assert cut["bytes"].to_pylist() == [h * 128 * 4 for h in (700, 800, 650, 720)]
@@ -77,59 +92,147 @@ def test_detected_communities_are_not_published(tmp_path: Path) -> None:
         tmp_path / "run", [prevalence_table(np.arange(2))], detected=detected
     )
     report(run, Settings())
-    assert pq.read_table(f"{run.uri}/communities.parquet").equals(detected)
+    found = pq.read_table(f"{run.uri}/communities.parquet")
+    assert found.drop_columns("run_id").equals(detected)
 
 
-def test_manifest_is_not_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = write_fake_run(tmp_path / "run", [prevalence_table(["a"])])
+def steps_of(run: RunDirectory, monkeypatch: pytest.MonkeyPatch, last: str) -> list:
+    """Names written to the top of the run directory; `last` and what follows fail."""
     order: list[str] = []
-    publish = RunDirectory.publish
+    write = Folder.write_bytes
 
-    def watched(self: RunDirectory, name: str, data: bytes) -> None:
+    def watched(self: Folder, name: str, data: bytes, sync: bool = False) -> None:
         order.append(name)
-        publish(self, name, data)
+        if name == last:
+            raise RunDirectoryError("disk full")
+        write(self, name, data, sync)
 
-    monkeypatch.setattr(RunDirectory, "publish", watched)
+    monkeypatch.setattr(Folder, "write_bytes", watched)
+    return order
+
+
+def test_pointer_is_replaced_after_its_version_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write_fake_run(tmp_path / "run", [prevalence_table(["a"])])
+    order = steps_of(run, monkeypatch, "")
     report(run, Settings())
-    assert order[-1] == MANIFEST
-    assert order.count(MANIFEST) == 1
+    assert order == [MANIFEST, POINTER]
 
 
-def test_interrupted_publishing_looks_whole(
+@pytest.mark.parametrize("step", [MANIFEST, POINTER])
+def test_interrupted_publishing_leaves_the_last_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    run = write_fake_run(tmp_path / "run", [prevalence_table(["a"])])
+    report(run, Settings())
+    before = {name: (tmp_path / "run" / name).read_bytes() for name in published(run)}
+    shown = read_published(run.uri).run_id
+    other = Settings(anomalies={"rate": 0.2})
+    with monkeypatch.context() as patched:
+        steps_of(run, patched, step)
+        with pytest.raises(RunDirectoryError, match="disk full"):
+            report(run, other)
+    after = {name: (tmp_path / "run" / name).read_bytes() for name in published(run)}
+    assert after == before
+    assert read_published(run.uri).run_id == shown
+    report(run, other)
+    assert read_published(run.uri).run_id != shown
+
+
+def test_publishing_killed_after_the_pointer_is_completed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = write_fake_run(tmp_path / "run", [prevalence_table(["a"])])
     report(run, Settings())
-    publish = RunDirectory.publish
-
-    def failing(self: RunDirectory, name: str, data: bytes) -> None:
-        if name == "report.html":
-            raise OSError("disk full")
-        publish(self, name, data)
-
-    monkeypatch.setattr(RunDirectory, "publish", failing)
-    with pytest.raises(OSError, match="disk full"):
-        report(run, Settings())
-    assert MANIFEST not in published(run)
-    assert "report.html" not in published(run)
+    other = Settings(anomalies={"rate": 0.2})
+    with monkeypatch.context() as patched:
+        patched.setattr(Published, "_place", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            report(run, other)
+    run_id = read_published(run.uri).run_id
+    top = tmp_path / "run" / "prevalence.parquet"
+    assert set(pq.read_table(top)["run_id"].to_pylist()) != {run_id}
+    report(run, other)
+    assert set(pq.read_table(top)["run_id"].to_pylist()) == {run_id}
 
 
-def test_second_report_differs_or_leaves_stale_files(tmp_path: Path) -> None:
+def _killed(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_second_report_writes_nothing_new_and_removes_stale_files(
+    tmp_path: Path,
+) -> None:
     run = write_fake_run(tmp_path / "run", [prevalence_table(NASTY)])
     report(run, Settings())
     before = {name: (tmp_path / "run" / name).read_bytes() for name in published(run)}
     (tmp_path / "run" / "plots" / "old.svg").write_text("<svg/>")
+    (tmp_path / "run" / "changes.parquet").write_text("of an earlier version")
     report(run, Settings())
     after = {name: (tmp_path / "run" / name).read_bytes() for name in published(run)}
     assert after == before
+    assert len(Published(run).versions()) == 1
 
 
-def test_unpublish_leaves_results(tmp_path: Path) -> None:
+@pytest.mark.parametrize("links", [True, False], ids=["links", "copies"])
+def test_same_inputs_give_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    if not links:
+
+        def refuse(*_: object) -> None:
+            raise OSError("no links here")
+
+        monkeypatch.setattr("xnq_dist.store.published.os.link", refuse)
+    found = []
+    for name in ("one", "two"):
+        run = write_fake_run(tmp_path / name, [prevalence_table(["a"])])
+        report(run, Settings())
+        tables = ("prevalence.parquet", "partitions.parquet")
+        found.append([(tmp_path / name / table).read_bytes() for table in tables])
+    assert found[0] == found[1]
+
+
+def test_oldest_versions_are_removed_and_the_last_two_stay(tmp_path: Path) -> None:
+    run = write_fake_run(tmp_path / "run", [prevalence_table(["a"])])
+    for rate in (0.1, 0.2, 0.3, 0.4):
+        report(run, Settings(anomalies={"rate": rate}, retention={"versions": 2}))
+    kept = Published(run).versions()
+    assert [version.number for version in kept] == [3, 4]
+    assert kept[1].run_id == read_published(run.uri).run_id
+    assert kept[1].previous == kept[0].run_id
+
+
+@pytest.mark.parametrize("file", ["prevalence.parquet", "report.html", MANIFEST])
+def test_damaged_results_are_published_again_and_named(
+    tmp_path: Path, file: str
+) -> None:
     run = write_fake_run(tmp_path / "run", [prevalence_table(["a"])])
     report(run, Settings())
-    run.unpublish()
-    assert published(run) == set()
-    assert run.stage("quantify").manifest() is not None
+    before = read_published(run.uri)
+    table = before.read("prevalence").drop_columns("run_id")
+    path = Path(before.folder.path(file))
+    path.write_bytes(b"\0" + path.read_bytes()[1:])
+    assert mend(run) == 1
+    report(run, Settings())
+    after = read_published(run.uri)
+    assert after.read("prevalence").drop_columns("run_id").equals(table)
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert f"versions/{before.run_id} was damaged" in page
+    assert verify(run.uri) == []
+
+
+def test_damaged_pointer_is_made_anew_from_the_last_version(tmp_path: Path) -> None:
+    run = write_fake_run(tmp_path / "run", [prevalence_table(["a"])])
+    report(run, Settings())
+    (tmp_path / "run" / POINTER).write_bytes(b"{}")
+    with pytest.raises(DamagedError, match="differs from its checksum"):
+        read_published(run.uri)
+    assert mend(run) == 1
+    report(run, Settings())
+    assert read_published(run.uri).tables()
+    assert verify(run.uri) == []
 
 
 @pytest.mark.parametrize("stage", ["graph", "quantify"])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import small_settings, write_graph
+from tests.conftest import published_values, small_settings, write_graph
 from tests.graph.test_distances import as_csr
 from tests.test_pipeline import whole_line
 from xnq_dist import pipeline
@@ -29,9 +28,7 @@ def test_states_of_auto_are_not_those_of_its_number(tmp_path, client):
     assert 2 < diameter < 20
     named = small_settings(f"reservoir.supersteps={diameter + 2}", "partitions=2")
     other = whole_line(tmp_path / "named", graph.sources, named, client)
-    tables = [
-        pq.read_table(f"{one.folder.path()}/prevalence.parquet") for one in (run, other)
-    ]
+    tables = [published_values(one.uri) for one in (run, other)]
     assert tables[0].equals(tables[1])
     assert "effective_diameter" not in other.stage("graph").manifest().facts
     # The plan knows the number once the graph is read; before, the most there can be.

@@ -23,7 +23,7 @@ from xnq_dist.quantify.gpu_bytes import quantified_bytes
 from xnq_dist.readout.blockwise import ROWS
 from xnq_dist.readout.row_blocks import WIDEST
 from xnq_dist.readout.select import UNITS
-from xnq_dist.reservoir.checkpoint import checkpoint_interval
+from xnq_dist.reservoir.checkpoint import KEPT, checkpoint_interval
 from xnq_dist.reservoir.device import device_bytes
 from xnq_dist.reservoir.length import MOST, length_of
 from xnq_dist.reservoir.rounds import COLUMNS
@@ -158,11 +158,11 @@ def make_plan(
     every = checkpoint_interval(
         settings.checkpoint.every, size.nodes, size.edges, dim, products, length
     )
-    # The last checkpoint stays until the next one is whole, and while the table is
+    # The last checkpoints stay until the next one is whole, and while the table is
     # written.
     checkpoint = size.nodes * dim * kept
-    checkpoints = min(2, (length - 1) // every) * checkpoint
-    last = min(checkpoints, checkpoint)
+    checkpoints = min(KEPT + 1, (length - 1) // every) * checkpoint
+    last = min(checkpoints, KEPT * checkpoint)
     described = size.nodes * (rounds_disk + features_disk)
     posteriors = size.nodes * (size.classes * 4 + 12 + features_disk)
     # Labelled rows beyond the memory go through files, by partition and by group.

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from xnq_dist.errors import SettingsError, XnqError
-from xnq_dist.store import Folder, Manifest, RunDirectory
+from xnq_dist.store import Folder, Manifest, Published, RunDirectory
 
 __all__ = ["between_runs", "check_seed_runs", "read_seed_runs", "widened"]
 
@@ -137,7 +137,7 @@ def check_seed_runs(
             )
         try:
             stages = [run.stage(name).manifest() for name in ("graph", "quantify")]
-            published = run.published().manifest()
+            published = Published(run).current()
         except (XnqError, OSError) as error:
             raise SettingsError(f"{where} cannot be read ({error})") from error
         their_graph, theirs = stages

@@ -88,7 +88,7 @@ class Part:
         where = f"{self.embeddings.folder.uri}/{self.rows.name}"
         first = 0
         try:
-            with self.embeddings.folder.open_input(self.rows.name) as stream:
+            with self.embeddings.open(self.rows) as stream:
                 file = pq.ParquetFile(stream)
                 schemas.check(file.schema_arrow, "embeddings", where)
                 for batch in file.iter_batches(BATCH):
@@ -99,7 +99,7 @@ class Part:
                     values = column.flatten().to_numpy(zero_copy_only=False)
                     yield first, values.reshape(len(batch), column.type.list_size)
                     first += len(batch)
-        except (pa.ArrowInvalid, OSError) as error:
+        except pa.ArrowInvalid as error:
             raise StageError(f"{where} cannot be read: {error}") from error
         if first != len(ids):
             raise StageError(

@@ -33,7 +33,7 @@ from xnq_dist.readout.row_blocks import (
 )
 from xnq_dist.readout.rows import Labelled, Part, gather_used
 from xnq_dist.readout.tasks import gathered, thread_count, watch
-from xnq_dist.store import Attempt, FileRecord, Folder
+from xnq_dist.store import Attempt, FileRecord, Folder, checked
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -58,12 +58,8 @@ class RowGroup:
 
     def load(self) -> tuple[NDArray[Any], NDArray[np.int32], NDArray[np.int32]]:
         """Embeddings, shape (m, d'), labels and folds, shape (m,)."""
-        data = self.folder.read_bytes(self.record.name)
-        if len(data) != self.record.bytes:
-            raise StageError(
-                f"{self.folder.uri}/{self.record.name} has {len(data)} bytes, not "
-                f"{self.record.bytes}: run again"
-            )
+        with checked(self.folder, self.record) as stream:
+            data = stream.read()
         labels = np.frombuffer(data, np.int32, self.rows)
         folds = np.frombuffer(data, np.int32, self.rows, 4 * self.rows)
         x = np.frombuffer(data, self.dtype, offset=8 * self.rows)
@@ -267,7 +263,7 @@ def _write_group(
         first, last = piece.starts[number], piece.starts[number + 1]
         width = (piece.record.bytes // piece.rows - 8) // dtype.itemsize
         line = width * dtype.itemsize
-        with attempt.folder.open_input(piece.record.name) as stream:
+        with checked(attempt.folder, piece.record) as stream:
             stream.seek(8 * first)
             indexes.append(np.frombuffer(stream.read(8 * (last - first)), np.int64))
             stream.seek(8 * piece.rows + line * first)

@@ -20,7 +20,15 @@ from xnq_dist.report.view import PrevalenceView
 __all__ = ["Changed", "changed_rows", "compare_with"]
 
 Floats = NDArray[np.float64]
-NO_MATTER = ("seed", "cluster", "scratch", "anomalies", "fit", "partitions")
+NO_MATTER = (
+    "seed",
+    "cluster",
+    "scratch",
+    "anomalies",
+    "fit",
+    "partitions",
+    "retention",
+)
 """Settings that change no answer, or by as much as another seed does."""
 
 

@@ -9,10 +9,12 @@ from typing import Any
 from xnq_dist.config import Settings
 from xnq_dist.errors import SettingsError, XnqError
 from xnq_dist.report.view import PrevalenceView
-from xnq_dist.store import PREVIOUS, Folder, RunDirectory, Stage
+from xnq_dist.store import Folder, Published, RunDirectory, Version
 
 __all__ = ["Earlier", "OwnFacts", "check_named", "earlier_results", "why_not"]
 
+PREVIOUS = "previous"
+"""Value of `anomalies.last` for what the run directory published before."""
 MUST_AGREE = ("quantifier", "labelled")
 """Settings without which two prevalences are not of the same thing."""
 COLUMNS = (
@@ -60,6 +62,8 @@ class Earlier:
     settings: Mapping[str, Any]
     facts: OwnFacts
     view: PrevalenceView = field(repr=False)
+    run_id: str = ""
+    """Of the version that they were read from."""
 
     @property
     def level(self) -> float:
@@ -67,20 +71,30 @@ class Earlier:
         return float((self.settings.get("intervals") or {}).get("level", 0.95))
 
 
-def earlier_results(run: RunDirectory, settings: Settings) -> Earlier | None:
+def earlier_results(
+    run: RunDirectory, settings: Settings, results: str = ""
+) -> Earlier | None:
     """What the run is to be compared with; None when there is nothing or no wish.
+
+    Parameters
+    ----------
+    results
+        Fingerprint of the results: of those published before, the last that are
+        other results count.
 
     Raises
     ------
     SettingsError
         When the results that `anomalies.last` names cannot be used.
+    DamagedError
+        When earlier results of this run directory are damaged.
     """
     if settings.anomalies.last != PREVIOUS:
         return check_named(settings, run.uri)
-    kept = run.stage(PREVIOUS)
-    if kept.manifest() is None:
-        return None
-    return _read(kept, "the previous state of this run directory")
+    for version in Published(run).line():
+        if version.manifest.facts.get("results") != results:
+            return _read(version, "the previous state of this run directory")
+    return None
 
 
 def check_named(
@@ -111,7 +125,7 @@ def check_named(
             f"anomalies.last = {wanted} is this run's own directory: set "
             "anomalies.last = previous"
         )
-    found = _read(RunDirectory(wanted).published(), wanted)
+    found = _named(wanted)
     reason = _other_settings(found, settings) or _other_classes(found, classes)
     if reason:
         raise SettingsError(f"anomalies.last: {reason}")
@@ -186,29 +200,34 @@ def _other_classes(earlier: Earlier, classes: Sequence[str]) -> str:
     )
 
 
-def _read(stage: Stage, where: str) -> Earlier:
-    advice = "name a finished run, previous, or null"
+ADVICE = "name a finished run, previous, or null"
+
+
+def _named(wanted: str) -> Earlier:
+    """The results that another run directory has published."""
     try:
-        manifest = stage.manifest()
-        table = manifest.named("prevalence") if manifest else []
-        if manifest is None or not table:
-            raise SettingsError(
-                f"anomalies.last: {where} is not a whole run with published results: "
-                f"{advice}"
-            )
-        rows = stage.read_table(table[0], "prevalence", COLUMNS)
-    except SettingsError:
-        raise
+        version = Published(RunDirectory(wanted)).current()
+        if version is not None:
+            return _read(version, wanted)
     except (XnqError, OSError) as error:
         raise SettingsError(
-            f"anomalies.last: {where} cannot be read ({error}): {advice}"
+            f"anomalies.last: {wanted} cannot be read ({error}): {ADVICE}"
         ) from error
+    raise SettingsError(
+        f"anomalies.last: {wanted} is not a whole run with published results: {ADVICE}"
+    )
+
+
+def _read(version: Version, where: str) -> Earlier:
+    manifest = version.manifest
+    rows = version.read("prevalence", COLUMNS)
     return Earlier(
         where=where,
         created=str(manifest.facts.get("created") or manifest.created),
         settings=manifest.inputs.get("settings") or {},
         facts=OwnFacts.of(manifest.facts),
         view=PrevalenceView.of(rows),
+        run_id=version.run_id,
     )
 
 

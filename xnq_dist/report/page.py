@@ -25,6 +25,7 @@ from xnq_dist.report.sections import (
 from xnq_dist.report.texts import QUANTIFIER_TEXT
 from xnq_dist.report.view import PrevalenceView
 from xnq_dist.report.wording import count, figure, points, share, span
+from xnq_dist.store import SetAside
 
 __all__ = ["StageFacts", "page", "plot_files"]
 
@@ -95,6 +96,7 @@ def page(
     figures: Mapping[str, bytes],
     anomalies: Anomalies | None = None,
     earlier: Changed | str | None = None,
+    aside: Sequence[SetAside] = (),
     title: str = "Prevalence of communities",
 ) -> str:
     """The whole report as HTML; every text from the data is escaped.
@@ -113,6 +115,8 @@ def page(
         Of the communities in the order of `view`; None: nothing is said of them.
     earlier
         Earlier results beside these, or why they cannot be; None: there are none.
+    aside
+        What was damaged and set aside since the last version.
     title
         Heading of the page.
     """
@@ -167,7 +171,7 @@ def page(
         quantifier=settings.quantifier,
         quantifier_text=QUANTIFIER_TEXT.get(settings.quantifier, ""),
         source=plain(str(quantify.get("source", "")), 120),
-        warnings=_warnings(view, stages),
+        warnings=[*_warnings(view, stages), *map(_set_aside, aside)],
         stages=list(stages.values()),
         seconds=sum(stage.seconds for stage in stages.values()),
         facts=[(stage.name, _flat(stage.facts)) for stage in stages.values()],
@@ -322,6 +326,12 @@ def _warnings(view: PrevalenceView, stages: Mapping[str, StageFacts]) -> list[st
         if number:
             found.append(f"{number:,} {text}")
     return found
+
+
+def _set_aside(entry: SetAside) -> str:
+    """What was damaged, for a reader."""
+    what = plain(f"{entry.name} was damaged ({entry.reason})", 400)
+    return f"{what}: it was set aside in quarantine/ and done again ({entry.time})."
 
 
 def _versions(stages: Mapping[str, StageFacts]) -> list[tuple[str, str]]:

@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from xnq_dist.store import Attempt, FileRecord, Manifest, Stage, fingerprint
 
-__all__ = ["Checkpoints", "checkpoint_interval", "write_states"]
+__all__ = ["KEPT", "Checkpoints", "checkpoint_interval", "write_states"]
 
 _DISK_RATE = 200e6
 """Bytes a second that a checkpoint is assumed to be written at."""
 _FLOP_RATE = 40e9
 """Floating point operations a second that a superstep is assumed to run at."""
+KEPT = 2
+"""Checkpoints that stay."""
 _SHARE = 0.1
 """Most of the time that checkpoints may take."""
 
@@ -56,7 +58,7 @@ class Checkpoints:
         files: Sequence[FileRecord],
         seconds: float,
     ) -> None:
-        """Make it whole, and remove older ones."""
+        """Make it whole; the one before it stays, should this one be damaged."""
         self._at(step).commit(
             attempt,
             files,
@@ -65,9 +67,12 @@ class Checkpoints:
             {"superstep": step},
             seconds,
         )
-        for name in self.stage.folder.names():
-            if name != f"step-{step:05d}":
-                self.stage.folder.child(name).delete_folder()
+        own = f"step-{step:05d}"
+        names = self.stage.folder.names()
+        # What is beyond this one is of other settings.
+        stay = [name for name in names if name <= own][-KEPT:]
+        for name in {*names}.difference(stay):
+            self.stage.folder.child(name).delete_folder()
 
     def remove(self) -> None:
         """Remove all checkpoints."""

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from xnq_dist.backend import Backend, Precision, choose, cpu
 from xnq_dist.graph.halo import Partition
 from xnq_dist.graph.layout import adjacency_stem, load_nodes, load_partition
-from xnq_dist.npz import read_npz
 from xnq_dist.products import product
 from xnq_dist.reservoir import device
 from xnq_dist.reservoir.superstep import column_tiles
@@ -297,8 +296,7 @@ def pick_halo(
 def _boundary(graph: Stage, manifest: Manifest, owner: int) -> NDArray[np.int64]:
     """Rows that another partition publishes; only this array of its file is read."""
     record = manifest.named(adjacency_stem(owner) + "-")[0]
-    with graph.folder.open_input(record.name) as stream:
-        rows = read_npz(stream, ["send_rows"])["send_rows"]
+    rows = graph.read_arrays(record, ["send_rows"])["send_rows"]
     return np.unique(rows).astype(np.int64)
 
 
@@ -345,8 +343,7 @@ def needed_rows(graph: Stage, manifest: Manifest, workers: int) -> list[list[int
     found = []
     for owner in range(len(at)):
         record = manifest.named(adjacency_stem(owner) + "-")[0]
-        with graph.folder.open_input(record.name) as stream:
-            lists = read_npz(stream, ["send_rows", "send_offsets"])
+        lists = graph.read_arrays(record, ["send_rows", "send_offsets"])
         reader = np.repeat(np.arange(len(at)), np.diff(lists["send_offsets"]))
         pairs = np.unique(lists["send_rows"].astype(np.int64) * workers + at[reader])
         counts = np.bincount(pairs % workers, minlength=workers)

@@ -1,0 +1,1 @@
+"""Faults on real files and processes, by seed, and what became of them."""

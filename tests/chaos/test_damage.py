@@ -1,0 +1,23 @@
+"""One damaged file: found, set aside, done again, with the same results."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.chaos.damage import Bench, one_case, prepared
+
+CASES = 40
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory, thread_client) -> Bench:
+    return prepared(tmp_path_factory.mktemp("damage"), thread_client)
+
+
+def test_damaged_files_are_repaired_by_the_next_run(bench):
+    found = [one_case(bench, seed) for seed in range(CASES)]
+    bad = [case for case in found if case.outcome not in ("same", "repaired")]
+    assert bad == []
+    assert Counter(case.outcome for case in found)["repaired"] >= CASES // 4

@@ -1,0 +1,137 @@
+"""One node's rows removed from a run directory, its older results included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from xnq_dist.errors import RunDirectoryError
+from xnq_dist.lock import RunLock
+from xnq_dist.store import (
+    QUARANTINE,
+    FileRecord,
+    Published,
+    RunDirectory,
+    Stage,
+    TableWriter,
+    Version,
+    clear,
+    entries,
+    mend,
+)
+
+__all__ = ["Erased", "erase"]
+
+NODE = "node_id"
+
+
+@dataclass(frozen=True)
+class Erased:
+    """What was removed."""
+
+    rows: int
+    """Of published tables, over all versions."""
+    tables: tuple[str, ...]
+    """Paths of the published tables that were written again."""
+    stages: tuple[str, ...]
+    """Folders of stages, which the next run makes again."""
+    quarantine: tuple[str, ...]
+    """Folders of damaged files."""
+
+
+def erase(location: str, node: str) -> Erased:
+    """Remove the rows of one node from everything that a run directory keeps.
+
+    Published tables with a column ``node_id`` are written again in every version. When
+    the graph has the node, all stages are removed: the next run makes them from tables
+    without it. The quarantine is emptied, since damaged files cannot be searched.
+
+    Parameters
+    ----------
+    location
+        The run directory.
+    node
+        The node id, as text.
+
+    Raises
+    ------
+    RunDirectoryError
+        When there is no run directory, or a run is using it.
+    """
+    run = RunDirectory(location)
+    published = Published(run)
+    if not (run.stages() or published.stages()):
+        raise RunDirectoryError(
+            f"{run.uri} is not a run directory: name the folder of --out"
+        )
+    with RunLock(run.folder):
+        mend(run, thorough=True)
+        stages = []
+        if _in_graph(run.stage("graph"), node):
+            stages = [stage.folder for stage in run.stages()]
+            for folder in stages:
+                folder.delete_folder()
+            clear(run)
+        aside = [name for name, _ in entries(run)]
+        run.folder.child(QUARANTINE).delete_folder()
+        rows, tables = 0, []
+        for version in published.versions():
+            for name, removed in _erase_from(version, node):
+                rows += removed
+                tables.append(version.path(name))
+        current = published.current()
+        if current is not None:
+            published.point(current)
+            published.place(current)
+    return Erased(
+        rows, tuple(tables), tuple(folder.uri for folder in stages), tuple(aside)
+    )
+
+
+def _in_graph(stage: Stage, node: str) -> bool:
+    """Whether the graph has the node; also when that cannot be known."""
+    manifest = stage.manifest()
+    if manifest is None:
+        return True
+    tables = (
+        stage.read_table(record, "graph_nodes", [NODE])
+        for record in manifest.named("nodes-")
+    )
+    return any(pc.any(_is(table[NODE], node)).as_py() for table in tables)
+
+
+def _is(ids: pa.ChunkedArray, node: str) -> pa.ChunkedArray:
+    """Which ids are the node's."""
+    return pc.equal(ids.cast(pa.string()), node)
+
+
+def _erase_from(version: Version, node: str) -> Iterator[tuple[str, int]]:
+    """Tables of a version that had rows of the node, written again, and how many."""
+    files = {record.name: record for record in version.manifest.files}
+    for name, record in version.tables().items():
+        table = version.read(name)
+        if NODE not in table.column_names:
+            continue
+        keep = pc.invert(_is(table[NODE], node))
+        left = table.filter(keep)
+        if len(left) == len(table):
+            continue
+        files[record.name] = _replaced(version, record, name, left)
+        manifest = replace(version.manifest, files=tuple(files.values()))
+        version.stage.rewrite(manifest)
+        yield name, len(table) - len(left)
+
+
+def _replaced(
+    version: Version, record: FileRecord, name: str, table: pa.Table
+) -> FileRecord:
+    """A table of a version in place of what it was."""
+    aside = f"{record.name}.tmp"
+    with TableWriter(version.folder, aside, name, version.run_id) as writer:
+        writer.write(table.drop_columns("run_id"))
+    version.folder.sync([aside])
+    version.folder.move(aside, record.name)
+    return replace(writer.record, name=record.name)

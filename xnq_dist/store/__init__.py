@@ -1,0 +1,45 @@
+"""The run directory: stages that are whole or nothing, checked, repaired, published."""
+
+from xnq_dist.store.checksums import CheckedFile, FileRecord, fingerprint
+from xnq_dist.store.files import Attempt, TableWriter
+from xnq_dist.store.folder import MANIFEST, Folder, sealed
+from xnq_dist.store.published import POINTER, Published, Version, read_published
+from xnq_dist.store.quarantine import QUARANTINE, SetAside, entries, set_aside, trim
+from xnq_dist.store.repair import clear, mend, repaired, setting_aside
+from xnq_dist.store.run import STAGES, STATES, RunDirectory, differences
+from xnq_dist.store.stage import Manifest, Stage, checked
+from xnq_dist.store.verify import RUN, Finding, verify
+
+__all__ = [
+    "MANIFEST",
+    "POINTER",
+    "QUARANTINE",
+    "RUN",
+    "STAGES",
+    "STATES",
+    "Attempt",
+    "CheckedFile",
+    "FileRecord",
+    "Finding",
+    "Folder",
+    "Manifest",
+    "Published",
+    "RunDirectory",
+    "SetAside",
+    "Stage",
+    "TableWriter",
+    "Version",
+    "checked",
+    "clear",
+    "differences",
+    "entries",
+    "fingerprint",
+    "mend",
+    "read_published",
+    "repaired",
+    "sealed",
+    "set_aside",
+    "setting_aside",
+    "trim",
+    "verify",
+]
