@@ -29,6 +29,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from xnq_dist import schemas
+from xnq_dist.differences import differences
 from xnq_dist.errors import RunDirectoryError, StageError
 from xnq_dist.npz import read_npz
 
@@ -46,11 +47,26 @@ STAGES = (
     STATES,
     "checkpoints",
     "embeddings",
+    "labels",
     "readout",
     "posteriors",
     "quantify",
 )
-"""Stage folders in the order of the line; a stage depends on those before it."""
+"""Stage folders in the order in which they are made."""
+FOLLOWS = {
+    "graph": STAGES,
+    "select": ("select",),
+    "embeddings": ("embeddings", "readout", "posteriors", "quantify"),
+    "labels": ("labels", "readout", "posteriors", "quantify"),
+    "readout": ("readout", "posteriors", "quantify"),
+    "posteriors": ("posteriors", "quantify"),
+    "quantify": ("quantify",),
+}
+"""What a stage takes with it when it is done again.
+
+Scales chosen anew may be the old ones, so embeddings stay until their own inputs say
+otherwise.
+"""
 
 
 def fingerprint(*parts: Any) -> str:
@@ -498,8 +514,8 @@ class RunDirectory:
     def reuse(self, name: str, inputs: Mapping[str, Any]) -> Manifest | None:
         """The manifest of a whole stage made from exactly these inputs.
 
-        Otherwise None; then the published results, this stage and every stage after
-        it are removed, and what differs is logged.
+        Otherwise None; then the published results, this stage and every stage that
+        is made from it are removed, and what differs is logged.
         """
         found = self.stage(name).manifest()
         if found is not None and found.fingerprint == fingerprint(inputs):
@@ -509,7 +525,7 @@ class RunDirectory:
             changed = differences(found.inputs, inputs)
             log.info("stage %s: done again, changed: %s", name, "; ".join(changed))
         self.retire()
-        for later in STAGES[STAGES.index(name) :]:
+        for later in FOLLOWS[name]:
             self.stage(later).folder.delete_folder()
         return None
 
@@ -543,26 +559,6 @@ class RunDirectory:
         for name in (MANIFEST, *PUBLISHED):
             self.folder.delete(name)
         self.folder.child("plots").delete_folder()
-
-
-def differences(
-    old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
-) -> list[str]:
-    """Keys whose values differ, ``key: old -> new`` each, in key order."""
-    new = json.loads(json.dumps(new, default=str))
-    found: list[str] = []
-    for key in sorted({*old, *new}):
-        before, after = old.get(key), new.get(key)
-        if isinstance(before, dict) and isinstance(after, dict):
-            found += differences(before, after, f"{prefix}{key}.")
-        elif before != after:
-            found.append(f"{prefix}{key}: {_short(before)} -> {_short(after)}")
-    return found
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def versions() -> dict[str, str]:

@@ -16,8 +16,10 @@ import pyarrow.parquet as pq
 
 from xnq_dist import schemas
 from xnq_dist.config import Settings
+from xnq_dist.differences import is_table
 from xnq_dist.errors import SettingsError, StageError
 from xnq_dist.graph.prepare import partitions_table
+from xnq_dist.inputs import published_inputs
 from xnq_dist.report.changed import Changed, changed_rows, compare_with
 from xnq_dist.report.compared import anomaly_rows, compare
 from xnq_dist.report.earlier import OwnFacts, earlier_results, why_not
@@ -91,8 +93,8 @@ def report(run: RunDirectory, settings: Settings) -> None:
     files.append(_publish_table(run, "partitions", iter([partitions])))
 
     prevalence = pa.concat_tables(list(_tables(stage, records, "prevalence")))
-    graph = manifests["graph"].facts
-    classes = [str(name) for name in graph.get("classes") or ()]
+    known = manifests["labels"].facts if "labels" in manifests else {}
+    classes = [str(name) for name in known.get("classes") or ()]
     view = PrevalenceView.of(prevalence, classes)
     compared = compare(view, settings)
     if compared is not None:
@@ -139,14 +141,15 @@ def _own_facts(
     manifests: dict[str, Manifest], detected: Iterator[pa.Table]
 ) -> OwnFacts:
     """What later runs must know to be compared with this one."""
-    graph, quantify = manifests["graph"].inputs, manifests["quantify"].inputs
-    tables = [(graph.get(name) or {}).get("files") for name in ("nodes", "edges")]
-    tables.append(quantify.get("memberships"))
-    contents = [[file["digest"] for file in files or ()] for files in tables]
+    quantify = manifests["quantify"].inputs
+    read = [manifests[name].inputs for name in ("graph", "labels") if name in manifests]
+    tables = {name: value for of in [*read, quantify] for name, value in of.items()}
+    names = ("nodes", "features", "edges", "labels", "roles", "memberships")
+    contents = {name: tables[name] for name in names if is_table(tables.get(name))}
     return OwnFacts(
         source=str(quantify.get("communities") or ""),
         detected=_digest(detected),
-        data=fingerprint(contents) if all(contents[:2]) else "",
+        data=fingerprint(contents) if "edges" in contents else "",
     )
 
 
@@ -216,10 +219,7 @@ def _publish_manifest(
 ) -> None:
     """From now on the published results are whole."""
     last = manifests["quantify"]
-    inputs = {
-        "stages": {name: m.fingerprint for name, m in manifests.items()},
-        "settings": settings.model_dump(mode="json"),
-    }
+    inputs = published_inputs(manifests, settings)
     published = Manifest(
         stage=PUBLISHED,
         attempt=last.attempt,
