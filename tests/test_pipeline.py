@@ -214,17 +214,17 @@ def test_roles_train_and_calibrate_apart(tmp_path, client):
 
 def test_another_graphs_directory_needs_overwrite(tmp_path, client):
     one = write_graph(tmp_path / "one")
-    two = write_graph(tmp_path / "two", seed=1)
+    two = write_graph(tmp_path / "two", nodes=500)
     out = tmp_path / "run"
     whole_line(out, one.sources, small_settings(), client)
     with (
-        pytest.raises(RunDirectoryError, match=r"was made from .*one.*--overwrite"),
-        pipeline.open_run(str(out), two.sources),
+        pytest.raises(RunDirectoryError, match=r"another graph, of 600 nodes.*--over"),
+        pipeline.open_run(str(out), two.sources) as run,
     ):
-        pass
+        xnq_dist.prepare(run, two.sources, small_settings())
     assert (out / "prevalence.parquet").exists()
     run = whole_line(out, two.sources, small_settings(), client, overwrite=True)
-    assert run.folder.read_json("_run.json")["nodes"] == two.sources.nodes
+    assert pipeline.summary(run)["nodes"] == 500
 
 
 def test_plan_is_refused_before_the_supersteps(
@@ -424,9 +424,10 @@ def test_changes_since_last_night_are_not_told(tmp_path, client):
     whole_line(out, write_pages(graph, 11), settings, client)
     assert pq.read_table(out / "changes.parquet").to_pylist() == rows
     # Other tables are another story: nothing is left of this one.
-    other = write_graph(tmp_path / "other", labelled=1.0)
+    other = write_graph(tmp_path / "other", nodes=500, labelled=1.0)
     assert (out / "previous").exists()
-    with pipeline.open_run(str(out), other.sources, overwrite=True):
+    with pipeline.open_run(str(out), other.sources, overwrite=True) as run:
+        xnq_dist.prepare(run, other.sources, settings)
         assert not (out / "previous").exists()
 
 

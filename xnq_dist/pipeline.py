@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = [
+    "ON_WORKERS",
     "check_sources",
     "cluster_meanwhile",
     "due_stages",

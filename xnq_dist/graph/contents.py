@@ -19,7 +19,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from xnq_dist.config import Settings
 from xnq_dist.errors import InputError
@@ -54,10 +54,6 @@ RACY = 2_000_000_000
 KEPT = 1000
 """Files whose digests are kept, those used last."""
 
-Kind = Literal[
-    *("ids", "vectors", "numbers", "labels", "roles", "edges", "members", "column")
-]
-
 
 @dataclass(frozen=True)
 class Digest:
@@ -85,7 +81,9 @@ class Digest:
 class Aspect:
     """Some columns of a table that are digested together."""
 
-    kind: Kind
+    kind: str
+    """``ids``, ``vectors`` or ``numbers`` (features), ``labels``, ``roles``, ``edges``,
+    ``members`` or ``column``."""
     columns: tuple[str, ...]
     """The node id first where rows are of nodes."""
     optional: bool = False
@@ -321,7 +319,7 @@ def _digests(table: Table, aspects: Sequence[Aspect]) -> list[Digest]:
 
 def _setting(aspect: Aspect, column: str) -> str:
     """The setting that names a column, for a message."""
-    names: dict[Kind, Sequence[str]] = {
+    names: dict[str, Sequence[str]] = {
         "ids": ["columns.node_id"],
         "vectors": ["columns.node_id"],
         "numbers": ["columns.node_id"],
