@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -99,6 +100,8 @@ def run(
 
     chosen = load_settings(config, settings or ())
     sources = Sources(nodes, edges, memberships)
+    if not overwrite and _is_done(out, sources, chosen, as_json):
+        return
     _check_sources(sources, chosen)
     prepare_environment()
     from flows.server import start_api
@@ -109,6 +112,24 @@ def run(
 
     with console_progress():
         summary = run_pipeline(sources, out, chosen, overwrite, ready)
+    _print_summary(summary, as_json)
+
+
+def _is_done(out: str, sources: Any, settings: Any, as_json: bool) -> bool:
+    """Whether nothing changed since the results were published; they are named."""
+    from xnq_dist.due import nothing_changed
+
+    began = time.perf_counter()
+    summary = nothing_changed(out, sources, settings)
+    if summary is None:
+        return False
+    summary["seconds"] = round(time.perf_counter() - began, 1)
+    typer.echo(f"nothing changed since {summary['since']}: nothing to do")
+    _print_summary(summary, as_json)
+    return True
+
+
+def _print_summary(summary: dict[str, Any], as_json: bool) -> None:
     typer.echo(
         f"{summary['communities']:,} communities of {summary['nodes']:,} nodes in "
         f"{summary['seconds']:.0f} s\n  table   {summary['prevalence']}\n"

@@ -129,7 +129,7 @@ def prepare_task(
 
     run = RunDirectory(out)
     sources = Sources(source.nodes, source.edges)
-    manifest = line.prepare(run, sources, settings, StageProgress("graph"))
+    line.prepare(run, sources, settings, StageProgress("graph"))
     wanted = TaskSource(
         source.name,
         source.splits,
@@ -137,7 +137,7 @@ def prepare_task(
         None if folds is None else tuple(folds),
         tuple(label_shares),
     )
-    task = load_task(run.stage("graph"), manifest, wanted, settings.seed)
+    task = load_task(run, wanted, settings.seed)
     return Work.begin(run, task, settings)
 
 

@@ -144,33 +144,41 @@ CLUSTER: ContextVar[Opener[str] | None] = ContextVar("CLUSTER", default=None)
 
 
 @contextmanager
-def _cluster(sources: Sources, settings: Settings) -> Iterator[Opener[str]]:
-    """The cluster that is started already, or one that starts now."""
+def _cluster(
+    sources: Sources, settings: Settings, out: str | None
+) -> Iterator[Opener[str]]:
+    """The cluster that is started already, or one that starts now if it is needed."""
     ahead = CLUSTER.get()
     if ahead is not None:
         yield ahead
         return
-    with line.cluster_meanwhile(sources, settings) as opened:
+    with line.cluster_meanwhile(sources, settings, out) as opened:
         yield opened
 
 
-def _all_stages(
+def _made(
     run: RunDirectory, sources: Sources, settings: Settings, opened: Opener[str]
 ) -> dict[str, Any]:
-    """The tasks of all stages; what is whole is not done again."""
-    uri = run.uri
-    graph = prepare_graph(uri, sources, settings, return_state=True)
-    stages = {"graph": value_of(graph)}
-    with opened() as address:
-        embedded = embed_nodes(uri, settings, address, return_state=True)
-        stages["embeddings"] = value_of(embedded)
-        fitted = read_out(uri, settings, address, return_state=True)
-        stages["readout"] = value_of(fitted)
-        answered = quantify_communities(
-            uri, sources, settings, address, return_state=True
-        )
-        stages["quantify"] = value_of(answered)
-    stages["publish"] = value_of(publish(uri, settings, return_state=True))
+    """Do what is due, with workers only where a stage needs them; facts by stage."""
+    stages: dict[str, Any] = {}
+    if not line.due_stages(run, sources, settings):
+        return stages
+    made = prepare_graph(run.uri, sources, settings, return_state=True)
+    stages["graph"] = value_of(made)
+    due = set(line.due_stages(run, sources, settings))
+    if due & line.ON_WORKERS:
+        with opened() as address:
+            if due & {"select", "embeddings"}:
+                made = embed_nodes(run.uri, settings, address, return_state=True)
+                stages["embeddings"] = value_of(made)
+            if due - {"quantify", "published"}:
+                made = read_out(run.uri, settings, address, return_state=True)
+                stages["readout"] = value_of(made)
+            made = quantify_communities(
+                run.uri, sources, settings, address, return_state=True
+            )
+            stages["quantify"] = value_of(made)
+    stages["publish"] = value_of(publish(run.uri, settings, return_state=True))
     return stages
 
 
@@ -203,9 +211,9 @@ def pipeline(
         line.check_sources(sources, chosen)
         with (
             line.open_run(out, sources, overwrite) as run,
-            _cluster(sources, chosen) as opened,
+            _cluster(sources, chosen, None if overwrite else run.uri) as opened,
         ):
-            stages = line.repaired(partial(_all_stages, run, sources, chosen, opened))
+            stages = line.repaired(partial(_made, run, sources, chosen, opened))
             return {
                 **line.summary(run),
                 "stages": stages,
@@ -234,7 +242,8 @@ def run_pipeline(
     dict
         Summary of the run.
     """
-    with line.cluster_meanwhile(sources, settings) as opened:
+    known = None if overwrite else out
+    with line.cluster_meanwhile(sources, settings, known) as opened:
         if ready is not None:
             line.import_stages()
             ready()

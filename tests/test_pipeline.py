@@ -218,17 +218,17 @@ def test_roles_train_and_calibrate_apart(tmp_path, client):
 
 def test_another_graphs_directory_needs_overwrite(tmp_path, client):
     one = write_graph(tmp_path / "one")
-    two = write_graph(tmp_path / "two", seed=1)
+    two = write_graph(tmp_path / "two", nodes=500)
     out = tmp_path / "run"
     whole_line(out, one.sources, small_settings(), client)
     with (
-        pytest.raises(RunDirectoryError, match=r"was made from .*one.*--overwrite"),
-        pipeline.open_run(str(out), two.sources),
+        pytest.raises(RunDirectoryError, match=r"another graph, of 600 nodes.*--over"),
+        pipeline.open_run(str(out), two.sources) as run,
     ):
-        pass
+        xnq_dist.prepare(run, two.sources, small_settings())
     assert (out / "prevalence.parquet").exists()
     run = whole_line(out, two.sources, small_settings(), client, overwrite=True)
-    assert run.folder.read_record("_run.json")["nodes"] == two.sources.nodes
+    assert pipeline.summary(run)["nodes"] == 500
 
 
 def test_plan_is_refused_before_the_supersteps(
@@ -426,9 +426,8 @@ def test_changes_since_last_night_are_not_told(tmp_path, client):
     # A resumed run that has nothing to do tells the same.
     whole_line(out, write_pages(graph, 11), settings, client)
     assert pq.read_table(out / "changes.parquet").to_pylist() == rows
-    # Results of other tables replace these, and are not compared with them.
-    other = write_graph(tmp_path / "other", labelled=1.0)
-    sources = write_pages(other, 11)
+    # Results of another graph replace these, and are not compared with them.
+    sources = write_graph(tmp_path / "other", nodes=500, labelled=1.0).sources
     with pipeline.open_run(str(out), sources, overwrite=True):
         assert pq.read_table(out / "changes.parquet").to_pylist() == rows
     whole_line(out, sources, settings, client)

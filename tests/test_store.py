@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from xnq_dist.differences import differences
 from xnq_dist.errors import DamagedError, RunDirectoryError, StageError
 from xnq_dist.lock import LOCK, RunLock
 from xnq_dist.store import (
@@ -23,7 +24,6 @@ from xnq_dist.store import (
     Folder,
     RunDirectory,
     Stage,
-    differences,
     fingerprint,
     sealed,
 )

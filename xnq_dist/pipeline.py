@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial, wraps
 from importlib import import_module
 from itertools import chain, repeat
@@ -17,8 +18,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from xnq_dist import cluster
 from xnq_dist.config import Settings
-from xnq_dist.errors import DamagedError, RunDirectoryError, StageError
+from xnq_dist.due import ON_WORKERS, due_stages, summary
+from xnq_dist.errors import DamagedError, RunDirectoryError
+from xnq_dist.graph.contents import read_contents
 from xnq_dist.graph.tables import Sources
+from xnq_dist.inputs import choose_source, posteriors_inputs, readout_inputs
 from xnq_dist.lock import LOCK, RunLock
 from xnq_dist.meanwhile import Opener, opened_meanwhile
 from xnq_dist.plan import (
@@ -37,6 +41,7 @@ from xnq_dist.plan.tables import (
     size_of,
 )
 from xnq_dist.progress import Progress, silent
+from xnq_dist.run_record import RunRecord
 from xnq_dist.sizes import human
 from xnq_dist.store import (
     QUARANTINE,
@@ -58,14 +63,17 @@ if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = [
+    "ON_WORKERS",
     "check_sources",
     "cluster_meanwhile",
+    "due_stages",
     "embed",
     "estimate",
     "estimate_counts",
     "fit_readout",
     "free_memory",
     "import_stages",
+    "needs_workers",
     "open_run",
     "plan_of",
     "prepare",
@@ -126,8 +134,8 @@ def open_run(
     Raises
     ------
     RunDirectoryError
-        When it is in use, cannot be written, holds something else, or was made from
-        other node or edge tables and `overwrite` is not set.
+        When it is in use, cannot be written or holds something else. Whether it
+        holds another graph shows when the tables are read: `prepare` refuses it.
     """
     run = RunDirectory(out)
     folder = run.folder
@@ -140,9 +148,9 @@ def open_run(
                 "replaced: copy it elsewhere, or choose another --out"
             )
     with RunLock(folder):
-        paths = {"nodes": _absolute(sources.nodes), "edges": _absolute(sources.edges)}
-        before = _made_from(run, paths)
-        if before is None:
+        if overwrite:
+            _remove(run)
+        elif _record(run) is None:
             others = [
                 name
                 for name in folder.names()
@@ -153,50 +161,47 @@ def open_run(
                     f"{run.uri} holds {others[0]!r} and is not a run directory: "
                     "choose an empty or new folder for --out"
                 )
-        elif before != paths:
-            if not overwrite:
-                raise RunDirectoryError(
-                    f"{run.uri} was made from {before.get('nodes')} and "
-                    f"{before.get('edges')}: choose another --out, or give --overwrite"
-                )
-            log.warning("%s: removing the run made from other tables", run.uri)
-        if overwrite:
-            for name in STAGES:
-                run.stage(name).folder.delete_folder()
-        if before != paths:
-            Published(run).end_line()
-            folder.write_record(RUN, paths)
+            RunRecord().write(folder)
         mend(run)
         clear(run)
         yield run
 
 
-def _made_from(run: RunDirectory, paths: dict[str, str]) -> dict[str, Any] | None:
-    """What the run directory was made from; None when it is none of ours.
+def _remove(run: RunDirectory) -> None:
+    """Take a run away; whose graph it held is kept, to know whether it is another."""
+    try:
+        before = RunRecord.read(run.folder)
+    except (DamagedError, RunDirectoryError):
+        before = None
+    for name in STAGES:
+        run.stage(name).folder.delete_folder()
+    RunRecord(replaces=before.nodes if before else None).write(run.folder)
+
+
+def _record(run: RunDirectory) -> RunRecord | None:
+    """What the run directory says of itself; None when it is none of ours.
 
     A record that is damaged, or missing next to stages or results of ours, is made
-    anew: whether these are of the same tables, their manifests say.
+    anew from what the stage ``graph`` was made of.
     """
     try:
-        found = run.folder.read_record(RUN)
+        found = RunRecord.read(run.folder)
         ours = [*run.stages(), *Published(run).stages()]
         if found is not None or not any(stage.manifest() for stage in ours):
             return found
     except DamagedError as error:
         set_aside(run, RUN, error.what)
-    run.folder.write_record(RUN, paths)
-    log.warning(
-        "%s/%s was missing or damaged: taken as a run of %s and %s",
-        run.uri,
-        RUN,
-        paths["nodes"],
-        paths["edges"],
-    )
-    return paths
+    graph = run.stage("graph").manifest()
+    found = RunRecord(nodes=graph.inputs.get("nodes") if graph else None)
+    found.write(run.folder)
+    log.warning("%s/%s was missing or damaged and is made anew", run.uri, RUN)
+    return found
 
 
 @contextmanager
-def cluster_meanwhile(sources: Sources, settings: Settings) -> Iterator[Opener[str]]:
+def cluster_meanwhile(
+    sources: Sources, settings: Settings, out: str | None = None
+) -> Iterator[Opener[str]]:
     """Begin to start the local cluster; the block gets what waits for its address.
 
     Asked for once more, when damage has to be repaired, it is started again.
@@ -206,12 +211,19 @@ def cluster_meanwhile(sources: Sources, settings: Settings) -> Iterator[Opener[s
     `publish`. A cluster that runs already is looked for when its address is asked for,
     and so is one on GPUs, which are `prepare`'s until then.
 
+    Parameters
+    ----------
+    out
+        The run directory: where no stage of it needs workers, none are started before
+        the address is asked for. None: they are needed.
+
     Raises
     ------
     ClusterError
         When the address is asked for and there is none.
     """
-    if settings.cluster.kind != "local":
+    idle = out is not None and not needs_workers(RunDirectory(out), sources, settings)
+    if idle or settings.cluster.kind != "local":
         yield partial(cluster.open_cluster, settings.cluster)
         return
     # With the memory of workers on auto: less what `prepare` is yet to take.
@@ -242,12 +254,14 @@ def prepare(
     settings: Settings,
     progress: Progress = silent,
 ) -> Manifest:
-    """Stage ``graph``: ingest, partition, halo plan.
+    """Stages ``graph`` and ``labels``: ingest, partition, halo plan.
 
     Raises
     ------
     InputError
         When a table breaks the data contract.
+    RunDirectoryError
+        When the directory holds the graph of other nodes.
     SettingsError
         When the run is to be compared with one of other classes.
     DoesNotFitError
@@ -259,6 +273,8 @@ def prepare(
 
     check_named(settings, run.uri)
     check_seed_runs(settings.intervals.seed_runs, run.uri)
+    tables = read_contents(run.folder, sources, settings)
+    _claim(run, sources, settings, tables["nodes"])
     before = run.stage("graph").manifest()
     # Another number of workers tonight is no reason to cut the graph anew.
     cut = None if before is None else int(before.facts["partitions"])
@@ -268,11 +284,28 @@ def prepare(
         check_scratch_fits(plan, settings.scratch)
     if plan.worker_memory > plan.worker_limit and plan.partitions > 1:
         log.warning("by the bound of a random cut a worker may not hold its part")
-    made = stage.prepare(run, sources, settings, plan.partitions, progress)
+    made = stage.prepare(run, sources, settings, plan.partitions, progress, tables)
+    labels = run.stage("labels").manifest()
+    classes = labels.facts["classes"] if labels else []
     # Now that the classes are known, and before hours of work.
-    check_named(settings, run.uri, [str(name) for name in made.facts["classes"]])
+    check_named(settings, run.uri, [str(name) for name in classes])
     check_seed_runs(settings.intervals.seed_runs, run.uri, made)
     return made
+
+
+def _claim(
+    run: RunDirectory, sources: Sources, settings: Settings, nodes: dict[str, Any]
+) -> None:
+    """Note whose graph the directory holds, unless it is another's."""
+    record = RunRecord.read(run.folder) or RunRecord()
+    record.belongs(nodes, run.uri)
+    if record.replaces is not None and dict(record.replaces) != nodes:
+        Published(run).end_line()  # results of another graph
+    RunRecord(
+        nodes=nodes,
+        sources=absolute_paths(sources),
+        settings=settings.model_dump(mode="json"),
+    ).write(run.folder)
 
 
 @_sets_aside
@@ -304,7 +337,8 @@ def embed(
             if settings.backend == "gpu" and not settings.exchange.on_cpus
             else 0,
         )
-        size = size_of(graph, settings, workers.count, run.stage("graph"))
+        labels = run.stage("labels").manifest()
+        size = size_of(graph, settings, workers.count, run.stage("graph"), labels)
         plan = make_plan(size, settings, graph.facts["partitions"], workers)
         if run.stage("embeddings").manifest() is None:
             out = run.folder.path() if run.folder.is_local else None
@@ -396,7 +430,6 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     from xnq_dist.graph.tables import open_table
     from xnq_dist.quantify.detection import engine_of
     from xnq_dist.quantify.seed_runs import check_seed_runs
-    from xnq_dist.quantify.sources import choose_source
     from xnq_dist.report.earlier import check_named
 
     check_named(settings)
@@ -406,36 +439,12 @@ def check_sources(sources: Sources, settings: Settings) -> None:
         uses_cudf(settings)
     if sources.memberships is not None:
         table_size(sources.memberships, settings, "memberships")
-    source = choose_source(sources, settings)
+    source = choose_source(sources.memberships, settings)
     if source == "leiden":
         engine_of(settings)
     if source.startswith("column:"):
         column = settings.communities.removeprefix("column:")
         open_table(sources.nodes, "node table").require({"communities": column})
-
-
-def summary(run: RunDirectory) -> dict[str, Any]:
-    """Where the results of a whole run are, and their size."""
-    graph = run.stage("graph").manifest()
-    found = run.stage("quantify").manifest()
-    if graph is None or found is None:
-        raise StageError(f"{run.uri} is not a whole run: run it again to resume")
-    more = {
-        name: f"{run.uri}/{name}.parquet"
-        for name in ("anomalies", "changes")
-        if run.folder.exists(f"{name}.parquet")
-    }
-    published = Published(run).pointer()
-    return {
-        "run": run.uri,
-        "run_id": published.get("run_id"),
-        "nodes": graph.facts["n_nodes"],
-        "edges": graph.facts["n_edges"],
-        "communities": found.facts["n_communities"],
-        "prevalence": f"{run.uri}/prevalence.parquet",
-        "report": f"{run.uri}/report.html",
-        **more,
-    }
 
 
 def published_rows(run: RunDirectory, count: int) -> list[dict[str, Any]]:
@@ -486,17 +495,27 @@ def _readout_is_whole(
     run: RunDirectory, settings: Settings, embeddings: Manifest | None
 ) -> bool:
     """Whether readout and posteriors are those of these embeddings and settings."""
-    from xnq_dist.readout.run import posteriors_inputs, readout_inputs
-
-    graph = run.stage("graph").manifest()
-    readout = run.stage("readout").manifest()
-    posteriors = run.stage("posteriors").manifest()
-    if not (graph and embeddings and readout and posteriors):
+    names = ("graph", "labels", "readout", "posteriors")
+    graph, labels, readout, posteriors = (run.stage(n).manifest() for n in names)
+    if not (graph and embeddings and labels and readout and posteriors):
         return False
-    wanted = fingerprint(readout_inputs(graph, embeddings, settings))
+    wanted = fingerprint(readout_inputs(graph, embeddings, labels, settings))
     return readout.fingerprint == wanted and posteriors.fingerprint == fingerprint(
         posteriors_inputs(readout)
     )
+
+
+def needs_workers(run: RunDirectory, sources: Sources, settings: Settings) -> bool:
+    """Whether a stage that needs a cluster is due."""
+    return not ON_WORKERS.isdisjoint(due_stages(run, sources, settings))
+
+
+def absolute_paths(sources: Sources) -> dict[str, str | None]:
+    """Where the tables are, whatever the working directory."""
+    return {
+        name: None if path is None else _absolute(path)
+        for name, path in asdict(sources).items()
+    }
 
 
 def _absolute(path: str) -> str:

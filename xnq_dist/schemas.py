@@ -66,9 +66,15 @@ TABLES: dict[str, TableSchema] = {
             "owned nodes of one partition, in local row order",
             _NODE_ID,
             Column("index", "int64", "rank of the node id among all node ids"),
+            Column("features", "vector<float32>", "input features"),
+            version=2,
+        ),
+        _table(
+            "node_labels",
+            "labels of the owned nodes of one partition, in local row order",
+            Column("index", "int64", "rank of the node id among all node ids"),
             Column("label", "int32", "class code; null: unlabelled", nullable=True),
             Column("role", "string", "train, calibration or null", nullable=True),
-            Column("features", "vector<float32>", "input features"),
         ),
         _table(
             "embeddings",

@@ -143,3 +143,11 @@ def run(
     directory = RunDirectory(folder / "out")
     manifest = prepare(directory, sources, settings, partitions, silent)
     return directory.stage("graph"), manifest
+
+
+def labels_of(folder: Path) -> tuple[Stage, Manifest]:
+    """The stage ``labels`` that `run` has left."""
+    stage = RunDirectory(folder / "out").stage("labels")
+    manifest = stage.manifest()
+    assert manifest is not None
+    return stage, manifest

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import eigsh
 
-from tests.graph.graphs import Edges, edge_table, edges, node_table, run
+from tests.graph.graphs import Edges, edge_table, edges, labels_of, node_table, run
 from xnq_dist import schemas
 from xnq_dist.config import load_settings
 from xnq_dist.errors import InputError, SettingsError, StageError
@@ -58,8 +58,9 @@ def test_the_adjacency_put_back_together_is_the_table(
     table = {"src": ids.take(pa.array(source)), "dst": ids.take(pa.array(target))}
     if graph.weighted:
         table["weight"] = pa.array(weight, pa.float64())
+    folder = tmp_path_factory.mktemp("run")
     stage, manifest = run(
-        tmp_path_factory.mktemp("run"),
+        folder,
         nodes,
         pa.table(table),
         f"partitioner={partitioner}",
@@ -81,7 +82,7 @@ def test_the_adjacency_put_back_together_is_the_table(
     assert layout.load_ids(stage, manifest).values.to_pylist() == ids.to_pylist()
     index = layout.node_index(stage, manifest)
     assert np.sort(np.concatenate(index)).tolist() == list(range(graph.n))
-    labels = layout.load_labels(stage, manifest)
+    labels = layout.load_labels(*labels_of(folder))
     assert labels.tolist() == [v % 2 for v in range(graph.n)]
     for number, rows in enumerate(index):
         part = layout.load_nodes(stage, manifest, number)
@@ -143,16 +144,15 @@ def test_answers_that_later_stages_use_do_not_depend_on_the_partition(
 ) -> None:
     answers = []
     for partitions in (1, 4):
-        stage, manifest = run(
-            tmp_path / str(partitions), *larger(), partitions=partitions
-        )
+        folder = tmp_path / str(partitions)
+        _, manifest = run(folder, *larger(), partitions=partitions)
         facts = manifest.facts
         answers.append(
             (
                 facts["rho"],
                 facts["counts"],
-                layout.load_labels(stage, manifest).tolist(),
-                layout.load_roles(stage, manifest).tolist(),
+                layout.load_labels(*labels_of(folder)).tolist(),
+                layout.load_roles(*labels_of(folder)).tolist(),
             )
         )
     assert answers[0] == answers[1]
@@ -177,8 +177,9 @@ def test_facts_say_what_became_of_every_row(tmp_path: Path) -> None:
     }
     assert manifest.facts["n_edges"] == 4
     assert manifest.facts["rho"] == 1.0
-    assert manifest.facts["classes"] == [0, 1]
-    assert manifest.facts["class_counts"] == [3, 2]
+    known = labels_of(tmp_path)[1].facts
+    assert known["classes"] == [0, 1]
+    assert known["class_counts"] == [3, 2]
     assert not manifest.facts["weighted"]
 
 
@@ -247,8 +248,8 @@ def test_csv_and_other_column_names_work(tmp_path: Path) -> None:
     rows = layout.load_nodes(directory.stage("graph"), manifest, 0).to_pylist()
     assert [row["node_id"] for row in rows] == ["a", "b", "c"]
     assert [row["features"] for row in rows] == [[4, 3], [2.5, 1], [6, 5]]
-    assert [row["label"] for row in rows] == [0, 1, None]
-    assert manifest.facts["classes"] == ["blue", "red"]
+    assert layout.load_labels(*labels_of(tmp_path)).tolist() == [0, 1, -1]
+    assert labels_of(tmp_path)[1].facts["classes"] == ["blue", "red"]
     dense = layout.read_adjacency(directory.stage("graph"), manifest).toarray()
     assert dense[1, 0] == 1.0
     assert dense[2, 1] == dense[1, 2] == 2.5
@@ -272,7 +273,8 @@ def test_csv_and_other_column_names_work(tmp_path: Path) -> None:
 def test_classes_are_sorted_and_coded(
     tmp_path: Path, labels: pa.Array, classes: list[object], codes: list[int]
 ) -> None:
-    stage, manifest = run(tmp_path, node_table(4, label=labels), edge_table())
+    run(tmp_path, node_table(4, label=labels), edge_table())
+    stage, manifest = labels_of(tmp_path)
     assert manifest.facts["classes"] == classes
     assert layout.load_labels(stage, manifest).tolist() == codes
 
@@ -281,11 +283,13 @@ def test_roles_are_kept_and_those_without_a_label_dropped(tmp_path: Path) -> Non
     roles = ["train", "train", "calibration", "calibration", None, "train"]
     labels = [0, 1, 0, 1, 1, None]
     nodes = node_table(6, role=pa.array(roles), label=pa.array(labels))
-    stage, manifest = run(tmp_path, nodes, edge_table())
+    run(tmp_path, nodes, edge_table())
+    stage, manifest = labels_of(tmp_path)
     assert manifest.facts["has_roles"]
     assert layout.load_roles(stage, manifest).tolist() == [0, 0, 1, 1, -1, -1]
     empty = node_table(4, role=pa.nulls(4))
-    assert not run(tmp_path / "b", empty, edge_table())[1].facts["has_roles"]
+    run(tmp_path / "b", empty, edge_table())
+    assert not labels_of(tmp_path / "b")[1].facts["has_roles"]
 
 
 FEATURES = {

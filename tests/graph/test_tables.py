@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from xnq_dist.errors import InputError
-from xnq_dist.graph.tables import Batch, fingerprint_files, ids_of, open_table, show
+from xnq_dist.graph.tables import Batch, ids_of, open_table, show
 
 
 def rows_of(table: object, columns: list[str]) -> list[dict[str, object]]:
@@ -136,16 +136,6 @@ def test_a_column_of_some_files_only_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="all files of the node table need the same"):
         table.has("role")
     assert not table.has("nowhere")
-
-
-def test_fingerprints_follow_the_content(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text("a\n1\n")
-    (before,) = fingerprint_files(path)
-    assert before["size"] == 4
-    assert fingerprint_files(path) == [before]
-    path.write_text("a\n2\n")
-    assert fingerprint_files(path)[0]["digest"] != before["digest"]
 
 
 def batch_of(array: pa.Array, first: int = 0) -> Batch:

@@ -165,7 +165,9 @@ def _fixed_cost(bench: Bench, costs: Costs) -> float:
     arguments: dict[str, Any] = {"graph": graph, "out": run, "overrides": overrides}
     found = bench.child("xnq_dist.bench.line:measure_line", arguments)
     settings = load_settings(overrides=overrides)
-    size = size_of(whole_stage(RunDirectory(run), "graph"), settings, 2)
+    made = RunDirectory(run)
+    labels = whole_stage(made, "labels")
+    size = size_of(whole_stage(made, "graph"), settings, 2, labels=labels)
     plan = make_plan(size, settings, 2, Workers(2, 1, 2**31), True, costs)
     return max(float(found["cpu"]) - plan.seconds, 0.0)
 

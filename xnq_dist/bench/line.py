@@ -184,8 +184,15 @@ def measure_exchanges(graph: str, out: str) -> dict[str, Any]:
                 tasks.advance(TURNS)
                 arrived = sum(client.run(_received).values())
                 tasks.close()
-            plan = pipeline.plan_of(sources, settings, manifest, run.stage("graph"))
-            size = pipeline.size_of(manifest, settings, 4)
+            known = run.stage("labels").manifest()
+            plan = pipeline.plan_of(
+                sources,
+                settings,
+                manifest,
+                run.stage("graph"),
+                run.stage("labels").manifest(),
+            )
+            size = pipeline.size_of(manifest, settings, 4, labels=known)
             blind = replace(size, cut=None, halo=None)
             before = make_plan(blind, settings, partitions, Workers(4, 1, 2**31))
             rows.append(
@@ -268,7 +275,8 @@ def measure_line(graph: str, out: str, overrides: Sequence[str]) -> dict[str, An
             busiest = max(client.run(time.process_time).values())
         timed("publish", lambda: pipeline.publish(run, settings))
     wall = time.perf_counter() - began_all
-    plan = pipeline.plan_of(sources, settings, manifest, run.stage("graph"))
+    known = run.stage("labels").manifest()
+    plan = pipeline.plan_of(sources, settings, manifest, run.stage("graph"), known)
     return {
         "wall": wall,
         "planned": plan.to_dict(),

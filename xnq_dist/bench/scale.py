@@ -189,7 +189,9 @@ def measure_stages(graph: str, out: str, overrides: Sequence[str]) -> dict[str, 
             ):
                 looked_at(stage, work, client)
         looked_at("publish", lambda: pipeline.publish(run, settings))
-    plan = pipeline.plan_of(sources, settings, manifest)
+    plan = pipeline.plan_of(
+        sources, settings, manifest, labels=run.stage("labels").manifest()
+    )
     files = (path for path in Path(out).rglob("*") if path.is_file())
     return {
         "stages": stages,

@@ -51,7 +51,7 @@ def run_costs(bench: Bench, busy: Busy) -> dict[str, float]:
     from xnq_dist.quantify.loading import load_node_table, whole_stage
     from xnq_dist.readout.apply import SavedReadout
     from xnq_dist.readout.logistic import decision
-    from xnq_dist.readout.rows import Part, write_posteriors
+    from xnq_dist.readout.rows import LabelFile, Part, write_posteriors
 
     graph = str(bench.folder / "graph-stages")
     nodes = bench.choose(1_000, 100_000)
@@ -65,7 +65,15 @@ def run_costs(bench: Bench, busy: Busy) -> dict[str, float]:
     stage, rows = run.stage("graph"), run.stage("embeddings")
     (record,) = fitted.named("readout-")
     saved = SavedReadout.from_arrays(run.stage("readout").read_arrays(record))
-    part = Part(stage, cut.named("nodes-")[0], rows, embedded.named("part-")[0], False)
+    known = whole_stage(run, "labels").named("labels-")[0]
+    part = Part(
+        stage,
+        cut.named("nodes-")[0],
+        rows,
+        embedded.named("part-")[0],
+        False,
+        labels=LabelFile(run.stage("labels"), known),
+    )
     ids = part.read_nodes()["node_id"]
     x = np.concatenate([values for _, values in part.states(ids)])
     attempt = RunDirectory(bench.folder / "tables").stage("embeddings").begin()

@@ -33,13 +33,13 @@ from xnq_dist.evaluation.regions import FAMILIES, REGIONS, draw_regions
 from xnq_dist.evaluation.work import Work
 from xnq_dist.graph import layout
 from xnq_dist.graph.tables import open_table
+from xnq_dist.inputs import set_scales
 from xnq_dist.progress import Progress, silent
 from xnq_dist.quantify.communities import cut_batches, from_memberships
 from xnq_dist.quantify.hypotheses import OWN_RESOLUTION
 from xnq_dist.quantify.interface import Communities
 from xnq_dist.quantify.leiden import leiden
 from xnq_dist.readout.calibration import fit_calibration
-from xnq_dist.readout.select import plus_scales
 from xnq_dist.store import Folder, RunDirectory, fingerprint
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ def _posteriors(
     settings = work.settings.model_copy(update={"method": "xnq+", "seed": seed})
     stage, manifest = work.graph()
     run = RunDirectory(work.run)
-    scales, inputs = plus_scales(settings)
+    scales, inputs = set_scales(settings)
     embedded = embed_scaled(run, settings, client, scales, inputs)
     with work.attempt("communities") as attempt:
         found = plus_scores(

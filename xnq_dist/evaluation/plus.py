@@ -15,7 +15,7 @@ import numpy as np
 from xnq_dist.config import Settings
 from xnq_dist.evaluation.interface import Configuration, Scores
 from xnq_dist.evaluation.work import Work
-from xnq_dist.readout.select import plus_scales
+from xnq_dist.inputs import set_scales
 from xnq_dist.store import RunDirectory
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def plus_configuration(
     matrix: str | None, settings: Settings, draws: int
 ) -> list[Configuration]:
     """The one configuration: xnq+ does not search."""
-    scales, inputs = plus_scales(_settings(matrix, settings))
+    scales, inputs = set_scales(_settings(matrix, settings))
     return [
         {
             "dim": settings.reservoir.dim,
@@ -76,7 +76,7 @@ def plus_split_scores(
     settings = _settings(matrix, work.settings)
     run = RunDirectory(work.run)
     for draw, _ in enumerate(configurations):
-        scales, inputs = plus_scales(settings)
+        scales, inputs = set_scales(settings)
         embedded = embed_scaled(run, settings, client, scales, inputs)
         for split in splits:
             began = time.perf_counter()

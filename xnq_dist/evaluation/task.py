@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from xnq_dist.errors import InputError, SettingsError
+from xnq_dist.errors import InputError, SettingsError, StageError
 from xnq_dist.evaluation.interface import ROLES, Split, Task
 from xnq_dist.graph import layout
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.tables import open_table
 from xnq_dist.npz import read_npz
-from xnq_dist.store import Manifest, Stage
+from xnq_dist.store import RunDirectory
 
 __all__ = ["TaskSource", "load_task", "task_from_bytes", "task_to_bytes"]
 
@@ -40,19 +40,24 @@ class TaskSource:
     label_shares: tuple[float, ...] = (1.0,)
 
 
-def load_task(graph: Stage, manifest: Manifest, source: TaskSource, seed: int) -> Task:
-    """The labels of a graph stage with the folds of a table.
+def load_task(run: RunDirectory, source: TaskSource, seed: int) -> Task:
+    """The labels of a run directory with the folds of a table.
 
     Raises
     ------
+    StageError
+        When the stages ``graph`` and ``labels`` are not whole.
     InputError
         For a positive class that is not there, a table of splits that does not fit
         the nodes, a role without nodes, or a class that a role lacks.
     SettingsError
         For folds or label shares that cannot be.
     """
-    names = tuple(str(name) for name in manifest.facts["classes"])
-    labels = layout.load_labels(graph, manifest)
+    graph, known = run.stage("graph").manifest(), run.stage("labels").manifest()
+    if graph is None or known is None:
+        raise StageError(f"{run.uri} has no whole graph with labels: run it again")
+    names = tuple(str(name) for name in known.facts["classes"])
+    labels = layout.load_labels(run.stage("labels"), known)
     classes = names
     if source.positive is not None:
         if source.positive not in names:
@@ -75,7 +80,7 @@ def load_task(graph: Stage, manifest: Manifest, source: TaskSource, seed: int) -
         roles = make_folds(labels)
         numbers = list(range(len(roles)))
     else:
-        ids = layout.load_ids(graph, manifest)
+        ids = layout.load_ids(run.stage("graph"), graph)
         numbers, roles = _read_splits(source.splits, ids, labels)
     if source.folds is not None:
         absent = [fold for fold in source.folds if fold not in numbers]

@@ -32,6 +32,7 @@ __all__ = [
     "batch_rows",
     "columns_read",
     "read_edges",
+    "weights_of",
 ]
 
 
@@ -151,7 +152,7 @@ def batch_pairs(
         (columns.src, columns.dst),
     )
     given = columns.weight in wanted
-    return Pairs(source, target, _weights(batch, columns) if given else None)
+    return Pairs(source, target, weights_of(batch, columns) if given else None)
 
 
 def read_edges(
@@ -278,7 +279,14 @@ def _indices(
     return found
 
 
-def _weights(batch: Batch, columns: ColumnSettings) -> NDArray[np.float64]:
+def weights_of(batch: Batch, columns: ColumnSettings) -> NDArray[np.float64]:
+    """The weights of a batch, shape (rows,).
+
+    Raises
+    ------
+    InputError
+        For weights that are null, negative or not finite.
+    """
     array = batch.column(columns.weight)
     if not (pt.is_integer(array.type) or pt.is_floating(array.type)):
         raise InputError(

@@ -20,7 +20,7 @@ from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.tables import Batch, Table
 from xnq_dist.progress import Progress, silent
 
-__all__ = ["FeatureBlocks", "FeatureColumns"]
+__all__ = ["FeatureBlocks", "FeatureColumns", "numbers_of"]
 
 _BATCH_BYTES = 1 << 25
 _LARGEST_BLOCK = 1 << 28
@@ -142,7 +142,7 @@ class FeatureColumns:
         if self._as_list:
             matrix = self._from_lists(columns[0], batch, ids, at)
         else:
-            matrix = np.stack([_numbers(column) for column in columns], axis=1)
+            matrix = np.stack([numbers_of(column) for column in columns], axis=1)
         if not np.isfinite(matrix).all():
             row, column = np.argwhere(~np.isfinite(matrix))[0]
             name = self.names[0] if self._as_list else self.names[column]
@@ -169,10 +169,10 @@ class FeatureColumns:
                     f"{ids.name(int(at[row]))} ({batch.row(row)}) but {self.width} for "
                     "nodes before it: all nodes need as many"
                 )
-        return _numbers(column.flatten()).reshape(len(column), self.width)
+        return numbers_of(column.flatten()).reshape(len(column), self.width)
 
 
-def _numbers(array: pa.Array) -> NDArray[np.float32]:
+def numbers_of(array: pa.Array) -> NDArray[np.float32]:
     """float32 values; null becomes NaN, what is too large infinite."""
     if pt.is_boolean(array.type):
         array = array.cast(pa.int8())

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from xnq_dist.errors import DoesNotFitError, InputError
 from xnq_dist.graph.tables import show
 
-__all__ = ["NodeIds"]
+__all__ = ["NodeIds", "text_of"]
 
 _DENSE = 4
 """Integer ids get a plain table when their range is below this many times N."""
@@ -175,12 +175,12 @@ class _HashedIntegers:
 
 class _HashedStrings:
     def __init__(self, values: pa.Array) -> None:
-        self._offsets, self._data = _text(values)
+        self._offsets, self._data = text_of(values)
         self._slots = np.full(_table_size(len(values)), -1, np.int64)
         fill_strings(self._offsets, self._data, self._slots)
 
     def find(self, ids: pa.Array) -> NDArray[np.int64]:
-        offsets, data = _text(ids)
+        offsets, data = text_of(ids)
         out = np.empty(len(ids), np.int64)
         find_strings(offsets, data, self._offsets, self._data, self._slots, out)
         return out
@@ -191,7 +191,7 @@ def _table_size(n: int) -> int:
     return 1 << max(2, (2 * n - 1).bit_length())
 
 
-def _text(values: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+def text_of(values: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """Offsets (int64, length n + 1) and UTF-8 bytes of a string array."""
     if pt.is_string(values.type):
         width: np.dtype[Any] = np.dtype(np.int32)

@@ -1,4 +1,4 @@
-"""Ids, labels and roles of the node table: what is known of every node.
+"""Ids of the node table, and labels and roles of its nodes or of another table's.
 
 A label's class code is its rank among the classes: integers by value, then booleans
 false before true, strings by their UTF-8 bytes. A labelled node without a role keeps
@@ -9,7 +9,7 @@ there; a role without a label means nothing and is dropped.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -19,11 +19,19 @@ from numpy.typing import NDArray
 
 from xnq_dist.errors import InputError
 from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.tables import Batch, Table, ids_of
+from xnq_dist.graph.tables import Batch, Table, ids_of, show
 from xnq_dist.progress import Progress, silent
 from xnq_dist.sections import ColumnSettings
 
-__all__ = ["ROLES", "NodeTable", "read_nodes"]
+__all__ = [
+    "ROLES",
+    "Labels",
+    "NodeTable",
+    "plain_labels",
+    "read_labels",
+    "read_nodes",
+    "role_codes",
+]
 
 ROLES = ("train", "calibration")
 """Roles in the order of their codes; -1 is none."""
@@ -31,12 +39,18 @@ ROLES = ("train", "calibration")
 
 @dataclass(frozen=True)
 class NodeTable:
-    """The node table without its features."""
+    """The nodes of the node table."""
 
     ids: NodeIds
     index: NDArray[np.int64]
     """Canonical index of each row of the table, shape (N,)."""
-    labels: NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What is known of the nodes' classes."""
+
+    codes: NDArray[np.int32]
     """Class code by canonical index, -1 unlabelled, shape (N,)."""
     roles: NDArray[np.int8]
     """Role code by canonical index, -1 none, shape (N,)."""
@@ -44,11 +58,25 @@ class NodeTable:
     """The classes as JSON values, by code."""
     has_roles: bool
     """Whether any labelled node has a role."""
+    unknown_dropped: int = 0
+    """Rows left out because their node is not in the graph."""
+
+    def facts(self) -> dict[str, Any]:
+        """Figures, JSON values."""
+        labelled = self.codes[self.codes >= 0]
+        counts = np.bincount(labelled, minlength=len(self.classes))
+        return {
+            "classes": self.classes,
+            "class_counts": counts.tolist(),
+            "n_labelled": len(labelled),
+            "has_roles": self.has_roles,
+            "unknown_dropped": self.unknown_dropped,
+        }
 
 
 def read_nodes(
     table: Table, columns: ColumnSettings, progress: Progress = silent
-) -> NodeTable:
+) -> tuple[NodeTable, Labels]:
     """Ids, labels and roles, streamed; memory is proportional to the nodes.
 
     Raises
@@ -58,6 +86,68 @@ def read_nodes(
         of an unusable type, no label or one class alone, an unknown role, or a class
         that a role column gives no node to train or to calibrate on.
     """
+    ids, rows = _read(table, columns, progress)
+    if not len(ids):
+        raise InputError(f"{table.what} {table.path} has no rows: there is no graph")
+    node_ids, index = NodeIds.from_column(ids, table.path)
+    del ids
+    # Sorting took several copies of the ids; the pool would keep their memory.
+    pa.default_memory_pool().release_unused()
+    return NodeTable(node_ids, index), rows.finish(table, index, len(node_ids))
+
+
+def read_labels(
+    table: Table,
+    columns: ColumnSettings,
+    nodes: NodeIds,
+    unknown: Literal["error", "drop"] = "error",
+    progress: Progress = silent,
+) -> Labels:
+    """Labels and roles of the nodes of a graph that is there already.
+
+    Parameters
+    ----------
+    table
+        Rows of node id, label and, optionally, role; nodes that it does not name are
+        unlabelled.
+    nodes
+        The nodes of the graph.
+    unknown
+        What becomes of rows whose node is not in the graph.
+
+    Raises
+    ------
+    InputError
+        As `read_nodes`, and for a node that is not in the graph.
+    """
+    ids, rows = _read(table, columns, progress)
+    kind = "int64" if pt.is_integer(ids.type) else "string"
+    if len(ids) and kind != nodes.type:
+        raise InputError(
+            f"column {columns.node_id!r} of the {table.what} {table.path} holds {kind} "
+            f"ids but the graph's are {nodes.type}: write both as the same type"
+        )
+    index = nodes.index_of(ids)
+    strange = index < 0
+    if strange.any() and unknown == "error":
+        raise InputError(
+            f"the {table.what} {table.path} names node "
+            f"{show(ids, int(np.argmax(strange)))}, which is not in the graph: take "
+            "the row out, or set input.unknown_nodes = drop"
+        )
+    twice = np.bincount(index[~strange], minlength=1)
+    if twice.max() > 1:
+        raise InputError(
+            f"node id {nodes.name(int(np.argmax(twice > 1)))} occurs more than once in "
+            f"{table.path}: each node needs one row"
+        )
+    return rows.finish(table, index, len(nodes))
+
+
+def _read(
+    table: Table, columns: ColumnSettings, progress: Progress
+) -> tuple[pa.ChunkedArray, _Rows]:
+    """Ids, labels and roles in the order of the table."""
     table.require({"columns.node_id": columns.node_id, "columns.label": columns.label})
     with_roles = table.has(columns.role)
     if not with_roles and columns.role != ColumnSettings.model_fields["role"].default:
@@ -66,8 +156,7 @@ def read_nodes(
     if with_roles:
         wanted.append(columns.role)
     ids: list[pa.Array] = []
-    encoder = _Labels(columns.label)
-    roles: list[NDArray[np.int8]] = []
+    rows = _Rows(columns, with_roles)
     done = 0
     for batch in table.batches(list(dict.fromkeys(wanted))):
         found = _valid_text(ids_of(batch, columns.node_id), batch, columns.node_id)
@@ -77,28 +166,40 @@ def read_nodes(
                 f"but {ids[0].type} ids in a file before it: write them as one type"
             )
         ids.append(found)
-        encoder.add(batch)
-        if with_roles:
-            roles.append(_role_codes(batch, columns.role))
+        rows.add(batch)
         done += len(found)
         progress("read nodes", done, table.n_rows)
-    if not done:
-        raise InputError(f"{table.what} {table.path} has no rows: there is no graph")
-    node_ids, index = NodeIds.from_column(pa.chunked_array(ids), table.path)
-    del ids
-    # Sorting took several copies of the ids; the pool would keep their memory.
-    pa.default_memory_pool().release_unused()
-    codes, classes = encoder.finish(table)
-    labels = np.empty(done, np.int32)
-    labels[index] = codes
-    role = np.full(done, -1, np.int8)
-    if with_roles:
-        role[index] = np.concatenate(roles)
-        role[labels < 0] = -1
-    has_roles = bool((role >= 0).any())
-    if has_roles:
-        _check_roles(labels, role, classes, columns.role)
-    return NodeTable(node_ids, index, labels, role, classes, has_roles)
+    return pa.chunked_array(ids, None if ids else pa.int64()), rows
+
+
+class _Rows:
+    """Labels and roles of the rows read so far."""
+
+    def __init__(self, columns: ColumnSettings, with_roles: bool) -> None:
+        self._columns = columns
+        self._encoder = _Encoder(columns.label)
+        self._roles: list[NDArray[np.int8]] | None = [] if with_roles else None
+
+    def add(self, batch: Batch) -> None:
+        self._encoder.add(batch)
+        if self._roles is not None:
+            self._roles.append(role_codes(batch, self._columns.role))
+
+    def finish(self, table: Table, index: NDArray[np.int64], n_nodes: int) -> Labels:
+        """By canonical index; rows whose index is -1 are left out."""
+        codes, classes = self._encoder.finish(table, index >= 0)
+        known = index >= 0
+        labels = np.full(n_nodes, -1, np.int32)
+        labels[index[known]] = codes[known]
+        role = np.full(n_nodes, -1, np.int8)
+        if self._roles is not None:
+            role[index[known]] = np.concatenate(self._roles)[known]
+            role[labels < 0] = -1
+        has_roles = bool((role >= 0).any())
+        if has_roles:
+            _check_roles(labels, role, classes, self._columns.role)
+        dropped = len(index) - int(np.count_nonzero(known))
+        return Labels(labels, role, classes, has_roles, dropped)
 
 
 def _valid_text(array: pa.Array, batch: Batch, column: str) -> pa.Array:
@@ -112,7 +213,52 @@ def _valid_text(array: pa.Array, batch: Batch, column: str) -> pa.Array:
     return array
 
 
-class _Labels:
+def plain_labels(batch: Batch, column: str) -> tuple[pa.Array, str]:
+    """A batch's labels as int64, bool or string, and what messages call the type.
+
+    Raises
+    ------
+    InputError
+        For labels of an unusable type.
+    """
+    array = batch.column(column)
+    kind = array.type
+    if pt.is_null(kind):
+        return array.cast(pa.int64()), "integers"
+    if pt.is_floating(kind):
+        return _whole_numbers(array, batch, column), "integers"
+    if pt.is_integer(kind):
+        try:
+            return array.cast(pa.int64()), "integers"
+        except pa.ArrowInvalid as error:
+            raise InputError(
+                f"label column {column!r} of {batch.file} holds integers beyond int64: "
+                "write the classes as strings"
+            ) from error
+    if pt.is_boolean(kind):
+        return array, "booleans"
+    if pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind):
+        return _valid_text(array.cast(pa.string()), batch, column), "strings"
+    raise InputError(
+        f"label column {column!r} of {batch.file} is {kind}: labels are integers, "
+        "strings or booleans"
+    )
+
+
+def _whole_numbers(array: pa.Array, batch: Batch, column: str) -> pa.Array:
+    # Other tools write integers with gaps as floats, NaN for null.
+    array = array.cast(pa.float64())
+    array = pc.if_else(pc.is_nan(array), pa.scalar(None, pa.float64()), array)
+    try:
+        return array.cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise InputError(
+            f"label column {column!r} of {batch.file} holds numbers that are not "
+            "whole: labels are classes (integers, strings or booleans)"
+        ) from error
+
+
+class _Encoder:
     """Class codes over batches: provisional by first sight, final by rank."""
 
     def __init__(self, column: str) -> None:
@@ -122,7 +268,14 @@ class _Labels:
         self._codes: list[NDArray[np.int32]] = []
 
     def add(self, batch: Batch) -> None:
-        array = self._plain(batch)
+        array, kind = plain_labels(batch, self._column)
+        if array.null_count < len(array):
+            if self._kind and self._kind != kind:
+                raise InputError(
+                    f"label column {self._column!r} holds {kind} in {batch.file} but "
+                    f"{self._kind} in a file before it: write them as one type"
+                )
+            self._kind = kind
         encoded = array.dictionary_encode()
         codes = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
         values = encoded.dictionary.to_pylist()
@@ -131,55 +284,14 @@ class _Labels:
         ]
         self._codes.append(np.array([*provisional, -1], np.int32)[codes])
 
-    def _plain(self, batch: Batch) -> pa.Array:
-        """The labels as int64, bool or string."""
-        array = batch.column(self._column)
-        kind = array.type
-        if pt.is_null(kind):
-            return array.cast(pa.int64())
-        if pt.is_floating(kind):
-            array, name = self._whole_numbers(array, batch), "integers"
-        elif pt.is_integer(kind):
-            try:
-                array, name = array.cast(pa.int64()), "integers"
-            except pa.ArrowInvalid as error:
-                raise InputError(
-                    f"label column {self._column!r} of {batch.file} holds integers "
-                    "beyond int64: write the classes as strings"
-                ) from error
-        elif pt.is_boolean(kind):
-            name = "booleans"
-        elif pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind):
-            array = _valid_text(array.cast(pa.string()), batch, self._column)
-            name = "strings"
-        else:
-            raise InputError(
-                f"label column {self._column!r} of {batch.file} is {kind}: labels are "
-                "integers, strings or booleans"
-            )
-        if array.null_count < len(array):
-            if self._kind and self._kind != name:
-                raise InputError(
-                    f"label column {self._column!r} holds {name} in {batch.file} but "
-                    f"{self._kind} in a file before it: write them as one type"
-                )
-            self._kind = name
-        return array
-
-    def _whole_numbers(self, array: pa.Array, batch: Batch) -> pa.Array:
-        # Other tools write integers with gaps as floats, NaN for null.
-        array = array.cast(pa.float64())
-        array = pc.if_else(pc.is_nan(array), pa.scalar(None, pa.float64()), array)
-        try:
-            return array.cast(pa.int64())
-        except pa.ArrowInvalid as error:
-            raise InputError(
-                f"label column {self._column!r} of {batch.file} holds numbers that are "
-                "not whole: labels are classes (integers, strings or booleans)"
-            ) from error
-
-    def finish(self, table: Table) -> tuple[NDArray[np.int32], list[Any]]:
-        classes = sorted(self._seen)
+    def finish(
+        self, table: Table, used: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.int32], list[Any]]:
+        """Codes of all rows, and the classes that the used rows have."""
+        codes = np.concatenate([np.empty(0, np.int32), *self._codes])
+        there = np.unique(codes[used & (codes >= 0)])
+        values = list(self._seen)
+        classes = sorted(values[at] for at in there.tolist())
         where = f"label column {self._column!r} of the {table.what} {table.path}"
         if not classes:
             raise InputError(
@@ -190,13 +302,19 @@ class _Labels:
                 f"{where} holds the class {classes[0]!r} alone: two classes or more "
                 "are needed"
             )
-        final = np.empty(len(classes) + 1, np.int32)
+        final = np.full(len(values) + 1, -1, np.int32)
         final[[self._seen[value] for value in classes]] = np.arange(len(classes))
-        final[-1] = -1
-        return final[np.concatenate(self._codes)], classes
+        return final[codes], classes
 
 
-def _role_codes(batch: Batch, column: str) -> NDArray[np.int8]:
+def role_codes(batch: Batch, column: str) -> NDArray[np.int8]:
+    """A batch's roles: 0 train, 1 calibration, -1 none.
+
+    Raises
+    ------
+    InputError
+        For another role; its row is named.
+    """
     array = batch.column(column)
     if pt.is_null(array.type):
         return np.full(len(array), -1, np.int8)

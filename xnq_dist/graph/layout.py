@@ -1,4 +1,4 @@
-"""Reading the stage ``graph`` back: partitions, nodes, labels, the whole adjacency."""
+"""Reading the stages ``graph`` and ``labels`` back, and the whole adjacency."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "adjacency_stem",
+    "labels_stem",
     "load_ids",
     "load_labels",
     "load_nodes",
@@ -41,6 +42,11 @@ def nodes_stem(number: int) -> str:
 def adjacency_stem(number: int) -> str:
     """Name of a partition's arrays, without the attempt."""
     return f"adjacency-{number:05d}"
+
+
+def labels_stem(number: int) -> str:
+    """Name of a partition's labels, without the attempt."""
+    return f"labels-{number:05d}"
 
 
 def partition_arrays(partition: Partition) -> dict[str, NDArray[Any]]:
@@ -101,27 +107,37 @@ def node_index(stage: Stage, manifest: Manifest) -> list[NDArray[np.int64]]:
     ]
 
 
+def load_ids(stage: Stage, manifest: Manifest) -> NodeIds:
+    """The node ids in canonical order, with look-up."""
+    from xnq_dist.graph.ids import NodeIds
+
+    ids = [
+        load_nodes(stage, manifest, number, ["node_id"])["node_id"]
+        for number in range(int(manifest.facts["partitions"]))
+    ]
+    chunks = [chunk for column in ids for chunk in column.chunks]
+    return NodeIds.from_column(pa.chunked_array(chunks, ids[0].type))[0]
+
+
 def _by_index(
     stage: Stage, manifest: Manifest, column: str
 ) -> tuple[NDArray[np.int64], pa.ChunkedArray]:
     tables = [
-        load_nodes(stage, manifest, number, ["index", column])
-        for number in range(int(manifest.facts["partitions"]))
+        stage.read_table(record, "node_labels", ["index", column])
+        for record in manifest.named("labels-")
     ]
     table = pa.concat_tables(tables)
     return table["index"].to_numpy(), table[column]
 
 
-def load_ids(stage: Stage, manifest: Manifest) -> NodeIds:
-    """The node ids in canonical order, with look-up."""
-    from xnq_dist.graph.ids import NodeIds
-
-    _, ids = _by_index(stage, manifest, "node_id")
-    return NodeIds.from_column(ids)[0]
-
-
 def load_labels(stage: Stage, manifest: Manifest) -> NDArray[np.int32]:
-    """Class code of each node by canonical index, -1 unlabelled, shape (N,)."""
+    """Class code of each node by canonical index, -1 unlabelled, shape (N,).
+
+    Parameters
+    ----------
+    stage, manifest
+        The stage ``labels``.
+    """
     index, values = _by_index(stage, manifest, "label")
     labels = np.empty(len(index), np.int32)
     labels[index] = values.fill_null(-1).to_numpy()
@@ -129,7 +145,13 @@ def load_labels(stage: Stage, manifest: Manifest) -> NDArray[np.int32]:
 
 
 def load_roles(stage: Stage, manifest: Manifest) -> NDArray[np.int8]:
-    """0 train, 1 calibration, -1 none, by canonical index, shape (N,)."""
+    """0 train, 1 calibration, -1 none, by canonical index, shape (N,).
+
+    Parameters
+    ----------
+    stage, manifest
+        The stage ``labels``.
+    """
     from xnq_dist.graph.labels import ROLES
 
     index, values = _by_index(stage, manifest, "role")

@@ -1,10 +1,10 @@
-"""The stage ``graph``: tables in, one folder of partitions out, in bounded memory."""
+"""The stages ``graph`` and ``labels``: tables in, partitions out, in bounded memory."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from xnq_dist.config import Settings
 from xnq_dist.errors import StageError
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ahead import OneBehind, ahead
+from xnq_dist.graph.contents import read_contents
 from xnq_dist.graph.csr import FileCsr, Rows
 from xnq_dist.graph.distances import MOST_STEPS, effective_diameter
 from xnq_dist.graph.edges import read_edges
@@ -30,62 +31,22 @@ from xnq_dist.graph.halo import (
     send_lists,
     split_rows,
 )
-from xnq_dist.graph.labels import ROLES, NodeTable, read_nodes
+from xnq_dist.graph.labelling import OldLabels, label, write_labels
+from xnq_dist.graph.labels import NodeTable, read_nodes
 from xnq_dist.graph.layout import adjacency_stem, nodes_stem, partition_arrays
 from xnq_dist.graph.partition import divide
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.spectral import adjacency_radius, is_symmetric
-from xnq_dist.graph.tables import Sources, fingerprint_files, open_table
+from xnq_dist.graph.tables import Sources, open_table
+from xnq_dist.inputs import graph_inputs
 from xnq_dist.progress import Progress, silent
 from xnq_dist.store import Attempt, FileRecord, Manifest, RunDirectory, fingerprint
 
-__all__ = ["graph_inputs", "partitions_table", "prepare"]
+__all__ = ["partitions_table", "prepare"]
 
 log = logging.getLogger(__name__)
 
 STAGE = "graph"
-
-
-def graph_inputs(
-    sources: Sources, settings: Settings, partitions: int
-) -> dict[str, Any]:
-    """What the stage depends on: the files' contents and the settings that matter.
-
-    Raises
-    ------
-    InputError
-        When a file is not there or cannot be read.
-    """
-    columns = settings.columns
-    names = ("node_id", "features", "label", "role", "src", "dst", "weight")
-    matter: dict[str, Any] = {
-        "columns": {name: getattr(columns, name) for name in names},
-        "input": {
-            "directed": settings.input.directed,
-            "self_loops": settings.input.self_loops,
-            "duplicates": settings.input.duplicates,
-            "unknown_nodes": settings.input.unknown_nodes,
-        },
-        "partitions": partitions,
-        "partitioner": settings.partitioner,
-        "reservoir": {"rho": settings.reservoir.rho},
-    }
-    if settings.reservoir.supersteps == "auto":
-        matter["reservoir"]["supersteps"] = "auto"
-    if settings.partitioner == "random":
-        matter["seed"] = settings.seed
-    if settings.partitioner in ("auto", "stream"):
-        # The memory decides between METIS and streaming, and what streaming sees.
-        matter["input"]["memory"] = settings.input.memory_bytes
-    return {
-        "nodes": {
-            "files": fingerprint_files(sources.nodes, "node table"),
-        },
-        "edges": {
-            "files": fingerprint_files(sources.edges, "edge table"),
-        },
-        "settings": matter,
-    }
 
 
 def prepare(
@@ -94,8 +55,12 @@ def prepare(
     settings: Settings,
     partitions: int,
     progress: Progress = silent,
+    contents: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Manifest:
     """Read, check, partition and lay out a graph; reuse it when nothing changed.
+
+    The labels become a stage of their own: where they alone changed, the graph is
+    kept.
 
     Parameters
     ----------
@@ -111,6 +76,8 @@ def prepare(
         Number of partitions, P.
     progress
         Told of rows read and partitions written.
+    contents
+        Of `contents.read_contents`; None: they are read here.
 
     Returns
     -------
@@ -130,16 +97,22 @@ def prepare(
     Memory: arrays proportional to nodes, `input.memory` for sorting, the edges of one
     partition; all edges at once only where METIS is the partitioner.
     """
+    if contents is None:
+        contents = read_contents(run.folder, sources, settings)
     nodes = open_table(sources.nodes, "node table")
     edges = open_table(sources.edges, "edge table")
-    inputs = graph_inputs(sources, settings, partitions)
-    found = run.reuse(STAGE, inputs)
-    if found is not None:
-        return found
+    inputs = graph_inputs(contents, settings, partitions)
+    whole = run.stage(STAGE).manifest()
+    if whole is not None and whole.fingerprint == fingerprint(inputs):
+        log.info("stage %s: whole, nothing to do", STAGE)
+        label(run, whole, nodes, contents, settings.columns, progress=progress)
+        return whole
     began = time.monotonic()
     with scratch_folder(settings.scratch) as folder:
         features = FeatureColumns(nodes, settings.columns.features)
-        known = read_nodes(nodes, settings.columns, progress)
+        known, labels = read_nodes(nodes, settings.columns, progress)
+        old = OldLabels(run)
+        run.reuse(STAGE, inputs)
         csr, counts = read_edges(
             edges,
             known.ids,
@@ -201,12 +174,6 @@ def prepare(
             "n_edges": int(csr.indptr[-1]),
             "n_features": blocks.width,
             "id_type": known.ids.type,
-            "classes": known.classes,
-            "class_counts": np.bincount(
-                known.labels[known.labels >= 0], minlength=len(known.classes)
-            ).tolist(),
-            "n_labelled": int(np.count_nonzero(known.labels >= 0)),
-            "has_roles": known.has_roles,
             "directed": settings.input.directed,
             "weighted": csr.weighted,
             "rho": float(rho),
@@ -224,7 +191,9 @@ def prepare(
         _check_counts(facts)
         seconds = time.monotonic() - began
         digest = fingerprint(inputs)
-        return stage.commit(attempt, files, digest, inputs, facts, seconds)
+        made = stage.commit(attempt, files, digest, inputs, facts, seconds)
+    write_labels(run, made, labels, contents, old, time.monotonic())
+    return made
 
 
 def _made(folder: Path) -> Path:
@@ -304,15 +273,12 @@ def _write_nodes(
     with attempt.table_writer(nodes_stem(number), "graph_nodes") as writer:
         for first, last, matrix in blocks.read(number):
             index = book.order[first:last].astype(np.int64)
-            labels, roles = known.labels[index], known.roles[index]
             values = pa.FixedSizeListArray.from_arrays(
                 pa.array(matrix.reshape(-1)), matrix.shape[1]
             )
             table = {
                 "node_id": known.ids.values.take(pa.array(index)).cast(kind),
                 "index": pa.array(index),
-                "label": pa.array(labels, mask=labels < 0),
-                "role": pa.array(ROLES).take(pa.array(roles, mask=roles < 0)),
                 "features": values,
             }
             writer.write(pa.table(table))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import hashlib
 import posixpath
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +24,6 @@ __all__ = [
     "Batch",
     "Sources",
     "Table",
-    "fingerprint_files",
     "ids_of",
     "open_table",
     "show",
@@ -317,30 +315,6 @@ def _visible(filesystem: Any, folder: str) -> list[str]:
             for part in info.path[len(folder) :].strip("/").split("/")
         )
     ]
-
-
-def fingerprint_files(path: str | Path, what: str = "table") -> list[dict[str, Any]]:
-    """Path, size and blake2b-128 digest of every file of a table, streamed.
-
-    Raises
-    ------
-    InputError
-        As `open_table`.
-    """
-    table = open_table(path, what)
-    found = []
-    for file in table.files:
-        digest = hashlib.blake2b(digest_size=16)
-        size = 0
-        try:
-            with table.filesystem.open_input_stream(file, compression=None) as stream:
-                while block := stream.read(1 << 22):
-                    digest.update(block)
-                    size += len(block)
-        except OSError as error:
-            raise InputError(f"{what} {file} cannot be read ({error})") from error
-        found.append({"path": file, "size": size, "digest": digest.hexdigest()})
-    return found
 
 
 def ids_of(batch: Batch, column: str) -> pa.Array:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from xnq_dist.config import Settings
+from xnq_dist.inputs import set_scales
 from xnq_dist.plan.size import GraphSize, Workers
 from xnq_dist.readout.label_features import (
     HOPS,
     NEIGHBOUR_HOPS,
     feature_count,
 )
-from xnq_dist.readout.select import plus_scales
 from xnq_dist.reservoir.volume import (
     SLACK,
     WORKER,
@@ -109,7 +109,7 @@ def products_of(settings: Settings) -> int:
         return wanted.nonzeros
     scales = wanted.recurrent_scale
     if settings.method == "xnq+":
-        scales, _ = plus_scales(settings)
+        scales, _ = set_scales(settings)
     beside = len(scales) if isinstance(scales, tuple) else 1
     return units_of_blocks(wanted.dim, beside)[0]
 

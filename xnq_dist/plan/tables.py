@@ -103,7 +103,11 @@ def free_memory() -> int:
 
 
 def plan_of(
-    sources: Sources, settings: Settings, graph: Manifest, stage: Stage | None = None
+    sources: Sources,
+    settings: Settings,
+    graph: Manifest,
+    stage: Stage | None = None,
+    labels: Manifest | None = None,
 ) -> Plan:
     """The plan once the graph is cut: counts and halo are those of the stage.
 
@@ -113,17 +117,23 @@ def plan_of(
         Of the stage ``graph``.
     stage
         The stage, to look into its files where the manifest leaves a bound.
+    labels
+        Of the stage ``labels``; None: labels and classes are assumed.
     """
     facts = graph.facts
     detects = _detects(sources, settings, facts["n_edges"])
     workers = _workers(settings)
-    size = size_of(graph, settings, workers.count, stage)
+    size = size_of(graph, settings, workers.count, stage, labels)
     size = replace(size, memberships=_memberships(sources, settings))
     return make_plan(size, settings, facts["partitions"], workers, detects)
 
 
 def size_of(
-    graph: Manifest, settings: Settings, workers: int, stage: Stage | None = None
+    graph: Manifest,
+    settings: Settings,
+    workers: int,
+    stage: Stage | None = None,
+    labels: Manifest | None = None,
 ) -> GraphSize:
     """The counts that a plan is made from, once the graph is cut.
 
@@ -132,17 +142,17 @@ def size_of(
     graph, stage
         Of the stage ``graph``; without the stage bytes of the engine ``spmd`` are a
         bound where workers have several partitions.
+    labels
+        Of the stage ``labels``; None: labels and classes are assumed.
     """
     facts, needed = graph.facts, None
     several = facts["partitions"] > workers
     if stage is not None and several and settings.exchange.engine == "spmd":
         needed = needed_rows(stage, graph, workers)
-    return GraphSize(
+    size = GraphSize(
         nodes=facts["n_nodes"],
         edges=facts["n_edges"],
         features=facts["n_features"],
-        classes=len(facts["classes"]),
-        labelled=facts["n_labelled"],
         weighted=facts["weighted"],
         halo=facts["halo"],
         diameter=facts.get("effective_diameter"),
@@ -155,6 +165,10 @@ def size_of(
         ),
         node_bytes=sum(record.bytes for record in graph.named("nodes-")),
     )
+    if labels is None:
+        return size
+    known = labels.facts
+    return replace(size, classes=len(known["classes"]), labelled=known["n_labelled"])
 
 
 def count_tables(sources: Sources, settings: Settings) -> GraphSize:

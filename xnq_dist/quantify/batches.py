@@ -223,7 +223,7 @@ def count_edges(
             batch.first,
             counts[batch.first : batch.first + batch.communities],
         )
-    width = len(graph.facts["classes"])
+    width = len(whole_stage(run, "labels").facts["classes"])
     table = run.stage("posteriors").read_table(
         posteriors.named("part-")[number], "posteriors", ["posterior"]
     )

@@ -87,18 +87,21 @@ class NeighbourValues:
         Shape (n_owned, 1 + 2 C), with votes (n_owned, 1 + 3 C).
         """
         run = RunDirectory(self.run)
-        graph, posteriors = whole_stage(run, "graph"), whole_stage(run, "posteriors")
+        posteriors = whole_stage(run, "posteriors")
         record = posteriors.named("part-")[number]
         table = run.stage("posteriors").read_table(record, "posteriors", ["posterior"])
-        width = len(graph.facts["classes"])
-        rows = layout.load_nodes(run.stage("graph"), graph, number, ["label"])
+        known = whole_stage(run, "labels")
+        width = len(known.facts["classes"])
+        rows = run.stage("labels").read_table(
+            known.named("labels-")[number], "node_labels", ["label"]
+        )
         labels = rows["label"].fill_null(-1).to_numpy()
         said = vectors(table["posterior"], width)
         values = np.zeros((len(labels), 1 + (2 + self.votes) * width), np.float32)
         values[:, 0] = 1.0
         values[:, 1 : 1 + width] = said
-        known = np.flatnonzero(labels >= 0)
-        values[known, 1 + width + labels[known]] = 1.0
+        shown = np.flatnonzero(labels >= 0)
+        values[shown, 1 + width + labels[shown]] = 1.0
         if self.votes:
             values[:, 1 + 2 * width :] = votes_of(said)
         return values
@@ -116,7 +119,8 @@ def load_neighbours(
         order.
     """
     graph = whole_stage(run, "graph")
-    n_nodes, width = graph.facts["n_nodes"], len(graph.facts["classes"])
+    n_nodes = graph.facts["n_nodes"]
+    width = len(whole_stage(run, "labels").facts["classes"])
     table = np.empty((n_nodes, 1 + 3 * width), np.float64)
     index = layout.node_index(run.stage("graph"), graph)
     for rows, record in zip(index, sums, strict=True):
@@ -137,7 +141,7 @@ def load_node_table(
     Parameters
     ----------
     run
-        With whole stages ``graph`` and ``posteriors``.
+        With whole stages ``graph``, ``labels`` and ``posteriors``.
     prior
         Class proportions that the posteriors are calibrated to, length C.
 
@@ -149,7 +153,8 @@ def load_node_table(
     """
     graph, posteriors = whole_stage(run, "graph"), whole_stage(run, "posteriors")
     from_graph, from_posteriors = run.stage("graph"), run.stage("posteriors")
-    n_nodes, classes = graph.facts["n_nodes"], graph.facts["classes"]
+    known, from_labels = whole_stage(run, "labels"), run.stage("labels")
+    n_nodes, classes = graph.facts["n_nodes"], known.facts["classes"]
     values = np.zeros((n_nodes, len(classes)), np.float32)
     out_of_fold = np.zeros(n_nodes, np.bool_)
     parts = posteriors.named("part-")
@@ -181,14 +186,14 @@ def load_node_table(
         )
     nodes = NodeTable(
         posteriors=values,
-        labels=layout.load_labels(from_graph, graph),
+        labels=layout.load_labels(from_labels, known),
         out_of_fold=out_of_fold,
         classes=tuple(str(name) for name in classes),
     )
     usable = out_of_fold
-    if graph.facts["has_roles"]:
+    if known.facts["has_roles"]:
         calibration = ROLES.index("calibration")
-        usable = layout.load_roles(from_graph, graph) == calibration
+        usable = layout.load_roles(from_labels, known) == calibration
     return nodes, _reference(nodes, usable, prior)
 
 

@@ -25,10 +25,12 @@ from xnq_dist.cluster import workers
 from xnq_dist.config import Settings
 from xnq_dist.errors import SettingsError, StageError
 from xnq_dist.graph import layout
+from xnq_dist.graph.contents import community_digest
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.sort import PairChunk
 from xnq_dist.graph.tables import Sources
+from xnq_dist.inputs import choose_source, quantify_inputs
 from xnq_dist.progress import Progress, silent
 from xnq_dist.quantify import communities as sets
 from xnq_dist.quantify.batches import (
@@ -42,6 +44,7 @@ from xnq_dist.quantify.batches import (
     learn,
     summarise_batch,
 )
+from xnq_dist.quantify.detection import engine_of
 from xnq_dist.quantify.hypotheses import OWN_RESOLUTION, lie_outside
 from xnq_dist.quantify.interface import QUANTIFIERS, combine
 from xnq_dist.quantify.loading import NeighbourValues, load_node_table, whole_stage
@@ -53,9 +56,7 @@ from xnq_dist.quantify.seed_runs import (
     widened,
 )
 from xnq_dist.quantify.sources import (
-    choose_source,
     open_memberships,
-    stage_inputs,
 )
 from xnq_dist.reservoir.propagation import neighbour_sums
 from xnq_dist.store import (
@@ -89,7 +90,7 @@ def quantify(
     Parameters
     ----------
     run
-        With whole stages ``graph``, ``readout`` and ``posteriors``.
+        With whole stages ``graph``, ``labels``, ``readout`` and ``posteriors``.
     sources
         The memberships table, or the node table when a column of it is named.
     settings
@@ -123,13 +124,17 @@ def quantify(
     for bootstrap intervals about 40 C bytes a member of a block of communities.
     """
     began = time.monotonic()
-    graph, posteriors, readout = (
-        whole_stage(run, name) for name in ("graph", "posteriors", "readout")
+    graph, labels, posteriors, readout = (
+        whole_stage(run, name) for name in ("graph", "labels", "posteriors", "readout")
     )
-    source = choose_source(sources, settings)
+    source = choose_source(sources.memberships, settings)
     quantifier = QUANTIFIERS[settings.quantifier](settings)
     prior = [float(value) for value in readout.facts["prior"]]
-    inputs = stage_inputs(sources, settings, source, graph, posteriors, prior)
+    members = community_digest(run.folder, sources, settings.columns, source)
+    engine = engine_of(settings) if source == "leiden" else ""
+    inputs = quantify_inputs(
+        settings, source, members, engine, labels, posteriors, prior
+    )
     others = settings.intervals.seed_runs
     if others:
         inputs["seed_runs"] = check_seed_runs(others, run.uri, graph, inputs)
@@ -149,7 +154,7 @@ def quantify(
         )
     job = Job(
         run.uri,
-        graph.attempt,
+        f"{graph.attempt} {labels.attempt}",
         posteriors.attempt,
         tuple(prior),
         attempt,
@@ -185,9 +190,9 @@ def quantify(
         answered = _answer(job, batches, edges, client, progress)
     names = memberships.names
     if others:
-        answered = _widen(stage, attempt, answered, names, graph, settings)
+        answered = _widen(stage, attempt, answered, names, labels, settings)
     record, not_converged, counted = _write_prevalence(
-        stage, attempt, names, graph.facts["classes"], quantifier.name, answered
+        stage, attempt, names, labels.facts["classes"], quantifier.name, answered
     )
     n_memberships = memberships.total - memberships.duplicates
     if counted != n_memberships:
@@ -253,7 +258,8 @@ def estimate_with(
             f"{', '.join(QUANTIFIERS)}"
         )
     graph, readout = whole_stage(run, "graph"), whole_stage(run, "readout")
-    classes = [str(name) for name in graph.facts["classes"]]
+    known = whole_stage(run, "labels")
+    classes = [str(name) for name in known.facts["classes"]]
     if of_class not in classes:
         raise SettingsError(
             f"there is no class {of_class!r}: choose one of {', '.join(classes)}"
@@ -265,7 +271,7 @@ def estimate_with(
             f"quantifier {quantifier!r} needs more than the posteriors: run it as the "
             "setting quantifier"
         )
-    source = choose_source(sources, settings)
+    source = choose_source(sources.memberships, settings)
     ids = layout.load_ids(run.stage("graph"), graph)
     nodes, reference = load_node_table(run, readout.facts["prior"])
     values: list[float] = []
@@ -326,7 +332,7 @@ def _learn(
     multiplicity = np.zeros(int(graph.facts["n_nodes"]), np.int32)
     for batch in batches:
         np.add.at(multiplicity, job.members(batch).members, 1)
-    labels = layout.load_labels(run.stage("graph"), graph)
+    labels = layout.load_labels(run.stage("labels"), whole_stage(run, "labels"))
     few = lie_outside(labels, multiplicity)
     del labels
     reference: list[Batch] = []
@@ -420,14 +426,14 @@ def _widen(
     attempt: Attempt,
     answered: list[tuple[Batch, FileRecord]],
     names: pa.Array,
-    graph: Manifest,
+    labels: Manifest,
     settings: Settings,
 ) -> list[tuple[Batch, FileRecord]]:
     """Batches' rows once more, their intervals widened by what other seeds say.
 
     Needs the prevalence of all communities by all runs, 8 C bytes each.
     """
-    classes, exclude = graph.facts["classes"], settings.labelled == "exclude"
+    classes, exclude = labels.facts["classes"], settings.labelled == "exclude"
     others = read_seed_runs(settings.intervals.seed_runs, names, classes)
     batches = [stage.read_arrays(record) for _, record in answered]
 

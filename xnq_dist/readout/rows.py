@@ -22,6 +22,7 @@ from xnq_dist.store import Attempt, FileRecord, Stage
 __all__ = [
     "FEATURES",
     "KnownLabels",
+    "LabelFile",
     "Labelled",
     "Part",
     "assemble",
@@ -58,6 +59,24 @@ class KnownLabels:
 
 
 @dataclass(frozen=True)
+class LabelFile:
+    """Labels and roles of a partition's nodes, in the stage ``labels``."""
+
+    stage: Stage
+    record: FileRecord
+
+    def read(self, index: pa.ChunkedArray) -> pa.Table:
+        """Columns ``label`` and ``role``, checked against the nodes' indexes."""
+        table = self.stage.read_table(self.record, "node_labels")
+        if not table["index"].equals(index):
+            raise StageError(
+                f"{self.stage.folder.uri}/{self.record.name} is not of the nodes of "
+                "its partition: run again with --overwrite"
+            )
+        return table.select(["label", "role"])
+
+
+@dataclass(frozen=True)
 class Part:
     """One partition's files."""
 
@@ -67,12 +86,22 @@ class Part:
     rows: FileRecord
     has_roles: bool
     known: KnownLabels | None = None
-    """Other labels than the node table's; roles are not looked at then."""
+    """Other labels than the stage ``labels`` has; roles are not looked at then."""
+    labels: LabelFile | None = None
+    """None: nothing but `known` is known."""
 
     def read_nodes(self) -> pa.Table:
         """Node ids, indexes, labels and roles in local row order."""
-        columns = ["node_id", "index", "label", "role"]
-        return self.graph.read_table(self.nodes, "graph_nodes", columns)
+        columns = ["node_id", "index"]
+        nodes = self.graph.read_table(self.nodes, "graph_nodes", columns)
+        if self.labels is None:
+            label = pa.nulls(len(nodes), pa.int32())
+            role = pa.nulls(len(nodes), pa.string())
+            return nodes.append_column("label", label).append_column("role", role)
+        found = self.labels.read(nodes["index"])
+        for name in found.column_names:
+            nodes = nodes.append_column(name, found[name])
+        return nodes
 
     def used(self, nodes: pa.Table) -> NDArray[np.bool_]:
         """Rows that the readout is made from: labelled, and with a role if any has."""
@@ -120,9 +149,7 @@ class Labelled:
 
 def count_used(part: Part) -> int:
     """Rows of a partition that the readout is made from."""
-    columns = ["label", "role"]
-    table = part.graph.read_table(part.nodes, "graph_nodes", columns)
-    return int(part.used(table).sum())
+    return int(part.used(part.read_nodes()).sum())
 
 
 def gather_used(part: Part) -> Labelled | None:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from xnq_dist.config import Settings
 from xnq_dist.errors import StageError
 from xnq_dist.graph.layout import load_labels, load_roles
+from xnq_dist.inputs import posteriors_inputs, readout_inputs
 from xnq_dist.progress import Progress, silent
 from xnq_dist.readout.apply import SavedReadout
 from xnq_dist.readout.fit import (
@@ -32,6 +33,7 @@ from xnq_dist.readout.fit import (
 )
 from xnq_dist.readout.rows import (
     FEATURES,
+    LabelFile,
     Labelled,
     Part,
     assemble,
@@ -140,7 +142,7 @@ def fit_readout(
     Parameters
     ----------
     run
-        A run directory with the stages ``graph`` and ``embeddings``.
+        A run directory with the stages ``graph``, ``labels`` and ``embeddings``.
     settings
         Settings of the run.
     client
@@ -162,51 +164,26 @@ def fit_readout(
     StageError
         When an earlier stage is missing, files do not fit each other, or workers die.
     """
-    graph = _whole(run, "graph", "prepare")
+    graph, labels = _whole(run, "graph", "prepare"), _whole(run, "labels", "prepare")
     embeddings = _whole(run, "embeddings", "embed")
-    parts = _parts(run, graph, embeddings)
-    classes = list(graph.facts["classes"])
-    inputs = readout_inputs(graph, embeddings, settings)
+    parts = _parts(run, graph, embeddings, labels)
+    classes = list(labels.facts["classes"])
+    inputs = readout_inputs(graph, embeddings, labels, settings)
     with said_in_a_sentence():
         fitted = run.reuse("readout", inputs)
         if fitted is None:
             dim = int(embeddings.facts["dim"])
             line = _Fit(client, parts, classes, settings, dim, progress)
             if settings.method == "xnq+":
-                fitted = line.commit_plus(run, graph, embeddings, inputs)
+                fitted = line.commit_plus(run, graph, embeddings, labels, inputs)
             else:
-                fitted = line.commit(run, graph, inputs)
+                fitted = line.commit(run, labels, inputs)
         after = posteriors_inputs(fitted)
         written = run.reuse("posteriors", after)
         if written is None:
             n_nodes = int(graph.facts["n_nodes"])
             written = _posteriors(run, client, parts, fitted, n_nodes, after, progress)
     return written
-
-
-def readout_inputs(
-    graph: Manifest, embeddings: Manifest, settings: Settings
-) -> dict[str, Any]:
-    """What the stage ``readout`` depends on."""
-    inputs = {
-        "graph": graph.fingerprint,
-        "embeddings": embeddings.fingerprint,
-        "readout": settings.readout.model_dump(exclude={"memory"}),
-        "seed": settings.seed,
-    }
-    if settings.backend == "gpu":
-        inputs["backend"] = settings.backend
-    if settings.method == "xnq+":
-        inputs["method"] = settings.method
-        # The scales are behind the embeddings already.
-        scales = {"recurrent_scales", "input_scale"}
-        inputs["plus"] = settings.plus.model_dump(exclude=scales)
-    return inputs
-
-
-def posteriors_inputs(readout: Manifest) -> dict[str, Any]:
-    """What the stage ``posteriors`` depends on."""
-    return {"readout": readout.fingerprint}
 
 
 def _whole(run: RunDirectory, name: str, step: str) -> Manifest:
@@ -216,18 +193,22 @@ def _whole(run: RunDirectory, name: str, step: str) -> Manifest:
     return found
 
 
-def _parts(run: RunDirectory, graph: Manifest, embeddings: Manifest) -> list[Part]:
+def _parts(
+    run: RunDirectory, graph: Manifest, embeddings: Manifest, labels: Manifest
+) -> list[Part]:
     nodes, rows = graph.named("nodes-"), embeddings.named("part-")
-    if len(nodes) != len(rows):
+    known = labels.named("labels-")
+    if not len(nodes) == len(rows) == len(known):
         raise StageError(
-            f"{run.uri} has {len(nodes)} partitions but embeddings of {len(rows)}: run "
-            "again with --overwrite"
+            f"{run.uri} has {len(nodes)} partitions but embeddings of {len(rows)} and "
+            f"labels of {len(known)}: run again with --overwrite"
         )
-    has_roles = bool(graph.facts["has_roles"])
+    has_roles = bool(labels.facts["has_roles"])
     stages = run.stage("graph"), run.stage("embeddings")
+    where = run.stage("labels")
     return [
-        Part(stages[0], node, stages[1], row, has_roles)
-        for node, row in zip(nodes, rows, strict=True)
+        Part(stages[0], node, stages[1], row, has_roles, None, LabelFile(where, own))
+        for node, row, own in zip(nodes, rows, known, strict=True)
     ]
 
 
@@ -243,7 +224,7 @@ class _Fit:
     progress: Progress
 
     def commit(
-        self, run: RunDirectory, graph: Manifest, inputs: dict[str, Any]
+        self, run: RunDirectory, labels: Manifest, inputs: dict[str, Any]
     ) -> Manifest:
         """Fit the readout and make the stage whole."""
         began = time.perf_counter()
@@ -252,7 +233,7 @@ class _Fit:
         at_once = folds_at_once(client, self.parts, self.dim, self.settings)
         if not at_once:
             attempt = stage.begin()
-            files, facts = self._spilled(run.stage("graph"), graph, attempt)
+            files, facts = self._spilled(run.stage("labels"), labels, attempt)
             return _commit(stage, attempt, files, inputs, facts, began)
         pieces = client.map(gather_used, self.parts, pure=False)
         watch(pieces, "labelled rows", self.progress)
@@ -288,7 +269,7 @@ class _Fit:
         return _commit(stage, attempt, files, inputs, facts, began)
 
     def _spilled(
-        self, where: Stage, graph: Manifest, attempt: Attempt
+        self, where: Stage, known: Manifest, attempt: Attempt
     ) -> tuple[list[FileRecord], dict[str, Any]]:
         """The readout of more rows than fit, its files and figures."""
         from xnq_dist.readout.spilled import spill
@@ -296,10 +277,10 @@ class _Fit:
         if self.settings.backend == "gpu":
             log.warning("labelled rows beyond readout.memory are fitted on CPUs")
         readout, count = self.settings.readout, len(self.classes)
-        labels, roles = load_labels(where, graph), None
+        labels, roles = load_labels(where, known), None
         used = labels >= 0
-        if graph.facts["has_roles"]:
-            every = load_roles(where, graph)
+        if known.facts["has_roles"]:
+            every = load_roles(where, known)
             used &= every >= 0
             roles = every[used]
         index, labels = np.flatnonzero(used), labels[used]
@@ -336,15 +317,16 @@ class _Fit:
         run: RunDirectory,
         graph: Manifest,
         embeddings: Manifest,
+        known: Manifest,
         inputs: dict[str, Any],
     ) -> Manifest:
         """The same for xnq+, all labelled nodes with a role pooled."""
         from xnq_dist.readout.plus import fit_plus
 
         began = time.perf_counter()
-        labels = load_labels(run.stage("graph"), graph)
-        if graph.facts["has_roles"]:
-            labels[load_roles(run.stage("graph"), graph) < 0] = -1
+        labels = load_labels(run.stage("labels"), known)
+        if known.facts["has_roles"]:
+            labels[load_roles(run.stage("labels"), known) < 0] = -1
         stage = run.stage("readout")
         attempt = stage.begin()
         fitted = fit_plus(

@@ -14,11 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
 from xnq_dist.errors import StageError
-from xnq_dist.graph.layout import load_nodes
+from xnq_dist.graph.labels import ROLES
+from xnq_dist.inputs import select_inputs, selects_scales, set_scales
 from xnq_dist.progress import Progress, silent
 from xnq_dist.readout.folds import check_counts
 from xnq_dist.reservoir.embed import reservoir_spec, run_reservoir, state_files
@@ -35,7 +38,7 @@ from xnq_dist.store import (
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["Score", "choose_recurrent", "plus_scales", "select_scales"]
+__all__ = ["Score", "choose_recurrent", "select_scales"]
 
 Recurrent = float | tuple[float, ...]
 """A recurrent scale, or those of several reservoirs side by side."""
@@ -66,18 +69,20 @@ class Score:
 class _WriteLabelled:
     """Writes the states of a partition's labelled rows, with index and label."""
 
-    graph: Stage
+    labels: Stage
     manifest: Manifest
+    """Of the stage ``labels``."""
     attempt: Attempt
     candidate: int
 
     def __call__(self, number: int, states: NDArray[np.float32]) -> FileRecord:
-        columns = ["index", "label", "role"]
-        nodes = load_nodes(self.graph, self.manifest, number, columns)
+        record = self.manifest.named("labels-")[number]
+        nodes = self.labels.read_table(record, "node_labels")
         labels = nodes["label"].fill_null(-1).to_numpy()
         used = labels >= 0
         if self.manifest.facts["has_roles"]:
-            used &= np.array([role == "train" for role in nodes["role"].to_pylist()])
+            train = pa.scalar(ROLES[0])
+            used &= pc.fill_null(pc.equal(nodes["role"], train), False).to_numpy()
         return self.attempt.write_arrays(
             f"rows-{self.candidate:03d}-{number:05d}",
             index=nodes["index"].to_numpy()[used],
@@ -109,18 +114,6 @@ def choose_recurrent(scores: list[Score]) -> Score:
     return min(good, key=lambda score: np.max(score.recurrent_scale))
 
 
-def plus_scales(settings: Settings) -> tuple[Recurrent, float]:
-    """Recurrent and input scale of xnq+, which does not search."""
-    recurrent, inputs = (
-        settings.reservoir.recurrent_scale,
-        settings.reservoir.input_scale,
-    )
-    return (
-        settings.plus.recurrent_scales if recurrent == "select" else recurrent,
-        settings.plus.input_scale if inputs == "select" else inputs,
-    )
-
-
 def select_scales(
     run: RunDirectory, settings: Settings, client: Client, progress: Progress = silent
 ) -> tuple[Recurrent, float]:
@@ -129,29 +122,20 @@ def select_scales(
     Raises
     ------
     StageError
-        When the graph stage is missing.
+        When the stage ``graph`` or ``labels`` is missing.
     """
-    wanted = settings.reservoir
-    given = wanted.recurrent_scale != "select" and wanted.input_scale != "select"
-    if given or settings.method == "xnq+":
+    if not selects_scales(settings):
         run.stage("select").folder.delete_folder()  # of earlier settings, if any
-        return plus_scales(settings)
-    graph = run.stage("graph")
-    manifest = graph.manifest()
-    if manifest is None:
-        raise StageError(f"{run.uri} has no whole graph stage: run prepare first")
-    inputs: dict[str, Any] = {
-        "graph": manifest.fingerprint,
-        "seed": settings.seed,
-        "reservoir": wanted.model_dump(exclude={"tile", "rho", "precision"}),
-        "exchange_dtype": settings.exchange.dtype,
-        "folds": settings.readout.folds,
-    }
-    if settings.backend == "gpu" and not settings.exchange.on_cpus:
-        inputs["backend"] = ["gpu", wanted.precision]
+        return set_scales(settings)
+    manifest, known = run.stage("graph").manifest(), run.stage("labels").manifest()
+    if manifest is None or known is None:
+        raise StageError(
+            f"{run.uri} has no whole stages graph and labels: run prepare first"
+        )
+    inputs = select_inputs(manifest, known, settings)
     whole = run.reuse("select", inputs)
     if whole is None:
-        whole = _search(run, settings, client, manifest, inputs, progress)
+        whole = _search(run, settings, client, manifest, known, inputs, progress)
     found = whole.facts["recurrent_scale"]
     recurrent = tuple(found) if isinstance(found, list) else found
     return recurrent, whole.facts["input_scale"]
@@ -162,14 +146,15 @@ def _search(
     settings: Settings,
     client: Client,
     manifest: Manifest,
+    known: Manifest,
     inputs: dict[str, Any],
     progress: Progress,
 ) -> Manifest:
     began = time.perf_counter()
     settings = with_length(settings, manifest.facts)
-    if not manifest.facts["has_roles"]:
-        counts = np.array(manifest.facts["class_counts"])
-        check_counts(counts, 2, manifest.facts["classes"])
+    if not known.facts["has_roles"]:
+        counts = np.array(known.facts["class_counts"])
+        check_counts(counts, 2, known.facts["classes"])
     wanted = settings.reservoir
     graph, stage = run.stage("graph"), run.stage("select")
     attempt = stage.begin()
@@ -191,7 +176,7 @@ def _search(
             input_scale,
             min(wanted.dim, UNITS),
         )
-        writer = _WriteLabelled(graph, manifest, attempt, len(scores))
+        writer = _WriteLabelled(run.stage("labels"), known, attempt, len(scores))
         files, _ = run_reservoir(
             client,
             graph,
@@ -206,7 +191,7 @@ def _search(
             _score,
             stage,
             files,
-            len(manifest.facts["classes"]),
+            len(known.facts["classes"]),
             settings.readout.folds,
             settings.seed,
             pure=False,

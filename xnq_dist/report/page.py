@@ -189,16 +189,17 @@ def _headline(
 ) -> list[tuple[str, str]]:
     """The page's first numbers: (what, how many)."""
     graph, quantify = _facts(stages, "graph"), _facts(stages, "quantify")
+    labels = _facts(stages, "labels")
     numbers = [
         ("nodes", count(graph.get("n_nodes"))),
         ("directed edges", count(graph.get("n_edges"))),
-        ("labelled nodes", count(graph.get("n_labelled"))),
+        ("labelled nodes", count(labels.get("n_labelled"))),
         ("communities", count(len(view.names))),
         ("memberships", count(quantify.get("n_memberships"))),
         ("classes", count(len(view.classes))),
         ("quantifier", settings.quantifier),
     ]
-    counts = graph.get("class_counts")
+    counts = labels.get("class_counts")
     if isinstance(counts, Mapping):
         counts = list(counts.values())
     if counts and view.classes and sum(counts):

@@ -13,8 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from xnq_dist.config import Settings
+from xnq_dist.differences import is_table
 from xnq_dist.errors import SettingsError, StageError
 from xnq_dist.graph.prepare import partitions_table
+from xnq_dist.inputs import published_inputs
 from xnq_dist.report.changed import Changed, changed_rows, compare_with
 from xnq_dist.report.compared import anomaly_rows, compare
 from xnq_dist.report.earlier import (
@@ -148,16 +150,19 @@ class _Results:
         return cls(run, settings, manifests)
 
     @cached_property
+    def inputs(self) -> dict[str, Any]:
+        """What is published, but for what it is compared with."""
+        return published_inputs(self.manifests, self.settings)
+
+    @cached_property
     def results(self) -> str:
         """Fingerprint of the stages and of what the last has written."""
-        written = [record.checksum for record in self.manifests["quantify"].files]
-        stages = {name: m.fingerprint for name, m in self.manifests.items()}
-        return fingerprint(stages, written)
+        return fingerprint({**self.inputs, "settings": None})
 
     @cached_property
     def content(self) -> str:
         """Fingerprint of all that is published but what it is compared with."""
-        return fingerprint(self.results, self.settings.model_dump(mode="json"))
+        return fingerprint(self.inputs)
 
     def tables(self, name: str) -> Iterator[pa.Table]:
         """The pieces of a table of the stage ``quantify``."""
@@ -185,7 +190,8 @@ class _Results:
         partitions = partitions_table(graph, itemsize, dim or settings.reservoir.dim)
         out.table("partitions", [partitions])
         prevalence = pa.concat_tables(list(self.tables("prevalence")))
-        classes = [str(name) for name in graph.facts.get("classes") or ()]
+        known = self.manifests["labels"].facts if "labels" in self.manifests else {}
+        classes = [str(name) for name in known.get("classes") or ()]
         view = PrevalenceView.of(prevalence, classes)
         compared = compare(view, settings)
         if compared is not None:
@@ -205,15 +211,11 @@ class _Results:
         html = page(view, stages, settings, figures, compared, earlier, entries)
         out.bytes("report.html", html.encode())
         last = self.manifests["quantify"]
-        inputs = {
-            "stages": {name: m.fingerprint for name, m in self.manifests.items()},
-            "settings": settings.model_dump(mode="json"),
-        }
         manifest = stage.commit(
             attempt,
             out.files,
             self.content,
-            inputs,
+            self.inputs,
             {**dataclasses.asdict(own), "created": last.created, **facts},
             sum(m.seconds for m in self.manifests.values()),
         )
@@ -270,14 +272,15 @@ def _own_facts(
     manifests: dict[str, Manifest], detected: Iterator[pa.Table]
 ) -> OwnFacts:
     """What later runs must know to be compared with this one."""
-    graph, quantify = manifests["graph"].inputs, manifests["quantify"].inputs
-    tables = [(graph.get(name) or {}).get("files") for name in ("nodes", "edges")]
-    tables.append(quantify.get("memberships"))
-    contents = [[file["digest"] for file in files or ()] for files in tables]
+    quantify = manifests["quantify"].inputs
+    read = [manifests[name].inputs for name in ("graph", "labels") if name in manifests]
+    tables = {name: value for of in [*read, quantify] for name, value in of.items()}
+    names = ("nodes", "features", "edges", "labels", "roles", "memberships")
+    contents = {name: tables[name] for name in names if is_table(tables.get(name))}
     return OwnFacts(
         source=str(quantify.get("communities") or ""),
         detected=_digest(detected),
-        data=fingerprint(contents) if all(contents[:2]) else "",
+        data=fingerprint(contents) if "edges" in contents else "",
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from xnq_dist import cluster, products
 from xnq_dist.config import Settings
 from xnq_dist.errors import SettingsError, StageError
 from xnq_dist.graph.layout import load_nodes
+from xnq_dist.inputs import embeddings_inputs
 from xnq_dist.progress import Progress, silent
 from xnq_dist.reservoir.checkpoint import (
     Checkpoints,
@@ -350,20 +351,8 @@ def embed_scaled(
     if manifest is None:
         raise StageError(f"{run.uri} has no whole graph stage: run prepare first")
     facts = manifest.facts
-    inputs: dict[str, Any] = {
-        "graph": manifest.fingerprint,
-        "seed": settings.seed,
-        "reservoir": settings.reservoir.model_dump(
-            exclude={"tile", "rho", "precision"}
-        ),
-        "scales": [recurrent_scale, input_scale],
-        "exchange_dtype": settings.exchange.dtype,
-        "dtype": settings.embeddings.dtype,
-    }
     settings = cluster.settle(client, settings)
-    if settings.backend == "gpu" and not settings.exchange.on_cpus:
-        # A GPU's products have other bits than a CPU's.
-        inputs["backend"] = ["gpu", settings.reservoir.precision]
+    inputs = embeddings_inputs(manifest, settings, recurrent_scale, input_scale)
     whole = run.reuse("embeddings", inputs)
     if whole is not None:
         return whole

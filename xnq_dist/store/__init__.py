@@ -6,7 +6,7 @@ from xnq_dist.store.folder import MANIFEST, Folder, sealed
 from xnq_dist.store.published import POINTER, Published, Version, read_published
 from xnq_dist.store.quarantine import QUARANTINE, SetAside, entries, set_aside, trim
 from xnq_dist.store.repair import clear, mend, repaired, setting_aside
-from xnq_dist.store.run import STAGES, STATES, RunDirectory, differences
+from xnq_dist.store.run import STAGES, STATES, RunDirectory
 from xnq_dist.store.stage import Manifest, Stage, checked
 from xnq_dist.store.verify import RUN, Finding, verify
 
@@ -31,7 +31,6 @@ __all__ = [
     "Version",
     "checked",
     "clear",
-    "differences",
     "entries",
     "fingerprint",
     "mend",

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from xnq_dist.differences import differences
 from xnq_dist.store.checksums import fingerprint
 from xnq_dist.store.folder import Folder
 from xnq_dist.store.stage import Manifest, Stage
 
-__all__ = ["STAGES", "STATES", "RunDirectory", "differences"]
+__all__ = ["STAGES", "STATES", "RunDirectory"]
 
 log = logging.getLogger(__name__)
 
@@ -24,11 +24,26 @@ STAGES = (
     STATES,
     "checkpoints",
     "embeddings",
+    "labels",
     "readout",
     "posteriors",
     "quantify",
 )
-"""Stage folders in order; a stage depends on those before it."""
+"""Stage folders in the order in which they are made."""
+FOLLOWS = {
+    "graph": STAGES,
+    "select": ("select",),
+    "embeddings": ("embeddings", "readout", "posteriors", "quantify"),
+    "labels": ("labels", "readout", "posteriors", "quantify"),
+    "readout": ("readout", "posteriors", "quantify"),
+    "posteriors": ("posteriors", "quantify"),
+    "quantify": ("quantify",),
+}
+"""What a stage takes with it when it is done again.
+
+Scales chosen anew may be the old ones, so embeddings stay until their own inputs say
+otherwise.
+"""
 
 
 class RunDirectory:
@@ -55,8 +70,8 @@ class RunDirectory:
     def reuse(self, name: str, inputs: Mapping[str, Any]) -> Manifest | None:
         """The manifest of a whole stage made from exactly these inputs.
 
-        Otherwise None; then this stage and every stage after it are removed, and what
-        differs is logged. What is published stays.
+        Otherwise None; then this stage and every stage that is made from it are
+        removed, and what differs is logged. What is published stays.
         """
         found = self.stage(name).manifest()
         if found is not None and found.fingerprint == fingerprint(inputs):
@@ -65,26 +80,6 @@ class RunDirectory:
         if found is not None:
             changed = differences(found.inputs, inputs)
             log.info("stage %s: done again, changed: %s", name, "; ".join(changed))
-        for later in STAGES[STAGES.index(name) :]:
+        for later in FOLLOWS[name]:
             self.stage(later).folder.delete_folder()
         return None
-
-
-def differences(
-    old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
-) -> list[str]:
-    """Keys whose values differ, ``key: old -> new`` each, in key order."""
-    new = json.loads(json.dumps(new, default=str))
-    found: list[str] = []
-    for key in sorted({*old, *new}):
-        before, after = old.get(key), new.get(key)
-        if isinstance(before, dict) and isinstance(after, dict):
-            found += differences(before, after, f"{prefix}{key}.")
-        elif before != after:
-            found.append(f"{prefix}{key}: {_short(before)} -> {_short(after)}")
-    return found
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= 60 else text[:57] + "..."

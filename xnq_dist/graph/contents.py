@@ -1,0 +1,339 @@
+"""Digests of what the user's tables say, by column, however their files are cut.
+
+A digest is the number of rows and the sum of their hashes (`row_hash`): it is that of
+a multiset of rows. Names and number of files, row groups, compression, the order of
+rows and the width of integers do not matter, and neither does the order of rows to any
+result: nodes are ranked by id, edges sorted. Values are digested as the pipeline reads
+them: a CSV file and a Parquet file of the same values agree.
+
+Reading tables takes time, so a digest is kept with the file's size, times and inode (or
+ETag); those only recall it. A file that changed within two seconds of being read may
+change again under the same times: its digest is not kept.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from xnq_dist.config import Settings
+from xnq_dist.errors import DamagedError, InputError
+from xnq_dist.graph.tables import Sources, Table, open_table
+from xnq_dist.sections import ColumnSettings
+from xnq_dist.store import Folder, fingerprint
+
+if TYPE_CHECKING:
+    from xnq_dist.graph.tables import Batch
+
+__all__ = [
+    "Aspect",
+    "Contents",
+    "Digest",
+    "column_aspect",
+    "community_digest",
+    "edge_aspect",
+    "label_aspects",
+    "member_aspect",
+    "node_aspects",
+    "read_contents",
+]
+
+log = logging.getLogger(__name__)
+
+CONTENTS = "_contents.json"
+FORMAT = 1
+"""Raised when a digest of the same rows changes."""
+MODULUS = 1 << 128
+RACY = 2_000_000_000
+"""Nanoseconds: files that changed this shortly before they were read."""
+KEPT = 1000
+"""Files whose digests are kept, those used last."""
+
+
+@dataclass(frozen=True)
+class Digest:
+    """Of a multiset of rows."""
+
+    rows: int = 0
+    total: int = 0
+    """Sum of the rows' hashes modulo 2^128."""
+
+    def __add__(self, other: Digest) -> Digest:
+        total = (self.total + other.total) % MODULUS
+        return Digest(self.rows + other.rows, total)
+
+    def facts(self) -> dict[str, Any]:
+        """As stages name it among their inputs."""
+        return {"rows": self.rows, "digest": f"{self.total:032x}"}
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Digest:
+        """From `facts`."""
+        return cls(int(facts["rows"]), int(facts["digest"], 16))
+
+
+@dataclass(frozen=True)
+class Aspect:
+    """Some columns of a table that are digested together."""
+
+    kind: str
+    """``ids``, ``vectors`` or ``numbers`` (features), ``labels``, ``roles``, ``edges``,
+    ``members`` or ``column``."""
+    columns: tuple[str, ...]
+    """The node id first where rows are of nodes."""
+    optional: bool = False
+    """Whether the last column may be missing."""
+
+    @property
+    def key(self) -> str:
+        """Names the digest among those of a file."""
+        return json.dumps([FORMAT, self.kind, *self.columns])
+
+
+def node_aspects(columns: ColumnSettings) -> dict[str, Aspect]:
+    """What is digested of a node table."""
+    chosen = columns.features
+    if isinstance(chosen, str):
+        features = Aspect("vectors", (columns.node_id, chosen))
+    else:
+        features = Aspect("numbers", (columns.node_id, *(chosen or ())))
+    return {
+        "nodes": Aspect("ids", (columns.node_id,)),
+        "features": features,
+        **label_aspects(columns),
+    }
+
+
+def label_aspects(columns: ColumnSettings) -> dict[str, Aspect]:
+    """What is digested of a table of labels."""
+    by_default = columns.role == ColumnSettings.model_fields["role"].default
+    return {
+        "labels": Aspect("labels", (columns.node_id, columns.label)),
+        "roles": Aspect(
+            "roles", (columns.node_id, columns.label, columns.role), by_default
+        ),
+    }
+
+
+def edge_aspect(columns: ColumnSettings) -> Aspect:
+    """What is digested of an edge table."""
+    by_default = columns.weight == ColumnSettings.model_fields["weight"].default
+    return Aspect("edges", (columns.src, columns.dst, columns.weight), by_default)
+
+
+def member_aspect(columns: ColumnSettings) -> Aspect:
+    """What is digested of a memberships table."""
+    return Aspect("members", (columns.member, columns.community))
+
+
+def column_aspect(columns: ColumnSettings, column: str) -> Aspect:
+    """What is digested of a column of the node table that names communities."""
+    return Aspect("column", (columns.node_id, column))
+
+
+def read_contents(
+    folder: Folder, sources: Sources, settings: Settings
+) -> dict[str, dict[str, Any]]:
+    """Digests of all that is read of the node and edge tables.
+
+    Parameters
+    ----------
+    folder
+        The run directory, where digests are kept.
+
+    Raises
+    ------
+    InputError
+        When a table is missing or cannot be read.
+    """
+    contents = Contents(folder)
+    nodes = open_table(sources.nodes, "node table")
+    edges = open_table(sources.edges, "edge table")
+    return {
+        **contents.digests(nodes, node_aspects(settings.columns)),
+        **contents.digests(edges, {"edges": edge_aspect(settings.columns)}),
+    }
+
+
+def community_digest(
+    folder: Folder, sources: Sources, columns: ColumnSettings, source: str
+) -> dict[str, Any] | None:
+    """Digest of what names the communities; None where they are detected.
+
+    Parameters
+    ----------
+    source
+        ``given``, ``leiden`` or ``column:NAME``.
+    """
+    if source == "leiden":
+        return None
+    if source == "given":
+        table = open_table(str(sources.memberships), "memberships table")
+        aspect = member_aspect(columns)
+    else:
+        table = open_table(sources.nodes, "node table")
+        aspect = column_aspect(columns, source.removeprefix("column:"))
+    return Contents(folder).digests(table, {"memberships": aspect})["memberships"]
+
+
+class Contents:
+    """Digests of tables, and those kept in a run directory from earlier readings.
+
+    Parameters
+    ----------
+    folder
+        The run directory.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._kept = _read_kept(folder)
+
+    def digests(
+        self, table: Table, aspects: Mapping[str, Aspect]
+    ) -> dict[str, dict[str, Any]]:
+        """The digest of each aspect of a table, as `Digest.facts`.
+
+        Files that are as they were when they were last read are not read.
+
+        Raises
+        ------
+        InputError
+            For a missing column, or values that the pipeline does not read.
+        """
+        totals = dict.fromkeys(aspects, Digest())
+        changed = False
+        for file in table.files:
+            single = replace(table, files=(file,))
+            key = fingerprint(table.filesystem.type_name, file)
+            stat = _stat(single)
+            entry = self._kept.get(key)
+            known = {}
+            if entry is not None and stat is not None and entry["stat"] == stat:
+                known = entry["digests"]
+            missing = [a for a in aspects.values() if a.key not in known]
+            if missing:
+                began = time.time_ns()
+                read = {
+                    aspect.key: digest.facts()
+                    for aspect, digest in zip(
+                        missing, _digests(single, missing), strict=True
+                    )
+                }
+                known = {**known, **read}
+                after = _stat(single)
+                if stat is not None and stat == after and not _racy(stat, began):
+                    entry = {"stat": stat, "digests": known, "used": began}
+                    self._kept[key] = entry
+                    changed = True
+            for name, aspect in aspects.items():
+                totals[name] += Digest.of(known[aspect.key])
+        if changed:
+            self._keep()
+        return {name: digest.facts() for name, digest in totals.items()}
+
+    def _keep(self) -> None:
+        self._folder.create()
+        newest = sorted(self._kept.items(), key=lambda item: -item[1]["used"])
+        entries = dict(newest[:KEPT])
+        self._folder.write_record(CONTENTS, {"files": entries})
+
+
+def _read_kept(folder: Folder) -> dict[str, Any]:
+    """What is kept; nothing where it is damaged, so that tables are read again."""
+    try:
+        found = folder.read_record(CONTENTS) or {}
+    except DamagedError as error:
+        log.warning("%s: tables are read again", error)
+        return {}
+    files: dict[str, Any] = found.get("files") or {}
+    return files
+
+
+def _stat(table: Table) -> list[Any] | None:
+    """What recalls the digest of a table's one file; None: nothing does."""
+    (file,) = table.files
+    if table.filesystem.type_name == "local":
+        try:
+            found = os.stat(file)
+        except OSError as error:
+            raise InputError(
+                f"{table.what} {file} cannot be read ({error.strerror}): run again "
+                "when the file is there"
+            ) from error
+        times = [found.st_mtime_ns, found.st_ctime_ns]
+        return [found.st_size, *times, found.st_dev, found.st_ino]
+    info = table.filesystem.get_file_info(file)
+    with table.filesystem.open_input_stream(file, compression=None) as stream:
+        described = stream.metadata() or {}
+    tags = {str(_text(key)).lower(): _text(value) for key, value in described.items()}
+    if info.mtime_ns is None or "etag" not in tags:
+        return None
+    return [info.size, info.mtime_ns, tags["etag"]]
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _racy(stat: Sequence[Any], began: int) -> bool:
+    """Whether a file changed so shortly before that it might do so unseen."""
+    times = [value for value in stat[1:3] if isinstance(value, int)]
+    return max(times) > began - RACY
+
+
+def _digests(table: Table, aspects: Sequence[Aspect]) -> list[Digest]:
+    """The digests of a table's one file, which is read once."""
+    there = table.schemas[table.files[0]]
+    present: list[tuple[str, ...] | None] = []
+    for aspect in aspects:
+        columns: tuple[str, ...] = aspect.columns
+        if aspect.optional and columns[-1] not in there:
+            columns = columns[:-1]
+            if aspect.kind == "roles":
+                present.append(None)
+                continue
+        for column in columns:
+            if column not in there:
+                table.require({_setting(aspect, column): column})
+        present.append(columns)
+    from xnq_dist.graph.digesting import batch_total, check_types
+
+    for aspect in aspects:
+        check_types(table, aspect.kind, aspect.columns)
+    wanted = [column for columns in present for column in columns or ()]
+    totals = [Digest() for _ in aspects]
+    for batch in _batches(table, list(dict.fromkeys(wanted))):
+        for at, (aspect, used) in enumerate(zip(aspects, present, strict=True)):
+            if used is not None:
+                totals[at] += Digest(*batch_total(batch, aspect.kind, used))
+    return totals
+
+
+def _setting(aspect: Aspect, column: str) -> str:
+    """The setting that names a column, for a message."""
+    names: dict[str, Sequence[str]] = {
+        "ids": ["columns.node_id"],
+        "vectors": ["columns.node_id"],
+        "numbers": ["columns.node_id"],
+        "labels": ["columns.node_id", "columns.label"],
+        "roles": ["columns.node_id", "columns.label", "columns.role"],
+        "edges": ["columns.src", "columns.dst", "columns.weight"],
+        "members": ["columns.member", "columns.community"],
+        "column": ["columns.node_id", "communities = column:NAME"],
+    }
+    settings = names[aspect.kind]
+    at = aspect.columns.index(column)
+    return settings[at] if at < len(settings) else "columns.features"
+
+
+def _batches(table: Table, columns: list[str]) -> Iterable[Batch]:
+    from xnq_dist.graph.ahead import ahead
+
+    # Features are wide: fewer rows of them.
+    return ahead(table.batches(columns, 1 << 16))

@@ -1,0 +1,151 @@
+"""The rows of a batch as the words that are hashed, by what they are read as."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+from numpy.typing import NDArray
+
+from xnq_dist.graph.edges import weights_of
+from xnq_dist.graph.features import FeatureColumns, numbers_of
+from xnq_dist.graph.ids import text_of
+from xnq_dist.graph.labels import plain_labels, role_codes
+from xnq_dist.graph.row_hash import (
+    Words,
+    fold_text,
+    fold_vectors,
+    fold_words,
+    new_rows,
+    total,
+)
+from xnq_dist.graph.tables import Batch, Table, ids_of
+from xnq_dist.sections import ColumnSettings
+
+__all__ = ["batch_total", "check_types"]
+
+INTEGER, BOOLEAN, TEXT, DOUBLE, VECTOR = 1, 2, 3, 4, 5
+"""Tags of kinds of values; part of the definition of a digest."""
+
+
+def check_types(table: Table, kind: str, columns: tuple[str, ...]) -> None:
+    """Refuse features that are of no use, as reading them would.
+
+    Raises
+    ------
+    InputError
+        Naming the column.
+    """
+    if kind == "vectors":
+        FeatureColumns(table, columns[1])
+    elif kind == "numbers" and len(columns) > 1:
+        FeatureColumns(table, list(columns[1:]))
+
+
+def batch_total(batch: Batch, kind: str, columns: tuple[str, ...]) -> tuple[int, int]:
+    """Rows of a batch that count, and the sum of their hashes.
+
+    Parameters
+    ----------
+    kind
+        What is digested: an `Aspect.kind`.
+    columns
+        Its columns, all of which are there.
+    """
+    rows, kept = _KINDS[kind](batch, columns)
+    if kept is not None:
+        rows = np.ascontiguousarray(rows[:, kept])
+    return rows.shape[1], total(rows)
+
+
+Folded = tuple[Words, NDArray[np.bool_] | None]
+"""The rows' words, and which of them count; None: all."""
+
+
+def _ids(batch: Batch, columns: tuple[str, ...]) -> Folded:
+    rows = new_rows(batch.rows.num_rows)
+    for column in columns:
+        _fold(rows, ids_of(batch, column))
+    return rows, None
+
+
+def _features(batch: Batch, columns: tuple[str, ...]) -> Folded:
+    rows, _ = _ids(batch, columns[:1])
+    values = [batch.column(name) for name in columns[1:]]
+    if len(values) == 1 and pt.is_nested(values[0].type):
+        column = values[0]
+        if pt.is_fixed_size_list(column.type) and not column.null_count:
+            lengths = np.full(len(column), column.type.list_size)
+        else:
+            filled = pc.fill_null(pc.list_value_length(column), 0)
+            lengths = filled.to_numpy(zero_copy_only=False)
+        flat = numbers_of(column.flatten())
+    else:
+        lengths = np.full(batch.rows.num_rows, len(values))
+        each = [numbers_of(column) for column in values]
+        flat = np.stack(each, axis=1).reshape(-1) if each else np.empty(0, np.float32)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    fold_vectors(rows, VECTOR, offsets, np.ascontiguousarray(flat).view(np.uint32))
+    return rows, None
+
+
+def _labels(batch: Batch, columns: tuple[str, ...]) -> Folded:
+    rows, _ = _ids(batch, columns[:1])
+    values, _ = plain_labels(batch, columns[1])
+    return _known(rows, values)
+
+
+def _roles(batch: Batch, columns: tuple[str, ...]) -> Folded:
+    rows, _ = _ids(batch, columns[:1])
+    labels, _ = plain_labels(batch, columns[1])
+    codes = role_codes(batch, columns[2])
+    fold_words(rows, INTEGER, codes.astype(np.int64).view(np.uint64))
+    return rows, (codes >= 0) & labels.is_valid().to_numpy(zero_copy_only=False)
+
+
+def _edges(batch: Batch, columns: tuple[str, ...]) -> Folded:
+    rows, _ = _ids(batch, columns[:2])
+    if len(columns) > 2:
+        source, target, weight = columns
+        named = ColumnSettings(src=source, dst=target, weight=weight)
+        fold_words(rows, DOUBLE, weights_of(batch, named).view(np.uint64))
+    return rows, None
+
+
+def _column(batch: Batch, columns: tuple[str, ...]) -> Folded:
+    kept = batch.rows.filter(pc.is_valid(batch.rows.column(columns[1])))
+    return _ids(Batch(kept, batch.file, batch.first), columns)
+
+
+_KINDS: dict[str, Callable[[Batch, tuple[str, ...]], Folded]] = {
+    "ids": _ids,
+    "vectors": _features,
+    "numbers": _features,
+    "labels": _labels,
+    "roles": _roles,
+    "edges": _edges,
+    "members": _ids,
+    "column": _column,
+}
+
+
+def _known(rows: Words, values: pa.Array) -> Folded:
+    """Fold values of which some are null: those rows do not count."""
+    known = values.is_valid().to_numpy(zero_copy_only=False)
+    rows = np.ascontiguousarray(rows[:, known])
+    _fold(rows, values.drop_null())
+    return rows, None
+
+
+def _fold(rows: Words, values: pa.Array) -> None:
+    """Fold one column without nulls: int64, bool or string."""
+    if pt.is_integer(values.type):
+        fold_words(rows, INTEGER, values.to_numpy().view(np.uint64))
+    elif pt.is_boolean(values.type):
+        bits = values.to_numpy(zero_copy_only=False).astype(np.uint64)
+        fold_words(rows, BOOLEAN, bits)
+    else:
+        fold_text(rows, TEXT, *text_of(values))

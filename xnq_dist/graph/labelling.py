@@ -1,0 +1,173 @@
+"""The stage ``labels``: what is known of the nodes of a graph that is partitioned.
+
+It is a stage of its own so that new labels leave the graph and its embeddings as they
+are. One file a partition, rows in the order of the partition's node table.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from xnq_dist.errors import StageError
+from xnq_dist.graph.labels import ROLES, Labels, read_labels
+from xnq_dist.graph.layout import (
+    labels_stem,
+    load_ids,
+    load_labels,
+    load_roles,
+    node_index,
+)
+from xnq_dist.graph.tables import Table
+from xnq_dist.inputs import labels_inputs
+from xnq_dist.progress import Progress, silent
+from xnq_dist.sections import ColumnSettings
+from xnq_dist.store import Manifest, RunDirectory, fingerprint
+
+__all__ = ["OldLabels", "label", "whole_labels", "write_labels"]
+
+log = logging.getLogger(__name__)
+
+STAGE = "labels"
+
+
+class OldLabels:
+    """The labels that a run directory holds, to say what changes.
+
+    Parameters
+    ----------
+    run
+        The run directory; its labels are read now, before they are replaced.
+    """
+
+    def __init__(self, run: RunDirectory) -> None:
+        stage = run.stage(STAGE)
+        self._manifest = stage.manifest()
+        if self._manifest is None:
+            return
+        try:
+            self._codes = load_labels(stage, self._manifest)
+            self._roles = load_roles(stage, self._manifest)
+        except StageError as error:
+            # They are about to be replaced: only the message lacks its counts.
+            log.warning("the labels before cannot be compared: %s", error)
+            self._manifest = None
+
+    def changes(self, new: Labels) -> str:
+        """How many labels are new, changed or gone; empty where none were known."""
+        if self._manifest is None or len(self._codes) != len(new.codes):
+            return ""
+        before = _by_name(self._codes, self._manifest.facts["classes"], new.classes)
+        counts = {
+            "new": (before == -1) & (new.codes >= 0),
+            "changed": (before != -1) & (new.codes >= 0) & (before != new.codes),
+            "removed": (before != -1) & (new.codes < 0),
+            "with another role": self._roles != new.roles,
+        }
+        sizes = {what: int(np.count_nonzero(at)) for what, at in counts.items()}
+        found = [f"{count:,} {what}" for what, count in sizes.items() if count]
+        return ", ".join(found)
+
+
+def _by_name(
+    codes: NDArray[np.int32], old: list[Any], new: list[Any]
+) -> NDArray[np.int32]:
+    """Codes of old classes as those of the new ones; -2 for a class that is gone."""
+    there = {json_key(name): at for at, name in enumerate(new)}
+    known = [there.get(json_key(name), -2) for name in old]
+    # The last entry is that of the code -1, no label.
+    return np.array([*known, -1], np.int32)[codes]
+
+
+def json_key(name: Any) -> tuple[str, Any]:
+    """A class as a key that keeps 1, True and "1" apart."""
+    return type(name).__name__, name
+
+
+def whole_labels(
+    run: RunDirectory, graph: Manifest, tables: Mapping[str, Mapping[str, Any]]
+) -> Manifest | None:
+    """The stage where it is made from exactly these labels of this graph."""
+    found = run.stage(STAGE).manifest()
+    wanted = fingerprint(labels_inputs(graph, tables))
+    return found if found is not None and found.fingerprint == wanted else None
+
+
+def label(
+    run: RunDirectory,
+    graph: Manifest,
+    table: Table,
+    tables: Mapping[str, Mapping[str, Any]],
+    columns: ColumnSettings,
+    unknown: Any = "error",
+    progress: Progress = silent,
+) -> Manifest:
+    """The stage ``labels`` of a graph that is there; kept when nothing changed.
+
+    Parameters
+    ----------
+    graph
+        Of the stage ``graph``.
+    table
+        Node id, label and, optionally, role.
+    tables
+        Digests of its ``labels`` and ``roles``.
+    unknown
+        ``error`` or ``drop``: what becomes of nodes that are not in the graph.
+
+    Raises
+    ------
+    InputError
+        As `graph.labels.read_labels`; nothing has been removed then.
+    """
+    found = whole_labels(run, graph, tables)
+    if found is not None:
+        log.info("stage %s: whole, nothing to do", STAGE)
+        return found
+    began = time.monotonic()
+    nodes = load_ids(run.stage("graph"), graph)
+    known = read_labels(table, columns, nodes, unknown, progress)
+    del nodes
+    return write_labels(run, graph, known, tables, OldLabels(run), began)
+
+
+def write_labels(
+    run: RunDirectory,
+    graph: Manifest,
+    known: Labels,
+    tables: Mapping[str, Mapping[str, Any]],
+    old: OldLabels,
+    began: float,
+) -> Manifest:
+    """Write the stage, and say what changed; what follows from labels is removed."""
+    inputs = labels_inputs(graph, tables)
+    changes = old.changes(known)
+    if changes:
+        log.info("labels: %s: readout and quantify are done again", changes)
+    run.reuse(STAGE, inputs)
+    stage = run.stage(STAGE)
+    attempt = stage.begin()
+    files = []
+    for number, index in enumerate(node_index(run.stage("graph"), graph)):
+        codes, roles = known.codes[index], known.roles[index]
+        table = {
+            "index": pa.array(index),
+            "label": pa.array(codes, mask=codes < 0),
+            "role": pa.array(ROLES).take(pa.array(roles, mask=roles < 0)),
+        }
+        stem = labels_stem(number)
+        files.append(attempt.write_table(stem, pa.table(table), "node_labels"))
+    if sum(record.rows for record in files) != len(known.codes):
+        raise StageError(
+            f"{run.uri}: labels of {sum(record.rows for record in files)} nodes "
+            f"instead of {len(known.codes)}: internal error, please report it"
+        )
+    seconds = time.monotonic() - began
+    digest = fingerprint(inputs)
+    return stage.commit(attempt, files, digest, inputs, known.facts(), seconds)
