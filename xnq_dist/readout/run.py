@@ -40,9 +40,8 @@ from xnq_dist.readout.rows import (
 )
 from xnq_dist.readout.tasks import (
     cross_fit,
+    deaths_of_readout,
     folds_at_once,
-    gathered,
-    said_in_a_sentence,
     watch,
 )
 from xnq_dist.sections import ReadoutSettings
@@ -54,6 +53,7 @@ from xnq_dist.store import (
     Stage,
     fingerprint,
 )
+from xnq_dist.waiting import gather, result
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -167,7 +167,7 @@ def fit_readout(
     parts = _parts(run, graph, embeddings)
     classes = list(graph.facts["classes"])
     inputs = readout_inputs(graph, embeddings, settings)
-    with said_in_a_sentence():
+    with deaths_of_readout():
         fitted = run.reuse("readout", inputs)
         if fitted is None:
             dim = int(embeddings.facts["dim"])
@@ -255,7 +255,7 @@ class _Fit:
             files, facts = self._spilled(run.stage("graph"), graph, attempt)
             return _commit(stage, attempt, files, inputs, facts, began)
         pieces = client.map(gather_used, self.parts, pure=False)
-        watch(pieces, "labelled rows", self.progress)
+        watch(client, pieces, "labelled rows", self.progress)
         rows = client.submit(assemble, pieces, pure=False)
         plan = client.submit(
             _plan,
@@ -273,7 +273,7 @@ class _Fit:
             client, rows, plan, len(self.classes), grid, at_once, progress
         )
         attempt = stage.begin()
-        files, facts = client.submit(
+        finished = client.submit(
             _finish,
             rows,
             plan,
@@ -284,7 +284,8 @@ class _Fit:
             readout,
             attempt,
             pure=False,
-        ).result()
+        )
+        files, facts = result(client, finished)
         return _commit(stage, attempt, files, inputs, facts, began)
 
     def _spilled(
@@ -417,8 +418,8 @@ def _posteriors(
         )
         for number, part in enumerate(parts)
     ]
-    watch(futures, "posteriors", progress)
-    files = gathered(client, futures)
+    watch(client, futures, "posteriors", progress)
+    files = gather(client, futures)
     written = sum(file.rows for file in files)
     if written != n_nodes:
         raise StageError(
