@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow.parquet as pq
 
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = [
+    "Do",
     "check_sources",
     "cluster_meanwhile",
     "embed",
@@ -60,13 +62,13 @@ __all__ = [
     "estimate_counts",
     "fit_readout",
     "free_memory",
-    "import_stages",
     "open_run",
     "plan_of",
     "prepare",
     "publish",
     "published_rows",
     "quantify_communities",
+    "run_stages",
     "size_of",
     "summary",
 ]
@@ -78,21 +80,16 @@ RUN = "_run.json"
 PRELOAD = "xnq_dist.preload"
 """What workers of our own import before they join."""
 
-STAGE_MODULES = (
-    "igraph",
-    "matplotlib.backends.backend_svg",
-    "matplotlib.figure",
-    "pyarrow.dataset",
-    "pymetis",
-    "xnq_dist.graph.prepare",
-    "xnq_dist.quantify.run",
-    "xnq_dist.readout.plus",
-    "xnq_dist.readout.run",
-    "xnq_dist.readout.select",
-    "xnq_dist.report.run",
-    "xnq_dist.reservoir.embed",
-)
-"""What the stages import in the client's process, at first use."""
+T = TypeVar("T")
+Work = Callable[[Progress], dict[str, Any]]
+"""A stage; what it returns says what it wrote."""
+
+
+class Do(Protocol):
+    """Does a stage: calls the work with a progress, and returns what it returns."""
+
+    def __call__(self, stage: str, work: Callable[[Progress], T]) -> T:
+        """Do it, under this name."""
 
 
 @contextmanager
@@ -180,10 +177,77 @@ def cluster_meanwhile(sources: Sources, settings: Settings) -> Iterator[Opener[s
         yield opened
 
 
-def import_stages() -> None:
-    """Import what the stages will, for a caller who has to wait anyway."""
-    for name in STAGE_MODULES:
-        import_module(name)
+def run_stages(
+    sources: Sources,
+    out: str,
+    settings: Settings,
+    overwrite: bool = False,
+    do: Do | None = None,
+) -> dict[str, Any]:
+    """All stages in their order, in this process.
+
+    Parameters
+    ----------
+    do
+        Does each stage, such as in a Prefect task; None: plainly, without progress.
+
+    Returns
+    -------
+    dict
+        As `summary`, with ``stages`` (what each wrote) and ``seconds``.
+    """
+    do = do or _plainly
+    began = time.perf_counter()
+    check_sources(sources, settings)
+    with (
+        open_run(out, sources, overwrite) as run,
+        cluster_meanwhile(sources, settings) as opened,
+    ):
+
+        def on_cluster(stage: Callable[[Client, Progress], Manifest]) -> Work:
+            def work(progress: Progress) -> dict[str, Any]:
+                with cluster.connect(address, settings.cluster.timeout) as client:
+                    return _written(stage(client, progress))
+
+            return work
+
+        def published(_progress: Progress) -> dict[str, Any]:
+            publish(run, settings)
+            return {"stage": "publish"}
+
+        stages = {
+            "graph": do("graph", lambda p: _written(prepare(run, sources, settings, p)))
+        }
+        with opened() as address:
+            work = on_cluster(lambda client, p: embed(run, settings, client, p))
+            stages["embeddings"] = do("embed", work)
+            work = on_cluster(lambda client, p: fit_readout(run, settings, client, p))
+            stages["readout"] = do("readout", work)
+            work = on_cluster(
+                lambda client, p: quantify_communities(
+                    run, sources, settings, client, p
+                )
+            )
+            stages["quantify"] = do("quantify", work)
+        stages["publish"] = do("publish", published)
+        seconds = round(time.perf_counter() - began, 1)
+        return {**summary(run), "stages": stages, "seconds": seconds}
+
+
+def _plainly(stage: str, work: Callable[[Progress], T]) -> T:
+    return work(silent)
+
+
+def _written(manifest: Manifest) -> dict[str, Any]:
+    """Where a stage is and how large, never arrays."""
+    return {
+        "stage": manifest.stage,
+        "attempt": manifest.attempt,
+        "files": len(manifest.files),
+        "bytes": sum(record.bytes for record in manifest.files),
+        "rows": sum(record.rows for record in manifest.files),
+        "seconds": manifest.seconds,
+    }
 
 
 def prepare(
