@@ -92,6 +92,14 @@ def run(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Do every stage again.")
     ] = False,
+    prefect: Annotated[
+        bool,
+        typer.Option(
+            "--prefect",
+            help="Report to the Prefect API of the active profile; an API in "
+            "PREFECT_API_URL is reported to without it.",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Prevalence of every community: the whole pipeline."""
@@ -102,16 +110,12 @@ def run(
     sources = Sources(nodes, edges, memberships)
     if not overwrite and _is_done(out, sources, chosen, as_json):
         return
-    _check_sources(sources, chosen)
     prepare_environment()
-    from flows.server import start_api
-
-    ready = start_api()
-    from flows.pipeline import run_pipeline
     from flows.progress import console_progress
+    from flows.running import run_pipeline
 
     with console_progress():
-        summary = run_pipeline(sources, out, chosen, overwrite, ready)
+        summary = run_pipeline(sources, out, chosen, overwrite, prefect)
     _print_summary(summary, as_json)
 
 
@@ -146,14 +150,11 @@ def demo(
 ) -> None:
     """A small generated social network with bots, through the whole pipeline."""
     prepare_environment()
-    from flows.server import start_api
-
-    ready = start_api()
     from flows.demo import run_demo
     from flows.progress import console_progress
 
     with console_progress():
-        result = run_demo(out, seed, ready)
+        result = run_demo(out, seed)
     typer.echo(result.text)
     _print_json(result.summary, as_json)
 
@@ -341,7 +342,7 @@ def evaluate(
             as_json,
         )
         return
-    arguments = {
+    arguments: dict[str, Any] = {
         "out": out,
         "methods": _names(methods, "--methods"),
         "settings": chosen,
@@ -351,17 +352,14 @@ def evaluate(
         "label_shares": _numbers(label_shares or "1", "--label-shares", float),
     }
     prepare_environment()
-    from flows.server import start_api
-
-    ready = start_api()
     from flows.evaluate import find_data, run_evaluation
     from flows.progress import console_progress
+    from flows.running import reporting
 
     sources = [find_data(name, splits, positive) for name in dict.fromkeys(data)]
-    if ready is not None:
-        ready()
-    with console_progress():
-        summary = run_evaluation(sources=sources, **arguments)
+    shown = {"data": data, "out": out}
+    with console_progress(), reporting(False, "xnq-evaluate", shown) as (do, _):
+        summary = run_evaluation(sources=sources, do=do, **arguments)
     typer.echo(
         f"{summary['text']}\ndone in {summary['seconds']:.0f} s\n"
         f"  table   {summary['results']}\n  page    {summary['page']}"
@@ -382,17 +380,14 @@ def _evaluate_communities(
             "--methods, --folds and --splits out"
         )
     prepare_environment()
-    from flows.server import start_api
-
-    ready = start_api()
     from flows.evaluate import find_data, run_communities_evaluation
     from flows.progress import console_progress
+    from flows.running import reporting
 
     sources = [find_data(name, None, positive) for name in data]
-    if ready is not None:
-        ready()
-    with console_progress():
-        summary = run_communities_evaluation(sources=sources, **arguments)
+    shown = {"data": data, "out": arguments["out"]}
+    with console_progress(), reporting(False, "xnq-evaluate", shown) as (do, _):
+        summary = run_communities_evaluation(sources=sources, do=do, **arguments)
     typer.echo(
         f"{summary['text']}\ndone in {summary['seconds']:.0f} s\n"
         f"  table   {summary['results']}\n  page    {summary['page']}"
@@ -527,13 +522,6 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _check_sources(sources: Any, settings: Any) -> None:
-    """Refuse what the tables' heads already show, before anything is started."""
-    from xnq_dist import pipeline as line
-
-    line.check_sources(sources, settings)
-
-
 def _print_json(values: Any, wanted: bool) -> None:
     if wanted:
         typer.echo(json.dumps(values, default=str))
@@ -551,9 +539,7 @@ def _signal_not_lost(lost: Any) -> None:
     garbage collector, of which there are many while futures come and go. Python then
     prints and forgets it, and the run would go on to its end.
     """
-    from prefect.exceptions import ExternalSignal
-
-    if not issubclass(lost.exc_type, (SystemExit, KeyboardInterrupt, ExternalSignal)):
+    if not issubclass(lost.exc_type, (SystemExit, KeyboardInterrupt)):
         sys.__unraisablehook__(lost)
         return
     interrupted = issubclass(lost.exc_type, KeyboardInterrupt)

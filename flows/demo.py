@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from flows.pipeline import run_pipeline
+from flows.running import run_pipeline
 from xnq_dist.config import Settings, load_settings
 from xnq_dist.graph.generate import demo_network
 from xnq_dist.graph.tables import Sources
@@ -34,23 +33,15 @@ class DemoResult:
     summary: dict[str, Any]
 
 
-def run_demo(
-    out: str, seed: int = 0, ready: Callable[[], None] | None = None
-) -> DemoResult:
-    """Generate, run the pipeline, and hold four estimators against the truth.
-
-    Parameters
-    ----------
-    ready
-        As for `run_pipeline`.
-    """
+def run_demo(out: str, seed: int = 0) -> DemoResult:
+    """Generate, run the pipeline, and hold four estimators against the truth."""
     folder = Path(out)
     made = demo_network(folder / "input", seed)
     settings = load_settings(overrides=[*DEMO_SETTINGS, f"seed={seed}"])
     sources = Sources(
         made.paths["nodes"], made.paths["edges"], made.paths["memberships"]
     )
-    summary = run_pipeline(sources, str(folder / "run"), settings, ready=ready)
+    summary = run_pipeline(sources, str(folder / "run"), settings)
     errors = _errors(RunDirectory(summary["run"]), sources, settings, made.paths)
     return DemoResult(_text(summary, errors), {**summary, "errors": errors})
 

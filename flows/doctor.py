@@ -145,7 +145,7 @@ def _prefect() -> Check:
 
     url = get_current_settings().api.url
     if not url:
-        text = "no PREFECT_API_URL: each run starts a server of its own on loopback"
+        text = "no PREFECT_API_URL: runs are not reported to Prefect"
         return Check("prefect", "ok", text)
     from prefect.client.orchestration import get_client
 

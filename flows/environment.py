@@ -10,9 +10,8 @@ DEFAULTS = {
     # No usage data to anybody, from the client or from the server it starts.
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    # Without PREFECT_API_URL the flow starts a server of its own on loopback, which
+    # A deployment's flow that is tried without an API starts one on loopback, which
     # takes longer than Prefect's own patience on a busy machine.
-    "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
     # The command line reports by itself; Prefect only speaks up when something is off.
     "PREFECT_LOGGING_LEVEL": "WARNING",

@@ -1,6 +1,6 @@
 """Methods side by side on labelled graphs: search, selection, test, tables.
 
-One Prefect task a dataset and method. What is scored already is not scored again: the
+One stage a dataset and method. What is scored already is not scored again: the
 units in the output folder decide that.
 """
 
@@ -10,26 +10,21 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from prefect import flow
-from prefect.states import Failed
-
-from flows.pipeline import client_of, stage_task, value_of
-from flows.progress import StageProgress
 from xnq_dist import pipeline as line
-from xnq_dist.cluster import open_cluster
+from xnq_dist.cluster import connect, open_cluster
 from xnq_dist.config import Settings
-from xnq_dist.errors import InputError, XnqError
+from xnq_dist.errors import InputError
 from xnq_dist.graph.tables import Sources, open_table
 from xnq_dist.lock import RunLock
+from xnq_dist.progress import Progress
 from xnq_dist.store import Folder, RunDirectory
 
 __all__ = [
     "DataSource",
-    "communities_evaluation",
-    "evaluation",
     "find_data",
     "run_communities_evaluation",
     "run_evaluation",
@@ -115,13 +110,13 @@ def _with_features(source: DataSource, settings: Settings) -> tuple[Settings, bo
     return settings.model_copy(update={"columns": columns}), False
 
 
-@stage_task
 def prepare_task(
     out: str,
     source: DataSource,
     settings: Settings,
     folds: Sequence[int] | None,
     label_shares: Sequence[float],
+    progress: Progress,
 ) -> Any:
     """Graph, labels and folds of one dataset, where workers find them."""
     from xnq_dist.evaluation.task import TaskSource, load_task
@@ -129,7 +124,7 @@ def prepare_task(
 
     run = RunDirectory(out)
     sources = Sources(source.nodes, source.edges)
-    line.prepare(run, sources, settings, StageProgress("graph"))
+    line.prepare(run, sources, settings, progress)
     wanted = TaskSource(
         source.name,
         source.splits,
@@ -141,13 +136,13 @@ def prepare_task(
     return Work.begin(run, task, settings)
 
 
-@stage_task
 def evaluate_method(
     work: Any,
     name: str,
     draws: int,
     quantifiers: Sequence[str] | None,
     address: str,
+    progress: Progress,
 ) -> dict[str, Any]:
     """One method on one dataset: search, selection, test."""
     from xnq_dist.evaluation import run as stage
@@ -155,8 +150,7 @@ def evaluate_method(
     from xnq_dist.evaluation.methods import METHODS
 
     began = time.perf_counter()
-    with client_of(address, work.settings) as client:
-        progress = StageProgress(work.task().dataset)
+    with connect(address, work.settings.cluster.timeout) as client:
         result = stage.evaluate_method(
             client, work, METHODS[name], draws, quantifiers, progress
         )
@@ -164,8 +158,7 @@ def evaluate_method(
     return {"method": name, "seconds": round(time.perf_counter() - began, 1)}
 
 
-@stage_task
-def publish_evaluation(out: str) -> dict[str, Any]:
+def publish_evaluation(out: str, _progress: Progress) -> dict[str, Any]:
     """Tables, plots and page of everything kept in the folder."""
     from xnq_dist.evaluation.keep import publish_tables
     from xnq_dist.evaluation.render import render
@@ -183,8 +176,7 @@ def publish_evaluation(out: str) -> dict[str, Any]:
     return {"rows": rows, "text": text(tables["results"])}
 
 
-@flow(name="xnq-evaluate", persist_result=False, validate_parameters=False)
-def evaluation(
+def run_evaluation(
     sources: list[DataSource],
     out: str,
     methods: list[str],
@@ -193,79 +185,70 @@ def evaluation(
     quantifiers: list[str] | None,
     folds: list[int] | None,
     label_shares: list[float],
-) -> Any:
-    """Every method on every dataset."""
+    do: line.Do,
+) -> dict[str, Any]:
+    """Every method on every dataset, in this process.
+
+    Parameters
+    ----------
+    do
+        Does each stage.
+    """
     from xnq_dist.evaluation.keep import unpublish
     from xnq_dist.evaluation.methods import choose_methods
 
     began = time.perf_counter()
     folder = Folder.of(out)
     done = []
-    try:
-        chosen = {}
+    chosen = {}
+    for source in sources:
+        suited, has_features = _with_features(source, settings)
+        choose_methods(methods, has_features)
+        chosen[source.name] = suited
+    folder.create()
+    with RunLock(folder), open_cluster(settings.cluster) as address:
+        unpublish(folder)
         for source in sources:
-            suited, has_features = _with_features(source, settings)
-            choose_methods(methods, has_features)
-            chosen[source.name] = suited
-        folder.create()
-        with RunLock(folder), open_cluster(settings.cluster) as address:
-            unpublish(folder)
-            for source in sources:
-                suited = chosen[source.name]
-                tables = Sources(source.nodes, source.edges)
-                where = folder.child(source.name).uri
-                with line.open_run(where, tables) as run:
-                    work = value_of(
-                        prepare_task(
-                            run.uri,
-                            source,
-                            suited,
-                            folds,
-                            label_shares,
-                            return_state=True,
-                        )
+            suited = chosen[source.name]
+            tables = Sources(source.nodes, source.edges)
+            where = folder.child(source.name).uri
+            with line.open_run(where, tables) as run:
+                prepared = partial(
+                    prepare_task, run.uri, source, suited, folds, label_shares
+                )
+                work = do("graph", prepared)
+                for name in methods:
+                    evaluated = partial(
+                        evaluate_method, work, name, draws, quantifiers, address
                     )
-                    for name in methods:
-                        state = evaluate_method(
-                            work, name, draws, quantifiers, address, return_state=True
-                        )
-                        done.append({"dataset": source.name, **value_of(state)})
-            published = value_of(publish_evaluation(folder.uri, return_state=True))
-        return {
-            "out": folder.uri,
-            "results": f"{folder.uri}/results.parquet",
-            "page": f"{folder.uri}/evaluation.html",
-            **published,
-            "done": done,
-            "seconds": round(time.perf_counter() - began, 1),
-        }
-    except XnqError as error:
-        return Failed(message=str(error), data=error)
+                    found = do(source.name, evaluated)
+                    done.append({"dataset": source.name, **found})
+        published = do("publish", partial(publish_evaluation, folder.uri))
+    return {
+        "out": folder.uri,
+        "results": f"{folder.uri}/results.parquet",
+        "page": f"{folder.uri}/evaluation.html",
+        **published,
+        "done": done,
+        "seconds": round(time.perf_counter() - began, 1),
+    }
 
 
-def run_evaluation(**arguments: Any) -> dict[str, Any]:
-    """Run the flow here and now; raises what a stage raised."""
-    state: Any = evaluation(**arguments, return_state=True)
-    result: dict[str, Any] = state.result(raise_on_failure=True)
-    return result
-
-
-@stage_task
-def evaluate_on_communities(work: Any, plan: Any, address: str) -> dict[str, Any]:
+def evaluate_on_communities(
+    work: Any, plan: Any, address: str, progress: Progress
+) -> dict[str, Any]:
     """Every estimator on every family of communities of one dataset."""
     from xnq_dist.evaluation.communities import evaluate_communities
     from xnq_dist.evaluation.keep import keep_communities
 
     began = time.perf_counter()
-    with client_of(address, work.settings) as client:
-        progress = StageProgress(work.task().dataset)
+    with connect(address, work.settings.cluster.timeout) as client:
         table = evaluate_communities(client, work, plan, progress)
     keep_communities(Folder.of(work.run), table)
     return {"rows": table.num_rows, "seconds": round(time.perf_counter() - began, 1)}
 
 
-@stage_task
-def publish_communities_evaluation(out: str) -> dict[str, Any]:
+def publish_communities_evaluation(out: str, _progress: Progress) -> dict[str, Any]:
     """Tables and page of everything kept in the folder."""
     from xnq_dist.evaluation.community_tables import community_text
     from xnq_dist.evaluation.keep import publish_communities
@@ -274,71 +257,61 @@ def publish_communities_evaluation(out: str) -> dict[str, Any]:
     return {"rows": table.num_rows, "text": community_text(table)}
 
 
-@flow(name="xnq-evaluate-communities", persist_result=False, validate_parameters=False)
-def communities_evaluation(
+def run_communities_evaluation(
     sources: list[DataSource],
     out: str,
     families: list[str],
     settings: Settings,
     quantifiers: list[str] | None,
     label_shares: list[float],
-) -> Any:
-    """Every quantifier on real communities of every dataset."""
+    do: line.Do,
+) -> dict[str, Any]:
+    """Every quantifier on real communities of every dataset, in this process.
+
+    Parameters
+    ----------
+    do
+        Does each stage.
+    """
     from xnq_dist.evaluation.communities import Plan, check_families, check_shares
     from xnq_dist.evaluation.keep import unpublish_communities
 
     began = time.perf_counter()
     folder = Folder.of(out)
     done = []
-    try:
-        check_shares(label_shares)
-        chosen = {}
+    check_shares(label_shares)
+    chosen = {}
+    for source in sources:
+        beside = Path(source.nodes).parent / "memberships.parquet"
+        memberships = str(beside) if beside.exists() else None
+        check_families(families, memberships, quantifiers)
+        suited, _ = _with_features(source, settings)
+        plan = Plan(
+            tuple(families),
+            tuple(label_shares),
+            None if quantifiers is None else tuple(quantifiers),
+            memberships,
+        )
+        chosen[source.name] = suited, plan
+    folder.create()
+    with RunLock(folder), open_cluster(settings.cluster) as address:
+        unpublish_communities(folder)
         for source in sources:
-            beside = Path(source.nodes).parent / "memberships.parquet"
-            memberships = str(beside) if beside.exists() else None
-            check_families(families, memberships, quantifiers)
-            suited, _ = _with_features(source, settings)
-            plan = Plan(
-                tuple(families),
-                tuple(label_shares),
-                None if quantifiers is None else tuple(quantifiers),
-                memberships,
-            )
-            chosen[source.name] = suited, plan
-        folder.create()
-        with RunLock(folder), open_cluster(settings.cluster) as address:
-            unpublish_communities(folder)
-            for source in sources:
-                suited, plan = chosen[source.name]
-                tables = Sources(source.nodes, source.edges)
-                where = folder.child(source.name).uri
-                with line.open_run(where, tables) as run:
-                    work = value_of(
-                        prepare_task(
-                            run.uri, source, suited, None, [1.0], return_state=True
-                        )
-                    )
-                    state = evaluate_on_communities(
-                        work, plan, address, return_state=True
-                    )
-                    done.append({"dataset": source.name, **value_of(state)})
-            published = value_of(
-                publish_communities_evaluation(folder.uri, return_state=True)
-            )
-        return {
-            "out": folder.uri,
-            "results": f"{folder.uri}/community_results.parquet",
-            "page": f"{folder.uri}/communities.html",
-            **published,
-            "done": done,
-            "seconds": round(time.perf_counter() - began, 1),
-        }
-    except XnqError as error:
-        return Failed(message=str(error), data=error)
-
-
-def run_communities_evaluation(**arguments: Any) -> dict[str, Any]:
-    """Run the flow here and now; raises what a stage raised."""
-    state: Any = communities_evaluation(**arguments, return_state=True)
-    result: dict[str, Any] = state.result(raise_on_failure=True)
-    return result
+            suited, plan = chosen[source.name]
+            tables = Sources(source.nodes, source.edges)
+            where = folder.child(source.name).uri
+            with line.open_run(where, tables) as run:
+                prepared = partial(prepare_task, run.uri, source, suited, None, [1.0])
+                work = do("graph", prepared)
+                evaluated = partial(evaluate_on_communities, work, plan, address)
+                found = do(source.name, evaluated)
+                done.append({"dataset": source.name, **found})
+        published = do("publish", partial(publish_communities_evaluation, folder.uri))
+    return {
+        "out": folder.uri,
+        "results": f"{folder.uri}/community_results.parquet",
+        "page": f"{folder.uri}/communities.html",
+        **published,
+        "done": done,
+        "seconds": round(time.perf_counter() - began, 1),
+    }

@@ -1,185 +1,80 @@
-"""The nightly job: prepare -> embed -> read out -> quantify -> publish.
+"""The nightly job as a Prefect flow: one task a stage.
 
-One Prefect task a stage. A stage that is whole for the same inputs and settings is not
-done again: the run directory's fingerprints decide that, not Prefect's cache, which
-would also skip a scheduled run whose parameters are last night's but whose tables are
-not.
+A stage that is whole for the same inputs and settings is not done again: the run
+directory's fingerprints decide that, not Prefect's cache, which would also skip a
+scheduled run whose parameters are last night's but whose tables are not.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from functools import partial, wraps
+from collections.abc import Callable
 from typing import Any, TypeVar
 
+import httpx
 from prefect import flow, task
-from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas import State
+from prefect.context import FlowRunContext, TaskRunContext
 from prefect.states import Failed
 
-from flows.progress import StageProgress, artifact_faults_logged
+from flows.progress import StageProgress
+from flows.reporting import Artifacts, Outbox
 from xnq_dist import pipeline as line
-from xnq_dist.cluster import connect
 from xnq_dist.config import Settings
 from xnq_dist.errors import XnqError
 from xnq_dist.graph.tables import Sources
-from xnq_dist.meanwhile import Opener
-from xnq_dist.store import Manifest, RunDirectory
+from xnq_dist.progress import Progress
+from xnq_dist.store import RunDirectory
 
-__all__ = ["client_of", "pipeline", "run_pipeline", "stage_task", "value_of"]
+__all__ = ["TaskPerStage", "pipeline"]
 
-R = TypeVar("R")
-ROWS_SHOWN = 50
-"""Rows of the table artifact; the whole table is in the run directory."""
+T = TypeVar("T")
 
 
 def _transient(_task: Any, _run: Any, state: State[Any]) -> bool:
     """Whether a failed stage is worth another try: the network, not the data."""
-    import httpx
-
     error = state.result(raise_on_failure=False)
     kinds = (ConnectionError, TimeoutError, httpx.TransportError)
     return isinstance(error, kinds)
 
 
-def stage_task(function: Callable[..., R]) -> Any:
-    """A Prefect task of a stage; a user's error is a failed state, no traceback."""
+class TaskPerStage:
+    """Does stages in Prefect tasks of the flow run that it is made in."""
 
-    @wraps(function)
-    def guarded(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except XnqError as error:
-            return Failed(message=str(error), data=error)
+    def __init__(self) -> None:
+        context = FlowRunContext.get()
+        self._flow_run = str(context and context.flow_run and context.flow_run.id)
+        self._outbox = Outbox()
 
-    make = task(
-        name=function.__name__.replace("_", "-"),
-        cache_policy=NO_CACHE,
-        persist_result=False,
-        retries=2,
-        retry_delay_seconds=5,
-        retry_condition_fn=_transient,
-    )
-    return make(guarded)
+    def __call__(self, stage: str, work: Callable[[Progress], T]) -> T:
+        """Do a stage; a user's error is a failed state without a traceback."""
 
+        def guarded() -> Any:
+            context = TaskRunContext.get()
+            shown = self._artifacts(context and context.task_run.id)
+            try:
+                return work(StageProgress(stage, shown.progress))
+            except XnqError as error:
+                return Failed(message=str(error), data=error)
 
-@contextmanager
-def client_of(address: str, settings: Settings) -> Iterator[Any]:
-    """A client of the cluster, closed again."""
-    with connect(address, settings.cluster.timeout) as client:
-        yield client
+        made: Any = task(
+            name=stage,
+            cache_policy=NO_CACHE,
+            persist_result=False,
+            retries=2,
+            retry_delay_seconds=5,
+            retry_condition_fn=_transient,
+        )(guarded)
+        value: T = made(return_state=True).result(raise_on_failure=True)
+        return value
 
+    def prevalence(self, run: RunDirectory) -> None:
+        """The first rows of the published table, as a table artifact."""
+        self._artifacts().prevalence(run)
+        self._outbox.flush()
 
-def _facts(manifest: Manifest) -> dict[str, Any]:
-    """What a task returns: where the stage is and how large, never arrays."""
-    return {
-        "stage": manifest.stage,
-        "attempt": manifest.attempt,
-        "files": len(manifest.files),
-        "bytes": sum(record.bytes for record in manifest.files),
-        "rows": sum(record.rows for record in manifest.files),
-        "seconds": manifest.seconds,
-    }
-
-
-@stage_task
-def prepare_graph(out: str, sources: Sources, settings: Settings) -> dict[str, Any]:
-    """Ingest, partition, halo plan."""
-    run = RunDirectory(out)
-    manifest = line.prepare(run, sources, settings, StageProgress("graph"))
-    return _facts(manifest)
-
-
-@stage_task
-def embed_nodes(out: str, settings: Settings, address: str) -> dict[str, Any]:
-    """Reservoir supersteps on the partitions."""
-    with client_of(address, settings) as client:
-        progress = StageProgress("embed")
-        return _facts(line.embed(RunDirectory(out), settings, client, progress))
-
-
-@stage_task
-def read_out(out: str, settings: Settings, address: str) -> dict[str, Any]:
-    """Train the readout, write the posteriors."""
-    with client_of(address, settings) as client:
-        progress = StageProgress("readout")
-        return _facts(line.fit_readout(RunDirectory(out), settings, client, progress))
-
-
-@stage_task
-def quantify_communities(
-    out: str, sources: Sources, settings: Settings, address: str
-) -> dict[str, Any]:
-    """Prevalence of every community."""
-    with client_of(address, settings) as client:
-        progress = StageProgress("quantify")
-        run = RunDirectory(out)
-        return _facts(
-            line.quantify_communities(run, sources, settings, client, progress)
-        )
-
-
-@stage_task
-def publish(out: str, settings: Settings) -> dict[str, Any]:
-    """Publish the tables and the report."""
-    run = RunDirectory(out)
-    line.publish(run, settings)
-    rows = line.published_rows(run, ROWS_SHOWN)
-    with artifact_faults_logged():
-        create_table_artifact(rows, key="xnq-prevalence", description=f"first of {out}")
-    return {"rows": len(rows)}
-
-
-def value_of(state: State[Any]) -> Any:
-    """A task's result; its error is raised."""
-    return state.result(raise_on_failure=True)
-
-
-CLUSTER: ContextVar[Opener[str] | None] = ContextVar("CLUSTER", default=None)
-"""The cluster of a flow started from the command line, which is ahead of the flow."""
-
-
-@contextmanager
-def _cluster(
-    sources: Sources, settings: Settings, out: str | None
-) -> Iterator[Opener[str]]:
-    """The cluster that is started already, or one that starts now if it is needed."""
-    ahead = CLUSTER.get()
-    if ahead is not None:
-        yield ahead
-        return
-    with line.cluster_meanwhile(sources, settings, out) as opened:
-        yield opened
-
-
-def _made(
-    run: RunDirectory, sources: Sources, settings: Settings, opened: Opener[str]
-) -> dict[str, Any]:
-    """Do what is due, with workers only where a stage needs them; facts by stage."""
-    stages: dict[str, Any] = {}
-    if not line.due_stages(run, sources, settings):
-        return stages
-    made = prepare_graph(run.uri, sources, settings, return_state=True)
-    stages["graph"] = value_of(made)
-    due = set(line.due_stages(run, sources, settings))
-    if due & line.ON_WORKERS:
-        with opened() as address:
-            if due & {"select", "embeddings"}:
-                made = embed_nodes(run.uri, settings, address, return_state=True)
-                stages["embeddings"] = value_of(made)
-            if due - {"quantify", "published"}:
-                made = read_out(run.uri, settings, address, return_state=True)
-                stages["readout"] = value_of(made)
-            made = quantify_communities(
-                run.uri, sources, settings, address, return_state=True
-            )
-            stages["quantify"] = value_of(made)
-    stages["publish"] = value_of(publish(run.uri, settings, return_state=True))
-    return stages
+    def _artifacts(self, task_run: Any = None) -> Artifacts:
+        return Artifacts(self._outbox, lambda _client: self._flow_run, task_run)
 
 
 @flow(name="xnq-dist", persist_result=False, validate_parameters=True)
@@ -204,62 +99,11 @@ def pipeline(
     overwrite
         Do every stage again, also in a directory made from other tables.
     """
-    chosen = settings or Settings()
+    do = TaskPerStage()
     sources = Sources(nodes, edges, memberships)
-    began = time.perf_counter()
     try:
-        line.check_sources(sources, chosen)
-        with (
-            line.open_run(out, sources, overwrite) as run,
-            _cluster(sources, chosen, None if overwrite else run.uri) as opened,
-        ):
-            stages = line.repaired(partial(_made, run, sources, chosen, opened))
-            return {
-                **line.summary(run),
-                "stages": stages,
-                "seconds": round(time.perf_counter() - began, 1),
-            }
+        found = line.run_all(sources, out, settings or Settings(), overwrite, do)
     except XnqError as error:
         return Failed(message=str(error), data=error)
-
-
-def run_pipeline(
-    sources: Sources,
-    out: str,
-    settings: Settings,
-    overwrite: bool = False,
-    ready: Callable[[], None] | None = None,
-) -> dict[str, Any]:
-    """Run the flow here and now; raises what a stage raised.
-
-    Parameters
-    ----------
-    ready
-        Waits for a Prefect API that is coming up (`flows.server.start_api`).
-
-    Returns
-    -------
-    dict
-        Summary of the run.
-    """
-    known = None if overwrite else out
-    with line.cluster_meanwhile(sources, settings, known) as opened:
-        if ready is not None:
-            line.import_stages()
-            ready()
-        token = CLUSTER.set(opened)
-        try:
-            state: Any = pipeline(
-                nodes=sources.nodes,
-                edges=sources.edges,
-                out=out,
-                memberships=sources.memberships,
-                settings=settings,
-                overwrite=overwrite,
-                return_state=True,
-            )
-        finally:
-            CLUSTER.reset(token)
-        # In here: a stage's error comes before one of a cluster nobody asked for.
-        result: dict[str, Any] = state.result(raise_on_failure=True)
-    return result
+    do.prevalence(RunDirectory(found["run"]))
+    return found

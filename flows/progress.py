@@ -1,72 +1,63 @@
-"""Progress of a flow: to the terminal or log, and to Prefect as an artifact."""
+"""Progress of a stage: to the terminal or log, and to Prefect as an artifact."""
 
 from __future__ import annotations
 
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 
 from xnq_dist.progress import Progress, silent
 
-__all__ = ["CONSOLE", "StageProgress", "artifact_faults_logged", "console_progress"]
+__all__ = ["CONSOLE", "StageProgress", "console_progress", "on_console"]
 
 log = logging.getLogger("xnq_dist.progress")
+
+T = TypeVar("T")
 
 CONSOLE: ContextVar[Progress] = ContextVar("CONSOLE", default=silent)
 """Where a flow started from the command line shows its progress."""
 
 LOG_EVERY = 5.0
 """Seconds between two log lines of one stage."""
-ARTIFACT_EVERY = 2.0
-"""Seconds between two updates of a Prefect artifact: each is a request."""
+SEND_EVERY = 2.0
+"""Seconds between two updates of an artifact."""
+
+Send = Callable[[str, str, float], None]
+"""From stage, text and percent to an artifact; must not wait."""
 
 
 class StageProgress:
-    """Progress of one stage; a Prefect progress artifact while in a task run."""
+    """Progress of one stage.
 
-    def __init__(self, stage: str) -> None:
+    Parameters
+    ----------
+    send
+        Where it goes, too; None: to the terminal or log alone.
+    """
+
+    def __init__(self, stage: str, send: Send | None = None) -> None:
         self._stage = stage
-        self._artifact: Any = None
+        self._send = send
         self._sent = 0.0
 
     def __call__(self, what: str, done: int, total: int) -> None:
         """Tell that `done` of `total` are done."""
-        CONSOLE.get()(f"{self._stage}: {what}", done, total)
+        text = f"{self._stage}: {what}"
+        CONSOLE.get()(text, done, total)
         now = time.monotonic()
-        if now - self._sent < ARTIFACT_EVERY and done < total:
+        if self._send is None or (now - self._sent < SEND_EVERY and done < total):
             return
         self._sent = now
-        self._send(f"{self._stage}: {what}", 100.0 * done / max(1, total))
-
-    def _send(self, text: str, percent: float) -> None:
-        from prefect.artifacts import (
-            create_progress_artifact,
-            update_progress_artifact,
-        )
-        from prefect.context import TaskRunContext
-
-        if TaskRunContext.get() is None:
-            return
-        with artifact_faults_logged():
-            if self._artifact is None:
-                self._artifact = create_progress_artifact(percent, description=text)
-            else:
-                update_progress_artifact(self._artifact, percent, description=text)
+        self._send(self._stage, text, 100.0 * done / max(1, total))
 
 
-@contextmanager
-def artifact_faults_logged() -> Iterator[None]:
-    """An artifact that Prefect's API does not take is logged: the work goes on."""
-    import httpx
-
-    try:
-        yield
-    except httpx.HTTPError as error:
-        log.warning("Prefect's API did not take an artifact: %s", error)
+def on_console(stage: str, work: Callable[[Progress], T]) -> T:
+    """Do a stage; its progress goes to the terminal or log."""
+    return work(StageProgress(stage))
 
 
 @contextmanager

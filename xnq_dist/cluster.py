@@ -24,6 +24,7 @@ from xnq_dist.config import Settings
 from xnq_dist.errors import ClusterError, SettingsError
 from xnq_dist.sections import ClusterSettings
 from xnq_dist.sizes import parse_bytes
+from xnq_dist.waiting import TIMEOUT, first_worker, run_on_workers, worker_records
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -44,6 +45,9 @@ log = logging.getLogger(__name__)
 
 DEVICE_SHARE = 0.9
 """Of a GPU's memory that workers plan with; the rest is the driver's and libraries'."""
+
+CLOSE = 10.0
+"""Seconds that closing a client may take where the scheduler does not answer."""
 
 TERMINATE = 1.15
 """Of its memory limit that a local worker may be seen with: the plan fills the limit,
@@ -196,7 +200,11 @@ def open_cluster(
             stack.callback(cluster.close, timeout=30)
             address = cluster.scheduler_address
         with connect(address, settings.timeout) as client:
-            _wait_for_worker(client, address, settings.timeout)
+            if not first_worker(client):
+                raise ClusterError(
+                    f"the scheduler at {address} has no workers after "
+                    f"{settings.timeout:g} s: start some with `dask worker`"
+                )
             _check_versions(client)
         yield address
 
@@ -205,12 +213,18 @@ def open_cluster(
 def connect(address: str, timeout: float = 60.0) -> Iterator[Client]:
     """A client of a running scheduler.
 
+    Parameters
+    ----------
+    timeout
+        Seconds without a sign of life that end every wait in the block (`waiting`).
+
     Raises
     ------
     ClusterError
-        When no scheduler answers there.
+        When no scheduler answers there, or it is lost meanwhile.
     """
-    from distributed import Client
+    from distributed import CancelledError, Client
+    from distributed.client import ClosedClientError
 
     try:
         client = Client(address, timeout=timeout)
@@ -219,8 +233,24 @@ def connect(address: str, timeout: float = 60.0) -> Iterator[Client]:
             f"no Dask scheduler answers at {address}: start one with `dask scheduler`, "
             "or correct cluster.address"
         ) from error
-    with client:
+    token = TIMEOUT.set(timeout)
+    try:
         yield client
+    except (CancelledError, ClosedClientError) as error:
+        raise ClusterError(
+            f"the connection to the Dask scheduler at {address} was lost ({error}): "
+            "start it again if it is yours, and run again to resume"
+        ) from error
+    finally:
+        TIMEOUT.reset(token)
+        _close(client)
+
+
+def _close(client: Client) -> None:
+    try:
+        client.close(timeout=CLOSE)
+    except TimeoutError:
+        log.warning("the Dask scheduler did not answer the goodbye of this client")
 
 
 def workers(client: Client) -> dict[str, int]:
@@ -231,35 +261,15 @@ def workers(client: Client) -> dict[str, int]:
     ClusterError
         When the scheduler is gone.
     """
-    found = _told(client)
+    found = worker_records(client)
     return {address: int(found[address]["nthreads"]) for address in sorted(found)}
 
 
 def smallest_memory(client: Client) -> int:
     """Bytes that the worker with the least may use; 2^62 where none says."""
     # A worker without a limit says 0: then the machine's own memory is unknown here.
-    limits = [int(told["memory_limit"]) or 2**62 for told in _told(client).values()]
-    return min(limits, default=2**62)
-
-
-def _told(client: Client) -> dict[str, Any]:
-    """What the scheduler says of each worker, by address, asked now.
-
-    `Client.scheduler_info` would not do: what it returns is kept in the client, whose
-    own clock may have put an answer without any workers there in the meantime
-    (distributed 2026.8). On a busy machine all workers then seem to be lost.
-    """
-    try:
-        if client.scheduler is None:
-            raise ConnectionError("the client is closed")
-        found = client.sync(client.scheduler.identity, n_workers=-1)
-    except OSError as error:
-        raise ClusterError(
-            f"the Dask scheduler was lost ({error}): start it again if it is yours, "
-            "and run again to resume"
-        ) from error
-    told: dict[str, Any] = found["workers"]
-    return told
+    records = worker_records(client).values()
+    return min((int(r["memory_limit"]) or 2**62 for r in records), default=2**62)
 
 
 def settle(client: Client, settings: Settings) -> Settings:
@@ -289,7 +299,7 @@ def settle_backend(client: Client, wanted: str) -> str:
     if wanted == "cpu":
         return wanted
     # A worker that is lost meanwhile says nothing; the stage goes on without it.
-    told = client.run(_why_no_gpu, on_error="return")
+    told = run_on_workers(client, _why_no_gpu)
     found = {a: why for a, why in told.items() if isinstance(why, str)}
     without = {address: why for address, why in sorted(found.items()) if why}
     if not without:
@@ -322,7 +332,7 @@ def device_memory(client: Client, settings: ClusterSettings) -> int:
     if settings.device_memory != "auto":
         return parse_bytes(settings.device_memory)
     # A worker that is lost meanwhile says nothing; the stage goes on without it.
-    found = client.run(_device, on_error="return")
+    found = run_on_workers(client, _device)
     there = [told for told in found.values() if isinstance(told, tuple)]
     if not there:
         raise ClusterError(
@@ -338,16 +348,6 @@ def _device() -> tuple[str, int]:
     return f"{os.uname().nodename} {name}", size
 
 
-def _wait_for_worker(client: Client, address: str, timeout: float) -> None:
-    try:
-        client.wait_for_workers(1, timeout=timeout)
-    except TimeoutError as error:
-        raise ClusterError(
-            f"the scheduler at {address} has no workers after {timeout:g} s: start "
-            "some with `dask worker`"
-        ) from error
-
-
 def _version() -> str:
     from xnq_dist._version import __version__ as version
 
@@ -355,7 +355,7 @@ def _version() -> str:
 
 
 def _check_versions(client: Client) -> None:
-    found = client.run(_version, on_error="return")
+    found = run_on_workers(client, _version)
     for address, version in found.items():
         if isinstance(version, BaseException):
             raise ClusterError(

@@ -8,13 +8,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial, wraps
 from importlib import import_module
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from xnq_dist import cluster
 from xnq_dist.config import Settings
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ON_WORKERS",
+    "Do",
     "check_sources",
     "cluster_meanwhile",
     "due_stages",
@@ -72,7 +74,6 @@ __all__ = [
     "estimate_counts",
     "fit_readout",
     "free_memory",
-    "import_stages",
     "needs_workers",
     "open_run",
     "plan_of",
@@ -82,6 +83,7 @@ __all__ = [
     "quantify_communities",
     "read_published",
     "repaired",
+    "run_all",
     "run_stages",
     "size_of",
     "summary",
@@ -95,21 +97,16 @@ R = TypeVar("R")
 PRELOAD = "xnq_dist.preload"
 """What workers of our own import before they join."""
 
-STAGE_MODULES = (
-    "igraph",
-    "matplotlib.backends.backend_svg",
-    "matplotlib.figure",
-    "pyarrow.dataset",
-    "pymetis",
-    "xnq_dist.graph.prepare",
-    "xnq_dist.quantify.run",
-    "xnq_dist.readout.plus",
-    "xnq_dist.readout.run",
-    "xnq_dist.readout.select",
-    "xnq_dist.report.run",
-    "xnq_dist.reservoir.embed",
-)
-"""What the stages import in the client's process, at first use."""
+T = TypeVar("T")
+Connect = Callable[[], AbstractContextManager["Client"]]
+"""Opens a client of the workers."""
+
+
+class Do(Protocol):
+    """Does a stage: calls the work with a progress, and returns what it returns."""
+
+    def __call__(self, stage: str, work: Callable[[Progress], T]) -> T:
+        """Do it, under this name."""
 
 
 def _sets_aside(
@@ -241,10 +238,142 @@ def cluster_meanwhile(
         yield lambda: next(openers)()
 
 
-def import_stages() -> None:
-    """Import what the stages will, for a caller who has to wait anyway."""
-    for name in STAGE_MODULES:
-        import_module(name)
+def run_all(
+    sources: Sources,
+    out: str,
+    settings: Settings,
+    overwrite: bool = False,
+    do: Do | None = None,
+) -> dict[str, Any]:
+    """All stages in their order, in this process.
+
+    Parameters
+    ----------
+    do
+        Does each stage, such as in a Prefect task; None: plainly, without progress.
+
+    Returns
+    -------
+    dict
+        As `summary`, with ``stages`` (what each wrote) and ``seconds``.
+    """
+    do = do or _plainly
+    began = time.perf_counter()
+    check_sources(sources, settings)
+    with (
+        open_run(out, sources, overwrite) as run,
+        cluster_meanwhile(sources, settings, run.uri) as opened,
+    ):
+
+        @contextmanager
+        def workers() -> Iterator[Connect]:
+            with opened() as address:
+                yield partial(cluster.connect, address, settings.cluster.timeout)
+
+        work = partial(_do_what_is_due, run, sources, settings, workers, do)
+        stages = repaired(work)
+        seconds = round(time.perf_counter() - began, 1)
+        return {**summary(run), "stages": stages, "seconds": seconds}
+
+
+def run_stages(
+    run: RunDirectory,
+    sources: Sources,
+    settings: Settings,
+    client: Client,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """All stages of an open run that are due, on workers of one's own.
+
+    Damage is set aside and what was lost is made again.
+
+    Returns
+    -------
+    dict
+        As `summary`.
+
+    Raises
+    ------
+    XnqError
+        As the stages raise it; for damage only when it comes again and again.
+    """
+
+    def workers() -> AbstractContextManager[Connect]:
+        return nullcontext(lambda: nullcontext(client))
+
+    do = partial(_plainly, progress=progress)
+    repaired(partial(_do_what_is_due, run, sources, settings, workers, do))
+    return summary(run)
+
+
+def _do_what_is_due(
+    run: RunDirectory,
+    sources: Sources,
+    settings: Settings,
+    workers: Callable[[], AbstractContextManager[Connect]],
+    do: Do,
+) -> dict[str, Any]:
+    """Do the stages that are due, with workers only where one needs them.
+
+    What each wrote, by its name.
+    """
+    stages: dict[str, Any] = {}
+    if not due_stages(run, sources, settings):
+        return stages
+    made = do("graph", lambda p: _written(prepare(run, sources, settings, p)))
+    stages["graph"] = made
+    due = set(due_stages(run, sources, settings))
+    if due & ON_WORKERS:
+        with workers() as connect:
+
+            def on_workers(
+                name: str, stage: Callable[[Client, Progress], Manifest]
+            ) -> dict[str, Any]:
+                def work(progress: Progress) -> dict[str, Any]:
+                    with connect() as client:
+                        return _written(stage(client, progress))
+
+                return do(name, work)
+
+            if due & {"select", "embeddings"}:
+                stages["embeddings"] = on_workers(
+                    "embed", lambda client, p: embed(run, settings, client, p)
+                )
+            if due - {"quantify", "published"}:
+                stages["readout"] = on_workers(
+                    "readout", lambda client, p: fit_readout(run, settings, client, p)
+                )
+            stages["quantify"] = on_workers(
+                "quantify",
+                lambda client, p: quantify_communities(
+                    run, sources, settings, client, p
+                ),
+            )
+
+    def published(_progress: Progress) -> dict[str, Any]:
+        publish(run, settings)
+        return {"stage": "publish"}
+
+    stages["publish"] = do("publish", published)
+    return stages
+
+
+def _plainly(
+    stage: str, work: Callable[[Progress], T], progress: Progress = silent
+) -> T:
+    return work(progress)
+
+
+def _written(manifest: Manifest) -> dict[str, Any]:
+    """Where a stage is and how large, never arrays."""
+    return {
+        "stage": manifest.stage,
+        "attempt": manifest.attempt,
+        "files": len(manifest.files),
+        "bytes": sum(record.bytes for record in manifest.files),
+        "rows": sum(record.rows for record in manifest.files),
+        "seconds": manifest.seconds,
+    }
 
 
 @_sets_aside
@@ -452,37 +581,6 @@ def published_rows(run: RunDirectory, count: int) -> list[dict[str, Any]]:
     table = read_published(run.uri).read("prevalence")
     rows: list[dict[str, Any]] = table.slice(0, count).to_pylist()
     return rows
-
-
-def run_stages(
-    run: RunDirectory,
-    sources: Sources,
-    settings: Settings,
-    client: Client,
-    progress: Progress = silent,
-) -> dict[str, Any]:
-    """All stages, from the tables to what is published; damage is repaired.
-
-    Returns
-    -------
-    dict
-        As `summary`.
-
-    Raises
-    ------
-    XnqError
-        As the stages raise it; for damage only when it comes again and again.
-    """
-
-    def once() -> dict[str, Any]:
-        prepare(run, sources, settings, progress)
-        embed(run, settings, client, progress)
-        fit_readout(run, settings, client, progress)
-        quantify_communities(run, sources, settings, client, progress)
-        publish(run, settings)
-        return summary(run)
-
-    return repaired(once)
 
 
 def _bytes_in(folder: str) -> int:

@@ -314,7 +314,7 @@ def test_workers_keep_states_of_supersteps_long_past(
     tmp_path, small_graph, client, monkeypatch
 ):
     """Not even when each superstep takes longer than a look at the workers."""
-    monkeypatch.setattr("xnq_dist.reservoir.exchange.POLL", 0.01)
+    monkeypatch.setattr("xnq_dist.waiting.POLL", 0.01)
     gc.collect()
     gc.disable()  # what a circle holds, it holds from here on
     try:

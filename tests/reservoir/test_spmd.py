@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 import time
+from contextlib import suppress
 
 import dask
 import distributed
@@ -113,11 +114,13 @@ def test_a_stopped_worker_is_done_without_and_not_waited_for(
             run = embed(folder, weighted, other, *overrides, SPMD, limit)
         finally:
             thread.join()
-            os.kill(pids[0], signal.SIGCONT)
+            # Silent for the timeout, it may have been ended and started anew.
+            with suppress(ProcessLookupError):
+                os.kill(pids[0], signal.SIGCONT)
     np.testing.assert_array_equal(embeddings(run), expected)
     facts = run.stage("embeddings").manifest().facts
     assert facts["workers"] == 1
-    assert "has not answered for 2 s" in caplog.text
+    assert "has not answered for 2 s" in caplog.text or "no sign of life" in caplog.text
 
 
 def test_tls_and_a_limited_number_of_threads(tmp_path, weighted, client):

@@ -11,13 +11,14 @@ import hashlib
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-from distributed import Client, Future, KilledWorker, as_completed
+from distributed import Client, Future
 from numpy.typing import NDArray
 
 from xnq_dist import cluster
@@ -45,6 +46,7 @@ from xnq_dist.store import (
     Stage,
     fingerprint,
 )
+from xnq_dist.waiting import deaths_explained, gather, wait_all
 
 __all__ = ["MethodResult", "TestFigure", "evaluate_method"]
 
@@ -273,7 +275,7 @@ def _make_rows(
     def settle() -> None:
         nonlocal done
         stage, futures = waiting.popleft()
-        _results(futures)
+        _results(client, futures)
         if stage is not None:
             stage.folder.delete_folder()
         done += len(futures)
@@ -362,7 +364,7 @@ def _make_splits(
         )
         for unit in missing
     ]
-    _results(futures, progress, f"{method.name}: trainings")
+    _results(client, futures, progress, f"{method.name}: trainings")
 
 
 def _split_unit(
@@ -460,7 +462,7 @@ def _validate(
         for unit in units
     ]
     method = units[0].method
-    found = _results(futures, progress, f"{method}: validation")
+    found = _results(client, futures, progress, f"{method}: validation")
     return {unit.key: errors for unit, errors in zip(units, found, strict=True)}
 
 
@@ -514,7 +516,7 @@ def _test(
         )
         for choice in choices
     ]
-    return _results(futures, progress, "test")
+    return _results(client, futures, progress, "test")
 
 
 def _test_unit(work: Work, choice: Choice, key: str) -> TestFigure:
@@ -528,20 +530,15 @@ def _test_unit(work: Work, choice: Choice, key: str) -> TestFigure:
 
 
 def _results(
+    client: Client,
     futures: Sequence[Future[Any]],
     progress: Progress = silent,
     what: str = "",
 ) -> list[Any]:
     """Results in the order of the futures; one failure ends all."""
-    found: dict[Any, Any] = {}
-    try:
-        waited: Iterable[Future[Any]] = as_completed(futures) if futures else ()
-        for future in waited:
-            found[future.key] = future.result()
-            progress(what, len(found), len(futures))
-    except KilledWorker as error:
-        raise StageError(
-            "workers died during the evaluation, most likely of too little memory: "
-            "raise cluster.memory_limit, or search smaller evaluation.dims"
-        ) from error
-    return [found[future.key] for future in futures]
+    with deaths_explained(
+        "during the evaluation",
+        "raise cluster.memory_limit, or search smaller evaluation.dims",
+    ):
+        wait_all(client, futures, partial(progress, what))
+        return gather(client, futures)

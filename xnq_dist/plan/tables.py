@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 
 from xnq_dist import cluster
@@ -19,6 +18,7 @@ from xnq_dist.reservoir.context import needed_rows
 from xnq_dist.reservoir.volume import Cut
 from xnq_dist.sizes import parse_bytes
 from xnq_dist.store import Manifest, Stage
+from xnq_dist.waiting import first_worker
 
 __all__ = [
     "count_tables",
@@ -221,9 +221,7 @@ def _workers(settings: Settings) -> Workers:
     if settings.cluster.address is None:
         raise SettingsError("cluster.address is not set")
     with cluster.connect(settings.cluster.address, settings.cluster.timeout) as client:
-        with suppress(TimeoutError):  # `open_cluster` says it in a sentence
-            client.wait_for_workers(1, timeout=settings.cluster.timeout)
-        threads = cluster.workers(client)
+        threads = first_worker(client)  # none: `open_cluster` says so
         memory = cluster.smallest_memory(client)
     return Workers(max(1, len(threads)), max(threads.values(), default=1), memory)
 

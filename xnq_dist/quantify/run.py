@@ -12,14 +12,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from distributed import Client, KilledWorker, as_completed
 
 from xnq_dist.cluster import workers
 from xnq_dist.config import Settings
@@ -68,6 +67,17 @@ from xnq_dist.store import (
     TableWriter,
     fingerprint,
 )
+from xnq_dist.waiting import (
+    Heartbeats,
+    deaths_explained,
+    gather,
+    result,
+    run_on_workers,
+    wait_some,
+)
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 __all__ = ["estimate_with", "quantify"]
 
@@ -219,7 +229,7 @@ def quantify(
     spent = sums if job.learnt is None else [*sums, job.learnt, *edges.values()]
     for record_of in spent:
         attempt.folder.delete(record_of.name)
-    client.run(forget_nodes, on_error="ignore")
+    run_on_workers(client, forget_nodes)
     seconds = time.monotonic() - began
     digest = fingerprint(inputs)
     return stage.commit(attempt, files, digest, inputs, facts, seconds)
@@ -359,10 +369,10 @@ def _learn(
         client.submit(count_edges, job, number, batches, record, pure=False)
         for number, record in enumerate(sums)
     ]
-    with _workers_died():
-        files, counts = client.gather(evidence), client.gather(counting)
+    with _deaths_of_quantify():
+        files, counts = gather(client, evidence), gather(client, counting)
         found = client.submit(learn, job, files, counts, batches, pure=False)
-        record, slices, facts = found.result()
+        record, slices, facts = result(client, found)
     used = [counted, *files, *counts, *(batch.members for batch in reference)]
     for spent in used:
         attempt.folder.delete(spent.name)
@@ -392,29 +402,29 @@ def _answer(
     }
     answered: list[tuple[Batch, FileRecord]] = []
     progress("quantify", 0, len(futures))
+    look, left = Heartbeats(client).look, list(futures)
     try:
-        with _workers_died():
-            for future in as_completed(futures):
-                batch = futures[future]
-                answered.append((batch, future.result()))
-                # Else the death of its worker would have the batch answered again.
-                future.release()
-                job.attempt.folder.delete(batch.members.name)
+        with _deaths_of_quantify():
+            while left:
+                done, left = wait_some(left, look)
+                for future, record in zip(done, gather(client, done), strict=True):
+                    batch = futures[future]
+                    answered.append((batch, record))
+                    # Else the death of its worker would have the batch answered again.
+                    future.release()
+                    job.attempt.folder.delete(batch.members.name)
                 progress("quantify", len(answered), len(futures))
     finally:
-        client.cancel(list(futures))
+        for future in left:
+            future.release()
     return sorted(answered, key=lambda pair: pair[0].number)
 
 
-@contextmanager
-def _workers_died() -> Iterator[None]:
-    try:
-        yield
-    except KilledWorker as error:
-        raise StageError(
-            "workers died while they quantified, most likely of too little memory: "
-            "raise cluster.memory_limit or lower cluster.threads, and run again"
-        ) from error
+def _deaths_of_quantify() -> AbstractContextManager[None]:
+    return deaths_explained(
+        "while they quantified",
+        "raise cluster.memory_limit or lower cluster.threads, and run again",
+    )
 
 
 def _key(job: Job, batch: Batch) -> str:

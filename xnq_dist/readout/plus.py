@@ -43,13 +43,13 @@ from xnq_dist.readout.second_stage import fit_second_stage, second_stage_rows
 from xnq_dist.readout.spilled import spill
 from xnq_dist.readout.tasks import (
     cross_fit,
+    deaths_of_readout,
     folds_at_once,
-    gathered,
-    said_in_a_sentence,
     watch,
 )
 from xnq_dist.sections import ReadoutSettings
 from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
+from xnq_dist.waiting import gather, result
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -164,7 +164,7 @@ def fit_plus(
     fits: Any
     if at_once:
         pieces = client.map(gather_used, parts, pure=False)
-        watch(pieces, "labelled rows", progress)
+        watch(client, pieces, "labelled rows", progress)
         rows = client.submit(assemble, pieces, pure=False)
         del pieces
         plan = client.submit(
@@ -186,7 +186,7 @@ def fit_plus(
         spilled.delete()
         # By data, not by task: the scheduler is no place for a number a row.
         rows, plan, fits = client.scatter([rows, plan, fits], hash=False)
-    models = client.submit(_write_models, fits, attempt, pure=False).result()
+    models = result(client, client.submit(_write_models, fits, attempt, pure=False))
     features = spread_features(
         client,
         graph,
@@ -203,7 +203,7 @@ def fit_plus(
         client.submit(_own_features, part, where, record, visible, number, pure=False)
         for number, (part, record) in enumerate(zip(parts, features, strict=True))
     ]
-    files, facts = client.submit(
+    finished = client.submit(
         _finish,
         rows,
         seen,
@@ -216,7 +216,8 @@ def fit_plus(
         settings,
         attempt,
         pure=False,
-    ).result()
+    )
+    files, facts = result(client, finished)
     attempt.folder.delete(models.name)  # the readout holds them, too
     return PlusFit(parts, files[0], features, (files[1], *visible.records), facts)
 
@@ -354,7 +355,7 @@ def plus_scores(
     errors as for `fit_plus`; files of `attempt` may be removed afterwards. The client
     holds N x C float32.
     """
-    with said_in_a_sentence():
+    with deaths_of_readout():
         fitted = fit_plus(
             client,
             graph,
@@ -375,7 +376,7 @@ def plus_scores(
             for part, record in zip(fitted.parts, fitted.features, strict=True)
         ]
         logits = np.empty((len(labels), len(classes)), np.float32)
-        for index, found in gathered(client, futures):
+        for index, found in gather(client, futures):
             logits[index] = found
     saved = SavedPlus.from_arrays(where.read_arrays(fitted.readout))
     return PlusScores(saved.index, saved.second.out_of_fold, logits, fitted.facts)

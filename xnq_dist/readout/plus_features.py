@@ -31,9 +31,10 @@ from xnq_dist.readout.neighbours import (
     PosteriorStep,
 )
 from xnq_dist.readout.rows import FEATURES, Part
-from xnq_dist.readout.tasks import gathered, watch
+from xnq_dist.readout.tasks import watch
 from xnq_dist.reservoir.propagation import propagate
 from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
+from xnq_dist.waiting import gather
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -132,8 +133,8 @@ def spread_features(
         )
         for number in range(len(visible.records))
     ]
-    watch(made, "label features", progress)
-    files = gathered(client, made)
+    watch(client, made, "label features", progress)
+    files = gather(client, made)
     for turns in (hops, votes, near, described):
         for records in turns.values():
             for record in records:

@@ -42,9 +42,8 @@ from xnq_dist.readout.rows import (
 )
 from xnq_dist.readout.tasks import (
     cross_fit,
+    deaths_of_readout,
     folds_at_once,
-    gathered,
-    said_in_a_sentence,
     watch,
 )
 from xnq_dist.sections import ReadoutSettings
@@ -56,6 +55,7 @@ from xnq_dist.store import (
     Stage,
     fingerprint,
 )
+from xnq_dist.waiting import gather, result
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -169,7 +169,7 @@ def fit_readout(
     parts = _parts(run, graph, embeddings, labels)
     classes = list(labels.facts["classes"])
     inputs = readout_inputs(graph, embeddings, labels, settings)
-    with said_in_a_sentence():
+    with deaths_of_readout():
         fitted = run.reuse("readout", inputs)
         if fitted is None:
             dim = int(embeddings.facts["dim"])
@@ -236,7 +236,7 @@ class _Fit:
             files, facts = self._spilled(run.stage("labels"), labels, attempt)
             return _commit(stage, attempt, files, inputs, facts, began)
         pieces = client.map(gather_used, self.parts, pure=False)
-        watch(pieces, "labelled rows", self.progress)
+        watch(client, pieces, "labelled rows", self.progress)
         rows = client.submit(assemble, pieces, pure=False)
         plan = client.submit(
             _plan,
@@ -254,7 +254,7 @@ class _Fit:
             client, rows, plan, len(self.classes), grid, at_once, progress
         )
         attempt = stage.begin()
-        files, facts = client.submit(
+        finished = client.submit(
             _finish,
             rows,
             plan,
@@ -265,7 +265,8 @@ class _Fit:
             readout,
             attempt,
             pure=False,
-        ).result()
+        )
+        files, facts = result(client, finished)
         return _commit(stage, attempt, files, inputs, facts, began)
 
     def _spilled(
@@ -399,8 +400,8 @@ def _posteriors(
         )
         for number, part in enumerate(parts)
     ]
-    watch(futures, "posteriors", progress)
-    files = gathered(client, futures)
+    watch(client, futures, "posteriors", progress)
+    files = gather(client, futures)
     written = sum(file.rows for file in files)
     if written != n_nodes:
         raise StageError(

@@ -34,6 +34,7 @@ from xnq_dist.store import (
     Stage,
     fingerprint,
 )
+from xnq_dist.waiting import result
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -187,7 +188,7 @@ def _search(
             engine=settings.exchange.engine,
             files=state_files(settings, run.folder, client),
         )
-        loss, error = client.submit(
+        scored = client.submit(
             _score,
             stage,
             files,
@@ -195,7 +196,8 @@ def _search(
             settings.readout.folds,
             settings.seed,
             pure=False,
-        ).result()
+        )
+        loss, error = result(client, scored)
         for record in files:
             stage.folder.delete(record.name)
         scores.append(Score(recurrent_scale, input_scale, loss, error))

@@ -32,8 +32,9 @@ from xnq_dist.readout.row_blocks import (
     group_terms,
 )
 from xnq_dist.readout.rows import Labelled, Part, gather_used
-from xnq_dist.readout.tasks import gathered, thread_count, watch
+from xnq_dist.readout.tasks import thread_count, watch
 from xnq_dist.store import Attempt, FileRecord, Folder, checked
+from xnq_dist.waiting import gather, result
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -112,7 +113,7 @@ class SpilledRows:
             self.client.submit(_each, work, some, *arguments, pure=False)
             for some in _shared(self.groups, thread_count(self.client) * TASKS_A_THREAD)
         ]
-        return gathered(self.client, tasks)
+        return gather(self.client, tasks)
 
     def cross_fit(
         self, plan: FoldPlan, progress: Progress = silent
@@ -193,8 +194,8 @@ def spill(
         client.submit(_write_piece, part, number, bounds, attempt, pure=False)
         for number, part in enumerate(parts)
     ]
-    watch(written, "labelled rows", progress)
-    pieces = [piece for piece in gathered(client, written) if piece is not None]
+    watch(client, written, "labelled rows", progress)
+    pieces = [piece for piece in gather(client, written) if piece is not None]
     # Else the death of its worker would have a piece written again.
     del written
     joined = [
@@ -209,7 +210,7 @@ def spill(
         )
         for number in range(len(bounds))
     ]
-    groups = tuple(gathered(client, joined))
+    groups = tuple(gather(client, joined))
     del joined
     for piece in pieces:
         attempt.folder.delete(piece.record.name)
@@ -220,7 +221,7 @@ def spill(
         before = client.submit(add_moments, before, sums, pure=False)
     if before is None:
         raise StageError("there is no labelled row: this is a fault of the program")
-    moments = before.result()
+    moments = result(client, before)
     return SpilledRows(client, groups, moments, rows.labels, folds, n_classes)
 
 

@@ -1,23 +1,33 @@
-"""Dask under the readouts: folds as tasks beside each other, waiting, lost workers.
+"""Dask under the readouts: folds as tasks that run side by side, progress.
 
-The only module of this subpackage that touches Dask. What comes back to the client is
-counts and figures; rows and models stay on the workers.
+What comes back to the client is counts and figures; rows and models stay on the
+workers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from xnq_dist.cluster import workers
 from xnq_dist.config import Settings
-from xnq_dist.errors import DoesNotFitError, StageError
+from xnq_dist.errors import DoesNotFitError
 from xnq_dist.progress import Progress
 from xnq_dist.readout import row_blocks
 from xnq_dist.readout.fit import FoldFit, FoldPlan, climb, fit_fold
 from xnq_dist.readout.rows import Labelled, Part, count_used
 from xnq_dist.sizes import parse_bytes
+from xnq_dist.waiting import (
+    Heartbeats,
+    deaths_explained,
+    gather,
+    raise_failure,
+    result,
+    wait_all,
+    wait_some,
+)
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -26,9 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "cross_fit",
+    "deaths_of_readout",
     "folds_at_once",
-    "gathered",
-    "said_in_a_sentence",
     "thread_count",
     "watch",
 ]
@@ -51,7 +60,7 @@ def folds_at_once(
     """
     there = parse_bytes(settings.readout.memory)
     counts = client.map(count_used, parts, pure=False)
-    labelled: int = sum(gathered(client, counts))
+    labelled: int = sum(gather(client, counts))
     need = max(1, labelled * dim * VALUE_BYTES)
     if need > there:
         group = row_blocks.GROUP_ROWS
@@ -88,7 +97,7 @@ def cross_fit(
     at_once
         Folds that may run beside each other.
     """
-    count = client.submit(_fold_count, plan, pure=False).result()
+    count = result(client, client.submit(_fold_count, plan, pure=False))
     if not count:
         return [], 0, []
     tried: list[list[_Future]] = []
@@ -104,8 +113,8 @@ def cross_fit(
         def tell(what: str, done: int, total: int) -> None:
             progress(what, len(tried) * count + done, len(grid) * count)
 
-        tried.append(_in_window(submit, count, at_once, tell))
-        return gathered(client, client.map(_loss, tried[-1], pure=False))
+        tried.append(_in_window(client, submit, count, at_once, tell))
+        return gather(client, client.map(_loss, tried[-1], pure=False))
 
     best, losses = climb(grid, fit_all)
     progress("folds", len(grid) * count, len(grid) * count)
@@ -132,30 +141,32 @@ def _loss(fitted: FoldFit) -> float:
 
 
 def _in_window(
-    submit: Callable[[int], _Future], count: int, size: int, progress: Progress
+    client: Client,
+    submit: Callable[[int], _Future],
+    count: int,
+    size: int,
+    progress: Progress,
 ) -> list[_Future]:
     """Futures of ``submit(0..count-1)``, all done, no more than `size` at a time."""
-    from distributed import as_completed
-
-    futures = [submit(number) for number in range(min(size, count))]
-    running = as_completed(futures)
-    for done, future in enumerate(running, start=1):
-        _raise_failed(future)
-        progress("folds", done, count)
-        if len(futures) < count:
+    look = Heartbeats(client).look
+    futures: list[_Future] = []
+    left: list[_Future] = []
+    while left or len(futures) < count:
+        while len(futures) < count and len(left) < size:
             futures.append(submit(len(futures)))
-            running.add(futures[-1])
+            left.append(futures[-1])
+        done, left = wait_some(left, look)
+        for future in done:
+            raise_failure(future)
+        progress("folds", len(futures) - len(left), count)
     return futures
 
 
-def watch(futures: Sequence[_Future], what: str, progress: Progress) -> None:
+def watch(
+    client: Client, futures: Sequence[_Future], what: str, progress: Progress
+) -> None:
     """Wait for futures; the first failure is raised."""
-    from distributed import as_completed
-
-    running = as_completed(futures)
-    for done, future in enumerate(running, start=1):
-        _raise_failed(future)
-        progress(what, done, len(futures))
+    wait_all(client, futures, partial(progress, what))
 
 
 def thread_count(client: Client) -> int:
@@ -163,33 +174,9 @@ def thread_count(client: Client) -> int:
     return max(1, sum(workers(client).values()))
 
 
-def gathered(client: Client, futures: Sequence[_Future]) -> list[Any]:
-    """The results, in order."""
-    return list(client.gather(futures))
-
-
-def _raise_failed(future: _Future) -> None:
-    # The result itself stays where it is.
-    if future.status in ("error", "cancelled"):
-        future.result()
-
-
-@contextmanager
-def said_in_a_sentence() -> Iterator[None]:
-    """Workers that die again and again end in advice.
-
-    Raises
-    ------
-    StageError
-        In place of Dask's own error.
-    """
-    from distributed import KilledWorker
-
-    try:
-        yield
-    except KilledWorker as error:
-        raise StageError(
-            f"workers died again and again while the readout was made ({error}): most "
-            "likely they ran out of memory; lower readout.memory or reservoir.dim, or "
-            "raise cluster.memory_limit"
-        ) from error
+def deaths_of_readout() -> AbstractContextManager[None]:
+    """Workers that die again and again end in advice."""
+    return deaths_explained(
+        "while the readout was made",
+        "lower readout.memory or reservoir.dim, or raise cluster.memory_limit",
+    )

@@ -29,6 +29,7 @@ from xnq_dist.reservoir.state_files import (
     read_states,
 )
 from xnq_dist.store import Manifest, Stage
+from xnq_dist.waiting import Heartbeats
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -67,8 +68,9 @@ class DiskExchange(PinnedTasks):
         spec: ReservoirSpec,
         files: StateFiles,
         avoid: Collection[str] = (),
+        beats: Heartbeats | None = None,
     ) -> None:
-        super().__init__(client, graph, manifest, spec, avoid)
+        super().__init__(client, graph, manifest, spec, avoid, beats)
         folder = Path(files.folder, uuid.uuid4().hex[:12])
         try:
             folder.mkdir(parents=True)
@@ -126,8 +128,7 @@ class DiskExchange(PinnedTasks):
                 )
                 for number, held in enumerate(self._held)
             ]
-            self._wait(done)
-            self._moved.append(sum(self._result(future) for future in done))
+            self._moved.append(sum(self._results(done)))
             self._files.forget(self._step, len(self._held))
             self._step += 1
 
@@ -137,8 +138,7 @@ class DiskExchange(PinnedTasks):
             self._submit(number, _apply, function, held, self._step)
             for number, held in enumerate(self._held)
         ]
-        self._wait(futures)
-        return [self._result(future) for future in futures]
+        return self._results(futures)
 
     def close(self) -> None:
         """Let go of everything on the workers, and remove the files."""

@@ -48,6 +48,7 @@ from xnq_dist.store import (
     Stage,
     fingerprint,
 )
+from xnq_dist.waiting import Heartbeats
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -195,7 +196,8 @@ def run_reservoir(
     every
         Supersteps between two checkpoints; None: no checkpoints.
     timeout
-        Seconds to wait for a worker after all were lost, and for one's answer.
+        Seconds without a sign of life after which a worker is lost, and the wait for
+        one ends when all are.
     engine
         ``tasks`` or ``spmd``; changes no bit.
     files
@@ -210,16 +212,19 @@ def run_reservoir(
     ------
     StageError
         When workers are lost again and again without a checkpoint in between.
+    ClusterError
+        When the scheduler is lost, or no worker gives a sign of life.
     """
     spec = _settled(client, spec)
+    beats = Heartbeats(client, timeout)
 
     def opened(suspects: frozenset[str]) -> Exchange:
         shared = client, graph, manifest, spec
         if files is not None:
-            return DiskExchange(*shared, files, suspects)
+            return DiskExchange(*shared, files, suspects, beats)
         if engine == "spmd":
-            return SpmdExchange(*shared, suspects, timeout)
-        return TasksExchange(*shared, suspects)
+            return SpmdExchange(*shared, suspects, beats, timeout)
+        return TasksExchange(*shared, suspects, beats)
 
     def work(moving: Exchange) -> tuple[list[R], Traffic]:
         results = _drive(moving, spec, finish, checkpoints, every, progress)
@@ -229,15 +234,14 @@ def run_reservoir(
         return results, Traffic(engine, tuple(moving.placement), crossed, disk)
 
     with nullcontext() if files is None else files.made():
-        return _until_done(client, opened, work, checkpoints, timeout)
+        return _until_done(beats, opened, work, checkpoints)
 
 
 def _until_done(
-    client: Client,
+    beats: Heartbeats,
     opened: Callable[[frozenset[str]], Exchange],
     work: Callable[[Exchange], T],
     checkpoints: Checkpoints | None,
-    timeout: float,
 ) -> T:
     """Work of an engine; begun again, without the workers that were lost."""
     losses = 0
@@ -245,7 +249,7 @@ def _until_done(
     suspects: frozenset[str] = frozenset()
     while True:
         try:
-            recover(client, timeout)
+            recover(beats)
             with closing(opened(suspects)) as moving:
                 return work(moving)
         except WorkersLost as event:

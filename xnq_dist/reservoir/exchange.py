@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist import cluster
-from xnq_dist.errors import ClusterError
 from xnq_dist.reservoir import device
 from xnq_dist.reservoir.context import (
     Context,
@@ -32,6 +30,7 @@ from xnq_dist.reservoir.context import (
 from xnq_dist.reservoir.superstep import MemoryStates, gather, superstep, update
 from xnq_dist.reservoir.wire import Abandoned, PeerLost
 from xnq_dist.store import FileRecord, Manifest, Stage
+from xnq_dist.waiting import POLL, Heartbeats, raise_failure, wait_some, watched
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -42,30 +41,12 @@ __all__ = [
     "TasksExchange",
     "WorkersLost",
     "recover",
-    "settled",
 ]
 
 log = logging.getLogger(__name__)
 
 Array = NDArray[np.float32]
 R = TypeVar("R")
-
-POLL = 1.0
-"""Seconds between two looks at whether the workers still live."""
-
-ANSWER = 10.0
-"""Seconds that a result of a finished task is waited for before the workers are looked
-at again."""
-
-QUICKEST, SLOWEST, PATIENCE = 0.001, 0.02, 0.05
-"""Seconds between two looks at what is done, least and most, and their share of the
-time waited so far."""
-
-ALL, FIRST = "ALL_COMPLETED", "FIRST_COMPLETED"
-"""When tasks that failed are to be noticed."""
-
-DONE = ("finished", "error", "cancelled")
-"""A future that is none of these is on its way, again where its worker is gone."""
 
 
 class WorkersLost(Exception):  # noqa: N818 - an event, not a fault of anybody
@@ -112,6 +93,8 @@ class PinnedTasks:
     ----------
     avoid
         Workers to do without as long as there are others.
+    beats
+        What tells lost workers; None: with the timeout of the client's connection.
 
     Raises
     ------
@@ -126,12 +109,14 @@ class PinnedTasks:
         manifest: Manifest,
         spec: ReservoirSpec,
         avoid: Collection[str] = (),
+        beats: Heartbeats | None = None,
     ) -> None:
         self._client = client
         self._graph = graph
         self._manifest = manifest
         self._spec = spec
-        self._threads = cluster.workers(client)
+        self._beats = beats or Heartbeats(client)
+        self._threads = self._beats.look()
         if not self._threads:
             raise WorkersLost("no worker is left")
         trusted = [worker for worker in self._threads if worker not in avoid]
@@ -154,45 +139,23 @@ class PinnedTasks:
     ) -> Future[Any]:
         return self._submit_to(self.placement[number], function, *args)
 
-    def _wait(self, futures: Sequence[Future[Any]], when: str = ALL) -> None:
-        """Wait for all; with `when` the first to complete, one that fails ends it."""
-        # Dask's own wait says by an exception that time is up, and leaves it in a
-        # circle with the futures: workers would keep states long past until the
-        # client's collector comes by.
+    def _wait(self, futures: Sequence[Future[Any]]) -> None:
+        """Wait for all; one that fails ends it."""
         left = list(futures)
-        looked = began = time.monotonic()
-        while True:
-            done = [future for future in left if future.status in DONE]
-            left = [future for future in left if future.status not in DONE]
-            if any(future.status == "cancelled" for future in done):
-                raise ClusterError(
-                    "the Dask scheduler was lost during the supersteps: start it "
-                    "again if it is yours, and run again to resume"
-                )
-            if when != ALL:
-                for future in done:
-                    _check_future(future)
-            if not left:
-                break
-            now = time.monotonic()
-            if now - looked > POLL:
-                self._check_workers()
-                looked = now
-            time.sleep(min(max((now - began) * PATIENCE, QUICKEST), SLOWEST))
-        for future in futures:
-            _check_future(future)
+        while left:
+            done, left = wait_some(left, self._check_workers)
+            for future in done:
+                _check_future(future)
         self._check_workers()
 
-    def _result(self, future: Future[Any]) -> Any:
-        """Of one that is done; a worker lost meanwhile is not waited for."""
-        while True:
-            try:
-                return future.result(timeout=ANSWER)
-            except TimeoutError:
-                self._check_workers()
+    def _results(self, futures: Sequence[Future[Any]]) -> list[Any]:
+        """Wait for all, and bring their small results here, in order."""
+        self._wait(futures)
+        return list(watched(lambda: self._client.gather(futures), self._check_workers))
 
     def _check_workers(self) -> None:
-        lost = set(self.placement) - set(cluster.workers(self._client))
+        needed = set(self.placement)
+        lost = needed - set(self._beats.look(needed))
         if lost:
             raise WorkersLost(f"lost {', '.join(sorted(lost))}", lost)
 
@@ -200,15 +163,12 @@ class PinnedTasks:
 def _check_future(future: Future[Any]) -> None:
     from distributed.scheduler import KilledWorker
 
-    if future.status == "finished":
-        return
-    if future.status == "error":
-        error = future.exception()
-        if isinstance(error, PeerLost):
-            raise WorkersLost(str(error), {error.worker}) from error
-        if not isinstance(error, KilledWorker | Abandoned):
-            future.result()
-    raise WorkersLost(f"a task ended {future.status}")
+    try:
+        raise_failure(future)
+    except PeerLost as error:
+        raise WorkersLost(str(error), {error.worker}) from error
+    except (KilledWorker, Abandoned) as error:
+        raise WorkersLost(f"a task ended: {error}") from error
 
 
 class TasksExchange(PinnedTasks):
@@ -230,8 +190,9 @@ class TasksExchange(PinnedTasks):
         manifest: Manifest,
         spec: ReservoirSpec,
         avoid: Collection[str] = (),
+        beats: Heartbeats | None = None,
     ) -> None:
-        super().__init__(client, graph, manifest, spec, avoid)
+        super().__init__(client, graph, manifest, spec, avoid, beats)
         self._contexts: list[Future[Any]] = []
         self._states: list[Future[Any]] = []
 
@@ -289,8 +250,7 @@ class TasksExchange(PinnedTasks):
             self._submit(p, _apply, function, p, self._contexts[p], state)
             for p, state in enumerate(self._states)
         ]
-        self._wait(futures)
-        return [self._result(future) for future in futures]
+        return self._results(futures)
 
     def close(self) -> None:
         """Let go of everything on the workers."""
@@ -342,25 +302,15 @@ class TasksExchange(PinnedTasks):
         ]
 
 
-def settled(futures: Sequence[Future[Any]]) -> None:
-    """Wait for all, whatever becomes of them."""
-    from distributed import wait
-
-    wait(futures)
-
-
-def recover(client: Client, timeout: float) -> None:
-    """Wait until a worker lives again.
+def recover(beats: Heartbeats) -> None:
+    """Wait until a worker lives.
 
     Raises
     ------
-    WorkersLost
-        When none does within `timeout` seconds.
+    ClusterError
+        When none does within the timeout.
     """
-    end = time.monotonic() + timeout
-    while not cluster.workers(client):
-        if time.monotonic() > end:
-            raise WorkersLost(f"no worker came back within {timeout:g} s")
+    while not beats.look():
         time.sleep(POLL)
 
 

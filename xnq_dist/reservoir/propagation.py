@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from xnq_dist.errors import SettingsError
 from xnq_dist.progress import Progress, silent
-from xnq_dist.reservoir.exchange import settled
 from xnq_dist.reservoir.rounds import (
     Publish,
     Start,
@@ -26,6 +25,7 @@ from xnq_dist.reservoir.rounds import (
     write_values,
 )
 from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
+from xnq_dist.waiting import gather, wait_all
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -80,7 +80,7 @@ def neighbour_sums(
         )
         for p in parts
     ]
-    return list(client.gather(files))
+    return gather(client, files)
 
 
 def propagate(
@@ -185,14 +185,14 @@ def propagate(
                 for p in parts
             ]
         # A round is waited for while the next one, which needs it, is under way.
-        settled(before)
+        wait_all(client, before)
         if turn > 1:
             progress(f"rounds of {stem}", turn - 1, last)
         del before
-    settled(values)
+    wait_all(client, values)
     if last:
         progress(f"rounds of {stem}", last, last)
-    return {turn: list(client.gather(found)) for turn, found in files.items()}
+    return {turn: gather(client, found) for turn, found in files.items()}
 
 
 def _submit_blocks(

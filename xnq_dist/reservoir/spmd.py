@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.reservoir.context import ReservoirSpec
-from xnq_dist.reservoir.exchange import FIRST, PinnedTasks
+from xnq_dist.reservoir.exchange import PinnedTasks
 from xnq_dist.reservoir.seat import advance_seat, apply_seat, open_seat, rows_sent
 from xnq_dist.store import Manifest, Stage
+from xnq_dist.waiting import Heartbeats
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -40,8 +41,10 @@ class SpmdExchange(PinnedTasks):
     ----------
     avoid
         Workers to do without as long as there are others.
+    beats
+        As for `PinnedTasks`.
     timeout
-        Seconds after which a worker that does not answer is taken for lost.
+        Seconds after which a worker that does not answer another one is lost.
 
     Raises
     ------
@@ -56,9 +59,10 @@ class SpmdExchange(PinnedTasks):
         manifest: Manifest,
         spec: ReservoirSpec,
         avoid: Collection[str] = (),
+        beats: Heartbeats | None = None,
         timeout: float = 60.0,
     ) -> None:
-        super().__init__(client, graph, manifest, spec, avoid)
+        super().__init__(client, graph, manifest, spec, avoid, beats)
         self._timeout = timeout
         self._seats: dict[str, Future[Any]] = {}
         self._step = 1
@@ -100,7 +104,7 @@ class SpmdExchange(PinnedTasks):
             for worker in sorted(set(self.placement))
         }
         # Nobody sends before everybody can receive.
-        self._wait(list(self._seats.values()), FIRST)
+        self._wait(list(self._seats.values()))
         self._rows = sum(self._everywhere(rows_sent))
         self.clocks = []
 
@@ -142,8 +146,7 @@ class SpmdExchange(PinnedTasks):
 
     def _gather(self, futures: list[Future[Any]]) -> list[Any]:
         try:
-            self._wait(futures, FIRST)
-            return [self._result(future) for future in futures]
+            return self._results(futures)
         finally:
             # Tasks that still run see by themselves that nobody wants them any more.
             for future in futures:
