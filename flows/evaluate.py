@@ -16,7 +16,8 @@ from typing import Any
 from prefect import flow
 from prefect.states import Failed
 
-from flows.pipeline import client_of, stage_task, value_of
+from flows.parameters import given, run_flow
+from flows.pipeline import client_of, connected, stage_task, value_of
 from flows.progress import StageProgress
 from xnq_dist import pipeline as line
 from xnq_dist.cluster import open_cluster
@@ -147,7 +148,6 @@ def evaluate_method(
     name: str,
     draws: int,
     quantifiers: Sequence[str] | None,
-    address: str,
 ) -> dict[str, Any]:
     """One method on one dataset: search, selection, test."""
     from xnq_dist.evaluation import run as stage
@@ -155,7 +155,7 @@ def evaluate_method(
     from xnq_dist.evaluation.methods import METHODS
 
     began = time.perf_counter()
-    with client_of(address, work.settings) as client:
+    with client_of(work.settings) as client:
         progress = StageProgress(work.task().dataset)
         result = stage.evaluate_method(
             client, work, METHODS[name], draws, quantifiers, progress
@@ -199,6 +199,7 @@ def evaluation(
     from xnq_dist.evaluation.methods import choose_methods
 
     began = time.perf_counter()
+    out, settings = given(out=out, settings=settings)
     folder = Folder.of(out)
     done = []
     try:
@@ -208,16 +209,20 @@ def evaluation(
             choose_methods(methods, has_features)
             chosen[source.name] = suited
         folder.create()
-        with RunLock(folder), open_cluster(settings.cluster) as address:
+        with (
+            RunLock(folder),
+            open_cluster(settings.cluster) as connection,
+            connected(connection),
+        ):
             unpublish(folder)
             for source in sources:
                 suited = chosen[source.name]
                 tables = Sources(source.nodes, source.edges)
-                where = folder.child(source.name).uri
+                where = folder.child(source.name).location
                 with line.open_run(where, tables) as run:
                     work = value_of(
                         prepare_task(
-                            run.uri,
+                            run.location,
                             source,
                             suited,
                             folds,
@@ -227,10 +232,10 @@ def evaluation(
                     )
                     for name in methods:
                         state = evaluate_method(
-                            work, name, draws, quantifiers, address, return_state=True
+                            work, name, draws, quantifiers, return_state=True
                         )
                         done.append({"dataset": source.name, **value_of(state)})
-            published = value_of(publish_evaluation(folder.uri, return_state=True))
+            published = value_of(publish_evaluation(folder.location, return_state=True))
         return {
             "out": folder.uri,
             "results": f"{folder.uri}/results.parquet",
@@ -245,19 +250,17 @@ def evaluation(
 
 def run_evaluation(**arguments: Any) -> dict[str, Any]:
     """Run the flow here and now; raises what a stage raised."""
-    state: Any = evaluation(**arguments, return_state=True)
-    result: dict[str, Any] = state.result(raise_on_failure=True)
-    return result
+    return run_flow(evaluation, **arguments)
 
 
 @stage_task
-def evaluate_on_communities(work: Any, plan: Any, address: str) -> dict[str, Any]:
+def evaluate_on_communities(work: Any, plan: Any) -> dict[str, Any]:
     """Every estimator on every family of communities of one dataset."""
     from xnq_dist.evaluation.communities import evaluate_communities
     from xnq_dist.evaluation.keep import keep_communities
 
     began = time.perf_counter()
-    with client_of(address, work.settings) as client:
+    with client_of(work.settings) as client:
         progress = StageProgress(work.task().dataset)
         table = evaluate_communities(client, work, plan, progress)
     keep_communities(Folder.of(work.run), table)
@@ -288,6 +291,7 @@ def communities_evaluation(
     from xnq_dist.evaluation.keep import unpublish_communities
 
     began = time.perf_counter()
+    out, settings = given(out=out, settings=settings)
     folder = Folder.of(out)
     done = []
     try:
@@ -306,24 +310,26 @@ def communities_evaluation(
             )
             chosen[source.name] = suited, plan
         folder.create()
-        with RunLock(folder), open_cluster(settings.cluster) as address:
+        with (
+            RunLock(folder),
+            open_cluster(settings.cluster) as connection,
+            connected(connection),
+        ):
             unpublish_communities(folder)
             for source in sources:
                 suited, plan = chosen[source.name]
                 tables = Sources(source.nodes, source.edges)
-                where = folder.child(source.name).uri
+                where = folder.child(source.name).location
                 with line.open_run(where, tables) as run:
                     work = value_of(
                         prepare_task(
-                            run.uri, source, suited, None, [1.0], return_state=True
+                            run.location, source, suited, None, [1.0], return_state=True
                         )
                     )
-                    state = evaluate_on_communities(
-                        work, plan, address, return_state=True
-                    )
+                    state = evaluate_on_communities(work, plan, return_state=True)
                     done.append({"dataset": source.name, **value_of(state)})
             published = value_of(
-                publish_communities_evaluation(folder.uri, return_state=True)
+                publish_communities_evaluation(folder.location, return_state=True)
             )
         return {
             "out": folder.uri,
@@ -339,6 +345,4 @@ def communities_evaluation(
 
 def run_communities_evaluation(**arguments: Any) -> dict[str, Any]:
     """Run the flow here and now; raises what a stage raised."""
-    state: Any = communities_evaluation(**arguments, return_state=True)
-    result: dict[str, Any] = state.result(raise_on_failure=True)
-    return result
+    return run_flow(communities_evaluation, **arguments)

@@ -21,16 +21,24 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas import State
 from prefect.states import Failed
 
+from flows.parameters import given, run_flow
 from flows.progress import StageProgress, artifact_faults_logged
 from xnq_dist import pipeline as line
-from xnq_dist.cluster import connect
+from xnq_dist.cluster import Connection, connect
 from xnq_dist.config import Settings
 from xnq_dist.errors import XnqError
 from xnq_dist.graph.tables import Sources
 from xnq_dist.meanwhile import Opener
 from xnq_dist.store import Manifest, RunDirectory
 
-__all__ = ["client_of", "pipeline", "run_pipeline", "stage_task", "value_of"]
+__all__ = [
+    "client_of",
+    "connected",
+    "pipeline",
+    "run_pipeline",
+    "stage_task",
+    "value_of",
+]
 
 R = TypeVar("R")
 ROWS_SHOWN = 50
@@ -67,10 +75,24 @@ def stage_task(function: Callable[..., R]) -> Any:
     return make(guarded)
 
 
+CONNECTION: ContextVar[Connection] = ContextVar("CONNECTION")
+"""To the flow's cluster. No parameter of tasks: it may hold a private key."""
+
+
 @contextmanager
-def client_of(address: str, settings: Settings) -> Iterator[Any]:
-    """A client of the cluster, closed again."""
-    with connect(address, settings.cluster.timeout) as client:
+def connected(connection: Connection) -> Iterator[None]:
+    """Tasks of the block are connected to this cluster by `client_of`."""
+    token = CONNECTION.set(connection)
+    try:
+        yield
+    finally:
+        CONNECTION.reset(token)
+
+
+@contextmanager
+def client_of(settings: Settings) -> Iterator[Any]:
+    """A client of the flow's cluster, closed again."""
+    with connect(CONNECTION.get(), settings.cluster.timeout) as client:
         yield client
 
 
@@ -95,27 +117,27 @@ def prepare_graph(out: str, sources: Sources, settings: Settings) -> dict[str, A
 
 
 @stage_task
-def embed_nodes(out: str, settings: Settings, address: str) -> dict[str, Any]:
+def embed_nodes(out: str, settings: Settings) -> dict[str, Any]:
     """Reservoir supersteps on the partitions."""
-    with client_of(address, settings) as client:
+    with client_of(settings) as client:
         progress = StageProgress("embed")
         return _facts(line.embed(RunDirectory(out), settings, client, progress))
 
 
 @stage_task
-def read_out(out: str, settings: Settings, address: str) -> dict[str, Any]:
+def read_out(out: str, settings: Settings) -> dict[str, Any]:
     """Train the readout, write the posteriors."""
-    with client_of(address, settings) as client:
+    with client_of(settings) as client:
         progress = StageProgress("readout")
         return _facts(line.fit_readout(RunDirectory(out), settings, client, progress))
 
 
 @stage_task
 def quantify_communities(
-    out: str, sources: Sources, settings: Settings, address: str
+    out: str, sources: Sources, settings: Settings
 ) -> dict[str, Any]:
     """Prevalence of every community."""
-    with client_of(address, settings) as client:
+    with client_of(settings) as client:
         progress = StageProgress("quantify")
         run = RunDirectory(out)
         return _facts(
@@ -130,7 +152,8 @@ def publish(out: str, settings: Settings) -> dict[str, Any]:
     line.publish(run, settings)
     rows = line.published_rows(run, ROWS_SHOWN)
     with artifact_faults_logged():
-        create_table_artifact(rows, key="xnq-prevalence", description=f"first of {out}")
+        first = f"first of {run.uri}"
+        create_table_artifact(rows, key="xnq-prevalence", description=first)
     return {"rows": len(rows)}
 
 
@@ -139,12 +162,12 @@ def value_of(state: State[Any]) -> Any:
     return state.result(raise_on_failure=True)
 
 
-CLUSTER: ContextVar[Opener[str] | None] = ContextVar("CLUSTER", default=None)
+CLUSTER: ContextVar[Opener[Connection] | None] = ContextVar("CLUSTER", default=None)
 """The cluster of a flow started from the command line, which is ahead of the flow."""
 
 
 @contextmanager
-def _cluster(sources: Sources, settings: Settings) -> Iterator[Opener[str]]:
+def _cluster(sources: Sources, settings: Settings) -> Iterator[Opener[Connection]]:
     """The cluster that is started already, or one that starts now."""
     ahead = CLUSTER.get()
     if ahead is not None:
@@ -176,6 +199,9 @@ def pipeline(
     overwrite
         Do every stage again, also in a directory made from other tables.
     """
+    nodes, edges, memberships, out, settings = given(
+        nodes=nodes, edges=edges, memberships=memberships, out=out, settings=settings
+    )
     chosen = settings or Settings()
     sources = Sources(nodes, edges, memberships)
     began = time.perf_counter()
@@ -187,22 +213,24 @@ def pipeline(
         ):
             stages = {
                 "graph": value_of(
-                    prepare_graph(run.uri, sources, chosen, return_state=True)
+                    prepare_graph(run.location, sources, chosen, return_state=True)
                 )
             }
-            with opened() as address:
+            with opened() as connection, connected(connection):
                 stages["embeddings"] = value_of(
-                    embed_nodes(run.uri, chosen, address, return_state=True)
+                    embed_nodes(run.location, chosen, return_state=True)
                 )
                 stages["readout"] = value_of(
-                    read_out(run.uri, chosen, address, return_state=True)
+                    read_out(run.location, chosen, return_state=True)
                 )
                 stages["quantify"] = value_of(
                     quantify_communities(
-                        run.uri, sources, chosen, address, return_state=True
+                        run.location, sources, chosen, return_state=True
                     )
                 )
-            stages["publish"] = value_of(publish(run.uri, chosen, return_state=True))
+            stages["publish"] = value_of(
+                publish(run.location, chosen, return_state=True)
+            )
             return {
                 **line.summary(run),
                 "stages": stages,
@@ -237,17 +265,15 @@ def run_pipeline(
             ready()
         token = CLUSTER.set(opened)
         try:
-            state: Any = pipeline(
+            # In here: a stage's error comes before one of a cluster nobody asked for.
+            return run_flow(
+                pipeline,
                 nodes=sources.nodes,
                 edges=sources.edges,
                 out=out,
                 memberships=sources.memberships,
                 settings=settings,
                 overwrite=overwrite,
-                return_state=True,
             )
         finally:
             CLUSTER.reset(token)
-        # In here: a stage's error comes before one of a cluster nobody asked for.
-        result: dict[str, Any] = state.result(raise_on_failure=True)
-    return result

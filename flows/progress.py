@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from xnq_dist.progress import Progress, silent
+from xnq_dist.redaction import redacted
 
 __all__ = ["CONSOLE", "StageProgress", "artifact_faults_logged", "console_progress"]
 
@@ -66,7 +67,8 @@ def artifact_faults_logged() -> Iterator[None]:
     try:
         yield
     except httpx.HTTPError as error:
-        log.warning("Prefect's API did not take an artifact: %s", error)
+        # The address in it may hold a password.
+        log.warning("Prefect's API did not take an artifact: %s", redacted(str(error)))
 
 
 @contextmanager

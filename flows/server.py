@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import http.client
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -31,8 +32,9 @@ GRACE = 5.0
 def start_api() -> Callable[[], None] | None:
     """Start a temporary API for the rest of this process, where none is configured.
 
-    The address goes to ``PREFECT_API_URL``. Call it after `prepare_environment` and
-    before flows are imported.
+    The address goes to ``PREFECT_API_URL``. Any user of the machine can reach it, so
+    it answers only to a password, which goes to ``PREFECT_API_AUTH_STRING``. Call it
+    after `prepare_environment` and before flows are imported.
 
     Returns
     -------
@@ -46,6 +48,7 @@ def start_api() -> Callable[[], None] | None:
     settings = get_current_settings()
     if settings.api.url or not settings.server.ephemeral.enabled:
         return None
+    password = f"xnq-dist:{secrets.token_urlsafe(32)}"
     # It listens from now on: who connects waits for the server, and no other process
     # can take the port meanwhile.
     with socket.create_server(("127.0.0.1", 0), backlog=100) as listening:
@@ -55,12 +58,15 @@ def start_api() -> Callable[[], None] | None:
             [sys.executable, "-m", "flows.server", str(handle)],
             stdin=subprocess.PIPE,
             pass_fds=[handle],
+            # Not among its arguments, which every user can read.
+            env=os.environ | {"PREFECT_SERVER_API_AUTH_STRING": password},
             # A Ctrl-C is for the flow, which has its last state to tell the server.
             start_new_session=True,
         )
     # As Prefect does it: what it has queued for the API is sent before such hooks run.
     atexit.register(_stop, server)
     os.environ["PREFECT_API_URL"] = f"http://127.0.0.1:{port}/api"
+    os.environ["PREFECT_API_AUTH_STRING"] = password
     refresh_global_settings_context()
     patience = settings.server.ephemeral.startup_timeout_seconds
     return partial(_wait, server, port, float(patience))
@@ -125,6 +131,7 @@ def _end_with_parent() -> None:
 def _serve(handle: int) -> None:
     """Be the server on a listening socket until standard input ends."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    os.umask(0o077)  # its database is its owner's alone
     import uvicorn
     from prefect.server.api.server import create_app
 

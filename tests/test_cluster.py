@@ -40,8 +40,8 @@ def test_workers_have_imported_before_they_join() -> None:
     # A module that a test would not import by itself, in the worker's process.
     settings = small_settings("cluster.workers=1").cluster
     with (
-        cluster.open_cluster(settings, preload="xnq_dist.preload") as address,
-        cluster.connect(address) as client,
+        cluster.open_cluster(settings, preload="xnq_dist.preload") as connection,
+        cluster.connect(connection) as client,
     ):
         (found,) = client.run(_imported).values()
     assert {"sklearn.ensemble", "xnq_dist.reservoir.kernels"} <= set(found)

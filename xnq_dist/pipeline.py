@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from xnq_dist import cluster
+from xnq_dist.cluster import Connection
 from xnq_dist.config import Settings
 from xnq_dist.errors import RunDirectoryError, StageError
 from xnq_dist.graph.tables import Sources
@@ -39,6 +40,7 @@ from xnq_dist.plan.tables import (
     size_of,
 )
 from xnq_dist.progress import Progress, silent
+from xnq_dist.redaction import redacted
 from xnq_dist.sizes import human
 from xnq_dist.store import (
     PREVIOUS,
@@ -112,14 +114,14 @@ def open_run(
     if folder.is_local and folder.exists() and not _is_folder(folder):
         raise RunDirectoryError(f"{run.uri} is a file: choose another --out")
     for path in (sources.nodes, sources.edges, sources.memberships):
-        if path is not None and f"{_absolute(path)}/".startswith(f"{run.uri}/"):
+        if path is not None and f"{_shown(path)}/".startswith(f"{run.uri}/"):
             raise RunDirectoryError(
                 f"{path} lies in the run directory {run.uri}, whose files are "
                 "replaced: copy it elsewhere, or choose another --out"
             )
     with RunLock(folder):
-        paths = {"nodes": _absolute(sources.nodes), "edges": _absolute(sources.edges)}
-        before = folder.read_json(RUN)
+        paths = {"nodes": _shown(sources.nodes), "edges": _shown(sources.edges)}
+        before = redacted(folder.read_json(RUN))
         if before is None:
             others = [
                 name
@@ -150,18 +152,20 @@ def open_run(
 
 
 @contextmanager
-def cluster_meanwhile(sources: Sources, settings: Settings) -> Iterator[Opener[str]]:
-    """Begin to start the local cluster; the block gets what waits for its address.
+def cluster_meanwhile(
+    sources: Sources, settings: Settings
+) -> Iterator[Opener[Connection]]:
+    """Begin to start the local cluster; the block gets what waits for it.
 
     Worker processes take seconds to start and to import what the stages need: that
     goes on beside `prepare`, which needs none of them, and stopping them beside
-    `publish`. A cluster that runs already is looked for when its address is asked for,
-    and so is one on GPUs, which are `prepare`'s until then.
+    `publish`. A cluster that runs already is looked for when the connection is asked
+    for, and so is one on GPUs, which are `prepare`'s until then.
 
     Raises
     ------
     ClusterError
-        When the address is asked for and there is none.
+        When the connection is asked for and there is none.
     """
     if settings.cluster.kind != "local":
         yield partial(cluster.open_cluster, settings.cluster)
@@ -345,6 +349,8 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     from xnq_dist.quantify.sources import choose_source
     from xnq_dist.report.earlier import check_named
 
+    if settings.cluster.kind == "address":
+        cluster.connection_to(settings.cluster)
     check_named(settings)
     check_seed_runs(settings.intervals.seed_runs)
     count_tables(sources, settings)
@@ -420,7 +426,9 @@ def _is_folder(folder: Folder) -> bool:
     return bool(info.type == pafs.FileType.Directory)
 
 
-def _absolute(path: str) -> str:
+def _shown(path: str) -> str:
+    """A table's absolute path, or its URI without credentials."""
     from pathlib import Path
 
-    return path if "://" in path else str(Path(path).expanduser().absolute())
+    absolute = path if "://" in path else str(Path(path).expanduser().absolute())
+    return str(redacted(absolute))

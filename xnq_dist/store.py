@@ -31,6 +31,7 @@ import pyarrow.parquet as pq
 from xnq_dist import schemas
 from xnq_dist.errors import RunDirectoryError, StageError
 from xnq_dist.npz import read_npz
+from xnq_dist.redaction import redacted
 
 __all__ = ["Attempt", "FileRecord", "Folder", "Manifest", "RunDirectory", "fingerprint"]
 
@@ -131,12 +132,23 @@ class _HashingWriter(io.RawIOBase):
         return len(view)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Folder:
     """A folder on any `pyarrow.fs` filesystem; small, picklable, opened on use."""
 
-    uri: str
-    """Absolute local path, or a URI such as ``s3://bucket/prefix``."""
+    location: str
+    """Absolute local path, or a URI such as ``s3://bucket/prefix``, credentials
+    included: to be opened, never to be shown."""
+    parent: Folder | None = field(default=None, compare=False)
+    """The folder that this one is a child of."""
+
+    @property
+    def uri(self) -> str:
+        """Where it is, without credentials: for messages, logs and files."""
+        return str(redacted(self.location))
+
+    def __repr__(self) -> str:
+        return f"Folder({self.uri!r})"
 
     @classmethod
     def of(cls, location: str | Path) -> Folder:
@@ -148,21 +160,21 @@ class Folder:
 
     @cached_property
     def _opened(self) -> tuple[Any, str]:
-        if "://" in self.uri:
+        if "://" in self.location:
             try:
-                filesystem, path = pafs.FileSystem.from_uri(self.uri)
+                filesystem, path = pafs.FileSystem.from_uri(self.location)
             except (pa.ArrowInvalid, OSError) as error:
                 raise RunDirectoryError(
                     f"{self.uri} is not a location that can be opened: {error}"
                 ) from error
             return filesystem, path
-        return pafs.LocalFileSystem(), self.uri
+        return pafs.LocalFileSystem(), self.location
 
-    def __getstate__(self) -> dict[str, str]:
-        return {"uri": self.uri}
+    def __getstate__(self) -> dict[str, Any]:
+        return {"location": self.location, "parent": self.parent}
 
-    def __setstate__(self, state: dict[str, str]) -> None:
-        object.__setattr__(self, "uri", state["uri"])
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
 
     @property
     def is_local(self) -> bool:
@@ -176,8 +188,8 @@ class Folder:
 
     def child(self, name: str) -> Folder:
         """A folder inside this one."""
-        before, question, query = self.uri.partition("?")
-        return Folder(f"{before}/{name}{question}{query}")
+        before, question, query = self.location.partition("?")
+        return Folder(f"{before}/{name}{question}{query}", self)
 
     @property
     def filesystem(self) -> Any:
@@ -185,9 +197,19 @@ class Folder:
         return self._opened[0]
 
     def create(self) -> None:
-        """Make the folder, or say in one sentence that it cannot be made."""
+        """Make the folder, or say in one sentence that it cannot be made.
+
+        On a disk a new folder is its owner's alone, and so is what is made inside it.
+        One that is there keeps its mode.
+        """
+        if self.parent is not None:
+            self.parent.create()
         try:
-            self.filesystem.create_dir(self.path(), recursive=True)
+            if self.is_local:
+                mode = 0o700 if self.parent is None else 0o777
+                Path(self.path()).mkdir(mode, parents=True, exist_ok=True)
+            else:
+                self.filesystem.create_dir(self.path(), recursive=True)
         except OSError as error:
             raise RunDirectoryError(
                 f"{self.uri} cannot be written ({_reason(error)}): choose another "
@@ -444,7 +466,7 @@ class Stage:
             self.folder.delete(record.name)
 
     def _write_manifest(self, manifest: Manifest) -> None:
-        text = json.dumps(asdict(manifest), indent=1, sort_keys=True)
+        text = json.dumps(redacted(asdict(manifest)), indent=1, sort_keys=True)
         self.folder.write_bytes(MANIFEST, text.encode())
 
     def read_table(
@@ -482,8 +504,13 @@ class RunDirectory:
 
     @property
     def uri(self) -> str:
-        """Where it is."""
+        """Where it is, without credentials."""
         return self.folder.uri
+
+    @property
+    def location(self) -> str:
+        """Where it is, to open it again."""
+        return self.folder.location
 
     def stage(self, name: str) -> Stage:
         """A stage's folder."""
@@ -561,7 +588,7 @@ def differences(
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value, default=str)
+    text = json.dumps(redacted(value), default=str)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

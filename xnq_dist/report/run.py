@@ -18,6 +18,7 @@ from xnq_dist import schemas
 from xnq_dist.config import Settings
 from xnq_dist.errors import SettingsError, StageError
 from xnq_dist.graph.prepare import partitions_table
+from xnq_dist.redaction import redacted
 from xnq_dist.report.changed import Changed, changed_rows, compare_with
 from xnq_dist.report.compared import anomaly_rows, compare
 from xnq_dist.report.earlier import OwnFacts, earlier_results, why_not
@@ -218,7 +219,7 @@ def _publish_manifest(
     last = manifests["quantify"]
     inputs = {
         "stages": {name: m.fingerprint for name, m in manifests.items()},
-        "settings": settings.model_dump(mode="json"),
+        "settings": redacted(settings.model_dump(mode="json")),
     }
     published = Manifest(
         stage=PUBLISHED,
