@@ -71,22 +71,19 @@ def redacted(value: Any) -> Any:
 def _hide(match: re.Match[str]) -> str:
     scheme, _, rest = match.group().partition("://")
     authority = re.split("[/?]", rest, maxsplit=1)[0]
-    if "@" in rest and "@" not in authority and not _HOST.fullmatch(authority):
-        return f"{scheme}://{HIDDEN}"  # a password with `/` or `?` in it
     found = re.search(r"\?[^/?]*=", rest)  # in a glob a `?` need not begin the query
     end = found.start() if found else len(rest)
-    query = _PARAMETER.sub(_hide_one, rest[end:])
-    return f"{scheme}://{_without_user(scheme, rest[:end])}{query}"
-
-
-def _without_user(scheme: str, place: str) -> str:
-    if "@" not in place.split("/", 1)[0]:
-        return place
-    user, _, after = place.rpartition("@")
-    if scheme.startswith("abfs"):  # the container's name stands there
+    user, at, after = rest[:end].rpartition("@")
+    if "@" in authority:
+        # A container's name stands before the host of Azure's addresses.
         container, colon, _ = user.partition(":")
-        return f"{container}{colon and ':' + HIDDEN}@{after}"
-    return f"{HIDDEN}@{after}"
+        kept = f"{container}{colon and ':' + HIDDEN}"
+        place = f"{kept if scheme.startswith('abfs') else HIDDEN}@{after}"
+    elif ":" in user or ("@" in rest and not _HOST.fullmatch(authority)):
+        return f"{scheme}://{HIDDEN}"  # a password with `/` or `?` in it
+    else:
+        place = f"{user}{at}{after}"
+    return f"{scheme}://{place}{_PARAMETER.sub(_hide_one, rest[end:])}"
 
 
 def _hide_one(match: re.Match[str]) -> str:
