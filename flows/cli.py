@@ -19,6 +19,7 @@ from flows.datasets import app as datasets_app
 from flows.environment import prepare_environment
 from xnq_dist._version import __version__
 from xnq_dist.errors import SettingsError, XnqError
+from xnq_dist.redaction import redacted
 
 __all__ = ["app", "main"]
 
@@ -589,7 +590,7 @@ def main(arguments: list[str] | None = None) -> None:
         if os.environ.get("XNQ_DEBUG"):
             raise
         typer.echo(
-            f"xnq-dist: fault: {type(error).__name__}: {error} "
+            f"xnq-dist: fault: {type(error).__name__}: {redacted(str(error))} "
             "(set XNQ_DEBUG=1 for the traceback)",
             err=True,
         )

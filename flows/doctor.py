@@ -18,6 +18,7 @@ from xnq_dist.bench.products import price_of_products
 from xnq_dist.cluster import connect, local_size, open_cluster, workers
 from xnq_dist.errors import RunDirectoryError, XnqError
 from xnq_dist.products import FORM, VECTOR_BYTES, has_fma
+from xnq_dist.redaction import redacted
 from xnq_dist.sections import ClusterSettings
 from xnq_dist.sizes import human
 from xnq_dist.store import Folder
@@ -131,7 +132,7 @@ def _dask(settings: ClusterSettings) -> Check:
     name = f"dask {settings.address or 'local'}"
     began = time.perf_counter()
     try:
-        with open_cluster(settings) as address, connect(address) as client:
+        with open_cluster(settings) as connection, connect(connection) as client:
             count = len(workers(client))
     except XnqError as error:
         return Check(name, "fault", str(error))
@@ -143,7 +144,7 @@ def _prefect() -> Check:
     from prefect.exceptions import PrefectException
     from prefect.settings import get_current_settings
 
-    url = get_current_settings().api.url
+    url = redacted(get_current_settings().api.url)
     if not url:
         text = "no PREFECT_API_URL: runs are not reported to Prefect"
         return Check("prefect", "ok", text)
@@ -158,7 +159,7 @@ def _prefect() -> Check:
         return Check(
             "prefect",
             "fault",
-            f"{url} does not answer ({problem}): start `prefect server start`, or "
-            "unset PREFECT_API_URL",
+            f"{url} does not answer ({redacted(str(problem))}): start "
+            "`prefect server start`, or unset PREFECT_API_URL",
         )
     return Check("prefect", "ok", f"{url} answers")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from xnq_dist import pipeline as line
-from xnq_dist.cluster import connect, open_cluster
+from xnq_dist.cluster import Connection, connect, open_cluster
 from xnq_dist.config import Settings
 from xnq_dist.errors import InputError
 from xnq_dist.graph.tables import Sources, open_table
@@ -141,7 +141,7 @@ def evaluate_method(
     name: str,
     draws: int,
     quantifiers: Sequence[str] | None,
-    address: str,
+    connection: Connection,
     progress: Progress,
 ) -> dict[str, Any]:
     """One method on one dataset: search, selection, test."""
@@ -150,7 +150,7 @@ def evaluate_method(
     from xnq_dist.evaluation.methods import METHODS
 
     began = time.perf_counter()
-    with connect(address, work.settings.cluster.timeout) as client:
+    with connect(connection, work.settings.cluster.timeout) as client:
         result = stage.evaluate_method(
             client, work, METHODS[name], draws, quantifiers, progress
         )
@@ -206,24 +206,24 @@ def run_evaluation(
         choose_methods(methods, has_features)
         chosen[source.name] = suited
     folder.create()
-    with RunLock(folder), open_cluster(settings.cluster) as address:
+    with RunLock(folder), open_cluster(settings.cluster) as connection:
         unpublish(folder)
         for source in sources:
             suited = chosen[source.name]
             tables = Sources(source.nodes, source.edges)
-            where = folder.child(source.name).uri
+            where = folder.child(source.name).location
             with line.open_run(where, tables) as run:
                 prepared = partial(
-                    prepare_task, run.uri, source, suited, folds, label_shares
+                    prepare_task, run.location, source, suited, folds, label_shares
                 )
                 work = do("graph", prepared)
                 for name in methods:
                     evaluated = partial(
-                        evaluate_method, work, name, draws, quantifiers, address
+                        evaluate_method, work, name, draws, quantifiers, connection
                     )
                     found = do(source.name, evaluated)
                     done.append({"dataset": source.name, **found})
-        published = do("publish", partial(publish_evaluation, folder.uri))
+        published = do("publish", partial(publish_evaluation, folder.location))
     return {
         "out": folder.uri,
         "results": f"{folder.uri}/results.parquet",
@@ -235,14 +235,14 @@ def run_evaluation(
 
 
 def evaluate_on_communities(
-    work: Any, plan: Any, address: str, progress: Progress
+    work: Any, plan: Any, connection: Connection, progress: Progress
 ) -> dict[str, Any]:
     """Every estimator on every family of communities of one dataset."""
     from xnq_dist.evaluation.communities import evaluate_communities
     from xnq_dist.evaluation.keep import keep_communities
 
     began = time.perf_counter()
-    with connect(address, work.settings.cluster.timeout) as client:
+    with connect(connection, work.settings.cluster.timeout) as client:
         table = evaluate_communities(client, work, plan, progress)
     keep_communities(Folder.of(work.run), table)
     return {"rows": table.num_rows, "seconds": round(time.perf_counter() - began, 1)}
@@ -294,19 +294,23 @@ def run_communities_evaluation(
         )
         chosen[source.name] = suited, plan
     folder.create()
-    with RunLock(folder), open_cluster(settings.cluster) as address:
+    with RunLock(folder), open_cluster(settings.cluster) as connection:
         unpublish_communities(folder)
         for source in sources:
             suited, plan = chosen[source.name]
             tables = Sources(source.nodes, source.edges)
-            where = folder.child(source.name).uri
+            where = folder.child(source.name).location
             with line.open_run(where, tables) as run:
-                prepared = partial(prepare_task, run.uri, source, suited, None, [1.0])
+                prepared = partial(
+                    prepare_task, run.location, source, suited, None, [1.0]
+                )
                 work = do("graph", prepared)
-                evaluated = partial(evaluate_on_communities, work, plan, address)
+                evaluated = partial(evaluate_on_communities, work, plan, connection)
                 found = do(source.name, evaluated)
                 done.append({"dataset": source.name, **found})
-        published = do("publish", partial(publish_communities_evaluation, folder.uri))
+        published = do(
+            "publish", partial(publish_communities_evaluation, folder.location)
+        )
     return {
         "out": folder.uri,
         "results": f"{folder.uri}/community_results.parquet",

@@ -17,6 +17,7 @@ from prefect.client.schemas import State
 from prefect.context import FlowRunContext, TaskRunContext
 from prefect.states import Failed
 
+from flows.parameters import warn_of_credentials
 from flows.progress import StageProgress
 from flows.reporting import Artifacts, Outbox
 from xnq_dist import pipeline as line
@@ -99,11 +100,14 @@ def pipeline(
     overwrite
         Do every stage again, also in a directory made from other tables.
     """
+    warn_of_credentials(
+        nodes=nodes, edges=edges, memberships=memberships, out=out, settings=settings
+    )
     do = TaskPerStage()
     sources = Sources(nodes, edges, memberships)
     try:
         found = line.run_all(sources, out, settings or Settings(), overwrite, do)
     except XnqError as error:
         return Failed(message=str(error), data=error)
-    do.prevalence(RunDirectory(found["run"]))
+    do.prevalence(RunDirectory(out))
     return found

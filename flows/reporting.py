@@ -30,6 +30,7 @@ from flows.progress import StageProgress
 from xnq_dist import pipeline as line
 from xnq_dist.errors import SettingsError, XnqError
 from xnq_dist.progress import Progress
+from xnq_dist.redaction import redacted
 from xnq_dist.store import RunDirectory
 
 __all__ = ["Artifacts", "Outbox", "RunReport", "check_api", "reported"]
@@ -106,7 +107,7 @@ class Outbox:
                         log.warning(
                             "Prefect's API does not take reports (%s): the run goes on "
                             "without them",
-                            error or type(error).__name__,
+                            redacted(str(error)) or type(error).__name__,
                         )
                     refused = True
                     with self._news:
@@ -178,7 +179,7 @@ class RunReport:
 
     def __init__(self, flow: str, parameters: Mapping[str, Any]) -> None:
         self._flow = flow
-        self._parameters = dict(parameters)
+        self._parameters = redacted(dict(parameters))
         self._outbox = Outbox()
         self._flow_run: UUID | str | None = None
         self._lines: deque[dict[str, Any]] = deque(maxlen=LOG_LINES)

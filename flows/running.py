@@ -64,5 +64,5 @@ def run_pipeline(
     with reporting(prefect, "xnq-dist", parameters) as (do, report):
         found = run_all(sources, out, settings, overwrite, do)
         if report is not None:
-            report.prevalence(RunDirectory(found["run"]))
+            report.prevalence(RunDirectory(out))
     return found

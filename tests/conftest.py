@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flows.environment import prepare_environment
+from xnq_dist.cluster import Connection, connect, open_cluster
 from xnq_dist.config import Settings, load_settings
 from xnq_dist.graph.tables import Sources
 
@@ -100,12 +101,29 @@ def published_values(out: Path | str, table: str = "prevalence") -> pa.Table:
 
 
 @pytest.fixture(scope="session")
-def cluster_address() -> Iterator[str]:
+def cluster_connection() -> Iterator[Connection]:
     """A scheduler with two worker processes."""
-    from xnq_dist.cluster import open_cluster
+    with open_cluster(small_settings().cluster) as connection:
+        yield connection
 
-    with open_cluster(small_settings().cluster) as address:
-        yield address
+
+@pytest.fixture(scope="session")
+def tls_settings(
+    cluster_connection: Connection, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
+    """The settings of a user for whom that cluster is one of their own."""
+    folder = tmp_path_factory.mktemp("certificates")
+    security = cluster_connection.security
+    texts = {
+        "tls_ca": security.tls_ca_file,
+        "tls_cert": security.tls_client_cert,
+        "tls_key": security.tls_client_key,
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    return {"kind": "address", "address": cluster_connection.address} | {
+        name: str(folder / name) for name in texts
+    }
 
 
 @pytest.fixture(scope="session")
@@ -127,11 +145,9 @@ def thread_client() -> Iterator[object]:
 
 
 @pytest.fixture
-def client(cluster_address: str) -> Iterator[object]:
+def client(cluster_connection: Connection) -> Iterator[object]:
     """A client of the session's cluster."""
-    from xnq_dist.cluster import connect
-
-    with connect(cluster_address) as found:
+    with connect(cluster_connection) as found:
         yield found
 
 

@@ -28,7 +28,6 @@ __all__ = [
     "gpu",
     "gpu_facts",
     "need_cuda",
-    "ucx_installed",
 ]
 
 Precision = Literal["float32", "tf32", "float16", "bfloat16"]
@@ -355,11 +354,6 @@ def cuda_cluster(**options: Any) -> Any:
     from dask_cuda import LocalCUDACluster
 
     return LocalCUDACluster(**options)
-
-
-def ucx_installed() -> bool:
-    """Whether Dask can talk over UCX, which takes arrays from device to device."""
-    return _installed("distributed_ucxx") and _installed("ucxx")
 
 
 def device_share() -> tuple[str, int]:

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -18,7 +18,6 @@ from xnq_dist.backend import (
     device_share,
     gpu_facts,
     need_cuda,
-    ucx_installed,
 )
 from xnq_dist.config import Settings
 from xnq_dist.errors import ClusterError, SettingsError
@@ -27,11 +26,13 @@ from xnq_dist.sizes import parse_bytes
 from xnq_dist.waiting import TIMEOUT, first_worker, run_on_workers, worker_records
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Security
 
 __all__ = [
+    "Connection",
     "LocalSize",
     "connect",
+    "connection_to",
     "device_memory",
     "local_size",
     "open_cluster",
@@ -52,6 +53,22 @@ CLOSE = 10.0
 TERMINATE = 1.15
 """Of its memory limit that a local worker may be seen with: the plan fills the limit,
 and its figures are not better than this."""
+
+
+PRIVATE: dict[str, Any] = {
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+}
+"""No pages: those of Dask show logs, tasks and calls to whoever can reach a port."""
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How to reach a scheduler; for this process alone: it may hold a private key."""
+
+    address: str
+    security: Security | None = field(default=None, repr=False)
+    """Credentials; None: as Dask is configured."""
 
 
 @dataclass(frozen=True)
@@ -112,13 +129,16 @@ def _cuda_size(settings: ClusterSettings) -> LocalSize:
 def _start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
     """A cluster of this machine's processors or GPUs.
 
+    Any user of the machine can reach ports on loopback, and who can talk to a
+    scheduler can run code. Credentials made here, and kept in memory, shut others out.
+
     Raises
     ------
     ClusterError
         When a package or device is missing.
     """
     import dask
-    from distributed import LocalCluster
+    from distributed import LocalCluster, Security
 
     options: dict[str, Any] = {
         "n_workers": size.workers,
@@ -129,17 +149,22 @@ def _start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
         "scheduler_kwargs": {"dashboard": False, "dashboard_address": "127.0.0.1:0"},
         "worker_dashboard_address": "127.0.0.1:0",
         "silence_logs": logging.ERROR,
+        "security": Security.temporary(),
+        "protocol": "tls",
     }
     if settings.kind != "cuda":
         if preload:
             users = dask.config.get("distributed.worker.preload") or []
             options["preload"] = [*users, preload]
         return LocalCluster(**options)
-    wanted = settings.protocol
-    ucx = wanted == "ucx" or (wanted == "auto" and ucx_installed())
+    if settings.protocol == "ucx":
+        log.warning(
+            "cluster.protocol = ucx: UCX has no encryption, and every user who can "
+            "reach this machine can run code as you; set it to tcp on shared machines"
+        )
+        options |= {"security": None, "protocol": "ucx"}
     return cuda_cluster(
         **options,
-        protocol="ucx" if ucx else "tcp",
         # The plan owns the device's memory: nothing spills, and the pool has an end.
         device_memory_limit=None,
         rmm_pool_size=size.device // 2,
@@ -151,8 +176,8 @@ def _start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
 @contextmanager
 def open_cluster(
     settings: ClusterSettings, preload: str = "", kept: int = 0
-) -> Iterator[str]:
-    """Address of a scheduler with at least one worker; closed again when it is ours.
+) -> Iterator[Connection]:
+    """A scheduler with at least one worker; closed again when it is ours.
 
     Parameters
     ----------
@@ -173,9 +198,7 @@ def open_cluster(
 
     with ExitStack() as stack:
         if settings.kind == "address":
-            if settings.address is None:  # refused by the settings already
-                raise ClusterError("cluster.address is not set")
-            address = settings.address
+            connection = connection_to(settings)
         else:
             size = local_size(settings, kept)
             # The plan owns memory: Dask must neither spill nor pause behind its back.
@@ -187,6 +210,7 @@ def open_cluster(
                         "distributed.worker.memory.pause": False,
                         "distributed.worker.memory.terminate": TERMINATE,
                         "distributed.comm.timeouts.connect": "60s",
+                        **PRIVATE,
                     }
                 )
             )
@@ -198,19 +222,72 @@ def open_cluster(
                     f"started ({error}): check cluster.workers and cluster.memory_limit"
                 ) from error
             stack.callback(cluster.close, timeout=30)
-            address = cluster.scheduler_address
-        with connect(address, settings.timeout) as client:
+            connection = Connection(cluster.scheduler_address, cluster.security)
+        with connect(connection, settings.timeout) as client:
             if not first_worker(client):
                 raise ClusterError(
-                    f"the scheduler at {address} has no workers after "
+                    f"the scheduler at {connection.address} has no workers after "
                     f"{settings.timeout:g} s: start some with `dask worker`"
                 )
             _check_versions(client)
-        yield address
+        yield connection
+
+
+def connection_to(settings: ClusterSettings) -> Connection:
+    """How to reach the scheduler that `cluster.address` names; nothing is sent.
+
+    Raises
+    ------
+    SettingsError
+        When it needs certificates and there are none, or they cannot be read.
+    """
+    from distributed import Security
+
+    address = settings.address
+    if address is None:  # refused by the settings already
+        raise SettingsError("cluster.address is not set")
+    if not address.startswith("tls://"):
+        return Connection(address)
+    files = {
+        "tls_ca_file": settings.tls_ca,
+        "tls_client_cert": settings.tls_cert,
+        "tls_client_key": settings.tls_key,
+    }
+    for file in files.values():
+        _check_readable(file)
+    # Without ours, those of Dask's own configuration.
+    security = Security(require_encryption=True, **(files if settings.tls_ca else {}))
+    found = security.get_tls_config_for_role("client")
+    if not (found["ca_file"] and found["cert"]):
+        raise SettingsError(
+            f"{address} needs certificates: set cluster.tls_ca, cluster.tls_cert and "
+            "cluster.tls_key to their files"
+        )
+    try:
+        security.get_connection_args("client")
+    except (OSError, ValueError) as error:
+        raise SettingsError(
+            f"the certificates for {address} cannot be used ({error}): check that all "
+            "three are PEM files and cluster.tls_key is the key to cluster.tls_cert"
+        ) from error
+    return Connection(address, security)
+
+
+def _check_readable(file: str | None) -> None:
+    if file is None:
+        return
+    try:
+        with open(file, "rb"):
+            pass
+    except OSError as error:
+        raise SettingsError(
+            f"{file} cannot be read ({error.strerror}): correct cluster.tls_ca, "
+            "cluster.tls_cert and cluster.tls_key"
+        ) from error
 
 
 @contextmanager
-def connect(address: str, timeout: float = 60.0) -> Iterator[Client]:
+def connect(connection: Connection, timeout: float = 60.0) -> Iterator[Client]:
     """A client of a running scheduler.
 
     Parameters
@@ -226,12 +303,14 @@ def connect(address: str, timeout: float = 60.0) -> Iterator[Client]:
     from distributed import CancelledError, Client
     from distributed.client import ClosedClientError
 
+    address = connection.address
     try:
-        client = Client(address, timeout=timeout)
+        client = Client(address, timeout=timeout, security=connection.security)
     except (OSError, TimeoutError, ValueError) as error:
         raise ClusterError(
             f"no Dask scheduler answers at {address}: start one with `dask scheduler`, "
-            "or correct cluster.address"
+            "or correct cluster.address; one with TLS needs a tls:// address and its "
+            "own certificates in cluster.tls_ca, tls_cert and tls_key"
         ) from error
     token = TIMEOUT.set(timeout)
     try:

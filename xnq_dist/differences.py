@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from xnq_dist.redaction import redacted
+
 __all__ = ["differences", "is_table"]
 
 ROWS = {
@@ -67,5 +69,5 @@ def _table(key: str, before: Any, after: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value, default=str)
+    text = json.dumps(redacted(value), default=str)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,5 +1,7 @@
 """Errors whose message says what is wrong, where, and what to do next."""
 
+from xnq_dist.redaction import redacted
+
 __all__ = [
     "ClusterError",
     "DamagedError",
@@ -13,10 +15,16 @@ __all__ = [
 
 
 class XnqError(Exception):
-    """Base of all errors raised on purpose; the message is a sentence for a user."""
+    """Base of all errors raised on purpose; the message is a sentence for a user.
+
+    Messages quote addresses and what libraries say of them: credentials are taken out.
+    """
 
     exit_code = 1
     """Of the command line: 1 fault, 2 bad input or settings, 3 does not fit."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*redacted(args))
 
 
 class InputError(XnqError):

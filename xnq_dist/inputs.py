@@ -14,6 +14,7 @@ from typing import Any
 
 from xnq_dist.config import Settings
 from xnq_dist.errors import SettingsError
+from xnq_dist.redaction import redacted
 from xnq_dist.store import Manifest
 
 __all__ = [
@@ -289,5 +290,5 @@ def published_inputs(
         "format": FORMATS["published"],
         "stages": {name: found.fingerprint for name, found in stages.items()},
         "written": [record.checksum for record in stages["quantify"].files],
-        "settings": settings.model_dump(mode="json"),
+        "settings": redacted(settings.model_dump(mode="json")),
     }

@@ -18,6 +18,7 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from xnq_dist import cluster
+from xnq_dist.cluster import Connection
 from xnq_dist.config import Settings
 from xnq_dist.due import ON_WORKERS, due_stages, summary
 from xnq_dist.errors import DamagedError, RunDirectoryError
@@ -42,6 +43,7 @@ from xnq_dist.plan.tables import (
     size_of,
 )
 from xnq_dist.progress import Progress, silent
+from xnq_dist.redaction import redacted
 from xnq_dist.run_record import RunRecord
 from xnq_dist.sizes import human
 from xnq_dist.store import (
@@ -139,7 +141,7 @@ def open_run(
     if folder.is_local and folder.exists() and not folder.is_folder():
         raise RunDirectoryError(f"{run.uri} is a file: choose another --out")
     for path in (sources.nodes, sources.edges, sources.memberships):
-        if path is not None and f"{_absolute(path)}/".startswith(f"{run.uri}/"):
+        if path is not None and f"{_shown(path)}/".startswith(f"{run.uri}/"):
             raise RunDirectoryError(
                 f"{path} lies in the run directory {run.uri}, whose files are "
                 "replaced: copy it elsewhere, or choose another --out"
@@ -198,15 +200,15 @@ def _record(run: RunDirectory) -> RunRecord | None:
 @contextmanager
 def cluster_meanwhile(
     sources: Sources, settings: Settings, out: str | None = None
-) -> Iterator[Opener[str]]:
-    """Begin to start the local cluster; the block gets what waits for its address.
+) -> Iterator[Opener[Connection]]:
+    """Begin to start the local cluster; the block gets what waits for it.
 
     Asked for once more, when damage has to be repaired, it is started again.
 
     Worker processes take seconds to start and to import what the stages need: that
     goes on beside `prepare`, which needs none of them, and stopping them beside
-    `publish`. A cluster that runs already is looked for when its address is asked for,
-    and so is one on GPUs, which are `prepare`'s until then.
+    `publish`. A cluster that runs already is looked for when the connection is asked
+    for, and so is one on GPUs, which are `prepare`'s until then.
 
     Parameters
     ----------
@@ -217,7 +219,7 @@ def cluster_meanwhile(
     Raises
     ------
     ClusterError
-        When the address is asked for and there is none.
+        When the connection is asked for and there is none.
     """
     idle = out is not None and not needs_workers(RunDirectory(out), sources, settings)
     if idle or settings.cluster.kind != "local":
@@ -234,7 +236,7 @@ def cluster_meanwhile(
     # import them at once may find a half of one.
     import_module("distributed")
     with opened_meanwhile(make) as ahead:
-        openers: Iterator[Opener[str]] = chain([ahead], repeat(make))
+        openers: Iterator[Opener[Connection]] = chain([ahead], repeat(make))
         yield lambda: next(openers)()
 
 
@@ -262,13 +264,13 @@ def run_all(
     check_sources(sources, settings)
     with (
         open_run(out, sources, overwrite) as run,
-        cluster_meanwhile(sources, settings, run.uri) as opened,
+        cluster_meanwhile(sources, settings, run.location) as opened,
     ):
 
         @contextmanager
         def workers() -> Iterator[Connect]:
-            with opened() as address:
-                yield partial(cluster.connect, address, settings.cluster.timeout)
+            with opened() as connection:
+                yield partial(cluster.connect, connection, settings.cluster.timeout)
 
         work = partial(_do_what_is_due, run, sources, settings, workers, do)
         stages = repaired(work)
@@ -561,6 +563,8 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     from xnq_dist.quantify.seed_runs import check_seed_runs
     from xnq_dist.report.earlier import check_named
 
+    if settings.cluster.kind == "address":
+        cluster.connection_to(settings.cluster)
     check_named(settings)
     check_seed_runs(settings.intervals.seed_runs)
     count_tables(sources, settings)
@@ -578,7 +582,7 @@ def check_sources(sources: Sources, settings: Settings) -> None:
 
 def published_rows(run: RunDirectory, count: int) -> list[dict[str, Any]]:
     """The first rows of the published prevalence table."""
-    table = read_published(run.uri).read("prevalence")
+    table = read_published(run.location).read("prevalence")
     rows: list[dict[str, Any]] = table.slice(0, count).to_pylist()
     return rows
 
@@ -611,12 +615,14 @@ def needs_workers(run: RunDirectory, sources: Sources, settings: Settings) -> bo
 def absolute_paths(sources: Sources) -> dict[str, str | None]:
     """Where the tables are, whatever the working directory."""
     return {
-        name: None if path is None else _absolute(path)
+        name: None if path is None else _shown(path)
         for name, path in asdict(sources).items()
     }
 
 
-def _absolute(path: str) -> str:
+def _shown(path: str) -> str:
+    """A table's absolute path, or its URI without credentials."""
     from pathlib import Path
 
-    return path if "://" in path else str(Path(path).expanduser().absolute())
+    absolute = path if "://" in path else str(Path(path).expanduser().absolute())
+    return str(redacted(absolute))

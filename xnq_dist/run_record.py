@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from xnq_dist.errors import DamagedError, RunDirectoryError
+from xnq_dist.redaction import redacted
 from xnq_dist.store import RUN, Folder
 
 __all__ = ["RUN", "RunRecord"]
@@ -58,7 +59,7 @@ class RunRecord:
 
     def write(self, folder: Folder) -> None:
         """Put the record into a folder."""
-        folder.write_record(RUN, asdict(self))
+        folder.write_record(RUN, redacted(asdict(self)))
 
     def belongs(self, nodes: Mapping[str, Any], uri: str) -> None:
         """Refuse the nodes of another graph.

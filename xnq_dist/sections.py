@@ -417,6 +417,17 @@ class ClusterSettings(Section):
         "auto", description="threads a worker (local)"
     )
     address: str | None = Field(None, description="scheduler address (address)")
+    tls_ca: str | None = Field(
+        None,
+        description="file of the authority that signed the certificates of a cluster "
+        "at a tls:// address",
+    )
+    tls_cert: str | None = Field(
+        None, description="file of this client's certificate, for that cluster"
+    )
+    tls_key: str | None = Field(
+        None, description="file of the key to this client's certificate"
+    )
     memory_limit: str | int = Field(
         "auto", description="memory of one worker (local), such as '8 GiB'"
     )
@@ -427,7 +438,9 @@ class ClusterSettings(Section):
         "auto", description="memory of its GPU that a worker may use"
     )
     protocol: Literal["auto", "tcp", "ucx"] = Field(
-        "auto", description="between GPU workers (cuda); auto: UCX where installed"
+        "auto",
+        description="between GPU workers (cuda); auto: TCP, encrypted; ucx: faster, "
+        "and open to every user who can reach the machine",
     )
 
     @model_validator(mode="after")
@@ -440,5 +453,27 @@ class ClusterSettings(Section):
             raise ValueError(
                 f"cluster.address is set but cluster.kind = {self.kind}: "
                 "set cluster.kind = address"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _certificates_fit(self) -> ClusterSettings:
+        address = self.address or ""
+        if "@" in address:
+            raise ValueError(
+                "cluster.address takes no user name or password: give tls://host:port, "
+                "and the certificates in cluster.tls_ca, tls_cert and tls_key"
+            )
+        files = (self.tls_ca, self.tls_cert, self.tls_key)
+        if any(files) and not all(files):
+            raise ValueError(
+                "cluster.tls_ca, cluster.tls_cert and cluster.tls_key belong together: "
+                "set all three"
+            )
+        if any(files) and not address.startswith("tls://"):
+            raise ValueError(
+                "cluster.tls_ca, tls_cert and tls_key are for a cluster of your own: "
+                "set cluster.kind = address and cluster.address = tls://host:port "
+                "(local clusters make credentials of their own)"
             )
         return self

@@ -106,8 +106,8 @@ def rows(
         facts |= {"nodes": nodes, "edges": manifest.facts["n_edges"]}
         spec = reservoir_spec(settings, manifest.facts["rho"], 1.0, 0.5)
         with (
-            cluster.open_cluster(settings.cluster) as address,
-            cluster.connect(address) as client,
+            cluster.open_cluster(settings.cluster) as connection,
+            cluster.connect(connection) as client,
         ):
             tasks = TasksExchange(client, run.stage("graph"), manifest, spec)
             spmd = SpmdExchange(client, run.stage("graph"), manifest, spec)

@@ -256,11 +256,11 @@ def test_directory_in_use(prefect_api, tables, capfd):
 
 
 def test_unknown_community_members_and_what_follows(
-    prefect_api, tables, capfd, cluster_address
+    prefect_api, tables, capfd, tls_settings
 ):
     """Refused by name; dropped when told so; then whole."""
     change(tables / "memberships.parquet", "node_id", lambda c: [0, 1, 1, 5000])
-    dask = ("--set=cluster.kind=address", f"--set=cluster.address={cluster_address}")
+    dask = [f"--set=cluster.{name}={value}" for name, value in tls_settings.items()]
     given = ("--memberships", str(tables / "memberships.parquet"), *dask)
     sentence = refused(capfd, run(tables, *given))
     assert "5000" in sentence

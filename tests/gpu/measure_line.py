@@ -94,7 +94,10 @@ def cluster_of(make: Callable[[str], GpuBackend], settings: Settings) -> Iterato
     from xnq_dist.cluster import connect, open_cluster
 
     if make is not standin:
-        with open_cluster(settings.cluster) as address, connect(address) as client:
+        with (
+            open_cluster(settings.cluster) as connection,
+            connect(connection) as client,
+        ):
             yield client
         return
     quiet = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}

@@ -65,7 +65,8 @@ def test_missing_cupy_or_device_is_not_named(monkeypatch):
         backends.cuda_cluster()
 
 
-def test_a_cuda_cluster_gets_other_options_than_planned(monkeypatch):
+@pytest.mark.parametrize("protocol", ["auto", "tcp", "ucx"])
+def test_a_cuda_cluster_gets_the_planned_options(monkeypatch, caplog, protocol):
     given = {}
 
     class Stand:
@@ -80,7 +81,8 @@ def test_a_cuda_cluster_gets_other_options_than_planned(monkeypatch):
     monkeypatch.setattr(backends, "_installed", lambda name: True)
     for where in (backends, cluster):
         monkeypatch.setattr(where, "gpu_facts", lambda: FACTS)
-    settings = cuda("cluster.device_memory=10GiB").cluster
+    chosen = f"cluster.protocol={protocol}"
+    settings = cuda("cluster.device_memory=10GiB", chosen).cluster
     with (
         pytest.raises(ClusterError, match=r"4 workers cannot be started.*no GPU"),
         cluster.open_cluster(settings),
@@ -88,7 +90,14 @@ def test_a_cuda_cluster_gets_other_options_than_planned(monkeypatch):
         pass
     assert given["n_workers"] == 4
     assert given["threads_per_worker"] == 1
-    assert given["protocol"] == "ucx"
+    # Credentials of its own, whatever is installed; UCX only where it is asked for.
+    if protocol == "ucx":
+        assert (given["protocol"], given["security"]) == ("ucx", None)
+        assert "UCX has no encryption" in caplog.text
+    else:
+        assert given["protocol"] == "tls"
+        assert given["security"].require_encryption
+        assert "UCX" not in caplog.text
     assert given["rmm_maximum_pool_size"] == 10 * 2**30
     assert given["device_memory_limit"] is None
     size = cluster.local_size(cuda("cluster.workers=2", "cluster.threads=3").cluster)
@@ -289,8 +298,8 @@ def test_dask_cuda_is_never_started():
     if backends.gpu_facts().reason:
         pytest.skip(backends.gpu_facts().reason)
     with (
-        cluster.open_cluster(cuda().cluster) as address,
-        cluster.connect(address) as client,
+        cluster.open_cluster(cuda().cluster) as connection,
+        cluster.connect(connection) as client,
     ):
         assert cluster.settle_backend(client, "gpu") == "gpu"
         assert cluster.device_memory(client, cuda().cluster) > 0

@@ -190,14 +190,14 @@ def test_batches_or_partitions_change_a_bit(made, client, tmp_path, monkeypatch)
 
 
 def test_worker_processes_change_a_bit_or_keep_the_nodes(
-    made, client, cluster_address, tmp_path, monkeypatch
+    made, client, cluster_connection, tmp_path, monkeypatch
 ):
     path, _ = draw_memberships(tmp_path, 12)
     sources, settings = of(made, memberships=path), small_settings("quantifier=pacc")
     threads = answered(made.run, quantify(made.run, sources, settings, client))
     made.run.stage("quantify").folder.delete_folder()
     monkeypatch.setattr(stage, "FEWEST_MEMBERSHIPS", 50)
-    with connect(cluster_address) as others:
+    with connect(cluster_connection) as others:
         manifest = quantify(made.run, sources, settings, others)
         kept = others.run(_nodes_held)
     assert answered(made.run, manifest).equals(threads)

@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tests.conftest import small_settings, write_graph
 from xnq_dist import cluster, pipeline
@@ -24,7 +24,7 @@ class CountingProxy:
     def __post_init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.sockets.append(self._listener)
-        self.address = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.address = f"tls://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -53,7 +53,7 @@ class CountingProxy:
 
 @contextmanager
 def counting(address: str) -> Iterator[CountingProxy]:
-    host, port = address.removeprefix("tcp://").split(":")
+    host, port = address.removeprefix("tls://").split(":")
     proxy = CountingProxy((host, int(port)))
     try:
         yield proxy
@@ -62,22 +62,23 @@ def counting(address: str) -> Iterator[CountingProxy]:
             opened.close()
 
 
-def bytes_of_an_embedding(folder, graph, address, dim) -> int:
+def bytes_of_an_embedding(folder, graph, connection, dim) -> int:
     """Everything the client sends and receives during the embedding."""
     run = RunDirectory(folder)
     run.folder.create()
     settings = small_settings(f"reservoir.dim={dim}", "partitions=4")
     pipeline.prepare(run, graph.sources, settings)
-    with counting(address) as proxy:
-        with cluster.connect(proxy.address) as client:
+    with counting(connection.address) as proxy:
+        counted = replace(connection, address=proxy.address)
+        with cluster.connect(counted) as client:
             pipeline.embed(run, settings, client)
         return proxy.bytes
 
 
-def test_clients_bytes_do_not_grow_with_the_states(tmp_path, cluster_address):
+def test_clients_bytes_do_not_grow_with_the_states(tmp_path, cluster_connection):
     graph = write_graph(tmp_path / "input", nodes=4000, edges=12000)
-    small = bytes_of_an_embedding(tmp_path / "a", graph, cluster_address, 16)
-    large = bytes_of_an_embedding(tmp_path / "b", graph, cluster_address, 512)
+    small = bytes_of_an_embedding(tmp_path / "a", graph, cluster_connection, 16)
+    large = bytes_of_an_embedding(tmp_path / "b", graph, cluster_connection, 512)
     state = 4000 * 512 * 4
     assert small > 10_000, "the proxy counts nothing"
     # Some replies carry timings of varying length, none carries a row of states.

@@ -59,8 +59,8 @@ def test_killed_worker_costs_no_bit_and_leaves_no_file(tmp_path, weighted, clien
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     with (
-        cluster.open_cluster(small_settings().cluster) as address,
-        cluster.connect(address) as other,
+        cluster.open_cluster(small_settings().cluster) as connection,
+        cluster.connect(connection) as other,
     ):
         killed = threading.Event()
         folder = tmp_path / "killed"

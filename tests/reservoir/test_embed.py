@@ -100,8 +100,8 @@ def test_same_bits_with_weights_and_one_worker(tmp_path, client):
     two = embeddings(embed(tmp_path / "two", graph, client, "partitions=5"))
     one_worker = small_settings("cluster.workers=1", "cluster.threads=2").cluster
     with (
-        cluster.open_cluster(one_worker) as address,
-        cluster.connect(address) as other,
+        cluster.open_cluster(one_worker) as connection,
+        cluster.connect(connection) as other,
     ):
         one = embeddings(embed(tmp_path / "one", graph, other, "partitions=3"))
     np.testing.assert_array_equal(one, two)
@@ -149,8 +149,8 @@ def test_killed_worker_changes_nothing_in_the_answer(
     expected = embeddings(embed(tmp_path / "calm", small_graph, client, *overrides))
     overrides = (*overrides, f"exchange.engine={engine}")
     with (
-        cluster.open_cluster(small_settings().cluster) as address,
-        cluster.connect(address) as other,
+        cluster.open_cluster(small_settings().cluster) as connection,
+        cluster.connect(connection) as other,
     ):
         killed = threading.Event()
         folder = tmp_path / "killed"

@@ -94,8 +94,8 @@ def test_a_stopped_worker_is_done_without_and_not_waited_for(
     overrides = ("partitions=4", "reservoir.supersteps=200", "checkpoint.every=8")
     expected = embeddings(embed(tmp_path / "calm", weighted, client, *overrides, SPMD))
     with (
-        cluster.open_cluster(small_settings().cluster) as address,
-        cluster.connect(address) as other,
+        cluster.open_cluster(small_settings().cluster) as connection,
+        cluster.connect(connection) as other,
     ):
         pids = list(other.run(os.getpid).values())
         folder = tmp_path / "stopped"
@@ -343,8 +343,8 @@ def test_killed_worker_with_nobody_left_to_send(tmp_path, weighted):
     settings = small_settings("cluster.workers=1")
     overrides = ("partitions=2", "reservoir.supersteps=60", "checkpoint.every=8", SPMD)
     with (
-        cluster.open_cluster(settings.cluster) as address,
-        cluster.connect(address) as other,
+        cluster.open_cluster(settings.cluster) as connection,
+        cluster.connect(connection) as other,
     ):
         expected = embeddings(embed(tmp_path / "calm", weighted, other, *overrides))
         killed = threading.Event()

@@ -159,7 +159,7 @@ def measure_exchanges(graph: str, out: str) -> dict[str, Any]:
     sources = Sources(*tables)
     rows = []
     first = load_settings(overrides=shared)
-    with open_cluster(first.cluster) as address, connect(address) as client:
+    with open_cluster(first.cluster) as connection, connect(connection) as client:
         for engine, partitions, partitioner in CUTS:
             named = (f"partitions={partitions}", f"partitioner={partitioner}")
             more = ("method=xnq", f"exchange.engine={engine}")
@@ -261,7 +261,10 @@ def measure_line(graph: str, out: str, overrides: Sequence[str]) -> dict[str, An
             return found
 
         manifest = timed("graph", lambda: pipeline.prepare(run, sources, settings))
-        with open_cluster(settings.cluster) as address, connect(address) as client:
+        with (
+            open_cluster(settings.cluster) as connection,
+            connect(connection) as client,
+        ):
             made = timed("embed", lambda: pipeline.embed(run, settings, client))
             memory = {"embed": max(client.run(peak_bytes).values())}
             moved = sum(client.run(_received).values())

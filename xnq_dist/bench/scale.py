@@ -176,7 +176,10 @@ def measure_stages(graph: str, out: str, overrides: Sequence[str]) -> dict[str, 
             return found
 
         manifest = looked_at("graph", lambda: pipeline.prepare(run, sources, settings))
-        with open_cluster(settings.cluster) as address, connect(address) as client:
+        with (
+            open_cluster(settings.cluster) as connection,
+            connect(connection) as client,
+        ):
             for stage, work in (
                 ("embed", lambda: pipeline.embed(run, settings, client)),
                 ("readout", lambda: pipeline.fit_readout(run, settings, client)),

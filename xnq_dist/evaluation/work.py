@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from xnq_dist.config import Settings
 from xnq_dist.errors import StageError
@@ -32,8 +32,8 @@ _HELD: dict[str, Task] = {}
 class Work:
     """One task's evaluation."""
 
-    run: str
-    """Its folder, with the stage ``graph``."""
+    run: str = field(repr=False)
+    """Location of its folder, with the stage ``graph``."""
     task_key: str
     settings: Settings
 
@@ -55,7 +55,7 @@ class Work:
         if not folder.exists(f"{key}.npz"):
             folder.write_bytes(f"{key}.npz", task_to_bytes(task))
         run.folder.child("units").create()
-        return cls(run.uri, key, settings)
+        return cls(run.location, key, settings)
 
     def graph(self) -> tuple[Stage, Manifest]:
         """The stage ``graph``."""

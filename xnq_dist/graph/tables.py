@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from xnq_dist.errors import InputError
+from xnq_dist.redaction import redacted
 
 __all__ = [
     "Batch",
@@ -42,6 +43,10 @@ class Sources:
     nodes: str
     edges: str
     memberships: str | None = None
+
+    def __repr__(self) -> str:
+        shown = redacted((self.nodes, self.edges, self.memberships))
+        return f"Sources{shown!r}"
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,7 @@ class Table:
     what: str
     """What messages call it, such as ``node table``."""
     path: str
+    """Where it is, without credentials."""
     files: tuple[str, ...]
     """Paths within the filesystem, sorted."""
     filesystem: Any
@@ -250,26 +256,26 @@ def open_table(path: str | Path, what: str) -> Table:
     InputError
         When nothing is there, nothing matches or the URI cannot be opened.
     """
-    text = str(path)
+    text, shown = str(path), redacted(str(path))
     filesystem, root = _filesystem(text, what)
     try:
         if any(mark in root for mark in "*?["):
             files = _glob(filesystem, root)
             if not files:
                 raise InputError(f"{what}: no file matches {text}: check the pattern")
-            return Table(what, text, files, filesystem)
+            return Table(what, shown, files, filesystem)
         info = filesystem.get_file_info(root)
         if info.type == pafs.FileType.NotFound:
             raise InputError(f"{what} {text} is not there: check the path")
         if info.type == pafs.FileType.File:
-            return Table(what, text, (root,), filesystem)
+            return Table(what, shown, (root,), filesystem)
         found = _visible(filesystem, root)
     except OSError as error:
         raise InputError(f"{what} {text} cannot be read ({error})") from error
     for suffixes in ((".parquet", ".pq"), _CSV):
         files = tuple(sorted(file for file in found if file.endswith(suffixes)))
         if files:
-            return Table(what, text, files, filesystem)
+            return Table(what, shown, files, filesystem)
     raise InputError(f"{what}: folder {text} holds no .parquet and no .csv file")
 
 

@@ -8,7 +8,6 @@ from xnq_dist import cluster
 from xnq_dist.backend import gpu_facts
 from xnq_dist.config import Settings
 from xnq_dist.costs import GPU_BYTES, Costs, Device, load_costs
-from xnq_dist.errors import SettingsError
 from xnq_dist.graph.gpu_ingest import ingest_limit, wants_cudf
 from xnq_dist.graph.tables import Sources
 from xnq_dist.plan.make import make_plan
@@ -218,9 +217,8 @@ def _workers(settings: Settings) -> Workers:
             # Workers of one machine without dask-cuda share its first GPU.
             device = int(gpu_facts().memory * cluster.DEVICE_SHARE) // size.workers
         return Workers(size.workers, size.threads, size.memory, device)
-    if settings.cluster.address is None:
-        raise SettingsError("cluster.address is not set")
-    with cluster.connect(settings.cluster.address, settings.cluster.timeout) as client:
+    connection = cluster.connection_to(settings.cluster)
+    with cluster.connect(connection, settings.cluster.timeout) as client:
         threads = first_worker(client)  # none: `open_cluster` says so
         memory = cluster.smallest_memory(client)
     return Workers(max(1, len(threads)), max(threads.values(), default=1), memory)

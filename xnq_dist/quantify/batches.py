@@ -8,7 +8,7 @@ batches change a bit of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -71,7 +71,8 @@ class Batch:
 class Job:
     """What every batch of a run needs, small enough to send with each."""
 
-    run: str
+    run: str = field(repr=False)
+    """Location of the run directory."""
     graph: str
     posteriors: str
     """Attempts of the stages, to notice when another run has replaced them."""

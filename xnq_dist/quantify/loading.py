@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -78,7 +78,7 @@ class NeighbourValues:
     With `votes` also which posterior is largest.
     """
 
-    run: str
+    run: str = field(repr=False)
     votes: bool = False
 
     def __call__(self, number: int) -> NDArray[np.float32]:

@@ -73,7 +73,7 @@ class DiskExchange(PinnedTasks):
         super().__init__(client, graph, manifest, spec, avoid, beats)
         folder = Path(files.folder, uuid.uuid4().hex[:12])
         try:
-            folder.mkdir(parents=True)
+            folder.mkdir(mode=0o700, parents=True)
         except OSError as error:
             raise StageError(
                 f"states cannot be written to {files.folder} ({error.strerror}): set "

@@ -11,7 +11,7 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from xnq_dist.errors import DamagedError, RunDirectoryError
+from xnq_dist.redaction import redacted
 from xnq_dist.store.checksums import ChecksumWriter, fingerprint
 
 __all__ = ["MANIFEST", "Folder", "reason", "sealed"]
@@ -29,12 +30,23 @@ CHECKSUM = "checksum"
 """Field of a record that holds the fingerprint of all others."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Folder:
     """A folder on any `pyarrow.fs` filesystem; small, picklable, opened on use."""
 
-    uri: str
-    """Absolute local path, or a URI such as ``s3://bucket/prefix``."""
+    location: str
+    """Absolute local path, or a URI such as ``s3://bucket/prefix``, credentials
+    included: to be opened, never to be shown."""
+    parent: Folder | None = field(default=None, compare=False)
+    """The folder that this one is a child of."""
+
+    @property
+    def uri(self) -> str:
+        """Where it is, without credentials: for messages, logs and files."""
+        return str(redacted(self.location))
+
+    def __repr__(self) -> str:
+        return f"Folder({self.uri!r})"
 
     @classmethod
     def of(cls, location: str | Path) -> Folder:
@@ -46,21 +58,22 @@ class Folder:
 
     @cached_property
     def _opened(self) -> tuple[Any, str]:
-        if "://" in self.uri:
+        if "://" in self.location:
             try:
-                filesystem, path = pafs.FileSystem.from_uri(self.uri)
+                filesystem, path = pafs.FileSystem.from_uri(self.location)
             except (pa.ArrowInvalid, OSError) as error:
                 raise RunDirectoryError(
-                    f"{self.uri} is not a location that can be opened: {error}"
+                    f"{self.uri} is not a location that can be opened: "
+                    f"{redacted(str(error))}"
                 ) from error
             return filesystem, path
-        return pafs.LocalFileSystem(), self.uri
+        return pafs.LocalFileSystem(), self.location
 
-    def __getstate__(self) -> dict[str, str]:
-        return {"uri": self.uri}
+    def __getstate__(self) -> dict[str, Any]:
+        return {"location": self.location, "parent": self.parent}
 
-    def __setstate__(self, state: dict[str, str]) -> None:
-        object.__setattr__(self, "uri", state["uri"])
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
 
     @property
     def is_local(self) -> bool:
@@ -74,8 +87,8 @@ class Folder:
 
     def child(self, name: str) -> Folder:
         """A folder inside this one."""
-        before, question, query = self.uri.partition("?")
-        return Folder(f"{before}/{name}{question}{query}")
+        before, question, query = self.location.partition("?")
+        return Folder(f"{before}/{name}{question}{query}", self)
 
     @property
     def filesystem(self) -> Any:
@@ -83,9 +96,19 @@ class Folder:
         return self._opened[0]
 
     def create(self) -> None:
-        """Make the folder, or say in one sentence that it cannot be made."""
+        """Make the folder, or say in one sentence that it cannot be made.
+
+        On a disk a new folder is its owner's alone, and so is what is made inside it.
+        One that is there keeps its mode.
+        """
+        if self.parent is not None:
+            self.parent.create()
         try:
-            self.filesystem.create_dir(self.path(), recursive=True)
+            if self.is_local:
+                mode = 0o700 if self.parent is None else 0o777
+                Path(self.path()).mkdir(mode, parents=True, exist_ok=True)
+            else:
+                self.filesystem.create_dir(self.path(), recursive=True)
         except OSError as error:
             raise RunDirectoryError(
                 f"{self.uri} cannot be written ({reason(error)}): choose another "

@@ -54,8 +54,13 @@ class RunDirectory:
 
     @property
     def uri(self) -> str:
-        """Where it is."""
+        """Where it is, without credentials."""
         return self.folder.uri
+
+    @property
+    def location(self) -> str:
+        """Where it is, to open it again."""
+        return self.folder.location
 
     def stage(self, name: str) -> Stage:
         """A stage's folder."""

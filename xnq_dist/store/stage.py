@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from xnq_dist import schemas
 from xnq_dist.errors import DamagedError, StageError
 from xnq_dist.npz import read_npz
+from xnq_dist.redaction import redacted
 from xnq_dist.store.checksums import CheckedFile, FileRecord, check_all
 from xnq_dist.store.files import Attempt
 from xnq_dist.store.folder import MANIFEST, Folder, reason
@@ -200,7 +201,7 @@ class Stage:
 
     def rewrite(self, manifest: Manifest) -> None:
         """Replace the manifest of a whole stage."""
-        self.folder.write_record(MANIFEST, asdict(manifest))
+        self.folder.write_record(MANIFEST, redacted(asdict(manifest)))
 
     @contextmanager
     def open(self, record: FileRecord) -> Iterator[CheckedFile]:

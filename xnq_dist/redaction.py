@@ -1,0 +1,92 @@
+"""Addresses without the credentials in them, for everything that is shown or kept."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+__all__ = ["redacted"]
+
+HIDDEN = "***"
+
+_HARMLESS = frozenset(
+    {
+        "allow_bucket_creation",
+        "allow_bucket_deletion",
+        "background_writes",
+        "blob_storage_authority",
+        "buffer_size",
+        "connect_timeout",
+        "default_block_size",
+        "dfs_storage_authority",
+        "enable_tls",
+        "endpoint_override",
+        "proxy_host",
+        "proxy_port",
+        "region",
+        "replication",
+        "request_timeout",
+        "retry_limit_seconds",
+        "scheme",
+        "tls_verify_certificates",
+    }
+)
+"""Query parameters whose values stay. Those of any other name are hidden: stores call
+their secrets what they like."""
+
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"`<>]+")
+_HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(:\d*)?")
+_PARAMETER = re.compile(r"([?&;])([^=&;?/]+)=([^&;]*)")
+
+
+def redacted(value: Any) -> Any:
+    """The same value with the credentials of every URI in it replaced by ``***``.
+
+    User names and passwords before a host go, and so do values of query parameters
+    that are not known to be harmless. Where it cannot be told what is a password (an
+    unescaped ``/`` or ``@``), more is hidden rather than less.
+
+    Parameters
+    ----------
+    value
+        A URI, a path, any text with URIs in it, or lists and mappings of these. Other
+        values come back unchanged.
+
+    Examples
+    --------
+    >>> redacted("s3://KEY:SECRET@bucket/nodes.parquet?region=us-east-1&token=x")
+    's3://***@bucket/nodes.parquet?region=us-east-1&token=***'
+    >>> redacted("/data/nodes.parquet")
+    '/data/nodes.parquet'
+    """
+    if isinstance(value, str):
+        return _URI.sub(_hide, value) if "://" in value else value
+    if isinstance(value, dict):
+        return {key: redacted(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(redacted(each) for each in value)
+    return value
+
+
+def _hide(match: re.Match[str]) -> str:
+    scheme, _, rest = match.group().partition("://")
+    authority = re.split("[/?]", rest, maxsplit=1)[0]
+    found = re.search(r"\?[^/?]*=", rest)  # in a glob a `?` need not begin the query
+    end = found.start() if found else len(rest)
+    user, at, after = rest[:end].rpartition("@")
+    if "@" in authority:
+        # A container's name stands before the host of Azure's addresses.
+        container, colon, _ = user.partition(":")
+        kept = f"{container}{colon and ':' + HIDDEN}"
+        place = f"{kept if scheme.startswith('abfs') else HIDDEN}@{after}"
+    elif ":" in user or ("@" in rest and not _HOST.fullmatch(authority)):
+        return f"{scheme}://{HIDDEN}"  # a password with `/` or `?` in it
+    else:
+        place = f"{user}{at}{after}"
+    return f"{scheme}://{place}{_PARAMETER.sub(_hide_one, rest[end:])}"
+
+
+def _hide_one(match: re.Match[str]) -> str:
+    mark, name, value = match.groups()
+    plain = name.lower() in _HARMLESS and "@" not in value and "%40" not in value
+    return f"{mark}{name}={value if plain else HIDDEN}"
