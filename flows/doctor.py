@@ -15,7 +15,7 @@ import psutil
 from xnq_dist._version import __version__
 from xnq_dist.backend import gpu_facts
 from xnq_dist.cluster import connect, local_size, open_cluster, workers
-from xnq_dist.errors import RunDirectoryError, XnqError
+from xnq_dist.errors import XnqError
 from xnq_dist.sections import ClusterSettings
 from xnq_dist.sizes import human
 from xnq_dist.store import Folder
@@ -103,7 +103,7 @@ def _disk(out: str) -> Check:
         name = f"_doctor-{os.getpid()}"
         probe.write_bytes(name, b"")
         probe.delete(name)
-    except RunDirectoryError as error:
+    except XnqError as error:
         return Check("disk", "fault", str(error))
     free = shutil.disk_usage(existing).free
     return Check("disk", "ok", f"{folder.uri} can be written, {human(free)} free")

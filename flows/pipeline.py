@@ -25,7 +25,7 @@ from flows.progress import StageProgress, artifact_faults_logged
 from xnq_dist import pipeline as line
 from xnq_dist.cluster import connect
 from xnq_dist.config import Settings
-from xnq_dist.errors import XnqError
+from xnq_dist.errors import ConnectionLostError, XnqError
 from xnq_dist.graph.tables import Sources
 from xnq_dist.meanwhile import Opener
 from xnq_dist.store import Manifest, RunDirectory
@@ -42,8 +42,7 @@ def _transient(_task: Any, _run: Any, state: State[Any]) -> bool:
     import httpx
 
     error = state.result(raise_on_failure=False)
-    kinds = (ConnectionError, TimeoutError, httpx.TransportError)
-    return isinstance(error, kinds)
+    return isinstance(error, ConnectionLostError | httpx.TransportError)
 
 
 def stage_task(function: Callable[..., R]) -> Any:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from xnq_dist.errors import StageError
+from xnq_dist.errors import InfrastructureError
 
 __all__ = ["start_api"]
 
@@ -71,7 +71,7 @@ def _wait(server: subprocess.Popen[bytes], port: int, patience: float) -> None:
 
     Raises
     ------
-    StageError
+    InfrastructureError
         When it ended, or does not answer in time.
     """
     end = time.monotonic() + patience
@@ -90,7 +90,7 @@ def _wait(server: subprocess.Popen[bytes], port: int, patience: float) -> None:
         elif left > 0:
             time.sleep(0.1)
             continue
-        raise StageError(
+        raise InfrastructureError(
             f"the temporary Prefect API at 127.0.0.1:{port} does not answer ({reason})"
             ": start one with `prefect server start` and set PREFECT_API_URL, or give "
             "it longer with PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"

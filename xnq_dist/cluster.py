@@ -21,7 +21,12 @@ from xnq_dist.backend import (
     ucx_installed,
 )
 from xnq_dist.config import Settings
-from xnq_dist.errors import ClusterError, SettingsError
+from xnq_dist.errors import (
+    ClusterError,
+    ConnectionLostError,
+    InfrastructureError,
+    SettingsError,
+)
 from xnq_dist.sections import ClusterSettings
 from xnq_dist.sizes import parse_bytes
 
@@ -160,9 +165,11 @@ def open_cluster(
 
     Raises
     ------
+    InfrastructureError
+        When no scheduler answers, or no worker joins in time.
     ClusterError
-        When no scheduler answers, no worker joins in time, or workers run another
-        version of this package.
+        When the cluster cannot be started, or workers run another version of this
+        package.
     """
     import dask
     import distributed  # noqa: F401 - its defaults must be there before ours
@@ -207,7 +214,7 @@ def connect(address: str, timeout: float = 60.0) -> Iterator[Client]:
 
     Raises
     ------
-    ClusterError
+    InfrastructureError
         When no scheduler answers there.
     """
     from distributed import Client
@@ -215,7 +222,7 @@ def connect(address: str, timeout: float = 60.0) -> Iterator[Client]:
     try:
         client = Client(address, timeout=timeout)
     except (OSError, TimeoutError, ValueError) as error:
-        raise ClusterError(
+        raise InfrastructureError(
             f"no Dask scheduler answers at {address}: start one with `dask scheduler`, "
             "or correct cluster.address"
         ) from error
@@ -228,7 +235,7 @@ def workers(client: Client) -> dict[str, int]:
 
     Raises
     ------
-    ClusterError
+    ConnectionLostError
         When the scheduler is gone.
     """
     found = _told(client)
@@ -254,7 +261,7 @@ def _told(client: Client) -> dict[str, Any]:
             raise ConnectionError("the client is closed")
         found = client.sync(client.scheduler.identity, n_workers=-1)
     except OSError as error:
-        raise ClusterError(
+        raise ConnectionLostError(
             f"the Dask scheduler was lost ({error}): start it again if it is yours, "
             "and run again to resume"
         ) from error
@@ -342,7 +349,7 @@ def _wait_for_worker(client: Client, address: str, timeout: float) -> None:
     try:
         client.wait_for_workers(1, timeout=timeout)
     except TimeoutError as error:
-        raise ClusterError(
+        raise InfrastructureError(
             f"the scheduler at {address} has no workers after {timeout:g} s: start "
             "some with `dask worker`"
         ) from error

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import os
-import socket
 import threading
 import time
 import uuid
 from types import TracebackType
 from typing import Any
 
-import psutil
-
-from xnq_dist.errors import RunDirectoryError
+from xnq_dist.errors import InfrastructureError, RunDirectoryError, XnqError
+from xnq_dist.owner import Owner
 from xnq_dist.store import Folder
 
 __all__ = ["RunLock"]
@@ -33,12 +31,14 @@ class RunLock:
 
     An owner on this machine is alive when its process is (its start time is compared,
     so a reused process number does not count); one on another machine while its
-    heartbeat is younger than two minutes.
+    heartbeat is younger than two minutes, or goes on: clocks may differ.
 
     Raises
     ------
+    InfrastructureError
+        When another run holds the directory.
     RunDirectoryError
-        When another run holds the directory, or it cannot be written.
+        When it cannot be written.
     """
 
     def __init__(self, folder: Folder) -> None:
@@ -63,20 +63,18 @@ class RunLock:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
-        if self._held():
-            self._folder.delete(LOCK)
+        try:
+            if self._held():
+                self._folder.delete(LOCK)
+        except OSError as error:
+            if value is None:
+                raise
+            # What ended the run is worth more to the caller.
+            log.warning("%s: the lock cannot be removed: %s", self._folder.uri, error)
 
     def _record(self) -> bytes:
-        process = psutil.Process()
-        values = {
-            "token": self._token,
-            "host": socket.gethostname(),
-            "pid": process.pid,
-            "process_started": process.create_time(),
-            "namespace": _namespace(),
-            "heartbeat": time.time(),
-        }
-        return json.dumps(values).encode()
+        values = {"token": self._token, "heartbeat": time.time()}
+        return json.dumps({**values, **Owner.me().record()}).encode()
 
     def _held(self) -> bool:
         found = self._folder.read_json(LOCK)
@@ -89,7 +87,7 @@ class RunLock:
         # Object stores have no exclusive creation here: write, let a rival write too,
         # and see whose token is left.
         found = self._folder.read_json(LOCK)
-        if isinstance(found, dict) and _alive(found):
+        if isinstance(found, dict) and self._alive(found):
             raise _in_use(self._folder, found)
         self._folder.write_bytes(LOCK, self._record())
         time.sleep(1.0)
@@ -103,7 +101,7 @@ class RunLock:
                 handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
             except FileExistsError:
                 found = self._folder.read_json(LOCK)
-                if isinstance(found, dict) and _alive(found):
+                if isinstance(found, dict) and self._alive(found):
                     raise _in_use(self._folder, found) from None
                 if found is None and _age(path) < 5.0:
                     time.sleep(0.5)  # its owner is between creating and writing it
@@ -118,7 +116,10 @@ class RunLock:
             with os.fdopen(handle, "wb") as stream:
                 stream.write(self._record())
             return
-        raise RunDirectoryError(f"{self._folder.uri} is being taken by another run")
+        raise InfrastructureError(
+            f"{self._folder.uri} is being taken by another run: wait for it to end, or "
+            "choose another --out"
+        )
 
     def _take_away(self, path: str, dead: dict[str, Any] | None) -> None:
         """Remove a dead run's lock, and only that: rivals may be at it too."""
@@ -128,12 +129,26 @@ class RunLock:
         except FileNotFoundError:
             return
         taken = self._folder.read_json(f"{LOCK}.{self._token}.tmp")
-        if taken != dead and isinstance(taken, dict) and _alive(taken):
+        if taken != dead and isinstance(taken, dict) and self._alive(taken):
             # A rival was faster and this is its lock: give it back.
             os.rename(aside, path)
             raise _in_use(self._folder, taken)
         os.remove(aside)
         log.warning("%s: took over the lock of a dead run", self._folder.uri)
+
+    def _alive(self, record: dict[str, Any]) -> bool:
+        owner = Owner.from_record(record)
+        if owner.is_here:
+            return owner.lives
+        heartbeat = record.get("heartbeat")
+        if not isinstance(heartbeat, int | float):
+            return False
+        if abs(time.time() - heartbeat) < STALE:
+            return True
+        # Its clock may differ from this one: see whether its heart still beats.
+        time.sleep(1.5 * HEARTBEAT)
+        found = self._folder.read_json(LOCK)
+        return isinstance(found, dict) and found.get("heartbeat") != heartbeat
 
     def _beat(self) -> None:
         while not self._stop.wait(HEARTBEAT):
@@ -142,27 +157,8 @@ class RunLock:
                     log.warning("%s: the lock was taken away", self._folder.uri)
                     return
                 self._folder.write_bytes(LOCK, self._record())
-            except (OSError, RunDirectoryError) as error:
+            except (OSError, XnqError) as error:
                 log.warning("%s: no heartbeat written: %s", self._folder.uri, error)
-
-
-def _alive(record: dict[str, Any]) -> bool:
-    here = record.get("host") == socket.gethostname()
-    # Containers may share a host's name and not its process numbers.
-    if here and record.get("namespace", _namespace()) == _namespace():
-        try:
-            started = psutil.Process(int(record["pid"])).create_time()
-        except (psutil.Error, KeyError, ValueError):
-            return False
-        return abs(started - float(record.get("process_started", 0))) < 1.0
-    return time.time() - float(record.get("heartbeat", 0)) < STALE
-
-
-def _namespace() -> str:
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:  # not Linux
-        return ""
 
 
 def _age(path: str) -> float:
@@ -172,8 +168,8 @@ def _age(path: str) -> float:
         return 0.0
 
 
-def _in_use(folder: Folder, record: dict[str, Any]) -> RunDirectoryError:
-    return RunDirectoryError(
+def _in_use(folder: Folder, record: dict[str, Any]) -> InfrastructureError:
+    return InfrastructureError(
         f"{folder.uri} is in use by process {record.get('pid')} on "
         f"{record.get('host')}: wait for it to end, or choose another --out"
     )

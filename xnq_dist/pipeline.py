@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,9 @@ import pyarrow.parquet as pq
 from xnq_dist import cluster
 from xnq_dist.config import Settings
 from xnq_dist.errors import RunDirectoryError, StageError
+from xnq_dist.failures import OPEN, in_stage, stage_errors
 from xnq_dist.graph.tables import Sources
+from xnq_dist.leftovers import sweep_run
 from xnq_dist.lock import LOCK, RunLock
 from xnq_dist.meanwhile import Opener, opened_meanwhile
 from xnq_dist.plan import (
@@ -103,11 +105,22 @@ def open_run(
 
     Raises
     ------
+    InfrastructureError
+        When another run holds it, or its disk is full, read-only or failing.
     RunDirectoryError
-        When it is in use, cannot be written, holds something else, or was made from
-        other node or edge tables and `overwrite` is not set.
+        When it cannot be written, holds something else, or was made from other node or
+        edge tables and `overwrite` is not set.
     """
     run = RunDirectory(out)
+    with ExitStack() as held:
+        with stage_errors(run.uri, OPEN):
+            _check_place(run, sources)
+            held.enter_context(RunLock(run.folder))
+            _take(run, sources, overwrite)
+        yield run
+
+
+def _check_place(run: RunDirectory, sources: Sources) -> None:
     folder = run.folder
     if folder.is_local and folder.exists() and not _is_folder(folder):
         raise RunDirectoryError(f"{run.uri} is a file: choose another --out")
@@ -117,36 +130,41 @@ def open_run(
                 f"{path} lies in the run directory {run.uri}, whose files are "
                 "replaced: copy it elsewhere, or choose another --out"
             )
-    with RunLock(folder):
-        paths = {"nodes": _absolute(sources.nodes), "edges": _absolute(sources.edges)}
-        before = folder.read_json(RUN)
-        if before is None:
-            others = [
-                name
-                for name in folder.names()
-                if name not in (LOCK, RUN) and not name.endswith(".tmp")
-            ]
-            if others:
-                raise RunDirectoryError(
-                    f"{run.uri} holds {others[0]!r} and is not a run directory: "
-                    "choose an empty or new folder for --out"
-                )
-        elif before != paths:
-            if not overwrite:
-                raise RunDirectoryError(
-                    f"{run.uri} was made from {before.get('nodes')} and "
-                    f"{before.get('edges')}: choose another --out, or give --overwrite"
-                )
-            log.warning("%s: removing the run made from other tables", run.uri)
-        if overwrite:
-            run.retire()
-            if before != paths:  # results of another graph
-                run.stage(PREVIOUS).folder.delete_folder()
-            for name in STAGES:
-                run.stage(name).folder.delete_folder()
-        if before != paths:
-            folder.write_bytes(RUN, json.dumps(paths, indent=1).encode())
-        yield run
+
+
+def _take(run: RunDirectory, sources: Sources, overwrite: bool) -> None:
+    """Make a locked folder the run directory of these tables."""
+    folder = run.folder
+    paths = {"nodes": _absolute(sources.nodes), "edges": _absolute(sources.edges)}
+    before = folder.read_json(RUN)
+    if before is None:
+        others = [
+            name
+            for name in folder.names()
+            if name not in (LOCK, RUN) and not name.endswith(".tmp")
+        ]
+        if others:
+            raise RunDirectoryError(
+                f"{run.uri} holds {others[0]!r} and is not a run directory: "
+                "choose an empty or new folder for --out"
+            )
+    elif before != paths:
+        if not overwrite:
+            raise RunDirectoryError(
+                f"{run.uri} was made from {before.get('nodes')} and "
+                f"{before.get('edges')}: choose another --out, or give --overwrite"
+            )
+        log.warning("%s: removing the run made from other tables", run.uri)
+    if overwrite:
+        run.retire()
+        if before != paths:  # results of another graph
+            run.stage(PREVIOUS).folder.delete_folder()
+        for name in STAGES:
+            run.stage(name).folder.delete_folder()
+    if before != paths:
+        folder.write_bytes(RUN, json.dumps(paths, indent=1).encode())
+    if folder.is_local:
+        sweep_run(folder.path())
 
 
 @contextmanager
@@ -186,6 +204,7 @@ def import_stages() -> None:
         import_module(name)
 
 
+@in_stage("graph")
 def prepare(
     run: RunDirectory,
     sources: Sources,
@@ -225,6 +244,7 @@ def prepare(
     return made
 
 
+@in_stage("embeddings")
 def embed(
     run: RunDirectory,
     settings: Settings,
@@ -269,10 +289,12 @@ def embed(
     ):
         # They are needed once more.
         run.stage("embeddings").folder.delete_folder()
-    recurrent_scale, input_scale = select_scales(run, settings, client, progress)
+    with stage_errors(run.uri, "select"):
+        recurrent_scale, input_scale = select_scales(run, settings, client, progress)
     return embed_scaled(run, settings, client, recurrent_scale, input_scale, progress)
 
 
+@in_stage("readout")
 def fit_readout(
     run: RunDirectory,
     settings: Settings,
@@ -298,6 +320,7 @@ def fit_readout(
     return written
 
 
+@in_stage("quantify")
 def quantify_communities(
     run: RunDirectory,
     sources: Sources,
@@ -319,6 +342,7 @@ def _settled(settings: Settings, client: Client) -> Settings:
     return settings.model_copy(update={"backend": found})
 
 
+@in_stage("publish")
 def publish(run: RunDirectory, settings: Settings) -> None:
     """Publish the tables, plots and page at the top of the run directory."""
     from xnq_dist.report import run as stage

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from flows import server
-from xnq_dist.errors import StageError
+from xnq_dist.errors import InfrastructureError
 
 TELL = """
 from flows.environment import prepare_environment
@@ -107,7 +107,7 @@ def test_the_flow_talks_to_it_and_it_does_not_stay_behind(prefect_home, number):
 def test_a_server_that_ends_is_said_in_a_sentence():
     with subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"]) as ended:
         ended.wait(60)
-        with pytest.raises(StageError, match=r"status 7.*PREFECT_API_URL"):
+        with pytest.raises(InfrastructureError, match=r"status 7.*PREFECT_API_URL"):
             server._wait(ended, 9, 60.0)
 
 
@@ -117,7 +117,7 @@ def test_a_server_that_hangs_is_not_waited_for_without_end():
     try:
         with server.socket.create_server(("127.0.0.1", 0)) as silent:
             port = silent.getsockname()[1]
-            with pytest.raises(StageError, match="TimeoutError"):
+            with pytest.raises(InfrastructureError, match="TimeoutError"):
                 server._wait(hangs, port, 0.2)
     finally:
         server._stop(hangs)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from xnq_dist import cluster
 from xnq_dist.config import Settings
-from xnq_dist.errors import InputError, StageError
+from xnq_dist.errors import DoesNotFitError, InputError, StageError
 from xnq_dist.evaluation.fit import EmbeddedRows, FeatureRows, Rows, fit_split
 from xnq_dist.evaluation.interface import Configuration, Scores
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
@@ -540,7 +540,7 @@ def _results(
             found[future.key] = future.result()
             progress(what, len(found), len(futures))
     except KilledWorker as error:
-        raise StageError(
+        raise DoesNotFitError(
             "workers died during the evaluation, most likely of too little memory: "
             "raise cluster.memory_limit, or search smaller evaluation.dims"
         ) from error

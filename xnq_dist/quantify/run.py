@@ -12,14 +12,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from distributed import Client, KilledWorker, as_completed
+from distributed import Client, as_completed
 
 from xnq_dist.cluster import workers
 from xnq_dist.config import Settings
@@ -112,7 +112,11 @@ def quantify(
     InputError, SettingsError
         For memberships or settings that cannot be used.
     StageError
-        When an earlier stage is not whole, workers die or counts do not add up.
+        When an earlier stage is not whole, or counts do not add up.
+    DoesNotFitError
+        When workers die again and again.
+    InfrastructureError
+        When the disk is full or failing, or the cluster is lost.
 
     Notes
     -----
@@ -353,10 +357,9 @@ def _learn(
         client.submit(count_edges, job, number, batches, record, pure=False)
         for number, record in enumerate(sums)
     ]
-    with _workers_died():
-        files, counts = client.gather(evidence), client.gather(counting)
-        found = client.submit(learn, job, files, counts, batches, pure=False)
-        record, slices, facts = found.result()
+    files, counts = client.gather(evidence), client.gather(counting)
+    found = client.submit(learn, job, files, counts, batches, pure=False)
+    record, slices, facts = found.result()
     used = [counted, *files, *counts, *(batch.members for batch in reference)]
     for spent in used:
         attempt.folder.delete(spent.name)
@@ -387,28 +390,16 @@ def _answer(
     answered: list[tuple[Batch, FileRecord]] = []
     progress("quantify", 0, len(futures))
     try:
-        with _workers_died():
-            for future in as_completed(futures):
-                batch = futures[future]
-                answered.append((batch, future.result()))
-                # Else the death of its worker would have the batch answered again.
-                future.release()
-                job.attempt.folder.delete(batch.members.name)
-                progress("quantify", len(answered), len(futures))
+        for future in as_completed(futures):
+            batch = futures[future]
+            answered.append((batch, future.result()))
+            # Else the death of its worker would have the batch answered again.
+            future.release()
+            job.attempt.folder.delete(batch.members.name)
+            progress("quantify", len(answered), len(futures))
     finally:
         client.cancel(list(futures))
     return sorted(answered, key=lambda pair: pair[0].number)
-
-
-@contextmanager
-def _workers_died() -> Iterator[None]:
-    try:
-        yield
-    except KilledWorker as error:
-        raise StageError(
-            "workers died while they quantified, most likely of too little memory: "
-            "raise cluster.memory_limit or lower cluster.threads, and run again"
-        ) from error
 
 
 def _key(job: Job, batch: Batch) -> str:

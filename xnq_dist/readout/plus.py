@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
+from xnq_dist.failures import stage_errors
 from xnq_dist.graph.layout import node_index
 from xnq_dist.progress import Progress, silent
 from xnq_dist.readout.calibration import fit_calibration
@@ -45,7 +46,6 @@ from xnq_dist.readout.tasks import (
     cross_fit,
     folds_at_once,
     gathered,
-    said_in_a_sentence,
     watch,
 )
 from xnq_dist.sections import ReadoutSettings
@@ -354,7 +354,7 @@ def plus_scores(
     errors as for `fit_plus`; files of `attempt` may be removed afterwards. The client
     holds N x C float32.
     """
-    with said_in_a_sentence():
+    with stage_errors(attempt.folder.uri, "readout"):
         fitted = fit_plus(
             client,
             graph,

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
 from xnq_dist.errors import StageError
+from xnq_dist.failures import stage_errors
 from xnq_dist.graph.layout import load_labels, load_roles
 from xnq_dist.progress import Progress, silent
 from xnq_dist.readout.apply import SavedReadout
@@ -42,7 +43,6 @@ from xnq_dist.readout.tasks import (
     cross_fit,
     folds_at_once,
     gathered,
-    said_in_a_sentence,
     watch,
 )
 from xnq_dist.sections import ReadoutSettings
@@ -158,16 +158,19 @@ def fit_readout(
     InputError
         When a class has too few labelled nodes.
     DoesNotFitError
-        When ``readout.memory`` does not hold one group of labelled rows.
+        When ``readout.memory`` does not hold one group of labelled rows, or workers
+        die again and again.
+    InfrastructureError
+        When the disk is full or failing, or the cluster is lost.
     StageError
-        When an earlier stage is missing, files do not fit each other, or workers die.
+        When an earlier stage is missing, or files do not fit each other.
     """
     graph = _whole(run, "graph", "prepare")
     embeddings = _whole(run, "embeddings", "embed")
     parts = _parts(run, graph, embeddings)
     classes = list(graph.facts["classes"])
     inputs = readout_inputs(graph, embeddings, settings)
-    with said_in_a_sentence():
+    with stage_errors(run.uri, "readout"):
         fitted = run.reuse("readout", inputs)
         if fitted is None:
             dim = int(embeddings.facts["dim"])
@@ -176,6 +179,7 @@ def fit_readout(
                 fitted = line.commit_plus(run, graph, embeddings, inputs)
             else:
                 fitted = line.commit(run, graph, inputs)
+    with stage_errors(run.uri, "posteriors"):
         after = posteriors_inputs(fitted)
         written = run.reuse("posteriors", after)
         if written is None:

@@ -6,13 +6,12 @@ counts and figures; rows and models stay on the workers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xnq_dist.cluster import workers
 from xnq_dist.config import Settings
-from xnq_dist.errors import DoesNotFitError, StageError
+from xnq_dist.errors import DoesNotFitError
 from xnq_dist.progress import Progress
 from xnq_dist.readout import row_blocks
 from xnq_dist.readout.fit import FoldFit, FoldPlan, climb, fit_fold
@@ -28,7 +27,6 @@ __all__ = [
     "cross_fit",
     "folds_at_once",
     "gathered",
-    "said_in_a_sentence",
     "thread_count",
     "watch",
 ]
@@ -172,24 +170,3 @@ def _raise_failed(future: _Future) -> None:
     # The result itself stays where it is.
     if future.status in ("error", "cancelled"):
         future.result()
-
-
-@contextmanager
-def said_in_a_sentence() -> Iterator[None]:
-    """Workers that die again and again end in advice.
-
-    Raises
-    ------
-    StageError
-        In place of Dask's own error.
-    """
-    from distributed import KilledWorker
-
-    try:
-        yield
-    except KilledWorker as error:
-        raise StageError(
-            f"workers died again and again while the readout was made ({error}): most "
-            "likely they ran out of memory; lower readout.memory or reservoir.dim, or "
-            "raise cluster.memory_limit"
-        ) from error

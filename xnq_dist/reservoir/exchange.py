@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist import cluster
-from xnq_dist.errors import ClusterError
+from xnq_dist.errors import ConnectionLostError, InfrastructureError
 from xnq_dist.reservoir import device
 from xnq_dist.reservoir.context import (
     Context,
@@ -165,7 +165,7 @@ class PinnedTasks:
             done = [future for future in left if future.status in DONE]
             left = [future for future in left if future.status not in DONE]
             if any(future.status == "cancelled" for future in done):
-                raise ClusterError(
+                raise ConnectionLostError(
                     "the Dask scheduler was lost during the supersteps: start it "
                     "again if it is yours, and run again to resume"
                 )
@@ -354,13 +354,16 @@ def recover(client: Client, timeout: float) -> None:
 
     Raises
     ------
-    WorkersLost
+    InfrastructureError
         When none does within `timeout` seconds.
     """
     end = time.monotonic() + timeout
     while not cluster.workers(client):
         if time.monotonic() > end:
-            raise WorkersLost(f"no worker came back within {timeout:g} s")
+            raise InfrastructureError(
+                f"no Dask worker is there, and none came back within {timeout:g} s "
+                "(cluster.timeout): start workers, and run again to resume"
+            )
         time.sleep(POLL)
 
 
