@@ -73,7 +73,7 @@ def stage_errors(folder: str, stage: str) -> Iterator[None]:
             raise found from error
         if found is not None:
             if not found.stage and found.exit_code != InputError.exit_code:
-                found.args = (f"stage {stage} of {folder}: {found}",)
+                found.args = (f"{_named(found, folder, stage)}: {found}",)
                 found.stage = stage
         elif not getattr(error, "__notes__", None):
             error.add_note(f"stage {stage} of {folder}")
@@ -130,7 +130,7 @@ def explained(error: BaseException, folder: str, stage: str) -> XnqError | None:
     for cause in causes(error):
         if isinstance(cause, XnqError):
             # A worker or a library raised something else because of it.
-            return type(cause)(f"stage {stage} of {folder}: {cause}")
+            return type(cause)(f"{_named(cause, folder, stage)}: {cause}")
         found = _memory(cause, folder, stage) or _connection(cause, folder, stage)
         if found is None and isinstance(cause, OSError):
             found = _file(cause, folder, stage)
@@ -141,6 +141,11 @@ def explained(error: BaseException, folder: str, stage: str) -> XnqError | None:
         if isinstance(cause, OSError) and cause.errno in FULL | BROKEN:
             return _file(cause, folder, stage)
     return None
+
+
+def _named(error: BaseException, folder: str, stage: str) -> str:
+    """The stage, and its folder where the message does not name that already."""
+    return f"stage {stage}" if folder in str(error) else f"stage {stage} of {folder}"
 
 
 def causes(error: BaseException, contexts: bool = False) -> Iterator[BaseException]:
@@ -171,7 +176,7 @@ def _disk_behind(error: XnqError, folder: str, stage: str) -> XnqError | None:
         if isinstance(cause, OSError) and (
             cause.errno in numbers or _is_network(cause)
         ):
-            where = f"stage {stage} of {folder}: " if stage else ""
+            where = f"{_named(error, folder, stage)}: " if stage else ""
             todo = "free space there" if cause.errno in FULL else "check that place"
             return InfrastructureError(
                 f"{where}{error}; {todo} and run again to resume"

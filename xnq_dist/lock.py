@@ -24,6 +24,10 @@ HEARTBEAT = 10.0
 """Seconds between two signs of life."""
 STALE = 120.0
 """Seconds without one after which an owner on another machine counts as gone."""
+UNWRITTEN = 5.0
+"""Seconds after which a lock file without a record is that of a dead process."""
+TRIES = 20
+"""Looks at a lock that is being written or taken away, half a second apart."""
 
 
 class RunLock:
@@ -96,14 +100,14 @@ class RunLock:
 
     def _claim_on_disk(self) -> None:
         path = self._folder.path(LOCK)
-        for _ in range(10):
+        for _ in range(TRIES):
             try:
                 handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
             except FileExistsError:
                 found = self._folder.read_json(LOCK)
                 if isinstance(found, dict) and self._alive(found):
                     raise _in_use(self._folder, found) from None
-                if found is None and _age(path) < 5.0:
+                if found is None and _age(path) < UNWRITTEN:
                     time.sleep(0.5)  # its owner is between creating and writing it
                     continue
                 self._take_away(path, found)
@@ -113,8 +117,12 @@ class RunLock:
                     f"{self._folder.uri} cannot be written ({error.strerror}): choose "
                     "another folder for --out"
                 ) from error
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(self._record())
+            try:
+                with os.fdopen(handle, "wb") as stream:
+                    stream.write(self._record())
+            except OSError:
+                os.remove(path)  # the disk is full: nobody holds an empty lock
+                raise
             return
         raise InfrastructureError(
             f"{self._folder.uri} is being taken by another run: wait for it to end, or "
