@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
+__all__ = ["NoSmallDisk", "SmallDisk", "mounted"]
 
-__all__ = ["SmallDisk", "small_disk"]
+
+class NoSmallDisk(Exception):  # noqa: N818 - a reason to skip, not an error
+    """A small disk cannot be mounted here, and why."""
 
 
 class SmallDisk:
@@ -23,31 +25,44 @@ class SmallDisk:
     def _filler(self) -> Path:
         return self.folder / "filler"
 
-    def fill(self, spare: int = 0) -> None:
-        """Take all space but about `spare` bytes."""
+    def fill(self) -> None:
+        """Take all space."""
         with self._filler.open("wb", buffering=0) as file:
             try:
-                while True:
-                    file.write(b"x" * (1 << 16))
+                while file.write(b"x" * (1 << 16)):
+                    pass
             except OSError:
-                size = file.tell()
-        os.truncate(self._filler, max(0, size - spare))
+                return
 
     def empty(self) -> None:
         """Give the space back."""
         self._filler.unlink(missing_ok=True)
 
     def set_read_only(self, read_only: bool = True) -> None:
-        """Mount it again, for reading alone or not."""
+        """Mount it again, for reading alone or not.
+
+        Raises
+        ------
+        subprocess.CalledProcessError
+            When a file is being written.
+        """
         how = "remount,ro" if read_only else "remount,rw"
-        subprocess.run(["mount", "-o", how, str(self.folder)], check=True)
+        subprocess.run(
+            ["mount", "-o", how, str(self.folder)], check=True, capture_output=True
+        )
 
 
 @contextmanager
-def small_disk(folder: Path, size: str = "8m") -> Iterator[SmallDisk]:
-    """Mount a tmpfs; skip the test, naming why, where that is not allowed."""
+def mounted(folder: Path, size: str = "8m") -> Iterator[SmallDisk]:
+    """Mount a small disk at a new folder.
+
+    Raises
+    ------
+    NoSmallDisk
+        Where that is not allowed.
+    """
     if os.geteuid() != 0:
-        pytest.skip("mounting a small disk needs root")
+        raise NoSmallDisk("mounting a small disk needs root")
     folder.mkdir(parents=True, exist_ok=True)
     made = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "xnq-test", str(folder)],
@@ -56,7 +71,7 @@ def small_disk(folder: Path, size: str = "8m") -> Iterator[SmallDisk]:
         check=False,
     )
     if made.returncode:
-        pytest.skip(f"a small disk cannot be mounted: {made.stderr.strip()}")
+        raise NoSmallDisk(f"a small disk cannot be mounted: {made.stderr.strip()}")
     try:
         yield SmallDisk(folder)
     finally:
