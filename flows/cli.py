@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-import signal
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,14 +14,16 @@ import typer
 from typer.core import TyperCommand
 
 from flows.datasets import app as datasets_app
+from flows.ending import named_ending
 from flows.environment import prepare_environment
 from xnq_dist._version import __version__
-from xnq_dist.errors import SettingsError, XnqError
-from xnq_dist.redaction import redacted
+from xnq_dist.errors import SettingsError
+from xnq_dist.failures import stage_errors
 
 __all__ = ["app", "main"]
 
 log = logging.getLogger("xnq_dist")
+
 
 app = typer.Typer(
     name="xnq-dist",
@@ -178,17 +178,18 @@ def generate(
     """A generated network with known truth: nodes, edges, memberships, truth."""
     from xnq_dist.graph import generate as generator
 
-    made = generator.generate(
-        out,
-        nodes=nodes,
-        degree=degree,
-        features=features,
-        classes=classes,
-        homophily=homophily,
-        communities=communities,
-        labelled=labelled,
-        seed=seed,
-    )
+    with stage_errors(out, "generate"):
+        made = generator.generate(
+            out,
+            nodes=nodes,
+            degree=degree,
+            features=features,
+            classes=classes,
+            homophily=homophily,
+            communities=communities,
+            labelled=labelled,
+            seed=seed,
+        )
     for name, path in made.paths.items():
         typer.echo(f"  {name:<12}{path}")
     _print_json({"paths": made.paths, "counts": made.counts}, as_json)
@@ -359,7 +360,11 @@ def evaluate(
 
     sources = [find_data(name, splits, positive) for name in dict.fromkeys(data)]
     shown = {"data": data, "out": out}
-    with console_progress(), reporting(False, "xnq-evaluate", shown) as (do, _):
+    with (
+        console_progress(),
+        reporting(False, "xnq-evaluate", shown) as (do, _),
+        stage_errors(out, "evaluate"),
+    ):
         summary = run_evaluation(sources=sources, do=do, **arguments)
     typer.echo(
         f"{summary['text']}\ndone in {summary['seconds']:.0f} s\n"
@@ -387,7 +392,11 @@ def _evaluate_communities(
 
     sources = [find_data(name, None, positive) for name in data]
     shown = {"data": data, "out": arguments["out"]}
-    with console_progress(), reporting(False, "xnq-evaluate", shown) as (do, _):
+    with (
+        console_progress(),
+        reporting(False, "xnq-evaluate", shown) as (do, _),
+        stage_errors(arguments["out"], "evaluate"),
+    ):
         summary = run_communities_evaluation(sources=sources, do=do, **arguments)
     typer.echo(
         f"{summary['text']}\ndone in {summary['seconds']:.0f} s\n"
@@ -528,29 +537,6 @@ def _print_json(values: Any, wanted: bool) -> None:
         typer.echo(json.dumps(values, default=str))
 
 
-def _terminate(_number: int, _frame: Any) -> None:
-    # As an exception, so that locks are released and workers stopped.
-    raise SystemExit(128 + signal.SIGTERM)
-
-
-def _signal_not_lost(lost: Any) -> None:
-    """Hook for exceptions that nobody can catch: a signal's is sent again.
-
-    The handler's exception may be raised inside a finaliser or a callback of the
-    garbage collector, of which there are many while futures come and go. Python then
-    prints and forgets it, and the run would go on to its end.
-    """
-    if not issubclass(lost.exc_type, (SystemExit, KeyboardInterrupt)):
-        sys.__unraisablehook__(lost)
-        return
-    interrupted = issubclass(lost.exc_type, KeyboardInterrupt)
-    number = signal.SIGINT if interrupted else signal.SIGTERM
-    # Not at once: it would be raised in here, and be lost again.
-    again = threading.Timer(0.05, os.kill, (os.getpid(), number))
-    again.daemon = True
-    again.start()
-
-
 class _Console(logging.StreamHandler[Any]):
     """Log lines on stderr, as it is at the time of the line."""
 
@@ -571,32 +557,15 @@ def _set_up_logging() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command; exit 0 done, 1 fault, 2 bad input or settings, 3 does not fit."""
+    """Run a command.
+
+    Exit status: 0 done, 1 internal error, 2 bad input or settings, 3 does not fit,
+    4 interrupted or infrastructure lost (run it again).
+    """
     _set_up_logging()
-    signal.signal(signal.SIGTERM, _terminate)
-    before, sys.unraisablehook = sys.unraisablehook, _signal_not_lost
-    try:
+    with named_ending(sys.argv[1:] if arguments is None else arguments):
         # Usage errors end here with status 2, `typer.Exit` with its own.
         app(args=arguments)
-    except XnqError as error:
-        if os.environ.get("XNQ_DEBUG"):
-            raise
-        typer.echo(f"xnq-dist: {error}", err=True)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        typer.echo("xnq-dist: interrupted; run again to resume", err=True)
-        sys.exit(130)
-    except Exception as error:  # the last resort: a fault of ours, said as such
-        if os.environ.get("XNQ_DEBUG"):
-            raise
-        typer.echo(
-            f"xnq-dist: fault: {type(error).__name__}: {redacted(str(error))} "
-            "(set XNQ_DEBUG=1 for the traceback)",
-            err=True,
-        )
-        sys.exit(1)
-    finally:
-        sys.unraisablehook = before
 
 
 if __name__ == "__main__":

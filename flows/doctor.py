@@ -16,7 +16,7 @@ from xnq_dist._version import __version__
 from xnq_dist.backend import gpu_facts
 from xnq_dist.bench.products import price_of_products
 from xnq_dist.cluster import connect, local_size, open_cluster, workers
-from xnq_dist.errors import RunDirectoryError, XnqError
+from xnq_dist.errors import XnqError
 from xnq_dist.products import FORM, VECTOR_BYTES, has_fma
 from xnq_dist.redaction import redacted
 from xnq_dist.sections import ClusterSettings
@@ -122,7 +122,7 @@ def _disk(out: str) -> Check:
         name = f"_doctor-{os.getpid()}"
         probe.write_bytes(name, b"")
         probe.delete(name)
-    except RunDirectoryError as error:
+    except XnqError as error:
         return Check("disk", "fault", str(error))
     free = shutil.disk_usage(existing).free
     return Check("disk", "ok", f"{folder.uri} can be written, {human(free)} free")

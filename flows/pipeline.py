@@ -22,7 +22,7 @@ from flows.progress import StageProgress
 from flows.reporting import Artifacts, Outbox
 from xnq_dist import pipeline as line
 from xnq_dist.config import Settings
-from xnq_dist.errors import XnqError
+from xnq_dist.errors import ConnectionLostError, XnqError
 from xnq_dist.graph.tables import Sources
 from xnq_dist.progress import Progress
 from xnq_dist.store import RunDirectory
@@ -35,8 +35,7 @@ T = TypeVar("T")
 def _transient(_task: Any, _run: Any, state: State[Any]) -> bool:
     """Whether a failed stage is worth another try: the network, not the data."""
     error = state.result(raise_on_failure=False)
-    kinds = (ConnectionError, TimeoutError, httpx.TransportError)
-    return isinstance(error, kinds)
+    return isinstance(error, ConnectionLostError | httpx.TransportError)
 
 
 class TaskPerStage:

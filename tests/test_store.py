@@ -17,7 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from xnq_dist.differences import differences
-from xnq_dist.errors import DamagedError, RunDirectoryError, StageError
+from xnq_dist.errors import (
+    DamagedError,
+    InfrastructureError,
+    RunDirectoryError,
+    StageError,
+)
 from xnq_dist.lock import LOCK, RunLock
 from xnq_dist.store import (
     MANIFEST,
@@ -223,7 +228,7 @@ def test_no_rows_written_is_a_fault(run):
 
 def test_lock_is_held_by_one_run(run):
     with RunLock(run.folder):
-        with pytest.raises(RunDirectoryError, match="in use by process"):
+        with pytest.raises(InfrastructureError, match="in use by process"):
             RunLock(run.folder).__enter__()
         assert run.folder.exists(LOCK)
     assert not run.folder.exists(LOCK)
@@ -258,9 +263,10 @@ def test_reused_process_number_does_not_count_as_alive(run):
         pass
 
 
-def test_lock_of_another_machine_lives_by_its_heartbeat(run):
+def test_lock_of_another_machine_lives_by_its_heartbeat(run, monkeypatch):
+    monkeypatch.setattr("xnq_dist.lock.HEARTBEAT", 0.02)
     run.folder.write_bytes(LOCK, lock_of(host="elsewhere", heartbeat=time.time()))
-    with pytest.raises(RunDirectoryError, match="on elsewhere"):
+    with pytest.raises(InfrastructureError, match="on elsewhere"):
         RunLock(run.folder).__enter__()
     run.folder.write_bytes(LOCK, lock_of(host="elsewhere", heartbeat=time.time() - 999))
     with RunLock(run.folder):
@@ -273,7 +279,7 @@ def test_lock_on_an_object_store_is_held_by_one_run(run, monkeypatch):
     monkeypatch.setattr("xnq_dist.lock.time.sleep", lambda seconds: None)
     with (
         RunLock(run.folder),
-        pytest.raises(RunDirectoryError, match="in use by process"),
+        pytest.raises(InfrastructureError, match="in use by process"),
     ):
         RunLock(run.folder).__enter__()
 
@@ -300,7 +306,7 @@ def test_a_rivals_live_lock_is_given_back(run):
     live = lock_of(pid=os.getpid(), process_started=psutil.Process().create_time())
     run.folder.write_bytes(LOCK, live)
     dead = json.loads(lock_of(pid=2**30))
-    with pytest.raises(RunDirectoryError, match="in use by process"):
+    with pytest.raises(InfrastructureError, match="in use by process"):
         RunLock(run.folder)._take_away(run.folder.path(LOCK), dead)
     assert run.folder.read_bytes(LOCK) == live
 
@@ -308,7 +314,7 @@ def test_a_rivals_live_lock_is_given_back(run):
 def test_same_host_name_in_another_container_lives_by_its_heartbeat(run):
     foreign = lock_of(namespace="pid:[1]", heartbeat=time.time(), pid=2**30)
     run.folder.write_bytes(LOCK, foreign)
-    with pytest.raises(RunDirectoryError, match="in use by process"):
+    with pytest.raises(InfrastructureError, match="in use by process"):
         RunLock(run.folder).__enter__()
 
 

@@ -20,7 +20,12 @@ from xnq_dist.backend import (
     need_cuda,
 )
 from xnq_dist.config import Settings
-from xnq_dist.errors import ClusterError, SettingsError
+from xnq_dist.errors import (
+    ClusterError,
+    ConnectionLostError,
+    InfrastructureError,
+    SettingsError,
+)
 from xnq_dist.sections import ClusterSettings
 from xnq_dist.sizes import parse_bytes
 from xnq_dist.waiting import TIMEOUT, first_worker, run_on_workers, worker_records
@@ -189,9 +194,11 @@ def open_cluster(
 
     Raises
     ------
+    InfrastructureError
+        When no scheduler answers, or no worker joins in time.
     ClusterError
-        When no scheduler answers, no worker joins in time, or workers run another
-        version of this package.
+        When the cluster cannot be started, or workers run another version of this
+        package.
     """
     import dask
     import distributed  # noqa: F401 - its defaults must be there before ours
@@ -225,7 +232,7 @@ def open_cluster(
             connection = Connection(cluster.scheduler_address, cluster.security)
         with connect(connection, settings.timeout) as client:
             if not first_worker(client):
-                raise ClusterError(
+                raise InfrastructureError(
                     f"the scheduler at {connection.address} has no workers after "
                     f"{settings.timeout:g} s: start some with `dask worker`"
                 )
@@ -297,7 +304,7 @@ def connect(connection: Connection, timeout: float = 60.0) -> Iterator[Client]:
 
     Raises
     ------
-    ClusterError
+    InfrastructureError
         When no scheduler answers there, or it is lost meanwhile.
     """
     from distributed import CancelledError, Client
@@ -307,7 +314,7 @@ def connect(connection: Connection, timeout: float = 60.0) -> Iterator[Client]:
     try:
         client = Client(address, timeout=timeout, security=connection.security)
     except (OSError, TimeoutError, ValueError) as error:
-        raise ClusterError(
+        raise InfrastructureError(
             f"no Dask scheduler answers at {address}: start one with `dask scheduler`, "
             "or correct cluster.address; one with TLS needs a tls:// address and its "
             "own certificates in cluster.tls_ca, tls_cert and tls_key"
@@ -316,7 +323,7 @@ def connect(connection: Connection, timeout: float = 60.0) -> Iterator[Client]:
     try:
         yield client
     except (CancelledError, ClosedClientError) as error:
-        raise ClusterError(
+        raise ConnectionLostError(
             f"the connection to the Dask scheduler at {address} was lost ({error}): "
             "start it again if it is yours, and run again to resume"
         ) from error
@@ -337,7 +344,7 @@ def workers(client: Client) -> dict[str, int]:
 
     Raises
     ------
-    ClusterError
+    ConnectionLostError
         When the scheduler is gone.
     """
     found = worker_records(client)

@@ -4,8 +4,10 @@ from xnq_dist.redaction import redacted
 
 __all__ = [
     "ClusterError",
+    "ConnectionLostError",
     "DamagedError",
     "DoesNotFitError",
+    "InfrastructureError",
     "InputError",
     "RunDirectoryError",
     "SettingsError",
@@ -21,7 +23,11 @@ class XnqError(Exception):
     """
 
     exit_code = 1
-    """Of the command line: 1 fault, 2 bad input or settings, 3 does not fit."""
+    """Of the command line: 1 internal error, 2 bad input or settings, 3 does not fit,
+    4 interrupted or infrastructure lost (run it again)."""
+
+    stage = ""
+    """Stage whose name and folder the message begins with; empty: none yet."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*redacted(args))
@@ -40,21 +46,31 @@ class SettingsError(XnqError):
 
 
 class RunDirectoryError(XnqError):
-    """A run directory is in use, not writable, made from another graph, or damaged."""
+    """A run directory is something else, not writable or made from another graph."""
 
     exit_code = 2
 
 
 class ClusterError(XnqError):
-    """A Dask cluster cannot be started or reached."""
+    """A Dask cluster is not set up as its settings say."""
 
     exit_code = 2
 
 
 class DoesNotFitError(XnqError):
-    """The plan needs more memory or disk than is there."""
+    """The work needs more memory, disk or open files than is there."""
 
     exit_code = 3
+
+
+class InfrastructureError(XnqError):
+    """A disk, cluster, network or service failed, or is in use: run it again."""
+
+    exit_code = 4
+
+
+class ConnectionLostError(InfrastructureError):
+    """A connection broke while a stage used it: worth another try at once."""
 
 
 class StageError(XnqError):

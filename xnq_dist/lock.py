@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import threading
 import time
 import uuid
 from types import TracebackType
 from typing import Any
 
-import psutil
-
-from xnq_dist.errors import DamagedError, RunDirectoryError
+from xnq_dist.errors import (
+    DamagedError,
+    InfrastructureError,
+    RunDirectoryError,
+    XnqError,
+)
+from xnq_dist.owner import Owner
 from xnq_dist.store import Folder, sealed
 
 __all__ = ["RunLock"]
@@ -25,6 +28,10 @@ HEARTBEAT = 10.0
 """Seconds between two signs of life."""
 STALE = 120.0
 """Seconds without one after which an owner on another machine counts as gone."""
+UNWRITTEN = 5.0
+"""Seconds after which a lock file without a record is that of a dead process."""
+TRIES = 20
+"""Looks at a lock that is being written or taken away, half a second apart."""
 
 
 class RunLock:
@@ -32,12 +39,14 @@ class RunLock:
 
     An owner on this machine is alive when its process is (its start time is compared,
     so a reused process number does not count); one on another machine while its
-    heartbeat is younger than two minutes.
+    heartbeat is younger than two minutes, or goes on: clocks may differ.
 
     Raises
     ------
+    InfrastructureError
+        When another run holds the directory.
     RunDirectoryError
-        When another run holds the directory, or it cannot be written.
+        When it cannot be written.
     """
 
     def __init__(self, folder: Folder) -> None:
@@ -62,19 +71,18 @@ class RunLock:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
-        if self._held():
-            self._folder.delete(LOCK)
+        try:
+            if self._held():
+                self._folder.delete(LOCK)
+        except OSError as error:
+            if value is None:
+                raise
+            # What ended the run is worth more to the caller.
+            log.warning("%s: the lock cannot be removed: %s", self._folder.uri, error)
 
     def _record(self) -> dict[str, Any]:
-        process = psutil.Process()
-        return {
-            "token": self._token,
-            "host": socket.gethostname(),
-            "pid": process.pid,
-            "process_started": process.create_time(),
-            "namespace": _namespace(),
-            "heartbeat": time.time(),
-        }
+        values = {"token": self._token, "heartbeat": time.time()}
+        return {**values, **Owner.me().record()}
 
     def _held(self) -> bool:
         return (self._read() or {}).get("token") == self._token
@@ -96,7 +104,7 @@ class RunLock:
         # Object stores have no exclusive creation here: write, let a rival write too,
         # and see whose token is left.
         found = self._read()
-        if found and _alive(found):
+        if found and self._alive(found):
             raise _in_use(self._folder, found)
         self._write()
         time.sleep(1.0)
@@ -105,14 +113,14 @@ class RunLock:
 
     def _claim_on_disk(self) -> None:
         path = self._folder.path(LOCK)
-        for _ in range(10):
+        for _ in range(TRIES):
             try:
                 handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
             except FileExistsError:
                 found = self._read()
-                if found and _alive(found):
+                if found and self._alive(found):
                     raise _in_use(self._folder, found) from None
-                if found is None and _age(path) < 5.0:
+                if found is None and _age(path) < UNWRITTEN:
                     time.sleep(0.5)  # its owner is between creating and writing it
                     continue
                 self._take_away(path, found)
@@ -122,10 +130,17 @@ class RunLock:
                     f"{self._folder.uri} cannot be written ({error.strerror}): choose "
                     "another folder for --out"
                 ) from error
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(sealed(self._record()).encode())
+            try:
+                with os.fdopen(handle, "wb") as stream:
+                    stream.write(sealed(self._record()).encode())
+            except OSError:
+                os.remove(path)  # the disk is full: nobody holds an empty lock
+                raise
             return
-        raise RunDirectoryError(f"{self._folder.uri} is being taken by another run")
+        raise InfrastructureError(
+            f"{self._folder.uri} is being taken by another run: wait for it to end, or "
+            "choose another --out"
+        )
 
     def _take_away(self, path: str, dead: dict[str, Any] | None) -> None:
         """Remove a dead run's lock, and only that: rivals may be at it too."""
@@ -135,12 +150,26 @@ class RunLock:
         except FileNotFoundError:
             return
         taken = self._read(f"{LOCK}.{self._token}.tmp")
-        if taken != dead and taken and _alive(taken):
+        if taken != dead and taken and self._alive(taken):
             # A rival was faster and this is its lock: give it back.
             os.rename(aside, path)
             raise _in_use(self._folder, taken)
         os.remove(aside)
         log.warning("%s: took over the lock of a dead run", self._folder.uri)
+
+    def _alive(self, record: dict[str, Any]) -> bool:
+        owner = Owner.from_record(record)
+        if owner.is_here:
+            return owner.lives
+        heartbeat = record.get("heartbeat")
+        if not isinstance(heartbeat, int | float):
+            return False
+        if abs(time.time() - heartbeat) < STALE:
+            return True
+        # Its clock may differ from this one: see whether its heart still beats.
+        time.sleep(1.5 * HEARTBEAT)
+        found = self._read()
+        return found is not None and found.get("heartbeat") != heartbeat
 
     def _beat(self) -> None:
         while not self._stop.wait(HEARTBEAT):
@@ -149,27 +178,8 @@ class RunLock:
                     log.warning("%s: the lock was taken away", self._folder.uri)
                     return
                 self._write()
-            except (OSError, RunDirectoryError) as error:
+            except (OSError, XnqError) as error:
                 log.warning("%s: no heartbeat written: %s", self._folder.uri, error)
-
-
-def _alive(record: dict[str, Any]) -> bool:
-    here = record.get("host") == socket.gethostname()
-    # Containers may share a host's name and not its process numbers.
-    if here and record.get("namespace", _namespace()) == _namespace():
-        try:
-            started = psutil.Process(int(record["pid"])).create_time()
-        except (psutil.Error, KeyError, ValueError):
-            return False
-        return abs(started - float(record.get("process_started", 0))) < 1.0
-    return time.time() - float(record.get("heartbeat", 0)) < STALE
-
-
-def _namespace() -> str:
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:  # not Linux
-        return ""
 
 
 def _age(path: str) -> float:
@@ -179,8 +189,8 @@ def _age(path: str) -> float:
         return 0.0
 
 
-def _in_use(folder: Folder, record: dict[str, Any]) -> RunDirectoryError:
-    return RunDirectoryError(
+def _in_use(folder: Folder, record: dict[str, Any]) -> InfrastructureError:
+    return InfrastructureError(
         f"{folder.uri} is in use by process {record.get('pid')} on "
         f"{record.get('host')}: wait for it to end, or choose another --out"
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial, wraps
 from importlib import import_module
@@ -22,9 +22,11 @@ from xnq_dist.cluster import Connection
 from xnq_dist.config import Settings
 from xnq_dist.due import ON_WORKERS, due_stages, summary
 from xnq_dist.errors import DamagedError, RunDirectoryError
+from xnq_dist.failures import OPEN, in_stage, stage_errors
 from xnq_dist.graph.contents import read_contents
 from xnq_dist.graph.tables import Sources
 from xnq_dist.inputs import choose_source, posteriors_inputs, readout_inputs
+from xnq_dist.leftovers import sweep_run
 from xnq_dist.lock import LOCK, RunLock
 from xnq_dist.meanwhile import Opener, opened_meanwhile
 from xnq_dist.plan import (
@@ -132,11 +134,22 @@ def open_run(
 
     Raises
     ------
+    InfrastructureError
+        When another run holds it, or its disk is full, read-only or failing.
     RunDirectoryError
-        When it is in use, cannot be written or holds something else. Whether it
+        When it cannot be written or holds something else. Whether it
         holds another graph shows when the tables are read: `prepare` refuses it.
     """
     run = RunDirectory(out)
+    with ExitStack() as held:
+        with stage_errors(run.uri, OPEN):
+            _check_place(run, sources)
+            held.enter_context(RunLock(run.folder))
+            _take(run, overwrite)
+        yield run
+
+
+def _check_place(run: RunDirectory, sources: Sources) -> None:
     folder = run.folder
     if folder.is_local and folder.exists() and not folder.is_folder():
         raise RunDirectoryError(f"{run.uri} is a file: choose another --out")
@@ -146,24 +159,29 @@ def open_run(
                 f"{path} lies in the run directory {run.uri}, whose files are "
                 "replaced: copy it elsewhere, or choose another --out"
             )
-    with RunLock(folder):
-        if overwrite:
-            _remove(run)
-        elif _record(run) is None:
-            others = [
-                name
-                for name in folder.names()
-                if name not in (LOCK, QUARANTINE) and not name.endswith(".tmp")
-            ]
-            if others:
-                raise RunDirectoryError(
-                    f"{run.uri} holds {others[0]!r} and is not a run directory: "
-                    "choose an empty or new folder for --out"
-                )
-            RunRecord().write(folder)
-        mend(run)
-        clear(run)
-        yield run
+
+
+def _take(run: RunDirectory, overwrite: bool) -> None:
+    """Make a locked folder a run directory without damage or leftovers."""
+    folder = run.folder
+    if overwrite:
+        _remove(run)
+    elif _record(run) is None:
+        others = [
+            name
+            for name in folder.names()
+            if name not in (LOCK, QUARANTINE) and not name.endswith(".tmp")
+        ]
+        if others:
+            raise RunDirectoryError(
+                f"{run.uri} holds {others[0]!r} and is not a run directory: "
+                "choose an empty or new folder for --out"
+            )
+        RunRecord().write(folder)
+    mend(run)
+    clear(run)
+    if folder.is_local:
+        sweep_run(folder.path())
 
 
 def _remove(run: RunDirectory) -> None:
@@ -378,6 +396,7 @@ def _written(manifest: Manifest) -> dict[str, Any]:
     }
 
 
+@in_stage("graph")
 @_sets_aside
 def prepare(
     run: RunDirectory,
@@ -439,6 +458,7 @@ def _claim(
     ).write(run.folder)
 
 
+@in_stage("embeddings")
 @_sets_aside
 def embed(
     run: RunDirectory,
@@ -485,10 +505,12 @@ def embed(
     ):
         # They are needed once more.
         run.stage("embeddings").folder.delete_folder()
-    recurrent_scale, input_scale = select_scales(run, settings, client, progress)
+    with stage_errors(run.uri, "select"):
+        recurrent_scale, input_scale = select_scales(run, settings, client, progress)
     return embed_scaled(run, settings, client, recurrent_scale, input_scale, progress)
 
 
+@in_stage("readout")
 @_sets_aside
 def fit_readout(
     run: RunDirectory,
@@ -515,6 +537,7 @@ def fit_readout(
     return written
 
 
+@in_stage("quantify")
 @_sets_aside
 def quantify_communities(
     run: RunDirectory,
@@ -537,6 +560,7 @@ def _settled(settings: Settings, client: Client) -> Settings:
     return settings.model_copy(update={"backend": found})
 
 
+@in_stage("publish")
 @_sets_aside
 def publish(run: RunDirectory, settings: Settings) -> None:
     """Publish the tables, plots and page at the top of the run directory."""

@@ -18,12 +18,11 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from xnq_dist.errors import ClusterError, StageError
+from xnq_dist.errors import ConnectionLostError, InfrastructureError
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = [
     "TIMEOUT",
     "Heartbeats",
-    "deaths_explained",
     "first_worker",
     "gather",
     "raise_failure",
@@ -80,7 +78,7 @@ def worker_records(client: Client) -> dict[str, Any]:
 
     Raises
     ------
-    ClusterError
+    ConnectionLostError
         When the scheduler does not answer within the timeout.
     """
     limit = TIMEOUT.get()
@@ -126,7 +124,7 @@ class Heartbeats:
 
         Raises
         ------
-        ClusterError
+        InfrastructureError
             When the scheduler does not answer, or no worker has given a sign of life,
             for the timeout.
         """
@@ -140,7 +138,7 @@ class Heartbeats:
         end = max(self._last + self._timeout, self._removed + RETURN)
         alive = sorted(set(records) - silent)
         if not alive and now > end:
-            raise ClusterError(
+            raise InfrastructureError(
                 "no Dask worker has given a sign of life for "
                 f"{now - self._last:.0f} s: start workers again if they are yours, and "
                 "run again to resume"
@@ -258,7 +256,7 @@ def raise_failure(future: Future[Any]) -> None:
 
     Raises
     ------
-    ClusterError
+    ConnectionLostError
         When it was cancelled: the scheduler, or data that it needs, is lost.
     """
     if future.status == "cancelled":
@@ -311,35 +309,8 @@ def watched(call: Callable[[], T], look: Look) -> T:
     return answer.result(timeout=0)
 
 
-@contextmanager
-def deaths_explained(during: str, advice: str) -> Iterator[None]:
-    """Workers that die again and again end in advice.
-
-    Parameters
-    ----------
-    during
-        What was done, such as "while the readout was made".
-    advice
-        Settings to change.
-
-    Raises
-    ------
-    StageError
-        In place of Dask's own error.
-    """
-    from distributed import KilledWorker
-
-    try:
-        yield
-    except KilledWorker as error:
-        raise StageError(
-            f"workers died again and again {during} ({error}): most likely they ran "
-            f"out of memory; {advice}"
-        ) from error
-
-
-def _scheduler_lost(reason: str) -> ClusterError:
-    return ClusterError(
+def _scheduler_lost(reason: str) -> ConnectionLostError:
+    return ConnectionLostError(
         f"the Dask scheduler was lost ({reason}): start it again if it is yours, and "
         "run again to resume"
     )

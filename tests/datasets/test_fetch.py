@@ -24,7 +24,12 @@ from xnq_dist.datasets import registry
 from xnq_dist.datasets.fetch import check_graph, describe, fetch
 from xnq_dist.datasets.graphs import RawGraph
 from xnq_dist.datasets.registry import Dataset, Expected, RemoteFile, Source
-from xnq_dist.errors import InputError, RunDirectoryError, SettingsError, StageError
+from xnq_dist.errors import (
+    InfrastructureError,
+    InputError,
+    RunDirectoryError,
+    SettingsError,
+)
 
 NODES = 120
 RNG = np.random.default_rng(5)
@@ -155,7 +160,7 @@ def test_a_download_that_stops_half_way_is_said_and_leaves_nothing(
     root = tmp_path / "data"
     with served({"some.npz": archive}, short=100) as address:
         known(single(f"{address}/some.npz"))
-        with pytest.raises(StageError, match="stopped after"):
+        with pytest.raises(InfrastructureError, match="stopped after"):
             fetch("tolokers", root)
     assert leftovers(root) == []
 
@@ -165,9 +170,10 @@ def test_a_missing_file_and_no_network_say_what_else_can_be_done(
 ):
     with served({}) as address:
         known(single(f"{address}/some.npz"))
-        with pytest.raises(StageError, match=r"answers 404 .*--from.*XNQ_DATA_DIR"):
+        with pytest.raises(InputError, match=r"answers 404 .*--from.*XNQ_DATA_DIR"):
             fetch("tolokers", tmp_path)
-    with pytest.raises(StageError, match=r"cannot be reached .*--from.*XNQ_DATA_DIR"):
+    unreachable = r"cannot be reached .*--from.*XNQ_DATA_DIR"
+    with pytest.raises(InfrastructureError, match=unreachable):
         fetch("tolokers", tmp_path)
     with served({"copy/some.npz": archive}) as address:
         done = fetch("tolokers", tmp_path, mirror=f"{address}/copy/")

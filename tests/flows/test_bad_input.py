@@ -1,4 +1,4 @@
-"""Bad input through the command line: one sentence, status 2, nothing half whole."""
+"""Bad input through the command line: one sentence, its status, nothing half whole."""
 
 from __future__ import annotations
 
@@ -229,6 +229,7 @@ def test_unreachable_dask_address(prefect_api, tables, capfd):
             "--set=cluster.address=tcp://127.0.0.1:9",
             "--set=cluster.timeout=2",
         ),
+        status=4,
     )
     assert "tcp://127.0.0.1:9" in sentence
     assert "cluster.address" in sentence
@@ -252,7 +253,7 @@ def test_directory_in_use(prefect_api, tables, capfd):
         "process_started": process.create_time(),
     }
     (out / LOCK).write_text(sealed(owner))
-    assert f"in use by process {os.getpid()}" in refused(capfd, run(tables))
+    assert f"in use by process {os.getpid()}" in refused(capfd, run(tables), status=4)
 
 
 def test_unknown_community_members_and_what_follows(

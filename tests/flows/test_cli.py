@@ -112,7 +112,7 @@ def test_a_fault_of_ours_is_one_line_and_status_1(tmp_path, capsys, monkeypatch)
     )
     assert run("estimate", *tables) == 1
     error = capsys.readouterr().err
-    assert "fault: RuntimeError: a bug" in error
+    assert "internal error: RuntimeError: a bug; please report it" in error
     assert "Traceback" not in error
     monkeypatch.setenv("XNQ_DEBUG", "1")
     with pytest.raises(RuntimeError):

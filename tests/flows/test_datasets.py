@@ -14,7 +14,7 @@ from flows.datasets import app
 from tests.datasets.forms import write_linkx
 from xnq_dist.datasets import registry
 from xnq_dist.datasets.registry import Dataset, Expected, RemoteFile, Source
-from xnq_dist.errors import SettingsError, StageError
+from xnq_dist.errors import InfrastructureError, SettingsError
 
 NODES = 100
 
@@ -95,6 +95,6 @@ def test_fetch_logs_where_it_fetches_from(raw, tmp_path, caplog, monkeypatch):
     caplog.set_level(logging.INFO, "xnq_dist.datasets")
     # the command line's own set-up keeps records to itself
     monkeypatch.setattr(logging.getLogger("xnq_dist"), "propagate", True)
-    with pytest.raises(StageError, match="cannot be reached"):
+    with pytest.raises(InfrastructureError, match="cannot be reached"):
         run("fetch", "genius", "--out", str(tmp_path))
     assert "fetching http://127.0.0.1:9/genius.mat" in caplog.text

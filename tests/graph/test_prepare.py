@@ -14,7 +14,12 @@ from scipy.sparse.linalg import eigsh
 from tests.graph.graphs import Edges, edge_table, edges, labels_of, node_table, run
 from xnq_dist import schemas
 from xnq_dist.config import load_settings
-from xnq_dist.errors import InputError, SettingsError, StageError
+from xnq_dist.errors import (
+    InfrastructureError,
+    InputError,
+    SettingsError,
+    StageError,
+)
 from xnq_dist.graph import layout
 from xnq_dist.graph import prepare as module
 from xnq_dist.graph.prepare import partitions_table, prepare
@@ -501,7 +506,7 @@ def test_a_node_table_that_changes_while_it_is_read_is_noticed(
 
         with monkeypatch.context() as patch:
             patch.setattr(module, "read_edges", meddle)
-            with pytest.raises(StageError, match="changed while it was read"):
+            with pytest.raises(InfrastructureError, match="changed while it was read"):
                 run(tmp_path / str(n), node_table(4), edge_table())
 
 

@@ -317,7 +317,7 @@ def test_workers_that_die_again_and_again_end_in_one_sentence(
     x, labels, role = graph_labels()
     run = make_run(tmp_path, 1, x, labels, role)
     monkeypatch.setattr(run_module, "gather_used", _die)
-    with pytest.raises(StageError, match="ran out of memory; lower"):
+    with pytest.raises(DoesNotFitError, match="ran out of memory; lower"):
         fit_readout(run, SETTINGS, threads_client)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import SmallGraph, small_settings, write_graph
 from xnq_dist import cluster, pipeline
-from xnq_dist.errors import ClusterError, StageError
+from xnq_dist.errors import ConnectionLostError, DoesNotFitError, StageError
 from xnq_dist.graph.layout import load_nodes, read_adjacency
 from xnq_dist.reservoir import embed as driver
 from xnq_dist.reservoir import exchange
@@ -216,7 +216,8 @@ def test_workers_lost_again_and_again_end_with_advice(
     manifest = run.stage("graph").manifest()
     spec = driver.reservoir_spec(small_settings(), manifest.facts["rho"], 1.0, 1.0)
     monkeypatch.setattr(exchange.TasksExchange, "begin", always_lost)
-    with pytest.raises(StageError, match=r"ran out of memory.*cluster\.memory_limit"):
+    advice = r"ran out of memory.*cluster\.memory_limit"
+    with pytest.raises(DoesNotFitError, match=advice):
         run_reservoir(client, run.stage("graph"), manifest, spec, len)
 
 
@@ -306,7 +307,7 @@ def test_lost_scheduler_is_said_in_a_sentence(
     engine.begin(None)
     lost = list(engine._states)
     client.cancel(lost)
-    with pytest.raises(ClusterError, match="run again to resume"):
+    with pytest.raises(ConnectionLostError, match="run again to resume"):
         engine._wait(lost)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from xnq_dist.datasets.registry import RemoteFile
-from xnq_dist.errors import InputError, SettingsError, StageError
+from xnq_dist.errors import InfrastructureError, InputError, SettingsError
 from xnq_dist.progress import Progress, silent
 
 __all__ = ["RawFile", "check_url", "download", "take", "unpack"]
@@ -76,10 +76,10 @@ def download(
 
     Raises
     ------
-    StageError
-        Without a network, when the home answers otherwise, or stops half-way.
+    InfrastructureError
+        Without a network, when the home is out of order, or stops half-way.
     InputError
-        When the file is not the one that is recorded.
+        When the home does not have the file, or it is not the one that is recorded.
     """
     url = f"{mirror.rstrip('/')}/{file.name}" if mirror else file.url
     check_url(url)
@@ -96,16 +96,19 @@ def download(
             digest, count = _copy(answer, target, file, total, progress)
     except urllib.error.HTTPError as error:
         error.close()
-        raise StageError(
+        # Busy or broken over there, or nothing that another try would find.
+        again = error.code >= 500 or error.code in (408, 429)
+        kind = InfrastructureError if again else InputError
+        raise kind(
             f"{url} answers {error.code} {error.reason}: {_way_out(file)}"
         ) from error
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError) as error:
         reason = getattr(error, "reason", None) or error
-        raise StageError(
+        raise InfrastructureError(
             f"{url} cannot be reached ({reason}): {_way_out(file)}"
         ) from error
     if announced and count != total:
-        raise StageError(
+        raise InfrastructureError(
             f"{url} stopped after {count:,} of {total:,} bytes: fetch it again"
         )
     _compare(file, url, digest, count)

@@ -46,7 +46,7 @@ from xnq_dist.store import (
     Stage,
     fingerprint,
 )
-from xnq_dist.waiting import deaths_explained, gather, wait_all
+from xnq_dist.waiting import gather, wait_all
 
 __all__ = ["MethodResult", "TestFigure", "evaluate_method"]
 
@@ -536,9 +536,5 @@ def _results(
     what: str = "",
 ) -> list[Any]:
     """Results in the order of the futures; one failure ends all."""
-    with deaths_explained(
-        "during the evaluation",
-        "raise cluster.memory_limit, or search smaller evaluation.dims",
-    ):
-        wait_all(client, futures, partial(progress, what))
-        return gather(client, futures)
+    wait_all(client, futures, partial(progress, what))
+    return gather(client, futures)

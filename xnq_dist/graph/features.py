@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
-from xnq_dist.errors import InputError, SettingsError, StageError
+from xnq_dist.errors import InfrastructureError, InputError, SettingsError, StageError
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.tables import Batch, Table
@@ -105,7 +105,7 @@ class FeatureColumns:
         InputError
             For a null, a value that is not finite in float32, or lists of unequal
             length; the column and a node id are named.
-        StageError
+        InfrastructureError
             When the table has other rows than when its ids were read.
         """
         if not self.names:
@@ -123,7 +123,7 @@ class FeatureColumns:
                 break
             yield at, self._matrix(batch, ids, at)
         if done != len(index):
-            raise StageError(
+            raise InfrastructureError(
                 f"{self.table.what} {self.table.path} changed while it was read: run "
                 "again"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,28 +13,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.errors import SettingsError, StageError
+from xnq_dist.leftovers import owned_name, sweep_scratch
 
 __all__ = ["append", "read", "scratch_folder"]
 
 
 @contextmanager
 def scratch_folder(where: str | None) -> Iterator[Path]:
-    """A temporary folder, removed whatever happens.
+    """A temporary folder, removed whatever happens; those of killed runs before.
 
     Raises
     ------
     SettingsError
         When `where` cannot be written.
     """
+    sweep_scratch(where)
+    folder = Path(where or tempfile.gettempdir(), owned_name())
     try:
-        folder = tempfile.TemporaryDirectory(prefix="xnq-dist-", dir=where)
+        folder.mkdir(mode=0o700)
     except OSError as error:
         raise SettingsError(
             f"scratch = {where!r} cannot be written ({error.strerror}): set it to a "
             "local folder with room for the edges and memberships"
         ) from error
-    with folder as name:
-        yield Path(name)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def append(path: Path, array: NDArray[Any]) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,7 +69,6 @@ from xnq_dist.store import (
 )
 from xnq_dist.waiting import (
     Heartbeats,
-    deaths_explained,
     gather,
     result,
     run_on_workers,
@@ -123,7 +122,11 @@ def quantify(
     InputError, SettingsError
         For memberships or settings that cannot be used.
     StageError
-        When an earlier stage is not whole, workers die or counts do not add up.
+        When an earlier stage is not whole, or counts do not add up.
+    DoesNotFitError
+        When workers die again and again.
+    InfrastructureError
+        When the disk is full or failing, or the cluster is lost.
 
     Notes
     -----
@@ -369,10 +372,9 @@ def _learn(
         client.submit(count_edges, job, number, batches, record, pure=False)
         for number, record in enumerate(sums)
     ]
-    with _deaths_of_quantify():
-        files, counts = gather(client, evidence), gather(client, counting)
-        found = client.submit(learn, job, files, counts, batches, pure=False)
-        record, slices, facts = result(client, found)
+    files, counts = gather(client, evidence), gather(client, counting)
+    found = client.submit(learn, job, files, counts, batches, pure=False)
+    record, slices, facts = result(client, found)
     used = [counted, *files, *counts, *(batch.members for batch in reference)]
     for spent in used:
         attempt.folder.delete(spent.name)
@@ -404,27 +406,19 @@ def _answer(
     progress("quantify", 0, len(futures))
     look, left = Heartbeats(client).look, list(futures)
     try:
-        with _deaths_of_quantify():
-            while left:
-                done, left = wait_some(left, look)
-                for future, record in zip(done, gather(client, done), strict=True):
-                    batch = futures[future]
-                    answered.append((batch, record))
-                    # Else the death of its worker would have the batch answered again.
-                    future.release()
-                    job.attempt.folder.delete(batch.members.name)
-                progress("quantify", len(answered), len(futures))
+        while left:
+            done, left = wait_some(left, look)
+            for future, record in zip(done, gather(client, done), strict=True):
+                batch = futures[future]
+                answered.append((batch, record))
+                # Else the death of its worker would have the batch answered again.
+                future.release()
+                job.attempt.folder.delete(batch.members.name)
+            progress("quantify", len(answered), len(futures))
     finally:
         for future in left:
             future.release()
     return sorted(answered, key=lambda pair: pair[0].number)
-
-
-def _deaths_of_quantify() -> AbstractContextManager[None]:
-    return deaths_explained(
-        "while they quantified",
-        "raise cluster.memory_limit or lower cluster.threads, and run again",
-    )
 
 
 def _key(job: Job, batch: Batch) -> str:

@@ -43,7 +43,6 @@ from xnq_dist.readout.second_stage import fit_second_stage, second_stage_rows
 from xnq_dist.readout.spilled import spill
 from xnq_dist.readout.tasks import (
     cross_fit,
-    deaths_of_readout,
     folds_at_once,
     watch,
 )
@@ -355,28 +354,25 @@ def plus_scores(
     errors as for `fit_plus`; files of `attempt` may be removed afterwards. The client
     holds N x C float32.
     """
-    with deaths_of_readout():
-        fitted = fit_plus(
-            client,
-            graph,
-            manifest,
-            embeddings,
-            embedded,
-            labels,
-            classes,
-            settings,
-            attempt,
-            progress,
-        )
-        where = Stage(attempt.folder, "readout")
-        futures = [
-            client.submit(
-                partition_logits, part, where, fitted.readout, record, pure=False
-            )
-            for part, record in zip(fitted.parts, fitted.features, strict=True)
-        ]
-        logits = np.empty((len(labels), len(classes)), np.float32)
-        for index, found in gather(client, futures):
-            logits[index] = found
+    fitted = fit_plus(
+        client,
+        graph,
+        manifest,
+        embeddings,
+        embedded,
+        labels,
+        classes,
+        settings,
+        attempt,
+        progress,
+    )
+    where = Stage(attempt.folder, "readout")
+    futures = [
+        client.submit(partition_logits, part, where, fitted.readout, record, pure=False)
+        for part, record in zip(fitted.parts, fitted.features, strict=True)
+    ]
+    logits = np.empty((len(labels), len(classes)), np.float32)
+    for index, found in gather(client, futures):
+        logits[index] = found
     saved = SavedPlus.from_arrays(where.read_arrays(fitted.readout))
     return PlusScores(saved.index, saved.second.out_of_fold, logits, fitted.facts)

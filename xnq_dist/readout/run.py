@@ -42,7 +42,6 @@ from xnq_dist.readout.rows import (
 )
 from xnq_dist.readout.tasks import (
     cross_fit,
-    deaths_of_readout,
     folds_at_once,
     watch,
 )
@@ -160,29 +159,31 @@ def fit_readout(
     InputError
         When a class has too few labelled nodes.
     DoesNotFitError
-        When ``readout.memory`` does not hold one group of labelled rows.
+        When ``readout.memory`` does not hold one group of labelled rows, or workers
+        die again and again.
+    InfrastructureError
+        When the disk is full or failing, or the cluster is lost.
     StageError
-        When an earlier stage is missing, files do not fit each other, or workers die.
+        When an earlier stage is missing, or files do not fit each other.
     """
     graph, labels = _whole(run, "graph", "prepare"), _whole(run, "labels", "prepare")
     embeddings = _whole(run, "embeddings", "embed")
     parts = _parts(run, graph, embeddings, labels)
     classes = list(labels.facts["classes"])
     inputs = readout_inputs(graph, embeddings, labels, settings)
-    with deaths_of_readout():
-        fitted = run.reuse("readout", inputs)
-        if fitted is None:
-            dim = int(embeddings.facts["dim"])
-            line = _Fit(client, parts, classes, settings, dim, progress)
-            if settings.method == "xnq+":
-                fitted = line.commit_plus(run, graph, embeddings, labels, inputs)
-            else:
-                fitted = line.commit(run, labels, inputs)
-        after = posteriors_inputs(fitted)
-        written = run.reuse("posteriors", after)
-        if written is None:
-            n_nodes = int(graph.facts["n_nodes"])
-            written = _posteriors(run, client, parts, fitted, n_nodes, after, progress)
+    fitted = run.reuse("readout", inputs)
+    if fitted is None:
+        dim = int(embeddings.facts["dim"])
+        line = _Fit(client, parts, classes, settings, dim, progress)
+        if settings.method == "xnq+":
+            fitted = line.commit_plus(run, graph, embeddings, labels, inputs)
+        else:
+            fitted = line.commit(run, labels, inputs)
+    after = posteriors_inputs(fitted)
+    written = run.reuse("posteriors", after)
+    if written is None:
+        n_nodes = int(graph.facts["n_nodes"])
+        written = _posteriors(run, client, parts, fitted, n_nodes, after, progress)
     return written
 
 

@@ -7,7 +7,6 @@ workers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,6 @@ from xnq_dist.readout.rows import Labelled, Part, count_used
 from xnq_dist.sizes import parse_bytes
 from xnq_dist.waiting import (
     Heartbeats,
-    deaths_explained,
     gather,
     raise_failure,
     result,
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "cross_fit",
-    "deaths_of_readout",
     "folds_at_once",
     "thread_count",
     "watch",
@@ -172,11 +169,3 @@ def watch(
 def thread_count(client: Client) -> int:
     """Threads of all workers, at least 1."""
     return max(1, sum(workers(client).values()))
-
-
-def deaths_of_readout() -> AbstractContextManager[None]:
-    """Workers that die again and again end in advice."""
-    return deaths_explained(
-        "while the readout was made",
-        "lower readout.memory or reservoir.dim, or raise cluster.memory_limit",
-    )

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from xnq_dist import cluster, products
 from xnq_dist.config import Settings
-from xnq_dist.errors import SettingsError, StageError
+from xnq_dist.errors import DoesNotFitError, SettingsError, StageError
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.inputs import embeddings_inputs
+from xnq_dist.leftovers import owned_name
 from xnq_dist.progress import Progress, silent
 from xnq_dist.reservoir.checkpoint import (
     Checkpoints,
@@ -154,9 +155,7 @@ def state_files(
     if settings.exchange.states != "disk":
         return None
     if settings.scratch is not None:
-        where = Path(settings.scratch).expanduser().absolute()
-        # The next run of the same directory finds what a killed one left.
-        where /= f"xnq-dist-states-{fingerprint(folder.uri)[:12]}"
+        where = Path(settings.scratch).expanduser().absolute() / owned_name("states")
     elif folder.is_local:
         where = Path(folder.path(STATES))
     else:
@@ -210,7 +209,7 @@ def run_reservoir(
 
     Raises
     ------
-    StageError
+    DoesNotFitError
         When workers are lost again and again without a checkpoint in between.
     ClusterError
         When the scheduler is lost, or no worker gives a sign of life.
@@ -259,7 +258,7 @@ def _until_done(
             losses = losses + 1 if step <= reached else 1
             reached = step
             if losses > MAX_LOSSES:
-                raise StageError(
+                raise DoesNotFitError(
                     f"workers were lost {losses} times after superstep {step} "
                     f"({event}): most likely they ran out of memory; use more "
                     "partitions on more workers, a larger cluster.memory_limit, or a "
@@ -348,7 +347,9 @@ def embed_scaled(
     Raises
     ------
     StageError
-        When the graph stage is missing, or workers are lost again and again.
+        When the graph stage is missing.
+    DoesNotFitError
+        When workers are lost again and again.
     """
     graph = run.stage("graph")
     manifest = graph.manifest()

@@ -307,7 +307,7 @@ def recover(beats: Heartbeats) -> None:
 
     Raises
     ------
-    ClusterError
+    InfrastructureError
         When none does within the timeout.
     """
     while not beats.look():

@@ -1,0 +1,121 @@
+"""Which faults there are, where each applies, and a seeded choice of cases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+__all__ = ["FAULTS", "Case", "Fault", "choose"]
+
+STAGES = ("start", "graph", "embed", "readout", "quantify", "publish")
+"""Where a run is hurt, as its log lines name it; ``start``: before the first stage,
+``publish``: after the last batch was quantified."""
+ON_WORKERS = ("embed", "readout", "quantify")
+ENGINES = ("tasks", "spmd")
+WAYS = ("command", "functions")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One kind of fault."""
+
+    name: str
+    stages: tuple[str, ...] = STAGES
+    """Where it may strike; ``between``: between two runs, not while one works."""
+    statuses: tuple[int, ...] = ()
+    """Exit status that an error may have; empty: there is no reason for one."""
+    ways: tuple[str, ...] = WAYS
+    workers: int = 1
+    """Worker processes of the run."""
+    cluster: str = "local"
+    """``address``: scheduler and workers are not the run's own."""
+    on_disk: bool = False
+    """The run directory is on a small disk of its own."""
+
+    def cells(self) -> Iterator[tuple[str, str, str]]:
+        """Stages, engines and ways that it can be combined with."""
+        yield from product(self.stages, ENGINES, self.ways)
+
+
+BETWEEN = ("between",)
+FAULTS = (
+    Fault("kill-worker", ON_WORKERS, (3, 4), workers=2),
+    Fault("kill-all-workers", ON_WORKERS, (3, 4), workers=2),
+    Fault("stop-worker", ON_WORKERS, (3, 4), workers=2),
+    Fault("lose-all-workers", ON_WORKERS, (3, 4), cluster="address"),
+    Fault("kill-scheduler", ON_WORKERS, (4,), cluster="address"),
+    Fault("kill-client"),
+    Fault("terminate-client", statuses=(4,), ways=("command",)),
+    Fault("interrupt-client", statuses=(4,), ways=("command",)),
+    Fault("hang-up-client", statuses=(4,), ways=("command",)),
+    Fault("full-disk", STAGES[1:], (3, 4), on_disk=True),
+    Fault("read-only-disk", STAGES[1:], (4,), on_disk=True),
+    Fault("api-dead", ("start",), (4,), ways=("command",)),
+    Fault("api-killed", STAGES[1:], (4,), ways=("command",)),
+    Fault("flip-bit", BETWEEN),
+    Fault("truncate", BETWEEN),
+    Fault("zero-sector", BETWEEN),
+    Fault("stale-lock", BETWEEN),
+    Fault("live-lock", BETWEEN, (4,)),
+    Fault("lock-of-a-slow-clock", BETWEEN, (4,)),
+    Fault("dead-lock-of-a-fast-clock", BETWEEN),
+    Fault("foreign-manifest", BETWEEN),
+    Fault("truncated-run-record", BETWEEN),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One fault at one place."""
+
+    number: int
+    seed: int
+    fault: str
+    stage: str
+    engine: str
+    way: str
+
+    @property
+    def name(self) -> str:
+        """For folders and for going on where a record ended."""
+        return f"{self.number:04d}-{self.fault}-{self.stage}-{self.engine}-{self.way}"
+
+    @property
+    def kind(self) -> Fault:
+        """Its fault."""
+        return next(fault for fault in FAULTS if fault.name == self.fault)
+
+    def random(self) -> np.random.Generator:
+        """The stream that its moments and places are drawn from."""
+        return np.random.default_rng([self.seed, self.number])
+
+    def record(self) -> dict[str, Any]:
+        """As JSON-able values."""
+        return asdict(self)
+
+
+def choose(count: int, seed: int, only: tuple[str, ...] = ()) -> list[Case]:
+    """The first `count` cases of a seed: each fault in turn, its places shuffled.
+
+    Examples
+    --------
+    >>> choose(3, 0) == choose(40, 0)[:3]
+    True
+    """
+    random = np.random.default_rng(seed)
+    faults = [fault for fault in FAULTS if not only or fault.name in only]
+    order = [faults[at] for at in random.permutation(len(faults))]
+    places: dict[str, list[tuple[str, str, str]]] = {}
+    cases: list[Case] = []
+    while len(cases) < count:
+        for fault in order:
+            left = places.setdefault(fault.name, [])
+            if not left:
+                cells = list(fault.cells())
+                left += [cells[at] for at in random.permutation(len(cells))]
+            cases.append(Case(len(cases), seed, fault.name, *left.pop()))
+    return cases[:count]

@@ -1,0 +1,230 @@
+"""Runs the cases: a disturbed run, what is left of it, ordinary runs after it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from tests.chaos.base import LONGEST, TIMEOUT, VARIANTS, Base, overrides
+from tests.chaos.cases import Case
+from tests.chaos.files import beating_lock, damage
+from tests.chaos.processes import Cluster, Launch, Running, marked, wait_until
+from tests.chaos.published import differences
+from tests.chaos.strikes import strike
+from tests.chaos.verdict import Attempt, Outcome, judge
+from tests.disks import NoSmallDisk, SmallDisk, mounted
+
+__all__ = ["run_cases"]
+
+SLACK = 60.0
+"""Seconds beyond ``cluster.timeout`` in which a run recovers or ends."""
+GRACE = 30.0
+"""Seconds after the end of a run in which its processes end too."""
+TRIES = 2
+"""Ordinary runs after which a directory counts as stuck."""
+
+
+def run_cases(
+    cases: Sequence[Case], folder: Path, jobs: int = 1
+) -> list[dict[str, Any]]:
+    """Run the cases that are not recorded yet; the records of all, in order.
+
+    Parameters
+    ----------
+    folder
+        ``outcomes.jsonl`` there has one line for every case that was run before.
+    jobs
+        Cases at a time.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "outcomes.jsonl"
+    done: dict[str, dict[str, Any]] = {}
+    if file.exists():
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        done = {record["name"]: record for record in lines}
+    base = Base(folder)
+    writing = threading.Lock()
+
+    def run(case: Case) -> None:
+        record = _run_case(case, base).record()
+        with writing, file.open("a") as stream:
+            stream.write(json.dumps(record) + "\n")
+            done[case.name] = record
+
+    left = [case for case in cases if case.name not in done]
+    with ThreadPoolExecutor(jobs) as pool:
+        for future in [pool.submit(run, case) for case in left]:
+            future.result()
+    return [done[case.name] for case in cases]
+
+
+def _run_case(case: Case, base: Base) -> Outcome:
+    folder = base.folder / "cases" / case.name
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "tmp").mkdir(parents=True)
+    with contextlib.ExitStack() as held:
+        out, disk = folder / "run", None
+        if case.kind.on_disk:
+            try:
+                disk = held.enter_context(mounted(folder / "disk"))
+            except NoSmallDisk as error:
+                return Outcome(case, "not run", why=str(error))
+            out = disk.folder / "run"
+        mark = f"{case.name}-{uuid.uuid4().hex[:8]}"
+        launch = Launch(mark, base.tables, case.way, folder / "tmp", _environment(case))
+        found = _Disturbed(case, base, launch, out, disk).outcome()
+        leaks = _leaks(launch, out)
+        if found.verdict != "hung":
+            found.leaked = leaks
+    if found.verdict in ("ended", "refused", "recovered") and not found.leaked:
+        shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
+def _environment(case: Case) -> dict[str, str | None]:
+    if case.fault == "api-dead":
+        return {"PREFECT_API_URL": "http://127.0.0.1:9/api"}
+    if case.fault == "api-killed":
+        return {"PREFECT_API_URL": None}  # it starts one of its own
+    return {}
+
+
+class _Disturbed:
+    """One case at work."""
+
+    def __init__(
+        self,
+        case: Case,
+        base: Base,
+        launch: Launch,
+        out: Path,
+        disk: SmallDisk | None,
+    ) -> None:
+        self._case = case
+        self._base = base
+        self._launch = launch
+        self._out = out
+        self._disk = disk
+        self._random = case.random()
+        self._variant = "same"
+        if case.stage == "between":
+            names = list(VARIANTS)
+            self._variant = names[self._random.integers(len(names))]
+
+    def outcome(self) -> Outcome:
+        """Disturb a run, then let ordinary ones follow until one completes."""
+        case = self._case
+        if case.stage == "between":
+            first, landed = self._damaged()
+        else:
+            first, landed = self._struck()
+        runs = [first]
+        if case.fault == "live-lock":
+            (self._out / "_lock.json").unlink(missing_ok=True)
+        if self._disk is not None:
+            self._disk.set_read_only(False)
+            self._disk.empty()
+        calm = Launch(
+            self._launch.mark, self._base.tables, case.way, self._launch.temporary
+        )
+        while runs[-1].status not in (0, None) and len(runs) <= TRIES:
+            runs.append(self._finish(self._start(calm), LONGEST))
+        killed, damaged = case.fault == "kill-client", case.fault in DAMAGES
+        verdict = judge(runs, case.kind.statuses, killed, damaged)
+        return Outcome(case, verdict, runs, landed, self._variant)
+
+    def _start(self, launch: Launch, address: str = "") -> Running:
+        settings = overrides(
+            self._case.engine, self._case.kind.workers, *VARIANTS[self._variant]
+        )
+        if address:  # the last one of a setting counts
+            settings += ["cluster.kind=address", f"cluster.address={address}"]
+        return launch.start(self._out, settings)
+
+    def _damaged(self) -> tuple[Attempt, str]:
+        case, base = self._case, self._base
+        base.begin(self._variant, self._out)
+        other = base.foreign() if case.fault == "foreign-manifest" else self._out
+        landed = damage(case.fault, self._out, other, self._random)
+        with contextlib.ExitStack() as held:
+            if case.fault == "lock-of-a-slow-clock":
+                held.enter_context(beating_lock(self._out))
+            return self._finish(self._start(self._launch), LONGEST), landed
+
+    def _struck(self) -> tuple[Attempt, str]:
+        case = self._case
+        with contextlib.ExitStack() as held:
+            cluster = None
+            if case.kind.cluster == "address":
+                cluster = held.enter_context(Cluster(self._launch, 2))
+            running = self._start(self._launch, cluster.address if cluster else "")
+            order = ("start", "graph", "embed", "readout", "quantify", "publish")
+            wanted = order.index(case.stage)
+            wait_until(
+                lambda: running.over or order.index(running.reached()) >= wanted,
+                LONGEST,
+            )
+            # Most stages of so small a graph take less than this.
+            longest = 3.0 if case.stage == "start" else 0.4
+            time.sleep(float(self._random.uniform(0, longest)))
+            landed = running.reached()
+            struck = strike(case.fault, running, cluster, self._disk, self._random)
+            rest = 3 * max(self._base.seconds, 10.0)
+            found = self._finish(running, TIMEOUT + SLACK + rest)
+        return found, landed if struck else "missed"
+
+    def _finish(self, running: Running, seconds: float) -> Attempt:
+        status = running.end(seconds)
+        taken = time.monotonic() - running.began
+        if status is None:
+            running.kill()
+        number = len(list(self._launch.temporary.parent.glob("run-*.log")))
+        log = self._launch.temporary.parent / f"run-{number}.log"
+        log.write_text("".join(running.lines))
+        found = Attempt(
+            status,
+            round(taken, 1),
+            running.sentences(),
+            any(line.startswith("Traceback") for line in running.lines),
+        )
+        if status == 0:
+            found.differing = differences(self._base.expected(self._variant), self._out)
+        return found
+
+
+DAMAGES = (
+    "flip-bit",
+    "truncate",
+    "zero-sector",
+    "foreign-manifest",
+    "truncated-run-record",
+)
+
+
+def _leaks(launch: Launch, out: Path) -> list[str]:
+    """What the runs of a case left behind: processes, temporary files, the lock."""
+    wait_until(lambda: not marked(launch.mark), GRACE, 0.5)
+    found = []
+    for process in marked(launch.mark):
+        with contextlib.suppress(Exception):
+            found.append(f"process {process.pid} {' '.join(process.cmdline())[:80]}")
+            process.kill()
+    found += [f"temporary {path.name}" for path in launch.temporary.glob("xnq-dist-*")]
+    # Dask clears what dead workers left when the next one starts.
+    found += [
+        f"temporary {path.name}"
+        for path in launch.temporary.glob("dask-scratch-space*/worker-*")
+        if path.is_dir()
+    ]
+    found += [str(path.relative_to(out)) for path in out.rglob("*.tmp")]
+    if (out / "_lock.json").exists():
+        found.append("_lock.json")
+    return found

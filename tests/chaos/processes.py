@@ -1,0 +1,226 @@
+"""Runs as processes: started, watched through their log, found again by a mark."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+__all__ = ["Cluster", "Launch", "Running", "marked", "wait_until"]
+
+ROOT = Path(__file__).parents[2]
+MARK = "XNQ_CHAOS_CASE"
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """All processes that were started, at any remove, with this mark."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(MARK) == mark and process.status() != "zombie":
+                found.append(process)
+    return found
+
+
+def wait_until(holds: Callable[[], bool], seconds: float, every: float = 0.02) -> bool:
+    """Whether it held within so many seconds."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if holds():
+            return True
+        time.sleep(every)
+    return holds()
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How runs of one case are started."""
+
+    mark: str
+    tables: dict[str, str]
+    way: str
+    temporary: Path
+    """Where they keep temporary files; nothing else does."""
+    environment: dict[str, str | None] = field(default_factory=dict)
+    """Variables to set, or with None to leave out."""
+
+    def start(self, out: Path, overrides: list[str]) -> Running:
+        """Start one."""
+        if self.way == "functions":
+            arguments = {
+                "tables": self.tables,
+                "out": str(out),
+                "overrides": overrides,
+            }
+            command = ["-m", "tests.chaos.functions", json.dumps(arguments)]
+        else:
+            command = ["-m", "flows.cli", "run", "--out", str(out), "--json"]
+            for name, path in self.tables.items():
+                command += [f"--{name}", path]
+            command += [f"--set={setting}" for setting in overrides]
+        return Running([sys.executable, *command], self.environ())
+
+    def environ(self) -> dict[str, str]:
+        """The environment of its processes."""
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        values = {
+            **os.environ,
+            "PYTHONPATH": path.strip(os.pathsep),
+            "PYTHONUNBUFFERED": "1",
+            "TMPDIR": str(self.temporary),
+            MARK: self.mark,
+            **self.environment,
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
+
+class Running:
+    """A process whose lines on stderr are kept as they come."""
+
+    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        self.began = time.monotonic()
+        self.process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.lines: list[str] = []
+        self.out: list[str] = []
+        # A pipe stays open as long as a child of the run does: they are not joined.
+        for source, kept in (
+            (self.process.stderr, self.lines),
+            (self.process.stdout, self.out),
+        ):
+            threading.Thread(target=_keep, args=(source, kept), daemon=True).start()
+
+    def reached(self) -> str:
+        """The stage that the last line names."""
+        for line in reversed(self.lines):
+            for stage in ("graph", "embed", "readout", "quantify"):
+                if f"{stage}: " not in line:
+                    continue
+                _, _, count = line.rpartition(" ")
+                done, _, total = count.strip().partition("/")
+                if stage == "quantify" and done == total and "communities" not in line:
+                    return "publish"
+                return stage
+        return "start"
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self.process.poll() is not None
+
+    def children(self, what: str) -> list[psutil.Process]:
+        """Processes below it whose command line holds the text."""
+        found = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(self.process.pid).children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if what in " ".join(child.cmdline()):
+                        found.append(child)
+        return found
+
+    @property
+    def workers(self) -> list[psutil.Process]:
+        """Its local workers, the oldest first."""
+        found = self.children("spawn_main")
+        return sorted(found, key=lambda process: process.pid)
+
+    def sentences(self) -> list[str]:
+        """What it said to the user at its end."""
+        return [line.strip() for line in self.lines if line.startswith("xnq-dist: ")]
+
+    def end(self, seconds: float) -> int | None:
+        """Its exit status; None when it still ran after so many seconds."""
+        try:
+            status = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        time.sleep(0.1)  # the threads read what is left
+        return status
+
+    def kill(self) -> None:
+        """End it and what it started."""
+        for process in [*self.children(""), psutil.Process(self.process.pid)]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+        self.process.wait()
+
+
+def _keep(source: Iterable[str], kept: list[str]) -> None:
+    for line in source:
+        kept.append(line)
+
+
+class Cluster:
+    """A scheduler and workers that a run uses by address; a context manager."""
+
+    def __init__(self, launch: Launch, workers: int) -> None:
+        self._environment = launch.environ()
+        self._folder = launch.temporary.parent
+        self._file = self._folder / "scheduler.json"
+        self._processes = [self._dask("scheduler", "--port", "0")]
+        options = ("--nthreads", "1", "--no-nanny", "--death-timeout", "60")
+        place = ("--local-directory", str(self._folder))
+        for _ in range(workers):
+            self._processes.append(self._dask("worker", *place, *options))
+
+    def _dask(self, *command: str) -> subprocess.Popen[bytes]:
+        shared = ["--scheduler-file", str(self._file), "--host", "127.0.0.1"]
+        return subprocess.Popen(
+            [sys.executable, "-m", "dask", *command, *shared, "--no-dashboard"],
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    @property
+    def scheduler(self) -> subprocess.Popen[bytes]:
+        """Its process."""
+        return self._processes[0]
+
+    @property
+    def workers(self) -> list[subprocess.Popen[bytes]]:
+        """Theirs."""
+        return self._processes[1:]
+
+    def __enter__(self) -> Cluster:
+        from distributed import Client
+
+        try:
+            if not wait_until(self._file.exists, 60):
+                raise TimeoutError("the scheduler did not start")
+            with Client(self.address, timeout=60) as client:
+                client.wait_for_workers(len(self.workers), timeout=60)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    @property
+    def address(self) -> str:
+        """Of the scheduler."""
+        return str(json.loads(self._file.read_text())["address"])
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+        self._file.unlink(missing_ok=True)

@@ -1,0 +1,92 @@
+"""What is done to a run while it works."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+
+import numpy as np
+import psutil
+
+from tests.chaos.processes import Cluster, Running, wait_until
+from tests.disks import SmallDisk
+
+__all__ = ["strike"]
+
+SIGNALS = {
+    "kill-client": signal.SIGKILL,
+    "terminate-client": signal.SIGTERM,
+    "interrupt-client": signal.SIGINT,
+    "hang-up-client": signal.SIGHUP,
+}
+
+
+def strike(
+    fault: str,
+    running: Running,
+    cluster: Cluster | None,
+    disk: SmallDisk | None,
+    random: np.random.Generator,
+) -> bool:
+    """Do it; False when there was nothing left to do it to."""
+    if fault in SIGNALS:
+        return _signal_client(SIGNALS[fault], running, random)
+    if fault in ("kill-worker", "kill-all-workers", "stop-worker"):
+        return _hurt_workers(fault, running, random)
+    if fault == "api-killed":
+        servers = running.children("flows.server")
+        _send(signal.SIGKILL, servers)
+        return bool(servers)
+    if cluster is not None:
+        hurt = [cluster.scheduler] if fault == "kill-scheduler" else cluster.workers
+        for process in hurt:
+            process.kill()
+    elif disk is not None and fault == "full-disk":
+        disk.fill()
+    elif disk is not None:
+        # Refused while a file is being written: the next moment then.
+        return wait_until(lambda: _made_read_only(disk) or running.over, 20, 0.005)
+    else:
+        return fault == "api-dead"
+    return True
+
+
+def _made_read_only(disk: SmallDisk) -> bool:
+    try:
+        disk.set_read_only()
+    except subprocess.CalledProcessError:
+        return False
+    return True
+
+
+def _signal_client(
+    number: signal.Signals, running: Running, random: np.random.Generator
+) -> bool:
+    if running.over:
+        return False
+    # As from `kill`, or to all processes as from a terminal or batch system.
+    if number != signal.SIGKILL and random.random() < 0.5:
+        os.killpg(running.process.pid, number)
+    else:
+        os.kill(running.process.pid, number)
+    return True
+
+
+def _hurt_workers(fault: str, running: Running, random: np.random.Generator) -> bool:
+    if not wait_until(lambda: bool(running.workers) or running.over, 60):
+        return False
+    workers = running.workers
+    if not workers:
+        return False
+    if fault != "kill-all-workers":
+        workers = [workers[random.integers(len(workers))]]
+    _send(signal.SIGSTOP if fault == "stop-worker" else signal.SIGKILL, workers)
+    return True
+
+
+def _send(number: signal.Signals, processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)

@@ -1,0 +1,128 @@
+"""What became of a case, as one record and as a table of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tests.chaos.cases import Case
+
+__all__ = ["BAD", "VERDICTS", "Outcome", "bad", "judge", "table"]
+
+VERDICTS = (
+    "ended",
+    "refused",
+    "recovered",
+    "unclear",
+    "stuck",
+    "silent",
+    "hung",
+    "not run",
+)
+"""Right answer at once; one clear error with the status promised, then the right
+answer; killed or damaged, then the right answer; another error, then the right answer;
+no later run completes; other values with status 0; no end in time."""
+BAD = ("stuck", "silent", "hung", "leaked")
+"""Columns that must be empty; ``leaked`` counts in addition to a verdict."""
+
+
+@dataclass
+class Attempt:
+    """One run of a case."""
+
+    status: int | None
+    """Exit status; None: it did not end in time."""
+    seconds: float
+    sentences: list[str]
+    """What it said at its end."""
+    traceback: bool
+    """Whether a traceback stands in its log."""
+    differing: list[str] = field(default_factory=list)
+    """Tables with other values, where its status is 0."""
+
+
+@dataclass
+class Outcome:
+    """What became of a case."""
+
+    case: Case
+    verdict: str
+    runs: list[Attempt] = field(default_factory=list)
+    """The disturbed run, then ordinary ones."""
+    landed: str = ""
+    """Where the fault struck in fact, or which file was damaged."""
+    variant: str = "same"
+    leaked: list[str] = field(default_factory=list)
+    why: str = ""
+
+    def record(self) -> dict[str, Any]:
+        """As JSON-able values."""
+        values = asdict(self)
+        return {"name": self.case.name, **values.pop("case"), **values}
+
+
+def judge(
+    runs: Sequence[Attempt], statuses: Sequence[int], killed: bool, damaged: bool
+) -> str:
+    """The verdict on the runs of one case.
+
+    Parameters
+    ----------
+    runs
+        The disturbed run and the ordinary ones that followed, the last one final.
+    statuses
+        Exit status that an error of the first may have.
+    killed
+        Whether the first was killed, and could say nothing.
+    damaged
+        Whether the directory was damaged before the first, which is ordinary then.
+
+    Examples
+    --------
+    >>> judge([Attempt(0, 1.0, [], False)], (), False, False)
+    'ended'
+    >>> judge([Attempt(0, 1.0, [], False, ["prevalence"])], (), False, True)
+    'silent'
+    """
+    first, last = runs[0], runs[-1]
+    if any(run.status is None for run in runs):
+        return "hung"
+    if any(run.status == 0 and run.differing for run in runs):
+        return "silent"
+    if last.status != 0:
+        return "stuck"
+    if first.status == 0:
+        return "recovered" if damaged else "ended"
+    if killed and first.status is not None and first.status < 0:
+        return "recovered"
+    one_sentence = len(first.sentences) == 1 and not first.traceback
+    return "refused" if first.status in statuses and one_sentence else "unclear"
+
+
+def bad(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those in a column that must be empty."""
+    return [found for found in records if found["verdict"] in BAD or found["leaked"]]
+
+
+def table(records: Sequence[dict[str, Any]]) -> str:
+    """Counts of verdicts by fault, in Markdown."""
+    columns = (*VERDICTS, "leaked")
+    lines = [
+        f"| fault | cases | {' | '.join(columns)} |",
+        "|---" * (len(columns) + 2) + "|",
+    ]
+    names = sorted({found["fault"] for found in records})
+    for name in [*names, "all"]:
+        mine = [found for found in records if name in (found["fault"], "all")]
+        counts = [
+            sum(
+                bool(found["leaked"])
+                if column == "leaked"
+                else found["verdict"] == column
+                for found in mine
+            )
+            for column in columns
+        ]
+        lines.append(f"| {name} | {len(mine)} | {' | '.join(map(str, counts))} |")
+    return "\n".join(lines)
