@@ -277,7 +277,8 @@ def test_unknown_community_members_and_what_follows(
 
     with get_client(sync_client=True) as client:
         artifacts = client.read_artifacts()
-    table = [a for a in artifacts if a.key == "xnq-prevalence"]
+    shown = f"first of {out}"
+    table = [a for a in artifacts if a.description == shown]
     assert len(table) == 1
     assert json.loads(table[0].data)[0]["community"] == 1
     progress = {a.description: a.data for a in artifacts if a.type == "progress"}

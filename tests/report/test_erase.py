@@ -1,0 +1,103 @@
+"""One person's rows are removed from all that a run directory keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.report.fake_run import prevalence_table, write_fake_run
+from xnq_dist.config import Settings
+from xnq_dist.errors import RunDirectoryError
+from xnq_dist.lock import RunLock
+from xnq_dist.report import erase, report
+from xnq_dist.store import (
+    QUARANTINE,
+    Published,
+    RunDirectory,
+    read_published,
+    set_aside,
+    verify,
+)
+
+
+def graph_with(run: RunDirectory, ids: pa.Array) -> None:
+    """A stage graph of one partition that has these nodes."""
+    stage = run.stage("graph")
+    facts = stage.manifest().facts
+    attempt = stage.begin()
+    rows = len(ids)
+    features = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(rows, "f4")), 1)
+    nodes = pa.table(
+        {
+            "node_id": ids,
+            "index": np.arange(rows),
+            "label": pa.nulls(rows, pa.int32()),
+            "role": pa.nulls(rows, pa.string()),
+            "features": features,
+        }
+    )
+    record = attempt.write_table("nodes-00000", nodes, "graph_nodes")
+    stage.commit(attempt, [record], "print-graph", {}, facts, 1.0)
+
+
+@pytest.fixture(params=["strings", "integers"])
+def run(tmp_path: Path, request: pytest.FixtureRequest) -> RunDirectory:
+    """Two versions of a run that knows the nodes 7, 8 and 9."""
+    ids = pa.array([7, 8, 9], pa.int64())
+    if request.param == "strings":
+        ids = ids.cast(pa.string())
+    detected = pa.table({"community": np.array([0, 0, 1]), "node_id": ids})
+    found = write_fake_run(
+        tmp_path / "run", [prevalence_table(np.arange(2))], detected=detected
+    )
+    graph_with(found, ids)
+    for rate in (0.1, 0.2):
+        report(found, Settings(anomalies={"rate": rate}))
+    set_aside(found, "readout", "test")
+    return found
+
+
+def nodes_of(path: str | Path) -> list[str]:
+    return [str(node) for node in pq.read_table(path)["node_id"].to_pylist()]
+
+
+def test_erased_node_is_in_no_version_stage_or_quarantine(run: RunDirectory) -> None:
+    top = Path(run.uri, "communities.parquet")
+    assert nodes_of(top) == ["7", "8", "9"]
+    done = erase(run.uri, "8")
+    assert (done.rows, len(done.tables)) == (2, 2)
+    assert f"{run.uri}/graph" in done.stages
+    assert len(done.quarantine) == 1
+    versions = Published(run).versions()
+    assert len(versions) == 2
+    for version in versions:
+        assert nodes_of(version.path("communities")) == ["7", "9"]
+    assert nodes_of(top) == ["7", "9"]
+    assert nodes_of(read_published(run.uri).path("communities")) == ["7", "9"]
+    assert run.stages() == []
+    assert not run.folder.exists(QUARANTINE)
+    assert verify(run.uri) == []
+
+
+def test_node_that_is_not_there_leaves_stages_and_results(run: RunDirectory) -> None:
+    before = Path(run.uri, "communities.parquet").read_bytes()
+    done = erase(run.uri, "nobody")
+    assert (done.rows, done.tables, done.stages) == (0, (), ())
+    assert Path(run.uri, "communities.parquet").read_bytes() == before
+    assert run.stage("graph").manifest() is not None
+
+
+def test_directory_in_use_or_of_another_kind_is_refused(
+    run: RunDirectory, tmp_path: Path
+) -> None:
+    with (
+        RunLock(run.folder),
+        pytest.raises(RunDirectoryError, match="in use by process"),
+    ):
+        erase(run.uri, "8")
+    with pytest.raises(RunDirectoryError, match="is not a run directory"):
+        erase(str(tmp_path / "elsewhere"), "8")
