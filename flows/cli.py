@@ -138,6 +138,47 @@ def _print_summary(summary: dict[str, Any], as_json: bool) -> None:
     _print_json(summary, as_json)
 
 
+@app.command(cls=_WithSettings)
+def requantify(
+    run: Annotated[str, typer.Option(help="Run directory with embeddings.")],
+    memberships: Annotated[
+        str | None, typer.Option(help="New memberships; those of the run.")
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            help="New labels: node id, label and optionally role; nodes that are not "
+            "named are unlabelled. The labels of the run."
+        ),
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option(help="Run directory for the results; --run itself.")
+    ] = None,
+    settings: Set = None,
+    as_json: Json = False,
+) -> None:
+    """New labels or memberships on the embeddings of a run; nothing is embedded."""
+    from xnq_dist.requantify import Request
+
+    arguments: dict[str, Any] = {
+        "out": out,
+        "memberships": memberships,
+        "labels": labels,
+        "overrides": settings or [],
+    }
+    Request.of(run, **arguments)  # faults are named before anything is started
+    prepare_environment()
+    from flows.server import start_api
+
+    ready = start_api()
+    from flows.progress import console_progress
+    from flows.requantify import run_requantify
+
+    with console_progress():
+        summary = run_requantify(run, ready, **arguments)
+    _print_summary(summary, as_json)
+
+
 @app.command()
 def demo(
     out: Annotated[str, typer.Option(help="Folder for the demo.")] = "xnq-demo",

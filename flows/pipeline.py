@@ -30,7 +30,17 @@ from xnq_dist.graph.tables import Sources
 from xnq_dist.meanwhile import Opener
 from xnq_dist.store import Manifest, RunDirectory
 
-__all__ = ["client_of", "pipeline", "run_pipeline", "stage_task", "value_of"]
+__all__ = [
+    "client_of",
+    "facts_of",
+    "pipeline",
+    "publish",
+    "quantify_communities",
+    "read_out",
+    "run_pipeline",
+    "stage_task",
+    "value_of",
+]
 
 R = TypeVar("R")
 ROWS_SHOWN = 50
@@ -74,7 +84,7 @@ def client_of(address: str, settings: Settings) -> Iterator[Any]:
         yield client
 
 
-def _facts(manifest: Manifest) -> dict[str, Any]:
+def facts_of(manifest: Manifest) -> dict[str, Any]:
     """What a task returns: where the stage is and how large, never arrays."""
     return {
         "stage": manifest.stage,
@@ -91,7 +101,7 @@ def prepare_graph(out: str, sources: Sources, settings: Settings) -> dict[str, A
     """Ingest, partition, halo plan."""
     run = RunDirectory(out)
     manifest = line.prepare(run, sources, settings, StageProgress("graph"))
-    return _facts(manifest)
+    return facts_of(manifest)
 
 
 @stage_task
@@ -99,7 +109,7 @@ def embed_nodes(out: str, settings: Settings, address: str) -> dict[str, Any]:
     """Reservoir supersteps on the partitions."""
     with client_of(address, settings) as client:
         progress = StageProgress("embed")
-        return _facts(line.embed(RunDirectory(out), settings, client, progress))
+        return facts_of(line.embed(RunDirectory(out), settings, client, progress))
 
 
 @stage_task
@@ -107,7 +117,7 @@ def read_out(out: str, settings: Settings, address: str) -> dict[str, Any]:
     """Train the readout, write the posteriors."""
     with client_of(address, settings) as client:
         progress = StageProgress("readout")
-        return _facts(line.fit_readout(RunDirectory(out), settings, client, progress))
+        return facts_of(line.fit_readout(RunDirectory(out), settings, client, progress))
 
 
 @stage_task
@@ -118,7 +128,7 @@ def quantify_communities(
     with client_of(address, settings) as client:
         progress = StageProgress("quantify")
         run = RunDirectory(out)
-        return _facts(
+        return facts_of(
             line.quantify_communities(run, sources, settings, client, progress)
         )
 

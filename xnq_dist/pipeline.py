@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from xnq_dist import cluster
 from xnq_dist.config import Settings
-from xnq_dist.due import ON_WORKERS, due_stages, summary
+from xnq_dist.due import ON_WORKERS, answers_due, due_stages, summary
 from xnq_dist.errors import RunDirectoryError
 from xnq_dist.graph.contents import read_contents
 from xnq_dist.graph.tables import Sources
@@ -42,6 +42,7 @@ from xnq_dist.plan.tables import (
     size_of,
 )
 from xnq_dist.progress import Progress, silent
+from xnq_dist.requantify import Request, relabel, take_over
 from xnq_dist.run_record import RUN, RunRecord
 from xnq_dist.sizes import human
 from xnq_dist.store import (
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ON_WORKERS",
+    "Request",
+    "answers_due",
     "check_sources",
     "cluster_meanwhile",
     "due_stages",
@@ -74,8 +77,11 @@ __all__ = [
     "publish",
     "published_rows",
     "quantify_communities",
+    "relabel",
+    "requantify",
     "size_of",
     "summary",
+    "take_over",
 ]
 
 log = logging.getLogger(__name__)
@@ -102,7 +108,7 @@ STAGE_MODULES = (
 
 @contextmanager
 def open_run(
-    out: str, sources: Sources, overwrite: bool = False
+    out: str, sources: Sources, overwrite: bool = False, labels: str | None = None
 ) -> Iterator[RunDirectory]:
     """Hold a run directory; made when it is not there.
 
@@ -116,8 +122,8 @@ def open_run(
     folder = run.folder
     if folder.is_local and folder.exists() and not _is_folder(folder):
         raise RunDirectoryError(f"{run.uri} is a file: choose another --out")
-    for path in (sources.nodes, sources.edges, sources.memberships):
-        if path is not None and f"{_absolute(path)}/".startswith(f"{run.uri}/"):
+    for path in (*asdict(sources).values(), labels):
+        if path and f"{_absolute(path)}/".startswith(f"{run.uri}/"):
             raise RunDirectoryError(
                 f"{path} lies in the run directory {run.uri}, whose files are "
                 "replaced: copy it elsewhere, or choose another --out"
@@ -349,6 +355,40 @@ def _settled(settings: Settings, client: Client) -> Settings:
     wanted = settings.backend
     found = wanted if wanted == "cpu" else cluster.settle_backend(client, wanted)
     return settings.model_copy(update={"backend": found})
+
+
+def requantify(
+    request: Request, client: Client, progress: Progress = silent
+) -> RunDirectory:
+    """New labels or memberships on the embeddings of a run; nothing is embedded.
+
+    Parameters
+    ----------
+    request
+        Of `Request.of`: the run, the tables that are new, and where results go.
+
+    Returns
+    -------
+    RunDirectory
+        With published results.
+
+    Raises
+    ------
+    RunDirectoryError, StageError, SettingsError, InputError
+        Each in one sentence.
+    """
+    sources, settings = request.sources, request.settings
+    with open_run(request.out, sources, labels=request.labels) as run:
+        take_over(run, request)
+        relabel(run, request, progress)
+        due = answers_due(run, sources, settings)
+        if not {"readout", "posteriors"}.isdisjoint(due):
+            fit_readout(run, settings, client, progress)
+        if "quantify" in due:
+            quantify_communities(run, sources, settings, client, progress)
+        if due:
+            publish(run, settings)
+    return run
 
 
 def publish(run: RunDirectory, settings: Settings) -> None:
