@@ -167,8 +167,13 @@ def _check_settings(found: Mapping[str, Manifest], request: Request) -> None:
         recurrent = tuple(recurrent)
     if not selects_scales(settings):
         recurrent, inputs = set_scales(settings)
+    # What became of unknown ends of edges says nothing of unknown nodes with labels.
+    rules = {"unknown_nodes": graph.inputs["settings"]["input"]["unknown_nodes"]}
+    as_read = settings.model_copy(
+        update={"input": settings.input.model_copy(update=rules)}
+    )
     expected = (
-        (graph, graph_inputs(graph.inputs, settings, partitions)),
+        (graph, graph_inputs(graph.inputs, as_read, partitions)),
         (embeddings, embeddings_inputs(graph, settings, recurrent, inputs)),
     )
     for stage, wanted in expected:

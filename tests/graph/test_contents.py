@@ -228,10 +228,8 @@ def test_csv_agrees_with_parquet(fresh):
     pq.write_table(table, folder / "t.parquet")
     pacsv.write_csv(table, folder / "t.csv")
     found = [
-        digests(
-            folder / f"kept-{suffix}", folder / f"t.{suffix}", *ALL, columns=columns
-        )
-        for suffix in ("parquet", "csv")
+        digests(folder / f"k-{end}", folder / f"t.{end}", *ALL, columns=columns)
+        for end in ("parquet", "csv")
     ]
     assert found[0] == found[1]
 
