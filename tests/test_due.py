@@ -109,7 +109,9 @@ def test_new_labels_redo_the_readout_and_what_follows(tmp_path, graph, client, c
     with caplog.at_level("INFO", "xnq_dist"):
         night(out, new, SETTINGS, client)
     assert redone(run, before) == LATER
-    assert "labels: 4 new, 3 changed, 2 removed: readout and quantify" in caplog.text
+    assert (
+        "labels: 4 are new, 3 changed, 2 removed: readout and quantify" in caplog.text
+    )
     # As a run from nothing answers.
     fresh = night(tmp_path / "fresh", new, SETTINGS, client)
     assert bytes_of(fresh) == bytes_of(run)
@@ -190,7 +192,10 @@ def test_other_edges_or_features_redo_everything(tmp_path, graph, client, caplog
     with caplog.at_level("INFO", "xnq_dist"):
         night(out, sources, SETTINGS, client)
     assert redone(run, before) == {"graph", "embeddings", *LATER}
-    assert f"stage graph: done again, changed: {words}" in caplog.text
+    assert (
+        f"stage graph: done again, changed: {words}: the graph is partitioned and "
+        "embedded again" in caplog.text
+    )
 
 
 @pytest.mark.parametrize(
@@ -303,6 +308,37 @@ def pipeline_formats() -> dict[str, int]:
     from xnq_dist.inputs import FORMATS
 
     return FORMATS
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "digest", "key", "list"])
+def test_a_damaged_record_of_the_run_is_written_again(tmp_path, graph, client, damage):
+    out, sources = tmp_path / "run", members_of(graph)
+    run = night(out, sources, SETTINGS, client)
+    before = attempts(run)
+    path = out / "_run.json"
+    whole = path.read_bytes()
+    digest = json.loads(whole)["nodes"]["digest"].encode()
+    path.write_bytes(
+        {
+            "cut": whole[: len(whole) // 2],
+            "empty": b"",
+            "digest": whole.replace(digest, digest[::-1]),
+            "key": whole.replace(b'"nodes"', b'"nodez"', 1),
+            "list": b"[1]",
+        }[damage]
+    )
+    assert path.read_bytes() != whole
+    night(out, sources, SETTINGS, client)
+    assert redone(run, before) == set()
+    assert path.read_bytes() == whole
+    # Whose graph it is was not forgotten meanwhile.
+    path.write_bytes(b"")
+    other = write_graph(tmp_path / "other", nodes=120, edges=300)
+    with (
+        pytest.raises(RunDirectoryError, match="another graph, of 150 nodes"),
+        pipeline.open_run(str(out), other.sources) as held,
+    ):
+        pipeline.prepare(held, other.sources, SETTINGS)
 
 
 def test_each_lost_stage_is_due_with_what_follows(tmp_path, graph, client):

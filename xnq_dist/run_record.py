@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from xnq_dist.errors import RunDirectoryError
-from xnq_dist.store import Folder
+from xnq_dist.store import Folder, RunDirectory, fingerprint
 
 __all__ = ["RUN", "RunRecord"]
 
+log = logging.getLogger(__name__)
+
 RUN = "_run.json"
-FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -30,36 +32,38 @@ class RunRecord:
     """The run directory whose embeddings were taken over."""
     replaces: Mapping[str, Any] | None = None
     """Digest of the node ids before ``--overwrite``."""
-    format: int = FORMAT
 
     @classmethod
     def read(cls, folder: Folder) -> RunRecord | None:
         """The record of a folder; None where there is none.
 
+        A damaged one is made again from the stage ``graph``, without what only it knew.
+
         Raises
         ------
         RunDirectoryError
-            When the file is of another version of this program.
+            When the file is of an earlier version of this program.
         """
-        found = folder.read_json(RUN)
-        if found is None:
+        if not folder.exists(RUN):
             return None
-        if not isinstance(found, dict) or found.get("format") != FORMAT:
-            raise RunDirectoryError(
-                f"{folder.uri}/{RUN} is of another version of xnq-dist: choose another "
-                "--out, or give --overwrite to replace the run"
-            )
-        try:
-            return cls(**found)
-        except TypeError as error:
-            raise RunDirectoryError(
-                f"{folder.uri}/{RUN} is damaged ({error}): give --overwrite to do the "
-                "run again, or choose another --out"
-            ) from error
+        found = folder.read_json(RUN)
+        if isinstance(found, dict):
+            if isinstance(found.get("nodes"), str):
+                raise RunDirectoryError(
+                    f"{folder.uri} was made by an earlier version of xnq-dist: choose "
+                    "another --out, or give --overwrite to replace the run"
+                )
+            checksum = found.pop("checksum", None)
+            if checksum == fingerprint(found):
+                return cls(**found)
+        log.warning("%s/%s is damaged and is written again", folder.uri, RUN)
+        graph = RunDirectory(folder.uri).stage("graph").manifest()
+        return cls(nodes=graph.inputs.get("nodes") if graph else None)
 
     def write(self, folder: Folder) -> None:
         """Put the record into a folder."""
-        text = json.dumps(asdict(self), indent=1, default=str)
+        values = asdict(self)
+        text = json.dumps({**values, "checksum": fingerprint(values)}, indent=1)
         folder.write_bytes(RUN, text.encode())
 
     def belongs(self, nodes: Mapping[str, Any], uri: str) -> None:

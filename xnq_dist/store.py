@@ -69,6 +69,13 @@ otherwise.
 """
 
 
+EFFECTS = {
+    "graph": ": the graph is partitioned and embedded again",
+    "embeddings": ": the nodes are embedded again",
+}
+"""What follows of a change, for those who wonder why a run takes longer."""
+
+
 def fingerprint(*parts: Any) -> str:
     """Hash of JSON-able values, the same on every machine.
 
@@ -522,8 +529,9 @@ class RunDirectory:
             log.info("stage %s: whole, nothing to do", name)
             return found
         if found is not None:
-            changed = differences(found.inputs, inputs)
-            log.info("stage %s: done again, changed: %s", name, "; ".join(changed))
+            changed = "; ".join(differences(found.inputs, inputs))
+            effect = EFFECTS.get(name, "")
+            log.info("stage %s: done again, changed: %s%s", name, changed, effect)
         self.retire()
         for later in FOLLOWS[name]:
             self.stage(later).folder.delete_folder()
