@@ -143,6 +143,46 @@ def _print_summary(summary: dict[str, Any], as_json: bool) -> None:
     _print_json(summary, as_json)
 
 
+@app.command(cls=_WithSettings)
+def requantify(
+    run: Annotated[str, typer.Option(help="Run directory with embeddings.")],
+    memberships: Annotated[
+        str | None, typer.Option(help="New memberships; those of the run.")
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            help="New labels: node id, label and optionally role; nodes that are not "
+            "named are unlabelled. The labels of the run."
+        ),
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option(help="Run directory for the results; --run itself.")
+    ] = None,
+    settings: Set = None,
+    prefect: Annotated[
+        bool,
+        typer.Option(
+            "--prefect",
+            help="Report to the Prefect API of the active profile; an API in "
+            "PREFECT_API_URL is reported to without it.",
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """New labels or memberships on the embeddings of a run; nothing is embedded."""
+    from xnq_dist.requantify import Request
+
+    request = Request.of(run, out, memberships, labels, settings or [])
+    prepare_environment()
+    from flows.progress import console_progress
+    from flows.running import run_requantify
+
+    with console_progress():
+        summary = run_requantify(request, prefect)
+    _print_summary(summary, as_json)
+
+
 @app.command()
 def demo(
     out: Annotated[str, typer.Option(help="Folder for the demo.")] = "xnq-demo",

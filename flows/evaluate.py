@@ -19,6 +19,7 @@ from xnq_dist.cluster import Connection, connect, open_cluster
 from xnq_dist.config import Settings
 from xnq_dist.errors import InputError
 from xnq_dist.graph.tables import Sources, open_table
+from xnq_dist.jobs import Do
 from xnq_dist.lock import RunLock
 from xnq_dist.progress import Progress
 from xnq_dist.store import Folder, RunDirectory
@@ -185,7 +186,7 @@ def run_evaluation(
     quantifiers: list[str] | None,
     folds: list[int] | None,
     label_shares: list[float],
-    do: line.Do,
+    do: Do,
 ) -> dict[str, Any]:
     """Every method on every dataset, in this process.
 
@@ -264,7 +265,7 @@ def run_communities_evaluation(
     settings: Settings,
     quantifiers: list[str] | None,
     label_shares: list[float],
-    do: line.Do,
+    do: Do,
 ) -> dict[str, Any]:
     """Every quantifier on real communities of every dataset, in this process.
 

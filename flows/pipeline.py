@@ -20,10 +20,10 @@ from prefect.states import Failed
 from flows.parameters import warn_of_credentials
 from flows.progress import StageProgress
 from flows.reporting import Artifacts, Outbox
-from xnq_dist import pipeline as line
 from xnq_dist.config import Settings
 from xnq_dist.errors import ConnectionLostError, XnqError
 from xnq_dist.graph.tables import Sources
+from xnq_dist.jobs import run_all
 from xnq_dist.progress import Progress
 from xnq_dist.store import RunDirectory
 
@@ -105,7 +105,7 @@ def pipeline(
     do = TaskPerStage()
     sources = Sources(nodes, edges, memberships)
     try:
-        found = line.run_all(sources, out, settings or Settings(), overwrite, do)
+        found = run_all(sources, out, settings or Settings(), overwrite, do)
     except XnqError as error:
         return Failed(message=str(error), data=error)
     do.prevalence(RunDirectory(out))

@@ -11,13 +11,13 @@ from flows.environment import prepare_environment
 from flows.progress import on_console
 from xnq_dist.config import Settings
 from xnq_dist.graph.tables import Sources
-from xnq_dist.pipeline import Do, run_all
+from xnq_dist.jobs import Do, Request, requantify_all, run_all
 from xnq_dist.store import RunDirectory
 
 if TYPE_CHECKING:
     from flows.reporting import RunReport
 
-__all__ = ["reporting", "run_pipeline"]
+__all__ = ["reporting", "run_pipeline", "run_requantify"]
 
 
 @contextmanager
@@ -65,4 +65,15 @@ def run_pipeline(
         found = run_all(sources, out, settings, overwrite, do)
         if report is not None:
             report.prevalence(RunDirectory(out))
+    return found
+
+
+def run_requantify(request: Request, prefect: bool = False) -> dict[str, Any]:
+    """New labels or memberships on embeddings; raises what a stage raised."""
+    shown = {"run": request.base, "out": request.out, "labels": request.labels}
+    shown["memberships"] = request.sources.memberships
+    with reporting(prefect, "xnq-requantify", shown) as (do, report):
+        found = requantify_all(request, do)
+        if report is not None:
+            report.prevalence(RunDirectory(request.out))
     return found

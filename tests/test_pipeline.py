@@ -18,7 +18,8 @@ from tests.conftest import (
     small_settings,
     write_graph,
 )
-from xnq_dist import cluster, pipeline
+from xnq_dist import cluster, jobs, pipeline
+from xnq_dist.due import summary
 from xnq_dist.errors import DoesNotFitError, RunDirectoryError, StageError
 from xnq_dist.graph.tables import Sources
 from xnq_dist.store import RunDirectory
@@ -85,7 +86,7 @@ def test_what_is_published_adds_up(tmp_path, small_graph, client):
     tables = {"prevalence.parquet", "communities.parquet", "partitions.parquet"}
     assert tables <= pointer["tables"].keys()
     assert {row["run_id"] for row in rows} == {pointer["run_id"]}
-    found = pipeline.summary(run)
+    found = summary(run)
     assert found["nodes"] == 600
     assert pipeline.published_rows(run, 3) == rows[:3]
 
@@ -228,7 +229,7 @@ def test_another_graphs_directory_needs_overwrite(tmp_path, client):
         xnq_dist.prepare(run, two.sources, small_settings())
     assert (out / "prevalence.parquet").exists()
     run = whole_line(out, two.sources, small_settings(), client, overwrite=True)
-    assert pipeline.summary(run)["nodes"] == 500
+    assert summary(run)["nodes"] == 500
 
 
 def test_plan_is_refused_before_the_supersteps(
@@ -285,7 +286,7 @@ def test_estimate_bounds_the_measured_run(tmp_path, small_graph, client):
 def test_summary_of_half_a_run_is_refused(tmp_path):
     run = RunDirectory(tmp_path)
     with pytest.raises(StageError, match="not a whole run"):
-        pipeline.summary(run)
+        summary(run)
 
 
 def test_unknown_name_of_the_package():
@@ -417,7 +418,7 @@ def test_changes_since_last_night_are_not_told(tmp_path, client):
     rows = pq.read_table(out / "changes.parquet").to_pylist()
     of = {row["community"]: row for row in rows if row["class"] == "1"}
     assert len(of) == 11
-    assert pipeline.summary(RunDirectory(out))["changes"] == f"{out}/changes.parquet"
+    assert summary(RunDirectory(out))["changes"] == f"{out}/changes.parquet"
     assert of["page 10"]["status"] == "new"
     changed = {name for name, row in of.items() if row["changed"]}
     assert changed == {"page 0"}
@@ -470,12 +471,12 @@ def test_only_workers_of_our_own_are_started_ahead(small_graph, monkeypatch):
 
     monkeypatch.setattr(cluster, "open_cluster", opened)
     theirs = small_settings("cluster.kind=address", "cluster.address=tcp://x:1")
-    with pipeline.cluster_meanwhile(small_graph.sources, theirs) as wanted:
+    with jobs.cluster_meanwhile(small_graph.sources, theirs) as wanted:
         assert asked == []  # theirs may not be there yet, and nothing is gained
         with wanted() as address:
             assert address == "tcp://127.0.0.1:1"
     assert asked == ["address"]
-    with pipeline.cluster_meanwhile(small_graph.sources, small_settings()):
+    with jobs.cluster_meanwhile(small_graph.sources, small_settings()):
         pass  # nobody asks for it
     assert asked == ["address", "local"]
 
@@ -490,7 +491,7 @@ def test_workers_leave_the_client_what_ingest_takes(small_graph, monkeypatch):
 
     monkeypatch.setattr(cluster, "open_cluster", opened)
     settings = small_settings()
-    with pipeline.cluster_meanwhile(small_graph.sources, settings):
+    with jobs.cluster_meanwhile(small_graph.sources, settings):
         pass
     plan = pipeline.estimate(small_graph.sources, settings)
     assert given == [(pipeline.PRELOAD, plan.client_memory)]

@@ -30,7 +30,15 @@ from xnq_dist.inputs import (
 from xnq_dist.run_record import RunRecord
 from xnq_dist.store import STAGES, Manifest, Published, RunDirectory, fingerprint
 
-__all__ = ["ON_WORKERS", "due_stages", "nothing_changed", "summary"]
+__all__ = [
+    "ON_WORKERS",
+    "answers_due",
+    "as_recorded",
+    "due_stages",
+    "nothing_changed",
+    "released_in_vain",
+    "summary",
+]
 
 log = logging.getLogger(__name__)
 
@@ -81,11 +89,7 @@ def due_stages(
     InputError, SettingsError
         For tables or settings that cannot be used.
     """
-    found: dict[str, Manifest] = {
-        name: manifest
-        for name in STAGES
-        if (manifest := run.stage(name).manifest()) is not None
-    }
+    found = _stages(run)
     graph = found.get("graph")
     if graph is None:
         return (*ALL, PUBLISHED)
@@ -101,10 +105,54 @@ def due_stages(
         due |= {"labels"}
     due |= _embedding_due(found, settings, bool(due))
     due |= _answers_due(run, found, sources, settings, due)
-    names = [name for name in STAGES if name in due]
+    return _with_published(run, found, settings, due)
+
+
+def answers_due(
+    run: RunDirectory, sources: Sources, settings: Settings
+) -> tuple[str, ...]:
+    """Stages to be done from the readout on, for embeddings and labels as they are.
+
+    Raises
+    ------
+    StageError
+        When the embeddings are needed and were not kept.
+    """
+    found = _stages(run)
+    due = _answers_due(run, found, sources, settings, set())
+    if "readout" in due or "posteriors" in due:
+        released_in_vain(run)
+    return _with_published(run, found, settings, due)
+
+
+def released_in_vain(run: RunDirectory) -> None:
+    """Refuse to go on without embeddings.
+
+    Raises
+    ------
+    StageError
+        When the files of the stage ``embeddings`` were removed after use.
+    """
+    embeddings = run.stage("embeddings").manifest()
+    if embeddings is None or embeddings.facts.get("released"):
+        raise StageError(
+            f"the embeddings of {run.uri} were not kept (embeddings.write = false): "
+            "use xnq-dist run, which makes them again"
+        )
+
+
+def _stages(run: RunDirectory) -> dict[str, Manifest]:
+    found = {name: run.stage(name).manifest() for name in STAGES}
+    return {name: there for name, there in found.items() if there is not None}
+
+
+def _with_published(
+    run: RunDirectory, found: Found, settings: Settings, due: set[str]
+) -> tuple[str, ...]:
+    """The stages in order, and ``published`` unless nothing is to be done."""
     if not due and _is_published(run, published_inputs(found, settings)):
         return ()
-    return (*names, PUBLISHED)
+    return (*(name for name in STAGES if name in due), PUBLISHED)
 
 
 def _is(found: Manifest | None, inputs: Mapping[str, Any]) -> bool:
@@ -123,8 +171,8 @@ def _is_published(run: RunDirectory, inputs: Mapping[str, Any]) -> bool:
     )
 
 
-def _as_recorded(settings: Settings, found: Manifest) -> Settings:
-    """With the backend that a stage was made by, where any will do."""
+def as_recorded(settings: Settings, found: Manifest) -> Settings:
+    """The settings with the backend that a stage was made by, where any will do."""
     if settings.backend != "auto":
         return settings
     backend = "gpu" if "backend" in found.inputs else "cpu"
@@ -139,7 +187,7 @@ def _embedding_due(found: Found, settings: Settings, relabelled: bool) -> set[st
     if selects_scales(settings):
         if relabelled or labels is None or chosen is None:
             return {"select", "embeddings"}
-        own = _as_recorded(settings, chosen)
+        own = as_recorded(settings, chosen)
         if not _is(chosen, select_inputs(graph, labels, own)):
             return {"select", "embeddings"}
         recurrent = chosen.facts["recurrent_scale"]
@@ -150,7 +198,7 @@ def _embedding_due(found: Found, settings: Settings, relabelled: bool) -> set[st
         return {"select", "embeddings"}  # of earlier settings: to be removed
     if embeddings is None:
         return {"embeddings"}
-    own = _as_recorded(settings, embeddings)
+    own = as_recorded(settings, embeddings)
     if not _is(embeddings, embeddings_inputs(graph, own, *scales)):
         return {"embeddings"}
     released = bool(embeddings.facts.get("released"))
@@ -172,7 +220,7 @@ def _answers_due(
     posteriors, quantify = found.get("posteriors"), found.get("quantify")
     if before or labels is None or embeddings is None or readout is None:
         return {"readout", "posteriors", "quantify"}
-    own = _as_recorded(settings, readout)
+    own = as_recorded(settings, readout)
     if not _is(readout, readout_inputs(graph, embeddings, labels, own)):
         due = {"readout", "posteriors", "quantify"}
     elif posteriors is None or not _is(posteriors, posteriors_inputs(readout)):
@@ -182,7 +230,7 @@ def _answers_due(
     else:
         source = choose_source(sources.memberships, settings)
         inputs = quantify_inputs(
-            _as_recorded(settings, quantify),
+            as_recorded(settings, quantify),
             source,
             community_digest(run.folder, sources, settings.columns, source),
             _leiden_engine(settings) if source == "leiden" else "",

@@ -8,19 +8,14 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict
-from functools import partial, wraps
-from importlib import import_module
-from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from xnq_dist import cluster
-from xnq_dist.cluster import Connection
 from xnq_dist.config import Settings
-from xnq_dist.due import ON_WORKERS, due_stages, summary
 from xnq_dist.errors import DamagedError, RunDirectoryError
 from xnq_dist.failures import OPEN, in_stage, stage_errors
 from xnq_dist.graph.contents import read_contents
@@ -28,7 +23,6 @@ from xnq_dist.graph.tables import Sources
 from xnq_dist.inputs import choose_source, posteriors_inputs, readout_inputs
 from xnq_dist.leftovers import sweep_run
 from xnq_dist.lock import LOCK, RunLock
-from xnq_dist.meanwhile import Opener, opened_meanwhile
 from xnq_dist.plan import (
     Workers,
     check_client_fits,
@@ -59,7 +53,6 @@ from xnq_dist.store import (
     fingerprint,
     mend,
     read_published,
-    repaired,
     set_aside,
     setting_aside,
 )
@@ -68,17 +61,12 @@ if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = [
-    "ON_WORKERS",
-    "Do",
     "check_sources",
-    "cluster_meanwhile",
-    "due_stages",
     "embed",
     "estimate",
     "estimate_counts",
     "fit_readout",
     "free_memory",
-    "needs_workers",
     "open_run",
     "plan_of",
     "prepare",
@@ -86,11 +74,7 @@ __all__ = [
     "published_rows",
     "quantify_communities",
     "read_published",
-    "repaired",
-    "run_all",
-    "run_stages",
     "size_of",
-    "summary",
 ]
 
 log = logging.getLogger(__name__)
@@ -104,13 +88,6 @@ PRELOAD = "xnq_dist.preload"
 T = TypeVar("T")
 Connect = Callable[[], AbstractContextManager["Client"]]
 """Opens a client of the workers."""
-
-
-class Do(Protocol):
-    """Does a stage: calls the work with a progress, and returns what it returns."""
-
-    def __call__(self, stage: str, work: Callable[[Progress], T]) -> T:
-        """Do it, under this name."""
 
 
 def _sets_aside(
@@ -128,7 +105,7 @@ def _sets_aside(
 
 @contextmanager
 def open_run(
-    out: str, sources: Sources, overwrite: bool = False
+    out: str, sources: Sources, overwrite: bool = False, labels: str | None = None
 ) -> Iterator[RunDirectory]:
     """Hold a run directory; made when it is not there.
 
@@ -143,18 +120,18 @@ def open_run(
     run = RunDirectory(out)
     with ExitStack() as held:
         with stage_errors(run.uri, OPEN):
-            _check_place(run, sources)
+            _check_place(run, (*asdict(sources).values(), labels))
             held.enter_context(RunLock(run.folder))
             _take(run, overwrite)
         yield run
 
 
-def _check_place(run: RunDirectory, sources: Sources) -> None:
+def _check_place(run: RunDirectory, tables: Iterable[str | None]) -> None:
     folder = run.folder
     if folder.is_local and folder.exists() and not folder.is_folder():
         raise RunDirectoryError(f"{run.uri} is a file: choose another --out")
-    for path in (sources.nodes, sources.edges, sources.memberships):
-        if path is not None and f"{_shown(path)}/".startswith(f"{run.uri}/"):
+    for path in tables:
+        if path and f"{_shown(path)}/".startswith(f"{run.uri}/"):
             raise RunDirectoryError(
                 f"{path} lies in the run directory {run.uri}, whose files are "
                 "replaced: copy it elsewhere, or choose another --out"
@@ -213,187 +190,6 @@ def _record(run: RunDirectory) -> RunRecord | None:
     found.write(run.folder)
     log.warning("%s/%s was missing or damaged and is made anew", run.uri, RUN)
     return found
-
-
-@contextmanager
-def cluster_meanwhile(
-    sources: Sources, settings: Settings, out: str | None = None
-) -> Iterator[Opener[Connection]]:
-    """Begin to start the local cluster; the block gets what waits for it.
-
-    Asked for once more, when damage has to be repaired, it is started again.
-
-    Worker processes take seconds to start and to import what the stages need: that
-    goes on beside `prepare`, which needs none of them, and stopping them beside
-    `publish`. A cluster that runs already is looked for when the connection is asked
-    for, and so is one on GPUs, which are `prepare`'s until then.
-
-    Parameters
-    ----------
-    out
-        The run directory: where no stage of it needs workers, none are started before
-        the address is asked for. None: they are needed.
-
-    Raises
-    ------
-    ClusterError
-        When the connection is asked for and there is none.
-    """
-    idle = out is not None and not needs_workers(RunDirectory(out), sources, settings)
-    if idle or settings.cluster.kind != "local":
-        yield partial(cluster.open_cluster, settings.cluster)
-        return
-    # With the memory of workers on auto: less what `prepare` is yet to take.
-    plan = estimate(sources, settings)
-    if plan.worker_memory > plan.worker_limit:
-        # Workers too small for the run may not even hold what they would import.
-        yield partial(cluster.open_cluster, settings.cluster)
-        return
-    make = partial(cluster.open_cluster, settings.cluster, PRELOAD, plan.client_memory)
-    # Here, not in the thread: where modules import each other, one of two threads that
-    # import them at once may find a half of one.
-    import_module("distributed")
-    with opened_meanwhile(make) as ahead:
-        openers: Iterator[Opener[Connection]] = chain([ahead], repeat(make))
-        yield lambda: next(openers)()
-
-
-def run_all(
-    sources: Sources,
-    out: str,
-    settings: Settings,
-    overwrite: bool = False,
-    do: Do | None = None,
-) -> dict[str, Any]:
-    """All stages in their order, in this process.
-
-    Parameters
-    ----------
-    do
-        Does each stage, such as in a Prefect task; None: plainly, without progress.
-
-    Returns
-    -------
-    dict
-        As `summary`, with ``stages`` (what each wrote) and ``seconds``.
-    """
-    do = do or _plainly
-    began = time.perf_counter()
-    check_sources(sources, settings)
-    with (
-        open_run(out, sources, overwrite) as run,
-        cluster_meanwhile(sources, settings, run.location) as opened,
-    ):
-
-        @contextmanager
-        def workers() -> Iterator[Connect]:
-            with opened() as connection:
-                yield partial(cluster.connect, connection, settings.cluster.timeout)
-
-        work = partial(_do_what_is_due, run, sources, settings, workers, do)
-        stages = repaired(work)
-        seconds = round(time.perf_counter() - began, 1)
-        return {**summary(run), "stages": stages, "seconds": seconds}
-
-
-def run_stages(
-    run: RunDirectory,
-    sources: Sources,
-    settings: Settings,
-    client: Client,
-    progress: Progress = silent,
-) -> dict[str, Any]:
-    """All stages of an open run that are due, on workers of one's own.
-
-    Damage is set aside and what was lost is made again.
-
-    Returns
-    -------
-    dict
-        As `summary`.
-
-    Raises
-    ------
-    XnqError
-        As the stages raise it; for damage only when it comes again and again.
-    """
-
-    def workers() -> AbstractContextManager[Connect]:
-        return nullcontext(lambda: nullcontext(client))
-
-    do = partial(_plainly, progress=progress)
-    repaired(partial(_do_what_is_due, run, sources, settings, workers, do))
-    return summary(run)
-
-
-def _do_what_is_due(
-    run: RunDirectory,
-    sources: Sources,
-    settings: Settings,
-    workers: Callable[[], AbstractContextManager[Connect]],
-    do: Do,
-) -> dict[str, Any]:
-    """Do the stages that are due, with workers only where one needs them.
-
-    What each wrote, by its name.
-    """
-    stages: dict[str, Any] = {}
-    if not due_stages(run, sources, settings):
-        return stages
-    made = do("graph", lambda p: _written(prepare(run, sources, settings, p)))
-    stages["graph"] = made
-    due = set(due_stages(run, sources, settings))
-    if due & ON_WORKERS:
-        with workers() as connect:
-
-            def on_workers(
-                name: str, stage: Callable[[Client, Progress], Manifest]
-            ) -> dict[str, Any]:
-                def work(progress: Progress) -> dict[str, Any]:
-                    with connect() as client:
-                        return _written(stage(client, progress))
-
-                return do(name, work)
-
-            if due & {"select", "embeddings"}:
-                stages["embeddings"] = on_workers(
-                    "embed", lambda client, p: embed(run, settings, client, p)
-                )
-            if due - {"quantify", "published"}:
-                stages["readout"] = on_workers(
-                    "readout", lambda client, p: fit_readout(run, settings, client, p)
-                )
-            stages["quantify"] = on_workers(
-                "quantify",
-                lambda client, p: quantify_communities(
-                    run, sources, settings, client, p
-                ),
-            )
-
-    def published(_progress: Progress) -> dict[str, Any]:
-        publish(run, settings)
-        return {"stage": "publish"}
-
-    stages["publish"] = do("publish", published)
-    return stages
-
-
-def _plainly(
-    stage: str, work: Callable[[Progress], T], progress: Progress = silent
-) -> T:
-    return work(progress)
-
-
-def _written(manifest: Manifest) -> dict[str, Any]:
-    """Where a stage is and how large, never arrays."""
-    return {
-        "stage": manifest.stage,
-        "attempt": manifest.attempt,
-        "files": len(manifest.files),
-        "bytes": sum(record.bytes for record in manifest.files),
-        "rows": sum(record.rows for record in manifest.files),
-        "seconds": manifest.seconds,
-    }
 
 
 @in_stage("graph")
@@ -629,11 +425,6 @@ def _readout_is_whole(
     return readout.fingerprint == wanted and posteriors.fingerprint == fingerprint(
         posteriors_inputs(readout)
     )
-
-
-def needs_workers(run: RunDirectory, sources: Sources, settings: Settings) -> bool:
-    """Whether a stage that needs a cluster is due."""
-    return not ON_WORKERS.isdisjoint(due_stages(run, sources, settings))
 
 
 def absolute_paths(sources: Sources) -> dict[str, str | None]:

@@ -12,8 +12,6 @@ from xnq_dist.store import RUN, Folder
 
 __all__ = ["RUN", "RunRecord"]
 
-FORMAT = 2
-
 
 @dataclass(frozen=True)
 class RunRecord:
@@ -29,7 +27,6 @@ class RunRecord:
     """The run directory whose embeddings were taken over."""
     replaces: Mapping[str, Any] | None = None
     """Digest of the node ids before ``--overwrite``."""
-    format: int = FORMAT
 
     @classmethod
     def read(cls, folder: Folder) -> RunRecord | None:
@@ -40,16 +37,17 @@ class RunRecord:
         DamagedError
             When the file is not what was written.
         RunDirectoryError
-            When the file is of another version of this program.
+            When the file is of an earlier version of this program.
         """
+        values = folder.read_json(RUN)
+        if isinstance(values, dict) and isinstance(values.get("nodes"), str):
+            raise RunDirectoryError(
+                f"{folder.uri} was made by an earlier version of xnq-dist: choose "
+                "another --out, or give --overwrite to replace the run"
+            )
         found = folder.read_record(RUN)
         if found is None:
             return None
-        if found.get("format") != FORMAT:
-            raise RunDirectoryError(
-                f"{folder.uri}/{RUN} is of another version of xnq-dist: choose another "
-                "--out, or give --overwrite to replace the run"
-            )
         try:
             return cls(**found)
         except TypeError as error:

@@ -130,9 +130,9 @@ def main() -> None:
     ):
         run = RunDirectory(folder)
         tables = (str(asked.folder / f"{name}.parquet") for name in ("nodes", "edges"))
-        manifest = prepare(run, Sources(*tables), settings, 1)
+        prepare(run, Sources(*tables), settings, 1)
         source = TaskSource(asked.folder.name, positive=asked.positive)
-        task = load_task(run.stage("graph"), manifest, source, 0)
+        task = load_task(run, source, 0)
         work = Work.begin(run, task, settings)
         adjacency = layout.read_adjacency(*work.graph())
         adjacency.sort_indices()

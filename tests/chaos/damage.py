@@ -37,7 +37,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.conftest import SmallGraph, small_settings, write_graph
-from xnq_dist import pipeline
+from xnq_dist import jobs, pipeline
 from xnq_dist.errors import XnqError
 from xnq_dist.store import RunDirectory, entries, read_published
 
@@ -99,7 +99,7 @@ def run_again(bench: Bench, out: Path, *more: str, **given: Any) -> None:
     """An ordinary run through the Python functions."""
     settings = small_settings(*QUICK, *more)
     with pipeline.open_run(str(out), bench.graph.sources) as run:
-        pipeline.run_stages(run, bench.graph.sources, settings, bench.client, **given)
+        jobs.run_stages(run, bench.graph.sources, settings, bench.client, **given)
 
 
 def published(out: Path) -> dict[str, pa.Table]:

@@ -35,9 +35,9 @@ SETTINGS = small_settings(
 
 def begin(folder, graph, partitions=2, settings=SETTINGS, **source) -> Work:
     directory = RunDirectory(folder)
-    manifest = prepare(directory, graph.sources, settings, partitions)
+    prepare(directory, graph.sources, settings, partitions)
     wanted = TaskSource("small", folds=(0, 1), **source)
-    task = load_task(directory.stage("graph"), manifest, wanted, 0)
+    task = load_task(directory, wanted, 0)
     return Work.begin(directory, task, settings)
 
 

@@ -27,8 +27,8 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("task")
     graph = write_graph(folder, nodes=NODES, edges=600, classes=3, labelled=1.0)
     run = RunDirectory(folder / "run")
-    manifest = prepare(run, graph.sources, small_settings(), 2)
-    return run.stage("graph"), manifest, graph
+    prepare(run, graph.sources, small_settings(), 2)
+    return run, graph
 
 
 def write_splits(path, labels, folds=(0, 1), change=None):
@@ -51,9 +51,9 @@ def write_splits(path, labels, folds=(0, 1), change=None):
 
 
 def test_roles_and_labels_are_those_of_the_tables(made, tmp_path):
-    stage, manifest, graph = made
+    run, graph = made
     path = write_splits(tmp_path / "s.parquet", graph.labels)
-    task = load_task(stage, manifest, TaskSource("a", path), 0)
+    task = load_task(run, TaskSource("a", path), 0)
     np.testing.assert_array_equal(task.labels, graph.labels)
     assert [split.fold for split in task.splits] == [0, 1]
     table = pq.read_table(path).to_pylist()
@@ -67,29 +67,29 @@ def test_roles_and_labels_are_those_of_the_tables(made, tmp_path):
 
 
 def test_positive_class_is_told_from_the_rest(made, tmp_path):
-    stage, manifest, graph = made
+    run, graph = made
     path = write_splits(tmp_path / "s.parquet", graph.labels)
-    task = load_task(stage, manifest, TaskSource("a", path, "2"), 0)
+    task = load_task(run, TaskSource("a", path, "2"), 0)
     assert task.classes == ("not 2", "2")
     np.testing.assert_array_equal(task.labels, (graph.labels == 2).astype(int))
     with pytest.raises(InputError, match=r"no class '9'.*choose one of 0, 1, 2"):
-        load_task(stage, manifest, TaskSource("a", path, "9"), 0)
+        load_task(run, TaskSource("a", path, "9"), 0)
 
 
 def test_folds_are_chosen_and_unknown_ones_refused(made, tmp_path):
-    stage, manifest, graph = made
+    run, graph = made
     path = write_splits(tmp_path / "s.parquet", graph.labels)
-    task = load_task(stage, manifest, TaskSource("a", path, folds=(1,)), 0)
+    task = load_task(run, TaskSource("a", path, folds=(1,)), 0)
     assert [split.fold for split in task.splits] == [1]
     with pytest.raises(SettingsError, match="no fold 7: the splits hold 0, 1"):
-        load_task(stage, manifest, TaskSource("a", path, folds=(7,)), 0)
+        load_task(run, TaskSource("a", path, folds=(7,)), 0)
 
 
 def test_smaller_shares_keep_some_of_the_labels_of_larger_ones(made, tmp_path):
-    stage, manifest, graph = made
+    run, graph = made
     path = write_splits(tmp_path / "s.parquet", graph.labels, folds=(0,))
     source = TaskSource("a", path, label_shares=(1.0, 0.5, 0.1))
-    task = load_task(stage, manifest, source, 0)
+    task = load_task(run, source, 0)
     whole, half, tenth = (set(task.rows(s, "train").tolist()) for s in range(3))
     assert tenth < half < whole
     for split, share in enumerate((1.0, 0.5, 0.1)):
@@ -100,13 +100,13 @@ def test_smaller_shares_keep_some_of_the_labels_of_larger_ones(made, tmp_path):
     for role in ("validation", "test"):
         np.testing.assert_array_equal(task.rows(2, role), task.rows(0, role))
     with pytest.raises(SettingsError, match="label share of 0"):
-        load_task(stage, manifest, TaskSource("a", path, label_shares=(0.0,)), 0)
+        load_task(run, TaskSource("a", path, label_shares=(0.0,)), 0)
 
 
 def test_a_task_comes_back_from_its_file(made, tmp_path):
-    stage, manifest, graph = made
+    run, graph = made
     path = write_splits(tmp_path / "s.parquet", graph.labels)
-    task = load_task(stage, manifest, TaskSource("a", path), 0)
+    task = load_task(run, TaskSource("a", path), 0)
     again = task_from_bytes(task_to_bytes(task))
     assert (again.dataset, again.classes, again.splits) == (
         task.dataset,
@@ -118,8 +118,8 @@ def test_a_task_comes_back_from_its_file(made, tmp_path):
 
 
 def test_folds_are_made_when_there_is_no_table(made):
-    stage, manifest, _ = made
-    task = load_task(stage, manifest, TaskSource("a"), 3)
+    run, _ = made
+    task = load_task(run, TaskSource("a"), 3)
     assert task.roles.shape == (5, NODES)
     # Every node is tested once.
     assert ((task.roles == ROLES.index("test")).sum(axis=0) == 1).all()
@@ -158,17 +158,17 @@ def no_class_in_test(table):
     ],
 )
 def test_tables_of_splits_that_do_not_fit_are_refused(made, tmp_path, change, words):
-    stage, manifest, graph = made
+    run, graph = made
     no_class_in_test.members = set(np.flatnonzero(graph.labels == 1).tolist())
     path = write_splits(tmp_path / "s.parquet", graph.labels, change=change)
     with pytest.raises(InputError, match=words):
-        load_task(stage, manifest, TaskSource("a", path), 0)
+        load_task(run, TaskSource("a", path), 0)
 
 
 def test_a_role_without_a_label_is_refused(tmp_path):
     graph = write_graph(tmp_path, nodes=NODES, edges=600, classes=3, labelled=0.9)
     run = RunDirectory(tmp_path / "run")
-    manifest = prepare(run, graph.sources, small_settings(), 1)
+    prepare(run, graph.sources, small_settings(), 1)
     path = write_splits(tmp_path / "s.parquet", graph.labels)
     with pytest.raises(InputError, match="has a role but no label"):
-        load_task(run.stage("graph"), manifest, TaskSource("a", path), 0)
+        load_task(run, TaskSource("a", path), 0)

@@ -62,6 +62,8 @@ def write_posteriors(run, manifest, posteriors, prior=PRIOR):
     files = []
     for number in range(manifest.facts["partitions"]):
         rows = layout.load_nodes(run.stage("graph"), manifest, number)
+        known = run.stage("labels").manifest().named("labels-")[number]
+        labels = run.stage("labels").read_table(known, "node_labels")
         own = posteriors[rows["index"].to_numpy()]
         table = pa.table(
             {
@@ -69,7 +71,7 @@ def write_posteriors(run, manifest, posteriors, prior=PRIOR):
                 "posterior": pa.FixedSizeListArray.from_arrays(
                     pa.array(own.ravel()), posteriors.shape[1]
                 ),
-                "out_of_fold": rows["label"].is_valid(),
+                "out_of_fold": labels["label"].is_valid(),
             }
         )
         files.append(attempt.write_table(f"part-{number:05d}", table, "posteriors"))

@@ -63,7 +63,7 @@ def saved(run: RunDirectory) -> SavedPlus:
 def scores(run, client, labels, attempt, *overrides):
     graph, embeddings = run.stage("graph"), run.stage("embeddings")
     settings = small_settings(*PLUS, *overrides)
-    classes = graph.manifest().facts["classes"]
+    classes = run.stage("labels").manifest().facts["classes"]
     return plus_scores(
         client,
         graph,
@@ -134,7 +134,7 @@ def test_what_the_readout_says_of_itself(graph, run):
 
 def test_scores_for_evaluation_are_those_of_the_run(tmp_path, run, thread_client):
     before = {name: run.stage(name).manifest() for name in ("readout", "posteriors")}
-    labels = load_labels(run.stage("graph"), run.stage("graph").manifest())
+    labels = load_labels(run.stage("labels"), run.stage("labels").manifest())
     attempt = RunDirectory(tmp_path).stage("readout").begin()
     found = scores(run, thread_client, labels, attempt)
     np.testing.assert_array_equal(found.held, np.flatnonzero(labels >= 0))
@@ -153,7 +153,7 @@ def test_scores_for_evaluation_are_those_of_the_run(tmp_path, run, thread_client
 
 def test_labels_that_are_hidden_have_no_part(tmp_path, run, thread_client):
     """Other labels than the graph's; the hidden ones may be anything."""
-    labels = load_labels(run.stage("graph"), run.stage("graph").manifest())
+    labels = load_labels(run.stage("labels"), run.stage("labels").manifest())
     shown = np.where(np.arange(len(labels)) % 3 > 0, labels, -1).astype(np.int32)
     attempt = RunDirectory(tmp_path).stage("a").begin()
     found = scores(run, thread_client, shown, attempt, "plus.boosting=never")
@@ -183,7 +183,7 @@ def test_features_in_the_files_are_label_shares_of_the_graph(run):
     found = stage.read_arrays(record)["features"]
     adjacency = read_adjacency(graph, graph.manifest()).toarray()
     kept = saved(run)
-    labels = load_labels(graph, graph.manifest())
+    labels = load_labels(run.stage("labels"), run.stage("labels").manifest())
     for fold in range(3):
         seen = np.zeros(len(labels), bool)
         seen[kept.index[kept.folds != fold]] = True
@@ -234,7 +234,7 @@ def test_more_classes_roles_and_isolated_nodes(tmp_path, thread_client):
 
 
 def test_what_cannot_be_is_said_before_any_work(tmp_path, run, thread_client):
-    labels = load_labels(run.stage("graph"), run.stage("graph").manifest())
+    labels = load_labels(run.stage("labels"), run.stage("labels").manifest())
     folder = RunDirectory(tmp_path)
     lone = labels.copy()
     lone[np.flatnonzero(lone == 1)[1:]] = -1

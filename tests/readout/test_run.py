@@ -50,38 +50,44 @@ def graph_labels(classes=3, roles=False):
 
 
 def make_run(folder, parts, x, labels, role, classes=3, dtype="float32", empty=False):
-    """A run directory with the stages graph and embeddings, made by hand."""
+    """The stages graph, labels and embeddings of a run directory, made by hand."""
     run = RunDirectory(folder)
     order = np.random.default_rng(parts).permutation(len(x))
     pieces = [np.sort(piece) for piece in np.array_split(order, parts)]
     if empty:
         pieces.append(np.empty(0, np.int64))
-    graph, embeddings = run.stage("graph"), run.stage("embeddings")
-    first, second = graph.begin(), embeddings.begin()
-    node_files, row_files = [], []
+    names = ("graph", "embeddings", "labels")
+    graph, embeddings, known = (run.stage(name) for name in names)
+    first, second, third = (stage.begin() for stage in (graph, embeddings, known))
+    node_files, row_files, label_files = [], [], []
     for number, piece in enumerate(pieces):
         ids = pa.array([f"n{at:05d}" for at in piece], pa.string())
         features = pa.array(np.zeros(len(piece), np.float32))
         nodes = {
             "node_id": ids,
             "index": pa.array(piece),
-            "label": pa.array(labels[piece].astype(np.int32), mask=labels[piece] < 0),
-            "role": pa.array(role[piece], pa.string()),
             "features": pa.FixedSizeListArray.from_arrays(features, 1),
         }
         name = f"nodes-{number:05d}"
         node_files.append(first.write_table(name, pa.table(nodes), "graph_nodes"))
+        own = {
+            "index": pa.array(piece),
+            "label": pa.array(labels[piece].astype(np.int32), mask=labels[piece] < 0),
+            "role": pa.array(role[piece], pa.string()),
+        }
+        name = f"labels-{number:05d}"
+        label_files.append(third.write_table(name, pa.table(own), "node_labels"))
         values = pa.array(x[piece].astype(dtype).ravel())
         states_of = pa.FixedSizeListArray.from_arrays(values, x.shape[1])
         table = pa.table({"node_id": ids, "embedding": states_of})
         row_files.append(second.write_table(f"part-{number:05d}", table, "embeddings"))
+    facts = {"n_nodes": len(x), "partitions": len(pieces)}
+    graph.commit(first, node_files, "g", {}, facts, 0.0)
     facts = {
-        "n_nodes": len(x),
         "classes": ["cat", "dog", "eel", "fox"][:classes],
         "has_roles": any(r is not None for r in role),
-        "partitions": len(pieces),
     }
-    graph.commit(first, node_files, "g", {}, facts, 0.0)
+    known.commit(third, label_files, "l", {}, facts, 0.0)
     embeddings.commit(second, row_files, f"e{dtype}", {}, {"dim": x.shape[1]}, 0.0)
     return run
 

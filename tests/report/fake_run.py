@@ -72,9 +72,6 @@ def write_fake_run(
         "n_nodes": 4000,
         "n_edges": 48012,
         "n_features": 16,
-        "classes": list(classes),
-        "class_counts": [500, 100, 90, 80, 70, 60, 50, 40, 30, 20][: len(classes)],
-        "n_labelled": 600,
         "rho": 31.4159,
         "partitions": 4,
         "partitioner": "metis",
@@ -84,6 +81,11 @@ def write_fake_run(
         "counts": {"edges_read": 24006, "self_loops": 2, "duplicates_dropped": 17},
     }
     bins = np.linspace(0.05, 0.95, 10)
+    labels = {
+        "classes": list(classes),
+        "class_counts": [500, 100, 90, 80, 70, 60, 50, 40, 30, 20][: len(classes)],
+        "n_labelled": 600,
+    }
     readout = {
         "C": 1.0,
         "calibration": "bcts",
@@ -97,6 +99,7 @@ def write_fake_run(
     }
     facts = {
         "graph": graph,
+        "labels": labels,
         "embeddings": {"dim": 128, "supersteps": 30, "matrix": "dense"},
         "readout": readout,
         "posteriors": {},

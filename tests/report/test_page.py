@@ -26,7 +26,7 @@ NO_PARTITIONS = pa.table(
 GRAPH = StageFacts(
     "graph",
     2.0,
-    {"n_nodes": 100, "class_counts": [8, 2], "counts": {"duplicates_dropped": 17}},
+    {"n_nodes": 100, "counts": {"duplicates_dropped": 17}},
     {"numpy": "2"},
     "2026-01-02",
 )

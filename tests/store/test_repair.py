@@ -13,7 +13,7 @@ import pytest
 from tests.chaos.damage import QUICK
 from tests.conftest import published_values, small_settings, write_graph
 from tests.test_pipeline import whole_line
-from xnq_dist import pipeline
+from xnq_dist import jobs, pipeline
 from xnq_dist.errors import DamagedError, RunDirectoryError, StageError
 from xnq_dist.reservoir.checkpoint import Checkpoints
 from xnq_dist.store import (
@@ -65,7 +65,7 @@ def again(graph, out, client, *more: str) -> RunDirectory:
     sources = graph.sources
     with pipeline.open_run(str(out), sources) as run:
         settings = small_settings(*QUICK, *more)
-        pipeline.run_stages(run, sources, settings, client)
+        jobs.run_stages(run, sources, settings, client)
     return run
 
 

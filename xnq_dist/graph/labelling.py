@@ -65,10 +65,10 @@ class OldLabels:
             return ""
         before = _by_name(self._codes, self._manifest.facts["classes"], new.classes)
         counts = {
-            "new": (before == -1) & (new.codes >= 0),
+            "are new": (before == -1) & (new.codes >= 0),
             "changed": (before != -1) & (new.codes >= 0) & (before != new.codes),
             "removed": (before != -1) & (new.codes < 0),
-            "with another role": self._roles != new.roles,
+            "have another role": self._roles != new.roles,
         }
         sizes = {what: int(np.count_nonzero(at)) for what, at in counts.items()}
         found = [f"{count:,} {what}" for what, count in sizes.items() if count]

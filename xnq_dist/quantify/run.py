@@ -47,6 +47,7 @@ from xnq_dist.quantify.detection import engine_of
 from xnq_dist.quantify.hypotheses import OWN_RESOLUTION, lie_outside
 from xnq_dist.quantify.interface import QUANTIFIERS, combine
 from xnq_dist.quantify.loading import NeighbourValues, load_node_table, whole_stage
+from xnq_dist.quantify.old_communities import OldCommunities
 from xnq_dist.quantify.rows import prevalence_rows
 from xnq_dist.quantify.seed_runs import (
     between_runs,
@@ -151,6 +152,7 @@ def quantify(
     others = settings.intervals.seed_runs
     if others:
         inputs["seed_runs"] = check_seed_runs(others, run.uri, graph, inputs)
+    before = OldCommunities(run)
     found = run.reuse(STAGE, inputs)
     if found is not None:
         return found
@@ -213,6 +215,9 @@ def quantify(
             f"batches hold {counted} memberships instead of {n_memberships}: this is a "
             "fault of the program"
         )
+    changes = before.changes(names, n_memberships) if source != "leiden" else ""
+    if changes:
+        log.info("memberships: %s", changes)
     files = [record, detected.record] if detected is not None else [record]
     facts = {
         "n_communities": len(names),

@@ -6,11 +6,12 @@ from xnq_dist.store.folder import MANIFEST, Folder, sealed
 from xnq_dist.store.published import POINTER, Published, Version, read_published
 from xnq_dist.store.quarantine import QUARANTINE, SetAside, entries, set_aside, trim
 from xnq_dist.store.repair import clear, mend, repaired, setting_aside
-from xnq_dist.store.run import STAGES, STATES, RunDirectory
+from xnq_dist.store.run import FOLLOWS, STAGES, STATES, RunDirectory
 from xnq_dist.store.stage import Manifest, Stage, checked
 from xnq_dist.store.verify import RUN, Finding, verify
 
 __all__ = [
+    "FOLLOWS",
     "MANIFEST",
     "POINTER",
     "QUARANTINE",

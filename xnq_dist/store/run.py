@@ -12,7 +12,7 @@ from xnq_dist.store.checksums import fingerprint
 from xnq_dist.store.folder import Folder
 from xnq_dist.store.stage import Manifest, Stage
 
-__all__ = ["STAGES", "STATES", "RunDirectory"]
+__all__ = ["FOLLOWS", "STAGES", "STATES", "RunDirectory"]
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,11 @@ FOLLOWS = {
 Scales chosen anew may be the old ones, so embeddings stay until their own inputs say
 otherwise.
 """
+EFFECTS = {
+    "graph": ": the graph is partitioned and embedded again",
+    "embeddings": ": the nodes are embedded again",
+}
+"""What follows of a change, for those who wonder why a run takes longer."""
 
 
 class RunDirectory:
@@ -83,8 +88,9 @@ class RunDirectory:
             log.info("stage %s: whole, nothing to do", name)
             return found
         if found is not None:
-            changed = differences(found.inputs, inputs)
-            log.info("stage %s: done again, changed: %s", name, "; ".join(changed))
+            changed = "; ".join(differences(found.inputs, inputs))
+            effect = EFFECTS.get(name, "")
+            log.info("stage %s: done again, changed: %s%s", name, changed, effect)
         for later in FOLLOWS[name]:
             self.stage(later).folder.delete_folder()
         return None

@@ -1,0 +1,410 @@
+"""Digests of tables: by what rows say, whatever the files, and what recalls them."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xnq_dist.errors import InputError
+from xnq_dist.graph import contents
+from xnq_dist.graph.contents import (
+    CONTENTS,
+    Contents,
+    column_aspect,
+    edge_aspect,
+    member_aspect,
+    node_aspects,
+)
+from xnq_dist.graph.tables import open_table
+from xnq_dist.sections import ColumnSettings
+from xnq_dist.store import Folder
+
+COLUMNS = ColumnSettings()
+ASPECTS: dict[str, Any] = {
+    **node_aspects(COLUMNS),
+    "edges": edge_aspect(COLUMNS),
+    "memberships": member_aspect(COLUMNS),
+    "town": column_aspect(COLUMNS, "town"),
+}
+
+
+def digests(
+    folder: Path, where: Path, *names: str, columns: ColumnSettings = COLUMNS
+) -> dict[str, Any]:
+    aspects = node_aspects(columns) if columns is not COLUMNS else ASPECTS
+    chosen = {name: aspects[name] for name in names}
+    return Contents(Folder.of(folder)).digests(open_table(where, "table"), chosen)
+
+
+def of(folder: Path, table: pa.Table, *names: str) -> dict[str, Any]:
+    """The digests of a table in a folder of its own."""
+    folder.mkdir(parents=True)
+    pq.write_table(table, folder / "t.parquet")
+    return digests(folder / "kept", folder / "t.parquet", *names)
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[Any]:
+    """A new folder for each call."""
+    count = iter(range(1000))
+    return lambda: tmp_path / str(next(count))
+
+
+weights = st.floats(0, 2.0**100, width=32)
+
+
+@st.composite
+def edge_rows(draw: st.DrawFn) -> pa.Table:
+    text = draw(st.booleans())
+    node = st.text(max_size=10) if text else st.integers(-(2**31), 2**31 - 1)
+    rows = draw(st.lists(st.tuples(node, node, weights), min_size=1, max_size=30))
+    source, target, weight = (list(column) for column in zip(*rows, strict=True))
+    kind = pa.string() if text else pa.int64()
+    table = pa.table({"src": pa.array(source, kind), "dst": pa.array(target, kind)})
+    if draw(st.booleans()):
+        table = table.append_column("weight", pa.array(weight, pa.float64()))
+    return table
+
+
+@settings(max_examples=40, deadline=None)
+@given(table=edge_rows(), data=st.data())
+def test_order_files_and_chunks_do_not_matter(tmp_path_factory, table, data):
+    folder = tmp_path_factory.mktemp("t")
+    expected = of(folder / "one", table, "edges")["edges"]
+    order = data.draw(st.permutations(range(len(table))))
+    shuffled = table.take(pa.array(order))
+    cut = data.draw(st.integers(0, len(table)))
+    (folder / "many").mkdir()
+    for name, part in (("a", shuffled[:cut]), ("b", shuffled[cut:])):
+        pq.write_table(
+            part,
+            folder / "many" / f"{name}.parquet",
+            row_group_size=data.draw(st.integers(1, 5)),
+            compression=data.draw(st.sampled_from(["none", "zstd"])),
+            use_dictionary=data.draw(st.booleans()),
+        )
+    found = digests(folder / "kept", folder / "many", "edges")["edges"]
+    assert found == expected
+    assert found["rows"] == len(table)
+
+
+@settings(max_examples=40, deadline=None)
+@given(table=edge_rows(), data=st.data())
+def test_every_changed_cell_changes_the_digest(tmp_path_factory, table, data):
+    folder = tmp_path_factory.mktemp("t")
+    before = of(folder / "one", table, "edges")["edges"]
+    column = data.draw(st.sampled_from(table.column_names))
+    row = data.draw(st.integers(0, len(table) - 1))
+    values = table[column].to_pylist()
+    old = values[row]
+    if isinstance(old, str):
+        values[row] = data.draw(st.text(max_size=10).filter(lambda new: new != old))
+    elif isinstance(old, float):
+        # -0.0 and 0.0 are one weight.
+        values[row] = data.draw(weights.filter(lambda new: new != old))
+    else:
+        values[row] = old + data.draw(st.integers(1, 2**40))
+    at = table.column_names.index(column)
+    changed = table.set_column(at, column, pa.array(values, table[column].type))
+    assert of(folder / "two", changed, "edges")["edges"] != before
+
+
+@settings(max_examples=30, deadline=None)
+@given(table=edge_rows(), data=st.data())
+def test_a_row_more_or_less_changes_the_digest(tmp_path_factory, table, data):
+    folder = tmp_path_factory.mktemp("t")
+    before = of(folder / "one", table, "edges")["edges"]
+    row = data.draw(st.integers(0, len(table) - 1))
+    more = pa.concat_tables([table, table[row : row + 1]])
+    less = pa.concat_tables([table[:row], table[row + 1 :]])
+    assert of(folder / "more", more, "edges")["edges"] != before
+    assert of(folder / "less", less, "edges")["edges"] != before
+
+
+def slow_digest(rows: list[tuple[object, ...]]) -> dict[str, Any]:
+    """As `row_hash` says, one value after the other."""
+    mask, total = 2**64 - 1, 0
+
+    def fold(pair: tuple[int, int], word: int) -> tuple[int, int]:
+        a = ((pair[0] ^ word) * 0x9E3779B97F4A7C15) & mask
+        b = ((pair[1] + word) * 0xD6E8FEB86659FD93) & mask
+        return a ^ (a >> 32), b ^ (b >> 29)
+
+    def spread(x: int) -> int:
+        x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & mask
+        return x ^ (x >> 31)
+
+    for row in rows:
+        pair = 0x243F6A8885A308D3, 0x13198A2E03707344
+        for value in row:
+            if isinstance(value, str):
+                data = value.encode()
+                words = [3, len(data)]
+                for at in range(0, len(data), 8):
+                    words.append(int.from_bytes(data[at : at + 8], "little"))
+            elif isinstance(value, float):
+                words = [4, int.from_bytes(struct.pack("<d", value), "little")]
+            else:
+                assert isinstance(value, int)
+                words = [1, value & mask]
+            for word in words:
+                pair = fold(pair, word)
+        total += (spread(pair[1]) << 64) | spread(pair[0])
+    return {"rows": len(rows), "digest": f"{total % 2**128:032x}"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(table=edge_rows())
+def test_the_digest_is_that_of_its_definition(tmp_path_factory, table):
+    rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    found = of(tmp_path_factory.mktemp("t") / "one", table, "edges")
+    assert found["edges"] == slow_digest(rows)
+
+
+def test_the_definition_is_fixed(fresh):
+    """Stored digests stand for tables: another value needs another `FORMAT`."""
+    table = pa.table({"src": [1, 2], "dst": [2, -3], "weight": [0.5, 2.0]})
+    found = of(fresh(), table, "edges")["edges"]
+    assert found["digest"] == "968300657e3258eeeaa588397cd1b166"
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint32(), pa.int32(), pa.uint64()])
+def test_width_of_integers_does_not_matter(fresh, kind):
+    wide = pa.table({"src": pa.array([1, 100]), "dst": pa.array([3, 4])})
+    narrow = pa.table({"src": pa.array([1, 100], kind), "dst": pa.array([3, 4])})
+    assert of(fresh(), narrow, "edges") == of(fresh(), wide, "edges")
+
+
+def test_integers_are_not_their_text(fresh):
+    numbers = pa.table({"src": [1], "dst": [2]})
+    text = pa.table({"src": ["1"], "dst": ["2"]})
+    assert of(fresh(), numbers, "edges") != of(fresh(), text, "edges")
+
+
+def test_ends_of_an_edge_are_not_interchangeable(fresh):
+    one = pa.table({"src": [1, 3], "dst": [2, 4]})
+    other = pa.table({"src": [2, 3], "dst": [1, 4]})
+    crossed = pa.table({"src": [1, 3], "dst": [4, 2]})
+    found = [of(fresh(), table, "edges")["edges"] for table in (one, other, crossed)]
+    assert len({each["digest"] for each in found}) == 3
+
+
+def test_dictionaries_and_views_are_text(fresh):
+    plain = pa.table({"src": ["a", "b"], "dst": ["b", "a"]})
+    coded = pa.table(
+        {
+            "src": plain["src"].combine_chunks().dictionary_encode(),
+            "dst": plain["dst"].cast(pa.large_string()),
+        }
+    )
+    assert of(fresh(), coded, "edges") == of(fresh(), plain, "edges")
+
+
+def test_csv_agrees_with_parquet(fresh):
+    table = pa.table(
+        {
+            "node_id": ["a", "b", "c"],
+            "label": pa.array([1, None, 0]),
+            "role": pa.array(["train", None, None]),
+            "x": [0.5, 1.0, 2.0],
+        }
+    )
+    columns = ColumnSettings(features=["x"])
+    folder = fresh()
+    folder.mkdir()
+    pq.write_table(table, folder / "t.parquet")
+    pacsv.write_csv(table, folder / "t.csv")
+    found = [
+        digests(folder / f"k-{end}", folder / f"t.{end}", *ALL, columns=columns)
+        for end in ("parquet", "csv")
+    ]
+    assert found[0] == found[1]
+
+
+ALL = ("nodes", "features", "labels", "roles")
+
+
+def node_rows(**columns: Any) -> pa.Table:
+    """Four nodes of which three are labelled, one without a role."""
+    return pa.table(
+        {
+            "node_id": [1, 2, 3, 4],
+            "label": pa.array(["a", "b", None, "b"]),
+            "role": pa.array(["train", "calibration", "train", None]),
+            "features": pa.array([[1.0, 2.0]] * 4, pa.list_(pa.float32(), 2)),
+            "town": pa.array(["x", None, "y", "x"]),
+        }
+        | columns
+    )
+
+
+@pytest.mark.parametrize(
+    ("columns", "changed"),
+    [
+        ({"label": pa.array(["a", "b", None, "a"])}, {"labels"}),
+        ({"label": pa.array(["a", "b", None, None])}, {"labels"}),
+        ({"role": pa.array(["train", "train", "train", None])}, {"roles"}),
+        # A role without a label means nothing.
+        ({"role": pa.array(["train", "calibration", None, None])}, set()),
+        (
+            {"features": pa.array([[1, 2]] * 3 + [[1, 3]], pa.list_(pa.float32(), 2))},
+            {"features"},
+        ),
+        # As they are read: in float32.
+        ({"features": pa.array([[1.0, 2.0]] * 4)}, set()),
+        ({"features": pa.array([[1, 2]] * 4, pa.large_list(pa.int16()))}, set()),
+        ({"town": pa.array(["x", "x", "y", "x"])}, {"town"}),
+        ({"other": pa.array([1, 2, 3, 4])}, set()),
+        ({"label": pa.array(["a", "b", None, "b"]).dictionary_encode()}, set()),
+    ],
+)
+def test_each_column_is_digested_by_itself(fresh, columns, changed):
+    names = (*ALL, "town")
+    before = of(fresh(), node_rows(), *names)
+    after = of(fresh(), node_rows(**columns), *names)
+    assert {name for name in names if before[name] != after[name]} == changed
+
+
+def test_rows_that_do_not_count_are_not_counted(fresh):
+    found = of(fresh(), node_rows(), *ALL, "town")
+    rows = {name: digest["rows"] for name, digest in found.items()}
+    assert rows == {"nodes": 4, "features": 4, "labels": 3, "roles": 2, "town": 3}
+
+
+def test_labels_as_floats_with_gaps_are_integers(fresh):
+    whole = node_rows(label=pa.array([1, 0, None, 0], pa.int8()))
+    floats = node_rows(label=pa.array([1.0, 0.0, float("nan"), 0.0]))
+    flags = node_rows(label=pa.array([True, False, None, False]))
+    found = [of(fresh(), table, "labels") for table in (whole, floats, flags)]
+    assert found[0] == found[1] != found[2]
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (pa.table({"src": [1]}), "no column 'dst'.*columns.dst"),
+        (pa.table({"src": [1, None], "dst": [1, 2]}), "null in row 2"),
+        (pa.table({"src": [1], "dst": [1], "weight": [-1.0]}), "-1.0 in row 1"),
+    ],
+)
+def test_what_the_pipeline_refuses_has_no_digest(fresh, table, words):
+    with pytest.raises(InputError, match=words):
+        of(fresh(), table, "edges")
+
+
+# Recall
+
+
+@pytest.fixture
+def aged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An edge table that is old enough to be recalled."""
+    monkeypatch.setattr(contents, "RACY", 0)
+    path = tmp_path / "e.parquet"
+    pq.write_table(pa.table({"src": [1, 2], "dst": [2, 3]}), path)
+    time.sleep(0.05)
+    return path
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Files that are read, in order."""
+    read: list[str] = []
+    real = contents._digests
+
+    def spied(table, aspects):
+        read.append(Path(table.files[0]).name)
+        return real(table, aspects)
+
+    monkeypatch.setattr(contents, "_digests", spied)
+    return read
+
+
+def test_a_file_as_it_was_is_not_read_again(tmp_path, aged, reads):
+    first = digests(tmp_path / "kept", aged, "edges")
+    again = digests(tmp_path / "kept", aged, "edges")
+    assert again == first
+    assert reads == ["e.parquet"]
+
+
+def test_only_a_new_file_of_many_is_read(tmp_path, aged, reads):
+    folder = tmp_path / "many"
+    folder.mkdir()
+    aged.rename(folder / "a.parquet")
+    time.sleep(0.05)
+    digests(tmp_path / "kept", folder, "edges")
+    pq.write_table(pa.table({"src": [7], "dst": [8]}), folder / "b.parquet")
+    time.sleep(0.05)
+    found = digests(tmp_path / "kept", folder, "edges")["edges"]
+    assert reads == ["a.parquet", "b.parquet"]
+    assert found["rows"] == 3
+
+
+def test_the_same_times_and_size_do_not_hide_other_content(tmp_path, aged, reads):
+    """As a copy leaves it that keeps the time of the last change."""
+    before = digests(tmp_path / "kept", aged, "edges")
+    stat = aged.stat()
+    old = aged.read_bytes()
+    pq.write_table(pa.table({"src": [1, 2], "dst": [2, 4]}), aged)
+    assert len(old) == aged.stat().st_size
+    os.utime(aged, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert aged.stat().st_mtime_ns == stat.st_mtime_ns
+    time.sleep(0.05)
+    assert digests(tmp_path / "kept", aged, "edges") != before
+    assert len(reads) == 2
+
+
+def test_a_file_that_has_just_changed_is_read_again(tmp_path, reads):
+    path = tmp_path / "e.parquet"
+    pq.write_table(pa.table({"src": [1, 2], "dst": [2, 3]}), path)
+    for _ in range(2):
+        digests(tmp_path / "kept", path, "edges")
+    assert len(reads) == 2
+
+
+def test_another_name_of_a_column_is_read_anew(tmp_path, aged, reads):
+    digests(tmp_path / "kept", aged, "edges")
+    turned = ColumnSettings(src="dst", dst="src")
+    kept = Contents(Folder.of(tmp_path / "kept"))
+    table = open_table(aged, "edge table")
+    (found,) = kept.digests(table, {"edges": edge_aspect(turned)}).values()
+    assert len(reads) == 2
+    assert found != digests(tmp_path / "kept", aged, "edges")["edges"]
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "foreign"])
+def test_damaged_records_are_read_anew(tmp_path, aged, reads, damage):
+    kept = tmp_path / "kept"
+    first = digests(kept, aged, "edges")
+    path = kept / CONTENTS
+    text = path.read_text()
+    if damage == "flip":
+        digest = first["edges"]["digest"]
+        other = digest.translate(str.maketrans("0123456789", "1234567890"))
+        assert other != digest
+        path.write_text(text.replace(digest, other))
+    elif damage == "cut":
+        path.write_text(text[: len(text) // 2])
+    else:
+        path.write_text(json.dumps([1, 2]))
+    assert digests(kept, aged, "edges") == first
+    assert len(reads) == 2
+    assert digests(kept, aged, "edges") == first
+    assert len(reads) == 2
+
+
+def test_records_hold_no_path(tmp_path, aged):
+    digests(tmp_path / "kept", aged, "edges")
+    assert "e.parquet" not in (tmp_path / "kept" / CONTENTS).read_text()

@@ -1,0 +1,426 @@
+"""Only what changed is done, and what changed is said in words."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+
+from tests.conftest import SmallGraph, small_settings, write_graph
+from xnq_dist import pipeline
+from xnq_dist.due import due_stages, nothing_changed
+from xnq_dist.errors import InputError, RunDirectoryError
+from xnq_dist.graph.tables import Sources
+from xnq_dist.store import STAGES, RunDirectory
+
+NAMES = ("graph", "select", "embeddings", "labels", "readout", "posteriors", "quantify")
+
+
+@pytest.fixture
+def client(thread_client: Any) -> Any:
+    return thread_client
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> SmallGraph:
+    return write_graph(tmp_path / "input", nodes=150, edges=500)
+
+
+def members_of(graph: SmallGraph, name: str = "pages", shift: int = 0) -> Sources:
+    """The graph with memberships: ten communities of 15 nodes and more."""
+    nodes = np.arange(150)
+    table = pa.table(
+        {
+            "community": [f"page {k}" for k in (nodes + shift) // 15],
+            "node_id": nodes,
+        }
+    )
+    path = graph.sources.nodes.replace("nodes.parquet", f"{name}.parquet")
+    pq.write_table(table, path)
+    return Sources(graph.sources.nodes, graph.sources.edges, path)
+
+
+def relabelled(graph: SmallGraph, labels: np.ndarray, name: str = "nodes") -> Sources:
+    """The graph's node table with other labels."""
+    table = pq.read_table(graph.sources.nodes)
+    at = table.schema.get_field_index("label")
+    column = pa.array(labels.astype(np.int64), mask=labels < 0)
+    path = graph.sources.nodes.replace("nodes.parquet", f"{name}.parquet")
+    pq.write_table(table.set_column(at, "label", column), path)
+    return Sources(path, graph.sources.edges, graph.sources.memberships)
+
+
+def night(out: Path, sources: Sources, settings: Any, client: Any) -> RunDirectory:
+    """One run; every stage is tried, each is made only where it has to be."""
+    with pipeline.open_run(str(out), sources) as run:
+        pipeline.prepare(run, sources, settings)
+        pipeline.embed(run, settings, client)
+        pipeline.fit_readout(run, settings, client)
+        pipeline.quantify_communities(run, sources, settings, client)
+        pipeline.publish(run, settings)
+    return run
+
+
+def attempts(run: RunDirectory) -> dict[str, str]:
+    found = {name: run.stage(name).manifest() for name in NAMES}
+    return {name: made.attempt for name, made in found.items() if made is not None}
+
+
+def redone(run: RunDirectory, before: dict[str, str]) -> set[str]:
+    after = attempts(run)
+    return {name for name in after if after[name] != before.get(name)}
+
+
+def bytes_of(run: RunDirectory) -> dict[str, bytes]:
+    """The prevalence and everything else that says what the answer is."""
+    return {
+        name: (Path(run.uri) / name).read_bytes()
+        for name in ("prevalence.parquet", "partitions.parquet")
+    }
+
+
+SETTINGS = small_settings("partitions=2", "reservoir.supersteps=3", "reservoir.dim=12")
+LATER = {"labels", "readout", "posteriors", "quantify"}
+
+
+def test_new_labels_redo_the_readout_and_what_follows(tmp_path, graph, client, caplog):
+    out, sources = tmp_path / "run", members_of(graph)
+    run = night(out, sources, SETTINGS, client)
+    before = attempts(run)
+    labels = graph.labels.copy()
+    labelled, free = np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)
+    labels[free[:4]] = 1
+    labels[labelled[:3]] = 1 - labels[labelled[:3]]
+    labels[labelled[3:5]] = -1
+    new = relabelled(SmallGraph(sources, *vars_of(graph)), labels)
+    assert due_stages(run, new, SETTINGS) == (
+        *("labels", "readout", "posteriors", "quantify"),
+        "published",
+    )
+    with caplog.at_level("INFO", "xnq_dist"):
+        night(out, new, SETTINGS, client)
+    assert redone(run, before) == LATER
+    assert (
+        "labels: 4 are new, 3 changed, 2 removed: readout and quantify" in caplog.text
+    )
+    # As a run from nothing answers.
+    fresh = night(tmp_path / "fresh", new, SETTINGS, client)
+    assert bytes_of(fresh) == bytes_of(run)
+
+
+def vars_of(graph: SmallGraph) -> tuple[Any, ...]:
+    return graph.features, graph.edges, graph.labels
+
+
+def test_new_memberships_redo_the_quantification_alone(tmp_path, graph, client, caplog):
+    out, sources = tmp_path / "run", members_of(graph)
+    run = night(out, sources, SETTINGS, client)
+    before = attempts(run)
+    new = members_of(graph, shift=10)
+    assert due_stages(run, new, SETTINGS) == ("quantify", "published")
+    with caplog.at_level("INFO", "xnq_dist"):
+        night(out, new, SETTINGS, client)
+    assert redone(run, before) == {"quantify"}
+    assert "memberships: 150 as before, but not the same" in caplog.text
+    assert "memberships: 1 community is new" in caplog.text
+    fresh = night(tmp_path / "fresh", new, SETTINGS, client)
+    assert bytes_of(fresh) == bytes_of(run)
+
+
+@pytest.mark.parametrize("form", ["moved", "split", "csv", "shuffled"])
+def test_same_content_elsewhere_redoes_nothing(tmp_path, graph, client, form):
+    """As in folders that are named by their date."""
+    out, sources = tmp_path / "run", members_of(graph)
+    run = night(out, sources, SETTINGS, client)
+    before = attempts(run)
+    folder = tmp_path / "2026-01-02"
+    paths = {}
+    for name in ("nodes", "edges", "memberships"):
+        table = pq.read_table(getattr(sources, name))
+        (folder / name).mkdir(parents=True)
+        if form == "shuffled":
+            table = table.take(np.random.default_rng(0).permutation(len(table)))
+        parts = [table]
+        if form == "split":
+            parts = [table[:37], table[37:]]
+        for at, part in enumerate(parts):
+            path = folder / name / f"part-{at}.parquet"
+            if form == "csv" and name != "nodes":  # lists are not written to CSV
+                pacsv.write_csv(part, path.with_suffix(".csv"))
+            else:
+                pq.write_table(part, path, compression="gzip")
+        paths[name] = str(folder / name)
+    elsewhere = Sources(**paths)
+    assert due_stages(run, elsewhere, SETTINGS) == ()
+    night(out, elsewhere, SETTINGS, client)
+    assert redone(run, before) == set()
+
+
+@pytest.mark.parametrize("what", ["edges", "weights", "features"])
+def test_other_edges_or_features_redo_everything(tmp_path, graph, client, caplog, what):
+    out, sources = tmp_path / "run", members_of(graph)
+    run = night(out, sources, SETTINGS, client)
+    before = attempts(run)
+    edges, nodes = pq.read_table(sources.edges), pq.read_table(sources.nodes)
+    words = "edges: 500 as before, but not the same"
+    if what == "edges":
+        edges = edges[:-1]
+        words = f"edges: {len(edges):,} instead of {len(edges) + 1:,}"
+    elif what == "weights":
+        words = f"edges: {len(edges):,} as before, but not the same"
+        edges = edges.append_column("weight", pa.array(np.full(len(edges), 0.5)))
+    else:
+        words = "features: 150 as before, but not the same"
+        flat = nodes["features"].combine_chunks().flatten().to_numpy().copy()
+        flat[3] += 1
+        at = nodes.schema.get_field_index("features")
+        column = pa.FixedSizeListArray.from_arrays(pa.array(flat), 5)
+        nodes = nodes.set_column(at, "features", column)
+    pq.write_table(edges, sources.edges)
+    pq.write_table(nodes, sources.nodes)
+    due = due_stages(run, sources, SETTINGS)
+    assert set(due) == {"graph", "embeddings", "published", *LATER}
+    with caplog.at_level("INFO", "xnq_dist"):
+        night(out, sources, SETTINGS, client)
+    assert redone(run, before) == {"graph", "embeddings", *LATER}
+    assert (
+        f"stage graph: done again, changed: {words}: the graph is partitioned and "
+        "embedded again" in caplog.text
+    )
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("quantifier=pcc", {"quantify"}),
+        ("labelled=exclude", {"quantify"}),
+        ("readout.C=0.1", {"readout", "posteriors", "quantify"}),
+        ("reservoir.dim=13", {"embeddings", "readout", "posteriors", "quantify"}),
+        ("anomalies.rate=0.2", set()),
+        ("cluster.threads=2", set()),
+        ("columns.community=town", set()),
+    ],
+)
+def test_settings_redo_what_depends_on_them(
+    tmp_path, graph, client, override, expected
+):
+    out, sources = tmp_path / "run", members_of(graph)
+    run = night(out, sources, SETTINGS, client)
+    before = attempts(run)
+    changed = small_settings(
+        "partitions=2", "reservoir.supersteps=3", "reservoir.dim=12", override
+    )
+    if override.startswith("columns."):
+        table = pq.read_table(sources.memberships)
+        table = table.rename_columns(["town", "node_id"])
+        pq.write_table(table, sources.memberships)
+    due = due_stages(run, sources, changed)
+    assert set(due) == expected | {"published"}
+    night(out, sources, changed, client)
+    assert redone(run, before) == expected
+    assert due_stages(run, sources, changed) == ()
+
+
+def test_selected_scales_that_stay_keep_the_embeddings(tmp_path, graph, client):
+    settings = small_settings(
+        "partitions=2", "reservoir.supersteps=3", "reservoir.recurrent_scale=select"
+    )
+    out, sources = tmp_path / "run", members_of(graph)
+    run = night(out, sources, settings, client)
+    before = attempts(run)
+    chosen = run.stage("select").manifest().facts["recurrent_scale"]
+    labels = graph.labels.copy()
+    labels[np.flatnonzero(labels < 0)[:1]] = 1
+    new = relabelled(SmallGraph(sources, *vars_of(graph)), labels)
+    night(out, new, settings, client)
+    again = run.stage("select").manifest().facts["recurrent_scale"]
+    expected = {"select", *LATER}
+    if again != chosen:
+        expected |= {"embeddings"}
+    assert redone(run, before) == expected
+
+
+def test_labels_at_fault_are_refused_and_the_stages_stay(tmp_path, graph, client):
+    out, sources = tmp_path / "run", members_of(graph)
+    run = night(out, sources, SETTINGS, client)
+    before = attempts(run)
+    lone = relabelled(graph, np.where(graph.labels >= 0, 1, -1))
+    with (
+        pytest.raises(InputError, match="the class 1 alone"),
+        pipeline.open_run(str(out), lone) as held,
+    ):
+        pipeline.prepare(held, lone, SETTINGS)
+    assert attempts(run) == before
+
+
+def test_renamed_classes_change_every_label(tmp_path, graph, client, caplog):
+    out, sources = tmp_path / "run", members_of(graph)
+    night(out, sources, SETTINGS, client)
+    table = pq.read_table(sources.nodes)
+    at = table.schema.get_field_index("label")
+    column = pa.array(
+        [None if code < 0 else f"class {code}" for code in graph.labels.tolist()]
+    )
+    pq.write_table(table.set_column(at, "label", column), sources.nodes)
+    with caplog.at_level("INFO", "xnq_dist"):
+        night(out, sources, SETTINGS, client)
+    count = int((graph.labels >= 0).sum())
+    assert f"labels: {count} changed: readout" in caplog.text
+
+
+def test_other_nodes_are_another_graph(tmp_path, graph, client):
+    out, sources = tmp_path / "run", members_of(graph)
+    run = night(out, sources, SETTINGS, client)
+    before = attempts(run)
+    table = pq.read_table(sources.nodes)
+    ids = pa.array([*range(149), 999])
+    pq.write_table(table.set_column(0, "node_id", ids), sources.nodes)
+    words = r"another graph, of 150 nodes, .* has 150 nodes that are not the same"
+    with (
+        pytest.raises(RunDirectoryError, match=words),
+        pipeline.open_run(str(out), sources) as held,
+    ):
+        pipeline.prepare(held, sources, SETTINGS)
+    assert attempts(run) == before
+
+
+def test_a_version_of_the_package_does_not_matter(tmp_path, graph, client, monkeypatch):
+    out, sources = tmp_path / "run", members_of(graph)
+    run = night(out, sources, SETTINGS, client)
+    monkeypatch.setattr("xnq_dist._version.__version__", "99.0")
+    monkeypatch.setattr("xnq_dist.store.versions", lambda: {"xnq-dist": "99.0"})
+    assert due_stages(run, sources, SETTINGS) == ()
+    monkeypatch.setitem(pipeline_formats(), "readout", 99)
+    due = due_stages(run, sources, SETTINGS)
+    assert due == ("readout", "posteriors", "quantify", "published")
+
+
+def pipeline_formats() -> dict[str, int]:
+    from xnq_dist.inputs import FORMATS
+
+    return FORMATS
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "digest", "key", "list"])
+def test_a_damaged_record_of_the_run_is_written_again(tmp_path, graph, client, damage):
+    out, sources = tmp_path / "run", members_of(graph)
+    run = night(out, sources, SETTINGS, client)
+    before = attempts(run)
+    path = out / "_run.json"
+    whole = path.read_bytes()
+    digest = json.loads(whole)["nodes"]["digest"].encode()
+    path.write_bytes(
+        {
+            "cut": whole[: len(whole) // 2],
+            "empty": b"",
+            "digest": whole.replace(digest, digest[::-1]),
+            "key": whole.replace(b'"nodes"', b'"nodez"', 1),
+            "list": b"[1]",
+        }[damage]
+    )
+    assert path.read_bytes() != whole
+    night(out, sources, SETTINGS, client)
+    assert redone(run, before) == set()
+    assert path.read_bytes() == whole
+    # Whose graph it is was not forgotten meanwhile.
+    path.write_bytes(b"")
+    other = write_graph(tmp_path / "other", nodes=120, edges=300)
+    with (
+        pytest.raises(RunDirectoryError, match="another graph, of 150 nodes"),
+        pipeline.open_run(str(out), other.sources) as held,
+    ):
+        pipeline.prepare(held, other.sources, SETTINGS)
+
+
+def test_each_lost_stage_is_due_with_what_follows(tmp_path, graph, client):
+    out, sources = tmp_path / "run", members_of(graph)
+    run = night(out, sources, SETTINGS, client)
+    follows = {
+        "quantify": {"quantify"},
+        "posteriors": {"posteriors", "quantify"},
+        "readout": {"readout", "posteriors", "quantify"},
+        "labels": LATER,
+        "embeddings": {"embeddings", "readout", "posteriors", "quantify"},
+        "graph": {"graph", "embeddings", *LATER},
+    }
+    for name, expected in follows.items():
+        manifest = out / name / "_manifest.json"
+        text = manifest.read_bytes()
+        manifest.unlink()
+        assert set(due_stages(run, sources, SETTINGS)) == expected | {"published"}
+        manifest.write_bytes(text)
+    assert due_stages(run, sources, SETTINGS) == ()
+    assert set(follows) < set(STAGES)
+
+
+def test_results_that_are_gone_are_published_again(tmp_path, graph, client):
+    out, sources = tmp_path / "run", members_of(graph)
+    run = night(out, sources, SETTINGS, client)
+    before = attempts(run)
+    (out / "prevalence.parquet").unlink()
+    assert due_stages(run, sources, SETTINGS) == ("published",)
+    assert nothing_changed(str(out), sources, SETTINGS) is None
+    night(out, sources, SETTINGS, client)
+    assert redone(run, before) == set()
+    assert (out / "prevalence.parquet").exists()
+
+
+COMMAND = """
+import sys, json, psutil
+from flows.cli import main
+seen = []
+def children():
+    return [child.name() for child in psutil.Process().children(recursive=True)]
+try:
+    main(sys.argv[1:])
+finally:
+    heavy = ("prefect", "distributed", "dask", "sklearn", "matplotlib", "numba")
+    print(json.dumps({
+        "children": children(),
+        "modules": [name for name in heavy if name in sys.modules],
+    }))
+"""
+
+
+def command(*arguments: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    """The command line in a process of its own, and what that process holds last."""
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    return done, json.loads(done.stdout.splitlines()[-1])
+
+
+def test_the_command_ends_at_once_when_nothing_changed(
+    tmp_path, graph, client, monkeypatch
+):
+    out, sources = tmp_path / "run", members_of(graph)
+    night(out, sources, SETTINGS, client)
+    # Old enough to be recalled: nothing of the tables is read.
+    monkeypatch.setattr("xnq_dist.graph.contents.RACY", 0)
+    assert nothing_changed(str(out), sources, SETTINGS) is not None
+    config = tmp_path / "settings.json"
+    config.write_text(SETTINGS.model_dump_json())
+    arguments = ["--nodes", sources.nodes, "--edges", sources.edges]
+    arguments += ["--memberships", str(sources.memberships), "--out", str(out)]
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    done, held = command("run", *arguments, "--config", str(config), "--json")
+    assert done.returncode == 0, done.stderr
+    assert "nothing changed since" in done.stdout
+    assert held == {"children": [], "modules": []}
+    summary = json.loads(done.stdout.splitlines()[-2])
+    assert summary["communities"] == 10
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before

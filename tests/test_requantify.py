@@ -1,0 +1,282 @@
+"""New labels or memberships on embeddings that are there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.conftest import SmallGraph, small_settings, write_graph
+from tests.test_due import (
+    LATER,
+    SETTINGS,
+    attempts,
+    members_of,
+    night,
+    redone,
+    relabelled,
+    vars_of,
+)
+from xnq_dist import jobs, pipeline
+from xnq_dist.errors import (
+    InputError,
+    RunDirectoryError,
+    SettingsError,
+    StageError,
+)
+from xnq_dist.graph.tables import Sources
+from xnq_dist.pipeline import Request
+from xnq_dist.store import RunDirectory
+
+
+@pytest.fixture
+def client(thread_client: Any) -> Any:
+    return thread_client
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> SmallGraph:
+    return write_graph(tmp_path / "input", nodes=150, edges=500)
+
+
+def requantify(client: Any, base: RunDirectory, *out: Path, **what: Any) -> Any:
+    return jobs.requantify(Request.of(base.uri, *map(str, out), **what), client)
+
+
+def prevalence(run: RunDirectory) -> bytes:
+    return (Path(run.uri) / "prevalence.parquet").read_bytes()
+
+
+def contents_of(folder: Path) -> dict[str, tuple[int, bytes]]:
+    return {
+        str(path): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def label_table(folder: Path, labels: np.ndarray) -> str:
+    """A table of labels alone, of the labelled nodes alone."""
+    nodes = np.flatnonzero(labels >= 0)
+    path = folder / "labels.parquet"
+    pq.write_table(pa.table({"node_id": nodes, "label": labels[nodes]}), path)
+    return str(path)
+
+
+def other_labels(graph: SmallGraph) -> np.ndarray:
+    labels = graph.labels.copy()
+    labels[np.flatnonzero(labels < 0)[:6]] = 1
+    labels[np.flatnonzero(labels >= 0)[:2]] = -1
+    return labels
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["same", "other"])
+def test_new_labels_answer_as_a_run_from_nothing(tmp_path, graph, client, elsewhere):
+    sources = members_of(graph)
+    run = night(tmp_path / "run", sources, SETTINGS, client)
+    before = attempts(run)
+    labels = other_labels(graph)
+    out = [tmp_path / "other"] if elsewhere else []
+    made = requantify(client, run, *out, labels=label_table(tmp_path, labels))
+    assert redone(made, before) == LATER
+    new = relabelled(SmallGraph(sources, *vars_of(graph)), labels)
+    fresh = night(tmp_path / "fresh", new, SETTINGS, client)
+    assert prevalence(made) == prevalence(fresh)
+    # And so does the ordinary run that finds the same labels in its node table.
+    again = attempts(made)
+    night(Path(made.uri), new, SETTINGS, client)
+    assert redone(made, again) == set()
+
+
+def test_new_memberships_need_no_table_of_the_graph(tmp_path, graph, client):
+    sources = members_of(graph)
+    run = night(tmp_path / "run", sources, SETTINGS, client)
+    before = attempts(run)
+    new = members_of(graph, "new", shift=10)
+    expected = prevalence(night(tmp_path / "fresh", new, SETTINGS, client))
+    Path(sources.nodes).unlink()
+    Path(sources.edges).unlink()
+    made = requantify(client, run, tmp_path / "other", memberships=str(new.memberships))
+    assert redone(made, before) == {"quantify"}
+    assert prevalence(made) == expected
+    assert attempts(run) == before
+
+
+def test_the_base_is_never_written_and_may_go(tmp_path, graph, client):
+    sources = members_of(graph)
+    run = night(tmp_path / "run", sources, SETTINGS, client)
+    before = contents_of(tmp_path / "run")
+    made = requantify(
+        client, run, tmp_path / "b", labels=label_table(tmp_path, other_labels(graph))
+    )
+    assert contents_of(tmp_path / "run") == before
+    first = prevalence(made)
+    (tmp_path / "run").rename(tmp_path / "gone")
+    again = requantify(client, made, overrides=["quantifier=pcc"])
+    assert prevalence(again) != first
+    assert contents_of(tmp_path / "gone") == {
+        path.replace("/run/", "/gone/"): value for path, value in before.items()
+    }
+
+
+def test_files_are_shared_not_copied(tmp_path, graph, client):
+    run = night(tmp_path / "run", members_of(graph), SETTINGS, client)
+    made = requantify(client, run, tmp_path / "b")
+    for name in ("graph", "embeddings", "posteriors"):
+        for record in run.stage(name).manifest().files:
+            one, other = (Path(r.uri) / name / record.name for r in (run, made))
+            assert one.samefile(other)
+
+
+def test_files_that_cannot_be_linked_are_copied(tmp_path, graph, client, monkeypatch):
+    run = night(tmp_path / "run", members_of(graph), SETTINGS, client)
+
+    def refused(*_: Any) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr("os.link", refused)
+    made = requantify(client, run, tmp_path / "b")
+    assert prevalence(made) == prevalence(run)
+    record = run.stage("embeddings").manifest().files[0]
+    one, other = (Path(r.uri) / "embeddings" / record.name for r in (run, made))
+    assert not one.samefile(other)
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_nothing_is_done_twice(tmp_path, graph, client):
+    run = night(tmp_path / "run", members_of(graph), SETTINGS, client)
+    labels = label_table(tmp_path, other_labels(graph))
+    made = requantify(client, run, tmp_path / "b", labels=labels)
+    before = contents_of(tmp_path / "b")
+    kept = attempts(made)
+    assert redone(requantify(client, run, tmp_path / "b", labels=labels), kept) == set()
+    changed = {
+        path
+        for path, value in contents_of(tmp_path / "b").items()
+        if before.get(path) != value
+    }
+    assert {Path(path).name for path in changed} <= {"_run.json", "_contents.json"}
+    # Without labels those of the run are meant.
+    back = requantify(client, run, tmp_path / "b")
+    assert prevalence(back) == prevalence(run)
+
+
+def test_settings_of_other_embeddings_are_refused(tmp_path, graph, client):
+    run = night(tmp_path / "run", members_of(graph), SETTINGS, client)
+    for override in ("reservoir.dim=99", "seed=9", "input.directed=false"):
+        with pytest.raises(SettingsError, match="leave such settings out"):
+            requantify(client, run, tmp_path / "b", overrides=[override])
+    made = requantify(client, run, tmp_path / "b", overrides=["readout.C=0.1"])
+    assert redone(made, attempts(run)) == {"readout", "posteriors", "quantify"}
+
+
+@pytest.mark.parametrize("unknown", ["error", "drop"])
+def test_labels_of_unknown_nodes(tmp_path, graph, client, unknown):
+    run = night(tmp_path / "run", members_of(graph), SETTINGS, client)
+    labels = other_labels(graph)
+    path = label_table(tmp_path, labels)
+    table = pq.read_table(path)
+    more = pa.table({"node_id": [777], "label": [1]})
+    pq.write_table(pa.concat_tables([table, more]), path)
+    overrides = [f"input.unknown_nodes={unknown}"]
+    if unknown == "error":
+        before = attempts(run)
+        with pytest.raises(InputError, match=r"names node 777, which is not in the gr"):
+            requantify(client, run, labels=path, overrides=overrides)
+        assert attempts(run) == before
+        return
+    made = requantify(client, run, labels=path, overrides=overrides)
+    facts = made.stage("labels").manifest().facts
+    assert facts["unknown_dropped"] == 1
+    assert facts["n_labelled"] == int((labels >= 0).sum())
+
+
+def test_a_node_with_two_labels_is_refused(tmp_path, graph, client):
+    run = night(tmp_path / "run", members_of(graph), SETTINGS, client)
+    path = label_table(tmp_path, graph.labels)
+    table = pq.read_table(path)
+    pq.write_table(pa.concat_tables([table, table[:1]]), path)
+    with pytest.raises(InputError, match="occurs more than once in"):
+        requantify(client, run, labels=path)
+
+
+def test_embeddings_that_were_not_kept_serve_memberships_alone(tmp_path, graph, client):
+    settings = small_settings(
+        "partitions=2", "reservoir.supersteps=3", "embeddings.write=false"
+    )
+    run = night(tmp_path / "run", members_of(graph), settings, client)
+    before = attempts(run)
+    new = members_of(graph, "new", shift=10)
+    made = requantify(client, run, memberships=str(new.memberships))
+    assert redone(made, before) == {"quantify"}
+    before = attempts(made)
+    with pytest.raises(StageError, match="were not kept"):
+        requantify(client, run, labels=label_table(tmp_path, other_labels(graph)))
+    with pytest.raises(StageError, match="were not kept"):
+        requantify(client, run, overrides=["readout.C=0.1"])
+    assert attempts(made) == before
+
+
+def test_directories_that_cannot_serve_are_refused(tmp_path, graph, client):
+    with pytest.raises(RunDirectoryError, match="is not a run directory"):
+        Request.of(str(tmp_path / "nowhere"))
+    sources = members_of(graph)
+    run = night(tmp_path / "run", sources, SETTINGS, client)
+    other = write_graph(tmp_path / "o", nodes=120, edges=300)
+    theirs = night(tmp_path / "theirs", other.sources, SETTINGS, client)
+    with pytest.raises(RunDirectoryError, match="another graph, of 120 nodes"):
+        requantify(client, run, Path(theirs.uri))
+    (tmp_path / "run" / "embeddings" / "_manifest.json").unlink()
+    with pytest.raises(StageError, match="no whole stage 'embeddings'"):
+        requantify(client, run, tmp_path / "b")
+    detected = night(
+        tmp_path / "d", graph.sources, small_settings("communities=leiden"), client
+    )
+    with pytest.raises(SettingsError, match="--set communities=given"):
+        Request.of(detected.uri, memberships=str(sources.memberships))
+
+
+def test_a_base_that_changes_meanwhile_is_noticed(tmp_path, graph, client, monkeypatch):
+    from xnq_dist import requantify as module
+
+    run = night(tmp_path / "run", members_of(graph), SETTINGS, client)
+    real = module._take_stage
+
+    def changes(source, target, manifest):
+        copied = real(source, target, manifest)
+        if source.name == "graph":
+            pipeline.fit_readout(
+                run,
+                small_settings(
+                    *("partitions=2", "reservoir.supersteps=3", "reservoir.dim=12"),
+                    "readout.C=0.3",
+                ),
+                client,
+            )
+        return copied
+
+    monkeypatch.setattr(module, "_take_stage", changes)
+    with pytest.raises(RunDirectoryError, match="run again when no other run is at"):
+        requantify(client, run, tmp_path / "b")
+    monkeypatch.undo()
+    assert prevalence(
+        requantify(client, run, tmp_path / "b", overrides=["readout.C=1.0"])
+    )
+
+
+def test_column_of_the_node_table_needs_that_table(tmp_path, graph, client):
+    settings = small_settings(
+        "partitions=2", "reservoir.supersteps=3", "communities=column:label"
+    )
+    run = night(tmp_path / "run", graph.sources, settings, client)
+    made = requantify(client, run, tmp_path / "b", overrides=["quantifier=pcc"])
+    assert prevalence(made)
+    nodes = Path(graph.sources.nodes)
+    nodes.rename(nodes.with_name("gone.parquet"))
+    with pytest.raises(InputError, match="is not there"):
+        requantify(client, run, tmp_path / "b", overrides=["quantifier=cc"])
+    assert Sources(str(nodes), graph.sources.edges) == graph.sources

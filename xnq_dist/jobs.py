@@ -1,0 +1,307 @@
+"""Complete jobs: the stages that are due, in their order, with workers if needed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from importlib import import_module
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from xnq_dist import cluster
+from xnq_dist.cluster import Connection
+from xnq_dist.config import Settings
+from xnq_dist.due import ON_WORKERS, answers_due, due_stages, summary
+from xnq_dist.graph.tables import Sources
+from xnq_dist.meanwhile import Opener, opened_meanwhile
+from xnq_dist.pipeline import (
+    check_sources,
+    embed,
+    fit_readout,
+    open_run,
+    prepare,
+    publish,
+    quantify_communities,
+)
+from xnq_dist.plan.tables import estimate
+from xnq_dist.progress import Progress, silent
+from xnq_dist.requantify import Request, relabel, take_over
+from xnq_dist.store import Manifest, RunDirectory, repaired
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["Do", "Request", "requantify", "requantify_all", "run_all", "run_stages"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Connect = Callable[[], AbstractContextManager["Client"]]
+"""Opens a client of the workers."""
+Workers = Callable[[], AbstractContextManager[Connect]]
+"""Starts or finds the workers, for as long as the block lasts."""
+
+PRELOAD = "xnq_dist.preload"
+"""What workers of our own import before they join."""
+
+
+class Do(Protocol):
+    """Does a stage: calls the work with a progress, and returns what it returns."""
+
+    def __call__(self, stage: str, work: Callable[[Progress], T]) -> T:
+        """Do it, under this name."""
+
+
+def run_all(
+    sources: Sources,
+    out: str,
+    settings: Settings,
+    overwrite: bool = False,
+    do: Do | None = None,
+) -> dict[str, Any]:
+    """All stages in their order, in this process.
+
+    Parameters
+    ----------
+    do
+        Does each stage, such as in a Prefect task; None: plainly, without progress.
+
+    Returns
+    -------
+    dict
+        As `summary`, with ``stages`` (what each wrote) and ``seconds``.
+    """
+    do = do or _plainly
+    began = time.perf_counter()
+    check_sources(sources, settings)
+    with (
+        open_run(out, sources, overwrite) as run,
+        cluster_meanwhile(sources, settings, run.location) as opened,
+    ):
+        workers = partial(_connected, opened, settings)
+        work = partial(_do_what_is_due, run, sources, settings, workers, do)
+        stages = repaired(work)
+        seconds = round(time.perf_counter() - began, 1)
+        return {**summary(run), "stages": stages, "seconds": seconds}
+
+
+def run_stages(
+    run: RunDirectory,
+    sources: Sources,
+    settings: Settings,
+    client: Client,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """All stages of an open run that are due, on workers of one's own.
+
+    Damage is set aside and what was lost is made again.
+
+    Returns
+    -------
+    dict
+        As `summary`.
+
+    Raises
+    ------
+    XnqError
+        As the stages raise it; for damage only when it comes again and again.
+    """
+    do = partial(_plainly, progress=progress)
+    repaired(partial(_do_what_is_due, run, sources, settings, _given(client), do))
+    return summary(run)
+
+
+def _do_what_is_due(
+    run: RunDirectory,
+    sources: Sources,
+    settings: Settings,
+    workers: Workers,
+    do: Do,
+) -> dict[str, Any]:
+    """Do the stages that are due, with workers only where one needs them.
+
+    What each wrote, by its name.
+    """
+    stages: dict[str, Any] = {}
+    if not due_stages(run, sources, settings):
+        return stages
+    made = do("graph", lambda p: _written(prepare(run, sources, settings, p)))
+    due = set(due_stages(run, sources, settings))
+    return {"graph": made, **_answer(run, sources, settings, due, workers, do)}
+
+
+def _answer(
+    run: RunDirectory,
+    sources: Sources,
+    settings: Settings,
+    due: set[str],
+    workers: Workers,
+    do: Do,
+) -> dict[str, Any]:
+    """Those of the stages after ``graph`` and ``labels`` that are due."""
+    stages: dict[str, Any] = {}
+    if due & ON_WORKERS:
+        with workers() as connect:
+
+            def on_workers(
+                name: str, stage: Callable[[Client, Progress], Manifest]
+            ) -> dict[str, Any]:
+                def work(progress: Progress) -> dict[str, Any]:
+                    with connect() as client:
+                        return _written(stage(client, progress))
+
+                return do(name, work)
+
+            if due & {"select", "embeddings"}:
+                stages["embeddings"] = on_workers(
+                    "embed", lambda client, p: embed(run, settings, client, p)
+                )
+            if due - {"labels", "quantify", "published"}:
+                stages["readout"] = on_workers(
+                    "readout", lambda client, p: fit_readout(run, settings, client, p)
+                )
+            stages["quantify"] = on_workers(
+                "quantify",
+                lambda client, p: quantify_communities(
+                    run, sources, settings, client, p
+                ),
+            )
+
+    def published(_progress: Progress) -> dict[str, Any]:
+        publish(run, settings)
+        return {"stage": "publish"}
+
+    if due:
+        stages["publish"] = do("publish", published)
+    return stages
+
+
+def _given(client: Client) -> Workers:
+    return lambda: nullcontext(lambda: nullcontext(client))
+
+
+@contextmanager
+def _connected(opened: Opener[Connection], settings: Settings) -> Iterator[Connect]:
+    with opened() as connection:
+        yield partial(cluster.connect, connection, settings.cluster.timeout)
+
+
+def _plainly(
+    stage: str, work: Callable[[Progress], T], progress: Progress = silent
+) -> T:
+    return work(progress)
+
+
+def _written(manifest: Manifest) -> dict[str, Any]:
+    """Where a stage is and how large, never arrays."""
+    return {
+        "stage": manifest.stage,
+        "attempt": manifest.attempt,
+        "files": len(manifest.files),
+        "bytes": sum(record.bytes for record in manifest.files),
+        "rows": sum(record.rows for record in manifest.files),
+        "seconds": manifest.seconds,
+    }
+
+
+def requantify(
+    request: Request, client: Client, progress: Progress = silent
+) -> RunDirectory:
+    """New labels or memberships on the embeddings of a run; nothing is embedded.
+
+    Parameters
+    ----------
+    request
+        Of `Request.of`: the run, the tables that are new, and where results go.
+    client
+        Of workers of one's own.
+
+    Returns
+    -------
+    RunDirectory
+        With published results.
+
+    Raises
+    ------
+    RunDirectoryError, StageError, SettingsError, InputError
+        Each in one sentence.
+    """
+    with open_run(request.out, request.sources, labels=request.labels) as run:
+        do = partial(_plainly, progress=progress)
+        repaired(partial(_quantify_anew, run, request, _given(client), do))
+    return run
+
+
+def requantify_all(request: Request, do: Do | None = None) -> dict[str, Any]:
+    """`requantify` on workers that the settings name; as `run_all` otherwise."""
+    began = time.perf_counter()
+    settings = request.settings
+    with open_run(request.out, request.sources, labels=request.labels) as run:
+        opened = partial(cluster.open_cluster, settings.cluster)
+        workers = partial(_connected, opened, settings)
+        stages = repaired(
+            partial(_quantify_anew, run, request, workers, do or _plainly)
+        )
+        seconds = round(time.perf_counter() - began, 1)
+        return {**summary(run), "stages": stages, "seconds": seconds}
+
+
+def _quantify_anew(
+    run: RunDirectory, request: Request, workers: Workers, do: Do
+) -> dict[str, Any]:
+    sources, settings = request.sources, request.settings
+    take_over(run, request)
+    made = do("labels", lambda p: _written(relabel(run, request, p)))
+    due = set(answers_due(run, sources, settings))
+    return {"labels": made, **_answer(run, sources, settings, due, workers, do)}
+
+
+@contextmanager
+def cluster_meanwhile(
+    sources: Sources, settings: Settings, out: str | None = None
+) -> Iterator[Opener[Connection]]:
+    """Begin to start the local cluster; the block gets what waits for it.
+
+    Asked for once more, when damage has to be repaired, it is started again.
+
+    Worker processes take seconds to start and to import what the stages need: that
+    goes on beside `prepare`, which needs none of them, and stopping them beside
+    `publish`. A cluster that runs already is looked for when the connection is asked
+    for, and so is one on GPUs, which are `prepare`'s until then.
+
+    Parameters
+    ----------
+    out
+        The run directory: where no stage of it needs workers, none are started before
+        the address is asked for. None: they are needed.
+
+    Raises
+    ------
+    ClusterError
+        When the connection is asked for and there is none.
+    """
+    idle = out is not None and not needs_workers(RunDirectory(out), sources, settings)
+    if idle or settings.cluster.kind != "local":
+        yield partial(cluster.open_cluster, settings.cluster)
+        return
+    # With the memory of workers on auto: less what `prepare` is yet to take.
+    plan = estimate(sources, settings)
+    if plan.worker_memory > plan.worker_limit:
+        # Workers too small for the run may not even hold what they would import.
+        yield partial(cluster.open_cluster, settings.cluster)
+        return
+    make = partial(cluster.open_cluster, settings.cluster, PRELOAD, plan.client_memory)
+    # Here, not in the thread: where modules import each other, one of two threads that
+    # import them at once may find a half of one.
+    import_module("distributed")
+    with opened_meanwhile(make) as ahead:
+        openers: Iterator[Opener[Connection]] = chain([ahead], repeat(make))
+        yield lambda: next(openers)()
+
+
+def needs_workers(run: RunDirectory, sources: Sources, settings: Settings) -> bool:
+    """Whether a stage that needs a cluster is due."""
+    return not ON_WORKERS.isdisjoint(due_stages(run, sources, settings))
