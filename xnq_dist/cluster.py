@@ -46,6 +46,9 @@ log = logging.getLogger(__name__)
 DEVICE_SHARE = 0.9
 """Of a GPU's memory that workers plan with; the rest is the driver's and libraries'."""
 
+START = 120.0
+"""Seconds that a worker may take to start, on top of `cluster.timeout`: it imports."""
+
 CLOSE = 10.0
 """Seconds that closing a client may take where the scheduler does not answer."""
 
@@ -131,6 +134,8 @@ def _start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
         "silence_logs": logging.ERROR,
     }
     if settings.kind != "cuda":
+        # Else a worker that hangs while it starts is waited for without end.
+        options["death_timeout"] = settings.timeout + START
         if preload:
             users = dask.config.get("distributed.worker.preload") or []
             options["preload"] = [*users, preload]
@@ -192,7 +197,9 @@ def open_cluster(
             )
             try:
                 cluster = _start(settings, size, preload)
-            except (OSError, RuntimeError, TimeoutError) as error:
+            except (AssertionError, OSError, RuntimeError, TimeoutError) as error:
+                # The first is how a nanny of distributed 2026.8 gives up a worker that
+                # does not start in time.
                 raise ClusterError(
                     f"a local Dask cluster of {size.workers} workers cannot be "
                     f"started ({error}): check cluster.workers and cluster.memory_limit"
