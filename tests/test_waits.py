@@ -36,6 +36,7 @@ ALLOWED = {
     "that waits for it looks at its peers (`Wire.flush`)",
     "xnq_dist/reservoir/pipes.py:_seen": "the future is done",
     "xnq_dist/reservoir/wire.py:Wire.flush": "the future is done",
+    "xnq_dist/readout/plus.py:fit_plus": INSIDE,
     "xnq_dist/waiting.py:gather": INSIDE,
     "xnq_dist/waiting.py:run_on_workers": INSIDE,
 }
@@ -54,7 +55,16 @@ UNBOUNDED = {
 }
 """Method -> positional arguments with which it still has no deadline."""
 
-DASK = {"gather", "run", "run_on_scheduler", "restart", "retire_workers", "sync"}
+DASK = {
+    "cancel",
+    "gather",
+    "restart",
+    "retire_workers",
+    "run",
+    "run_on_scheduler",
+    "scatter",
+    "sync",
+}
 """Methods of a client that have no deadline by themselves."""
 
 SUBPROCESS = {"run", "call", "check_call", "check_output"}

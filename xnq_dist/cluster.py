@@ -204,7 +204,7 @@ def open_cluster(
                     f"a local Dask cluster of {size.workers} workers cannot be "
                     f"started ({error}): check cluster.workers and cluster.memory_limit"
                 ) from error
-            stack.callback(cluster.close, timeout=30)
+            stack.callback(_close, cluster, 30.0)
             address = cluster.scheduler_address
         with connect(address, settings.timeout) as client:
             if not first_worker(client):
@@ -250,14 +250,15 @@ def connect(address: str, timeout: float = 60.0) -> Iterator[Client]:
         ) from error
     finally:
         TIMEOUT.reset(token)
-        _close(client)
+        _close(client, CLOSE)
 
 
-def _close(client: Client) -> None:
+def _close(opened: Any, seconds: float) -> None:
+    """Close a client or cluster; one that does not answer ends with this process."""
     try:
-        client.close(timeout=CLOSE)
+        opened.close(timeout=seconds)
     except TimeoutError:
-        log.warning("the Dask scheduler did not answer the goodbye of this client")
+        log.warning("%s was not closed within %g s", opened, seconds)
 
 
 def workers(client: Client) -> dict[str, int]:

@@ -262,7 +262,11 @@ def raise_failure(future: Future[Any]) -> None:
         When it was cancelled: the scheduler, or data that it needs, is lost.
     """
     if future.status == "cancelled":
-        raise _scheduler_lost("work was cancelled")
+        raise ClusterError(
+            "work on the Dask cluster was cancelled: the scheduler, or data on a "
+            "worker, was lost; start them again if they are yours, and run again to "
+            "resume"
+        )
     if future.status == "error":
         future.result(timeout=TIMEOUT.get())
 
