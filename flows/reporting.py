@@ -110,8 +110,9 @@ class Outbox:
                             redacted(str(error)) or type(error).__name__,
                         )
                     refused = True
-                    with self._news:
-                        self._waiting.clear()
+                    if isinstance(error, httpx.TransportError):
+                        with self._news:
+                            self._waiting.clear()
 
     def _next(self) -> Send:
         with self._news:
@@ -157,7 +158,8 @@ class Artifacts:
     ) -> None:
         if key in self._sent:
             where = {"id": self._sent[key]}
-            client.request("PATCH", "/artifacts/{id}", path_params=where, json=values)
+            newer = {name: values[name] for name in ("description", "data")}
+            client.request("PATCH", "/artifacts/{id}", path_params=where, json=newer)
             return
         runs = {"flow_run_id": str(self.flow_run(client))}
         if self.task_run is not None:

@@ -52,6 +52,9 @@ log = logging.getLogger(__name__)
 DEVICE_SHARE = 0.9
 """Of a GPU's memory that workers plan with; the rest is the driver's and libraries'."""
 
+START = 120.0
+"""Seconds that a worker may take to start, on top of `cluster.timeout`: it imports."""
+
 CLOSE = 10.0
 """Seconds that closing a client may take where the scheduler does not answer."""
 
@@ -158,6 +161,8 @@ def _start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
         "protocol": "tls",
     }
     if settings.kind != "cuda":
+        # Else a worker that hangs while it starts is waited for without end.
+        options["death_timeout"] = settings.timeout + START
         if preload:
             users = dask.config.get("distributed.worker.preload") or []
             options["preload"] = [*users, preload]
@@ -223,12 +228,14 @@ def open_cluster(
             )
             try:
                 cluster = _start(settings, size, preload)
-            except (OSError, RuntimeError, TimeoutError) as error:
+            except (AssertionError, OSError, RuntimeError, TimeoutError) as error:
+                # The first is how a nanny of distributed 2026.8 gives up a worker that
+                # does not start in time.
                 raise ClusterError(
                     f"a local Dask cluster of {size.workers} workers cannot be "
                     f"started ({error}): check cluster.workers and cluster.memory_limit"
                 ) from error
-            stack.callback(cluster.close, timeout=30)
+            stack.callback(_close, cluster, 30.0)
             connection = Connection(cluster.scheduler_address, cluster.security)
         with connect(connection, settings.timeout) as client:
             if not first_worker(client):
@@ -329,14 +336,15 @@ def connect(connection: Connection, timeout: float = 60.0) -> Iterator[Client]:
         ) from error
     finally:
         TIMEOUT.reset(token)
-        _close(client)
+        _close(client, CLOSE)
 
 
-def _close(client: Client) -> None:
+def _close(opened: Any, seconds: float) -> None:
+    """Close a client or cluster; one that does not answer ends with this process."""
     try:
-        client.close(timeout=CLOSE)
+        opened.close(timeout=seconds)
     except TimeoutError:
-        log.warning("the Dask scheduler did not answer the goodbye of this client")
+        log.warning("%s was not closed within %g s", opened, seconds)
 
 
 def workers(client: Client) -> dict[str, int]:

@@ -70,7 +70,8 @@ class RunLock:
     ) -> None:
         self._stop.set()
         if self._thread is not None:
-            self._thread.join()
+            # A folder that does not answer any more is not waited for.
+            self._thread.join(HEARTBEAT)
         try:
             if self._held():
                 self._folder.delete(LOCK)

@@ -260,7 +260,11 @@ def raise_failure(future: Future[Any]) -> None:
         When it was cancelled: the scheduler, or data that it needs, is lost.
     """
     if future.status == "cancelled":
-        raise _scheduler_lost("work was cancelled")
+        raise ClusterError(
+            "work on the Dask cluster was cancelled: the scheduler, or data on a "
+            "worker, was lost; start them again if they are yours, and run again to "
+            "resume"
+        )
     if future.status == "error":
         future.result(timeout=TIMEOUT.get())
 
@@ -276,10 +280,11 @@ def result(client: Client, future: Future[Any]) -> Any:
     return gather(client, [future])[0]
 
 
-def run_on_workers(client: Client, function: Callable[[], T]) -> dict[str, T | Any]:
-    """What a function returns on each live worker, by address.
+def run_on_workers(client: Client, function: Callable[..., Any]) -> dict[str, Any]:
+    """What a function returns on each live worker, by address, outside of any task.
 
-    An exception where it fails, or where the worker is lost meanwhile.
+    An exception where it fails, or where the worker is lost meanwhile. A parameter
+    `dask_worker` of the function is the worker, as for `Client.run`.
     """
     beats = Heartbeats(client)
     there = list(beats.look())

@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,27 +41,35 @@ def prefect_home(tmp_path_factory) -> dict[str, str]:
     return kept | DEFAULTS | {"PREFECT_HOME": str(home)}
 
 
-@pytest.fixture(scope="session")
-def server_environment(prefect_home) -> Iterator[dict[str, str]]:
-    """The environment of a job beside a running `prefect server`."""
+@contextmanager
+def running_server(
+    environment: dict[str, str],
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A `prefect server`: the URL of its API, and its process."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}/api"
-    prefect = str(Path(sys.executable).with_name("prefect"))
-    command = [prefect, "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    command = [PREFECT, "server", "start", "--host", "127.0.0.1", "--port", str(port)]
     server = subprocess.Popen(
         command,
-        env=prefect_home,
+        env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     try:
         _wait_until_it_answers(f"{url}/health", server)
-        yield prefect_home | {"PREFECT_API_URL": url}
+        yield url, server
     finally:
         server.terminate()
         server.wait(30)
+
+
+@pytest.fixture(scope="session")
+def server_environment(prefect_home) -> Iterator[dict[str, str]]:
+    """The environment of a job beside a running `prefect server`."""
+    with running_server(prefect_home) as (url, _):
+        yield prefect_home | {"PREFECT_API_URL": url}
 
 
 @dataclass(frozen=True)

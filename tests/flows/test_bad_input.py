@@ -175,7 +175,7 @@ def negative_weight(t: Path) -> None:
     ],
     ids=lambda value: value.__name__ if callable(value) else None,
 )
-def test_bad_table(prefect_api, tables, capfd, spoil, names):
+def test_bad_table(tables, capfd, spoil, names):
     spoil(tables)
     sentence = refused(capfd, run(tables))
     for name in names:
@@ -200,7 +200,7 @@ def test_bad_setting(tables, capfd, argument, name):
     assert not (tables.parent / "run").exists()
 
 
-def test_unwritable_output(prefect_api, tables, capfd):
+def test_unwritable_output(tables, capfd):
     (tables / "file").write_text("x")
     sentence = refused(capfd, run(tables, out=tables / "file"))
     assert "is a file" in sentence
@@ -208,7 +208,7 @@ def test_unwritable_output(prefect_api, tables, capfd):
     assert "--out" in sentence
 
 
-def test_foreign_folder_is_never_written_to(prefect_api, tables, capfd):
+def test_foreign_folder_is_never_written_to(tables, capfd):
     sentence = refused(capfd, run(tables, "--overwrite", out=tables))
     assert "lies in the run directory" in sentence
     assert (tables / "nodes.parquet").exists()
@@ -220,7 +220,7 @@ def test_foreign_folder_is_never_written_to(prefect_api, tables, capfd):
     assert [file.name for file in foreign.iterdir()] == ["prevalence.parquet"]
 
 
-def test_unreachable_dask_address(prefect_api, tables, capfd):
+def test_unreachable_dask_address(tables, capfd):
     sentence = refused(
         capfd,
         run(
@@ -235,14 +235,14 @@ def test_unreachable_dask_address(prefect_api, tables, capfd):
     assert "cluster.address" in sentence
 
 
-def test_run_directory_of_another_graph(prefect_api, tables, capfd):
+def test_run_directory_of_another_graph(tables, capfd):
     out = tables.parent / "run"
     out.mkdir()
     Folder.of(out).write_record("_run.json", {"nodes": "/a", "edges": "/b"})
     assert "made from /a" in refused(capfd, run(tables))
 
 
-def test_directory_in_use(prefect_api, tables, capfd):
+def test_directory_in_use(tables, capfd):
     out = tables.parent / "run"
     out.mkdir()
     process = psutil.Process()
@@ -259,7 +259,7 @@ def test_directory_in_use(prefect_api, tables, capfd):
 def test_unknown_community_members_and_what_follows(
     prefect_api, tables, capfd, tls_settings
 ):
-    """Refused by name; dropped when told so; then whole."""
+    """Refused by name; dropped when told so; then whole, and reported to Prefect."""
     change(tables / "memberships.parquet", "node_id", lambda c: [0, 1, 1, 5000])
     dask = [f"--set=cluster.{name}={value}" for name, value in tls_settings.items()]
     given = ("--memberships", str(tables / "memberships.parquet"), *dask)
@@ -268,7 +268,9 @@ def test_unknown_community_members_and_what_follows(
     assert "input.unknown_nodes" in sentence
     out = tables.parent / "run"
     assert not (out / "prevalence.parquet").exists()
-    main_ok(run(tables, *given, "--set=input.unknown_nodes=drop", "--json"))
+    main_ok(
+        run(tables, *given, "--set=input.unknown_nodes=drop", "--prefect", "--json")
+    )
     summary = json.loads(capfd.readouterr().out.strip().splitlines()[-1])
     assert summary["communities"] == 2
     rows = pq.read_table(out / "prevalence.parquet").to_pylist()
@@ -292,7 +294,7 @@ def main_ok(arguments: list[str]) -> None:
     assert ended.value.code in (0, None)
 
 
-def test_plan_that_does_not_fit_ends_with_status_3(prefect_api, tables, capfd):
+def test_plan_that_does_not_fit_ends_with_status_3(tables, capfd):
     sentence = refused(
         capfd,
         run(tables, "--set=cluster.memory_limit=200 MiB", "--set=cluster.workers=1"),

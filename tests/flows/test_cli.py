@@ -119,9 +119,8 @@ def test_a_fault_of_ours_is_one_line_and_status_1(tmp_path, capsys, monkeypatch)
         main(["estimate", *tables])
 
 
-@pytest.mark.server
-def test_demo_from_end_to_end_on_the_ephemeral_api(tmp_path, prefect_home):
-    """README's first command, with a Prefect server that the flow starts itself."""
+def test_demo_from_end_to_end_without_a_prefect_server(tmp_path, prefect_home):
+    """README's first command."""
     out = tmp_path / "demo"
     began = time.time()
     done = subprocess.run(

@@ -29,6 +29,7 @@ from xnq_dist.pipeline import size_of
 from xnq_dist.plan import Workers, make_plan
 from xnq_dist.quantify.loading import whole_stage
 from xnq_dist.store import RunDirectory
+from xnq_dist.waiting import gather
 
 __all__ = ["costs"]
 
@@ -265,9 +266,11 @@ def _wire_cost(size: int = 1 << 24) -> float:
     """Loopback TCP, one stream; both ends' copies included."""
     data = memoryview(bytes(size))
     with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(60)
         sender = socket.create_connection(server.getsockname())
         receiver, _ = server.accept()
         with sender, receiver:
+            receiver.settimeout(60)
             into = memoryview(bytearray(size))
 
             def work() -> None:
@@ -276,7 +279,7 @@ def _wire_cost(size: int = 1 << 24) -> float:
                 at = 0
                 while at < size:
                     at += receiver.recv_into(into[at:])
-                thread.join()
+                thread.join(60)
 
             return float(_least(work, 10, threads=True) / size)
 
@@ -305,7 +308,7 @@ def _task_cost(bench: Bench) -> float:
     ) as client:
 
         def work() -> None:
-            client.gather(client.map(abs, range(count), pure=False))
+            gather(client, client.map(abs, range(count), pure=False))
 
         return float(_least(work, 5, threads=True) / count)
 

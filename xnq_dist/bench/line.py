@@ -18,6 +18,7 @@ from typing import Any
 
 from xnq_dist.bench.child import peak_bytes
 from xnq_dist.bench.harness import OURS, Bench
+from xnq_dist.waiting import run_on_workers
 
 __all__ = ["measure_line", "plan_benchmark"]
 
@@ -180,9 +181,9 @@ def measure_exchanges(graph: str, out: str) -> dict[str, Any]:
             else:
                 tasks = TasksExchange(*begun)
                 tasks.begin(None)
-                client.run(_forget)
+                run_on_workers(client, _forget)
                 tasks.advance(TURNS)
-                arrived = sum(client.run(_received).values())
+                arrived = sum(run_on_workers(client, _received).values())
                 tasks.close()
             known = run.stage("labels").manifest()
             plan = pipeline.plan_of(
@@ -266,16 +267,16 @@ def measure_line(graph: str, out: str, overrides: Sequence[str]) -> dict[str, An
             connect(connection) as client,
         ):
             made = timed("embed", lambda: pipeline.embed(run, settings, client))
-            memory = {"embed": max(client.run(peak_bytes).values())}
-            moved = sum(client.run(_received).values())
+            memory = {"embed": max(run_on_workers(client, peak_bytes).values())}
+            moved = sum(run_on_workers(client, _received).values())
             timed("readout", lambda: pipeline.fit_readout(run, settings, client))
-            memory["readout"] = max(client.run(peak_bytes).values())
+            memory["readout"] = max(run_on_workers(client, peak_bytes).values())
             timed(
                 "quantify",
                 lambda: pipeline.quantify_communities(run, sources, settings, client),
             )
-            peaks = client.run(peak_bytes)
-            busiest = max(client.run(time.process_time).values())
+            peaks = run_on_workers(client, peak_bytes)
+            busiest = max(run_on_workers(client, time.process_time).values())
         timed("publish", lambda: pipeline.publish(run, settings))
     wall = time.perf_counter() - began_all
     known = run.stage("labels").manifest()
@@ -315,7 +316,7 @@ def _largest(folder: Path, every: float = 0.1) -> Iterator[list[int]]:
         yield found
     finally:
         done.set()
-        watcher.join()
+        watcher.join(60)
         found[0] = max(found[0], _bytes_in(folder))
 
 

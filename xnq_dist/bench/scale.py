@@ -14,6 +14,7 @@ from typing import Any
 
 from xnq_dist.bench.chart import cost_chart
 from xnq_dist.bench.harness import OURS, Bench
+from xnq_dist.waiting import run_on_workers
 
 __all__ = ["cost_of_an_edge", "measure_stages", "scale"]
 
@@ -213,7 +214,7 @@ def _usage(client: Any) -> dict[str, tuple[float, int]]:
     """
     found: dict[str, tuple[float, int]] = {"": _own_usage()}
     if client is not None:
-        found |= client.run(_own_usage)
+        found |= run_on_workers(client, _own_usage)
     return found
 
 

@@ -48,7 +48,7 @@ from xnq_dist.readout.tasks import (
 )
 from xnq_dist.sections import ReadoutSettings
 from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
-from xnq_dist.waiting import gather, result
+from xnq_dist.waiting import Heartbeats, gather, result, watched
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -184,7 +184,10 @@ def fit_plus(
         fits, place, losses = spilled.cross_fit(plan, progress)
         spilled.delete()
         # By data, not by task: the scheduler is no place for a number a row.
-        rows, plan, fits = client.scatter([rows, plan, fits], hash=False)
+        rows, plan, fits = watched(
+            lambda: client.scatter([rows, plan, fits], hash=False),
+            Heartbeats(client).look,
+        )
     models = result(client, client.submit(_write_models, fits, attempt, pure=False))
     features = spread_features(
         client,

@@ -162,7 +162,7 @@ class Wire:
         for worker in workers:
             asked = asyncio.run_coroutine_threadsafe(self._ask(worker), self._loop)
             try:
-                known = asked.result()
+                known = asked.result(self._timeout + POLL)
             except (OSError, TimeoutError) as error:
                 why = f"has not answered for {self._timeout:g} s ({error})"
                 log.warning("worker %s %s: giving the supersteps up", worker, why)
