@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = ["redacted"]
+__all__ = ["redacted", "split_query"]
 
 HIDDEN = "***"
 
@@ -68,22 +68,34 @@ def redacted(value: Any) -> Any:
     return value
 
 
+def split_query(uri: str) -> tuple[str, str]:
+    """A URI before its query, and the query with its ``?``.
+
+    Examples
+    --------
+    >>> split_query("s3://bucket/part-?.parquet?region=eu")
+    ('s3://bucket/part-?.parquet', '?region=eu')
+    """
+    found = re.search(r"\?[^/?]*=", uri)  # in a glob a `?` need not begin the query
+    end = found.start() if found else len(uri)
+    return uri[:end], uri[end:]
+
+
 def _hide(match: re.Match[str]) -> str:
     scheme, _, rest = match.group().partition("://")
     authority = re.split("[/?]", rest, maxsplit=1)[0]
-    found = re.search(r"\?[^/?]*=", rest)  # in a glob a `?` need not begin the query
-    end = found.start() if found else len(rest)
-    user, at, after = rest[:end].rpartition("@")
+    rest, query = split_query(rest)
+    user, at, after = rest.rpartition("@")
     if "@" in authority:
         # A container's name stands before the host of Azure's addresses.
         container, colon, _ = user.partition(":")
         kept = f"{container}{colon and ':' + HIDDEN}"
         place = f"{kept if scheme.startswith('abfs') else HIDDEN}@{after}"
-    elif ":" in user or ("@" in rest and not _HOST.fullmatch(authority)):
+    elif ":" in user or ("@" in rest + query and not _HOST.fullmatch(authority)):
         return f"{scheme}://{HIDDEN}"  # a password with `/` or `?` in it
     else:
         place = f"{user}{at}{after}"
-    return f"{scheme}://{place}{_PARAMETER.sub(_hide_one, rest[end:])}"
+    return f"{scheme}://{place}{_PARAMETER.sub(_hide_one, query)}"
 
 
 def _hide_one(match: re.Match[str]) -> str:

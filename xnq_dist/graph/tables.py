@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from xnq_dist.errors import InputError
-from xnq_dist.redaction import redacted
+from xnq_dist.redaction import redacted, split_query
 
 __all__ = [
     "Batch",
@@ -283,12 +283,13 @@ def _filesystem(text: str, what: str) -> tuple[Any, str]:
     if "://" not in text:
         return pafs.LocalFileSystem(), str(Path(text).expanduser().absolute())
     # A glob's marks are not legal in a URI: open its fixed part.
-    fixed, rest = text, ""
+    fixed, query = split_query(text)
+    rest = ""
     while any(mark in fixed for mark in "*?["):
         fixed, _, last = fixed.rpartition("/")
         rest = f"/{last}{rest}"
     try:
-        filesystem, root = pafs.FileSystem.from_uri(fixed)
+        filesystem, root = pafs.FileSystem.from_uri(fixed + query)
     except (pa.ArrowException, OSError) as error:
         raise InputError(
             f"{what} {text} is not a location that can be opened ({error})"
