@@ -260,7 +260,7 @@ def raise_failure(future: Future[Any]) -> None:
         When it was cancelled: the scheduler, or data that it needs, is lost.
     """
     if future.status == "cancelled":
-        raise ClusterError(
+        raise ConnectionLostError(
             "work on the Dask cluster was cancelled: the scheduler, or data on a "
             "worker, was lost; start them again if they are yours, and run again to "
             "resume"
