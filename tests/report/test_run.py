@@ -200,7 +200,8 @@ def test_results_are_published_and_repaired_on_any_storage(
     for name in [record.name for record in version.manifest.files]:
         there, here = Path(version.folder.path(name)), tmp_path / "run" / name
         assert there.read_bytes() == here.read_bytes()
-        assert there.samefile(here) == (storage == "links")
+    here = tmp_path / "run" / "prevalence.parquet"
+    assert here.samefile(version.path("prevalence")) == (storage == "links")
     (tmp_path / "run" / "partitions.parquet").write_bytes(b"torn")
     if storage == "links":  # one file under two names
         assert mend(run) == 1
