@@ -24,7 +24,7 @@ from xnq_dist.config import Settings
 from xnq_dist.errors import InputError, XnqError
 from xnq_dist.graph.tables import Sources, open_table
 from xnq_dist.lock import RunLock
-from xnq_dist.store import Folder, RunDirectory
+from xnq_dist.store import Folder, RunDirectory, setting_aside
 
 __all__ = [
     "DataSource",
@@ -214,7 +214,7 @@ def evaluation(
                 suited = chosen[source.name]
                 tables = Sources(source.nodes, source.edges)
                 where = folder.child(source.name).uri
-                with line.open_run(where, tables) as run:
+                with line.open_run(where, tables) as run, setting_aside(run):
                     work = value_of(
                         prepare_task(
                             run.uri,
@@ -312,7 +312,7 @@ def communities_evaluation(
                 suited, plan = chosen[source.name]
                 tables = Sources(source.nodes, source.edges)
                 where = folder.child(source.name).uri
-                with line.open_run(where, tables) as run:
+                with line.open_run(where, tables) as run, setting_aside(run):
                     work = value_of(
                         prepare_task(
                             run.uri, source, suited, None, [1.0], return_state=True

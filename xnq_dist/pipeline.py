@@ -164,7 +164,7 @@ def open_run(
             for name in STAGES:
                 run.stage(name).folder.delete_folder()
         if before != paths:
-            Published(run).end_line()
+            Published(run).begin_anew()
             folder.write_record(RUN, paths)
         mend(run)
         clear(run)
