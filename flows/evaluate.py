@@ -22,7 +22,7 @@ from xnq_dist.graph.tables import Sources, open_table
 from xnq_dist.jobs import Do
 from xnq_dist.lock import RunLock
 from xnq_dist.progress import Progress
-from xnq_dist.store import Folder, RunDirectory
+from xnq_dist.store import Folder, RunDirectory, setting_aside
 
 __all__ = [
     "DataSource",
@@ -213,7 +213,7 @@ def run_evaluation(
             suited = chosen[source.name]
             tables = Sources(source.nodes, source.edges)
             where = folder.child(source.name).location
-            with line.open_run(where, tables) as run:
+            with line.open_run(where, tables) as run, setting_aside(run):
                 prepared = partial(
                     prepare_task, run.location, source, suited, folds, label_shares
                 )
@@ -301,7 +301,7 @@ def run_communities_evaluation(
             suited, plan = chosen[source.name]
             tables = Sources(source.nodes, source.edges)
             where = folder.child(source.name).location
-            with line.open_run(where, tables) as run:
+            with line.open_run(where, tables) as run, setting_aside(run):
                 prepared = partial(
                     prepare_task, run.location, source, suited, None, [1.0]
                 )

@@ -19,6 +19,7 @@ from xnq_dist.store import Manifest
 
 __all__ = [
     "FORMATS",
+    "ON_GPU",
     "choose_source",
     "embeddings_inputs",
     "graph_inputs",

@@ -246,7 +246,7 @@ def _claim(
     record = RunRecord.read(run.folder) or RunRecord()
     record.belongs(nodes, run.uri)
     if record.replaces is not None and dict(record.replaces) != nodes:
-        Published(run).end_line()  # results of another graph
+        Published(run).begin_anew()  # results of another graph
     RunRecord(
         nodes=nodes,
         sources=absolute_paths(sources),

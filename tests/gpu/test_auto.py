@@ -11,6 +11,7 @@ from tests.conftest import small_settings
 from tests.quantify.samples import make_communities
 from tests.quantify.test_intercept import OPEN, draw_world, learnt_auto
 from xnq_dist import backend as backends
+from xnq_dist.inputs import ON_GPU
 from xnq_dist.quantify.auto import Auto, _hypotheses
 from xnq_dist.quantify.gpu_auto import (
     MOST_SLOPES,
@@ -21,7 +22,6 @@ from xnq_dist.quantify.gpu_auto import (
 from xnq_dist.quantify.gpu_sets import GpuSld
 from xnq_dist.quantify.hypotheses import HYPOTHESES, prior_weights
 from xnq_dist.quantify.intercepts import HostIntercepts, Logits
-from xnq_dist.quantify.sources import ON_GPU
 
 ALL = tuple(range(len(HYPOTHESES)))
 

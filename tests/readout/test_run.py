@@ -307,7 +307,7 @@ def test_embeddings_in_another_order_are_refused(tmp_path, threads_client):
         fit_readout(run, SETTINGS, threads_client)
     damaged = stage.folder.read_bytes(file.name)
     stage.folder.write_bytes(file.name, b"x" * len(damaged))
-    with pytest.raises(StageError, match="cannot be read"):
+    with pytest.raises(StageError, match="differs from its checksum"):
         fit_readout(run, SETTINGS, threads_client)
 
 

@@ -1,5 +1,7 @@
 """Readouts of more labelled rows than `readout.memory` holds."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -12,8 +14,8 @@ from tests.readout.test_run import (
     threads_client,
 )
 from xnq_dist.config import load_settings
-from xnq_dist.errors import DoesNotFitError, StageError
-from xnq_dist.readout import row_blocks
+from xnq_dist.errors import DamagedError, DoesNotFitError
+from xnq_dist.readout import row_blocks, spilled
 from xnq_dist.readout.run import fit_readout
 
 __all__ = ["threads_client"]
@@ -77,15 +79,16 @@ def test_not_even_one_group_fits(tmp_path, threads_client):
         fit_readout(run, settings, threads_client)
 
 
-def test_a_group_that_was_cut_short_is_read(tmp_path, threads_client, monkeypatch):
+def test_group_that_was_cut_short_is_damage(tmp_path, threads_client, monkeypatch):
     x, labels, role = graph_labels()
     run = make_run(tmp_path, 1, x, labels, role)
-    read = type(run.folder).read_bytes
+    write = spilled._write_group
 
-    def short(folder, name):
-        data = read(folder, name)
-        return data[:-4] if name.startswith("group-") else data
+    def cut(*args):
+        group = write(*args)
+        os.truncate(group.folder.path(group.record.name), group.record.bytes - 4)
+        return group
 
-    monkeypatch.setattr(type(run.folder), "read_bytes", short)
-    with pytest.raises(StageError, match=r"group-\d+-.* bytes, not"):
+    monkeypatch.setattr(spilled, "_write_group", cut)
+    with pytest.raises(DamagedError, match=r"group-\d+-.* bytes, not"):
         fit_readout(run, BEYOND, threads_client)

@@ -20,6 +20,7 @@ from xnq_dist.store import (
     Folder,
     Published,
     RunDirectory,
+    entries,
     mend,
     read_published,
     verify,
@@ -175,16 +176,47 @@ def test_second_report_writes_nothing_new_and_removes_stale_files(
     assert len(Published(run).versions()) == 1
 
 
-@pytest.mark.parametrize("links", [True, False], ids=["links", "copies"])
-def test_same_inputs_give_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
-) -> None:
-    if not links:
+@pytest.fixture(params=["links", "copies", "store"])
+def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A disk, one without hard links, and one that says it is an object store."""
+    if request.param == "copies":
 
         def refuse(*_: object) -> None:
             raise OSError("no links here")
 
         monkeypatch.setattr("xnq_dist.store.published.os.link", refuse)
+    elif request.param == "store":
+        monkeypatch.setattr(Folder, "is_local", property(lambda self: False))
+    return str(request.param)
+
+
+def test_results_are_published_and_repaired_on_any_storage(
+    tmp_path: Path, storage: str
+) -> None:
+    run = write_fake_run(tmp_path / "run", [prevalence_table(["a"])])
+    for rate in (0.1, 0.2):
+        report(run, Settings(anomalies={"rate": rate}))
+    version = read_published(run.uri)
+    for name in [record.name for record in version.manifest.files]:
+        there, here = Path(version.folder.path(name)), tmp_path / "run" / name
+        assert there.read_bytes() == here.read_bytes()
+    here = tmp_path / "run" / "prevalence.parquet"
+    assert here.samefile(version.path("prevalence")) == (storage == "links")
+    (tmp_path / "run" / "partitions.parquet").write_bytes(b"torn")
+    if storage == "links":  # one file under two names
+        assert mend(run) == 1
+    assert verify(run.uri) != [] or storage == "links"
+    report(run, Settings(anomalies={"rate": 0.2}))
+    assert verify(run.uri) == []
+    version = read_published(run.uri)
+    Path(version.folder.path("report.html")).write_bytes(b"torn")
+    assert mend(run) == 1
+    report(run, Settings(anomalies={"rate": 0.2}))
+    assert verify(run.uri) == []
+    assert [entry.name for _, entry in entries(run)]
+
+
+def test_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
     found = []
     for name in ("one", "two"):
         run = write_fake_run(tmp_path / name, [prevalence_table(["a"])])

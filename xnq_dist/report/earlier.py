@@ -91,7 +91,7 @@ def earlier_results(
     """
     if settings.anomalies.last != PREVIOUS:
         return check_named(settings, run.uri)
-    for version in Published(run).line():
+    for version in Published(run).history():
         if version.manifest.facts.get("results") != results:
             return _read(version, "the previous state of this run directory")
     return None

@@ -98,7 +98,7 @@ def report(run: RunDirectory, settings: Settings) -> None:
             "content": made.content,
             "results": made.results,
             "compared": compared,
-            "previous": next((each.run_id for each in published.line()), ""),
+            "previous": next((each.run_id for each in published.history()), ""),
             "number": number,
             "set_aside": sorted(aside),
         }

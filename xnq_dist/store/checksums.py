@@ -105,7 +105,7 @@ class CheckedFile(io.RawIOBase):
         self._record = record
         self._folder = folder
         self._at = 0
-        self._kept: tuple[int, memoryview] = (0, memoryview(b""))
+        self._kept = 0, b""
         size = source.seek(0, io.SEEK_END)
         if size != record.bytes:
             raise self._damaged(f"has {size} bytes, not {record.bytes}")
@@ -165,12 +165,14 @@ class CheckedFile(io.RawIOBase):
             found = self._blocks(first, min(last, self._record.bytes))
             # Small reads that follow begin in the last block.
             at = (len(found) - 1) // BLOCK * BLOCK
-            self._kept = first + at, memoryview(bytes(found[at:]))
+            self._kept = first + at, found[at:]
         begin = self._at - first
         self._at += size
-        return bytes(found[begin : begin + size])
+        if size == len(found):
+            return found
+        return bytes(memoryview(found)[begin : begin + size])
 
-    def _blocks(self, first: int, last: int) -> memoryview:
+    def _blocks(self, first: int, last: int) -> bytes:
         try:
             self._source.seek(first)
             data = self._source.read(last - first)
@@ -189,7 +191,7 @@ class CheckedFile(io.RawIOBase):
                     f"differs from its checksum between byte {first + at} and "
                     f"{min(first + at + BLOCK, last)}"
                 )
-        return view
+        return data
 
 
 def check_all(stream: CheckedFile) -> None:

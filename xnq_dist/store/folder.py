@@ -173,9 +173,9 @@ class Folder:
             self.filesystem.delete_file(self.path(name))
             return
         for file in self.child(name).files():
-            self.filesystem.copy_file(
-                self.path(f"{name}/{file}"), self.path(f"{target}/{file}")
-            )
+            copy = f"{target}/{file}"
+            self.child(copy.rpartition("/")[0]).create()
+            self.filesystem.copy_file(self.path(f"{name}/{file}"), self.path(copy))
         self.filesystem.delete_dir(self.path(name))
 
     def read_bytes(self, name: str) -> bytes:

@@ -138,7 +138,7 @@ class Published:
         """The version that the pointer names, None when there is none."""
         return self.version(str(self.pointer().get("run_id") or ""))
 
-    def line(self) -> Iterator[Version]:
+    def history(self) -> Iterator[Version]:
         """Complete versions, each followed by the one published before it."""
         pointer = self.pointer()
         if pointer.get("last"):
@@ -163,7 +163,7 @@ class Published:
 
     def point(self, version: Version) -> None:
         """From now on this version is what is published."""
-        before = next((v for v in self.line() if v.run_id != version.run_id), None)
+        before = next((v for v in self.history() if v.run_id != version.run_id), None)
         values = {
             "run_id": version.run_id,
             "version": f"{VERSIONS}/{version.run_id}",
@@ -176,8 +176,8 @@ class Published:
         if self.pointer() != values:
             self._top.write_record(POINTER, values)
 
-    def end_line(self) -> None:
-        """What is published is not what comes next is compared with."""
+    def begin_anew(self) -> None:
+        """Results that come next are not compared with what is published now."""
         if pointer := self.pointer():
             self._top.write_record(POINTER, {**pointer, "last": True})
 
@@ -236,9 +236,9 @@ class Published:
 
     def trim(self, keep: int) -> None:
         """Remove the oldest versions; the current one and the one before it stay."""
-        line = [version.run_id for version in self.line()][:2]
+        stay = [version.run_id for version in self.history()][:2]
         for version in self.versions()[: -max(keep, 1)]:
-            if version.run_id not in line:
+            if version.run_id not in stay:
                 version.folder.delete_folder()
         for stage in self.stages():
             if not stage.folder.exists(MANIFEST):  # of a killed run
