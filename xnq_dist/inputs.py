@@ -14,7 +14,7 @@ from typing import Any
 
 from xnq_dist.config import Settings
 from xnq_dist.errors import SettingsError
-from xnq_dist.store import Manifest
+from xnq_dist.store import PREVIOUS, Manifest, RunDirectory
 
 __all__ = [
     "FORMATS",
@@ -284,8 +284,14 @@ def quantify_inputs(
 def published_inputs(
     stages: Mapping[str, Manifest], settings: Settings
 ) -> dict[str, Any]:
-    """What the published results depend on, earlier results aside."""
+    """What the published results depend on; not the previous ones of the directory."""
+    earlier = {}
+    named = settings.anomalies.last
+    if named is not None and named != PREVIOUS:
+        found = RunDirectory(named).published().manifest()
+        earlier = {"earlier": found.fingerprint if found else None}
     return {
+        **earlier,
         "format": FORMATS["published"],
         "stages": {name: found.fingerprint for name, found in stages.items()},
         "settings": settings.model_dump(mode="json"),

@@ -129,9 +129,8 @@ def open_run(
                 "replaced: copy it elsewhere, or choose another --out"
             )
     with RunLock(folder):
-        if overwrite:
-            _remove(run)
-        elif RunRecord.read(folder) is None:
+        known = folder.exists(RUN)
+        if not known:
             others = [
                 name
                 for name in folder.names()
@@ -142,6 +141,9 @@ def open_run(
                     f"{run.uri} holds {others[0]!r} and is not a run directory: "
                     "choose an empty or new folder for --out"
                 )
+        if overwrite:
+            _remove(run)
+        elif not known:
             RunRecord().write(folder)
         yield run
 

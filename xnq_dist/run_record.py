@@ -50,8 +50,8 @@ class RunRecord:
         if isinstance(found, dict):
             if isinstance(found.get("nodes"), str):
                 raise RunDirectoryError(
-                    f"{folder.uri} was made by an earlier version of xnq-dist: choose "
-                    "another --out, or give --overwrite to replace the run"
+                    f"{folder.uri} was made from {found['nodes']} by an earlier "
+                    "version of xnq-dist: choose another --out, or give --overwrite"
                 )
             checksum = found.pop("checksum", None)
             if checksum == fingerprint(found):
