@@ -374,6 +374,18 @@ def test_results_that_are_gone_are_published_again(tmp_path, graph, client):
     assert (out / "prevalence.parquet").exists()
 
 
+def test_earlier_results_that_changed_are_compared_with_again(tmp_path, graph, client):
+    sources = members_of(graph)
+    auto = ("partitions=2", "reservoir.supersteps=3", "quantifier=auto")
+    earlier, out = tmp_path / "earlier", tmp_path / "run"
+    night(earlier, sources, small_settings(*auto), client)
+    settings = small_settings(*auto, f"anomalies.last={earlier}")
+    run = night(out, sources, settings, client)
+    assert due_stages(run, sources, settings) == ()
+    night(earlier, members_of(graph, "other", 10), small_settings(*auto), client)
+    assert due_stages(run, sources, settings) == ("published",)
+
+
 COMMAND = """
 import sys, json, psutil
 from flows.cli import main

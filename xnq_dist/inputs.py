@@ -15,11 +15,12 @@ from typing import Any
 from xnq_dist.config import Settings
 from xnq_dist.errors import SettingsError
 from xnq_dist.redaction import redacted
-from xnq_dist.store import Manifest
+from xnq_dist.store import Manifest, Published, RunDirectory
 
 __all__ = [
     "FORMATS",
     "ON_GPU",
+    "PREVIOUS",
     "choose_source",
     "embeddings_inputs",
     "graph_inputs",
@@ -34,6 +35,9 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
+
+PREVIOUS = "previous"
+"""The value of `anomalies.last` for the results published before."""
 
 FORMATS = {
     "graph": 2,
@@ -286,8 +290,14 @@ def quantify_inputs(
 def published_inputs(
     stages: Mapping[str, Manifest], settings: Settings
 ) -> dict[str, Any]:
-    """What the published results depend on, earlier results aside."""
+    """What the published results depend on; not the previous ones of the directory."""
+    earlier = {}
+    named = settings.anomalies.last
+    if named is not None and named != PREVIOUS:
+        found = Published(RunDirectory(named)).pointer()
+        earlier = {"earlier": found.get("run_id")}
     return {
+        **earlier,
         "format": FORMATS["published"],
         "stages": {name: found.fingerprint for name, found in stages.items()},
         "written": [record.checksum for record in stages["quantify"].files],

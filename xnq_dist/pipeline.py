@@ -141,9 +141,7 @@ def _check_place(run: RunDirectory, tables: Iterable[str | None]) -> None:
 def _take(run: RunDirectory, overwrite: bool) -> None:
     """Make a locked folder a run directory without damage or leftovers."""
     folder = run.folder
-    if overwrite:
-        _remove(run)
-    elif _record(run) is None:
+    if not (folder.exists(RUN) or _holds_stages(run)):
         others = [
             name
             for name in folder.names()
@@ -154,7 +152,10 @@ def _take(run: RunDirectory, overwrite: bool) -> None:
                 f"{run.uri} holds {others[0]!r} and is not a run directory: "
                 "choose an empty or new folder for --out"
             )
-        RunRecord().write(folder)
+    if overwrite:
+        _remove(run)
+    else:
+        _check_record(run)
     mend(run)
     clear(run)
     if folder.is_local:
@@ -172,24 +173,27 @@ def _remove(run: RunDirectory) -> None:
     RunRecord(replaces=before.nodes if before else None).write(run.folder)
 
 
-def _record(run: RunDirectory) -> RunRecord | None:
-    """What the run directory says of itself; None when it is none of ours.
+def _holds_stages(run: RunDirectory) -> bool:
+    """Whether there are stages or results of ours."""
+    ours = [*run.stages(), *Published(run).stages()]
+    return any(stage.manifest() for stage in ours)
 
-    A record that is damaged, or missing next to stages or results of ours, is made
-    anew from what the stage ``graph`` was made of.
+
+def _check_record(run: RunDirectory) -> None:
+    """Have a record that can be read.
+
+    One that is damaged, or missing next to stages or results of ours, is made anew
+    from what the stage ``graph`` was made of.
     """
     try:
-        found = RunRecord.read(run.folder)
-        ours = [*run.stages(), *Published(run).stages()]
-        if found is not None or not any(stage.manifest() for stage in ours):
-            return found
+        if RunRecord.read(run.folder) is not None:
+            return
     except DamagedError as error:
         set_aside(run, RUN, error.what)
     graph = run.stage("graph").manifest()
-    found = RunRecord(nodes=graph.inputs.get("nodes") if graph else None)
-    found.write(run.folder)
-    log.warning("%s/%s was missing or damaged and is made anew", run.uri, RUN)
-    return found
+    RunRecord(nodes=graph.inputs.get("nodes") if graph else None).write(run.folder)
+    if graph is not None:
+        log.warning("%s/%s was missing or damaged and is made anew", run.uri, RUN)
 
 
 @in_stage("graph")

@@ -42,8 +42,8 @@ class RunRecord:
         values = folder.read_json(RUN)
         if isinstance(values, dict) and isinstance(values.get("nodes"), str):
             raise RunDirectoryError(
-                f"{folder.uri} was made by an earlier version of xnq-dist: choose "
-                "another --out, or give --overwrite to replace the run"
+                f"{folder.uri} was made from {values['nodes']} by an earlier version "
+                "of xnq-dist: choose another --out, or give --overwrite"
             )
         found = folder.read_record(RUN)
         if found is None:

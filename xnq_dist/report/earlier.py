@@ -8,13 +8,12 @@ from typing import Any
 
 from xnq_dist.config import Settings
 from xnq_dist.errors import SettingsError, XnqError
+from xnq_dist.inputs import PREVIOUS
 from xnq_dist.report.view import PrevalenceView
 from xnq_dist.store import Folder, Published, RunDirectory, Version
 
 __all__ = ["Earlier", "OwnFacts", "check_named", "earlier_results", "why_not"]
 
-PREVIOUS = "previous"
-"""Value of `anomalies.last` for what the run directory published before."""
 MUST_AGREE = ("quantifier", "labelled")
 """Settings without which two prevalences are not of the same thing."""
 COLUMNS = (

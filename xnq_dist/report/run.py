@@ -16,11 +16,10 @@ from xnq_dist.config import Settings
 from xnq_dist.differences import is_table
 from xnq_dist.errors import SettingsError, StageError
 from xnq_dist.graph.prepare import partitions_table
-from xnq_dist.inputs import published_inputs
+from xnq_dist.inputs import PREVIOUS, published_inputs
 from xnq_dist.report.changed import Changed, changed_rows, compare_with
 from xnq_dist.report.compared import anomaly_rows, compare
 from xnq_dist.report.earlier import (
-    PREVIOUS,
     Earlier,
     OwnFacts,
     earlier_results,
