@@ -29,7 +29,7 @@ from xnq_dist.errors import (
     StageError,
 )
 from xnq_dist.graph.tables import Sources
-from xnq_dist.pipeline import Request
+from xnq_dist.requantify import Request
 from xnq_dist.store import RunDirectory
 
 
