@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +15,7 @@ from typer.core import TyperCommand
 
 from flows.datasets import app as datasets_app
 from flows.environment import prepare_environment
+from flows.output import is_done, print_json, print_summary
 from xnq_dist._version import __version__
 from xnq_dist.errors import SettingsError, XnqError
 
@@ -100,7 +99,7 @@ def run(
 
     chosen = load_settings(config, settings or ())
     sources = Sources(nodes, edges, memberships)
-    if not overwrite and _is_done(out, sources, chosen, as_json):
+    if not overwrite and is_done(out, sources, chosen, as_json):
         return
     _check_sources(sources, chosen)
     prepare_environment()
@@ -112,30 +111,7 @@ def run(
 
     with console_progress():
         summary = run_pipeline(sources, out, chosen, overwrite, ready)
-    _print_summary(summary, as_json)
-
-
-def _is_done(out: str, sources: Any, settings: Any, as_json: bool) -> bool:
-    """Whether nothing changed since the results were published; they are named."""
-    from xnq_dist.due import nothing_changed
-
-    began = time.perf_counter()
-    summary = nothing_changed(out, sources, settings)
-    if summary is None:
-        return False
-    summary["seconds"] = round(time.perf_counter() - began, 1)
-    typer.echo(f"nothing changed since {summary['since']}: nothing to do")
-    _print_summary(summary, as_json)
-    return True
-
-
-def _print_summary(summary: dict[str, Any], as_json: bool) -> None:
-    typer.echo(
-        f"{summary['communities']:,} communities of {summary['nodes']:,} nodes in "
-        f"{summary['seconds']:.0f} s\n  table   {summary['prevalence']}\n"
-        f"  report  {summary['report']}"
-    )
-    _print_json(summary, as_json)
+    print_summary(summary, as_json)
 
 
 @app.command(cls=_WithSettings)
@@ -176,7 +152,7 @@ def requantify(
 
     with console_progress():
         summary = run_requantify(run, ready, **arguments)
-    _print_summary(summary, as_json)
+    print_summary(summary, as_json)
 
 
 @app.command()
@@ -196,7 +172,7 @@ def demo(
     with console_progress():
         result = run_demo(out, seed, ready)
     typer.echo(result.text)
-    _print_json(result.summary, as_json)
+    print_json(result.summary, as_json)
 
 
 @app.command()
@@ -230,7 +206,7 @@ def generate(
     )
     for name, path in made.paths.items():
         typer.echo(f"  {name:<12}{path}")
-    _print_json({"paths": made.paths, "counts": made.counts}, as_json)
+    print_json({"paths": made.paths, "counts": made.counts}, as_json)
 
 
 @app.command(cls=_WithSettings)
@@ -296,7 +272,7 @@ def estimate(
         plan = line.estimate(sources, chosen, load_costs(costs) if costs else None)
     for name, value in plan.lines():
         typer.echo(f"  {name:<32}{value}")
-    _print_json(plan.to_dict(), as_json)
+    print_json(plan.to_dict(), as_json)
     if counts[0] is None:
         check_client_fits(plan, line.free_memory())
     check_fits(plan)
@@ -407,7 +383,7 @@ def evaluate(
         f"{summary['text']}\ndone in {summary['seconds']:.0f} s\n"
         f"  table   {summary['results']}\n  page    {summary['page']}"
     )
-    _print_json(summary, as_json)
+    print_json(summary, as_json)
 
 
 def _evaluate_communities(
@@ -438,7 +414,7 @@ def _evaluate_communities(
         f"{summary['text']}\ndone in {summary['seconds']:.0f} s\n"
         f"  table   {summary['results']}\n  page    {summary['page']}"
     )
-    _print_json(summary, as_json)
+    print_json(summary, as_json)
 
 
 def _names(text: str, option: str) -> list[str]:
@@ -491,7 +467,7 @@ def bench(
         slower, unmatched = compare(report, record)
         for line in [*unmatched, *(slower or ["nothing got slower"])]:
             typer.echo(line)
-    _print_json({**report.record(), "slower": slower}, as_json)
+    print_json({**report.record(), "slower": slower}, as_json)
     if slower:
         raise typer.Exit(1)
 
@@ -511,7 +487,7 @@ def doctor(
     checks = examine(address, out)
     for check in checks:
         typer.echo(f"  {check.state:<6}{check.name:<22}{check.text}")
-    _print_json({check.name: [check.state, check.text] for check in checks}, as_json)
+    print_json({check.name: [check.state, check.text] for check in checks}, as_json)
     if any(check.state == "fault" for check in checks):
         raise typer.Exit(1)
 
@@ -521,11 +497,6 @@ def _check_sources(sources: Any, settings: Any) -> None:
     from xnq_dist import pipeline as line
 
     line.check_sources(sources, settings)
-
-
-def _print_json(values: Any, wanted: bool) -> None:
-    if wanted:
-        typer.echo(json.dumps(values, default=str))
 
 
 def _terminate(_number: int, _frame: Any) -> None:
