@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +14,7 @@ from typer.core import TyperCommand
 from flows.datasets import app as datasets_app
 from flows.ending import named_ending
 from flows.environment import prepare_environment
+from flows.output import is_done, print_json, print_summary
 from xnq_dist._version import __version__
 from xnq_dist.errors import SettingsError
 from xnq_dist.failures import stage_errors
@@ -109,7 +108,7 @@ def run(
 
     chosen = load_settings(config, settings or ())
     sources = Sources(nodes, edges, memberships)
-    if not overwrite and _is_done(out, sources, chosen, as_json):
+    if not overwrite and is_done(out, sources, chosen, as_json):
         return
     prepare_environment()
     from flows.progress import console_progress
@@ -117,30 +116,7 @@ def run(
 
     with console_progress():
         summary = run_pipeline(sources, out, chosen, overwrite, prefect)
-    _print_summary(summary, as_json)
-
-
-def _is_done(out: str, sources: Any, settings: Any, as_json: bool) -> bool:
-    """Whether nothing changed since the results were published; they are named."""
-    from xnq_dist.due import nothing_changed
-
-    began = time.perf_counter()
-    summary = nothing_changed(out, sources, settings)
-    if summary is None:
-        return False
-    summary["seconds"] = round(time.perf_counter() - began, 1)
-    typer.echo(f"nothing changed since {summary['since']}: nothing to do")
-    _print_summary(summary, as_json)
-    return True
-
-
-def _print_summary(summary: dict[str, Any], as_json: bool) -> None:
-    typer.echo(
-        f"{summary['communities']:,} communities of {summary['nodes']:,} nodes in "
-        f"{summary['seconds']:.0f} s\n  table   {summary['prevalence']}\n"
-        f"  report  {summary['report']}"
-    )
-    _print_json(summary, as_json)
+    print_summary(summary, as_json)
 
 
 @app.command(cls=_WithSettings)
@@ -180,7 +156,7 @@ def requantify(
 
     with console_progress():
         summary = run_requantify(request, prefect)
-    _print_summary(summary, as_json)
+    print_summary(summary, as_json)
 
 
 @app.command()
@@ -197,7 +173,7 @@ def demo(
     with console_progress():
         result = run_demo(out, seed)
     typer.echo(result.text)
-    _print_json(result.summary, as_json)
+    print_json(result.summary, as_json)
 
 
 @app.command()
@@ -232,7 +208,7 @@ def generate(
         )
     for name, path in made.paths.items():
         typer.echo(f"  {name:<12}{path}")
-    _print_json({"paths": made.paths, "counts": made.counts}, as_json)
+    print_json({"paths": made.paths, "counts": made.counts}, as_json)
 
 
 @app.command(cls=_WithSettings)
@@ -298,7 +274,7 @@ def estimate(
         plan = line.estimate(sources, chosen, load_costs(costs) if costs else None)
     for name, value in plan.lines():
         typer.echo(f"  {name:<32}{value}")
-    _print_json(plan.to_dict(), as_json)
+    print_json(plan.to_dict(), as_json)
     if counts[0] is None:
         check_client_fits(plan, line.free_memory())
     check_fits(plan)
@@ -410,7 +386,7 @@ def evaluate(
         f"{summary['text']}\ndone in {summary['seconds']:.0f} s\n"
         f"  table   {summary['results']}\n  page    {summary['page']}"
     )
-    _print_json(summary, as_json)
+    print_json(summary, as_json)
 
 
 def _evaluate_communities(
@@ -442,7 +418,7 @@ def _evaluate_communities(
         f"{summary['text']}\ndone in {summary['seconds']:.0f} s\n"
         f"  table   {summary['results']}\n  page    {summary['page']}"
     )
-    _print_json(summary, as_json)
+    print_json(summary, as_json)
 
 
 def _names(text: str, option: str) -> list[str]:
@@ -495,7 +471,7 @@ def bench(
         slower, unmatched = compare(report, record)
         for line in [*unmatched, *(slower or ["nothing got slower"])]:
             typer.echo(line)
-    _print_json({**report.record(), "slower": slower}, as_json)
+    print_json({**report.record(), "slower": slower}, as_json)
     if slower:
         raise typer.Exit(1)
 
@@ -521,7 +497,7 @@ def verify(directory: Directory, as_json: Json = False) -> None:
     else:
         typer.echo(f"{directory} is whole")
     values = [{"file": found.file, "what": found.what} for found in findings]
-    _print_json({"damaged": values}, as_json)
+    print_json({"damaged": values}, as_json)
     if findings:
         raise typer.Exit(1)
 
@@ -549,7 +525,7 @@ def erase(
             "The next run makes the stages again; remove the node from its "
             "tables first."
         )
-    _print_json(asdict(done), as_json)
+    print_json(asdict(done), as_json)
 
 
 @app.command()
@@ -567,14 +543,9 @@ def doctor(
     checks = examine(address, out)
     for check in checks:
         typer.echo(f"  {check.state:<6}{check.name:<22}{check.text}")
-    _print_json({check.name: [check.state, check.text] for check in checks}, as_json)
+    print_json({check.name: [check.state, check.text] for check in checks}, as_json)
     if any(check.state == "fault" for check in checks):
         raise typer.Exit(1)
-
-
-def _print_json(values: Any, wanted: bool) -> None:
-    if wanted:
-        typer.echo(json.dumps(values, default=str))
 
 
 class _Console(logging.StreamHandler[Any]):

@@ -1,0 +1,41 @@
+"""What commands print last: where results are, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import typer
+
+__all__ = ["is_done", "print_json", "print_summary"]
+
+
+def is_done(out: str, sources: Any, settings: Any, as_json: bool) -> bool:
+    """Whether nothing changed since the results were published; they are named."""
+    from xnq_dist.due import nothing_changed
+
+    began = time.perf_counter()
+    summary = nothing_changed(out, sources, settings)
+    if summary is None:
+        return False
+    summary["seconds"] = round(time.perf_counter() - began, 1)
+    typer.echo(f"nothing changed since {summary['since']}: nothing to do")
+    print_summary(summary, as_json)
+    return True
+
+
+def print_summary(summary: dict[str, Any], as_json: bool) -> None:
+    """Size and place of a run's results."""
+    typer.echo(
+        f"{summary['communities']:,} communities of {summary['nodes']:,} nodes in "
+        f"{summary['seconds']:.0f} s\n  table   {summary['prevalence']}\n"
+        f"  report  {summary['report']}"
+    )
+    print_json(summary, as_json)
+
+
+def print_json(values: Any, as_json: bool) -> None:
+    """Values as one line of JSON, where that is requested."""
+    if as_json:
+        typer.echo(json.dumps(values, default=str))
