@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.conftest import small_settings
 from xnq_dist.errors import XnqError
 from xnq_dist.graph.tables import Sources
 from xnq_dist.redaction import redacted
@@ -56,6 +57,13 @@ def test_no_password_of_any_form_is_left(user, password, token):
     found = redacted(f"s3://{user}:{password}@bucket/a?region=eu&token={token}")
     assert found.startswith("s3://***")
     assert found.endswith(("@bucket/a?region=eu&token=***", "s3://***"))
+
+
+def test_settings_show_no_credentials():
+    settings = small_settings("anomalies.last=s3://KEY:SECRET@bucket/run")
+    assert settings.anomalies.last == "s3://KEY:SECRET@bucket/run"
+    assert "last='s3://***@bucket/run'" in repr(settings)
+    assert "SECRET" not in repr(settings) + str(settings)
 
 
 def test_folders_open_with_credentials_and_show_none(tmp_path):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from xnq_dist.redaction import redacted
 from xnq_dist.sizes import check_size, parse_bytes
 
 __all__ = [
@@ -40,6 +42,11 @@ class Section(BaseModel):
     """What every section of the settings is: frozen, without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        # Dask logs the arguments of a task that failed.
+        for name, value in super().__repr_args__():
+            yield name, redacted(value)
 
 
 class ColumnSettings(Section):

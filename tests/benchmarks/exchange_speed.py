@@ -28,15 +28,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from distributed import Client
+from distributed import Client, LocalCluster
 
 from xnq_dist import cluster
-from xnq_dist.config import load_settings
+from xnq_dist.config import Settings, load_settings
 from xnq_dist.graph.generate import generate
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
@@ -64,6 +65,7 @@ def rows(
     repeats: int = 3,
     dtype: str = "float32",
     matrix: str = "dense",
+    protocol: str = "tls",
 ) -> list[dict[str, Any]]:
     """One row an engine and one for the transfer.
 
@@ -73,6 +75,8 @@ def rows(
         Directed edges, about.
     supersteps
         Run at a time, in each of `repeats` turns.
+    protocol
+        ``tls``, as runs have it, or ``tcp``: what that costs.
     """
     settings = load_settings(
         overrides=[
@@ -91,6 +95,7 @@ def rows(
         "dim": dim,
         "dtype": dtype,
         "matrix": matrix,
+        "protocol": protocol,
         "supersteps": supersteps,
         "repeats": repeats,
         "processors": os.cpu_count(),
@@ -106,7 +111,7 @@ def rows(
         facts |= {"nodes": nodes, "edges": manifest.facts["n_edges"]}
         spec = reservoir_spec(settings, manifest.facts["rho"], 1.0, 0.5)
         with (
-            cluster.open_cluster(settings.cluster) as connection,
+            _cluster(settings, protocol) as connection,
             cluster.connect(connection) as client,
         ):
             tasks = TasksExchange(client, run.stage("graph"), manifest, spec)
@@ -114,6 +119,21 @@ def rows(
             found = _measure(client, tasks, spmd, supersteps, repeats)
     facts["load"] = os.getloadavg()[0]
     return [row | facts for row in found]
+
+
+@contextmanager
+def _cluster(settings: Settings, protocol: str) -> Iterator[cluster.Connection]:
+    if protocol == "tls":
+        with cluster.open_cluster(settings.cluster) as connection:
+            yield connection
+        return
+    with LocalCluster(
+        n_workers=settings.cluster.workers,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+    ) as bare:
+        yield cluster.Connection(bare.scheduler_address)
 
 
 def _measure(
@@ -154,6 +174,7 @@ def _measure(
                 "scheduling_s": inside - busy,
                 "scheduling_share": (inside - busy) / inside,
                 "bytes_received": sum(c["received"] for c in clocks),
+                "transfer_mb_per_s": moved["bytes"] / moved["transfer_s"] / 1e6,
                 "bytes_planned": spmd.bytes_per_superstep,
             }
         )
@@ -163,6 +184,9 @@ def _measure(
                 "superstep_s": outside,
                 "processor_s": outside_used,
                 "beside_computing_s": outside - computing,
+                "transfer_mb_per_s": tasks.bytes_per_superstep
+                / (outside - computing)
+                / 1e6,
                 "bytes_planned": tasks.bytes_per_superstep,
             }
         )
@@ -341,6 +365,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--matrix", default="dense")
+    parser.add_argument("--protocol", choices=["tls", "tcp"], default="tls")
     for row in rows(**vars(parser.parse_args())):
         sys.stdout.write(json.dumps(row) + "\n")
 
