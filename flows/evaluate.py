@@ -222,7 +222,7 @@ def evaluation(
                 with line.open_run(where, tables) as run:
                     work = value_of(
                         prepare_task(
-                            run.location,
+                            run.folder.location,
                             source,
                             suited,
                             folds,
@@ -323,7 +323,12 @@ def communities_evaluation(
                 with line.open_run(where, tables) as run:
                     work = value_of(
                         prepare_task(
-                            run.location, source, suited, None, [1.0], return_state=True
+                            run.folder.location,
+                            source,
+                            suited,
+                            None,
+                            [1.0],
+                            return_state=True,
                         )
                     )
                     state = evaluate_on_communities(work, plan, return_state=True)

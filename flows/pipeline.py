@@ -213,23 +213,25 @@ def pipeline(
         ):
             stages = {
                 "graph": value_of(
-                    prepare_graph(run.location, sources, chosen, return_state=True)
+                    prepare_graph(
+                        run.folder.location, sources, chosen, return_state=True
+                    )
                 )
             }
             with opened() as connection, connected(connection):
                 stages["embeddings"] = value_of(
-                    embed_nodes(run.location, chosen, return_state=True)
+                    embed_nodes(run.folder.location, chosen, return_state=True)
                 )
                 stages["readout"] = value_of(
-                    read_out(run.location, chosen, return_state=True)
+                    read_out(run.folder.location, chosen, return_state=True)
                 )
                 stages["quantify"] = value_of(
                     quantify_communities(
-                        run.location, sources, chosen, return_state=True
+                        run.folder.location, sources, chosen, return_state=True
                     )
                 )
             stages["publish"] = value_of(
-                publish(run.location, chosen, return_state=True)
+                publish(run.folder.location, chosen, return_state=True)
             )
             return {
                 **line.summary(run),

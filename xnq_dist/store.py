@@ -137,10 +137,8 @@ class Folder:
     """A folder on any `pyarrow.fs` filesystem; small, picklable, opened on use."""
 
     location: str
-    """Absolute local path, or a URI such as ``s3://bucket/prefix``, credentials
-    included: to be opened, never to be shown."""
+    """Absolute path or URI, credentials included: to be opened, never to be shown."""
     parent: Folder | None = field(default=None, compare=False)
-    """The folder that this one is a child of."""
 
     @property
     def uri(self) -> str:
@@ -197,15 +195,11 @@ class Folder:
         return self._opened[0]
 
     def create(self) -> None:
-        """Make the folder, or say in one sentence that it cannot be made.
-
-        On a disk a new folder is its owner's alone, and so is what is made inside it.
-        One that is there keeps its mode.
-        """
-        if self.parent is not None:
-            self.parent.create()
+        """Make the folder, on a disk its owner's alone; one that is there stays."""
         try:
             if self.is_local:
+                if self.parent is not None:
+                    self.parent.create()
                 mode = 0o700 if self.parent is None else 0o777
                 Path(self.path()).mkdir(mode, parents=True, exist_ok=True)
             else:
@@ -506,11 +500,6 @@ class RunDirectory:
     def uri(self) -> str:
         """Where it is, without credentials."""
         return self.folder.uri
-
-    @property
-    def location(self) -> str:
-        """Where it is, to open it again."""
-        return self.folder.location
 
     def stage(self, name: str) -> Stage:
         """A stage's folder."""
