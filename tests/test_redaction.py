@@ -74,7 +74,12 @@ def test_folders_open_with_credentials_and_show_none(tmp_path):
     again.write_bytes("a", b"1")
     assert (tmp_path / "run" / "graph" / "a").read_bytes() == b"1"
     run = RunDirectory(folder.location)
-    for shown in (folder.uri, repr(again), run.uri, repr(Sources(run.location, "b"))):
+    for shown in (
+        folder.uri,
+        repr(again),
+        run.uri,
+        repr(Sources(run.folder.location, "b")),
+    ):
         assert "SECRET" not in shown
         assert "token=***" in shown
     missing = Folder("s3://KEY:SECRET@bucket/a?unheard=of")

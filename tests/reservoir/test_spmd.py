@@ -11,13 +11,11 @@ import threading
 import time
 from contextlib import suppress
 
-import dask
 import distributed
 import numpy as np
 import psutil
 import pytest
 from distributed import Client, LocalCluster
-from distributed.security import Security
 
 from tests.conftest import small_settings, write_graph
 from tests.reservoir.test_embed import embed, embeddings, kill_a_worker_when
@@ -123,22 +121,19 @@ def test_a_stopped_worker_is_done_without_and_not_waited_for(
     assert "has not answered for 2 s" in caplog.text or "no sign of life" in caplog.text
 
 
-def test_tls_and_a_limited_number_of_threads(tmp_path, weighted, client):
-    pytest.importorskip("cryptography")
+def test_same_bits_over_plain_tcp_by_workers_of_one_thread(tmp_path, weighted, client):
+    """As on a cluster of one's own without TLS; that of all other tests has it."""
     expected = embeddings(embed(tmp_path / "a", weighted, client))
     with (
-        # As `open_cluster` has it: a busy machine is slow at handshakes.
-        dask.config.set({"distributed.comm.timeouts.connect": "60s"}),
         LocalCluster(
             n_workers=2,
             threads_per_worker=1,
-            security=Security.temporary(),
-            dashboard_address=None,
-            host="tls://127.0.0.1",
-        ) as secured,
-        Client(secured) as other,
+            host="tcp://127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+        ) as bare,
+        Client(bare) as other,
     ):
-        assert all(a.startswith("tls://") for a in cluster.workers(other))
+        assert all(a.startswith("tcp://") for a in cluster.workers(other))
         found = embed(tmp_path / "b", weighted, other, "partitions=4", SPMD)
     np.testing.assert_array_equal(embeddings(found), expected)
 

@@ -55,7 +55,7 @@ class Work:
         if not folder.exists(f"{key}.npz"):
             folder.write_bytes(f"{key}.npz", task_to_bytes(task))
         run.folder.child("units").create()
-        return cls(run.location, key, settings)
+        return cls(run.folder.location, key, settings)
 
     def graph(self) -> tuple[Stage, Manifest]:
         """The stage ``graph``."""

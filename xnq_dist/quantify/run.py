@@ -162,7 +162,7 @@ def quantify(
     sums: list[FileRecord] = []
     is_auto = settings.quantifier == "auto"
     if quantifier.needs_neighbours or (is_auto and graph.facts["n_edges"]):
-        values = NeighbourValues(run.location, quantifier.needs_neighbours)
+        values = NeighbourValues(run.folder.location, quantifier.needs_neighbours)
         where = run.stage("graph")
         sums = neighbour_sums(
             client, where, graph, values, attempt, "neighbours", settings.backend
