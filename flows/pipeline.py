@@ -26,6 +26,7 @@ from xnq_dist import pipeline as line
 from xnq_dist.cluster import connect
 from xnq_dist.config import Settings
 from xnq_dist.errors import ConnectionLostError, XnqError
+from xnq_dist.failures import stage_errors
 from xnq_dist.graph.tables import Sources
 from xnq_dist.meanwhile import Opener
 from xnq_dist.store import Manifest, RunDirectory
@@ -96,7 +97,7 @@ def prepare_graph(out: str, sources: Sources, settings: Settings) -> dict[str, A
 @stage_task
 def embed_nodes(out: str, settings: Settings, address: str) -> dict[str, Any]:
     """Reservoir supersteps on the partitions."""
-    with client_of(address, settings) as client:
+    with stage_errors(out, "embeddings"), client_of(address, settings) as client:
         progress = StageProgress("embed")
         return _facts(line.embed(RunDirectory(out), settings, client, progress))
 
@@ -104,7 +105,7 @@ def embed_nodes(out: str, settings: Settings, address: str) -> dict[str, Any]:
 @stage_task
 def read_out(out: str, settings: Settings, address: str) -> dict[str, Any]:
     """Train the readout, write the posteriors."""
-    with client_of(address, settings) as client:
+    with stage_errors(out, "readout"), client_of(address, settings) as client:
         progress = StageProgress("readout")
         return _facts(line.fit_readout(RunDirectory(out), settings, client, progress))
 
@@ -114,7 +115,7 @@ def quantify_communities(
     out: str, sources: Sources, settings: Settings, address: str
 ) -> dict[str, Any]:
     """Prevalence of every community."""
-    with client_of(address, settings) as client:
+    with stage_errors(out, "quantify"), client_of(address, settings) as client:
         progress = StageProgress("quantify")
         run = RunDirectory(out)
         return _facts(

@@ -29,6 +29,7 @@ from xnq_dist.errors import (
 )
 from xnq_dist.sections import ClusterSettings
 from xnq_dist.sizes import parse_bytes
+from xnq_dist.terminal import kept_from_children
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -194,7 +195,8 @@ def open_cluster(
                 )
             )
             try:
-                cluster = _start(settings, size, preload)
+                with kept_from_children():
+                    cluster = _start(settings, size, preload)
             except (OSError, RuntimeError, TimeoutError) as error:
                 raise ClusterError(
                     f"a local Dask cluster of {size.workers} workers cannot be "
@@ -224,7 +226,7 @@ def connect(address: str, timeout: float = 60.0) -> Iterator[Client]:
     except (OSError, TimeoutError, ValueError) as error:
         raise InfrastructureError(
             f"no Dask scheduler answers at {address}: start one with `dask scheduler`, "
-            "or correct cluster.address"
+            "or correct cluster.address, and run again to resume"
         ) from error
     with client:
         yield client
