@@ -27,9 +27,8 @@ def test_every_fault_is_chosen_and_a_seed_gives_the_same_cases():
     assert {case.fault for case in cases} == {fault.name for fault in FAULTS}
     assert choose(200, 3)[: len(cases)] == cases
     assert choose(len(FAULTS), 4) != cases
-    places = {
-        (case.fault, case.stage, case.engine, case.way) for case in choose(999, 0)
-    }
+    many = choose(999, 0)
+    places = {(case.fault, case.stage, case.engine, case.way) for case in many}
     wanted = {(fault.name, *cell) for fault in FAULTS for cell in fault.cells()}
     assert places == wanted
 
@@ -84,10 +83,8 @@ def test_any_published_value_that_differs_is_seen(tmp_path):
     other = tmp_path / "other"
     shutil.copytree(out, other)
     # Of another run, in files that are cut otherwise.
-    pq.write_table(
-        rows.set_column(2, "run_id", pa.array(["cd", "cd"])),
-        other / "prevalence.parquet",
-    )
+    again = rows.set_column(2, "run_id", pa.array(["cd", "cd"]))
+    pq.write_table(again, other / "prevalence.parquet")
     (other / "posteriors" / "part-00000-a.parquet").unlink()
     for number in range(2):
         part = other / "posteriors" / f"part-0000{number}-b.parquet"
