@@ -557,6 +557,12 @@ class _Console(logging.StreamHandler[Any]):
         super().emit(record)
 
 
+def _without_traceback(record: logging.LogRecord) -> bool:
+    # A lost connection is an error of Dask's log; the command ends in a sentence on it.
+    record.exc_info = record.exc_text = None
+    return True
+
+
 def _set_up_logging() -> None:
     if any(isinstance(handler, _Console) for handler in log.handlers):
         return
@@ -565,6 +571,9 @@ def _set_up_logging() -> None:
     log.addHandler(handler)
     log.setLevel(os.environ.get("XNQ_LOG_LEVEL", "INFO").upper())
     log.propagate = False
+    if not os.environ.get("XNQ_DEBUG"):
+        for name in ("distributed.client", "distributed.scheduler"):
+            logging.getLogger(name).addFilter(_without_traceback)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -28,6 +28,7 @@ from xnq_dist.errors import (
 )
 from xnq_dist.sections import ClusterSettings
 from xnq_dist.sizes import parse_bytes
+from xnq_dist.terminal import kept_from_children
 from xnq_dist.waiting import TIMEOUT, first_worker, run_on_workers, worker_records
 
 if TYPE_CHECKING:
@@ -227,7 +228,8 @@ def open_cluster(
                 )
             )
             try:
-                cluster = _start(settings, size, preload)
+                with kept_from_children():
+                    cluster = _start(settings, size, preload)
             except (AssertionError, OSError, RuntimeError, TimeoutError) as error:
                 # The first is how a nanny of distributed 2026.8 gives up a worker that
                 # does not start in time.
@@ -324,7 +326,8 @@ def connect(connection: Connection, timeout: float = 60.0) -> Iterator[Client]:
         raise InfrastructureError(
             f"no Dask scheduler answers at {address}: start one with `dask scheduler`, "
             "or correct cluster.address; one with TLS needs a tls:// address and its "
-            "own certificates in cluster.tls_ca, tls_cert and tls_key"
+            "own certificates in cluster.tls_ca, tls_cert and tls_key; run again to "
+            "resume"
         ) from error
     token = TIMEOUT.set(timeout)
     try:

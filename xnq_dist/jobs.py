@@ -15,6 +15,7 @@ from xnq_dist import cluster
 from xnq_dist.cluster import Connection
 from xnq_dist.config import Settings
 from xnq_dist.due import ON_WORKERS, answers_due, due_stages, summary
+from xnq_dist.failures import stage_errors
 from xnq_dist.graph.tables import Sources
 from xnq_dist.meanwhile import Opener, opened_meanwhile
 from xnq_dist.pipeline import (
@@ -150,7 +151,7 @@ def _answer(
                 name: str, stage: Callable[[Client, Progress], Manifest]
             ) -> dict[str, Any]:
                 def work(progress: Progress) -> dict[str, Any]:
-                    with connect() as client:
+                    with stage_errors(run.uri, name), connect() as client:
                         return _written(stage(client, progress))
 
                 return do(name, work)

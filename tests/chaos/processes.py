@@ -10,9 +10,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import psutil
 
@@ -163,9 +164,10 @@ class Running:
         self.process.wait()
 
 
-def _keep(source: Iterable[str], kept: list[str]) -> None:
-    for line in source:
-        kept.append(line)
+def _keep(source: IO[str], kept: list[str]) -> None:
+    with source:
+        for line in source:
+            kept.append(line)
 
 
 class Cluster:

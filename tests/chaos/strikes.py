@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -64,7 +65,11 @@ def _made_read_only(disk: SmallDisk) -> bool:
 def _signal_client(
     number: signal.Signals, running: Running, random: np.random.Generator
 ) -> bool:
-    if running.over:
+    # Before it catches signals there is nothing yet that it could leave behind.
+    ready = number == signal.SIGKILL or wait_until(
+        lambda: running.over or _catches(running.process.pid, number), 60
+    )
+    if running.over or not ready:
         return False
     # As from `kill`, or to all processes as from a terminal or batch system.
     if number != signal.SIGKILL and random.random() < 0.5:
@@ -72,6 +77,16 @@ def _signal_client(
     else:
         os.kill(running.process.pid, number)
     return True
+
+
+def _catches(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler for a signal."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    found = next(line for line in status.splitlines() if line.startswith("SigCgt"))
+    return bool(int(found.split()[1], 16) >> (number - 1) & 1)
 
 
 def _hurt_workers(fault: str, running: Running, random: np.random.Generator) -> bool:
