@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
-from flows.environment import prepare_environment
 from tests.chaos.cases import FAULTS, choose
 from tests.chaos.driver import run_cases
 from tests.chaos.verdict import bad, table
@@ -26,17 +24,6 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     cases = choose(chosen.faults, chosen.seed, tuple(chosen.only))
     out = chosen.out.absolute()
-    if any(case.way == "command" for case in cases):
-        home = out / "prefect"
-        home.mkdir(parents=True, exist_ok=True)
-        os.environ["PREFECT_HOME"] = str(home)
-        prepare_environment()
-        from flows.server import start_api
-
-        # One for all: each run would start its own.
-        ready = start_api()
-        if ready is not None:
-            ready()
     records = run_cases(cases, out, chosen.jobs)
     text = table(records)
     (out / "outcomes.md").write_text(text + "\n")

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import threading
 import time
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from flows.environment import DEFAULTS
 from tests.chaos.base import LONGEST, TIMEOUT, VARIANTS, Base, overrides
 from tests.chaos.cases import Case
 from tests.chaos.files import beating_lock, damage
@@ -21,6 +24,7 @@ from tests.chaos.published import differences
 from tests.chaos.strikes import strike
 from tests.chaos.verdict import Attempt, Outcome, judge
 from tests.disks import NoSmallDisk, SmallDisk, mounted
+from tests.flows.conftest import running_server
 
 __all__ = ["run_cases"]
 
@@ -92,8 +96,6 @@ def _run_case(case: Case, base: Base) -> Outcome:
 def _environment(case: Case) -> dict[str, str | None]:
     if case.fault == "api-dead":
         return {"PREFECT_API_URL": "http://127.0.0.1:9/api"}
-    if case.fault == "api-killed":
-        return {"PREFECT_API_URL": None}  # it starts one of its own
     return {}
 
 
@@ -165,7 +167,13 @@ class _Disturbed:
             cluster = None
             if case.kind.cluster == "address":
                 cluster = held.enter_context(Cluster(self._launch, 2))
-            running = self._start(self._launch, cluster.address if cluster else "")
+            launch, api = self._launch, None
+            if case.fault == "api-killed":
+                home = str(self._base.folder / "prefect")
+                environment = os.environ | DEFAULTS | {"PREFECT_HOME": home}
+                url, api = held.enter_context(running_server(environment))
+                launch = replace(launch, environment={"PREFECT_API_URL": url})
+            running = self._start(launch, cluster.address if cluster else "")
             order = ("start", "graph", "embed", "readout", "quantify", "publish")
             wanted = order.index(case.stage)
             wait_until(
@@ -176,7 +184,7 @@ class _Disturbed:
             longest = 3.0 if case.stage == "start" else 0.4
             time.sleep(float(self._random.uniform(0, longest)))
             landed = running.reached()
-            struck = strike(case.fault, running, cluster, self._disk, self._random)
+            struck = strike(case.fault, running, cluster, self._disk, api, self._random)
             rest = 3 * max(self._base.seconds, 10.0)
             found = self._finish(running, TIMEOUT + SLACK + rest)
         return found, landed if struck else "missed"
@@ -198,7 +206,9 @@ class _Disturbed:
             and any(line.startswith("Traceback (") for line in running.lines),
         )
         if status == 0:
-            found.differing = differences(self._base.expected(self._variant), self._out)
+            expected = self._base.expected(self._variant)
+            stages = self._case.fault not in DAMAGES
+            found.differing = differences(expected, self._out, stages)
         return found
 
 

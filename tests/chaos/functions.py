@@ -10,6 +10,7 @@ from xnq_dist.cluster import connect, open_cluster
 from xnq_dist.config import load_settings
 from xnq_dist.errors import XnqError
 from xnq_dist.graph.tables import Sources
+from xnq_dist.store import repaired
 
 
 def _progress(stage: str):
@@ -25,17 +26,21 @@ def main(tables: dict[str, str], out: str, overrides: list[str]) -> None:
     settings = load_settings(overrides=overrides)
     sources = Sources(**tables)
     with pipeline.open_run(out, sources) as run:
-        pipeline.prepare(run, sources, settings, _progress("graph"))
-        with (
-            open_cluster(settings.cluster) as address,
-            connect(address, settings.cluster.timeout) as client,
-        ):
-            pipeline.embed(run, settings, client, _progress("embed"))
-            pipeline.fit_readout(run, settings, client, _progress("readout"))
-            pipeline.quantify_communities(
-                run, sources, settings, client, _progress("quantify")
-            )
-        pipeline.publish(run, settings)
+
+        def stages() -> None:
+            pipeline.prepare(run, sources, settings, _progress("graph"))
+            with (
+                open_cluster(settings.cluster) as connection,
+                connect(connection, settings.cluster.timeout) as client,
+            ):
+                pipeline.embed(run, settings, client, _progress("embed"))
+                pipeline.fit_readout(run, settings, client, _progress("readout"))
+                pipeline.quantify_communities(
+                    run, sources, settings, client, _progress("quantify")
+                )
+            pipeline.publish(run, settings)
+
+        repaired(stages)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ def strike(
     running: Running,
     cluster: Cluster | None,
     disk: SmallDisk | None,
+    api: subprocess.Popen[bytes] | None,
     random: np.random.Generator,
 ) -> bool:
     """Do it; False when there was nothing left to do it to."""
@@ -36,10 +37,9 @@ def strike(
         return _signal_client(SIGNALS[fault], running, random)
     if fault in ("kill-worker", "kill-all-workers", "stop-worker"):
         return _hurt_workers(fault, running, random)
-    if fault == "api-killed":
-        servers = running.children("flows.server")
-        _send(signal.SIGKILL, servers)
-        return bool(servers)
+    if api is not None:
+        api.kill()
+        return True
     if cluster is not None:
         hurt = [cluster.scheduler] if fault == "kill-scheduler" else cluster.workers
         for process in hurt:

@@ -120,23 +120,6 @@ def test_signals_at_any_stage_end_with_status_4_and_the_next_run_resumes(
     assert list(launch.temporary.glob("xnq-dist-*")) == []
 
 
-def test_interrupted_run_takes_its_own_prefect_server_with_it(launch, tmp_path):
-    environment = {"PREFECT_API_URL": None, "PREFECT_HOME": str(tmp_path)}
-    alone = Launch(
-        launch.mark,
-        launch.tables,
-        "command",
-        launch.temporary,
-        {**launch.environment, **environment},
-    )
-    running = alone.start(tmp_path / "run", SETTINGS)
-    at(running, "graph")
-    assert running.children("flows.server")
-    running.process.terminate()
-    assert "interrupted by SIGTERM" in ended(running, 4)
-    assert wait_until(lambda: not marked(launch.mark), 30)
-
-
 def test_full_disk_ends_with_status_4_names_folder_and_stage_and_is_resumed(
     launch, disk
 ):
