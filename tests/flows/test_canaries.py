@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from flows import parameters
+from flows.parameters import warn_of_credentials
 from tests.conftest import small_settings, write_graph
+from tests.flows.conftest import running_server
 
 CANARIES = ("AKCANARY", "SECRETCANARY", "TOKENCANARY", "WORDCANARY")
 """Parts of addresses that nobody may see."""
@@ -126,7 +127,10 @@ def test_a_run_with_credentials_in_its_addresses_leaves_none(tmp_path, prefect_h
     (tmp_path / "input" / "members.csv").write_text(
         "community,node_id\na,1\na,2\nb,3\n"
     )
-    with bucket(tmp_path / "input") as (port, asked):
+    with (
+        running_server(home) as (url, _),
+        bucket(tmp_path / "input") as (port, asked),
+    ):
         where = f"?region=eu&scheme=http&endpoint_override=127.0.0.1:{port}"
         store = "s3://AKCANARY:SECRETCANARY@bucket"
         given = [
@@ -139,12 +143,12 @@ def test_a_run_with_credentials_in_its_addresses_leaves_none(tmp_path, prefect_h
             *("--out", f"file://{tmp_path}/run?password=WORDCANARY"),
             *(f"--set={override}" for override in SMALL),
         ]
-        status, text = run(home, *given)
+        status, text = run(home, *given, PREFECT_API_URL=url)
         assert status == 0, text
         assert any("AKCANARY" in header for header in asked)
-        again, more = run(home, *given)
+        again, more = run(home, *given, PREFECT_API_URL=url)
         assert again == 0, more
-    assert "graph: whole, nothing to do" in more
+    assert "nothing changed since" in more
     for canary in CANARIES:
         assert canary not in text + more
     assert (tmp_path / "run" / "prevalence.parquet").exists()
@@ -174,7 +178,8 @@ def test_a_run_with_credentials_in_its_addresses_leaves_none(tmp_path, prefect_h
 def test_refusals_name_no_credentials(tmp_path, prefect_home, arguments):
     write_graph(tmp_path / "input", nodes=60, edges=200)
     status, text = run(prefect_home, *tables(tmp_path), *arguments)
-    assert status == 2, text
+    dead = "m.csv?region" in str(arguments)
+    assert status == (4 if dead else 2), text
     assert text.strip().splitlines()[-1].startswith("xnq-dist: ")
     assert "CANARY" not in text
 
@@ -193,26 +198,20 @@ def test_refusals_name_no_credentials(tmp_path, prefect_home, arguments):
 )
 def test_prefects_addresses_are_nowhere_in_the_output(tmp_path, prefect_home, variable):
     write_graph(tmp_path / "input", nodes=60, edges=200)
-    more = {"PREFECT_CLIENT_MAX_RETRIES": "0"} | variable
-    status, text = run(prefect_home, *tables(tmp_path), **more)
-    assert status != 0, text
-    assert "xnq-dist: " in text
+    status, text = run(prefect_home, *tables(tmp_path), **variable)
+    # Neither is needed: the run goes on without reports.
+    assert status == 0, text
     assert "WORDCANARY" not in text
-    if (tmp_path / "run").exists():
-        assert seen_in(tmp_path / "run") == set()
+    assert seen_in(tmp_path / "run") == set()
 
 
 def test_parameters_with_credentials_of_a_deployment_are_warned_of(caplog):
     secret = "s3://AKCANARY:SECRETCANARY@bucket/nodes"
     settings = small_settings("anomalies.last=s3://bucket/run?token=TOKENCANARY")
     with caplog.at_level(logging.WARNING, "xnq_dist"):
-        nodes, found = parameters.given(nodes=secret, settings=settings)
-    assert (nodes, found) == (secret, settings)
+        warn_of_credentials(nodes=secret, settings=settings)
     assert [record.args[0] for record in caplog.records] == ["nodes", "settings"]
     assert "CANARY" not in caplog.text
     caplog.clear()
-    assert parameters.given(nodes="/data/nodes.parquet", settings=None) == (
-        "/data/nodes.parquet",
-        None,
-    )
+    warn_of_credentials(nodes="/data/nodes.parquet", settings=None)
     assert not caplog.records
