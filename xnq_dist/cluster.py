@@ -157,7 +157,9 @@ def _start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
         # No dashboard, and its port on loopback, any that is free.
         "scheduler_kwargs": {"dashboard": False, "dashboard_address": "127.0.0.1:0"},
         "worker_dashboard_address": "127.0.0.1:0",
-        "silence_logs": logging.ERROR,
+        # What is lost is noticed and named by `waiting`; tracebacks of workers that
+        # are ended would only hide the sentence.
+        "silence_logs": logging.CRITICAL,
         "security": Security.temporary(),
         "protocol": "tls",
     }

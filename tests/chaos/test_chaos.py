@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.chaos.cases import FAULTS, choose
-from tests.chaos.damage import damage
+from tests.chaos.files import damage
 from tests.chaos.published import differences, published
 from tests.chaos.verdict import Attempt, bad, judge, table
 

@@ -13,13 +13,11 @@ from tests.flows.test_bad_input import main_ok, refused, run, tables
 __all__ = ["tables"]
 
 
-def test_the_same_command_repairs_what_verify_finds(
-    prefect_api, tables, capfd, cluster_address
-):
+def test_the_same_command_repairs_what_verify_finds(tables, capfd, tls_settings):
     out = tables.parent / "run"
     given = (
         *("--memberships", str(tables / "memberships.parquet")),
-        *("--set=cluster.kind=address", f"--set=cluster.address={cluster_address}"),
+        *(f"--set=cluster.{name}={value}" for name, value in tls_settings.items()),
     )
     main_ok(run(tables, *given))
     expected = published_values(out)

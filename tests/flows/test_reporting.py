@@ -16,7 +16,6 @@ import pytest
 from flows.reporting import GRACE, reported
 from tests.conftest import write_graph
 from tests.flows.conftest import running_server
-from tests.flows.test_cli import run
 
 SETTINGS = (
     "method=xnq",
@@ -166,8 +165,16 @@ def test_a_run_is_a_flow_run_with_a_task_run_a_stage(
     assert {"xnq-prevalence", "embed: supersteps", "readout: posteriors"} <= shown
 
 
-def test_reporting_without_an_api_is_refused(graph, tmp_path, capsys, monkeypatch):
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    monkeypatch.setenv("PREFECT_PROFILES_PATH", str(tmp_path / "none.toml"))
-    assert run(*arguments(graph, tmp_path / "run", "--prefect")) == 2
-    assert "prefect server start" in capsys.readouterr().err
+def test_reporting_without_an_api_is_refused(graph, tmp_path, prefect_home):
+    # In a process of its own: other tests have an API in this one.
+    command = arguments(graph, tmp_path / "run", "--prefect")
+    done = subprocess.run(
+        [sys.executable, "-m", "flows.cli", *command],
+        env=prefect_home,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "prefect server start" in done.stderr
