@@ -26,7 +26,7 @@ import pytest
 from tests.conftest import SmallGraph, small_settings, write_graph
 from xnq_dist import cluster, pipeline, waiting
 from xnq_dist.config import Settings
-from xnq_dist.errors import ClusterError
+from xnq_dist.errors import InfrastructureError
 from xnq_dist.store import RunDirectory
 
 TIMEOUT = 6.0
@@ -86,7 +86,7 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
             )
             for n in range(2)
         ]
-        with cluster.connect(address, 60.0) as client:
+        with cluster.connect(cluster.Connection(address), 60.0) as client:
             while len(cluster.workers(client)) < 2:
                 assert time.monotonic() < end + 60, "the workers did not start"
                 time.sleep(0.1)
@@ -102,7 +102,11 @@ class Done:
 
 
 @pytest.fixture(scope="module")
-def calm(tmp_path_factory: pytest.TempPathFactory, cluster_address: str) -> Done:
+def calm(
+    tmp_path_factory: pytest.TempPathFactory,
+    cluster_connection: cluster.Connection,
+    tls_settings: dict[str, str],
+) -> Done:
     folder = tmp_path_factory.mktemp("calm")
     graph = write_graph(folder / "input", nodes=200, edges=800)
     members = {"community": [f"c{v % 7}" for v in range(200)], "node_id": range(200)}
@@ -111,9 +115,10 @@ def calm(tmp_path_factory: pytest.TempPathFactory, cluster_address: str) -> Done
     graph = replace(graph, sources=replace(graph.sources, memberships=str(path)))
     run = RunDirectory(folder / "run")
     run.folder.create()
-    settings = small_settings(*SETTINGS, f"cluster.address={cluster_address}")
+    where = [f"cluster.{name}={value}" for name, value in tls_settings.items()]
+    settings = small_settings(*SETTINGS, *where)
     pipeline.prepare(run, graph.sources, settings)
-    with cluster.connect(cluster_address) as client:
+    with cluster.connect(cluster_connection) as client:
         pipeline.embed(run, settings, client)
         pipeline.fit_readout(run, settings, client)
         pipeline.quantify_communities(run, graph.sources, settings, client)
@@ -158,7 +163,7 @@ def do(
 
     began = time.monotonic()
     try:
-        with cluster.connect(processes.address, TIMEOUT) as client:
+        with cluster.connect(cluster.Connection(processes.address), TIMEOUT) as client:
             if stage == "embeddings":
                 pipeline.embed(run, settings, client, progress)
             elif stage == "posteriors":
@@ -219,7 +224,9 @@ def test_all_workers_dead_in_the_readout_end_it_in_a_sentence(
         for worker in processes.workers:
             worker.kill()
 
-    with pytest.raises(ClusterError, match=r"no Dask worker.*run again to resume"):
+    with pytest.raises(
+        InfrastructureError, match=r"no Dask worker.*run again to resume"
+    ):
         do("posteriors", run, calm, processes, kill)
 
 
@@ -234,7 +241,9 @@ def test_all_workers_stopped_in_quantify_end_it_in_a_sentence(
         for worker in processes.workers:
             os.kill(worker.pid, signal.SIGSTOP)
 
-    with pytest.raises(ClusterError, match=r"no Dask worker.*run again to resume"):
+    with pytest.raises(
+        InfrastructureError, match=r"no Dask worker.*run again to resume"
+    ):
         do("quantify", run, calm, processes, stop)
 
 
@@ -251,12 +260,12 @@ def test_a_lost_scheduler_ends_the_stage_in_a_sentence(
     stage, number, calm, processes, tmp_path
 ):
     run = begun(calm, tmp_path / "run", *BEFORE[stage])
-    with pytest.raises(ClusterError, match=r"scheduler.*run again to resume"):
+    with pytest.raises(InfrastructureError, match=r"scheduler.*run again to resume"):
         do(stage, run, calm, processes, lambda: processes.scheduler.send_signal(number))
 
 
-def test_work_of_three_times_the_timeout_is_waited_for(cluster_address):
-    with cluster.connect(cluster_address, 2.0) as client:
+def test_work_of_three_times_the_timeout_is_waited_for(cluster_connection):
+    with cluster.connect(cluster_connection, 2.0) as client:
         began = time.monotonic()
         computing = client.submit(_compute, 6.5, pure=False)
         assert waiting.result(client, computing) > 0

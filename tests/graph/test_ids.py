@@ -103,8 +103,8 @@ def test_more_nodes_than_int32_holds_are_refused(
 
 def test_kernels_agree_with_their_python() -> None:
     texts = ["", "a", "ab", "b\N{SNOWMAN}", "ab" * 20]
-    offsets, data = module._text(pa.array(texts))
-    asked_offsets, asked = module._text(pa.array([*texts[::-1], "zz", "abc"]))
+    offsets, data = module.text_of(pa.array(texts))
+    asked_offsets, asked = module.text_of(pa.array([*texts[::-1], "zz", "abc"]))
     slots = np.full(16, -1, np.int64)
     out = np.empty(7, np.int64)
     with np.errstate(over="ignore"), pytest.MonkeyPatch.context() as patch:
@@ -127,9 +127,9 @@ def test_kernels_agree_with_their_python() -> None:
 
 def test_strings_whose_hash_bits_collide_are_told_apart() -> None:
     texts = ["aaa", "bbb", "cc"]
-    offsets, data = module._text(pa.array(texts))
+    offsets, data = module.text_of(pa.array(texts))
     out = np.empty(4, np.int64)
-    asked = module._text(pa.array(["cc", "bbb", "ddd", "aaa"]))
+    asked = module.text_of(pa.array(["cc", "bbb", "ddd", "aaa"]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "same_text", module.same_text.py_func)
         patch.setattr(module, "hash_text", lambda *_: np.uint64(5 << 33 | 1))

@@ -9,6 +9,7 @@ import pytest
 from tests.readout.samples import states
 from xnq_dist.config import load_settings
 from xnq_dist.errors import (
+from xnq_dist.failures import stage_errors
     DoesNotFitError,
     InputError,
     StageError,
@@ -323,7 +324,10 @@ def test_workers_that_die_again_and_again_end_in_one_sentence(
     x, labels, role = graph_labels()
     run = make_run(tmp_path, 1, x, labels, role)
     monkeypatch.setattr(run_module, "gather_used", _die)
-    with pytest.raises(DoesNotFitError, match="ran out of memory; lower"):
+    with (
+        pytest.raises(DoesNotFitError, match="ran out of memory; lower"),
+        stage_errors(run.uri, "readout"),
+    ):
         fit_readout(run, SETTINGS, threads_client)
 
 

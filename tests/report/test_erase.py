@@ -35,8 +35,6 @@ def graph_with(run: RunDirectory, ids: pa.Array) -> None:
         {
             "node_id": ids,
             "index": np.arange(rows),
-            "label": pa.nulls(rows, pa.int32()),
-            "role": pa.nulls(rows, pa.string()),
             "features": features,
         }
     )
