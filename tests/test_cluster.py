@@ -14,7 +14,7 @@ from tests.conftest import SmallGraph, small_settings
 from xnq_dist import cluster, pipeline
 from xnq_dist.cluster import Connection
 from xnq_dist.config import validate_settings
-from xnq_dist.errors import ClusterError, SettingsError
+from xnq_dist.errors import InfrastructureError, SettingsError
 from xnq_dist.graph.scratch import scratch_folder
 
 
@@ -91,7 +91,7 @@ def test_a_client_without_certificates_is_refused_in_a_sentence(
 ) -> None:
     bare = Connection(cluster_connection.address.replace("tls://", "tcp://"))
     with (
-        pytest.raises(ClusterError, match="one with TLS needs a tls:// address"),
+        pytest.raises(InfrastructureError, match="one with TLS needs a tls:// address"),
         cluster.connect(bare, timeout=3),
     ):
         pass

@@ -15,7 +15,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import SmallGraph, small_settings, write_graph
+from tests.conftest import SmallGraph, published_values, small_settings, write_graph
 from xnq_dist import pipeline
 from xnq_dist.due import due_stages, nothing_changed
 from xnq_dist.errors import InputError, RunDirectoryError
@@ -80,11 +80,11 @@ def redone(run: RunDirectory, before: dict[str, str]) -> set[str]:
     return {name for name in after if after[name] != before.get(name)}
 
 
-def bytes_of(run: RunDirectory) -> dict[str, bytes]:
-    """The prevalence and everything else that says what the answer is."""
+def answers(run: RunDirectory) -> dict[str, list[dict[str, Any]]]:
+    """The published values, but for what names the run."""
     return {
-        name: (Path(run.uri) / name).read_bytes()
-        for name in ("prevalence.parquet", "partitions.parquet")
+        name: published_values(run.uri, name).to_pylist()
+        for name in ("prevalence", "partitions")
     }
 
 
@@ -114,7 +114,7 @@ def test_new_labels_redo_the_readout_and_what_follows(tmp_path, graph, client, c
     )
     # As a run from nothing answers.
     fresh = night(tmp_path / "fresh", new, SETTINGS, client)
-    assert bytes_of(fresh) == bytes_of(run)
+    assert answers(fresh) == answers(run)
 
 
 def vars_of(graph: SmallGraph) -> tuple[Any, ...]:
@@ -133,7 +133,7 @@ def test_new_memberships_redo_the_quantification_alone(tmp_path, graph, client, 
     assert "memberships: 150 as before, but not the same" in caplog.text
     assert "memberships: 1 community is new" in caplog.text
     fresh = night(tmp_path / "fresh", new, SETTINGS, client)
-    assert bytes_of(fresh) == bytes_of(run)
+    assert answers(fresh) == answers(run)
 
 
 @pytest.mark.parametrize("form", ["moved", "split", "csv", "shuffled"])
@@ -297,7 +297,7 @@ def test_a_version_of_the_package_does_not_matter(tmp_path, graph, client, monke
     out, sources = tmp_path / "run", members_of(graph)
     run = night(out, sources, SETTINGS, client)
     monkeypatch.setattr("xnq_dist._version.__version__", "99.0")
-    monkeypatch.setattr("xnq_dist.store.versions", lambda: {"xnq-dist": "99.0"})
+    monkeypatch.setattr("xnq_dist.store.stage.versions", lambda: {"xnq-dist": "99.0"})
     assert due_stages(run, sources, SETTINGS) == ()
     monkeypatch.setitem(pipeline_formats(), "readout", 99)
     due = due_stages(run, sources, SETTINGS)

@@ -47,8 +47,8 @@ def requantify(client: Any, base: RunDirectory, *out: Path, **what: Any) -> Any:
     return jobs.requantify(Request.of(base.uri, *map(str, out), **what), client)
 
 
-def prevalence(run: RunDirectory) -> bytes:
-    return (Path(run.uri) / "prevalence.parquet").read_bytes()
+def prevalence(run: RunDirectory) -> list[dict[str, Any]]:
+    return published_values(run.uri).to_pylist()
 
 
 def contents_of(folder: Path) -> dict[str, tuple[int, bytes]]:

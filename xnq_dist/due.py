@@ -28,7 +28,14 @@ from xnq_dist.inputs import (
     set_scales,
 )
 from xnq_dist.run_record import RunRecord
-from xnq_dist.store import STAGES, Manifest, Published, RunDirectory, fingerprint
+from xnq_dist.store import (
+    STAGES,
+    Manifest,
+    Published,
+    RunDirectory,
+    entries,
+    fingerprint,
+)
 
 __all__ = [
     "ON_WORKERS",
@@ -160,15 +167,17 @@ def _is(found: Manifest | None, inputs: Mapping[str, Any]) -> bool:
 
 
 def _is_published(run: RunDirectory, inputs: Mapping[str, Any]) -> bool:
-    """Whether these results are published, every byte at every path."""
+    """Whether these results are published, every byte at every path.
+
+    And whether their page names all that was set aside.
+    """
     published = Published(run)
     current = published.current()
-    return (
-        current is not None
-        and _is(current.manifest, inputs)
-        and not current.stage.damages()
-        and not published.misplaced()
-    )
+    if current is None or not _is(current.manifest, inputs):
+        return False
+    named = current.manifest.facts.get("set_aside") or ()
+    unnamed = {name for name, _ in entries(run)} - set(named)
+    return not (unnamed or current.stage.damages() or published.misplaced())
 
 
 def as_recorded(settings: Settings, found: Manifest) -> Settings:

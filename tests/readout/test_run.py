@@ -9,11 +9,11 @@ import pytest
 from tests.readout.samples import states
 from xnq_dist.config import load_settings
 from xnq_dist.errors import (
-from xnq_dist.failures import stage_errors
     DoesNotFitError,
     InputError,
     StageError,
 )
+from xnq_dist.failures import stage_errors
 from xnq_dist.readout import rows as rows_module
 from xnq_dist.readout import run as run_module
 from xnq_dist.readout.apply import SavedReadout

@@ -11,7 +11,7 @@ import pytest
 
 from tests.report.fake_run import prevalence_table, write_fake_run
 from xnq_dist.config import Settings
-from xnq_dist.errors import RunDirectoryError
+from xnq_dist.errors import InfrastructureError, RunDirectoryError
 from xnq_dist.lock import RunLock
 from xnq_dist.report import erase, report
 from xnq_dist.store import (
@@ -94,7 +94,7 @@ def test_directory_in_use_or_of_another_kind_is_refused(
 ) -> None:
     with (
         RunLock(run.folder),
-        pytest.raises(RunDirectoryError, match="in use by process"),
+        pytest.raises(InfrastructureError, match="in use by process"),
     ):
         erase(run.uri, "8")
     with pytest.raises(RunDirectoryError, match="is not a run directory"):

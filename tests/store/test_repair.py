@@ -174,7 +174,7 @@ def test_damaged_record_of_the_run_is_made_anew(
     attempt = first.stage("graph").manifest().attempt
     (tmp_path / "run" / RUN).write_bytes(content)
     run = again(graph, tmp_path / "run", thread_client)
-    assert "_run.json was missing or damaged: taken as a run of" in caplog.text
+    assert "_run.json was missing or damaged and is made anew" in caplog.text
     assert run.stage("graph").manifest().attempt == attempt
     assert verify(run.uri) == []
     (tmp_path / "run" / RUN).unlink()

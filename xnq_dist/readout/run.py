@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
 from xnq_dist.errors import StageError
+from xnq_dist.failures import stage_errors
 from xnq_dist.graph.layout import load_labels, load_roles
 from xnq_dist.inputs import posteriors_inputs, readout_inputs
 from xnq_dist.progress import Progress, silent
@@ -171,19 +172,21 @@ def fit_readout(
     parts = _parts(run, graph, embeddings, labels)
     classes = list(labels.facts["classes"])
     inputs = readout_inputs(graph, embeddings, labels, settings)
-    fitted = run.reuse("readout", inputs)
-    if fitted is None:
-        dim = int(embeddings.facts["dim"])
-        line = _Fit(client, parts, classes, settings, dim, progress)
-        if settings.method == "xnq+":
-            fitted = line.commit_plus(run, graph, embeddings, labels, inputs)
-        else:
-            fitted = line.commit(run, labels, inputs)
+    with stage_errors(run.uri, "readout"):
+        fitted = run.reuse("readout", inputs)
+        if fitted is None:
+            dim = int(embeddings.facts["dim"])
+            fit = _Fit(client, parts, classes, settings, dim, progress)
+            if settings.method == "xnq+":
+                fitted = fit.commit_plus(run, graph, embeddings, labels, inputs)
+            else:
+                fitted = fit.commit(run, labels, inputs)
     after = posteriors_inputs(fitted)
-    written = run.reuse("posteriors", after)
-    if written is None:
-        n_nodes = int(graph.facts["n_nodes"])
-        written = _posteriors(run, client, parts, fitted, n_nodes, after, progress)
+    with stage_errors(run.uri, "posteriors"):
+        written = run.reuse("posteriors", after)
+        if written is None:
+            n_nodes = int(graph.facts["n_nodes"])
+            written = _posteriors(run, client, parts, fitted, n_nodes, after, progress)
     return written
 
 
