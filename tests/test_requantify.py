@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import SmallGraph, small_settings, write_graph
+from tests.conftest import SmallGraph, published_values, small_settings, write_graph
 from tests.test_due import (
     LATER,
     SETTINGS,
