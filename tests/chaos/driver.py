@@ -32,6 +32,7 @@ SLACK = 60.0
 """Seconds beyond ``cluster.timeout`` in which a run recovers or ends."""
 GRACE = 30.0
 """Seconds after the end of a run in which its processes end too."""
+MISSED = "nothing was left to strike"
 TRIES = 2
 """Ordinary runs after which a directory counts as stuck."""
 
@@ -141,6 +142,8 @@ class _Disturbed:
             runs.append(self._finish(self._start(calm), LONGEST))
         killed, damaged = case.fault == "kill-client", case.fault in DAMAGES
         verdict = judge(runs, case.kind.statuses, killed, damaged)
+        if landed == MISSED and verdict == "ended":
+            verdict = "not run"
         return Outcome(case, verdict, runs, landed, self._variant)
 
     def _start(self, launch: Launch, address: str = "") -> Running:
@@ -187,7 +190,7 @@ class _Disturbed:
             struck = strike(case.fault, running, cluster, self._disk, api, self._random)
             rest = 3 * max(self._base.seconds, 10.0)
             found = self._finish(running, TIMEOUT + SLACK + rest)
-        return found, landed if struck else "missed"
+        return found, landed if struck else MISSED
 
     def _finish(self, running: Running, seconds: float) -> Attempt:
         status = running.end(seconds)

@@ -21,6 +21,13 @@ __all__ = ["Cluster", "Launch", "Running", "marked", "wait_until"]
 
 ROOT = Path(__file__).parents[2]
 MARK = "XNQ_CHAOS_CASE"
+REACHING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+WITH_SIGNALS = f"""
+import os, signal, sys
+for number in {[int(number) for number in REACHING]}:
+    signal.signal(number, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 
 def marked(mark: str) -> list[psutil.Process]:
@@ -90,6 +97,9 @@ class Running:
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
         self.began = time.monotonic()
+        if any(signal.getsignal(number) == signal.SIG_IGN for number in REACHING):
+            # Under `nohup` or a shell's `&`: a run would ignore them as well.
+            command = [sys.executable, "-c", WITH_SIGNALS, *command]
         self.process = subprocess.Popen(
             command,
             env=environment,
