@@ -80,6 +80,8 @@ class StageError(XnqError):
 class DamagedError(StageError):
     """A file of a run directory is not what was written."""
 
+    exit_code = 4
+
     def __init__(self, folder: str, file: str, what: str, stage: str = "") -> None:
         super().__init__(
             f"{folder}/{file} {what}: run again, and what it belongs to is set aside "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = ["Do", "Request", "requantify", "requantify_all", "run_all", "run_stages"]
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Connect = Callable[[], AbstractContextManager["Client"]]

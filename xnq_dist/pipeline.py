@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -81,13 +81,6 @@ log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-PRELOAD = "xnq_dist.preload"
-"""What workers of our own import before they join."""
-
-T = TypeVar("T")
-Connect = Callable[[], AbstractContextManager["Client"]]
-"""Opens a client of the workers."""
 
 
 def _sets_aside(

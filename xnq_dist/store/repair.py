@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from xnq_dist.errors import DamagedError, StageError
+from xnq_dist.errors import DamagedError, InfrastructureError
 from xnq_dist.store.published import POINTER, Published
 from xnq_dist.store.quarantine import set_aside
 from xnq_dist.store.run import STATES, RunDirectory
@@ -88,7 +88,7 @@ def repaired(work: Callable[[], T]) -> T:
 
     Raises
     ------
-    StageError
+    InfrastructureError
         When there is damage again and again.
     """
     for _ in range(ROUNDS):
@@ -102,7 +102,7 @@ def repaired(work: Callable[[], T]) -> T:
                 error.file,
                 error.what,
             )
-    raise StageError(
+    raise InfrastructureError(
         f"{last.folder}/{last.file} was damaged after {ROUNDS} attempts to make it: "
         "check the disk and the memory of this machine, and that all workers see the "
         "same folder, then run again"
