@@ -14,7 +14,7 @@ from tests.chaos.damage import QUICK
 from tests.conftest import published_values, small_settings, write_graph
 from tests.test_pipeline import whole_line
 from xnq_dist import jobs, pipeline
-from xnq_dist.errors import DamagedError, RunDirectoryError, StageError
+from xnq_dist.errors import DamagedError, InfrastructureError, RunDirectoryError
 from xnq_dist.reservoir.checkpoint import Checkpoints
 from xnq_dist.store import (
     MANIFEST,
@@ -129,7 +129,9 @@ def test_damage_that_comes_again_and_again_ends_in_one_sentence(run):
         tried.append(1)
         raise DamagedError("/run/graph", "values.npz", "differs")
 
-    with pytest.raises(StageError, match="check the disk and the memory") as caught:
+    with pytest.raises(
+        InfrastructureError, match="check the disk and the memory"
+    ) as caught:
         repaired(work)
     assert not isinstance(caught.value, DamagedError)
     assert len(tried) == 4
