@@ -114,7 +114,6 @@ def test_damage_changes_one_file_at_a_seeded_place(fault, tmp_path):
 
 
 @pytest.mark.server
-@pytest.mark.slow
 def test_twenty_faults_end_in_no_bad_column(tmp_path):
     """As CI runs it; the table is in the failure's text."""
     command = ["--faults", "20", "--seed", "0", "--jobs", "2", "--out", str(tmp_path)]
