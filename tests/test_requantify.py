@@ -280,3 +280,26 @@ def test_column_of_the_node_table_needs_that_table(tmp_path, graph, client):
     with pytest.raises(InputError, match="is not there"):
         requantify(client, run, tmp_path / "b", overrides=["quantifier=cc"])
     assert Sources(str(nodes), graph.sources.edges) == graph.sources
+
+
+def test_damage_in_the_base_is_repaired_or_named(tmp_path, graph, client):
+    run = night(tmp_path / "run", members_of(graph), SETTINGS, client)
+    expected = prevalence(run)
+
+    def flip(name: str) -> None:
+        record = run.stage(name).manifest().files[0]
+        file = Path(run.uri) / name / record.name
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 4
+        file.write_bytes(data)
+
+    flip("posteriors")
+    made = requantify(client, run, tmp_path / "other")
+    assert prevalence(made) == expected
+    flip("embeddings")
+    with pytest.raises(RunDirectoryError, match=r"xnq-dist run on .* repairs it"):
+        requantify(client, run, tmp_path / "third")
+    # In the same directory it is set aside, and its readout made again from the rest.
+    (labels,) = [label_table(tmp_path, other_labels(graph))]
+    with pytest.raises(StageError, match="no whole stage 'embeddings'"):
+        requantify(client, run, labels=labels)

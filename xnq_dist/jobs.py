@@ -29,7 +29,7 @@ from xnq_dist.pipeline import (
 from xnq_dist.plan.tables import estimate
 from xnq_dist.progress import Progress, silent
 from xnq_dist.requantify import Request, relabel, take_over
-from xnq_dist.store import Manifest, RunDirectory, repaired
+from xnq_dist.store import Manifest, RunDirectory, repaired, setting_aside
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -251,8 +251,9 @@ def _quantify_anew(
     run: RunDirectory, request: Request, workers: Workers, do: Do
 ) -> dict[str, Any]:
     sources, settings = request.sources, request.settings
-    take_over(run, request)
-    made = do("labels", lambda p: _written(relabel(run, request, p)))
+    with setting_aside(run):
+        take_over(run, request)
+        made = do("labels", lambda p: _written(relabel(run, request, p)))
     due = set(answers_due(run, sources, settings))
     return {"labels": made, **_answer(run, sources, settings, due, workers, do)}
 

@@ -196,6 +196,15 @@ def _take_stages(
             continue
         if name in OWN and ours is not None and not labels:
             continue
+        if faults := base.stage(name).damages():
+            if name in OWN and name != "labels":
+                log.warning("%s: %s is made again here", faults[0], name)
+                continue
+            fault = faults[0]
+            raise RunDirectoryError(
+                f"{fault.folder}/{fault.file} {fault.what}: xnq-dist run on "
+                f"{base.uri} repairs it; then run this again"
+            )
         for later in FOLLOWS[name]:
             run.stage(later).folder.delete_folder()
         copied += _take_stage(base.stage(name), run.stage(name), theirs)
