@@ -5,8 +5,8 @@ for AVX2 gives equal rows of one product different last bits, and chaotic states
 last bit visible. The kernel here computes each element as one chain of fused
 multiply-adds, from the first column of `x` to the last, whatever the tile, the vector
 width, the threads or the processor. Each fused multiply-add is rounded once (IEEE 754),
-so the bits are those of the plain loop with ``fma``. `bench.products` and
-``xnq-dist doctor`` compare its speed with the BLAS at hand.
+so the bits are those of the plain loop with ``fma``. ``xnq-dist bench
+products`` and ``xnq-dist doctor`` compare its speed with the BLAS at hand.
 """
 
 from __future__ import annotations
