@@ -494,6 +494,6 @@ def test_workers_leave_the_client_what_ingest_takes(small_graph, monkeypatch):
     with jobs.cluster_meanwhile(small_graph.sources, settings):
         pass
     plan = pipeline.estimate(small_graph.sources, settings)
-    assert given == [(pipeline.PRELOAD, plan.client_memory)]
+    assert given == [(jobs.PRELOAD, plan.client_memory)]
     # By name, since it lies above what starts the workers.
-    assert importlib.util.find_spec(pipeline.PRELOAD) is not None
+    assert importlib.util.find_spec(jobs.PRELOAD) is not None
