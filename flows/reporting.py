@@ -13,6 +13,7 @@ import json
 import logging
 import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -41,7 +42,7 @@ T = TypeVar("T")
 Send = Callable[[SyncPrefectClient], None]
 
 GRACE = 5.0
-"""Seconds that the API has to take the last reports once the work is done."""
+"""Seconds without an answer after which a run that is done leaves its reports."""
 ROWS_SHOWN = 50
 """Rows of the table artifact; the complete table is in the run directory."""
 LOG_LINES = 1000
@@ -72,6 +73,7 @@ class Outbox:
     def __init__(self) -> None:
         self._waiting: dict[str, Send] = {}
         self._sending = False
+        self._silent_since: float | None = None
         self._news = threading.Condition()
         # Prefect's settings are in the context of the thread that made this.
         run = contextvars.copy_context().run
@@ -86,9 +88,11 @@ class Outbox:
             self._news.notify_all()
 
     def flush(self, seconds: float = GRACE) -> None:
-        """Wait until everything is sent, at most so long."""
+        """Wait until everything is sent, at most so long after the API's last answer."""
         with self._news:
-            if self._news.wait_for(lambda: not self._busy(), seconds):
+            silent = self._silent_since
+            waited = 0.0 if silent is None else time.monotonic() - silent
+            if self._news.wait_for(lambda: not self._busy(), max(seconds - waited, 0)):
                 return
         log.warning("Prefect's API did not take the last reports in %g s", seconds)
 
@@ -113,6 +117,8 @@ class Outbox:
                     if isinstance(error, httpx.TransportError):
                         with self._news:
                             self._waiting.clear()
+                else:
+                    self._silent_since = None
 
     def _next(self) -> Send:
         with self._news:
@@ -120,6 +126,7 @@ class Outbox:
             self._news.notify_all()
             self._news.wait_for(lambda: self._waiting)
             self._sending = True
+            self._silent_since = self._silent_since or time.monotonic()
             return self._waiting.pop(next(iter(self._waiting)))
 
 

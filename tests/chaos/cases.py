@@ -14,7 +14,7 @@ __all__ = ["FAULTS", "Case", "Fault", "choose"]
 STAGES = ("start", "graph", "embed", "readout", "quantify", "publish")
 """Where a run is hurt, as its log lines name it; ``start``: before the first stage,
 ``publish``: after the last batch was quantified."""
-ON_WORKERS = ("embed", "readout", "quantify")
+ON_WORKERS = STAGES[1:]
 ENGINES = ("tasks", "spmd")
 WAYS = ("command", "functions")
 
@@ -32,7 +32,8 @@ class Fault:
     workers: int = 1
     """Worker processes of the run."""
     cluster: str = "local"
-    """``address``: scheduler and workers are not the run's own."""
+    """``address``: scheduler and workers are not the run's own; ``beyond``: and one
+    worker is behind a link of its own."""
     on_disk: bool = False
     """The run directory is on a small disk of its own."""
 
@@ -48,13 +49,15 @@ FAULTS = (
     Fault("stop-worker", ON_WORKERS, (3, 4), workers=2),
     Fault("lose-all-workers", ON_WORKERS, (3, 4), cluster="address"),
     Fault("kill-scheduler", ON_WORKERS, (4,), cluster="address"),
+    Fault("cut-link", ON_WORKERS, (3, 4), cluster="beyond"),
     Fault("kill-client"),
     Fault("terminate-client", statuses=(4,), ways=("command",)),
     Fault("interrupt-client", statuses=(4,), ways=("command",)),
     Fault("hang-up-client", statuses=(4,), ways=("command",)),
-    Fault("full-disk", STAGES[1:], (3, 4), on_disk=True),
-    Fault("read-only-disk", STAGES[1:], (4,), on_disk=True),
+    Fault("full-disk", STAGES, (3, 4), on_disk=True),
+    Fault("read-only-disk", STAGES, (4,), on_disk=True),
     Fault("api-dead", ("start",), ways=("command",)),
+    Fault("api-silent", ("start",), ways=("command",)),
     Fault("api-killed", STAGES[1:], ways=("command",)),
     Fault("flip-bit", BETWEEN),
     Fault("truncate", BETWEEN),

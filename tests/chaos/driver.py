@@ -6,10 +6,11 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from tests.chaos.strikes import strike
 from tests.chaos.verdict import Attempt, Outcome, judge
 from tests.disks import NoSmallDisk, SmallDisk, mounted
 from tests.flows.conftest import running_server
+from tests.links import Link, NoLink, linked
 
 __all__ = ["run_cases"]
 
@@ -83,9 +85,16 @@ def _run_case(case: Case, base: Base) -> Outcome:
             except NoSmallDisk as error:
                 return Outcome(case, "not run", why=str(error))
             out = disk.folder / "run"
+        link = None
+        if case.kind.cluster == "beyond":
+            try:
+                link = held.enter_context(linked())
+            except NoLink as error:
+                return Outcome(case, "not run", why=str(error))
+        environment = held.enter_context(_environment(case))
         mark = f"{case.name}-{uuid.uuid4().hex[:8]}"
-        launch = Launch(mark, base.tables, case.way, folder / "tmp", _environment(case))
-        found = _Disturbed(case, base, launch, out, disk).outcome()
+        launch = Launch(mark, base.tables, case.way, folder / "tmp", environment)
+        found = _Disturbed(case, base, launch, out, disk, link).outcome()
         leaks = _leaks(launch, out)
         if found.verdict != "hung":
             found.leaked = leaks
@@ -94,10 +103,16 @@ def _run_case(case: Case, base: Base) -> Outcome:
     return found
 
 
-def _environment(case: Case) -> dict[str, str | None]:
+@contextlib.contextmanager
+def _environment(case: Case) -> Iterator[dict[str, str | None]]:
+    """Variables of its runs: a Prefect API that refuses, or that says nothing."""
     if case.fault == "api-dead":
-        return {"PREFECT_API_URL": "http://127.0.0.1:9/api"}
-    return {}
+        yield {"PREFECT_API_URL": "http://127.0.0.1:9/api"}
+    elif case.fault == "api-silent":
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            yield {"PREFECT_API_URL": f"http://127.0.0.1:{silent.getsockname()[1]}/api"}
+    else:
+        yield {}
 
 
 class _Disturbed:
@@ -110,12 +125,14 @@ class _Disturbed:
         launch: Launch,
         out: Path,
         disk: SmallDisk | None,
+        link: Link | None,
     ) -> None:
         self._case = case
         self._base = base
         self._launch = launch
         self._out = out
         self._disk = disk
+        self._link = link
         self._random = case.random()
         self._variant = "same"
         if case.stage == "between":
@@ -168,8 +185,8 @@ class _Disturbed:
         case = self._case
         with contextlib.ExitStack() as held:
             cluster = None
-            if case.kind.cluster == "address":
-                cluster = held.enter_context(Cluster(self._launch, 2))
+            if case.kind.cluster != "local":
+                cluster = held.enter_context(Cluster(self._launch, 2, self._link))
             launch, api = self._launch, None
             if case.fault == "api-killed":
                 home = str(self._base.folder / "prefect")
@@ -187,7 +204,9 @@ class _Disturbed:
             longest = 3.0 if case.stage == "start" else 0.4
             time.sleep(float(self._random.uniform(0, longest)))
             landed = running.reached()
-            struck = strike(case.fault, running, cluster, self._disk, api, self._random)
+            struck = strike(
+                case.fault, running, cluster, self._disk, api, self._link, self._random
+            )
             rest = 3 * max(self._base.seconds, 10.0)
             found = self._finish(running, TIMEOUT + SLACK + rest)
         return found, landed if struck else MISSED

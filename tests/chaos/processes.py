@@ -17,6 +17,8 @@ from typing import IO
 
 import psutil
 
+from tests.links import Link
+
 __all__ = ["Cluster", "Launch", "Running", "marked", "wait_until"]
 
 ROOT = Path(__file__).parents[2]
@@ -181,22 +183,36 @@ def _keep(source: IO[str], kept: list[str]) -> None:
 
 
 class Cluster:
-    """A scheduler and workers that a run uses by address; a context manager."""
+    """A scheduler and workers that a run uses by address; a context manager.
 
-    def __init__(self, launch: Launch, workers: int) -> None:
+    Parameters
+    ----------
+    link
+        The last worker is at its far end; None: all are here.
+    """
+
+    def __init__(self, launch: Launch, workers: int, link: Link | None = None) -> None:
         self._environment = launch.environ()
         self._folder = launch.temporary.parent
         self._file = self._folder / "scheduler.json"
-        self._processes = [self._dask("scheduler", "--port", "0")]
+        near = link.near if link else "127.0.0.1"
+        self._processes = [self._dask((), near, "scheduler", "--port", "0")]
         options = ("--nthreads", "1", "--no-nanny", "--death-timeout", "60")
         place = ("--local-directory", str(self._folder))
-        for _ in range(workers):
-            self._processes.append(self._dask("worker", *place, *options))
+        places = [((), near)] * workers
+        if link:
+            places[-1] = (link.beyond, link.far)
+        for before, host in places:
+            worker = self._dask(before, host, "worker", *place, *options)
+            self._processes.append(worker)
 
-    def _dask(self, *command: str) -> subprocess.Popen[bytes]:
-        shared = ["--scheduler-file", str(self._file), "--host", "127.0.0.1"]
+    def _dask(
+        self, before: tuple[str, ...], host: str, *command: str
+    ) -> subprocess.Popen[bytes]:
+        shared = ["--scheduler-file", str(self._file), "--host", host]
+        dask = [sys.executable, "-m", "dask", *command, *shared, "--no-dashboard"]
         return subprocess.Popen(
-            [sys.executable, "-m", "dask", *command, *shared, "--no-dashboard"],
+            [*before, *dask],
             env=self._environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -13,6 +13,7 @@ import psutil
 
 from tests.chaos.processes import Cluster, Running, wait_until
 from tests.disks import SmallDisk
+from tests.links import Link
 
 __all__ = ["strike"]
 
@@ -30,6 +31,7 @@ def strike(
     cluster: Cluster | None,
     disk: SmallDisk | None,
     api: subprocess.Popen[bytes] | None,
+    link: Link | None,
     random: np.random.Generator,
 ) -> bool:
     """Do it; False when there was nothing left to do it to."""
@@ -40,7 +42,9 @@ def strike(
     if api is not None:
         api.kill()
         return True
-    if cluster is not None:
+    if link is not None:
+        link.cut()
+    elif cluster is not None:
         hurt = [cluster.scheduler] if fault == "kill-scheduler" else cluster.workers
         for process in hurt:
             process.kill()
@@ -50,7 +54,7 @@ def strike(
         # Refused while a file is being written: the next moment then.
         return wait_until(lambda: _made_read_only(disk) or running.over, 20, 0.005)
     else:
-        return fault == "api-dead"
+        return fault in ("api-dead", "api-silent")
     return True
 
 
