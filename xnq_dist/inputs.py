@@ -40,11 +40,11 @@ PREVIOUS = "previous"
 """The value of `anomalies.last` for the results published before."""
 
 FORMATS = {
-    "graph": 2,
+    "graph": 3,
     "labels": 1,
     "select": 1,
     "embeddings": 1,
-    "readout": 1,
+    "readout": 2,
     "posteriors": 1,
     "quantify": 1,
     "published": 1,
@@ -166,6 +166,8 @@ def embeddings_inputs(
         "exchange_dtype": settings.exchange.dtype,
         "dtype": settings.embeddings.dtype,
     }
+    if settings.method == "xnq+":
+        inputs["descriptors"] = True
     return inputs | _device(settings)
 
 

@@ -176,6 +176,7 @@ def prepare(
             "id_type": known.ids.type,
             "directed": settings.input.directed,
             "weighted": csr.weighted,
+            "symmetric": symmetric,
             "rho": float(rho),
             **distances,
             "partitions": partitions,

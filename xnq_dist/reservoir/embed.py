@@ -27,6 +27,7 @@ from xnq_dist.reservoir.checkpoint import (
     write_states,
 )
 from xnq_dist.reservoir.context import ReservoirSpec
+from xnq_dist.reservoir.descriptors import describe_nodes, read_descriptors
 from xnq_dist.reservoir.disk_engine import DiskExchange
 from xnq_dist.reservoir.exchange import Exchange, TasksExchange, WorkersLost, recover
 from xnq_dist.reservoir.length import with_length
@@ -318,16 +319,26 @@ class _WriteEmbeddings:
     manifest: Manifest
     attempt: Attempt
     dtype: str
+    descriptors: tuple[FileRecord, ...] = ()
+    """Of xnq+: further columns, one file a partition."""
 
     def __call__(self, number: int, states: Array) -> FileRecord:
         ids = load_nodes(self.graph, self.manifest, number, ["node_id"])["node_id"]
-        width = states.shape[1]
+        more = np.empty((len(states), 0), np.float32)
+        if self.descriptors:
+            where = Stage(self.attempt.folder, "embeddings")
+            more = read_descriptors(where, self.descriptors[number])
+        width = states.shape[1] + more.shape[1]
         step = max(1, GROUP // (4 * width))
         stem = f"part-{number:05d}"
         with self.attempt.table_writer(stem, "embeddings") as writer:
             # Once for a partition without nodes: its file says the columns.
             for first in range(0, max(1, len(states)), step):
-                part = states[first : first + step].astype(self.dtype, copy=False)
+                block = slice(first, first + step)
+                part = states[block].astype(self.dtype, copy=False)
+                if self.descriptors:
+                    own = more[block].astype(self.dtype)
+                    part = np.concatenate([part, own], axis=1)
                 values = pa.FixedSizeListArray.from_arrays(part.reshape(-1), width)
                 rows = ids.slice(first, step)
                 writer.write(pa.table({"node_id": rows, "embedding": values}))
@@ -375,12 +386,20 @@ def embed_scaled(
     )
     stage = run.stage("embeddings")
     attempt = stage.begin()
+    described: list[FileRecord] = []
+    blocks = [spec.dim]
+    if settings.method == "xnq+":
+        described, beside = describe_nodes(
+            client, graph, manifest, settings.seed, attempt, settings.backend, progress
+        )
+        blocks += [beside.features, beside.spectrum]
+    dtype = settings.embeddings.dtype
     files, traffic = run_reservoir(
         client,
         graph,
         manifest,
         spec,
-        _WriteEmbeddings(graph, manifest, attempt, settings.embeddings.dtype),
+        _WriteEmbeddings(graph, manifest, attempt, dtype, tuple(described)),
         checkpoints,
         every,
         settings.cluster.timeout,
@@ -391,6 +410,8 @@ def embed_scaled(
     rows = sum(record.rows for record in files)
     if rows != facts["n_nodes"]:
         raise StageError(f"embeddings have {rows} rows for {facts['n_nodes']} nodes")
+    for record in described:
+        attempt.folder.delete(record.name)
     row_bytes = spec.dim * spec.wire_bytes
     committed = stage.commit(
         attempt,
@@ -399,6 +420,7 @@ def embed_scaled(
         inputs,
         {
             **asdict(spec),
+            "blocks": [width for width in blocks if width],
             "n_nodes": rows,
             "checkpoint_every": every,
             "workers": len(set(traffic.placement)),

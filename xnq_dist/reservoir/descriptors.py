@@ -1,0 +1,497 @@
+"""What is known of nodes without labels, beside the reservoir: features and spectrum.
+
+Two blocks of columns that the readout of xnq+ sees next to the states. ``features``:
+the node features standardised (their leading principal components where they are
+wide), their means over neighbours at one and two hops, and log degree with its means.
+``spectrum``: left singular vectors of the normalised adjacency times their singular
+values, by block power iteration; graphs whose adjacency is not symmetric have none.
+Everything is a neighbour sum or a sum over nodes that no cut of the graph changes.
+
+References
+----------
+N. Halko, P. G. Martinsson, J. A. Tropp, "Finding structure with randomness", SIAM
+Review 53, 2011 (block power iteration and Rayleigh-Ritz).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.blocks import one_blas_thread
+from xnq_dist.draws import mixed_bits
+from xnq_dist.graph.layout import load_nodes, load_partition
+from xnq_dist.products import product
+from xnq_dist.progress import Progress, silent
+from xnq_dist.reservoir.exact_sums import column_peaks, integer_products, restored
+from xnq_dist.reservoir.propagation import propagate
+from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
+from xnq_dist.waiting import gather, result
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["HOPS", "Widths", "describe_nodes", "read_descriptors", "widths"]
+
+Array = NDArray[np.float32]
+Floats = NDArray[np.float64]
+
+HOPS = 2
+"""Rounds of means over neighbours."""
+COMPONENTS = 128
+"""Most columns that features take; wider ones are their leading components."""
+SKETCHED = 2048
+"""Features beyond which components are those of a sketch of half as many signs."""
+SPECTRUM, SPARE = 128, 8
+"""Singular vectors kept, and as many more that only help to find them."""
+DOUBLE_ROUNDS = 4
+"""Products with the adjacency, twice each, between two orthogonalisations."""
+PURPOSE = 431
+"""Key of the random streams of first vectors."""
+DEGREE_SCALE = 0.3
+"""Of the standardised log degree, against features of scale 1."""
+ROWS = 1 << 15
+"""Rows of features in memory at a time."""
+TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class Widths:
+    """Columns of each block."""
+
+    features: int
+    spectrum: int
+
+    @property
+    def total(self) -> int:
+        """Of both."""
+        return self.features + self.spectrum
+
+
+def widths(n_nodes: int, n_features: int, symmetric: bool) -> Widths:
+    """How wide the blocks are."""
+    own = min(n_features, COMPONENTS) + 1
+    spectrum = min(SPECTRUM, n_nodes // 4) if symmetric else 0
+    return Widths((HOPS + 1) * own, spectrum)
+
+
+def describe_nodes(
+    client: Client,
+    graph: Stage,
+    manifest: Manifest,
+    seed: int,
+    attempt: Attempt,
+    backend: str = "cpu",
+    progress: Progress = silent,
+) -> tuple[list[FileRecord], Widths]:
+    """Write the descriptors of every node, one file a partition.
+
+    Parameters
+    ----------
+    graph, manifest
+        The stage ``graph``.
+    seed
+        Of the first vectors of the power iteration.
+    attempt
+        Where files go: ``descriptors-<partition>``, read by `read_descriptors`.
+    backend
+        Who adds up neighbours: the same bits.
+
+    Returns
+    -------
+    tuple
+        The files in partition order, and the widths of the blocks.
+    """
+    facts = manifest.facts
+    made = widths(facts["n_nodes"], facts["n_features"], facts["symmetric"])
+    where = Stage(attempt.folder, "descriptors")
+    work = _Work(client, graph, manifest, where, attempt, backend, progress)
+    hops = work.features()
+    spectrum = work.spectrum(made.spectrum, seed) if made.spectrum else None
+    parts = range(len(facts["edges"]))
+    files = gather(
+        client,
+        [
+            client.submit(
+                _write,
+                where,
+                [hops[turn][number] for turn in range(HOPS + 1)],
+                None if spectrum is None else (spectrum[0][number], spectrum[1]),
+                attempt,
+                number,
+                pure=False,
+            )
+            for number in parts
+        ],
+    )
+    used = [record for turn in hops.values() for record in turn]
+    if spectrum is not None:
+        used += [*spectrum[0], spectrum[1]]
+    for record in used:
+        attempt.folder.delete(record.name)
+    return files, made
+
+
+def read_descriptors(where: Stage, record: FileRecord) -> Array:
+    """A partition's descriptors, features then spectrum, shape (n_owned, width)."""
+    found: Array = where.read_arrays(record)["values"]
+    return found
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The rounds, one after the other."""
+
+    client: Client
+    graph: Stage
+    manifest: Manifest
+    where: Stage
+    attempt: Attempt
+    backend: str
+    progress: Progress
+
+    def _products(
+        self, left: Sequence[FileRecord], right: Sequence[FileRecord]
+    ) -> Floats:
+        """``Y.T @ Z`` over all nodes of the vectors in these files."""
+        client, where = self.client, self.where
+        pairs = list(zip(left, right, strict=True))
+        found = [client.submit(_peaks, where, *pair, pure=False) for pair in pairs]
+        own, other = np.max(gather(client, found), axis=0)
+        sums = [
+            client.submit(_products, where, *pair, own, other, pure=False)
+            for pair in pairs
+        ]
+        return restored(self._added(sums), own, other)
+
+    def _added(self, futures: list[Any]) -> NDArray[np.int64]:
+        """The sum, made on the workers: the client holds one."""
+        total = futures[0]
+        for future in futures[1:]:
+            total = self.client.submit(np.add, total, future, pure=False)
+        found: NDArray[np.int64] = result(self.client, total)
+        return found
+
+    def features(self) -> dict[int, list[FileRecord]]:
+        """Own features, and their means at each hop."""
+        client, facts = self.client, self.manifest.facts
+        parts = range(len(facts["edges"]))
+        raw = _Raw(self.graph, self.manifest, int(facts["n_features"]))
+
+        def each(task: Any, *more: Any) -> list[Any]:
+            return [client.submit(task, raw, p, *more, pure=False) for p in parts]
+
+        peaks = np.max(gather(client, each(_raw_peaks)), axis=0)
+        total = self._added(each(_raw_products, peaks))
+        loads = _loadings(restored(total, peaks), raw.width, int(facts["n_nodes"]))
+        record = self.attempt.write_arrays("loadings", **loads)
+        hops = propagate(
+            client,
+            self.graph,
+            self.manifest,
+            _FeatureStart(raw, self.where, record),
+            _MeanStep(),
+            HOPS,
+            self.attempt,
+            "hops",
+            range(HOPS + 1),
+            backend=self.backend,
+            progress=self.progress,
+        )
+        self.attempt.folder.delete(record.name)
+        return hops
+
+    def spectrum(self, width: int, seed: int) -> tuple[list[FileRecord], FileRecord]:
+        """Orthonormal vectors in files, and what turns them into the block."""
+        n_nodes = int(self.manifest.facts["n_nodes"])
+        start: Any = _SignStart(self.graph, self.manifest, width + SPARE, seed)
+        if n_nodes < 2 * (width + SPARE):
+            start = _SignStart(self.graph, self.manifest, width, seed)
+        before: list[FileRecord] = []
+        for turn in range(DOUBLE_ROUNDS):
+            files = self._walk(start, 2, f"power-{turn}")
+            for record in before:
+                self.attempt.folder.delete(record.name)
+            turned = self._orthogonal(files, turn)
+            start = _TurnStart(self.where, tuple(files), turned)
+            before = [*files, turned]
+        # Q itself, then one more product: Q' S Q by its values and theirs.
+        both = self._walk(start, 1, "ritz", keep=(0, 1))
+        for record in before:
+            self.attempt.folder.delete(record.name)
+        ritz = self._products(both[0], both[1])
+        values, vectors = _eigen(ritz)
+        order = np.argsort(-np.abs(values), kind="stable")[:width]
+        turned = vectors[:, order] * np.abs(values[order])
+        record = self.attempt.write_arrays(
+            "ritz-turn", matrix=turned.astype(np.float32)
+        )
+        for spent in both[1]:
+            self.attempt.folder.delete(spent.name)
+        return both[0], record
+
+    def _walk(self, start: Any, rounds: int, stem: str, keep: Any = None) -> Any:
+        found = propagate(
+            self.client,
+            self.graph,
+            self.manifest,
+            start,
+            _WalkStep(),
+            rounds,
+            self.attempt,
+            stem,
+            keep,
+            backend=self.backend,
+            progress=self.progress,
+        )
+        return found[rounds] if keep is None else found
+
+    def _orthogonal(self, files: Sequence[FileRecord], turn: int) -> FileRecord:
+        """The matrix that makes the vectors orthonormal, by Cholesky's factor."""
+        gram = self._products(files, files)
+        size = np.sqrt(np.maximum(np.diag(gram), TINY))
+        scaled = gram / np.outer(size, size)
+        # Rounded sums: vectors that hardly differ must not make it indefinite.
+        values, vectors = _eigen(scaled)
+        root = vectors / np.sqrt(np.maximum(values, 1e-7 * values.max()))
+        matrix = (root @ vectors.T) / size[:, None]
+        return self.attempt.write_arrays(
+            f"turn-{turn}", matrix=matrix.astype(np.float32)
+        )
+
+
+@dataclass(frozen=True)
+class _Raw:
+    """Node features and log degree as they are, a block of rows at a time."""
+
+    graph: Stage
+    manifest: Manifest
+    n_features: int
+
+    @property
+    def sketched(self) -> int:
+        """Columns of the sketch; 0: features are taken as they are."""
+        return SKETCHED // 2 if self.n_features > SKETCHED else 0
+
+    @property
+    def width(self) -> int:
+        """Columns of features."""
+        return self.sketched or self.n_features
+
+    def blocks(self, number: int) -> Iterator[tuple[int, Floats]]:
+        """First row and values: features, log degree, ones; shape (m, width + 2)."""
+        graph, manifest = self.graph, self.manifest
+        degree = np.log1p(np.diff(load_partition(graph, manifest, number).indptr))
+        column = None
+        if self.n_features:
+            nodes = load_nodes(graph, manifest, number, ["features"])
+            column = nodes["features"].combine_chunks()
+        signs = None
+        if self.sketched:
+            random = np.random.Generator(np.random.Philox(SKETCHED))
+            signs = random.choice([-1.0, 1.0], (self.n_features, self.sketched))
+        for first in range(0, len(degree), ROWS):
+            own = degree[first : first + ROWS]
+            x = np.empty((len(own), 0))
+            if column is not None:
+                flat = column.slice(first, len(own)).flatten()
+                x = flat.to_numpy(zero_copy_only=False).reshape(len(own), -1)
+                x = x.astype(np.float64)
+            if signs is not None:
+                x = np.asarray(product(x, signs), np.float64)
+            yield (
+                first,
+                np.concatenate([x, own[:, None], np.ones((len(own), 1))], axis=1),
+            )
+
+
+def _eigen(matrix: Floats) -> tuple[Floats, Floats]:
+    """Ascending eigenvalues and vectors of what is symmetric but for rounding."""
+    with one_blas_thread():
+        values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    return values, vectors
+
+
+def _raw_peaks(raw: _Raw, number: int) -> Floats:
+    peaks = np.zeros(raw.width + 2)
+    for _, values in raw.blocks(number):
+        peaks = np.maximum(peaks, column_peaks(values))
+    return peaks
+
+
+def _raw_products(raw: _Raw, number: int, peaks: Floats) -> NDArray[np.int64]:
+    total = np.zeros((len(peaks), len(peaks)), np.int64)
+    for _, values in raw.blocks(number):
+        total += integer_products(values, peaks)
+    return total
+
+
+def _loadings(products: Floats, width: int, n_nodes: int) -> dict[str, NDArray[Any]]:
+    """What makes standardised columns, or components of them, of raw ones.
+
+    Parameters
+    ----------
+    products
+        Of features, log degree and ones, shape (width + 2, width + 2).
+
+    Returns
+    -------
+    dict
+        ``middle`` and ``spread`` of features and log degree, shape (width + 1,), and
+        the ``components`` of the standardised features, shape (width, own).
+    """
+    middle = products[:-1, -1] / n_nodes
+    covariance = products[:-1, :-1] / n_nodes - np.outer(middle, middle)
+    spread = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    flat = spread <= 1e-6 * np.maximum(np.abs(middle), TINY)
+    spread[flat] = np.inf  # a constant column says nothing
+    components = np.eye(width)
+    if width > COMPONENTS:
+        inner = covariance[:-1, :-1] / np.outer(spread[:-1], spread[:-1])
+        _, vectors = _eigen(inner)
+        components = vectors[:, ::-1][:, :COMPONENTS].copy()
+    return {"middle": middle, "spread": spread, "components": components}
+
+
+@dataclass(frozen=True)
+class _FeatureStart:
+    """Standardised features and log degree, and ones that count weights."""
+
+    raw: _Raw
+    where: Stage
+    loadings: FileRecord
+
+    def __call__(self, number: int) -> Array:
+        """Shape (n_owned, own + 2)."""
+        arrays = self.where.read_arrays(self.loadings)
+        middle, spread = arrays["middle"], arrays["spread"]
+        components = arrays["components"]
+        pieces = []
+        for _, values in self.raw.blocks(number):
+            standard = (values[:, :-1] - middle) / spread
+            x = standard[:, :-1]
+            if components.shape[1] < components.shape[0]:
+                x = np.asarray(product(np.ascontiguousarray(x), components))
+            degree = DEGREE_SCALE * standard[:, -1:]
+            pieces.append(np.concatenate([x, degree, values[:, -1:]], axis=1))
+        if not pieces:
+            return np.zeros((0, components.shape[1] + 2), np.float32)
+        return np.concatenate(pieces).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class _MeanStep:
+    """Weighted mean of the in-neighbours; without any a node keeps what it has."""
+
+    def __call__(self, number: int, turn: int, values: Array, sums: Array) -> Array:
+        """Shape (n_owned, own + 2), the last column ones."""
+        weight = sums[:, -1:]
+        mean: Array = np.divide(sums, weight, out=values.copy(), where=weight > 0)
+        return mean
+
+
+@dataclass(frozen=True)
+class _SignStart:
+    """Random signs by canonical index."""
+
+    graph: Stage
+    manifest: Manifest
+    width: int
+    seed: int
+
+    def __call__(self, number: int) -> Array:
+        """Shape (n_owned, width + 2), as `_WalkStep` has it."""
+        nodes = load_nodes(self.graph, self.manifest, number, ["index"])
+        index = nodes["index"].to_numpy()
+        shifts = np.arange(64, dtype=np.uint64)
+        words = []
+        for word in range(-(-self.width // 64)):
+            key = np.random.SeedSequence(self.seed, spawn_key=(PURPOSE, word))
+            mixed = mixed_bits(index, key)
+            words.append((mixed[:, None] >> shifts) & np.uint64(1))
+        bits = np.concatenate(words, axis=1)[:, : self.width]
+        signs = np.where(bits == 1, 1.0, -1.0).astype(np.float32)
+        return _with_degree(signs, np.zeros(len(index), np.float32))
+
+
+@dataclass(frozen=True)
+class _TurnStart:
+    """Vectors of a round before, turned by a small matrix."""
+
+    where: Stage
+    files: tuple[FileRecord, ...]
+    matrix: FileRecord
+
+    def __call__(self, number: int) -> Array:
+        """Shape (n_owned, width + 2)."""
+        values = self.where.read_arrays(self.files[number])["values"]
+        return _with_degree(_turned(self.where, self.matrix, values), values[:, -1])
+
+
+@dataclass(frozen=True)
+class _WalkStep:
+    """A step of the random walk: means over neighbours, ones, and the degree.
+
+    On vectors V it is what S = D^-1/2 A D^-1/2 is on Y = D^1/2 V.
+    """
+
+    def __call__(self, number: int, turn: int, values: Array, sums: Array) -> Array:
+        """Shape (n_owned, width + 2)."""
+        degree = sums[:, -2:-1]
+        nothing = np.zeros((len(sums), sums.shape[1] - 2), np.float32)
+        mean = np.divide(sums[:, :-2], degree, out=nothing, where=degree > 0)
+        return _with_degree(mean, degree[:, 0])
+
+
+def _with_degree(vectors: Array, degree: Array) -> Array:
+    ones = np.ones(len(vectors), np.float32)
+    return np.concatenate([vectors, ones[:, None], degree[:, None]], axis=1)
+
+
+def _turned(where: Stage, matrix: FileRecord, values: Array) -> Array:
+    turn = where.read_arrays(matrix)["matrix"]
+    found: Array = product(np.ascontiguousarray(values[:, :-2]), turn)
+    return found
+
+
+def _vectors(where: Stage, record: FileRecord) -> Floats:
+    """The rows of Y in a file of V, shape (n_owned, width)."""
+    values = where.read_arrays(record)["values"].astype(np.float64)
+    return np.asarray(values[:, :-2] * np.sqrt(values[:, -1:]), np.float64)
+
+
+def _peaks(where: Stage, *records: FileRecord) -> list[Floats]:
+    return [column_peaks(_vectors(where, record)) for record in records]
+
+
+def _products(
+    where: Stage,
+    left: FileRecord,
+    right: FileRecord,
+    left_peaks: Floats,
+    right_peaks: Floats,
+) -> NDArray[np.int64]:
+    own, other = _vectors(where, left), _vectors(where, right)
+    return integer_products(own, left_peaks, other, right_peaks)
+
+
+def _write(
+    where: Stage,
+    hops: Sequence[FileRecord],
+    spectrum: tuple[FileRecord, FileRecord] | None,
+    attempt: Attempt,
+    number: int,
+) -> FileRecord:
+    """Both blocks of one partition."""
+    blocks = [where.read_arrays(record)["values"][:, :-1] for record in hops]
+    if spectrum is not None:
+        values = where.read_arrays(spectrum[0])["values"]
+        block = _turned(where, spectrum[1], values)
+        blocks.append(block * np.sqrt(values[:, -1:]))
+    return attempt.write_arrays(
+        f"descriptors-{number:05d}", values=np.concatenate(blocks, axis=1)
+    )

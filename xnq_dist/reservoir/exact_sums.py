@@ -1,0 +1,74 @@
+"""Sums over all nodes that do not depend on how the nodes are cut.
+
+Values are rounded to integers of 18 bits a column and multiplied as such: every product
+and every sum of a block is exact in float64, and blocks add up in int64. So the order
+of the rows, the blocks and the partitions leaves no trace in the bits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.blocks import one_blas_thread
+
+__all__ = ["MOST_ROWS", "column_peaks", "integer_products", "restored"]
+
+Floats = NDArray[np.float64]
+
+STEPS = 1 << 17
+"""Integers from 0 to a column's peak."""
+BLOCK = 1 << 17
+"""Rows of a block: their products of 34 bits stay below 2 ** 53 together."""
+MOST_ROWS = 1 << 28
+"""Rows whose products stay below 2 ** 63."""
+
+
+def column_peaks(values: NDArray[np.floating]) -> Floats:
+    """Largest absolute value of each column, 0 without rows, shape (w,)."""
+    if not len(values):
+        return np.zeros(values.shape[1])
+    return np.abs(values).max(axis=0).astype(np.float64)
+
+
+def integer_products(
+    values: NDArray[np.floating],
+    peaks: Floats,
+    others: NDArray[np.floating] | None = None,
+    other_peaks: Floats | None = None,
+) -> NDArray[np.int64]:
+    """``values.T @ others`` of the rounded values, shape (w, v).
+
+    Parameters
+    ----------
+    values
+        Shape (n, w).
+    peaks
+        `column_peaks` of all nodes, the same in every call.
+    others, other_peaks
+        Shape (n, v), and their peaks; None: the values themselves.
+    """
+    width = values.shape[1]
+    right = values if others is None else others
+    right_peaks = peaks if other_peaks is None else other_peaks
+    total = np.zeros((width, right.shape[1]), np.int64)
+    with one_blas_thread():
+        for first in range(0, len(values), BLOCK):
+            rows = slice(first, first + BLOCK)
+            left = _rounded(values[rows], peaks)
+            same = left if others is None else _rounded(right[rows], right_peaks)
+            total += (left.T @ same).astype(np.int64)
+    return total
+
+
+def restored(
+    total: NDArray[np.int64], peaks: Floats, other_peaks: Floats | None = None
+) -> Floats:
+    """The sum of products that an integer sum stands for."""
+    right = peaks if other_peaks is None else other_peaks
+    return total.astype(np.float64) * np.outer(peaks, right) / float(STEPS) ** 2
+
+
+def _rounded(values: NDArray[np.floating], peaks: Floats) -> Floats:
+    scale = np.where(peaks > 0, STEPS / np.where(peaks > 0, peaks, 1.0), 0.0)
+    return np.rint(values.astype(np.float64) * scale)
