@@ -243,9 +243,6 @@ class PlusSettings(Section):
     input_scale: Scale = Field(
         0.3, description="where reservoir.input_scale = select: xnq+ does not search"
     )
-    rounds: Annotated[
-        tuple[Annotated[int, Field(ge=1, le=100)], ...], Field(min_length=1)
-    ] = Field((3, 10), description="rounds of wvRN whose scores are label features")
     smoothing: float = Field(
         10.0,
         gt=0,
@@ -254,14 +251,7 @@ class PlusSettings(Section):
     )
     boosting: Literal["auto", "never"] = Field(
         "auto",
-        description="auto: for two classes boosted trees compete with the logistic "
-        "second stage",
-    )
-    node_features: int = Field(
-        64,
-        ge=0,
-        description="most feature columns with which boosted trees are also given "
-        "them and their means over neighbours; 0: never",
+        description="auto: boosted trees join the pool of the second stage",
     )
 
 

@@ -159,35 +159,41 @@ def _tree_costs(rng: np.random.Generator, rows: int, busy: Busy) -> dict[str, fl
     """From few rows and from many, by one core: the other stages wait for them."""
     from time import thread_time
 
+    from xnq_dist.readout.second_stage import KINDS
     from xnq_dist.readout.trees import ROUNDS, boosted_logits, fit_trees
 
     columns, few = 24, rows // 8
     x, labels = _planted(rng, rows, columns)
     z = x.astype(np.float64)
     seconds = {}
-    model = fit_trees(z[:few], labels[:few], 2)
+    model = fit_trees(z[:few], labels[:few], 2, KINDS["trees"])
     for count in (few, rows):
         began = thread_time()
-        model = fit_trees(z[:count], labels[:count], 2)
-        seconds[count] = (thread_time() - began) / ROUNDS[True]
+        model = fit_trees(z[:count], labels[:count], 2, KINDS["trees"])
+        seconds[count] = (thread_time() - began) / ROUNDS
     value = (seconds[rows] - seconds[few]) / ((rows - few) * columns)
     scored = busy(lambda _: boosted_logits(model, z), 5)
     return {
         "tree": max(seconds[few] - few * columns * value, 0.0),
         "bin": max(value, 0.0),
-        "leaf": scored / (rows * ROUNDS[True]),
+        "leaf": scored / (rows * ROUNDS),
     }
 
 
 def _feature_cost(rng: np.random.Generator, rows: int, busy: Busy) -> float:
     from xnq_dist.readout.label_features import HOPS, label_features
+    from xnq_dist.readout.variants import Variants
 
-    folds, prior = 5, np.array([0.6, 0.4])
+    variants, prior = Variants(5), np.array([0.6, 0.4])
     hops = [
-        rng.integers(0, 9, (rows, 2 * folds + 1)).astype(np.float32)
+        rng.integers(0, 9, (rows, 2 * variants.folds + 1)).astype(np.float32)
         for _ in range(HOPS)
     ]
-    means = [rng.random((rows, 2 * folds), dtype=np.float32) for _ in range(4)]
-    found = label_features(hops, means, prior, folds, 10.0)
-    work = busy(lambda _: label_features(hops, means, prior, folds, 10.0), 5)
+    means = [
+        rng.random((rows, 2 * len(variants)), dtype=np.float32) for _ in range(HOPS)
+    ]
+    chosen = rng.integers(0, variants.folds, rows)
+    arguments = hops, means, np.tile(prior, (len(variants), 1)), chosen, variants, 10.0
+    found = label_features(*arguments)
+    work = busy(lambda _: label_features(*arguments), 5)
     return work / found.size

@@ -15,12 +15,13 @@ from xnq_dist.plan.needs import (
     products_of,
     supersteps_of,
 )
-from xnq_dist.plan.passes import candidates_of, fits_of, sums_of
+from xnq_dist.plan.passes import blocks_of, candidates_of, fits_of, sums_of
 from xnq_dist.plan.seconds import Work, stage_seconds
 from xnq_dist.plan.size import GraphSize, Plan, Workers
 from xnq_dist.quantify.giants import store_bytes
 from xnq_dist.quantify.gpu_bytes import quantified_bytes
 from xnq_dist.readout.blockwise import ROWS
+from xnq_dist.readout.plus import MOST_ROWS
 from xnq_dist.readout.row_blocks import WIDEST
 from xnq_dist.readout.select import UNITS
 from xnq_dist.reservoir.checkpoint import KEPT, checkpoint_interval
@@ -89,7 +90,10 @@ def make_plan(
         file_bytes = disk_traffic(*counts, dim, wire, steps.budget)
         moves = replace(moves, moved=0, held=0, exact=True)
     labelled = size.labelled if size.labelled is not None else size.nodes
-    readout = min(labelled * dim * 24, parse_bytes(settings.readout.memory) * 3)
+    plus, blocks = settings.method == "xnq+", blocks_of(size, settings)
+    columns = sum(blocks)
+    fitted = min(labelled, MOST_ROWS) if plus else labelled
+    readout = min(fitted * columns * 24, parse_bytes(settings.readout.memory) * 3)
     # Posteriors and neighbours' sums; `auto` holds one partition's edges beside them,
     # NACC the sums of all nodes.
     values = 36 if settings.quantifier in ("nacc", "npacc") else 12
@@ -98,7 +102,7 @@ def make_plan(
     # One community may be as large as all memberships, and each thread may have one.
     giant = store_bytes(min(size.nodes, memberships), size.classes)
     quantify += workers.threads * giant
-    plus_memory, rounds_disk, features_disk = described_by_plus(size, settings)
+    plus_memory, rounds_disk, features_disk = described_by_plus(size, settings, fitted)
     later = max(readout, quantify, per_worker * owned * plus_memory)
     base = EMBEDDER if states == "memory" else WORKER
     worker_memory = int(max(base + steps.need[states], WORKER + later))
@@ -146,7 +150,9 @@ def make_plan(
     read = size.nodes, size.edges, size.id_text, settings.input.memory_bytes
     ingest, least = planned_bytes(*read, limit)
 
-    embedding = size.nodes * dim * (2 if settings.embeddings.dtype == "float16" else 4)
+    embedding = (
+        size.nodes * columns * (2 if settings.embeddings.dtype == "float16" else 4)
+    )
     node_disk = size.node_bytes
     if node_disk is None:
         node_disk = size.nodes * (size.features * 4 + 12)
@@ -164,16 +170,18 @@ def make_plan(
     checkpoints = min(KEPT + 1, (length - 1) // every) * checkpoint
     last = min(checkpoints, KEPT * checkpoint)
     described = size.nodes * (rounds_disk + features_disk)
+    # Three rounds at most of each run of neighbour sums, and what comes of them.
+    beside = size.nodes * 4 * (3 * max(blocks[1:], default=0) + columns - dim)
     posteriors = size.nodes * (size.classes * 4 + 12 + features_disk)
     # Labelled rows beyond the memory go through files, by partition and by group.
-    beyond = labelled * dim * 8 > settings.readout.memory_bytes
+    beyond = not plus and labelled * dim * 8 > settings.readout.memory_bytes
     item = 2 if settings.embeddings.dtype == "float16" else 4
     spilled = 2 * labelled * dim * item if beyond else 0
     # Files of states, in the run directory or in `scratch`, are there while the table
     # is written, but for those of one superstep.
     files_here = on_disk if settings.scratch is None else 0
     before = max(last, checkpoints + files_here - embedding)
-    largest = max(before, described, posteriors, spilled)
+    largest = max(before, beside, described, posteriors, spilled)
     memory = settings.input.memory_bytes
     counts = size.nodes, size.edges, size.features, halo
     scratch_disk = max(
@@ -183,7 +191,7 @@ def make_plan(
     )
     run_disk = graph_disk + embedding + largest
     costs = costs or load_costs()
-    written = (length - 1) // every * checkpoint + described + 2 * spilled
+    written = (length - 1) // every * checkpoint + beside + described + 2 * spilled
     stages = stage_seconds(
         Work(
             nodes=size.nodes,
@@ -201,6 +209,7 @@ def make_plan(
             threads=workers.threads,
             lanes=min(per_worker, workers.threads),
             dim=dim,
+            columns=columns,
             products=products,
             sparse=wanted.matrix != "dense",
             supersteps=length,

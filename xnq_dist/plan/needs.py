@@ -8,11 +8,8 @@ from dataclasses import dataclass
 from xnq_dist.config import Settings
 from xnq_dist.inputs import set_scales
 from xnq_dist.plan.size import GraphSize, Workers
-from xnq_dist.readout.label_features import (
-    HOPS,
-    NEIGHBOUR_HOPS,
-    feature_count,
-)
+from xnq_dist.readout.label_features import HOPS, feature_count
+from xnq_dist.readout.variants import Variants
 from xnq_dist.reservoir.volume import (
     SLACK,
     WORKER,
@@ -114,22 +111,19 @@ def products_of(settings: Settings) -> int:
     return units_of_blocks(wanted.dim, beside)[0]
 
 
-def described_by_plus(size: GraphSize, settings: Settings) -> tuple[int, int, int]:
+def described_by_plus(
+    size: GraphSize, settings: Settings, most: int
+) -> tuple[int, int, int]:
     """Bytes that a node takes in memory while xnq+ describes it, and on the disk.
 
-    There for the kept rounds, which are removed, and for what is made of them.
+    There for the kept rounds, which are removed, and for what is made of them; models
+    are fitted to `most` nodes.
     """
     if settings.method != "xnq+":
         return 0, 0, 0
-    folds, wanted = settings.readout.folds, settings.plus
-    means = len(set(wanted.rounds)) + NEIGHBOUR_HOPS
-    features = folds * feature_count(size.classes, means)
-    rounds = (HOPS + means) * folds * size.classes
-    trees = size.classes == 2 and wanted.boosting == "auto"
-    described = (NEIGHBOUR_HOPS + 1) * size.features
-    if not trees or size.features > wanted.node_features:
-        described = 0
-    # Kept rounds and what is made of them; of node features a copy in one array.
-    kept = rounds + described
-    features += described
-    return 4 * (kept + features), 4 * kept, 4 * features
+    variants = Variants(settings.readout.folds)
+    own = feature_count(size.classes)
+    # The nodes that models are fitted to, described once more for each fold, are few.
+    features = own + min(1.0, most / max(1, size.nodes)) * variants.folds * own
+    kept = HOPS * ((variants.folds + len(variants)) * size.classes + 1)
+    return 4 * int(kept + features), 4 * kept, 4 * int(features)

@@ -7,15 +7,19 @@ from typing import Any
 from xnq_dist.config import Settings
 from xnq_dist.plan.seconds import NeighbourSums
 from xnq_dist.plan.size import GraphSize, Workers
-from xnq_dist.readout.label_features import HOPS, NEIGHBOUR_HOPS, feature_count
+from xnq_dist.readout.label_features import HOPS, feature_count
 from xnq_dist.readout.logistic import NEWTON_BINARY, NEWTON_PARAMETERS
+from xnq_dist.readout.plus import MOST_ROWS
+from xnq_dist.readout.second_stage import KINDS, tree_columns
 from xnq_dist.readout.select import INPUT_SCALES, RECURRENT_SCALES
+from xnq_dist.readout.variants import Variants
+from xnq_dist.reservoir.descriptors import DOUBLE_ROUNDS, SPARE, widths
 
-__all__ = ["FINE", "candidates_of", "fits_of", "sums_of"]
+__all__ = ["FINE", "blocks_of", "candidates_of", "fits_of", "sums_of"]
 
-FINE, COARSE = 8, 5
-"""Values of C that the climb usually tries, of the fine and of the coarse grid: up to
-between 1 and 10, and two beyond the best."""
+FINE, SEARCHED = 8, 3
+"""Values of C that are usually tried: by the climb up to between 1 and 10, and two
+beyond the best; by xnq+ from the middle of its grid on."""
 VALUE = 8
 """Bytes of a value in a fit."""
 
@@ -30,13 +34,27 @@ def candidates_of(settings: Settings) -> int:
     return recurrent + (len(INPUT_SCALES) - 1 if searched[1] else 0)
 
 
+def blocks_of(size: GraphSize, settings: Settings) -> tuple[int, ...]:
+    """Columns of each block of the embedding."""
+    dim = settings.reservoir.dim
+    if settings.method != "xnq+":
+        return (dim,)
+    beside = widths(size.nodes, size.features, not settings.input.directed)
+    return tuple(width for width in (dim, beside.features, beside.spectrum) if width)
+
+
 def fits_of(
     size: GraphSize, settings: Settings, labelled: int, workers: Workers
 ) -> dict[str, Any]:
     """Of the first readout: ``folds``, ``fits``, ``newton`` and ``turns``."""
     wanted, plus = settings.readout, settings.method == "xnq+"
-    dim = settings.reservoir.dim
-    fits = (COARSE if plus else FINE) if wanted.C == "select" else 1
+    blocks = blocks_of(size, settings)
+    dim = max(blocks)
+    fits = (SEARCHED if plus else FINE) if wanted.C == "select" else 1
+    if plus:
+        # Of every block; and, once C is chosen, with each pair of folds hidden.
+        fits = len(blocks) * (fits + (len(Variants(wanted.folds)) // wanted.folds - 1))
+        labelled = min(labelled, MOST_ROWS)
     there = int(wanted.memory_bytes // max(1, labelled * dim * VALUE))
     at_once = min(wanted.folds, workers.count * workers.threads, max(1, there))
     few = dim <= NEWTON_BINARY
@@ -59,18 +77,17 @@ def sums_of(size: GraphSize, settings: Settings) -> dict[str, Any]:
     """
     if settings.method != "xnq+":
         return {"sums": (), "second": 0, "seen": ()}
-    wanted, wide = settings.plus, settings.readout.folds * size.classes
-    means = len(set(wanted.rounds)) + NEIGHBOUR_HOPS
-    second = feature_count(size.classes, means)
+    blocks, folds = blocks_of(size, settings), settings.readout.folds
+    second = feature_count(size.classes)
     sums = [
-        NeighbourSums(HOPS, wide + 1),
-        NeighbourSums(max(wanted.rounds), wide),
-        NeighbourSums(NEIGHBOUR_HOPS, wide),
+        NeighbourSums(HOPS, folds * size.classes + 1),
+        NeighbourSums(HOPS, len(Variants(folds)) * size.classes),
+        NeighbourSums(HOPS, blocks[1] // (HOPS + 1) + 1),
     ]
+    if len(blocks) > 2:
+        sums.append(NeighbourSums(2 * DOUBLE_ROUNDS + 1, blocks[2] + SPARE + 2))
     seen = []
-    if size.classes == 2 and wanted.boosting == "auto":
-        seen.append(size.classes - 1 + second)
-        if 0 < size.features <= wanted.node_features:
-            sums.append(NeighbourSums(NEIGHBOUR_HOPS, size.features + 1))
-            seen.append(seen[0] + (NEIGHBOUR_HOPS + 1) * size.features)
+    if settings.plus.boosting == "auto":
+        own = len(blocks) * (size.classes - 1) + second
+        seen = [own + len(tree_columns(blocks, kind)) for kind in KINDS]
     return {"sums": tuple(sums), "second": second, "seen": tuple(seen)}

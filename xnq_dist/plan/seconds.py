@@ -12,9 +12,9 @@ SEARCH_FITS = 3
 """Values of C that each candidate of the scales' search is judged by."""
 PASSES = 15
 """Passes over the rows that a fit by L-BFGS takes."""
-TREES = 150
-"""Boosted trees of a model, for two classes: others have none."""
-SECOND_FITS = 8
+TREES = 250
+"""Boosted trees of a model, one a class where there are more than two."""
+SECOND_FITS = 4
 """Values of C that the second stage of xnq+ tries."""
 BLOCK_COPIES = 4
 """Times that a halo row is copied: twice as its block is cut, as it arrives, and as it
@@ -56,6 +56,8 @@ class Work:
     lanes: int
     """Tasks that run beside each other in a worker, one a partition."""
     dim: int
+    columns: int
+    """Of the embedding."""
     products: int
     """Values of a state that one new value is made from."""
     sparse: bool
@@ -97,7 +99,7 @@ def stage_seconds(work: Work, costs: Costs) -> dict[str, float]:
     costs
         Of a core, or of a GPU.
     """
-    values = float(work.nodes) * work.dim
+    values = float(work.nodes) * work.columns
     return {
         "fixed": costs.fixed,
         "ingest": work.nodes * costs.node + work.edges * costs.edge,
@@ -156,7 +158,7 @@ def _fit(work: Work, costs: Costs, rows: float, dim: int) -> float:
 
 def _readout(work: Work, costs: Costs) -> float:
     """Rows read twice, folds fitted, posteriors written; xnq+ reads once more."""
-    values = float(work.most_nodes) * work.dim
+    values = float(work.most_nodes) * work.columns
     reads = 3 if work.sums else 2
     read = reads * values * work.item * costs.read / work.lanes
     score = (reads - 1) * values * costs.score / work.lanes
@@ -178,17 +180,17 @@ def _plus(work: Work, costs: Costs) -> float:
         # Each task reads the edges of its partition, for its rows and for its block.
         once = visited + 2 * _load(work, costs) + 4 * work.partitions * costs.task
         found += sums.rounds * once
-    each = float(work.most_nodes) * work.folds
+    each = float(work.most_nodes)
     found += each * work.second * costs.feature / work.lanes
     if work.second:
         rows = work.labelled * (work.folds - 1.0)
         found += SECOND_FITS * _fit(work, costs, rows, work.second)
+    trees = TREES * (1 if work.classes == 2 else work.classes)
     for columns in work.seen:
         rows = work.labelled * (work.folds - 1.0) / work.folds
-        model = TREES * (costs.tree + rows * columns * costs.bin)
-        found += work.folds * model + work.labelled * TREES * costs.leaf
-    if work.seen:
-        found += each * TREES * costs.leaf / work.lanes
+        model = trees * (costs.tree + rows * columns * costs.bin)
+        found += work.folds * model / (work.workers * work.lanes)
+        found += each * trees * costs.leaf / work.lanes
     return found
 
 

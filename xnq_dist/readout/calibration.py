@@ -88,7 +88,9 @@ class Calibration:
         return cls(str(arrays["calibration"]), found)
 
 
-def fit_calibration(kind: str, logits: Array, labels: NDArray[np.int32]) -> Calibration:
+def fit_calibration(
+    kind: str, logits: Array, labels: NDArray[np.int32], prior: float = 0.0
+) -> Calibration:
     """Fit a calibration by maximum likelihood on held-out logits.
 
     Parameters
@@ -103,6 +105,9 @@ def fit_calibration(kind: str, logits: Array, labels: NDArray[np.int32]) -> Cali
         Of rows that the readout was not fitted to, shape (n, C).
     labels
         Their class codes, shape (n,).
+    prior
+        Rows' worth of the priors of ``bcts`` and ``temperature`` beyond the least ones
+        (the map that changes nothing).
     """
     logits = np.ascontiguousarray(logits, dtype=np.float64)
     if kind == "none":
@@ -111,14 +116,14 @@ def fit_calibration(kind: str, logits: Array, labels: NDArray[np.int32]) -> Cali
         slope, offset = _fit_platt(_scores(kind, logits), labels)
         return Calibration(kind, {"slope": slope, "offset": offset})
     if kind in ("bcts", "temperature"):
-        temperature, bias = _fit_scaling(logits, labels, kind == "bcts")
+        temperature, bias = _fit_scaling(logits, labels, kind == "bcts", prior)
         parameters = {"temperature": np.array([temperature]), "bias": bias}
         return Calibration(kind, parameters)
     raise ValueError(f"calibration {kind!r} is not one of {', '.join(KINDS)}")
 
 
 def _fit_scaling(
-    logits: Array, labels: NDArray[np.int32], with_bias: bool
+    logits: Array, labels: NDArray[np.int32], with_bias: bool, prior: float
 ) -> tuple[float, Array]:
     """Temperature and biases; convex in (1 / T, b).
 
@@ -140,13 +145,13 @@ def _fit_scaling(
         log_q = log_softmax(scaled * point[0] + bias, axis=1)
         q = np.exp(log_q)
         loss = -log_q[taken].mean()
-        loss += SLOPE_PRIOR / rows * (inverse - np.log(inverse) - 1)
-        loss += BIAS_PRIOR / rows * 0.5 * np.sum(bias**2)
+        loss += (SLOPE_PRIOR + prior) / rows * (inverse - np.log(inverse) - 1)
+        loss += (BIAS_PRIOR + prior) / rows * 0.5 * np.sum(bias**2)
         steep = ((q * scaled).sum(axis=1) - scaled[taken]).mean()
-        steep += SLOPE_PRIOR / rows * (1 - 1 / inverse) / size
+        steep += (SLOPE_PRIOR + prior) / rows * (1 - 1 / inverse) / size
         if not with_bias:
             return float(loss), np.array([steep])
-        tilt = q.mean(axis=0) - shares + BIAS_PRIOR / rows * bias
+        tilt = q.mean(axis=0) - shares + (BIAS_PRIOR + prior) / rows * bias
         return float(loss), np.concatenate([[steep], tilt[1:]])
 
     begin = np.zeros(classes if with_bias else 1)

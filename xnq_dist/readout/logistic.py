@@ -55,6 +55,9 @@ NEWTON_PARAMETERS = 256
 """Newton's method up to so many features (two classes) or parameters (more): its
 Hessian has that many rows. L-BFGS beyond."""
 
+HALF = 0.5
+"""Labels of each class that smoothing adds."""
+
 _ROUNDS = {"newton-cholesky": 100, "lbfgs": 1000, "last": 20_000}
 
 
@@ -129,6 +132,7 @@ def fit(
     start: LinearModel | None = None,
     rough: bool = False,
     backend: str = "cpu",
+    smooth: bool = False,
 ) -> LinearModel:
     """Minimise C * sum of log-losses + |coef|^2 / 2 (the intercept is free).
 
@@ -148,6 +152,9 @@ def fit(
         Stop a step earlier, for a search.
     backend
         ``cpu``, or ``gpu``: L-BFGS over blocks of rows on the device.
+    smooth
+        Add half a label of every class at the mean of the rows: a class without a row
+        has a small probability then, and few labels no extreme intercepts. On CPUs.
 
     Returns
     -------
@@ -160,12 +167,12 @@ def fit(
         When a class has no row.
     """
     counts = np.bincount(y, minlength=n_classes)
-    if n_classes < 2 or len(counts) > n_classes or not counts.all():
+    if n_classes < 2 or len(counts) > n_classes or not (counts.all() or smooth):
         raise InputError(
             f"a readout of {n_classes} classes cannot be fitted to rows of classes "
             f"{np.flatnonzero(counts).tolist()}: each class needs a labelled node"
         )
-    if backend == "gpu":
+    if backend == "gpu" and not smooth:
         from xnq_dist.readout.blockwise import fit_blocks
 
         # Not rough: L-BFGS, unlike Newton, stops close to where it is told.
@@ -175,18 +182,26 @@ def fit(
         return found
     binary = n_classes == 2
     rows = x.astype(np.float64, order="C")
-    middle = rows.mean(axis=0)
+    middle = rows.mean(axis=0) if len(rows) else np.zeros(rows.shape[1])
     rows -= middle
+    weights = None
+    if smooth:
+        rows = np.concatenate([rows, np.zeros((n_classes, rows.shape[1]))])
+        y = np.concatenate([y, np.arange(n_classes, dtype=y.dtype)])
+        weights = np.ones(len(y))
+        weights[-n_classes:] = HALF
     width = rows.shape[1] if binary else n_classes * rows.shape[1]
     newton = width <= (NEWTON_BINARY if binary else NEWTON_PARAMETERS)
     solver, tolerance = "lbfgs", TOLERANCE
+    if smooth and rough:
+        tolerance = ROUGH
     if newton:
         solver, tolerance = "newton-cholesky", ROUGH if rough else TOLERANCE
     model = None if start is None else _moved(start, middle)
     with solver_guard():
-        model = _solve(rows, y, n_classes, C, model, solver, tolerance)
+        model = _solve(rows, y, n_classes, C, model, solver, tolerance, weights)
         if not model.converged:
-            model = _solve(rows, y, n_classes, C, model, "last", TOLERANCE)
+            model = _solve(rows, y, n_classes, C, model, "last", TOLERANCE, weights)
     if not model.converged:
         log.warning("readout with C = %g did not reach its tolerance", C)
     return _moved(model, -middle)
@@ -205,6 +220,7 @@ def _solve(
     start: LinearModel | None,
     solver: str,
     tolerance: float,
+    weights: NDArray[np.float64] | None = None,
 ) -> LinearModel:
     from sklearn.linear_model import LogisticRegression
 
@@ -221,13 +237,13 @@ def _solve(
             coef, intercept = coef[1:] - coef[:1], intercept[1:] - intercept[:1]
         # The solver works on these arrays: they must not be the start model's own.
         estimator.coef_, estimator.intercept_ = coef.copy(), intercept.copy()
-    estimator.fit(x, y)
+    estimator.fit(x, y, weights)
     coef, intercept = estimator.coef_, estimator.intercept_
     if n_classes == 2:
         coef = np.concatenate([np.zeros_like(coef), coef])
         intercept = np.concatenate([np.zeros(1), intercept])
     coef = np.ascontiguousarray(coef)
-    slope = _gradient(x, y, coef, intercept, C)
+    slope = _gradient(x, y, coef, intercept, C, weights)
     return LinearModel(coef, intercept, C, bool(slope <= SLACK * tolerance))
 
 
@@ -237,10 +253,13 @@ def _gradient(
     coef: NDArray[np.float64],
     intercept: NDArray[np.float64],
     C: float,
+    weights: NDArray[np.float64] | None = None,
 ) -> float:
     """Largest entry of the mean objective's gradient."""
     excess = np.exp(log_softmax(x @ coef.T + intercept, axis=1))
     excess[np.arange(len(y)), y] -= 1
+    if weights is not None:
+        excess *= weights[:, None]
     first = 1 if len(coef) == 2 else 0
     penalty = coef[first:] / (C * len(y))
     slopes = (excess.T @ x)[first:] / len(y) + penalty

@@ -1,14 +1,8 @@
-"""The readout of xnq+: logits and label features, a second stage, all cross-fitted.
+"""The readout of xnq+: nested folds, a first stage a block, a second stage, a pool.
 
-The labelled rows meet in one task, as for the plain readout: n x d' float64 for each
-fold that runs at the time, within `readout.memory`; beyond it they are fitted group by
-group (`spilled`), and only their scores and label features meet. Everything else stays
-in files of the stage, one a partition.
-
-What a labelled node's own label can reach: neither its first-stage logits nor its
-label features are made from it, and the second-stage model that scores it was fitted
-to other rows. Those other rows were described with all folds but their own, its fold
-among them, as in any stacking.
+The labelled rows meet in one task, at most `MOST_ROWS` of them and no more than
+`readout.memory` holds; label features count all labels, and everything else stays in
+files of the stage, one a partition. `variants` says what is hidden from whom.
 """
 
 from __future__ import annotations
@@ -23,39 +17,57 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
+from xnq_dist.draws import mixed_bits
+from xnq_dist.errors import DoesNotFitError
 from xnq_dist.graph.layout import node_index
 from xnq_dist.progress import Progress, silent
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.diagnostics import quality
-from xnq_dist.readout.fit import FoldFit, FoldPlan, grid_of
-from xnq_dist.readout.folds import assign_folds, check_counts
-from xnq_dist.readout.label_features import VisibleLabels
-from xnq_dist.readout.logistic import COARSE_GRID
-from xnq_dist.readout.neighbours import FirstStage
-from xnq_dist.readout.plus_features import (
-    boosting_wanted,
-    read_features,
-    spread_features,
+from xnq_dist.readout.first_stage import (
+    GRID,
+    BlockFit,
+    FirstStage,
+    columns_of,
+    fit_hidden,
+    search,
 )
+from xnq_dist.readout.folds import check_counts
+from xnq_dist.readout.label_features import VisibleLabels
+from xnq_dist.readout.plus_features import read_fitted, spread_features
 from xnq_dist.readout.plus_model import SavedPlus, partition_logits
 from xnq_dist.readout.rows import KnownLabels, Labelled, Part, assemble, gather_used
-from xnq_dist.readout.second_stage import fit_second_stage, second_stage_rows
-from xnq_dist.readout.spilled import spill
-from xnq_dist.readout.tasks import (
-    cross_fit,
-    folds_at_once,
-    watch,
+from xnq_dist.readout.second_stage import (
+    KINDS,
+    SecondRows,
+    TreeFit,
+    conclude,
+    fit_kind,
+    second_rows,
 )
-from xnq_dist.sections import ReadoutSettings
+from xnq_dist.readout.tasks import in_window, watch
+from xnq_dist.readout.variants import Variants, class_priors, node_folds
 from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
-from xnq_dist.waiting import Heartbeats, gather, result, watched
+from xnq_dist.waiting import gather, result
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Future
 
-__all__ = ["PlusFit", "PlusScores", "fit_plus", "plus_scores"]
+    _Future = Future[Any]
+
+__all__ = ["MOST_ROWS", "PlusFit", "PlusScores", "fit_plus", "plus_scores"]
 
 log = logging.getLogger(__name__)
+
+MOST_ROWS = 200_000
+"""Labelled rows that models are fitted to: more say hardly more of so few columns."""
+FEWEST_ROWS = 1_000
+"""Of more labelled rows than that, so many must fit in ``readout.memory``."""
+SAMPLE_PURPOSE = 403
+"""Key of the random stream that chooses them."""
+BLOCK = 1 << 14
+"""Rows scored at a time."""
+PRIOR_ROWS = 2.0
+"""Rows' worth of the priors of the calibration."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +124,7 @@ def fit_plus(
         The stage ``graph``; its own labels and roles are not looked at.
     embeddings, embedded
         A stage of embeddings of this graph; of its manifest the files ``part-*`` and
-        the fact ``dim`` are used.
+        the fact ``blocks`` are used.
     labels
         Class codes by canonical index, -1 for labels not to be seen, shape (N,).
     classes
@@ -127,24 +139,27 @@ def fit_plus(
     InputError
         When a class has fewer than two labels.
     DoesNotFitError
-        When ``readout.memory`` does not hold one group of labelled rows.
+        When ``readout.memory`` does not hold enough labelled rows.
     """
     shown = np.flatnonzero(labels >= 0)
     counts = np.bincount(labels[shown], minlength=len(classes))
     check_counts(counts, 2, classes)
-    prior = counts / len(shown)
-    folds = np.full(len(labels), -1, np.int32)
-    folds[shown] = assign_folds(labels[shown], settings.readout.folds, settings.seed)
+    blocks = tuple(embedded.facts["blocks"])
+    fitted = _fitted(shown, sum(blocks), settings)
     where = Stage(attempt.folder, "readout")
+    count, seed = settings.readout.folds, settings.seed
     visible = VisibleLabels(
         where,
         tuple(
             attempt.write_arrays(
-                f"labels-{number:05d}", labels=labels[rows], folds=folds[rows]
+                f"labels-{number:05d}",
+                labels=labels[rows],
+                folds=node_folds(rows, count, seed),
+                fitted=np.isin(rows, fitted),
             )
             for number, rows in enumerate(node_index(graph, manifest))
         ),
-        int(folds.max()) + 1,
+        count,
         len(classes),
     )
     parts = tuple(
@@ -156,39 +171,16 @@ def fit_plus(
             strict=True,
         )
     )
-    dim = int(embedded.facts["dim"])
-    at_once = folds_at_once(client, parts, dim, settings)
-    rows: Any
-    plan: Any
-    fits: Any
-    if at_once:
-        pieces = client.map(gather_used, parts, pure=False)
-        watch(client, pieces, "labelled rows", progress)
-        rows = client.submit(assemble, pieces, pure=False)
-        del pieces
-        plan = client.submit(
-            _plan, rows, settings.readout, settings.seed, settings.backend, pure=False
-        )
-        fits, place, losses = cross_fit(
-            client, rows, plan, len(classes), _grid(settings.readout), at_once, progress
-        )
-    else:
-        if settings.backend == "gpu":
-            log.warning("labelled rows beyond readout.memory are fitted on CPUs")
-        nothing = np.empty((len(shown), 0), np.float32)
-        rows = Labelled(shown, labels[shown], None, nothing)
-        plan = _plan(rows, settings.readout, settings.seed, settings.backend)
-        spilled = spill(
-            client, parts, rows, plan.folds, len(classes), attempt, progress
-        )
-        fits, place, losses = spilled.cross_fit(plan, progress)
-        spilled.delete()
-        # By data, not by task: the scheduler is no place for a number a row.
-        rows, plan, fits = watched(
-            lambda: client.scatter([rows, plan, fits], hash=False),
-            Heartbeats(client).look,
-        )
-    models = result(client, client.submit(_write_models, fits, attempt, pure=False))
+    pieces = client.map(gather_used, parts, pure=False)
+    watch(client, pieces, "labelled rows", progress)
+    rows = client.submit(assemble, pieces, pure=False)
+    del pieces
+    work = _Work(client, rows, blocks, len(classes), settings, len(fitted), progress)
+    fits, strengths = work.first_stage()
+    models = result(client, client.submit(_write_models, blocks, fits, attempt))
+    priors = class_priors(
+        labels[shown], node_folds(shown, count, seed), len(classes), visible.variants
+    )
     features = spread_features(
         client,
         graph,
@@ -196,137 +188,271 @@ def fit_plus(
         visible,
         parts,
         models,
-        prior,
+        priors,
         settings,
         attempt,
         progress,
     )
     seen = [
-        client.submit(_own_features, part, where, record, visible, number, pure=False)
-        for number, (part, record) in enumerate(zip(parts, features, strict=True))
+        client.submit(_fitted_features, part, where, record, pure=False)
+        for part, record in zip(parts, features, strict=True)
     ]
+    both = client.submit(_second_rows, rows, seen, where, models, count, seed)
+    trees = work.trees(both)
     finished = client.submit(
         _finish,
-        rows,
-        seen,
-        plan,
-        fits,
-        place,
-        losses,
+        both,
+        trees,
+        shown,
+        counts / len(shown),
+        priors[:count],
+        strengths,
         list(classes),
-        dim,
+        where,
+        models,
         settings,
         attempt,
         pure=False,
     )
     files, facts = result(client, finished)
-    attempt.folder.delete(models.name)  # the readout holds them, too
+    attempt.folder.delete(models.name)  # the readout holds what is used of them
     return PlusFit(parts, files[0], features, (files[1], *visible.records), facts)
 
 
-def _grid(settings: ReadoutSettings) -> tuple[float, ...]:
-    # What the second stage learns hardly depends on the first one's strength.
-    return COARSE_GRID if settings.C == "select" else grid_of(settings)
+def _fitted(
+    shown: NDArray[np.int64], width: int, settings: Settings
+) -> NDArray[np.int64]:
+    """Labelled nodes that models are fitted to, ascending."""
+    there = settings.readout.memory_bytes // (8 * width)
+    if there < min(len(shown), FEWEST_ROWS):
+        need = 8 * width * min(len(shown), FEWEST_ROWS)
+        raise DoesNotFitError(
+            f"the embeddings of {min(len(shown), FEWEST_ROWS):,} labelled nodes "
+            f"({width} columns) need {need / 2**20:.3g} MiB but readout.memory is "
+            f"{settings.readout.memory_bytes / 2**20:.3g} MiB: set readout.memory to "
+            f"{-(-need // 2**20)}MiB or more, or lower reservoir.dim"
+        )
+    most = min(there, MOST_ROWS)
+    if len(shown) <= most:
+        return shown
+    log.info("readout: models are fitted to %d of %d labelled nodes", most, len(shown))
+    key = np.random.SeedSequence(settings.seed, spawn_key=(SAMPLE_PURPOSE,))
+    order = np.argsort(mixed_bits(shown, key), kind="stable")
+    return np.sort(shown[order[:most]])
 
 
-def _first_stage(fits: Sequence[FoldFit]) -> FirstStage:
-    return FirstStage(
-        np.stack([fold.model.coef for fold in fits]),
-        np.stack([fold.model.intercept for fold in fits]),
-    )
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """The fits, side by side as far as memory allows."""
+
+    client: Client
+    rows: _Future
+    blocks: tuple[int, ...]
+    n_classes: int
+    settings: Settings
+    fitted: int
+    progress: Progress
+
+    @property
+    def _at_once(self) -> int:
+        need = max(1, self.fitted * max(self.blocks) * 8)
+        return max(1, int(self.settings.readout.memory_bytes // need))
+
+    @property
+    def _grid(self) -> tuple[float, ...]:
+        chosen = self.settings.readout.C
+        return GRID if chosen == "select" else (chosen,)
+
+    def first_stage(self) -> tuple[list[list[_Future]], list[float]]:
+        """Fits of each block in every variant, and the C of each block."""
+        count, grid = self.settings.readout.folds, self._grid
+        hidden = Variants(count).hidden
+        every = range(len(self.blocks))
+        looking = {block: search(len(grid)) for block in every}
+        asked = {block: next(looking[block]) for block in every}
+        tried: list[dict[int, list[_Future]]] = [{} for _ in every]
+        chosen: dict[int, int] = {}
+        while asked:
+            jobs = [
+                (block, place, hidden[fold], self._before(tried[block], fold))
+                for block, place in asked.items()
+                for fold in range(count)
+            ]
+            found = self._fits(jobs)
+            losses = gather(self.client, self.client.map(_loss, found, pure=False))
+            for number, (block, place) in enumerate(list(asked.items())):
+                mine = slice(number * count, (number + 1) * count)
+                tried[block][place] = found[mine]
+                try:
+                    asked[block] = looking[block].send(sum(losses[mine]))
+                except StopIteration as ended:
+                    chosen[block] = ended.value
+                    del asked[block]
+        singles = [tried[block][chosen[block]] for block in every]
+        jobs = [
+            (block, chosen[block], folds, singles[block][folds[0]])
+            for block in every
+            for folds in hidden[count:]
+        ]
+        more = self._fits(jobs)
+        size = len(hidden) - count
+        fits = [
+            singles[block] + more[block * size : (block + 1) * size] for block in every
+        ]
+        return fits, [grid[chosen[block]] for block in every]
+
+    @staticmethod
+    def _before(tried: dict[int, list[_Future]], fold: int) -> _Future | None:
+        return next(reversed(tried.values()))[fold] if tried else None
+
+    def _fits(self, jobs: Sequence[tuple[int, int, Any, Any]]) -> list[_Future]:
+        columns, grid = columns_of(self.blocks), self._grid
+
+        def submit(number: int) -> _Future:
+            block, place, hidden, before = jobs[number]
+            return self.client.submit(
+                _fit_hidden,
+                self.rows,
+                self.settings.readout.folds,
+                self.settings.seed,
+                self.n_classes,
+                columns[block],
+                grid[place],
+                hidden,
+                before,
+                pure=False,
+            )
+
+        return in_window(
+            self.client, submit, len(jobs), self._at_once, "fits", self.progress
+        )
+
+    def trees(self, rows: _Future) -> dict[str, list[_Future]]:
+        """Trees of every kind and fold."""
+        if self.settings.plus.boosting == "never":
+            return {}
+        count = self.settings.readout.folds
+        jobs = [(kind, fold) for kind in KINDS for fold in range(count)]
+
+        def submit(number: int) -> _Future:
+            kind, fold = jobs[number]
+            return self.client.submit(
+                fit_kind, rows, self.n_classes, kind, fold, pure=False
+            )
+
+        found = in_window(
+            self.client, submit, len(jobs), self._at_once, "trees", self.progress
+        )
+        return {
+            kind: found[at * count : (at + 1) * count] for at, kind in enumerate(KINDS)
+        }
 
 
-def _write_models(fits: Sequence[FoldFit], attempt: Attempt) -> FileRecord:
-    first = _first_stage(fits)
-    return attempt.write_arrays("models", coef=first.coef, intercept=first.intercept)
+def _fit_hidden(
+    rows: Labelled,
+    count: int,
+    seed: int,
+    n_classes: int,
+    columns: slice,
+    C: float,
+    hidden: tuple[int, ...],
+    before: BlockFit | None,
+) -> BlockFit:
+    folds = node_folds(rows.index, count, seed)
+    return fit_hidden(rows.x, rows.labels, folds, n_classes, columns, C, hidden, before)
 
 
-_Own = tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32] | None]
+def _loss(fitted: BlockFit) -> float:
+    return fitted.loss
 
 
-def _own_features(
-    part: Part, where: Stage, record: FileRecord, visible: VisibleLabels, number: int
-) -> _Own:
-    """Canonical index, label and node features of a partition's labelled rows.
-
-    Label features as its own fold sees each row, shape (n, F).
-    """
-    index = part.read_nodes()["index"].to_numpy()
-    labels, folds = visible.load(number)
-    known = np.flatnonzero(labels >= 0)
-    features, described = read_features(where, record)
-    own = None if described is None else described[known]
-    return index[known], features[known, folds[known]], own
+def _write_models(
+    blocks: Sequence[int], fits: Sequence[Sequence[BlockFit]], attempt: Attempt
+) -> FileRecord:
+    first = FirstStage.of(blocks, [[fit.model for fit in block] for block in fits])
+    return attempt.write_arrays("models", **first.to_arrays())
 
 
-def _plan(
-    rows: Labelled, settings: ReadoutSettings, seed: int, backend: str
-) -> FoldPlan:
-    folds = assign_folds(rows.labels, settings.folds, seed)
-    return FoldPlan(folds, int(folds.max()) + 1, _grid(settings), backend)
+def _fitted_features(
+    part: Part, where: Stage, record: FileRecord
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Canonical index and label features of a partition's fitted rows."""
+    nodes = part.read_nodes()
+    return nodes["index"].to_numpy()[part.used(nodes)], read_fitted(where, record)
+
+
+def _second_rows(
+    rows: Labelled,
+    seen: Sequence[tuple[NDArray[np.int64], NDArray[np.float32]]],
+    where: Stage,
+    models: FileRecord,
+    count: int,
+    seed: int,
+) -> SecondRows:
+    """Fitted rows as the second stage sees them."""
+    first = FirstStage.from_arrays(where.read_arrays(models))
+    order = np.argsort(np.concatenate([index for index, _ in seen]))
+    features = np.concatenate([values for _, values in seen])[order]
+    folds = node_folds(rows.index, count, seed)
+    places = Variants(count).places()[folds]
+    found = []
+    for begin in range(0, len(rows.x), BLOCK):
+        block = slice(begin, begin + BLOCK)
+        scores = first.scores(rows.x[block])
+        at = np.arange(len(scores))
+        found.append(
+            np.stack(
+                [
+                    second_rows(scores[at, places[block, fold]], features[block, fold])
+                    for fold in range(count)
+                ],
+                axis=1,
+            )
+        )
+    return SecondRows(rows.labels, folds, np.concatenate(found), rows.x, first.blocks)
 
 
 def _finish(
-    rows: Labelled,
-    seen: Sequence[_Own],
-    plan: FoldPlan,
-    fits: Sequence[FoldFit],
-    place: int,
-    losses: Sequence[float],
+    rows: SecondRows,
+    trees: dict[str, Sequence[TreeFit]],
+    index: NDArray[np.int64],
+    prior: NDArray[np.float64],
+    priors: NDArray[np.float64],
+    strengths: Sequence[float],
     classes: list[Any],
-    dim: int,
+    where: Stage,
+    models: FileRecord,
     settings: Settings,
     attempt: Attempt,
 ) -> tuple[list[FileRecord], dict[str, Any]]:
-    """Second stage and calibration; the readout's files and figures."""
-    first = np.empty((len(rows.labels), len(classes)))
-    for fold in fits:
-        first[fold.held] = fold.logits
-    order = np.argsort(np.concatenate([index for index, *_ in seen]))
-    features = np.concatenate([values for _, values, _ in seen])[order]
-    pieces = [values for *_, values in seen if values is not None]
-    described = np.concatenate(pieces)[order] if pieces else None
-    boosting = boosting_wanted(settings, len(classes))
-    z = second_stage_rows(first, features)
-    second = fit_second_stage(
-        z, rows.labels, plan.folds, len(classes), boosting, described
-    )
+    """Second stage, pool and calibration; the readout's files and figures."""
+    count, fitted = settings.readout.folds, len(rows.labels)
+    first = FirstStage.from_arrays(where.read_arrays(models)).single(count)
+    own = np.empty((fitted, len(rows.blocks), len(classes)))
+    for begin in range(0, fitted, BLOCK):
+        block = slice(begin, begin + BLOCK)
+        scores = first.scores(rows.x[block])
+        own[block] = scores[np.arange(len(scores)), rows.folds[block]]
+    second, held, chosen = conclude(rows, len(classes), trees, priors, own)
     kind = settings.readout.calibration
-    calibration = fit_calibration(kind, second.out_of_fold, rows.labels)
-    prior = np.bincount(rows.labels, minlength=len(classes)) / len(rows.labels)
-    saved = SavedPlus(
-        first=_first_stage(fits),
-        second=second,
-        calibration=calibration,
-        prior=prior,
-        index=rows.index,
-        folds=plan.folds,
-    )
-    fitted = len(rows.labels)
-    models = [fold.model for fold in fits] + list(second.linear)
+    calibration = fit_calibration(kind, held, rows.labels, PRIOR_ROWS)
+    saved = SavedPlus(first, second, calibration, prior, index, settings.seed)
+    constant = np.log(priors[rows.folds, rows.labels])
     facts = {
         "classes": classes,
         "prior": prior.tolist(),
-        "dim": dim,
+        "blocks": list(rows.blocks),
         "method": "xnq+",
-        "C": plan.grid[place],
+        "C": strengths[0],
+        "strengths": list(strengths),
         "calibration": kind,
-        "folds": plan.count,
-        "n_labelled": fitted,
+        "folds": count,
+        "n_labelled": len(index),
         "n_fitted": fitted,
         "n_judged": fitted,
-        "strengths": [
-            {"C": tried, "log_loss": loss / fitted}
-            for tried, loss in zip(plan.grid, losses, strict=False)
-        ],
-        "converged": all(model.converged for model in models),
-        "label_features": int(features.shape[1]),
-        "node_features": 0 if described is None else int(described.shape[1]),
-        "first_stage_log_loss": losses[place] / fitted,
-        "second_stage": second.kind,
-        "second_stage_C": second.C,
-        "second_stage_log_losses": second.losses,
-        **quality(second.out_of_fold, rows.labels, calibration),
+        "prior_log_loss": float(-constant.mean()),
+        **chosen,
+        **quality(held, rows.labels, calibration),
     }
     parameters = {
         name: values.tolist() for name, values in calibration.parameters.items()
@@ -377,5 +503,5 @@ def plus_scores(
     logits = np.empty((len(labels), len(classes)), np.float32)
     for index, found in gather(client, futures):
         logits[index] = found
-    saved = SavedPlus.from_arrays(where.read_arrays(fitted.readout))
-    return PlusScores(saved.index, saved.second.out_of_fold, logits, fitted.facts)
+    held = np.flatnonzero(labels >= 0)
+    return PlusScores(held, logits[held].astype(np.float64), logits, fitted.facts)

@@ -1,7 +1,8 @@
-"""Label and node features of xnq+ in files, one a partition, by runs of neighbour sums.
+"""Label features of xnq+ in files, one a partition, by runs of neighbour sums.
 
-N x K x F float32 in all, K folds, F of them as `label_features.feature_count` says, and
-the node features with their means over neighbours; no process ever holds them together.
+A node's own variant gives N x F float32 in all, F as `label_features.feature_count`
+says; labelled rows that models are fitted to are described in K variants. No process
+ever holds them together.
 """
 
 from __future__ import annotations
@@ -16,21 +17,13 @@ from xnq_dist.config import Settings
 from xnq_dist.progress import Progress, silent
 from xnq_dist.readout.label_features import (
     HOPS,
-    NEIGHBOUR_HOPS,
     HopStart,
     HopStep,
     VisibleLabels,
-    VoteStart,
-    VoteStep,
     label_features,
 )
-from xnq_dist.readout.neighbours import (
-    FeatureStart,
-    FeatureStep,
-    PosteriorStart,
-    PosteriorStep,
-)
-from xnq_dist.readout.rows import FEATURES, Part
+from xnq_dist.readout.neighbours import PosteriorStart, PosteriorStep
+from xnq_dist.readout.rows import FEATURES, KnownLabels, Part
 from xnq_dist.readout.tasks import watch
 from xnq_dist.reservoir.propagation import propagate
 from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
@@ -39,7 +32,7 @@ from xnq_dist.waiting import gather
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["boosting_wanted", "read_features", "spread_features"]
+__all__ = ["read_fitted", "read_own", "spread_features"]
 
 
 def spread_features(
@@ -49,136 +42,106 @@ def spread_features(
     visible: VisibleLabels,
     parts: tuple[Part, ...],
     models: FileRecord,
-    prior: NDArray[np.float64],
+    priors: NDArray[np.float64],
     settings: Settings,
     attempt: Attempt,
     progress: Progress = silent,
 ) -> tuple[FileRecord, ...]:
-    """Label and node features of every partition, by runs of neighbour sums."""
-    wanted = settings.plus
-    rounds = sorted(set(wanted.rounds))
-    hops = propagate(
-        client,
-        graph,
-        manifest,
-        HopStart(visible),
-        HopStep(),
-        HOPS,
-        attempt,
-        "hops",
-        range(1, HOPS + 1),
-        backend=settings.backend,
-        progress=progress,
-    )
-    start = VoteStart(visible, tuple(prior.tolist()))
-    votes = propagate(
-        client,
-        graph,
-        manifest,
-        start,
-        VoteStep(visible),
-        rounds[-1],
-        attempt,
-        "votes",
-        rounds,
-        backend=settings.backend,
-        progress=progress,
-    )
-    near = propagate(
-        client,
-        graph,
-        manifest,
-        PosteriorStart(visible, parts, models),
-        PosteriorStep(visible.n_folds, tuple(prior.tolist())),
-        NEIGHBOUR_HOPS,
-        attempt,
-        "near",
-        range(1, NEIGHBOUR_HOPS + 1),
-        backend=settings.backend,
-        progress=progress,
-    )
-    described: dict[int, list[FileRecord]] = {}
-    width = int(manifest.facts["n_features"])
-    if (
-        boosting_wanted(settings, visible.n_classes)
-        and 0 < width <= wanted.node_features
-    ):
-        described = propagate(
+    """Label features of every partition, by runs of neighbour sums.
+
+    Parameters
+    ----------
+    models
+        The arrays of `FirstStage`, in the folder of the labels.
+    priors
+        `class_priors` of all labels, shape (V, C).
+    """
+    turns = range(1, HOPS + 1)
+    hops, means = (
+        propagate(
             client,
             graph,
             manifest,
-            FeatureStart(graph, manifest),
-            FeatureStep(),
-            NEIGHBOUR_HOPS,
+            start,
+            step,
+            HOPS,
             attempt,
-            "described",
-            range(NEIGHBOUR_HOPS + 1),
+            stem,
+            turns,
             backend=settings.backend,
             progress=progress,
         )
+        for start, step, stem in (
+            (HopStart(visible), HopStep(), "labels around"),
+            (
+                PosteriorStart(visible, parts, models),
+                PosteriorStep(tuple(map(tuple, priors.tolist()))),
+                "posteriors around",
+            ),
+        )
+    )
     made = [
         client.submit(
             _write_features,
-            Stage(attempt.folder, "readout"),
+            visible,
             number,
-            [hops[turn][number] for turn in range(1, HOPS + 1)],
-            [votes[turn][number] for turn in rounds]
-            + [records[number] for records in near.values()],
-            [records[number] for records in described.values()],
-            prior,
-            visible.n_folds,
-            wanted.smoothing,
+            [hops[turn][number] for turn in turns],
+            [means[turn][number] for turn in turns],
+            priors,
+            settings.plus.smoothing,
             attempt,
             pure=False,
         )
-        for number in range(len(visible.records))
+        for number in range(len(parts))
     ]
     watch(client, made, "label features", progress)
     files = gather(client, made)
-    for turns in (hops, votes, near, described):
-        for records in turns.values():
+    for found in (hops, means):
+        for records in found.values():
             for record in records:
                 attempt.folder.delete(record.name)
     return tuple(files)
 
 
-def boosting_wanted(settings: Settings, n_classes: int) -> bool:
-    """Whether boosted trees compete in the second stage."""
-    return settings.plus.boosting == "auto" and n_classes == 2
-
-
 def _write_features(
-    where: Stage,
+    visible: VisibleLabels,
     number: int,
     hops: Sequence[FileRecord],
     means: Sequence[FileRecord],
-    described: Sequence[FileRecord],
-    prior: NDArray[np.float64],
-    n_folds: int,
+    priors: NDArray[np.float64],
     smoothing: float,
     attempt: Attempt,
 ) -> FileRecord:
-    def values(records: Sequence[FileRecord]) -> list[NDArray[np.float32]]:
-        return [where.read_arrays(record)["values"] for record in records]
-
-    arrays = {
-        "features": label_features(
-            values(hops), values(means), prior, n_folds, smoothing
+    """Of every row with its own fold hidden, of fitted rows with each other one too."""
+    where = visible.where
+    near = [where.read_arrays(record)["values"] for record in hops]
+    mean = [where.read_arrays(record)["values"] for record in means]
+    _, folds = visible.load(number)
+    fitted = np.flatnonzero(KnownLabels(where, visible.records[number]).load() >= 0)
+    variants = visible.variants
+    places = variants.places()
+    own = label_features(
+        near, mean, priors, folds.astype(np.int64), variants, smoothing
+    )
+    near, mean = [x[fitted] for x in near], [x[fitted] for x in mean]
+    beside = [
+        label_features(
+            near, mean, priors, places[folds[fitted], fold], variants, smoothing
         )
-    }
-    if described:
-        # The last column of each counts weights.
-        columns = [x[:, :-1] for x in values(described)]
-        arrays["described"] = np.concatenate(columns, axis=1)
-    return attempt.write_arrays(f"{FEATURES}{number:05d}", **arrays)
+        for fold in range(variants.folds)
+    ]
+    return attempt.write_arrays(
+        f"{FEATURES}{number:05d}", own=own, fitted=np.stack(beside, axis=1)
+    )
 
 
-def read_features(
-    where: Stage, record: FileRecord
-) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
-    """A partition's label features, shape (n, K, F), and node features, (n, D).
+def read_own(where: Stage, record: FileRecord) -> NDArray[np.float32]:
+    """Label features of a partition's rows, their own fold hidden, shape (n, F)."""
+    found: NDArray[np.float32] = where.read_arrays(record)["own"]
+    return found
 
-    The latter None where trees do not see any.
-    """
-    arrays = where.read_arrays(record)
-    return arrays["features"], arrays.get("described")
+
+def read_fitted(where: Stage, record: FileRecord) -> NDArray[np.float32]:
+    """Of rows that models are fitted to, each fold hidden as well, shape (m, K, F)."""
+    found: NDArray[np.float32] = where.read_arrays(record)["fitted"]
+    return found

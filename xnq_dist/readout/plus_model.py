@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.readout.calibration import Calibration
-from xnq_dist.readout.neighbours import FirstStage
-from xnq_dist.readout.plus_features import read_features
+from xnq_dist.readout.first_stage import FirstStage
+from xnq_dist.readout.plus_features import read_own
 from xnq_dist.readout.rows import Part, write_scored
-from xnq_dist.readout.second_stage import SecondStage, second_stage_rows
+from xnq_dist.readout.second_stage import SecondStage, second_rows
+from xnq_dist.readout.variants import node_folds
 from xnq_dist.store import Attempt, FileRecord, Stage
 
 __all__ = ["SavedPlus", "partition_logits", "write_plus_posteriors"]
@@ -23,23 +24,23 @@ class SavedPlus:
     """What is kept of an xnq+ readout, and how it scores rows."""
 
     first: FirstStage
+    """Of the K variants that hide one fold."""
     second: SecondStage
     calibration: Calibration
     prior: NDArray[np.float64]
     """Class proportions of the labels, shape (C,)."""
     index: NDArray[np.int64]
     """Canonical index of the labelled nodes, ascending, shape (n,)."""
-    folds: NDArray[np.int32]
-    """Their folds, shape (n,)."""
+    seed: int
+    """Of the folds."""
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays for an npz file; `from_arrays` reads them."""
         return {
-            "coef": self.first.coef,
-            "intercept": self.first.intercept,
             "prior": self.prior,
             "index": self.index,
-            "folds": self.folds,
+            "seed": np.array(self.seed),
+            **self.first.to_arrays(),
             **self.second.to_arrays(),
             **self.calibration.to_arrays(),
         }
@@ -47,48 +48,45 @@ class SavedPlus:
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> SavedPlus:
         """The readout whose `to_arrays` these are."""
-        names = ("prior", "index", "folds")
         return cls(
-            first=FirstStage(arrays["coef"], arrays["intercept"]),
+            first=FirstStage.from_arrays(arrays),
             second=SecondStage.from_arrays(arrays),
             calibration=Calibration.from_arrays(arrays),
-            **{name: arrays[name] for name in names},
+            prior=arrays["prior"],
+            index=arrays["index"],
+            seed=int(arrays["seed"]),
         )
 
     def logits(
-        self,
-        x: NDArray[Any],
-        features: NDArray[np.float32],
-        described: NDArray[np.float32] | None,
-        index: NDArray[np.int64],
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Log-probabilities of rows before calibration, and whether out of fold.
+        self, x: NDArray[Any], features: NDArray[np.float32], index: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Log-probabilities of rows before calibration, shape (m, C).
 
-        A labelled row has what its own fold's models said of it; any other the mean
-        over all folds' models, each with the label features that its fold sees.
+        Every row, labelled or not, by the models that its own fold is hidden from.
 
         Parameters
         ----------
         x
-            Embeddings, shape (m, d').
+            Embeddings, shape (m, columns).
         features
-            Label features, shape (m, K, F).
-        described
-            Node features and their means, shape (m, D); None where there are none.
+            Label features with the row's own fold hidden, shape (m, F).
         index
             Canonical indexes, shape (m,).
         """
-        first = self.first.logits(x)
-        count = first.shape[1]
-        total = np.zeros((len(x), first.shape[2]))
-        for fold in range(count):
-            z = second_stage_rows(first[:, fold], features[:, fold])
-            total += self.second.scores(z, fold, described)
-        found = total / count
+        scores = self.first.scores(x)
+        folds = node_folds(index, scores.shape[1], self.seed)
+        found = np.empty((len(x), scores.shape[3]))
+        for fold in range(scores.shape[1]):
+            own = np.flatnonzero(folds == fold)
+            first = scores[own, fold]
+            z = second_rows(first, features[own])
+            found[own] = self.second.scores(first, z, x[own], fold)
+        return found
+
+    def labelled(self, index: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether nodes are among the labelled ones."""
         at = np.minimum(np.searchsorted(self.index, index), len(self.index) - 1)
-        held = self.index[at] == index
-        found[held] = self.second.out_of_fold[at[held]]
-        return found, held
+        return np.asarray(self.index[at] == index, bool)
 
 
 def write_plus_posteriors(
@@ -102,12 +100,11 @@ def write_plus_posteriors(
 ) -> FileRecord:
     """Posteriors of one partition's nodes, in its row order."""
     saved = SavedPlus.from_arrays(readout.read_arrays(record))
-    seen, described = read_features(readout, features)
+    seen = read_own(readout, features)
 
     def score(rows: slice, index: NDArray[np.int64], x: NDArray[Any]) -> Any:
-        own = None if described is None else described[rows]
-        logits, held = saved.logits(x, seen[rows], own, index)
-        return saved.calibration.apply(logits), held
+        logits = saved.logits(x, seen[rows], index)
+        return saved.calibration.apply(logits), saved.labelled(index)
 
     return write_scored(part, number, attempt, classes, score)
 
@@ -117,12 +114,11 @@ def partition_logits(
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Canonical index and uncalibrated log-probabilities of a partition's nodes."""
     saved = SavedPlus.from_arrays(readout.read_arrays(record))
-    seen, described = read_features(readout, features)
+    seen = read_own(readout, features)
     nodes = part.read_nodes()
     index = nodes["index"].to_numpy()
-    found = np.empty((len(index), saved.first.coef.shape[1]), np.float32)
+    found = np.empty((len(index), len(saved.prior)), np.float32)
     for first, x in part.states(nodes["node_id"]):
         rows = slice(first, first + len(x))
-        own = None if described is None else described[rows]
-        found[rows] = saved.logits(x, seen[rows], own, index[rows])[0]
+        found[rows] = saved.logits(x, seen[rows], index[rows])
     return index, found

@@ -54,8 +54,9 @@ class KnownLabels:
     record: FileRecord
 
     def load(self) -> NDArray[np.int32]:
-        """Class codes in local row order, -1 where none is to be seen."""
-        return np.asarray(self.where.read_arrays(self.record)["labels"], np.int32)
+        """Class codes in local row order, -1 for rows that no model is fitted to."""
+        arrays = self.where.read_arrays(self.record)
+        return np.where(arrays["fitted"], arrays["labels"], -1).astype(np.int32)
 
 
 @dataclass(frozen=True)

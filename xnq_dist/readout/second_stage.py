@@ -1,264 +1,306 @@
-"""The second stage of xnq+: one model a fold of first-stage logits and label features.
+"""The second stage of xnq+: models of first-stage scores and label features, pooled.
 
-Cross-fitted with the folds of the first stage. Fold k's model is fitted to the rows of
-the other folds and scores rows as fold k's first-stage model and fold k's label
-features see them; so a labelled row is scored without its own label, and an unlabelled
-row, by the mean over all folds, from features made in just the same way.
+Fold k's models are fitted to the labelled rows of the other folds, each described with
+its own fold and fold k hidden, and score every row of fold k with fold k hidden. Trees
+see columns of the embedding, too. Rounds of boosting and the weights of the pool are
+chosen by the log-loss of rows scored so.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from xnq_dist.readout.fit import FoldPlan, climb, fit_fold
-from xnq_dist.readout.logistic import GRID, LinearModel, decision, row_losses
-from xnq_dist.readout.trees import BoostedTrees, boosted_logits, fit_trees
+from xnq_dist.readout.first_stage import columns_of, search
+from xnq_dist.readout.logistic import LinearModel, decision, fit, row_losses
+from xnq_dist.readout.pool import pool_weights, pooled
+from xnq_dist.readout.trees import (
+    BoostedTrees,
+    Shape,
+    boosted_logits,
+    fit_trees,
+    staged,
+)
+from xnq_dist.reservoir.descriptors import HOPS, RAW
 
-__all__ = ["SecondStage", "fit_second_stage", "second_stage_rows"]
+__all__ = [
+    "KINDS",
+    "SecondRows",
+    "SecondStage",
+    "TreeFit",
+    "conclude",
+    "fit_kind",
+    "second_rows",
+]
 
-Kind = Literal["logistic", "boosted", "mean", "boosted+features", "mean+features"]
+Floats = NDArray[np.float64]
+
+GRID = tuple(float(10.0**step) for step in range(-3, 2))
+"""Values of C of the logistic regression, on standardised columns."""
+LEADING = 32
+"""Leading columns of the spectrum, and of components of features, that trees see."""
+KINDS = {
+    "trees": Shape(leaves=8, share=0.5),
+    "trees with spectrum": Shape(leaves=16, share=0.1),
+}
+"""Kinds of boosted trees."""
+FEW = 500
+"""Labelled rows below which the blocks of the first stage join the pool."""
 
 
 @dataclass(frozen=True, eq=False)
-class SecondStage:
-    """Models of every fold, and what chose them."""
+class SecondRows:
+    """Labelled rows as the second stage sees them."""
 
-    kind: Kind
-    """``mean``: of the log-probabilities of the other two; ``+features``: of trees
-    that see node features, too."""
-    linear: tuple[LinearModel, ...]
-    """One a fold; empty when trees alone won."""
-    trees: tuple[BoostedTrees, ...]
-    """One a fold; empty when the logistic regression alone won."""
-    out_of_fold: NDArray[np.float64]
-    """Log-probabilities of the rows that it was fitted to, each by the model of its
-    own fold, shape (n, C)."""
-    losses: dict[str, float]
-    """Mean out-of-fold log-loss of each kind tried."""
-    C: float
-    """Inverse L2 strength of the logistic regression."""
+    labels: NDArray[np.int32]
+    """Class codes, shape (n,)."""
+    folds: NDArray[np.int32]
+    """Shape (n,)."""
+    z: Floats
+    """`second_rows` with each fold hidden beside the row's own, shape (n, K, D)."""
+    x: NDArray[Any]
+    """Columns of the embedding, shape (n, columns)."""
+    blocks: tuple[int, ...]
+    """Columns of each block."""
 
     @property
-    def sees_features(self) -> bool:
-        """Whether `scores` needs node features."""
-        return self.kind.endswith("+features")
+    def count(self) -> int:
+        """Folds."""
+        return self.z.shape[1]
 
-    def scores(
-        self, z: NDArray[Any], fold: int, described: NDArray[Any] | None = None
-    ) -> NDArray[np.float64]:
-        """Log-probabilities of rows by one fold's models, shape (n, C).
-
-        Parameters
-        ----------
-        z
-            `second_stage_rows` as this fold sees them, shape (n, F).
-        described
-            Node features as in the fit, where `sees_features`.
-        """
-        found = []
-        if self.linear:
-            found.append(log_softmax(decision(self.linear[fold], z), axis=1))
-        if self.trees:
-            seen = z
-            if self.sees_features:
-                seen = np.concatenate([z, described], axis=1)
-            found.append(log_softmax(boosted_logits(self.trees[fold], seen), axis=1))
-        return np.asarray(sum(found) / len(found), np.float64)
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Arrays for an npz file; `from_arrays` reads them."""
-        arrays: dict[str, NDArray[Any]] = {
-            "second_kind": np.array(self.kind),
-            "second_C": np.array(self.C),
-            "second_out_of_fold": self.out_of_fold,
-            "second_losses": np.array(list(self.losses.values())),
-            "second_tried": np.array(list(self.losses)),
-        }
-        if self.linear:
-            arrays["second_coef"] = np.stack([m.coef for m in self.linear])
-            arrays["second_intercept"] = np.stack([m.intercept for m in self.linear])
-            arrays["second_converged"] = np.array([m.converged for m in self.linear])
-        for fold, trees in enumerate(self.trees):
-            arrays |= trees.to_arrays(f"trees_{fold:03d}_")
-        return arrays
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> SecondStage:
-        """The second stage whose `to_arrays` these are."""
-        C = float(arrays["second_C"])
-        linear: tuple[LinearModel, ...] = ()
-        if "second_coef" in arrays:
-            linear = tuple(
-                LinearModel(coef, intercept, C, bool(converged))
-                for coef, intercept, converged in zip(
-                    arrays["second_coef"],
-                    arrays["second_intercept"],
-                    arrays["second_converged"],
-                    strict=True,
-                )
-            )
-        prefixes = sorted(
-            name.removesuffix("roots") for name in arrays if name.endswith("_roots")
-        )
-        kind: Any = str(arrays["second_kind"])
-        return cls(
-            kind=kind,
-            linear=linear,
-            trees=tuple(BoostedTrees.from_arrays(arrays, p) for p in prefixes),
-            out_of_fold=arrays["second_out_of_fold"],
-            losses=dict(
-                zip(
-                    arrays["second_tried"].tolist(),
-                    arrays["second_losses"].tolist(),
-                    strict=True,
-                )
-            ),
-            C=C,
-        )
+    def seen(self, kind: str, rows: NDArray[np.bool_], fold: int) -> Floats:
+        """What trees of a kind see of rows when a fold is hidden."""
+        more = self.x[rows][:, tree_columns(self.blocks, kind)]
+        return np.concatenate([self.z[rows, fold], more], axis=1)
 
 
-def second_stage_rows(
-    logits: NDArray[np.float64], features: NDArray[Any]
-) -> NDArray[np.float64]:
+def tree_columns(blocks: Sequence[int], kind: str) -> NDArray[np.int64]:
+    """Columns of the embedding that trees of a kind see."""
+    columns = columns_of(blocks)
+    own = blocks[1] // (HOPS + 1)
+    # Log degree is the last one of each hop.
+    leading = [*range(own - 1 if own - 1 <= RAW else LEADING), own - 1]
+    found = [
+        columns[1].start + hop * own + at for hop in range(HOPS + 1) for at in leading
+    ]
+    if kind == "trees with spectrum" and len(blocks) > 2:
+        first = columns[2].start
+        found += range(first, first + min(LEADING, blocks[2]))
+    return np.array(found, np.int64)
+
+
+def second_rows(scores: Floats, features: NDArray[Any]) -> Floats:
     """What the second stage sees of rows: log-odds to the first class, label features.
 
     Parameters
     ----------
-    logits
-        Of the first stage, shape (n, C).
+    scores
+        Log-probabilities by the blocks of the first stage, shape (n, B, C).
     features
         Label features, shape (n, F).
 
     Returns
     -------
     NDArray
-        float64, shape (n, C - 1 + F).
+        float64, shape (n, B (C - 1) + F).
     """
-    odds = logits[:, 1:] - logits[:, :1]
+    odds = (scores[:, :, 1:] - scores[:, :, :1]).reshape(len(scores), -1)
     return np.concatenate([odds, features.astype(np.float64)], axis=1)
 
 
-def fit_second_stage(
-    z: NDArray[np.float64],
-    labels: NDArray[np.int32],
-    folds: NDArray[np.int32],
-    n_classes: int,
-    boosting: bool,
-    described: NDArray[Any] | None = None,
-) -> SecondStage:
-    """Fit every kind, cross-fitted, and keep the one of least out-of-fold log-loss.
+@dataclass(frozen=True, eq=False)
+class TreeFit:
+    """Trees of one kind and fold."""
 
-    Of logistic regression and trees that held-out rows cannot tell apart, within one
-    standard error of the difference, it is the mean of both: two models err less alike
-    than one. Trees with node features compete in the same way; what comes of either
-    is then compared by its loss alone.
+    trees: BoostedTrees
+    losses: Floats
+    """Summed log-loss of the fold's own rows after each round, shape (T + 1,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class SecondStage:
+    """The models of every fold, and how they are pooled."""
+
+    coef: Floats
+    """Of the logistic regressions, shape (K, C, D)."""
+    intercept: Floats
+    """Shape (K, C)."""
+    trees: dict[str, tuple[BoostedTrees, ...]]
+    """By kind, one a fold."""
+    priors: Floats
+    """Class shares that each fold's models know, shape (K, C)."""
+    blocks: tuple[int, ...]
+    weights: Floats
+    """Of the pool: prior, logistic, kinds of trees, blocks of the first stage."""
+
+    def components(
+        self, scores: Floats, z: Floats, x: NDArray[Any], fold: int
+    ) -> list[Floats]:
+        """Log-probabilities of rows of one fold by each model of the pool.
+
+        Parameters
+        ----------
+        scores
+            By the blocks of the first stage, the fold hidden, shape (n, B, C).
+        z
+            `second_rows` of the same, shape (n, D).
+        x
+            Embeddings, shape (n, columns).
+        """
+        linear = LinearModel(self.coef[fold], self.intercept[fold], 1.0, True)
+        found = [
+            np.tile(np.log(self.priors[fold]), (len(z), 1)),
+            log_softmax(decision(linear, z), axis=1),
+        ]
+        for kind, trees in self.trees.items():
+            more = x[:, tree_columns(self.blocks, kind)]
+            seen = np.concatenate([z, more.astype(np.float64)], axis=1)
+            found.append(log_softmax(boosted_logits(trees[fold], seen), axis=1))
+        if len(self.weights) > len(found):
+            found += [scores[:, block] for block in range(scores.shape[1])]
+        return found
+
+    def scores(self, scores: Floats, z: Floats, x: NDArray[Any], fold: int) -> Floats:
+        """Log-probabilities of the pool, parameters as for `components`."""
+        return pooled(self.components(scores, z, x, fold), self.weights)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Arrays for an npz file; `from_arrays` reads them."""
+        arrays: dict[str, NDArray[Any]] = {
+            "second_coef": self.coef,
+            "second_intercept": self.intercept,
+            "second_kinds": np.array(list(self.trees), dtype=str),
+            "second_priors": self.priors,
+            "second_blocks": np.array(self.blocks),
+            "second_weights": self.weights,
+        }
+        for number, folds in enumerate(self.trees.values()):
+            for fold, trees in enumerate(folds):
+                arrays |= trees.to_arrays(f"trees_{number}_{fold:03d}_")
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> SecondStage:
+        """The second stage whose `to_arrays` these are."""
+        folds = range(len(arrays["second_coef"]))
+        return cls(
+            coef=arrays["second_coef"],
+            intercept=arrays["second_intercept"],
+            trees={
+                str(kind): tuple(
+                    BoostedTrees.from_arrays(arrays, f"trees_{number}_{fold:03d}_")
+                    for fold in folds
+                )
+                for number, kind in enumerate(arrays["second_kinds"])
+            },
+            priors=arrays["second_priors"],
+            blocks=tuple(arrays["second_blocks"].tolist()),
+            weights=arrays["second_weights"],
+        )
+
+
+def fit_kind(rows: SecondRows, n_classes: int, kind: str, fold: int) -> TreeFit:
+    """Fit trees of one kind to the rows of the other folds: a unit of work."""
+    held = rows.folds == fold
+    trees = fit_trees(
+        rows.seen(kind, ~held, fold), rows.labels[~held], n_classes, KINDS[kind]
+    )
+    return TreeFit(trees, staged(trees, rows.seen(kind, held, fold), rows.labels[held]))
+
+
+def conclude(
+    rows: SecondRows,
+    n_classes: int,
+    fits: dict[str, Sequence[TreeFit]],
+    priors: Floats,
+    first: Floats,
+) -> tuple[SecondStage, Floats, dict[str, Any]]:
+    """Choose rounds and weights; the stage, its scores of the rows, figures.
 
     Parameters
     ----------
-    z
-        `second_stage_rows` of the labelled rows, each as its own fold sees it,
-        shape (n, F).
-    labels
-        Class codes, shape (n,).
-    folds
-        Fold of each row, shape (n,).
-    n_classes
-        Number of classes.
-    boosting
-        Whether boosted trees, and the mean of both, compete.
-    described
-        Node features that trees may see as well, shape (n, D); None: none.
+    fits
+        By kind, one a fold.
+    priors
+        Shape (K, C).
+    first
+        Log-probabilities of the rows by the blocks of the first stage, their own fold
+        hidden, shape (n, B, C).
+
+    Returns
+    -------
+    tuple
+        The stage, log-probabilities of the rows, shape (n, C), and figures as JSON.
     """
-    linear, C, logistic = _fit_linear(z, labels, folds, n_classes)
-    found: dict[Kind, NDArray[np.float64]] = {"logistic": logistic}
-    trees: dict[Kind, tuple[BoostedTrees, ...]] = {"logistic": ()}
-    rounds: list[tuple[Kind, Kind, NDArray[Any]]] = []
-    if boosting:
-        rounds.append(("boosted", "mean", z))
-        if described is not None:
-            wide = np.concatenate([z, described], axis=1)
-            rounds.append(("boosted+features", "mean+features", wide))
-    for alone, both, seen in rounds:
-        models, boosted = _fit_trees(seen, labels, folds, n_classes)
-        trees |= {alone: models, both: models}
-        found |= {alone: boosted, both: (logistic + boosted) / 2}
-    by_row = {kind: row_losses(scores, labels) for kind, scores in found.items()}
-    losses = {kind: float(rows.mean()) for kind, rows in by_row.items()}
-    chosen: list[Kind] = [_choose(by_row, a, both) for a, both, _ in rounds]
-    kind = min(chosen, key=losses.__getitem__) if chosen else "logistic"
-    return SecondStage(
-        kind=kind,
-        linear=() if kind.startswith("boosted") else linear,
-        trees=trees[kind],
-        out_of_fold=found[kind],
-        losses={str(name): loss for name, loss in losses.items()},
-        C=C,
+    coef, intercept, C = _fit_linear(rows, n_classes)
+    trees, turns = {}, {}
+    for kind, folds in fits.items():
+        turns[kind] = int(np.argmin(sum(fold.losses for fold in folds)[1:])) + 1
+        trees[kind] = tuple(fold.trees.cut(turns[kind]) for fold in folds)
+    few = len(rows.labels) < FEW
+    count = 2 + len(trees) + (first.shape[1] if few else 0)
+    stage = SecondStage(
+        coef, intercept, trees, priors, rows.blocks, np.full(count, 1.0 / count)
     )
+    parts = [np.empty((len(rows.labels), n_classes)) for _ in range(count)]
+    for fold in range(rows.count):
+        held = rows.folds == fold
+        z = np.ascontiguousarray(rows.z[held, fold])
+        for part, own in zip(
+            parts, stage.components(first[held], z, rows.x[held], fold), strict=True
+        ):
+            part[held] = own
+    weights = pool_weights(parts, rows.labels)
+    chosen = SecondStage(coef, intercept, trees, priors, rows.blocks, weights)
+    names = ["prior", "logistic", *trees]
+    names += [f"block {at}" for at in range(count - len(names))]
+    losses = {
+        name: float(row_losses(part, rows.labels).mean())
+        for name, part in zip(names, parts, strict=True)
+    }
+    facts = {
+        "second_stage_C": C,
+        "boosting_rounds": turns,
+        "pool": dict(zip(names, weights.tolist(), strict=True)),
+        "second_stage_log_losses": losses,
+    }
+    return chosen, pooled(parts, weights), facts
 
 
-def _choose(by_row: dict[Kind, NDArray[np.float64]], boosted: Kind, both: Kind) -> Kind:
-    """Logistic regression, trees or the mean of both, which must be beaten."""
-    kinds: tuple[Kind, ...] = ("logistic", boosted, both)
-    best = min(kinds, key=lambda kind: float(by_row[kind].mean()))
-    if best == both:
-        return best
-    excess = by_row[both] - by_row[best]
-    error = excess.std(ddof=1) / np.sqrt(len(excess))
-    return best if excess.mean() > error else both
+def _fit_linear(rows: SecondRows, n_classes: int) -> tuple[Floats, Floats, float]:
+    """Logistic regressions of standardised columns, as models of the raw ones."""
+    tried: dict[int, list[LinearModel]] = {}
+    looking = search(len(GRID))
+    place = next(looking)
+    while True:
+        tried[place], loss = [], 0.0
+        for fold in range(rows.count):
+            model = _standardised(rows, n_classes, GRID[place], fold)
+            held = rows.folds == fold
+            tried[place].append(model)
+            z = np.ascontiguousarray(rows.z[held, fold])
+            loss += float(row_losses(decision(model, z), rows.labels[held]).sum())
+        try:
+            place = looking.send(loss)
+        except StopIteration as ended:
+            models = tried[ended.value]
+            coef = np.stack([model.coef for model in models])
+            return coef, np.stack([m.intercept for m in models]), GRID[ended.value]
 
 
-def _fit_linear(
-    z: NDArray[np.float64],
-    labels: NDArray[np.int32],
-    folds: NDArray[np.int32],
-    n_classes: int,
-) -> tuple[tuple[LinearModel, ...], float, NDArray[np.float64]]:
-    """Logistic regressions on standardised features, put back on the raw ones."""
-    middle, spread = z.mean(axis=0), z.std(axis=0)
-    spread[spread < 1e-9] = 1.0  # a constant feature: nothing to scale
+def _standardised(rows: SecondRows, n_classes: int, C: float, fold: int) -> LinearModel:
+    used = rows.folds != fold
+    z = rows.z[used, fold]
+    middle, spread = np.zeros(z.shape[1]), np.ones(z.shape[1])
+    if len(z):
+        middle, spread = z.mean(axis=0), z.std(axis=0)
+    spread[spread < 1e-9] = 1.0  # a constant column: nothing to scale
     standard = (z - middle) / spread
-    plan = FoldPlan(folds, int(folds.max()) + 1, GRID)
-    tried: list[list[Any]] = []
-
-    def fit_all(C: float) -> list[float]:
-        before = tried[-1] if tried else [None] * plan.count
-        tried.append(
-            [
-                fit_fold(standard, labels, plan, n_classes, C, fold, before[fold])
-                for fold in range(plan.count)
-            ]
-        )
-        return [fold.loss for fold in tried[-1]]
-
-    best, _ = climb(plan.grid, fit_all)
-    scores = np.empty((len(labels), n_classes))
-    for fold in tried[best]:
-        scores[fold.held] = log_softmax(fold.logits, axis=1)
-    models = []
-    for fold in tried[best]:
-        coef = fold.model.coef / spread
-        intercept = fold.model.intercept - coef @ middle
-        models.append(
-            LinearModel(coef, intercept, fold.model.strength, fold.model.converged)
-        )
-    return tuple(models), plan.grid[best], scores
-
-
-def _fit_trees(
-    z: NDArray[np.float64],
-    labels: NDArray[np.int32],
-    folds: NDArray[np.int32],
-    n_classes: int,
-) -> tuple[tuple[BoostedTrees, ...], NDArray[np.float64]]:
-    models = []
-    scores = np.empty((len(labels), n_classes))
-    for fold in range(int(folds.max()) + 1):
-        own = folds == fold
-        models.append(fit_trees(z[~own], labels[~own], n_classes))
-        scores[own] = log_softmax(boosted_logits(models[fold], z[own]), axis=1)
-    return tuple(models), scores
+    model = fit(standard, rows.labels[used], n_classes, C, rough=True, smooth=True)
+    coef = model.coef / spread
+    return LinearModel(coef, model.intercept - coef @ middle, C, model.converged)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "cross_fit",
     "folds_at_once",
+    "in_window",
     "thread_count",
     "watch",
 ]
@@ -110,7 +111,7 @@ def cross_fit(
         def tell(what: str, done: int, total: int) -> None:
             progress(what, len(tried) * count + done, len(grid) * count)
 
-        tried.append(_in_window(client, submit, count, at_once, tell))
+        tried.append(in_window(client, submit, count, at_once, "folds", tell))
         return gather(client, client.map(_loss, tried[-1], pure=False))
 
     best, losses = climb(grid, fit_all)
@@ -137,11 +138,12 @@ def _loss(fitted: FoldFit) -> float:
     return fitted.loss
 
 
-def _in_window(
+def in_window(
     client: Client,
     submit: Callable[[int], _Future],
     count: int,
     size: int,
+    what: str,
     progress: Progress,
 ) -> list[_Future]:
     """Futures of ``submit(0..count-1)``, all done, no more than `size` at a time."""
@@ -155,7 +157,7 @@ def _in_window(
         done, left = wait_some(left, look)
         for future in done:
             raise_failure(future)
-        progress("folds", len(futures) - len(left), count)
+        progress(what, len(futures) - len(left), count)
     return futures
 
 

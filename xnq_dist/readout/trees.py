@@ -15,10 +15,20 @@ from numba import njit
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-__all__ = ["BoostedTrees", "add_trees", "boosted_logits", "fit_trees"]
+__all__ = [
+    "BoostedTrees",
+    "Shape",
+    "add_trees",
+    "boosted_logits",
+    "fit_trees",
+    "staged",
+]
 
-ROUNDS = {True: 150, False: 100}
-"""Boosting rounds for two classes, for more."""
+ROUNDS, ROUNDS_OF_MANY = 250, 100
+"""Most boosting rounds, and from `MANY` classes on."""
+MANY = 5
+HALF = 0.5
+"""Weight of a typical row of each class that is added: none is impossible."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,21 +61,45 @@ class BoostedTrees:
         """The trees whose `to_arrays` these are."""
         return cls(**{name: arrays[f"{prefix}{name}"] for name in _FIELDS})
 
+    @property
+    def turns(self) -> int:
+        """Boosting rounds."""
+        return len(self.roots) // len(self.baseline)
 
+    def cut(self, turns: int) -> BoostedTrees:
+        """The model after its first rounds."""
+        trees = turns * len(self.baseline)
+        if trees == len(self.roots):
+            return self
+        nodes = int(self.roots[trees])
+        tables = {name: getattr(self, name)[:nodes] for name in _TABLES}
+        return BoostedTrees(self.baseline, self.roots[:trees], **tables)
+
+
+_TABLES = ("feature", "threshold", "left", "right", "value")
 _FIELDS = ("baseline", "roots", "feature", "threshold", "left", "right", "value")
 
 
+@dataclass(frozen=True)
+class Shape:
+    """How trees grow."""
+
+    leaves: int
+    share: float
+    """Of the features, drawn anew at each split."""
+
+
 def fit_trees(
-    z: NDArray[np.float64], labels: NDArray[np.int32], n_classes: int
+    z: NDArray[np.float64], labels: NDArray[np.int32], n_classes: int, shape: Shape
 ) -> BoostedTrees:
-    """Boosted trees by scikit-learn's histogram method; no randomness, one thread.
+    """Boosted trees by scikit-learn's histogram method; its own seed, one thread.
 
     Parameters
     ----------
     z
         Finite features, shape (n, F).
     labels
-        Class codes, each of 0..n_classes-1 at least once, shape (n,).
+        Class codes, shape (n,).
 
     References
     ----------
@@ -75,16 +109,22 @@ def fit_trees(
 
     estimator = HistGradientBoostingClassifier(
         learning_rate=0.05,
-        max_iter=ROUNDS[n_classes == 2],
-        max_leaf_nodes=8,
+        max_iter=ROUNDS if n_classes < MANY else ROUNDS_OF_MANY,
+        max_leaf_nodes=shape.leaves,
+        max_features=shape.share,
         min_samples_leaf=40,
         l2_regularization=1.0,
         early_stopping=False,
         random_state=0,
     )
+    middle = np.median(z, axis=0) if len(z) else np.zeros(z.shape[1])
+    rows = np.concatenate([z, np.tile(middle, (n_classes, 1))])
+    own = np.concatenate([labels, np.arange(n_classes, dtype=labels.dtype)])
+    weights = np.ones(len(own))
+    weights[len(labels) :] = HALF
     # The limit is the calling thread's own: other tasks of the process keep theirs.
     with threadpool_limits(limits=1, user_api="openmp"):
-        estimator.fit(z, labels)
+        estimator.fit(rows, own, sample_weight=weights)
     return _exported(estimator)
 
 
@@ -148,3 +188,35 @@ def boosted_logits(model: BoostedTrees, z: NDArray[Any]) -> NDArray[np.float64]:
     if scores.shape[1] > 1:
         return scores
     return np.concatenate([np.zeros_like(scores), scores], axis=1)
+
+
+def staged(
+    model: BoostedTrees, z: NDArray[Any], labels: NDArray[np.int32]
+) -> NDArray[np.float64]:
+    """Summed log-loss of rows after each round, the baseline first, shape (T + 1,)."""
+    rows = np.ascontiguousarray(z, dtype=np.float64)
+    scores = np.tile(model.baseline, (len(rows), 1))
+    width = scores.shape[1]
+    losses = [_loss(scores, labels)]
+    for turn in range(model.turns):
+        trees = slice(turn * width, (turn + 1) * width)
+        add_trees(
+            rows,
+            model.roots[trees],
+            model.feature,
+            model.threshold,
+            model.left,
+            model.right,
+            model.value,
+            scores,
+        )
+        losses.append(_loss(scores, labels))
+    return np.array(losses)
+
+
+def _loss(scores: NDArray[np.float64], labels: NDArray[np.int32]) -> float:
+    if scores.shape[1] == 1:
+        signs = np.where(labels == 1, 1.0, -1.0)
+        return float(np.logaddexp(0.0, -signs * scores[:, 0]).sum())
+    top = np.logaddexp.reduce(scores, axis=1)
+    return float((top - scores[np.arange(len(labels)), labels]).sum())

@@ -42,8 +42,8 @@ Floats = NDArray[np.float64]
 
 HOPS = 2
 """Rounds of means over neighbours."""
-COMPONENTS = 128
-"""Most columns that features take; wider ones are their leading components."""
+RAW, COMPONENTS = 64, 128
+"""Features up to so many are taken as they are; of more, their leading components."""
 SKETCHED = 2048
 """Features beyond which components are those of a sketch of half as many signs."""
 SPECTRUM, SPARE = 128, 8
@@ -350,7 +350,7 @@ def _loadings(products: Floats, width: int, n_nodes: int) -> dict[str, NDArray[A
     flat = spread <= 1e-6 * np.maximum(np.abs(middle), TINY)
     spread[flat] = np.inf  # a constant column says nothing
     components = np.eye(width)
-    if width > COMPONENTS:
+    if width > RAW:
         inner = covariance[:-1, :-1] / np.outer(spread[:-1], spread[:-1])
         _, vectors = _eigen(inner)
         components = vectors[:, ::-1][:, :COMPONENTS].copy()
@@ -374,7 +374,7 @@ class _FeatureStart:
         for _, values in self.raw.blocks(number):
             standard = (values[:, :-1] - middle) / spread
             x = standard[:, :-1]
-            if components.shape[1] < components.shape[0]:
+            if len(components) > RAW:
                 x = np.asarray(product(np.ascontiguousarray(x), components))
             degree = DEGREE_SCALE * standard[:, -1:]
             pieces.append(np.concatenate([x, degree, values[:, -1:]], axis=1))

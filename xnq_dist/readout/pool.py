@@ -1,0 +1,66 @@
+"""A convex pool of models' log-probabilities, weighted by held-out log-loss.
+
+The constant prior is one of them, so hopeless models are shrunk to it.
+
+References
+----------
+C. Genest, J. V. Zidek, "Combining probability distributions", Statistical Science 1,
+1986 (logarithmic pools).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
+
+from xnq_dist.blocks import one_blas_thread
+
+__all__ = ["pool_weights", "pooled"]
+
+Floats = NDArray[np.float64]
+
+PULL = 10.0
+"""Rows' worth of the pull to equal weights."""
+
+
+def pooled(scores: Sequence[Floats], weights: Floats) -> Floats:
+    """Log-probabilities of the pool, shape (n, C)."""
+    total = np.zeros_like(scores[0])
+    for weight, own in zip(weights.tolist(), scores, strict=True):
+        total += weight * own
+    return np.asarray(log_softmax(total, axis=1), np.float64)
+
+
+def pool_weights(scores: Sequence[Floats], labels: NDArray[np.int32]) -> Floats:
+    """Weights of least log-loss on rows that no model was fitted to, shape (M,).
+
+    Parameters
+    ----------
+    scores
+        Log-probabilities by each model, shape (n, C).
+    labels
+        Class codes, shape (n,).
+    """
+    count, rows = len(scores), len(labels)
+    stacked = np.stack(scores)
+    taken = stacked[:, np.arange(rows), labels]
+
+    def objective(point: Floats) -> tuple[float, Floats]:
+        weights = softmax(point)
+        total = np.tensordot(weights, stacked, axes=1)
+        top = np.logaddexp.reduce(total, axis=1)
+        shares = np.exp(total - top[:, None])
+        loss = float((top - weights @ taken).sum())
+        slope = np.einsum("nc,mnc->m", shares, stacked) - taken.sum(axis=1)
+        # Kullback-Leibler divergence of equal weights from these.
+        loss -= PULL * float(np.log(weights).mean())
+        slope -= PULL / (count * weights)
+        return loss / rows, weights * (slope - weights @ slope) / rows
+
+    with one_blas_thread():
+        found = minimize(objective, np.zeros(count), jac=True, method="L-BFGS-B")
+    return np.asarray(softmax(found.x), np.float64)
