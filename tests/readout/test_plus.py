@@ -13,17 +13,19 @@ from xnq_dist import pipeline
 from xnq_dist.errors import DoesNotFitError, InputError
 from xnq_dist.graph.layout import load_labels, node_index, read_adjacency
 from xnq_dist.graph.tables import Sources
-from xnq_dist.readout import row_blocks
+from xnq_dist.readout import plus
 from xnq_dist.readout.plus import plus_scores
+from xnq_dist.readout.plus_features import read_own
 from xnq_dist.readout.plus_model import SavedPlus
 from xnq_dist.readout.rows import FEATURES
+from xnq_dist.readout.second_stage import second_rows
+from xnq_dist.readout.variants import node_folds
 from xnq_dist.store import RunDirectory
 
 PLUS = (
     "method=xnq+",
     "reservoir.recurrent_scale=select",
     "readout.folds=3",
-    "plus.rounds=[2]",
 )
 
 
@@ -95,16 +97,24 @@ def test_same_prevalence_and_posteriors_for_any_partitions(
         assert facts[0] == facts[1]
 
 
-def test_rows_beyond_the_memory_give_other_posteriors(
+def test_more_labels_than_models_are_fitted_to(
     tmp_path, graph, run, thread_client, monkeypatch
 ):
-    monkeypatch.setattr(row_blocks, "GROUP_ROWS", 64)
-    settings = small_settings(*PLUS, "partitions=2", "readout.memory=20kB")
-    beyond = to_posteriors(tmp_path, graph.sources, settings, thread_client)
-    names = beyond.stage("readout").folder.names()
-    assert not [name for name in names if name.endswith(".rows")]
-    columns = [posteriors(which)["posterior"].to_pylist() for which in (run, beyond)]
-    np.testing.assert_allclose(*columns, atol=5e-3)
+    """The rest of the labels counts among neighbours alone."""
+    monkeypatch.setattr(plus, "MOST_ROWS", 120)
+    made = {}
+    for count in (1, 2):
+        settings = small_settings(*PLUS, f"partitions={count}")
+        out = tmp_path / str(count)
+        made[count] = to_posteriors(out, graph.sources, settings, thread_client)
+    facts = made[1].stage("readout").manifest().facts
+    assert facts["n_fitted"] == 120
+    assert facts["n_labelled"] == int((graph.labels >= 0).sum())
+    assert posteriors(made[1]).equals(posteriors(made[2]))
+    both = [
+        np.array(posteriors(which)["posterior"].to_pylist()) for which in (run, made[1])
+    ]
+    assert 0 < np.abs(both[0] - both[1]).mean() < 0.1
 
 
 def test_what_the_readout_says_of_itself(graph, run):
@@ -117,19 +127,109 @@ def test_what_the_readout_says_of_itself(graph, run):
     assert facts["prior"] == pytest.approx(
         np.bincount(graph.labels[graph.labels >= 0]) / labelled
     )
-    assert facts["second_stage"] in facts["second_stage_log_losses"]
-    kinds = {"logistic", "boosted", "mean", "boosted+features", "mean+features"}
-    assert set(facts["second_stage_log_losses"]) == kinds
-    # Five features of the node, of its neighbours and of theirs.
-    assert facts["node_features"] == 15
+    kinds = {"prior", "logistic", "trees", "trees with spectrum"}
+    blocks = {f"block {at}" for at in range(len(facts["blocks"]))}
+    assert set(facts["pool"]) == set(facts["second_stage_log_losses"]) == kinds | blocks
+    # Reservoir; five features and the degree of the node and at two hops.
+    assert facts["blocks"] == [24, 18]
     # The blocks of this graph make a neighbour's label say something.
-    assert facts["log_loss"] < facts["first_stage_log_loss"]
+    assert facts["log_loss"] < facts["second_stage_log_losses"]["block 0"]
+    assert facts["log_loss"] < facts["prior_log_loss"]
     assert sum(facts["reliability"]["count"]) == labelled
     assert run.stage("embeddings").manifest().facts["recurrent_scale"] == [1, 3, 8, 20]
     names = run.stage("readout").folder.names()
-    passing = ("hops", "votes", "near", "described", "models")
+    names += run.stage("embeddings").folder.names()
+    passing = (
+        "labels around",
+        "posteriors around",
+        "models",
+        "hops",
+        "loadings",
+        "desc",
+    )
     assert not [name for name in names if name.startswith(passing)]
-    assert "second_stage" in run.folder.read_bytes("report.html").decode()
+
+
+def test_an_undirected_graph_has_a_spectrum(tmp_path, graph, thread_client):
+    """Its columns are singular vectors of the normalised adjacency, for any cut."""
+    found = {}
+    for count in (1, 3):
+        settings = small_settings(*PLUS, f"partitions={count}", "input.directed=false")
+        with pipeline.open_run(str(tmp_path / str(count)), graph.sources) as made:
+            pipeline.prepare(made, graph.sources, settings)
+            pipeline.embed(made, settings, thread_client)
+        stage = made.stage("embeddings")
+        manifest = stage.manifest()
+        rows = [
+            stage.read_table(record, "embeddings") for record in manifest.named("part-")
+        ]
+        table = pa.concat_tables(rows).sort_by("node_id")
+        found[count] = np.array(table["embedding"].to_pylist(), np.float32)
+    np.testing.assert_array_equal(found[1], found[3])
+    blocks = manifest.facts["blocks"]
+    assert blocks == [24, 18, 100]
+    adjacency = read_adjacency(made.stage("graph"), made.stage("graph").manifest())
+    root = np.sqrt(np.maximum(adjacency.sum(axis=1), 1e-9))
+    normalised = (adjacency.toarray() / root[:, None]) / root
+    spectrum = found[1][:, -100:].astype(np.float64)
+    lengths = np.linalg.norm(spectrum, axis=0)
+    np.testing.assert_allclose(
+        lengths[:3],
+        np.sort(np.abs(np.linalg.eigvalsh(normalised)))[::-1][:3],
+        rtol=5e-3,
+    )
+    unit = spectrum[:, 0] / lengths[0]
+    np.testing.assert_allclose(normalised @ unit, unit, atol=1e-3)
+    features = found[1][:, 24:29]
+    wanted = (graph.features - graph.features.mean(axis=0)) / graph.features.std(axis=0)
+    np.testing.assert_allclose(features, wanted, atol=1e-3)
+
+
+def test_flipping_a_label_leaves_the_models_of_its_own_fold(
+    tmp_path, run, thread_client
+):
+    """At fixed C, rounds, pool and calibration the node's score keeps its bits."""
+    labels = load_labels(run.stage("labels"), run.stage("labels").manifest())
+    kept, features = {}, {}
+    node = int(np.flatnonzero(labels >= 0)[17])
+    for name in ("before", "after"):
+        shown = labels.copy()
+        shown[node] = labels[node] if name == "before" else 1 - labels[node]
+        stage = RunDirectory(tmp_path / name).stage("readout")
+        graph, embeddings = run.stage("graph"), run.stage("embeddings")
+        fitted = plus.fit_plus(
+            thread_client,
+            graph,
+            graph.manifest(),
+            embeddings,
+            embeddings.manifest(),
+            shown,
+            run.stage("labels").manifest().facts["classes"],
+            small_settings(*PLUS, "plus.boosting=never"),
+            stage.begin(),
+        )
+        kept[name] = SavedPlus.from_arrays(stage.read_arrays(fitted.readout))
+        (rows,) = node_index(graph, graph.manifest())
+        (record,) = fitted.features
+        features[name] = read_own(stage, record)[rows == node]
+        (part,) = fitted.parts
+        ids = part.read_nodes()["node_id"]
+        x = np.concatenate([values for _, values in part.states(ids)])[rows == node]
+    np.testing.assert_array_equal(features["before"], features["after"])
+    (fold,) = node_folds(np.array([node]), 3, kept["before"].seed)
+    before, after = kept["before"], kept["after"]
+    first = [which.first.scores(x)[:, fold] for which in (before, after)]
+    np.testing.assert_array_equal(*first)
+    z = second_rows(first[0], features["before"])
+    assert len(before.second.weights) == len(after.second.weights)
+    for own, other in zip(
+        before.second.components(first[0], z, x, fold),
+        after.second.components(first[1], z, x, fold),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(own, other)
+    others = [which.first.scores(x)[:, fold - 1] for which in (before, after)]
+    assert not np.array_equal(*others)
 
 
 def test_scores_for_evaluation_are_those_of_the_run(tmp_path, run, thread_client):
@@ -139,7 +239,6 @@ def test_scores_for_evaluation_are_those_of_the_run(tmp_path, run, thread_client
     found = scores(run, thread_client, labels, attempt)
     np.testing.assert_array_equal(found.held, np.flatnonzero(labels >= 0))
     kept = saved(run)
-    np.testing.assert_array_equal(found.held_logits, kept.second.out_of_fold)
     np.testing.assert_array_equal(
         found.logits[found.held], found.held_logits.astype(np.float32)
     )
@@ -158,7 +257,7 @@ def test_labels_that_are_hidden_have_no_part(tmp_path, run, thread_client):
     attempt = RunDirectory(tmp_path).stage("a").begin()
     found = scores(run, thread_client, shown, attempt, "plus.boosting=never")
     np.testing.assert_array_equal(found.held, np.flatnonzero(shown >= 0))
-    assert found.facts["second_stage"] == "logistic"
+    assert not found.facts["boosting_rounds"]
     assert found.facts["n_labelled"] == int((shown >= 0).sum())
     hidden = np.flatnonzero((labels >= 0) & (shown < 0))
     right = found.logits[hidden].argmax(axis=1) == labels[hidden]
@@ -173,6 +272,7 @@ def test_random_labels_earn_nothing(tmp_path, run, thread_client):
     found = scores(run, thread_client, labels.astype(np.int32), attempt)
     losses = found.facts["second_stage_log_losses"]
     assert min(losses.values()) > np.log(2) - 0.01
+    assert found.facts["log_loss"] < np.log(2) + 0.01
 
 
 def test_features_in_the_files_are_label_shares_of_the_graph(run):
@@ -180,36 +280,39 @@ def test_features_in_the_files_are_label_shares_of_the_graph(run):
     stage, graph = run.stage("readout"), run.stage("graph")
     (rows,) = node_index(graph, graph.manifest())
     (record,) = stage.manifest().named(FEATURES)
-    found = stage.read_arrays(record)["features"]
+    found = read_own(stage, record)
     adjacency = read_adjacency(graph, graph.manifest()).toarray()
-    kept = saved(run)
     labels = load_labels(run.stage("labels"), run.stage("labels").manifest())
+    folds = node_folds(np.arange(len(labels)), 3, 0)
     for fold in range(3):
-        seen = np.zeros(len(labels), bool)
-        seen[kept.index[kept.folds != fold]] = True
+        own = folds[rows] == fold
+        seen = (labels >= 0) & (folds != fold)
+        prior = np.bincount(labels[seen], minlength=2) + 0.5
+        prior /= prior.sum()
         count = np.stack([adjacency @ (seen & (labels == c)) for c in (0, 1)], axis=1)
-        share = (count + 10 * kept.prior) / (count.sum(axis=1, keepdims=True) + 10)
-        np.testing.assert_allclose(found[:, fold, 0], share[rows, 1], atol=1e-6)
+        count *= 3 / 2  # one fold of three is hidden
+        share = (count + 10 * prior) / (count.sum(axis=1, keepdims=True) + 10)
+        np.testing.assert_allclose(found[own, 0], share[rows[own], 1], atol=1e-6)
     degree = np.log1p(adjacency.sum(axis=1))
-    np.testing.assert_allclose(found[:, 0, -1], degree[rows], atol=1e-6)
+    np.testing.assert_allclose(found[:, -1], degree[rows], atol=1e-6)
 
 
 def test_switching_the_method_redoes_what_depends_on_it(tmp_path, graph, thread_client):
     scales = ("reservoir.recurrent_scale=[1, 3]", "partitions=2")
-    plain = small_settings(*scales)
-    plus = small_settings(*PLUS, *scales)
+    plain, both = small_settings(*scales), small_settings(*PLUS, *scales)
 
     def redo(settings) -> dict[str, str]:
         return attempts(to_posteriors(tmp_path, graph.sources, settings, thread_client))
 
-    first, second = redo(plain), redo(plus)
+    first, second = redo(plain), redo(both)
     changed = {name for name in first if first[name] != second[name]}
+    assert changed == {"embeddings", "readout", "posteriors"}
+    assert redo(both) == second
+    third = redo(small_settings(*PLUS, *scales, "plus.boosting=never"))
+    changed = {name for name in first if second[name] != third[name]}
     assert changed == {"readout", "posteriors"}
-    assert redo(plus) == second
-    third = redo(small_settings(*PLUS, *scales, "plus.node_features=0"))
-    assert {name for name in first if second[name] != third[name]} == changed
     again = redo(plain)
-    assert again["embeddings"] == first["embeddings"]
+    assert again["graph"] == first["graph"]
     assert again["readout"] != third["readout"]
 
 
@@ -226,7 +329,7 @@ def test_more_classes_roles_and_isolated_nodes(tmp_path, thread_client):
     facts = run.stage("readout").manifest().facts
     pooled = np.array([role is not None for role in roles])
     assert facts["n_labelled"] == int(pooled.sum())
-    assert facts["second_stage_log_losses"].keys() == {"logistic"}
+    assert {"logistic", "trees"} <= facts["pool"].keys()
     # A label without a role: nothing has seen it, so its posterior is held out too.
     flags = posteriors(run)["out_of_fold"].to_numpy()
     np.testing.assert_array_equal(flags, graph.labels >= 0)

@@ -10,15 +10,14 @@ from xnq_dist.readout.label_features import (
     HopStart,
     HopStep,
     VisibleLabels,
-    VoteStart,
-    VoteStep,
     feature_count,
     label_features,
 )
+from xnq_dist.readout.variants import Variants, class_priors, node_folds
 from xnq_dist.store import RunDirectory
 
 NODES, FOLDS = 40, 3
-PRIOR = np.array([0.5, 0.3, 0.2])
+VARIANTS = Variants(FOLDS)
 
 
 def sample(weighted: bool):
@@ -31,59 +30,91 @@ def sample(weighted: bool):
     if weighted:
         dense *= rng.random(dense.shape).astype(np.float32)
     labels = rng.integers(-1, 3, NODES).astype(np.int32)
-    folds = np.where(labels >= 0, rng.integers(0, FOLDS, NODES), -1).astype(np.int32)
-    return csr_array(dense), labels, folds
+    return csr_array(dense), labels, node_folds(np.arange(NODES), FOLDS, 5)
 
 
-def features(tmp_path, adjacency, labels, folds, rounds=(1, 3), smoothing=2.0):
-    """By the parts that the workers run, one partition, sums by scipy."""
+def priors_of(labels, folds):
+    known = labels >= 0
+    return class_priors(labels[known], folds[known], 3, VARIANTS)
+
+
+def shown(tmp_path, labels, folds, **models):
+    """One partition's labels in files, and a file of these arrays beside them."""
     stage = RunDirectory(tmp_path).stage("readout")
     attempt = stage.begin()
-    record = attempt.write_arrays("labels-00000", labels=labels, folds=folds)
+    known = {"labels": labels, "folds": folds, "fitted": labels >= 0}
+    record = attempt.write_arrays("labels-00000", **known)
     visible = VisibleLabels(stage, (record,), FOLDS, 3)
-    values, hops = HopStart(visible)(0), []
-    for turn in (1, 2):
-        values = HopStep()(0, turn, values, (adjacency @ values).astype(np.float32))
-        hops.append(values)
-    values, votes = VoteStart(visible, tuple(PRIOR.tolist()))(0), []
-    step = VoteStep(visible)
-    for turn in range(1, max(rounds) + 1):
+    return visible, attempt.write_arrays("models", **models)
+
+
+def around(adjacency, start, step, rounds=2):
+    """Rounds of neighbour sums by scipy."""
+    values, found = start(0), []
+    for turn in range(1, rounds + 1):
         values = step(0, turn, values, (adjacency @ values).astype(np.float32))
-        if turn in rounds:
-            votes.append(values)
-    return label_features(hops, votes, PRIOR, FOLDS, smoothing)
+        found.append(values)
+    return found
 
 
-def twin(adjacency, labels, folds, rounds=(1, 3), smoothing=2.0):
+def features(tmp_path, adjacency, labels, folds, smoothing=2.0):
+    """In every variant, shape (n, V, F), the means of neighbours left at 0."""
+    visible, _ = shown(tmp_path, labels, folds)
+    hops = around(adjacency, HopStart(visible), HopStep())
+    means = [np.zeros((NODES, len(VARIANTS) * 3), np.float32)] * 2
+    priors = priors_of(labels, folds)
+    return np.stack(
+        [
+            label_features(
+                hops, means, priors, np.full(NODES, place), VARIANTS, smoothing
+            )
+            for place in range(len(VARIANTS))
+        ],
+        axis=1,
+    )
+
+
+def twin(adjacency, labels, folds, smoothing=2.0):
     """Node by node, variant by variant, walk by walk."""
     weight = adjacency.toarray().astype(np.float64)
-    out = np.zeros((NODES, FOLDS, feature_count(3, len(rounds))))
-    for fold in range(FOLDS):
-        seen = (labels >= 0) & (folds != fold)
-        probability = np.array(
-            [np.eye(3)[labels[v]] if seen[v] else PRIOR for v in range(NODES)]
-        )
-        kept = []
-        for turn in range(1, max(rounds) + 1):
-            after = probability.copy()
-            for v in range(NODES):
-                if not seen[v] and weight[v].sum() > 0:
-                    after[v] = weight[v] @ probability / weight[v].sum()
-            probability = after
-            if turn in rounds:
-                kept.append(probability)
+    out = np.zeros((NODES, len(VARIANTS), feature_count(3)))
+    for place, hidden in enumerate(VARIANTS.hidden):
+        seen = (labels >= 0) & ~np.isin(folds, hidden)
+        prior = np.bincount(labels[seen], minlength=3) + 0.5
+        prior /= prior.sum()
         for v in range(NODES):
             row = []
             for walk in (weight[v], weight[v] @ weight):
                 count = np.zeros(3)
                 for u in np.flatnonzero(seen):
                     count[labels[u]] += walk[u]
-                share = (count + smoothing * PRIOR) / (count.sum() + smoothing)
+                count /= 1 - len(hidden) / FOLDS
+                share = (count + smoothing * prior) / (count.sum() + smoothing)
                 row += [*share[1:], np.log1p(count.sum())]
-            for scores in kept:
-                row += [*scores[v][1:]]
-            out[v, fold] = [*row, np.log1p(weight[v].sum())]
+            out[v, place] = [*row, 0, 0, 0, 0, np.log1p(weight[v].sum())]
     return out
+
+
+def test_variants_hide_each_fold_alone_and_each_pair():
+    variants = Variants(4)
+    assert len(variants) == len(variants.hidden) == 10
+    places = variants.places()
+    np.testing.assert_array_equal(places, places.T)
+    for a in range(4):
+        for b in range(4):
+            assert set(variants.hidden[places[a, b]]) == {a, b}
+            np.testing.assert_array_equal(
+                np.flatnonzero(~variants.visible()[places[a, b]]), sorted({a, b})
+            )
+
+
+def test_folds_are_those_of_the_node_and_of_one_size():
+    index = np.arange(30_000)
+    folds = node_folds(index, 5, 1)
+    np.testing.assert_array_equal(node_folds(index[7:9], 5, 1), folds[7:9])
+    counts = np.bincount(folds, minlength=5)
+    assert counts.min() > 6000 - 5 * np.sqrt(6000)
+    assert (node_folds(index, 5, 2) != folds).mean() > 0.7
 
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
@@ -91,13 +122,14 @@ def test_features_are_those_of_the_slow_twin(tmp_path, weighted):
     graph = sample(weighted)
     found = features(tmp_path, *graph)
     assert found.dtype == np.float32
-    assert found.shape == (NODES, FOLDS, feature_count(3, 2))
     np.testing.assert_allclose(found, twin(*graph), atol=2e-6)
     # Without in-neighbours a node's features are the prior.
-    np.testing.assert_allclose(found[30, :, :2], np.tile(PRIOR[1:], (FOLDS, 1)))
+    np.testing.assert_allclose(
+        found[30, :, :2], priors_of(*graph[1:])[:, 1:], atol=1e-6
+    )
 
 
-def test_rows_described_in_blocks_have_other_features(tmp_path, monkeypatch):
+def test_rows_described_in_blocks_have_the_same_features(tmp_path, monkeypatch):
     graph = sample(True)
     whole = features(tmp_path / "whole", *graph)
     monkeypatch.setattr("xnq_dist.readout.label_features.BLOCK", 7)
@@ -105,17 +137,14 @@ def test_rows_described_in_blocks_have_other_features(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-def test_a_nodes_own_label_does_not_reach_its_own_features(tmp_path, weighted):
+def test_a_label_leaves_the_variants_that_hide_it_as_they_are(tmp_path, weighted):
     adjacency, labels, folds = sample(weighted)
     before = features(tmp_path / "a", adjacency, labels, folds)
-    reached = 0
     # Self-loops, a pair that sees each other, and any.
     for node in [v for v in (2, 5, 20, 21, 33) if labels[v] >= 0]:
         other = labels.copy()
         other[node] = (labels[node] + 1) % 3
         after = features(tmp_path / f"b{node}", adjacency, other, folds)
-        np.testing.assert_array_equal(
-            after[node, folds[node]], before[node, folds[node]]
-        )
-        reached += not np.array_equal(after, before)
-    assert reached
+        hiding = ~VARIANTS.visible()[:, folds[node]]
+        np.testing.assert_array_equal(after[:, hiding], before[:, hiding])
+        assert not np.array_equal(after[:, ~hiding], before[:, ~hiding])

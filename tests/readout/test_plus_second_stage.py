@@ -1,115 +1,187 @@
-"""The second stage: chosen by held-out rows alone, the same after a round trip."""
+"""The second stage: nested folds, held-out choices, the same after a round trip."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from xnq_dist.readout.folds import assign_folds
+from xnq_dist.readout.first_stage import GRID, fit_hidden, search
 from xnq_dist.readout.logistic import row_losses
+from xnq_dist.readout.pool import pool_weights, pooled
 from xnq_dist.readout.second_stage import (
+    KINDS,
+    SecondRows,
     SecondStage,
-    _choose,
-    fit_second_stage,
-    second_stage_rows,
+    conclude,
+    fit_kind,
+    second_rows,
+    tree_columns,
 )
+from xnq_dist.readout.variants import Variants, class_priors, node_folds
+
+FOLDS = 3
+BLOCKS = (2, 6, 4)
 
 
-def sample(kind: str, count: int = 500):
-    """Labels that a linear model, or only trees, can tell from two features."""
+def sample(kind: str, count: int = 600, classes: int = 2) -> SecondRows:
+    """Labels that a linear model, or only trees, can tell from two columns."""
     rng = np.random.default_rng(1)
     z = rng.standard_normal((count, 3))
     z[:, 2] = 4.0  # says nothing, and has no spread
     score = 3 * z[:, 0] if kind == "linear" else 6 * (z[:, 0] * z[:, 1] > 0) - 3
     labels = (rng.random(count) < 1 / (1 + np.exp(-score))).astype(np.int32)
-    return z, labels, assign_folds(labels, 3, 0)
+    if classes > 2:
+        labels += (z[:, 1] > 1).astype(np.int32)
+    x = rng.standard_normal((count, sum(BLOCKS))).astype(np.float32)
+    folds = node_folds(np.arange(count), FOLDS, 0)
+    return SecondRows(labels, folds, np.stack([z] * FOLDS, axis=1), x, BLOCKS)
 
 
-def test_the_kind_of_least_held_out_loss_wins():
-    linear = fit_second_stage(*sample("linear"), 2, True)
-    crossed = fit_second_stage(*sample("crossed"), 2, True)
-    assert linear.kind in ("logistic", "mean")
-    assert linear.losses["logistic"] < linear.losses["boosted"]
-    assert crossed.kind in ("boosted", "mean")
-    assert crossed.losses["boosted"] < crossed.losses["logistic"] - 0.1
-    for found in (linear, crossed):
-        assert bool(found.linear) == (found.kind != "boosted")
-        assert bool(found.trees) == (found.kind != "logistic")
+def fitted(rows: SecondRows, classes: int = 2, kinds=tuple(KINDS)):
+    fits = {
+        kind: [fit_kind(rows, classes, kind, fold) for fold in range(FOLDS)]
+        for kind in kinds
+    }
+    priors = class_priors(rows.labels, rows.folds, classes, Variants(FOLDS))[:FOLDS]
+    first = np.full((len(rows.labels), len(BLOCKS), classes), -np.log(classes))
+    return conclude(rows, classes, fits, priors, first), first
 
 
-def test_the_mean_gives_way_only_beyond_chance():
-    rng = np.random.default_rng(0)
-    best, other = rng.random(100), rng.random(100) + 1
-    noise = rng.standard_normal(100)
-
-    def choose(**by_row):
-        return _choose(by_row, "boosted", "mean")
-
-    level = best + 0.01 + 0.5 * noise
-    assert choose(logistic=best, boosted=other, mean=level) == "mean"
-    worse = best + 0.2 + 0.1 * noise
-    assert choose(logistic=best, boosted=other, mean=worse) == "logistic"
-    assert choose(logistic=other, boosted=best, mean=worse) == "boosted"
-    assert choose(logistic=other, boosted=other, mean=best) == "mean"
+def test_what_wins_on_held_out_rows_weighs_most():
+    (_, _, linear), _ = fitted(sample("linear"))
+    (_, _, crossed), _ = fitted(sample("crossed"))
+    assert linear["pool"]["logistic"] > 0.5
+    assert linear["pool"]["prior"] < 0.2
+    losses = crossed["second_stage_log_losses"]
+    assert losses["trees"] < losses["logistic"] - 0.1
+    assert crossed["pool"]["trees"] + crossed["pool"]["trees with spectrum"] > 0.6
 
 
-@pytest.mark.parametrize("kind", ["linear", "crossed"])
-def test_held_out_scores_are_those_of_the_folds_own_models(kind):
-    z, labels, folds = sample(kind)
-    found = fit_second_stage(z, labels, folds, 2, True)
-    for fold in range(3):
-        own = folds == fold
-        np.testing.assert_allclose(
-            found.scores(z[own], fold), found.out_of_fold[own], atol=1e-10
+def test_noise_is_drawn_to_the_prior():
+    rows = sample("linear")
+    rng = np.random.default_rng(3)
+    labels = (rng.random(len(rows.labels)) < 0.2).astype(np.int32)
+    noise = SecondRows(labels, rows.folds, rows.z, rows.x, BLOCKS)
+    (_, held, facts), _ = fitted(noise)
+    constant = facts["second_stage_log_losses"]["prior"]
+    assert row_losses(held, labels).mean() < 1.01 * constant
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_held_out_scores_are_those_of_the_folds_own_models(classes):
+    rows = sample("crossed", classes=classes)
+    (stage, held, facts), first = fitted(rows, classes)
+    again = SecondStage.from_arrays(stage.to_arrays())
+    for fold in range(FOLDS):
+        own = rows.folds == fold
+        arguments = first[own], rows.z[own, fold].copy(), rows.x[own], fold
+        np.testing.assert_allclose(stage.scores(*arguments), held[own], atol=1e-10)
+        np.testing.assert_array_equal(
+            again.scores(*arguments), stage.scores(*arguments)
         )
-    again = SecondStage.from_arrays(found.to_arrays())
-    assert again.losses == found.losses
-    assert again.kind == found.kind
-    for fold in range(3):
-        np.testing.assert_array_equal(again.scores(z, fold), found.scores(z, fold))
-    loss = row_losses(found.out_of_fold, labels).mean()
-    assert found.losses[found.kind] == pytest.approx(loss)
+    np.testing.assert_allclose(np.exp(held).sum(axis=1), 1)
+    assert sum(facts["pool"].values()) == pytest.approx(1)
+    assert set(facts["boosting_rounds"]) == set(KINDS)
 
 
-def test_node_features_are_seen_where_they_help():
-    z, labels, folds = sample("crossed")
-    # The second stage's own columns say nothing; what says all is a node feature.
-    blind = np.random.default_rng(5).standard_normal((len(z), 2))
-    found = fit_second_stage(blind, labels, folds, 2, True, z)
-    assert found.sees_features
-    assert found.losses["boosted+features"] < found.losses["boosted"] - 0.1
-    again = SecondStage.from_arrays(found.to_arrays())
-    for fold in range(3):
-        own = folds == fold
-        scores = again.scores(blind[own], fold, z[own])
-        np.testing.assert_allclose(scores, found.out_of_fold[own], atol=1e-10)
-    # Noise for node features, and they are left alone.
-    other = fit_second_stage(z, labels, folds, 2, True, blind)
-    assert not other.sees_features
-    plain = fit_second_stage(z, labels, folds, 2, True)
-    np.testing.assert_array_equal(other.out_of_fold, plain.out_of_fold)
+def test_few_labels_bring_the_first_stage_into_the_pool():
+    rows = sample("linear", 120)
+    (stage, _, facts), first = fitted(rows)
+    assert list(facts["pool"])[-3:] == ["block 0", "block 1", "block 2"]
+    found = stage.components(first[:4], rows.z[:4, 0].copy(), rows.x[:4], 0)
+    assert len(found) == len(stage.weights) == 7
 
 
-def test_a_rows_own_label_does_not_reach_its_score():
-    z, labels, folds = sample("crossed")
-    before = fit_second_stage(z, labels, folds, 2, True)
-    flipped = labels.copy()
+def test_models_of_a_fold_are_the_same_whatever_its_labels(monkeypatch):
+    monkeypatch.setattr("xnq_dist.readout.second_stage.GRID", (1.0,))
+    rows = sample("crossed")
+    (before, *_), _ = fitted(rows)
+    flipped = rows.labels.copy()
     flipped[11] = 1 - flipped[11]
-    after = fit_second_stage(z, flipped, folds, 2, True)
-    assert after.kind == before.kind
-    own = folds == folds[11]
-    np.testing.assert_array_equal(before.out_of_fold[own], after.out_of_fold[own])
-    assert not np.array_equal(before.out_of_fold[~own], after.out_of_fold[~own])
+    other = SecondRows(flipped, rows.folds, rows.z, rows.x, BLOCKS)
+    fold = rows.folds[11]
+    for kind in KINDS:
+        trees = [fit_kind(which, 2, kind, fold).trees for which in (rows, other)]
+        for name, values in trees[0].to_arrays("").items():
+            np.testing.assert_array_equal(values, trees[1].to_arrays("")[name])
+    (after, *_), _ = fitted(other)
+    np.testing.assert_array_equal(before.coef[fold], after.coef[fold])
+    np.testing.assert_array_equal(before.priors[fold], after.priors[fold])
+    assert not np.array_equal(before.coef, after.coef)
 
 
-def test_more_than_two_classes_without_trees():
+def test_trees_see_features_degrees_and_the_leading_spectrum():
+    # One feature and the degree at three hops; then the spectrum.
+    np.testing.assert_array_equal(tree_columns(BLOCKS, "trees"), range(2, 8))
+    spectral = tree_columns(BLOCKS, "trees with spectrum")
+    np.testing.assert_array_equal(spectral, range(2, 12))
+    wide = tree_columns((4, 3 * 129, 128), "trees with spectrum")
+    assert len(wide) == 3 * 33 + 32
+    assert wide[32] == 4 + 128  # log degree is the last column of a hop
+    np.testing.assert_array_equal(
+        tree_columns((4, 6), "trees with spectrum"), range(4, 10)
+    )
+
+
+def test_rows_are_log_odds_and_label_features():
     rng = np.random.default_rng(2)
-    labels = np.arange(90, dtype=np.int32) % 3
-    logits = rng.standard_normal((90, 3)) + 2 * np.eye(3)[labels]
-    z = second_stage_rows(logits, rng.random((90, 2)).astype(np.float32))
-    assert z.shape == (90, 4)
-    np.testing.assert_allclose(z[:, 0], logits[:, 1] - logits[:, 0])
-    found = fit_second_stage(z, labels, assign_folds(labels, 3, 0), 3, False)
-    assert found.kind == "logistic"
-    assert found.losses.keys() == {"logistic"}
-    np.testing.assert_allclose(np.exp(found.out_of_fold).sum(axis=1), 1)
+    scores = rng.standard_normal((9, 2, 3))
+    z = second_rows(scores, rng.random((9, 2)).astype(np.float32))
+    assert z.shape == (9, 6)
+    np.testing.assert_allclose(z[:, 0], scores[:, 0, 1] - scores[:, 0, 0])
+    np.testing.assert_allclose(z[:, 3], scores[:, 1, 2] - scores[:, 1, 0])
+
+
+def test_the_pool_is_the_best_of_a_grid():
+    rng = np.random.default_rng(7)
+    labels = rng.integers(0, 2, 4000).astype(np.int32)
+    signs = 2.0 * labels - 1
+
+    def scores(signal):
+        odds = signal * signs + rng.standard_normal(4000) * 2
+        return -np.logaddexp(0, np.stack([odds, -odds], axis=1))
+
+    models = [scores(1.0), scores(2.0)]
+    found = pool_weights(models, labels)
+    losses = {
+        share: row_losses(pooled(models, np.array([1 - share, share])), labels).mean()
+        for share in np.linspace(0, 1, 51)
+    }
+    best = min(losses, key=losses.__getitem__)
+    assert found[1] == pytest.approx(best, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("losses", "best"),
+    [
+        ([9, 8, 7, 5, 6, 7, 8], 3),
+        ([9, 8, 7, 6, 5, 4, 4.4], 5),
+        ([9, 2, 3, 5, 6, 7, 8], 1),
+        ([5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0], 3),
+        ([5.0, 5.0, 5.0, 5.0, 4.9, 5.0, 5.0], 3),  # less than the pull
+    ],
+)
+def test_the_search_goes_from_the_middle_to_where_it_gains(losses, best):
+    looking = search(len(losses))
+    tried = [next(looking)]
+    while True:
+        try:
+            tried.append(looking.send(losses[tried[-1]]))
+        except StopIteration as ended:
+            found = ended.value
+            break
+    assert found == best
+    assert tried[0] == 3
+    assert len(set(tried)) == len(tried)
+
+
+def test_a_class_whose_labels_are_hidden_has_a_small_probability():
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((60, 5)).astype(np.float32)
+    labels = (np.arange(60) % 2).astype(np.int32)
+    labels[:2] = 2
+    folds = node_folds(np.arange(60), FOLDS, 0)
+    folds[:2] = 1
+    found = fit_hidden(x, labels, folds, 3, slice(0, 5), GRID[0], (1,))
+    assert np.isfinite(found.model.intercept).all()
+    assert np.isfinite(found.loss)

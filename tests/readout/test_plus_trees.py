@@ -5,9 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import sklearn
+from scipy.special import softmax
 
 from xnq_dist.readout import trees as module
-from xnq_dist.readout.trees import BoostedTrees, add_trees, boosted_logits, fit_trees
+from xnq_dist.readout.logistic import row_losses
+from xnq_dist.readout.trees import (
+    ROUNDS,
+    BoostedTrees,
+    Shape,
+    add_trees,
+    boosted_logits,
+    fit_trees,
+    staged,
+)
+
+SHAPE = Shape(leaves=8, share=0.5)
 
 
 def rows(classes: int, count: int = 400):
@@ -30,7 +42,7 @@ def test_exported_trees_say_what_the_estimator_says(classes, monkeypatch):
         lambda estimator: fitted.append(estimator) or export(estimator),
     )
     z, labels = rows(classes)
-    found = fit_trees(z, labels, classes)
+    found = fit_trees(z, labels, classes, SHAPE)
     new = np.concatenate([z, rows(classes, 77)[0] * 2])
     logits = boosted_logits(found, new)
     expected = fitted[0].decision_function(new)
@@ -45,12 +57,13 @@ def test_exported_trees_say_what_the_estimator_says(classes, monkeypatch):
         atol=1e-12,
         err_msg=f"scikit-learn {sklearn.__version__}",
     )
-    assert len(found.roots) == (150 if classes == 2 else 300)
+    assert len(found.roots) == ROUNDS * (1 if classes == 2 else 3)
+    assert found.turns == ROUNDS
 
 
 def test_arrays_there_and_back_and_the_kernel_in_plain_python():
     z, labels = rows(2, 150)
-    found = fit_trees(z, labels, 2)
+    found = fit_trees(z, labels, 2, SHAPE)
     again = BoostedTrees.from_arrays(found.to_arrays("t_"), "t_")
     logits = boosted_logits(again, z)
     np.testing.assert_array_equal(logits, boosted_logits(found, z))
@@ -65,8 +78,29 @@ def test_arrays_there_and_back_and_the_kernel_in_plain_python():
 
 def test_a_row_has_the_same_bits_wherever_it_stands():
     z, labels = rows(3)
-    found = fit_trees(z, labels, 3)
+    found = fit_trees(z, labels, 3, SHAPE)
     whole = boosted_logits(found, z)
     np.testing.assert_array_equal(boosted_logits(found, z[7:8]), whole[7:8])
-    again = fit_trees(z, labels, 3)
+    again = fit_trees(z, labels, 3, SHAPE)
     np.testing.assert_array_equal(boosted_logits(again, z), whole)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_losses_of_each_round_are_those_of_the_cut_model(classes):
+    z, labels = rows(classes)
+    found = fit_trees(z, labels, classes, SHAPE)
+    new, truth = z[:90] + 0.1, labels[:90]
+    losses = staged(found, new, truth)
+    assert losses.shape == (ROUNDS + 1,)
+    for turns in (1, 17, ROUNDS):
+        cut = found.cut(turns)
+        assert cut.turns == turns
+        logits = boosted_logits(cut, new)
+        assert row_losses(logits, truth).sum() == pytest.approx(losses[turns])
+
+
+def test_a_class_without_a_row_has_a_small_probability():
+    z, labels = rows(2)
+    found = fit_trees(z, labels, 3, SHAPE)
+    shares = softmax(boosted_logits(found, z), axis=1)
+    assert 0 < shares[:, 2].max() < 0.1

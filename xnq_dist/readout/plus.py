@@ -289,8 +289,9 @@ class _Work:
                     chosen[block] = ended.value
                     del asked[block]
         singles = [tried[block][chosen[block]] for block in every]
+        # From scratch: a single fold's model has seen the labels of every other fold.
         jobs = [
-            (block, chosen[block], folds, singles[block][folds[0]])
+            (block, chosen[block], folds, None)
             for block in every
             for folds in hidden[count:]
         ]

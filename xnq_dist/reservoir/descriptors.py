@@ -351,7 +351,10 @@ def _loadings(products: Floats, width: int, n_nodes: int) -> dict[str, NDArray[A
     spread[flat] = np.inf  # a constant column says nothing
     components = np.eye(width)
     if width > RAW:
-        inner = covariance[:-1, :-1] / np.outer(spread[:-1], spread[:-1])
+        # Columns of one kind, such as words or a decomposition: what varies most says
+        # most, so they share a scale.
+        spread[:-1] = np.sqrt(np.mean(np.diag(covariance)[:-1])) or np.inf
+        inner = covariance[:-1, :-1] / spread[0] ** 2
         _, vectors = _eigen(inner)
         components = vectors[:, ::-1][:, :COMPONENTS].copy()
     return {"middle": middle, "spread": spread, "components": components}
