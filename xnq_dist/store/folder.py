@@ -10,7 +10,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -191,9 +191,9 @@ class Folder:
         sync
             Wait until it is on the disk.
         """
+        # Object stores show a file only once it is whole; a disk needs the rename.
+        target = f"{name}.{uuid.uuid4().hex[:8]}.tmp" if self.is_local else name
         try:
-            # Object stores show a file only once it is whole; a disk needs the rename.
-            target = f"{name}.{uuid.uuid4().hex[:8]}.tmp" if self.is_local else name
             with self.filesystem.open_output_stream(self.path(target)) as stream:
                 stream.write(data)
             if sync:
@@ -203,6 +203,9 @@ class Folder:
             if sync:
                 self.sync([])
         except OSError as error:
+            if target != name:
+                with suppress(OSError):
+                    self.filesystem.delete_file(self.path(target))
             raise RunDirectoryError(
                 f"{self.uri}/{name} cannot be written ({reason(error)})"
             ) from error
