@@ -336,7 +336,7 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(folder, "sync", full)
+    monkeypatch.setattr(Folder, "sync", full)
     with pytest.raises(RunDirectoryError, match=r"one\.json cannot be written"):
         folder.write_bytes("one.json", b"{}", sync=True)
     assert not list(tmp_path.iterdir())
