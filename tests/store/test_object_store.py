@@ -352,11 +352,13 @@ def test_record_is_complete_while_it_is_replaced_by_others_of_other_sizes(store,
         writing = pool.submit(write)
         end = time.monotonic() + 3
         seen = set()
-        while time.monotonic() < end:
-            found = folder.read_record("r.json")
-            assert found is not None
-            seen.add(len(found["text"]))
-        ended.set()
+        try:
+            while time.monotonic() < end:
+                found = folder.read_record("r.json")
+                assert found is not None
+                seen.add(len(found["text"]))
+        finally:
+            ended.set()
         writing.result()
     assert len(seen) > 1
     assert seen <= {0, *sizes}
