@@ -17,7 +17,8 @@ from flows.environment import prepare_environment
 from flows.output import is_done, print_json, print_summary
 from xnq_dist._version import __version__
 from xnq_dist.errors import SettingsError
-from xnq_dist.failures import stage_errors
+from xnq_dist.failures import OPEN, stage_errors
+from xnq_dist.redaction import redacted
 
 __all__ = ["app", "main"]
 
@@ -486,7 +487,9 @@ def verify(directory: Directory, as_json: Json = False) -> None:
     """Every byte of a run directory compared with what was written."""
     from xnq_dist.store import verify as examine
 
-    findings = examine(directory)
+    shown = str(redacted(directory))
+    with stage_errors(shown, OPEN):
+        findings = examine(directory)
     for found in findings:
         typer.echo(f"{found.file} {found.what}")
     if findings:
@@ -495,7 +498,7 @@ def verify(directory: Directory, as_json: Json = False) -> None:
             "again what they were"
         )
     else:
-        typer.echo(f"{directory} is whole")
+        typer.echo(f"{shown} is whole")
     values = [{"file": found.file, "what": found.what} for found in findings]
     print_json({"damaged": values}, as_json)
     if findings:

@@ -227,8 +227,8 @@ def run_evaluation(
         published = do("publish", partial(publish_evaluation, folder.location))
     return {
         "out": folder.uri,
-        "results": f"{folder.uri}/results.parquet",
-        "page": f"{folder.uri}/evaluation.html",
+        "results": folder.uri_of("results.parquet"),
+        "page": folder.uri_of("evaluation.html"),
         **published,
         "done": done,
         "seconds": round(time.perf_counter() - began, 1),
@@ -314,8 +314,8 @@ def run_communities_evaluation(
         )
     return {
         "out": folder.uri,
-        "results": f"{folder.uri}/community_results.parquet",
-        "page": f"{folder.uri}/communities.html",
+        "results": folder.uri_of("community_results.parquet"),
+        "page": folder.uri_of("communities.html"),
         **published,
         "done": done,
         "seconds": round(time.perf_counter() - began, 1),

@@ -88,7 +88,7 @@ class Outbox:
             self._news.notify_all()
 
     def flush(self, seconds: float = GRACE) -> None:
-        """Wait until everything is sent, at most so long after the API's last answer."""
+        """Wait until all is sent, at most so long after the API's last answer."""
         with self._news:
             silent = self._silent_since
             waited = 0.0 if silent is None else time.monotonic() - silent

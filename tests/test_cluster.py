@@ -14,7 +14,7 @@ from tests.conftest import SmallGraph, small_settings
 from xnq_dist import cluster, pipeline
 from xnq_dist.cluster import Connection
 from xnq_dist.config import validate_settings
-from xnq_dist.errors import InfrastructureError, SettingsError
+from xnq_dist.errors import ClusterError, InfrastructureError, SettingsError
 from xnq_dist.graph.scratch import scratch_folder
 
 
@@ -175,3 +175,24 @@ def test_run_directories_and_temporary_folders_are_their_owners_alone(
 
 def mode(folder: Path) -> int:
     return folder.stat().st_mode & 0o777
+
+
+def test_workers_that_die_at_their_start_are_no_fault_of_the_settings(monkeypatch):
+    def dies(*_):
+        raise RuntimeError("Nanny failed to start.")
+
+    monkeypatch.setattr(cluster, "_start", dies)
+    with (
+        pytest.raises(InfrastructureError, match=r"Nanny failed to start.*run again"),
+        cluster.open_cluster(small_settings().cluster),
+    ):
+        pass
+
+
+def test_workers_lost_while_they_are_asked_are_left_out(client, monkeypatch):
+    answers = {"tcp://a:1": OSError("Stream is closed"), "tcp://b:1": "0.0.1"}
+    monkeypatch.setattr(cluster, "run_on_workers", lambda *_: answers)
+    with pytest.raises(ClusterError, match=r"tcp://b:1 has xnq-dist 0\.0\.1"):
+        cluster._check_versions(client)
+    answers["tcp://b:1"] = cluster.__version__
+    assert cluster._check_versions(client) == 1

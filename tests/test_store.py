@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
@@ -327,3 +328,15 @@ def test_manifest_of_zero_bytes_is_no_manifest(run):
 def test_child_of_a_uri_keeps_its_query():
     folder = Folder("s3://bucket/run?scheme=http")
     assert folder.child("graph").uri == "s3://bucket/run/graph?scheme=http"
+
+
+def test_a_write_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
+    folder = Folder(str(tmp_path))
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Folder, "sync", full)
+    with pytest.raises(RunDirectoryError, match=r"one\.json cannot be written"):
+        folder.write_bytes("one.json", b"{}", sync=True)
+    assert not list(tmp_path.iterdir())

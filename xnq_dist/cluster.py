@@ -203,10 +203,9 @@ def open_cluster(
     Raises
     ------
     InfrastructureError
-        When no scheduler answers, or no worker joins in time.
+        When no scheduler answers, no worker joins in time, or they are lost at once.
     ClusterError
-        When the cluster cannot be started, or workers run another version of this
-        package.
+        When GPUs cannot be used, or workers run another version of this package.
     """
     import dask
     import distributed  # noqa: F401 - its defaults must be there before ours
@@ -235,9 +234,12 @@ def open_cluster(
             except (AssertionError, OSError, RuntimeError, TimeoutError) as error:
                 # The first is how a nanny of distributed 2026.8 gives up a worker that
                 # does not start in time.
-                raise ClusterError(
+                # Where GPUs are not to blame, something has ended the processes.
+                kind = ClusterError if settings.kind == "cuda" else InfrastructureError
+                raise kind(
                     f"a local Dask cluster of {size.workers} workers cannot be "
-                    f"started ({error}): check cluster.workers and cluster.memory_limit"
+                    f"started ({error}): run again, and if that does not help, check "
+                    "cluster.workers and cluster.memory_limit"
                 ) from error
             stack.callback(_close, cluster, 30.0)
             connection = Connection(cluster.scheduler_address, cluster.security)
@@ -247,7 +249,11 @@ def open_cluster(
                     f"the scheduler at {connection.address} has no workers after "
                     f"{settings.timeout:g} s: start some with `dask worker`"
                 )
-            _check_versions(client)
+            if not _check_versions(client):
+                raise InfrastructureError(
+                    f"all workers of the scheduler at {connection.address} were lost: "
+                    "run again once there are others"
+                )
         yield connection
 
 
@@ -453,9 +459,12 @@ def _version() -> str:
     return version
 
 
-def _check_versions(client: Client) -> None:
+def _check_versions(client: Client) -> int:
+    """Refuse workers with another version; how many answered."""
     found = run_on_workers(client, _version)
-    for address, version in found.items():
+    # Lost connections are OSErrors: whoever is lost meanwhile says nothing.
+    there = {at: told for at, told in found.items() if not isinstance(told, OSError)}
+    for address, version in there.items():
         if isinstance(version, BaseException):
             raise ClusterError(
                 f"worker {address} cannot import xnq_dist ({version}): install "
@@ -466,3 +475,4 @@ def _check_versions(client: Client) -> None:
                 f"worker {address} has xnq-dist {version}, this is {__version__}: "
                 "install the same version everywhere"
             )
+    return len(there)

@@ -12,6 +12,7 @@ from typing import Any
 
 from xnq_dist.config import Settings
 from xnq_dist.errors import DamagedError, StageError
+from xnq_dist.failures import OPEN, stage_errors
 from xnq_dist.graph.contents import community_digest, read_contents
 from xnq_dist.graph.tables import Sources
 from xnq_dist.inputs import (
@@ -71,11 +72,12 @@ def nothing_changed(
     """
     run = RunDirectory(out)
     try:
-        if RunRecord.read(run.folder) is None or due_stages(run, sources, settings):
-            return None
+        with stage_errors(run.uri, OPEN):
+            if RunRecord.read(run.folder) is None or due_stages(run, sources, settings):
+                return None
+            current = Published(run).current()
     except DamagedError:
         return None  # a run mends it
-    current = Published(run).current()
     if current is None:
         return None
     created = current.manifest.created
@@ -275,7 +277,7 @@ def summary(run: RunDirectory) -> dict[str, Any]:
     if graph is None or found is None:
         raise StageError(f"{run.uri} is not a whole run: run it again to resume")
     more = {
-        name: f"{run.uri}/{name}.parquet"
+        name: run.folder.uri_of(f"{name}.parquet")
         for name in ("anomalies", "changes")
         if run.folder.exists(f"{name}.parquet")
     }
@@ -285,7 +287,7 @@ def summary(run: RunDirectory) -> dict[str, Any]:
         "nodes": graph.facts["n_nodes"],
         "edges": graph.facts["n_edges"],
         "communities": found.facts["n_communities"],
-        "prevalence": f"{run.uri}/prevalence.parquet",
-        "report": f"{run.uri}/report.html",
+        "prevalence": run.folder.uri_of("prevalence.parquet"),
+        "report": run.folder.uri_of("report.html"),
         **more,
     }

@@ -1,6 +1,6 @@
 """Errors whose message says what is wrong, where, and what to do next."""
 
-from xnq_dist.redaction import redacted
+from xnq_dist.redaction import joined, redacted, split_query
 
 __all__ = [
     "ClusterError",
@@ -84,15 +84,21 @@ class DamagedError(StageError):
 
     def __init__(self, folder: str, file: str, what: str, stage: str = "") -> None:
         super().__init__(
-            f"{folder}/{file} {what}: run again, and what it belongs to is set aside "
-            "and done again"
+            f"{joined(folder, file)} {what}: run again, and what it belongs to is set "
+            "aside and done again"
         )
         self.folder = folder
         """Folder of the file, as a path or URI."""
         self.file = file
         self.what = what
         """What is wrong with it."""
-        self.stage = stage or folder.rstrip("/").rsplit("/", 1)[-1]
+        name = split_query(folder)[0].rstrip("/").rsplit("/", 1)[-1]
+        self.stage = stage or name
+
+    @property
+    def path(self) -> str:
+        """The file's path or URI."""
+        return joined(self.folder, self.file)
 
     def __reduce__(self) -> tuple[type, tuple[str, str, str, str]]:
         # Errors of workers travel pickled.

@@ -8,7 +8,7 @@ back from a worker are judged like those of this process, by their chain of caus
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
@@ -43,8 +43,29 @@ OURS = "xnq-dist-"
 MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 OPEN = "open"
 """The stage in which a run directory is looked at and locked."""
-NO_ANSWER = ("NETWORK_CONNECTION", "curlCode", "REQUEST_TIMEOUT", "SERVICE_UNAVAILABLE")
+NO_ANSWER = (
+    "NETWORK_CONNECTION",
+    "curlCode",
+    "INTERNAL_FAILURE",
+    "REQUEST_TIMEOUT",
+    "SERVICE_UNAVAILABLE",
+    "SLOW_DOWN",
+    "THROTTLING",
+)
 """What `pyarrow.fs` says, without a number, of an object store that does not answer."""
+REFUSED = (
+    "ACCESS_DENIED",
+    "ACCOUNT_",
+    "INVALID_ACCESS_KEY_ID",
+    "INVALID_CLIENT_TOKEN_ID",
+    "INVALID_SIGNATURE",
+    "MISSING_AUTHENTICATION_TOKEN",
+    "SIGNATURE_DOES_NOT_MATCH",
+    "UNRECOGNIZED_CLIENT",
+    "ExpiredToken",
+    "InvalidToken",
+)
+"""What it says of one that refuses a key, or what is done with it."""
 
 
 @contextmanager
@@ -174,7 +195,7 @@ def _disk_behind(error: XnqError, folder: str, stage: str) -> XnqError | None:
         numbers |= DENIED | NOT_THERE
     for cause in causes(error):
         if isinstance(cause, OSError) and (
-            cause.errno in numbers or _is_network(cause)
+            cause.errno in numbers or _says(cause, NO_ANSWER)
         ):
             where = f"{_named(error, folder, stage)}: " if stage else ""
             todo = "free space there" if cause.errno in FULL else "check that place"
@@ -250,7 +271,15 @@ def _file(error: OSError, folder: str, stage: str) -> XnqError | None:
             f"a file of {error.filename or folder} is lost (stage {stage}: {reason}): "
             "check that its disk is mounted and healthy, and run again to resume"
         )
-    if _is_network(error):
+    if _says(error, REFUSED):
+        # Before the work the key is wrong; while it goes on, rights were withdrawn.
+        kind = RunDirectoryError if stage in ("", OPEN) else InfrastructureError
+        return kind(
+            f"the object store of {folder} refuses the key that it is opened with "
+            f"(stage {stage}: {reason}): check the key, its rights and the address, "
+            "and run again"
+        )
+    if _says(error, NO_ANSWER):
         return ConnectionLostError(
             f"the object store of {folder} does not answer (stage {stage}: {reason}): "
             "check the network and its address, and run again to resume"
@@ -258,5 +287,6 @@ def _file(error: OSError, folder: str, stage: str) -> XnqError | None:
     return None
 
 
-def _is_network(error: OSError) -> bool:
-    return error.errno is None and any(text in str(error) for text in NO_ANSWER)
+def _says(error: OSError, texts: Iterable[str]) -> bool:
+    """Whether an error of an object store, which has no number, holds a text."""
+    return error.errno is None and any(text in str(error) for text in texts)

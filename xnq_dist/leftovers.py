@@ -12,11 +12,11 @@ import os
 import re
 import shutil
 import tempfile
-import time
 import uuid
 from pathlib import Path
 
 from xnq_dist.owner import Owner, machine
+from xnq_dist.store import Folder
 
 __all__ = ["owned_name", "sweep_run", "sweep_scratch"]
 
@@ -60,21 +60,22 @@ def sweep_scratch(where: str | Path | None = None) -> None:
             _remove(path)
 
 
-def sweep_run(folder: str | Path) -> None:
+def sweep_run(folder: Folder | str | Path) -> None:
     """Remove files that a killed run was writing; call it while the lock is held.
 
     Parameters
     ----------
     folder
-        A run directory on a local disk.
+        A run directory.
     """
-    for path in Path(folder).rglob("*.tmp"):
-        if not _TEMPORARY.search(path.name) or path.is_dir():
+    opened = Folder.of(folder) if isinstance(folder, str | Path) else folder
+    for name in opened.files():
+        if not _TEMPORARY.search(name):
             continue
-        if path.name.startswith("_lock.json.") and _age(path) < LOCKS:
+        if name.startswith("_lock.json.") and opened.age(name) < LOCKS:
             continue  # another run may be looking at it
-        path.unlink(missing_ok=True)
-        log.info("removed %s, which a killed run left", path)
+        opened.delete(name)
+        log.info("removed %s, which a killed run left", opened.uri_of(name))
 
 
 def _is_mine(path: Path) -> bool:
@@ -83,13 +84,6 @@ def _is_mine(path: Path) -> bool:
     except FileNotFoundError:
         return False
     return found.st_uid == os.getuid() and not path.is_symlink() and path.is_dir()
-
-
-def _age(path: Path) -> float:
-    try:
-        return time.time() - path.stat().st_mtime
-    except FileNotFoundError:
-        return 0.0
 
 
 def _remove(path: Path) -> None:

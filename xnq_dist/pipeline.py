@@ -39,7 +39,7 @@ from xnq_dist.plan.tables import (
     size_of,
 )
 from xnq_dist.progress import Progress, silent
-from xnq_dist.redaction import redacted
+from xnq_dist.redaction import redacted, within
 from xnq_dist.run_record import RunRecord
 from xnq_dist.sizes import human
 from xnq_dist.store import (
@@ -124,7 +124,7 @@ def _check_place(run: RunDirectory, tables: Iterable[str | None]) -> None:
     if folder.is_local and folder.exists() and not folder.is_folder():
         raise RunDirectoryError(f"{run.uri} is a file: choose another --out")
     for path in tables:
-        if path and f"{_shown(path)}/".startswith(f"{run.uri}/"):
+        if path and within(_shown(path), run.uri):
             raise RunDirectoryError(
                 f"{path} lies in the run directory {run.uri}, whose files are "
                 "replaced: copy it elsewhere, or choose another --out"
@@ -151,8 +151,7 @@ def _take(run: RunDirectory, overwrite: bool) -> None:
         _check_record(run)
     mend(run)
     clear(run)
-    if folder.is_local:
-        sweep_run(folder.path())
+    sweep_run(folder)
 
 
 def _remove(run: RunDirectory) -> None:
@@ -186,7 +185,9 @@ def _check_record(run: RunDirectory) -> None:
     graph = run.stage("graph").manifest()
     RunRecord(nodes=graph.inputs.get("nodes") if graph else None).write(run.folder)
     if graph is not None:
-        log.warning("%s/%s was missing or damaged and is made anew", run.uri, RUN)
+        log.warning(
+            "%s was missing or damaged and is made anew", run.folder.uri_of(RUN)
+        )
 
 
 @in_stage("graph")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = ["redacted", "split_query"]
+__all__ = ["joined", "redacted", "split_query", "within"]
 
 HIDDEN = "***"
 
@@ -79,6 +79,36 @@ def split_query(uri: str) -> tuple[str, str]:
     found = re.search(r"\?[^/?]*=", uri)  # in a glob a `?` need not begin the query
     end = found.start() if found else len(uri)
     return uri[:end], uri[end:]
+
+
+def joined(place: str, name: str) -> str:
+    """The address of a file in a folder: of a URI, before its query.
+
+    Examples
+    --------
+    >>> joined("s3://bucket/run?region=eu", "report.html")
+    's3://bucket/run/report.html?region=eu'
+    >>> joined("/data/really?", "report.html")
+    '/data/really?/report.html'
+    """
+    before, query = split_query(place) if "://" in place else (place, "")
+    return f"{before}/{name}{query}"
+
+
+def within(place: str, folder: str) -> bool:
+    """Whether an address is a folder's own, or of what lies in the folder.
+
+    Examples
+    --------
+    >>> within("s3://bucket/run/graph?region=eu", "s3://bucket/run?region=eu")
+    True
+    >>> within("s3://bucket/runs?region=eu", "s3://bucket/run?region=eu")
+    False
+    """
+    (inner, ours), (outer, theirs) = (
+        split_query(each) if "://" in each else (each, "") for each in (place, folder)
+    )
+    return ours == theirs and f"{inner}/".startswith(f"{outer}/")
 
 
 def _hide(match: re.Match[str]) -> str:

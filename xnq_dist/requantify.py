@@ -202,7 +202,7 @@ def _take_stages(
                 continue
             fault = faults[0]
             raise RunDirectoryError(
-                f"{fault.folder}/{fault.file} {fault.what}: xnq-dist run on "
+                f"{fault.path} {fault.what}: xnq-dist run on "
                 f"{base.uri} repairs it; then run this again"
             )
         for later in FOLLOWS[name]:
@@ -229,7 +229,7 @@ def _take_file(source: Stage, target: Stage, record: FileRecord) -> int:
             return 0
         except FileNotFoundError as error:
             raise RunDirectoryError(
-                f"{source.folder.uri}/{record.name} is gone: run again when no other "
+                f"{source.folder.uri_of(record.name)} is gone: run again when no other "
                 "run is at work on that directory"
             ) from error
         except OSError:  # another file system, or one without links

@@ -286,12 +286,17 @@ def run_on_workers(client: Client, function: Callable[..., Any]) -> dict[str, An
     An exception where it fails, or where the worker is lost meanwhile. A parameter
     `dask_worker` of the function is the worker, as for `Client.run`.
     """
+    from distributed.comm.core import CommClosedError
+
     beats = Heartbeats(client)
     there = list(beats.look())
-    return watched(
-        lambda: dict(client.run(function, workers=there, on_error="return")),
-        beats.look,
-    )
+    try:
+        return watched(
+            lambda: dict(client.run(function, workers=there, on_error="return")),
+            beats.look,
+        )
+    except CommClosedError as error:  # those of workers are in the answer
+        raise _scheduler_lost(str(error)) from error
 
 
 def watched(call: Callable[[], T], look: Look) -> T:

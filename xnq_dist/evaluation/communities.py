@@ -191,7 +191,7 @@ def evaluate_communities(
             folder.write_bytes(name, sink.getvalue().to_pybytes())
         with folder.open_input(name) as stream:
             table = pq.read_table(stream)
-        schemas.check(table.schema, "community_results", f"{folder.uri}/{name}")
+        schemas.check(table.schema, "community_results", folder.uri_of(name))
         tables.append(table)
         progress("cases", number + 1, len(cases))
     whole = pa.concat_tables(tables)

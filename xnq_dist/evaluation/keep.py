@@ -58,7 +58,7 @@ def kept(datasets: Sequence[Folder], name: str) -> pa.Table:
             if file.startswith(f"{name}-") and file.endswith(".parquet"):
                 with folder.open_input(file) as stream:
                     table = pq.read_table(stream)
-                schemas.check(table.schema, name, f"{folder.uri}/{file}")
+                schemas.check(table.schema, name, folder.uri_of(file))
                 parts.append(table)
     first = parts[0].schema
     return pa.concat_tables(

@@ -288,8 +288,8 @@ def _make_rows(
                 rho = float(manifest.facts["rho"])
                 settled = with_length(work.settings, manifest.facts)
                 spec = method.reservoir(settled, rho, configurations[draw])
-                folder = Folder.of(work.run).child(f"draw-{method.name}-{draw:04d}")
-                stage = Stage(folder, folder.uri.rsplit("/", 1)[1])
+                name = f"draw-{method.name}-{draw:04d}"
+                stage = Stage(Folder.of(work.run).child(name), name)
                 left.callback(stage.folder.delete_folder)
                 attempt = stage.begin()
                 began = time.perf_counter()

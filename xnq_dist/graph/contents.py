@@ -268,9 +268,15 @@ def _stat(table: Table) -> list[Any] | None:
             ) from error
         times = [found.st_mtime_ns, found.st_ctime_ns]
         return [found.st_size, *times, found.st_dev, found.st_ino]
-    info = table.filesystem.get_file_info(file)
-    with table.filesystem.open_input_stream(file, compression=None) as stream:
-        described = stream.metadata() or {}
+    try:
+        info = table.filesystem.get_file_info(file)
+        with table.filesystem.open_input_stream(file, compression=None) as stream:
+            described = stream.metadata() or {}
+    except OSError as error:
+        raise InputError(
+            f"{table.what} {file} cannot be read ({error}): check that it is there and "
+            "that its store answers, and run again"
+        ) from error
     tags = {str(_text(key)).lower(): _text(value) for key, value in described.items()}
     if info.mtime_ns is None or "etag" not in tags:
         return None

@@ -224,15 +224,15 @@ def _write(
         "kinds": dict(zip(labels, kinds, strict=True)),
     }
     folder.write_bytes("meta.json", json.dumps(meta, indent=1).encode())
-    paths = {name: f"{folder.uri}/{name}.parquet" for name, _, _ in written}
-    return GeneratedGraph({**paths, "meta": f"{folder.uri}/meta.json"}, counts)
+    paths = {name: folder.uri_of(f"{name}.parquet") for name, _, _ in written}
+    return GeneratedGraph({**paths, "meta": folder.uri_of("meta.json")}, counts)
 
 
 def _write_parquet(
     folder: Folder, name: str, schema: str, tables: Iterable[pa.Table]
 ) -> None:
     """Stream tables into one file, `ROWS_AT_ONCE` rows or more in a row group."""
-    where = f"{folder.uri}/{name}"
+    where = folder.uri_of(name)
     with folder.open_output(name) as sink:
         writer: pq.ParquetWriter | None = None
         waiting: list[pa.Table] = []

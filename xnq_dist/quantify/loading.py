@@ -173,7 +173,7 @@ def load_node_table(
         )
         if not same:
             raise StageError(
-                f"{from_posteriors.folder.uri}/{record.name} does not have the nodes "
+                f"{from_posteriors.folder.uri_of(record.name)} does not have the nodes "
                 f"of partition {number} in their order: run again with --overwrite"
             )
         index = rows["index"].to_numpy()

@@ -479,7 +479,7 @@ def _write_prevalence(
             arrays = stage.read_arrays(record)
             if batch.first != done or len(arrays["n_nodes"]) != batch.communities:
                 raise StageError(
-                    f"{stage.folder.uri}/{record.name} does not hold the communities "
+                    f"{stage.folder.uri_of(record.name)} does not hold the communities "
                     f"from {done} on: this is a fault of the program"
                 )
             some = names.slice(batch.first, batch.communities)

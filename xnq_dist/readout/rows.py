@@ -71,7 +71,7 @@ class LabelFile:
         table = self.stage.read_table(self.record, "node_labels")
         if not table["index"].equals(index):
             raise StageError(
-                f"{self.stage.folder.uri}/{self.record.name} is not of the nodes of "
+                f"{self.stage.folder.uri_of(self.record.name)} is not of the nodes of "
                 "its partition: run again with --overwrite"
             )
         return table.select(["label", "role"])
@@ -115,7 +115,7 @@ class Part:
 
     def states(self, ids: pa.ChunkedArray) -> Iterator[tuple[int, NDArray[Any]]]:
         """First row and embeddings of each batch, checked against the node ids."""
-        where = f"{self.embeddings.folder.uri}/{self.rows.name}"
+        where = self.embeddings.folder.uri_of(self.rows.name)
         first = 0
         try:
             with self.embeddings.open(self.rows) as stream:

@@ -103,7 +103,7 @@ class TableWriter:
 
     def write(self, table: pa.Table) -> None:
         """Check and append a table."""
-        where = f"{self._folder.uri}/{self._name}"
+        where = self._folder.uri_of(self._name)
         table = schemas.conform(table, self._schema, where, self._run_id)
         if self._writer is None:
             file = pa.PythonFile(self._sink, mode="w")
@@ -131,7 +131,7 @@ class TableWriter:
             self._context.__exit__(kind, value, trace)
         if kind is None:
             if self._writer is None:
-                raise StageError(f"{self._folder.uri}/{self._name}: nothing written")
+                raise StageError(f"{self._folder.uri_of(self._name)}: nothing written")
             self.record = FileRecord(
                 self._name, self._rows, self._sink.count, self._sink.checksum()
             )

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +22,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from xnq_dist.errors import DamagedError, RunDirectoryError
-from xnq_dist.redaction import redacted
+from xnq_dist.redaction import joined, redacted, split_query
 from xnq_dist.store.checksums import ChecksumWriter, fingerprint
 
 __all__ = ["MANIFEST", "Folder", "reason", "sealed"]
@@ -28,6 +30,8 @@ __all__ = ["MANIFEST", "Folder", "reason", "sealed"]
 MANIFEST = "_manifest.json"
 CHECKSUM = "checksum"
 """Field of a record that holds the fingerprint of all others."""
+COPIED = 4 << 30
+"""Bytes of the largest file that a store is asked to copy; S3 refuses 5 GiB."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,12 +52,17 @@ class Folder:
     def __repr__(self) -> str:
         return f"Folder({self.uri!r})"
 
+    def uri_of(self, name: str) -> str:
+        """Where a file in it is, without credentials."""
+        return joined(self.uri, name)
+
     @classmethod
     def of(cls, location: str | Path) -> Folder:
         """The folder for a path (made absolute) or URI."""
         text = str(location)
         if "://" in text:
-            return cls(text.rstrip("/"))
+            before, query = split_query(text)
+            return cls(before.rstrip("/") + query)
         return cls(str(Path(text).expanduser().absolute()))
 
     @cached_property
@@ -87,8 +96,7 @@ class Folder:
 
     def child(self, name: str) -> Folder:
         """A folder inside this one."""
-        before, question, query = self.location.partition("?")
-        return Folder(f"{before}/{name}{question}{query}", self)
+        return Folder(joined(self.location, name), self)
 
     @property
     def filesystem(self) -> Any:
@@ -127,8 +135,17 @@ class Folder:
 
     def size(self, name: str) -> int | None:
         """Bytes of a file, None when it is not there."""
-        info = self.filesystem.get_file_info(self.path(name))
+        return self.size_at(self.path(name))
+
+    def size_at(self, path: str) -> int | None:
+        """Bytes of the file at a path of the filesystem, None when it is not there."""
+        info = self.filesystem.get_file_info(path)
         return int(info.size) if info.type == pafs.FileType.File else None
+
+    def age(self, name: str) -> float:
+        """Seconds since a file was written, 0 when it is not there."""
+        written = self.filesystem.get_file_info(self.path(name)).mtime
+        return time.time() - written.timestamp() if written else 0.0
 
     def names(self) -> list[str]:
         """Names of the files and folders inside, sorted; empty when not there."""
@@ -169,14 +186,29 @@ class Folder:
             self.filesystem.move(self.path(name), self.path(target))
             return
         if not self.is_folder(name):
-            self.filesystem.copy_file(self.path(name), self.path(target))
+            self.copy(name, target)
             self.filesystem.delete_file(self.path(name))
             return
         for file in self.child(name).files():
             copy = f"{target}/{file}"
             self.child(copy.rpartition("/")[0]).create()
-            self.filesystem.copy_file(self.path(f"{name}/{file}"), self.path(copy))
+            self.copy(f"{name}/{file}", copy)
         self.filesystem.delete_dir(self.path(name))
+
+    def copy(self, name: str, target: str, source: Folder | None = None) -> None:
+        """Copy a file of this folder, or of another in the same store.
+
+        An object store does it by itself and shows the copy once it is complete.
+        """
+        there, here = (source or self).path(name), self.path(target)
+        if (self.size_at(there) or 0) <= COPIED:
+            self.filesystem.copy_file(there, here)
+            return
+        with (
+            self.filesystem.open_input_file(there) as data,
+            self.filesystem.open_output_stream(here) as sink,
+        ):
+            shutil.copyfileobj(data, sink, 1 << 23)
 
     def read_bytes(self, name: str) -> bytes:
         """A whole file."""
@@ -191,20 +223,22 @@ class Folder:
         sync
             Wait until it is on the disk.
         """
+        # On an object store, too: a stream that an interrupt closes early leaves an
+        # object that is not complete.
+        aside = f"{name}.{uuid.uuid4().hex[:8]}.tmp"
         try:
-            # Object stores show a file only once it is whole; a disk needs the rename.
-            target = f"{name}.{uuid.uuid4().hex[:8]}.tmp" if self.is_local else name
-            with self.filesystem.open_output_stream(self.path(target)) as stream:
+            with self.filesystem.open_output_stream(self.path(aside)) as stream:
                 stream.write(data)
             if sync:
-                self.sync([target])
-            if target != name:
-                self.filesystem.move(self.path(target), self.path(name))
+                self.sync([aside])
+            self.move(aside, name)
             if sync:
                 self.sync([])
         except OSError as error:
+            with suppress(OSError):
+                self.filesystem.delete_file(self.path(aside))
             raise RunDirectoryError(
-                f"{self.uri}/{name} cannot be written ({reason(error)})"
+                f"{self.uri_of(name)} cannot be written ({reason(error)})"
             ) from error
 
     def sync(self, names: Iterable[str]) -> None:
@@ -244,16 +278,39 @@ class Folder:
         ------
         DamagedError
             When it is not what was written, or nothing that `write_record` writes.
+        OSError
+            When an object store does not answer: that is no damage.
         """
+        data = self._bytes_of_record(name)
+        while data is not None:
+            try:
+                return self._unsealed(name, data)
+            except DamagedError:
+                # Reading an object takes two requests, between which it may be
+                # replaced by one of another size: what is damaged stays the same.
+                again = self._bytes_of_record(name)
+                if again == data:
+                    raise
+                data = again
+        return None
+
+    def _bytes_of_record(self, name: str) -> bytes | None:
         if not self.exists(name):
             return None
-        values: Any = None
         try:
-            values = json.loads(self.read_bytes(name))
+            return self.read_bytes(name)
         except FileNotFoundError:  # gone since
             return None
-        except (ValueError, OSError) as error:
+        except OSError as error:
+            if error.errno is None and not self.is_folder(name):
+                raise
             # A folder in its place cannot be read, either.
+            raise DamagedError(self.uri, name, f"cannot be read ({error})") from error
+
+    def _unsealed(self, name: str, data: bytes) -> dict[str, Any]:
+        try:
+            values = json.loads(data)
+        except ValueError as error:
             raise DamagedError(self.uri, name, f"cannot be read ({error})") from error
         if not isinstance(values, dict):
             raise DamagedError(self.uri, name, "is not one of ours")

@@ -85,7 +85,7 @@ class Version:
         RunDirectoryError
             When there is no such table among the results.
         """
-        return f"{self.folder.uri}/{self._record(table).name}"
+        return self.folder.uri_of(self._record(table).name)
 
     def read(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """A table, checked as it is read."""
@@ -200,16 +200,16 @@ class Published:
             top.child(name.rsplit("/", 1)[0]).create()
         if top.is_folder(name):  # whatever it is, it is in the way
             set_aside(self._run, name, "is a folder in place of a published file")
-        if top.is_local:
-            aside = top.path(f"{name}.{uuid.uuid4().hex[:8]}.tmp")
-            try:
-                os.link(source.path(name), aside)
-            except OSError:  # a filesystem without hard links
-                pass
-            else:
-                os.replace(aside, top.path(name))
-                return
-        top.write_bytes(name, source.read_bytes(name), sync=True)
+        if not top.is_local:
+            top.copy(name, name, source)
+            return
+        aside = top.path(f"{name}.{uuid.uuid4().hex[:8]}.tmp")
+        try:
+            os.link(source.path(name), aside)
+        except OSError:  # a filesystem without hard links
+            top.write_bytes(name, source.read_bytes(name), sync=True)
+        else:
+            os.replace(aside, top.path(name))
 
     def stages(self) -> list[Stage]:
         """The folders of all versions, complete or not."""

@@ -60,7 +60,7 @@ def set_aside(run: RunDirectory, name: str, why: str) -> None:
         run.folder.move(name, f"{entry}/{name.rsplit('/', 1)[-1]}")
     made = SetAside(name, now.isoformat(), why)
     run.folder.child(entry).write_record(REASON, asdict(made))
-    log.warning("%s/%s is set aside in %s: %s", run.uri, name, entry, why)
+    log.warning("%s is set aside in %s: %s", run.folder.uri_of(name), entry, why)
 
 
 def trim(run: RunDirectory, days: float) -> None:

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from xnq_dist.errors import DamagedError, InfrastructureError
-from xnq_dist.store.published import POINTER, Published
+from xnq_dist.redaction import within
+from xnq_dist.store.published import POINTER, VERSIONS, Published
 from xnq_dist.store.quarantine import set_aside
 from xnq_dist.store.run import STATES, RunDirectory
 
@@ -33,19 +34,17 @@ def mend(run: RunDirectory, thorough: bool = False) -> int:
     """
     published = Published(run)
     current = published.pointer().get("run_id")
-    found: list[DamagedError] = []
-    for stage in run.stages():
-        found += stage.damages(thorough)[:1]
-    for stage in published.stages():
-        found += stage.damages(thorough or stage.name.endswith(f"/{current}"))[:1]
-    for fault in found:
-        name = fault.folder.removeprefix(run.uri + "/")
-        set_aside(run, name, f"{fault.file} {fault.what}")
+    found: list[tuple[str, str]] = []
+    for stage in (*run.stages(), *published.stages()):
+        every = thorough or stage.name == f"{VERSIONS}/{current}"
+        for fault in stage.damages(every)[:1]:
+            found.append((stage.name, f"{fault.file} {fault.what}"))
     try:
         run.folder.read_record(POINTER)
     except DamagedError as error:
-        found.append(error)
-        set_aside(run, POINTER, error.what)
+        found.append((POINTER, error.what))
+    for name, why in found:
+        set_aside(run, name, why)
     return len(found)
 
 
@@ -64,14 +63,13 @@ def setting_aside(run: RunDirectory) -> Iterator[None]:
     try:
         yield
     except DamagedError as error:
-        if not f"{error.folder}/".startswith(f"{run.uri}/"):
+        if not within(error.folder, run.uri):
             raise  # another run's
         if not mend(run, thorough=True):
             log.warning(
-                "%s/%s: %s; read again it is what was written: do all workers see "
+                "%s: %s; read again it is what was written: do all workers see "
                 "the same run directory?",
-                error.folder,
-                error.file,
+                error.path,
                 error.what,
             )
         raise
@@ -97,13 +95,12 @@ def repaired(work: Callable[[], T]) -> T:
         except DamagedError as error:
             last = error
             log.warning(
-                "%s/%s %s: doing again what is not whole",
-                error.folder,
-                error.file,
+                "%s %s: doing again what is not whole",
+                error.path,
                 error.what,
             )
     raise InfrastructureError(
-        f"{last.folder}/{last.file} was damaged after {ROUNDS} attempts to make it: "
+        f"{last.path} was damaged after {ROUNDS} attempts to make it: "
         "check the disk and the memory of this machine, and that all workers see the "
         "same folder, then run again"
     ) from last

@@ -78,7 +78,7 @@ def checked(folder: Folder, record: FileRecord) -> Iterator[CheckedFile]:
         raise DamagedError(folder.uri, record.name, "is missing") from error
     except OSError as error:
         raise StageError(
-            f"{folder.uri}/{record.name} cannot be read ({reason(error)}): make it "
+            f"{folder.uri_of(record.name)} cannot be read ({reason(error)}): make it "
             "readable and run again"
         ) from error
 
@@ -213,7 +213,7 @@ class Stage:
         self, record: FileRecord, schema: str, columns: Sequence[str] | None = None
     ) -> pa.Table:
         """A Parquet file of this stage, checked against record and registry."""
-        where = f"{self.folder.uri}/{record.name}"
+        where = self.folder.uri_of(record.name)
         with self.open(record) as stream:
             try:
                 file = pq.ParquetFile(stream)

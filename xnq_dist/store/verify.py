@@ -49,4 +49,4 @@ def verify(location: str | Path) -> list[Finding]:
         run.folder.read_record(RUN)
     except DamagedError as error:
         faults.append(error)
-    return [Finding(f"{fault.folder}/{fault.file}", fault.what) for fault in faults]
+    return [Finding(fault.path, fault.what) for fault in faults]
