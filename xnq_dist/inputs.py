@@ -40,7 +40,7 @@ PREVIOUS = "previous"
 """The value of `anomalies.last` for the results published before."""
 
 FORMATS = {
-    "graph": 2,
+    "graph": 3,
     "labels": 1,
     "select": 1,
     "embeddings": 1,
@@ -78,6 +78,7 @@ def graph_inputs(
             "duplicates": settings.input.duplicates,
             "unknown_nodes": settings.input.unknown_nodes,
         },
+        "features": settings.features.model_dump(),
         "partitions": partitions,
         "partitioner": settings.partitioner,
         "reservoir": {"rho": settings.reservoir.rho},
