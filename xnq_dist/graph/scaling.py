@@ -49,11 +49,13 @@ value of a sparse column is not taken for its signal."""
 LIMIT = 5.0
 """Largest standardised value; 74 spreads from the median."""
 GRID = 2.0**-16
-MOST_ENERGY = 16.0
-"""Mean squared row norm: with inputs in +-0.3, units are driven by 0.7 (standard
-deviation), where tanh still tells values apart."""
-KEPT_RMS = 4.0
-"""Largest root mean square of a list's column that is kept as it is."""
+MOST_ENERGY = 4.0
+"""Mean squared row norm: with inputs in +-0.3, features move a unit by 0.35 (standard
+deviation), where tanh is almost linear. Measured: with few columns more is no better,
+with a hundred or more columns less is no better."""
+KEPT_RMS = 3.0
+"""Largest root mean square of a list's column that is kept as it is: a single column
+beyond it would have more than twice `MOST_ENERGY`."""
 KEPT_SIZE = 32.0
 """Largest absolute value in a list's column that is kept as it is."""
 KEPT_RANGE = 1 / 16
@@ -251,9 +253,10 @@ def choose_scaling(found: Measures, keeps: bool) -> Scaling:
     keeps
         Whether columns in an ordinary range are kept as they are, as for a list column,
         whose parts (of a decomposition, of an embedding) differ in scale on purpose.
-        Kept are columns with values within `KEPT_SIZE`, a root mean square of at most
-        `KEPT_RMS` and a range of `KEPT_RANGE` or more. The others get the median spread
-        of the kept ones that have more than two values.
+        Kept are columns of two values that are 0 and 1, and others with values within
+        `KEPT_SIZE`, a root mean square of at most `KEPT_RMS` and a range of
+        `KEPT_RANGE` or more. Columns that are not kept get the median spread of those
+        kept that have more than two values.
     """
     kinds = found.kinds
     if keeps:
@@ -284,7 +287,9 @@ def _ordinary(found: Measures) -> NDArray[np.bool_]:
     rms = np.sqrt(np.mean(found.sample**2, axis=0))
     extent = found.high - found.low
     wide = (extent >= KEPT_RANGE) | (extent == 0)
-    ordinary: NDArray[np.bool_] = (size <= KEPT_SIZE) & (rms <= KEPT_RMS) & wide
+    flags = (found.low == 0) & (found.high == 1)
+    small = (size <= KEPT_SIZE) & (rms <= KEPT_RMS)
+    ordinary: NDArray[np.bool_] = small & wide & (flags | (found.kinds != TWO_VALUES))
     return ordinary
 
 
