@@ -100,8 +100,9 @@ def prepare(
 
     Notes
     -----
-    Memory: arrays proportional to nodes, `input.memory` for sorting, the edges of one
-    partition; all edges at once only where METIS is the partitioner.
+    Memory: arrays proportional to nodes, `input.memory` for sorting, a sample of the
+    features (some 100 MiB while they are measured), the edges of one partition; all
+    edges at once only where METIS is the partitioner.
     """
     if contents is None:
         contents = read_contents(run.folder, sources, settings)

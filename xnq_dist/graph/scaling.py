@@ -159,7 +159,7 @@ class ColumnStatistics:
     def measures(self) -> Measures:
         """What was found in all rows."""
         order = np.argsort(np.concatenate(self._hashes), kind="stable")
-        sample = np.concatenate(self._sample)[order].astype(np.float64)
+        sample = np.concatenate(self._sample)[order].astype(np.float64, copy=False)
         # Where there are more values than two, their counts are of no use.
         at_low, at_high = np.where(self._few, self._counts, 0)
         return Measures(self._rows, self._low, self._high, at_low, at_high, sample)
