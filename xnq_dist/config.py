@@ -25,6 +25,7 @@ from xnq_dist.sections import (
     EmbeddingSettings,
     EvaluationSettings,
     ExchangeSettings,
+    FeatureSettings,
     FitSettings,
     InputSettings,
     IntervalSettings,
@@ -92,6 +93,7 @@ class Settings(Section):
         "table is named, else leiden",
     )
     columns: ColumnSettings = ColumnSettings()
+    features: FeatureSettings = FeatureSettings()
     input: InputSettings = InputSettings()
     reservoir: ReservoirSettings = ReservoirSettings()
     exchange: ExchangeSettings = ExchangeSettings()

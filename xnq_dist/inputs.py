@@ -78,6 +78,7 @@ def graph_inputs(
             "duplicates": settings.input.duplicates,
             "unknown_nodes": settings.input.unknown_nodes,
         },
+        "features": settings.features.model_dump(),
         "partitions": partitions,
         "partitioner": settings.partitioner,
         "reservoir": {"rho": settings.reservoir.rho},

@@ -70,6 +70,25 @@ TABLES: dict[str, TableSchema] = {
             version=2,
         ),
         _table(
+            "feature_scaling",
+            "how raw feature columns became input features, one row per feature",
+            Column("feature", "string", "name of the column, or column[position]"),
+            Column(
+                "kind",
+                "string",
+                "kept: as in the table; two values: 0 for the common one, 1 for the "
+                "rare one; robust: asinh((x - center) / spread); constant: 0",
+            ),
+            Column("center", "double", "median, or the common one of two values"),
+            Column(
+                "spread",
+                "double",
+                "robust standard deviation, or the distance of two values; negative: "
+                "the sign is turned round",
+            ),
+            Column("gain", "double", "what the result is multiplied by"),
+        ),
+        _table(
             "node_labels",
             "labels of the owned nodes of one partition, in local row order",
             Column("index", "int64", "rank of the node id among all node ids"),

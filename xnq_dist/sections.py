@@ -19,6 +19,7 @@ __all__ = [
     "EmbeddingSettings",
     "EvaluationSettings",
     "ExchangeSettings",
+    "FeatureSettings",
     "FitSettings",
     "InputSettings",
     "IntervalSettings",
@@ -102,6 +103,17 @@ class InputSettings(Section):
     def memory_bytes(self) -> int:
         """Memory for the edge sort in bytes."""
         return parse_bytes(self.memory)
+
+
+class FeatureSettings(Section):
+    """What becomes of the feature columns before the reservoir sees them."""
+
+    scale: Literal["auto", "robust", "none"] = Field(
+        "auto",
+        description="auto: standardise named columns, and the columns of a list whose "
+        "values are out of the ordinary range; robust: standardise all columns; none: "
+        "use the values as they are in the table",
+    )
 
 
 Scale = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]

@@ -73,6 +73,7 @@ def test_the_adjacency_put_back_together_is_the_table(
         f"input.self_loops={graph.self_loops}",
         f"input.duplicates={graph.duplicates}",
         "input.memory=1 KiB",
+        "features.scale=none",
         partitions=partitions,
     )
     due = graph.adjacency()
@@ -245,7 +246,8 @@ def test_csv_and_other_column_names_work(tmp_path: Path) -> None:
             "src": "from",
             "dst": "to",
             "weight": "w",
-        }
+        },
+        "features": {"scale": "none"},
     }
     directory = RunDirectory(tmp_path / "out")
     sources = Sources(str(tmp_path / "n.csv"), str(tmp_path / "e.csv"))
@@ -539,7 +541,12 @@ def test_features_wider_than_a_block_stay_in_order(tmp_path: Path) -> None:
     order = np.random.default_rng(0).permutation(50)
     nodes = node_table(50, features=features).take(order)
     stage, manifest = run(
-        tmp_path, nodes, edge_table(), "input.memory=1 KiB", partitions=3
+        tmp_path,
+        nodes,
+        edge_table(),
+        "input.memory=1 KiB",
+        "features.scale=none",
+        partitions=3,
     )
     for number in range(3):
         table = layout.load_nodes(stage, manifest, number)

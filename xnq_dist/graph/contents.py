@@ -46,7 +46,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 CONTENTS = "_contents.json"
-FORMAT = 1
+FORMAT = 2
 """Raised when a digest of the same rows changes."""
 MODULUS = 1 << 128
 RACY = 2_000_000_000

@@ -11,7 +11,7 @@ import pyarrow.types as pt
 from numpy.typing import NDArray
 
 from xnq_dist.graph.edges import weights_of
-from xnq_dist.graph.features import FeatureColumns, numbers_of
+from xnq_dist.graph.features import FeatureColumns, exact_numbers, side_by_side
 from xnq_dist.graph.ids import text_of
 from xnq_dist.graph.labels import plain_labels, role_codes
 from xnq_dist.graph.row_hash import (
@@ -22,6 +22,7 @@ from xnq_dist.graph.row_hash import (
     new_rows,
     total,
 )
+from xnq_dist.graph.scaling import Matrix
 from xnq_dist.graph.tables import Batch, Table, ids_of
 from xnq_dist.sections import ColumnSettings
 
@@ -75,6 +76,7 @@ def _ids(batch: Batch, columns: tuple[str, ...]) -> Folded:
 def _features(batch: Batch, columns: tuple[str, ...]) -> Folded:
     rows, _ = _ids(batch, columns[:1])
     values = [batch.column(name) for name in columns[1:]]
+    flat: Matrix
     if len(values) == 1 and pt.is_nested(values[0].type):
         column = values[0]
         if pt.is_fixed_size_list(column.type) and not column.null_count:
@@ -82,14 +84,33 @@ def _features(batch: Batch, columns: tuple[str, ...]) -> Folded:
         else:
             filled = pc.fill_null(pc.list_value_length(column), 0)
             lengths = filled.to_numpy(zero_copy_only=False)
-        flat = numbers_of(column.flatten())
+        flat = exact_numbers(column.flatten())
     else:
         lengths = np.full(batch.rows.num_rows, len(values))
-        each = [numbers_of(column) for column in values]
-        flat = np.stack(each, axis=1).reshape(-1) if each else np.empty(0, np.float32)
+        each = [exact_numbers(column) for column in values]
+        flat = side_by_side(each).reshape(-1) if each else np.empty(0, np.float32)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    fold_vectors(rows, VECTOR, offsets, np.ascontiguousarray(flat).view(np.uint32))
+    with np.errstate(over="ignore", invalid="ignore"):
+        values32 = flat.astype(np.float32)
+        beyond = (flat - values32).astype(np.float32)
+    fold_vectors(rows, VECTOR, offsets, values32.view(np.uint32))
+    _fold_beyond(rows, offsets, beyond)
     return rows, None
+
+
+def _fold_beyond(
+    rows: Words, offsets: NDArray[np.int64], beyond: NDArray[np.float32]
+) -> None:
+    """Fold what float32 does not hold of the values, for rows where there is any."""
+    row = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    found = np.unique(row[beyond != 0])
+    if len(found):
+        part = np.ascontiguousarray(rows[:, found])
+        kept = np.isin(row, found)
+        sizes = np.diff(offsets)[found]
+        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        fold_vectors(part, VECTOR, starts, beyond[kept].view(np.uint32))
+        rows[:, found] = part
 
 
 def _labels(batch: Batch, columns: tuple[str, ...]) -> Folded:

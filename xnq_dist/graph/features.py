@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +18,18 @@ from numpy.typing import NDArray
 from xnq_dist.errors import InfrastructureError, InputError, SettingsError, StageError
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.scaling import Matrix, Scaling, learn_scaling
 from xnq_dist.graph.tables import Batch, Table
 from xnq_dist.progress import Progress, silent
 
-__all__ = ["FeatureBlocks", "FeatureColumns", "numbers_of"]
+__all__ = [
+    "FeatureBlocks",
+    "FeatureColumns",
+    "exact_numbers",
+    "numbers_of",
+    "scaling_of",
+    "side_by_side",
+]
 
 _BATCH_BYTES = 1 << 25
 _LARGEST_BLOCK = 1 << 28
@@ -37,6 +46,9 @@ class FeatureColumns:
     columns
         `columns.features`: one list column, numeric columns, or None for the constant
         feature 1.
+    exact
+        Whether columns that float32 cannot hold (wide integers, float64) are read as
+        float64: an offset of a column must not cost its digits before it is taken off.
 
     Raises
     ------
@@ -44,17 +56,21 @@ class FeatureColumns:
         When a column is missing or of an unusable type.
     """
 
-    def __init__(self, table: Table, columns: str | list[str] | None) -> None:
+    def __init__(
+        self, table: Table, columns: str | list[str] | None, exact: bool = False
+    ) -> None:
         if columns is not None and not columns:
             raise SettingsError(
                 f"{_SETTING} names no column: set it to null for the graph alone"
             )
         self.table = table
         self.names = [columns] if isinstance(columns, str) else list(columns or [])
-        self._as_list = isinstance(columns, str)
+        self.as_list = isinstance(columns, str)
+        """Whether the features are one list column."""
+        self._exact = exact
         self.width = len(self.names) or 1
         """Features of a node, F; of variable lists known after the first row."""
-        if self._as_list:
+        if self.as_list:
             self.width = 0
         table.require(dict.fromkeys([_SETTING], self.names[0]) if self.names else {})
         for name in self.names:
@@ -64,7 +80,7 @@ class FeatureColumns:
 
     def _check_type(self, name: str, kind: pa.DataType, file: str) -> None:
         value, expected = kind, "a number: name numeric columns"
-        if self._as_list:
+        if self.as_list:
             expected = (
                 "a list of numbers: name a fixed-size-list column, or numeric columns "
                 f"in a list ({_SETTING}=[{name}])"
@@ -90,8 +106,8 @@ class FeatureColumns:
 
     def batches(
         self, ids: NodeIds, index: NDArray[np.int64]
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-        """Canonical indices and features, shape (rows, F), in the table's order.
+    ) -> Iterator[tuple[NDArray[np.int64], Matrix]]:
+        """Canonical indices and raw features, shape (rows, F), in the table's order.
 
         Parameters
         ----------
@@ -128,9 +144,16 @@ class FeatureColumns:
                 "again"
             )
 
-    def _matrix(
-        self, batch: Batch, ids: NodeIds, at: NDArray[np.int64]
-    ) -> NDArray[np.float32]:
+    def feature_names(self, width: int) -> list[str]:
+        """What to call each of the `width` features."""
+        if self.as_list:
+            return [f"{self.names[0]}[{at}]" for at in range(width)]
+        return self.names
+
+    def _numbers(self, array: pa.Array) -> Matrix:
+        return exact_numbers(array) if self._exact else numbers_of(array)
+
+    def _matrix(self, batch: Batch, ids: NodeIds, at: NDArray[np.int64]) -> Matrix:
         columns = [batch.column(name) for name in self.names]
         for name, column in zip(self.names, columns, strict=True):
             if column.null_count:
@@ -139,14 +162,15 @@ class FeatureColumns:
                     f"column {name!r} is null for node {ids.name(int(at[row]))} "
                     f"({batch.row(row)}): every node needs features"
                 )
-        if self._as_list:
+        if self.as_list:
             matrix = self._from_lists(columns[0], batch, ids, at)
         else:
-            matrix = np.stack([numbers_of(column) for column in columns], axis=1)
-        if not np.isfinite(matrix).all():
-            row, column = np.argwhere(~np.isfinite(matrix))[0]
-            name = self.names[0] if self._as_list else self.names[column]
-            place = f" (feature {column})" if self._as_list else ""
+            matrix = side_by_side([self._numbers(column) for column in columns])
+        usable = np.abs(matrix) <= np.finfo(np.float32).max
+        if not usable.all():
+            row, column = np.argwhere(~usable)[0]
+            name = self.names[0] if self.as_list else self.names[column]
+            place = f" (feature {column})" if self.as_list else ""
             raise InputError(
                 f"column {name!r}{place} is null, not finite or beyond float32 for "
                 f"node {ids.name(int(at[row]))} ({batch.row(int(row))}): fill such "
@@ -156,7 +180,7 @@ class FeatureColumns:
 
     def _from_lists(
         self, column: pa.Array, batch: Batch, ids: NodeIds, at: NDArray[np.int64]
-    ) -> NDArray[np.float32]:
+    ) -> Matrix:
         if not pt.is_fixed_size_list(column.type):
             lengths = column.value_lengths().to_numpy()
             if not self.width:
@@ -169,7 +193,7 @@ class FeatureColumns:
                     f"{ids.name(int(at[row]))} ({batch.row(row)}) but {self.width} for "
                     "nodes before it: all nodes need as many"
                 )
-        return numbers_of(column.flatten()).reshape(len(column), self.width)
+        return self._numbers(column.flatten()).reshape(len(column), self.width)
 
 
 def numbers_of(array: pa.Array) -> NDArray[np.float32]:
@@ -178,6 +202,50 @@ def numbers_of(array: pa.Array) -> NDArray[np.float32]:
         array = array.cast(pa.int8())
     with np.errstate(over="ignore"):
         return np.asarray(array.to_numpy(zero_copy_only=False)).astype(np.float32)
+
+
+def exact_numbers(array: pa.Array) -> Matrix:
+    """float32 values where they lose nothing, else float64; null becomes NaN."""
+    kind = array.type
+    if pt.is_float32(kind) or pt.is_float16(kind) or kind.bit_width <= 16:
+        return numbers_of(array)
+    return np.asarray(array.to_numpy(zero_copy_only=False)).astype(np.float64)
+
+
+def side_by_side(columns: list[Matrix]) -> Matrix:
+    """Columns as a matrix; float64 where any of them is."""
+    matrix: Any = np.stack(columns, axis=1)
+    found: Matrix = matrix
+    return found
+
+
+def scaling_of(
+    columns: FeatureColumns,
+    ids: NodeIds,
+    index: NDArray[np.int64],
+    mode: Literal["auto", "robust", "none"],
+    progress: Progress = silent,
+) -> Scaling | None:
+    """How the columns are scaled, from one pass over the table; None: not at all.
+
+    Parameters
+    ----------
+    columns, ids, index
+        As for `FeatureColumns.batches`.
+    mode
+        `features.scale`.
+    """
+    if mode == "none" or not columns.names:
+        return None
+
+    def read() -> Iterator[tuple[NDArray[np.int64], Matrix]]:
+        done = 0
+        for at, matrix in columns.batches(ids, index):
+            yield at, matrix
+            done += len(at)
+            progress("measure features", done, len(index))
+
+    return learn_scaling(read(), len(index), mode == "auto" and columns.as_list)
 
 
 class FeatureBlocks:
@@ -206,11 +274,18 @@ class FeatureBlocks:
         ids: NodeIds,
         index: NDArray[np.int64],
         relabelled: NDArray[np.int32],
+        scaling: Scaling | None = None,
         progress: Progress = silent,
     ) -> None:
-        """Stream the node table into the blocks; arguments as elsewhere here."""
+        """Stream the node table into the blocks, scaled; arguments as elsewhere here.
+
+        Without a scaling the features are stored as read.
+        """
         done = 0
-        for at, matrix in columns.batches(ids, index):
+        for at, raw in columns.batches(ids, index):
+            matrix = raw.astype(np.float32, copy=False)
+            if scaling is not None:
+                matrix = scaling.apply(raw)
             if not self.width:
                 self._set_width(matrix.shape[1])
             target = relabelled[at]

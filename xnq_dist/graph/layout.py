@@ -27,10 +27,12 @@ __all__ = [
     "load_nodes",
     "load_partition",
     "load_roles",
+    "load_scaling",
     "node_index",
     "nodes_stem",
     "partition_arrays",
     "read_adjacency",
+    "scaling_stem",
 ]
 
 
@@ -47,6 +49,11 @@ def adjacency_stem(number: int) -> str:
 def labels_stem(number: int) -> str:
     """Name of a partition's labels, without the attempt."""
     return f"labels-{number:05d}"
+
+
+def scaling_stem() -> str:
+    """Name of the table of how features were scaled, without the attempt."""
+    return "feature-scaling"
 
 
 def partition_arrays(partition: Partition) -> dict[str, NDArray[Any]]:
@@ -97,6 +104,19 @@ def load_nodes(
     """
     record = _record(manifest, nodes_stem(number))
     return stage.read_table(record, "graph_nodes", columns)
+
+
+def load_scaling(stage: Stage, manifest: Manifest) -> pa.Table | None:
+    """How features were scaled (schema ``feature_scaling``); None: they were not.
+
+    Parameters
+    ----------
+    stage, manifest
+        The stage ``graph``.
+    """
+    if manifest.facts.get("scaling") is None:
+        return None
+    return stage.read_table(_record(manifest, scaling_stem()), "feature_scaling")
 
 
 def node_index(stage: Stage, manifest: Manifest) -> list[NDArray[np.int64]]:

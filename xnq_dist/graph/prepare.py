@@ -21,7 +21,7 @@ from xnq_dist.graph.contents import read_contents
 from xnq_dist.graph.csr import FileCsr, Rows
 from xnq_dist.graph.distances import MOST_STEPS, effective_diameter
 from xnq_dist.graph.edges import read_edges
-from xnq_dist.graph.features import FeatureBlocks, FeatureColumns
+from xnq_dist.graph.features import FeatureBlocks, FeatureColumns, scaling_of
 from xnq_dist.graph.gpu_ingest import edge_engine
 from xnq_dist.graph.halo import (
     Partition,
@@ -33,8 +33,14 @@ from xnq_dist.graph.halo import (
 )
 from xnq_dist.graph.labelling import OldLabels, label, write_labels
 from xnq_dist.graph.labels import NodeTable, read_nodes
-from xnq_dist.graph.layout import adjacency_stem, nodes_stem, partition_arrays
+from xnq_dist.graph.layout import (
+    adjacency_stem,
+    nodes_stem,
+    partition_arrays,
+    scaling_stem,
+)
 from xnq_dist.graph.partition import divide
+from xnq_dist.graph.scaling import Scaling
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.spectral import adjacency_radius, is_symmetric
 from xnq_dist.graph.tables import Sources, open_table
@@ -69,7 +75,7 @@ def prepare(
     sources
         Where the tables are.
     settings
-        `columns`, `input`, `cluster.kind`, `partitioner`, `reservoir.rho`,
+        `columns`, `features`, `input`, `cluster.kind`, `partitioner`, `reservoir.rho`,
         `reservoir.supersteps` (whether distances are wanted), `seed` and `scratch` are
         used.
     partitions
@@ -83,7 +89,7 @@ def prepare(
     -------
     Manifest
         Of the stage ``graph``: ``nodes-*`` tables and ``adjacency-*`` arrays, one each
-        per partition, and figures of the graph.
+        per partition, how features were scaled, and figures of the graph.
 
     Raises
     ------
@@ -94,8 +100,9 @@ def prepare(
 
     Notes
     -----
-    Memory: arrays proportional to nodes, `input.memory` for sorting, the edges of one
-    partition; all edges at once only where METIS is the partitioner.
+    Memory: arrays proportional to nodes, `input.memory` for sorting, a sample of the
+    features (some 100 MiB while they are measured), the edges of one partition; all
+    edges at once only where METIS is the partitioner.
     """
     if contents is None:
         contents = read_contents(run.folder, sources, settings)
@@ -109,7 +116,8 @@ def prepare(
         return whole
     began = time.monotonic()
     with scratch_folder(settings.scratch) as folder:
-        features = FeatureColumns(nodes, settings.columns.features)
+        mode = settings.features.scale
+        features = FeatureColumns(nodes, settings.columns.features, mode != "none")
         known, labels = read_nodes(nodes, settings.columns, progress)
         old = OldLabels(run)
         run.reuse(STAGE, inputs)
@@ -142,7 +150,9 @@ def prepare(
         progress("partition", 1, 1)
         book = PartitionBook.of(part, partitions)
         blocks = FeatureBlocks(book.offsets, memory, _made(folder / "features"))
-        blocks.fill(features, known.ids, known.index, book.relabelled, progress)
+        rows = known.ids, known.index
+        scaling = scaling_of(features, *rows, mode, progress)
+        blocks.fill(features, *rows, book.relabelled, scaling, progress)
         stage = run.stage(STAGE)
         attempt = stage.begin()
         tables: list[FileRecord] = []
@@ -169,10 +179,15 @@ def prepare(
         progress("write partitions", partitions, partitions)
         pairs = zip(tables, edges_written, strict=True)
         files = [record for pair in pairs for record in pair]
+        if scaling is not None:
+            table = scaling.table(features.feature_names(blocks.width))
+            files.append(attempt.write_table(scaling_stem(), table, "feature_scaling"))
+            _report_scaling(scaling)
         facts = {
             "n_nodes": len(known.ids),
             "n_edges": int(csr.indptr[-1]),
             "n_features": blocks.width,
+            "scaling": None if scaling is None else scaling.facts(),
             "id_type": known.ids.type,
             "directed": settings.input.directed,
             "weighted": csr.weighted,
@@ -195,6 +210,23 @@ def prepare(
         made = stage.commit(attempt, files, digest, inputs, facts, seconds)
     write_labels(run, made, labels, contents, old, time.monotonic())
     return made
+
+
+def _report_scaling(scaling: Scaling) -> None:
+    """Log what was done to the feature columns, and how to undo it."""
+    counts = scaling.facts()
+    total = len(scaling.kinds)
+    if counts["constant"] == total:
+        log.warning(
+            "every feature column is constant and says nothing: name other columns in "
+            "columns.features, or set it to null for the graph alone"
+        )
+    elif counts["kept"] < total:
+        log.info(
+            "features: %d of %d columns standardised (features.scale = none: not)",
+            total - counts["kept"],
+            total,
+        )
 
 
 def _made(folder: Path) -> Path:

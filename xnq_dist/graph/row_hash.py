@@ -9,7 +9,8 @@ that begin as `START`. A value is folded in as the tag of its kind, then its wor
 An integer is one word (two's complement), a boolean 0 or 1, a float64 its bits. Text
 is the number of its UTF-8 bytes, then the bytes as little-endian words of eight, the
 last one filled with zeros. A vector of float32 is its length, then the bits of each
-value. At the end each word is spread by the splitmix64 finaliser, b above a is a
+value; where float64 values differ from their float32 ones, a vector of the differences
+follows. At the end each word is spread by the splitmix64 finaliser, b above a is a
 number of 128 bits, and those of all rows are added up modulo 2^128: the order of rows
 and how they are divided do not matter, how often a row occurs does.
 """
