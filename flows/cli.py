@@ -296,8 +296,9 @@ def evaluate(
     data: Annotated[
         list[str],
         typer.Option(
-            help="Folder with nodes.parquet, edges.parquet and splits.parquet, or a "
-            "known name (xnq-dist datasets list); may be repeated."
+            help="Folder with nodes.parquet, edges.parquet and, where there are folds, "
+            "splits.parquet; or its name in XNQ_DATA_DIR, or a known name (xnq-dist "
+            "datasets list); may be repeated."
         ),
     ],
     out: Annotated[str, typer.Option(help="Folder for the tables; resumed.")],
@@ -329,9 +330,17 @@ def evaluate(
         str | None,
         typer.Option(
             help="Real communities instead of the paper's samples, comma-separated: "
-            "leiden, bfs, ego, walk, given, and app, app+labels for samples."
+            "leiden, bfs, walk, followers, random, whole, attribute, given, and app, "
+            "app+labels for samples."
         ),
     ] = None,
+    designs: Annotated[
+        str,
+        typer.Option(
+            help="With --communities, which nodes have labels, comma-separated: "
+            "random, half, balanced, positives, high_degree, region, fresh."
+        ),
+    ] = "random,half",
     config: Config = None,
     settings: Set = None,
     as_json: Json = False,
@@ -350,7 +359,8 @@ def evaluate(
             positive,
             {
                 "out": out,
-                "families": _names(communities, "--communities"),
+                "kinds": _names(communities, "--communities"),
+                "designs": _names(designs, "--designs"),
                 "settings": chosen,
                 "quantifiers": quantifiers and _names(quantifiers, "--quantifiers"),
                 "label_shares": _numbers(
