@@ -173,7 +173,7 @@ def ratio_cells(
         Of the ratio.
     """
     compared = pc.is_in(table["estimator"], pa.array([estimator, baseline]))
-    rows = means(sized(real(table)).filter(compared), (*CELL, "draw", "estimator"))
+    rows = means(sized(real(table.filter(compared))), (*CELL, "draw", "estimator"))
     errors: dict[tuple[Any, ...], dict[int, dict[str, Figures]]] = defaultdict(
         lambda: defaultdict(dict)
     )

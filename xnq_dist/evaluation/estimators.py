@@ -89,7 +89,7 @@ class Estimators:
         self._quantifiers = dict(_quantifiers(defined, adjacency, settings))
         settings = settings.model_copy(update={"intervals": fewer})
         self._bootstraps = {
-            name: Bootstrap.of(name, settings, case.reference, classes)
+            name: Bootstrap.of(name, settings, self.case.reference, classes)
             for name in defined
             if name in QUANTIFIERS
         }
