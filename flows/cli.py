@@ -330,8 +330,8 @@ def evaluate(
         str | None,
         typer.Option(
             help="Real communities instead of the paper's samples, comma-separated: "
-            "leiden, bfs, walk, followers, random, whole, attribute, given, and app, "
-            "app+labels for samples."
+            "leiden, bfs, walk, followers, random, whole, unions, attribute, given; "
+            "app, app+labels for samples."
         ),
     ] = None,
     designs: Annotated[

@@ -243,7 +243,7 @@ def test_tables_say_what_is_above_what_covers_and_what_was_chosen_without():
     assert not covered[0].rows[0][1].text.endswith(("low", "high"))
     assert covered[1].rows[0][1].text.endswith("] low")
     by_family = made["communities-families-coverage"].groups
-    assert [group.title for group in by_family] == ["twitch", "cora"]
+    assert [group.title for group in by_family] == ["Twitch", "Cora"]
 
 
 def test_too_few_draws_leave_significance_open():

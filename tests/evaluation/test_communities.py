@@ -89,6 +89,21 @@ def test_regions_are_what_their_names_say():
     assert shares.std() < 0.08
     (everything,) = draw_regions("whole", matrix, 3).values()
     assert everything.members.tolist() == list(range(600))
+    assignment = {
+        v: s
+        for sets in [draw_regions("leiden", matrix, 3)["leiden 3"]]
+        for s in range(len(sets))
+        for v in members_of(sets, s).tolist()
+    }
+    unions = draw_regions("unions", matrix, 3)
+    assert list(unions)[0] == "unions of 2"
+    for name, sets in unions.items():
+        for s in range(len(sets)):
+            parts = {assignment[v] for v in members_of(sets, s).tolist()}
+            assert len(parts) == int(name.split()[-1])
+            assert len(members_of(sets, s)) == sum(
+                part in parts for part in assignment.values()
+            )
     found = draw_regions("leiden", matrix, 3)
     assert list(found) == ["leiden 1", "leiden 3", "leiden 10"]
     for sets in found.values():
@@ -372,7 +387,8 @@ def test_every_design_and_kind_is_evaluated_without_nodes_of_unknown_class(
     table = evaluate_communities(client, work, plan)
     rows = [r for r in table.to_pylist() if r["estimator"] == "pcc"]
     made = {"leiden 1", "leiden 3", "leiden 10", "given dorm", "given year"}
-    made |= set(kinds) - {"leiden", "given"}
+    made |= {"unions of 2", "unions of 10"}
+    made |= set(kinds) - {"leiden", "given", "unions"}
     for design in DESIGNS:
         found = {r["communities"] for r in rows if r["design"] == design}
         # Of so small a graph these may all be too small.

@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import write_graph
 from tests.flows.test_cli import run
-from xnq_dist.evaluation.real import TRIVIAL
+from xnq_dist.evaluation.estimators import TRIVIAL
 
 
 def command(folder, out, *more):

@@ -51,7 +51,8 @@ def check_tables(table: pa.Table) -> list[Table]:
 
 
 def _designs(table: pa.Table) -> list[str]:
-    return list(dict.fromkeys(table["design"].to_pylist()))
+    found: list[str] = table["design"].unique().to_pylist()
+    return found
 
 
 def _of(table: pa.Table, column: str, value: str) -> pa.Table:
@@ -65,12 +66,15 @@ def _place(cell: RatioCell) -> str:
 
 def _above(table: pa.Table, baseline: str, bound: float, name: str) -> Table | None:
     """How many cells of every estimator are above a baseline, design by design."""
-    estimators = list(dict.fromkeys(table["estimator"].to_pylist()))
+    estimators = table["estimator"].unique().to_pylist()
     if baseline not in estimators:
         return None
+    views = [(title_of(name), _of(table, "design", name)) for name in _designs(table)]
+    half = _of(table, "design", "half")
+    without = half.filter(pc.invert(half["labelled"]))
+    views.append((f"{title_of('half')}: communities without labels", without))
     groups = []
-    for design in _designs(table):
-        some = _of(table, "design", design)
+    for title, some in views:
         lines = []
         for estimator in estimators:
             if estimator == baseline:
@@ -79,7 +83,7 @@ def _above(table: pa.Table, baseline: str, bound: float, name: str) -> Table | N
             if cells:
                 lines.append((Cell(name_of(estimator)), *_counted(cells, bound)))
         if lines:
-            groups.append(Group(tuple(lines), title_of(design)))
+            groups.append(Group(tuple(lines), title))
     if not groups:
         return None
     times = f"{bound:g} times " if bound != 1 else ""

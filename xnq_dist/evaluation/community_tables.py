@@ -110,9 +110,9 @@ def _designs(table: pa.Table) -> Table | None:
     table = sized(real(table))
     by = ("design", "estimator", "label_share", "dataset", "draw")
     whole = pc.equal(table["communities"], "whole")
-    parts = [
-        means(table.filter(some), by) for some in (pc.invert(whole), whole) if any(some)
-    ]
+    masks = {"communities": pc.invert(whole), "whole graph": whole}
+    masks = {name: some for name, some in masks.items() if pc.any(some).as_py()}
+    parts = [means(table.filter(some), by) for some in masks.values()]
     rows = [row for part in parts for row in part]
     designs = list(dict.fromkeys(r["design"] for r in rows))
     shares = list(dict.fromkeys(r["label_share"] for r in rows))
@@ -130,13 +130,8 @@ def _designs(table: pa.Table) -> Table | None:
                 lines.append(tuple(cells))
         groups.append(Group(tuple(lines), title_of(design)))
     header = ["estimator"]
-    kinds = [
-        kind
-        for kind, some in (("communities", pc.invert(whole)), ("whole graph", whole))
-        if any(some)
-    ]
     for share in shares:
-        for kind in kinds:
+        for kind in masks:
             header += [f"{100 * share:g} % labels, {kind}: AE", "coverage"]
     return Table(
         "communities-designs",
@@ -162,9 +157,9 @@ def _error_and_coverage(rows: Sequence[Figures]) -> list[Cell]:
 def _coverage_of_all(table: pa.Table) -> Table | None:
     """Coverage and width of every quantifier by label share, all sizes together."""
     table = sized(table.filter(pc.is_valid(table["coverage"])))
-    if not set(table["estimator"].to_pylist()) - {"auto"}:
+    if not set(table["estimator"].unique().to_pylist()) - {"auto"}:
         return None
-    shares = list(dict.fromkeys(table["label_share"].to_pylist()))
+    shares = table["label_share"].unique().to_pylist()
     groups = []
     for title, some in _views(table):
         rows = means(some, ("estimator", "label_share", "dataset", "draw"))
@@ -213,7 +208,7 @@ def _views(table: pa.Table) -> list[tuple[str, pa.Table]]:
 
 def community_tables(table: pa.Table) -> list[Table]:
     """The tables that there are rows for."""
-    draws = len(set(table["draw"].to_pylist()))
+    draws = pc.count_distinct(table["draw"]).as_py()
     notes = (
         f"Mean over sets of at least 20 unlabelled members and {draws} draw(s) of the "
         "labels; the truth is that of the unlabelled members.",
@@ -250,7 +245,7 @@ def community_outputs(table: pa.Table) -> dict[str, bytes]:
         made[f"tables/{one.name}.md"] = markdown(one).encode()
         made[f"tables/{one.name}.tex"] = to_latex(one).encode()
         made[f"tables/{one.name}.html"] = to_html(one).encode()
-    datasets = list(dict.fromkeys(table["dataset"].to_pylist()))
+    datasets = table["dataset"].unique().to_pylist()
     sections = [
         (anchor, heading, [one for one in tables if one.name.endswith(ending)])
         for anchor, heading, ending in (
@@ -265,7 +260,7 @@ def community_outputs(table: pa.Table) -> dict[str, bytes]:
     headline = [
         ("data sets", str(len(datasets))),
         *(
-            (what, str(len(set(table[column].to_pylist()))))
+            (what, str(pc.count_distinct(table[column]).as_py()))
             for what, column in (
                 ("families of graphs", "graph_family"),
                 ("kinds of sets", "communities"),

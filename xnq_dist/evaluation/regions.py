@@ -35,13 +35,17 @@ __all__ = [
 
 PURPOSE = 511
 """Key of the random streams that draw regions."""
-REGIONS = ("leiden", "bfs", "walk", "followers", "random", "whole")
+REGIONS = ("leiden", "bfs", "walk", "followers", "random", "whole", "unions")
 """Kinds that the graph alone makes."""
 SAMPLES = {"app": 0, "app+labels": 25}
 """Samples drawn by class, and the labelled nodes among their members."""
 KINDS = (*REGIONS, "attribute", "given", *SAMPLES)
 """All: ``attribute`` by deciles of features, ``given`` by a memberships table."""
 RESOLUTIONS = (1.0, 3.0, 10.0)
+UNITED = 3.0
+"""Resolution of the communities that ``unions`` are made of."""
+TOGETHER = (2, 10)
+"""Communities in a union."""
 COUNT = 100
 """Sets of a kind."""
 LEAST, MOST = 50, 500
@@ -84,7 +88,7 @@ def _stream(*key: int, seed: int) -> np.random.Generator:
 def draw_regions(
     kind: str, adjacency: csr_array[Any], seed: int
 ) -> dict[str, Communities]:
-    """The communities of a kind, by its name or, for Leiden, by resolution.
+    """The communities of a kind, by its name, or by resolution or number.
 
     Parameters
     ----------
@@ -109,6 +113,8 @@ def draw_regions(
         return found
     if kind == "whole":
         return {kind: joined([np.arange(n_nodes)])}
+    if kind == "unions":
+        return _unions(leiden(adjacency, UNITED, seed), seed)
     draws = {"bfs": _bfs, "walk": _walk, "followers": _followers, "random": _scattered}
     if kind not in draws:
         raise SettingsError(
@@ -125,6 +131,19 @@ def draw_regions(
         if len(sets) == COUNT:
             break
     return {kind: joined(sets)} if sets else {}
+
+
+def _unions(assignment: NDArray[np.int64], seed: int) -> dict[str, Communities]:
+    """Random communities taken together: errors that they share do not average out."""
+    random = _stream(REGIONS.index("unions"), seed=seed)
+    number = int(assignment.max(initial=-1)) + 1
+    found = {}
+    for size in TOGETHER:
+        if size < number:
+            drawn = [random.choice(number, size, replace=False) for _ in range(COUNT)]
+            sets = [np.flatnonzero(np.isin(assignment, some)) for some in drawn]
+            found[f"unions of {size}"] = joined(sets)
+    return found
 
 
 def _neighbours(adjacency: csr_array[Any], node: int) -> NDArray[np.int64]:
@@ -187,7 +206,7 @@ def draw_attributes(features: NDArray[np.floating], seed: int) -> Communities:
         Shape (N, F).
     """
     n_nodes, n_features = features.shape
-    random = _stream(len(REGIONS), seed=seed)
+    random = _stream(len(KINDS), seed=seed)
     sets: list[NDArray[np.int64]] = []
     used = 0
     for column in random.permutation(n_features).tolist():
@@ -263,7 +282,7 @@ def draw_samples_by_class(
     labels
         Those that are known, -1 elsewhere, shape (N,).
     """
-    random = _stream(len(KINDS), among, seed=seed)
+    random = _stream(len(KINDS) + 1, among, seed=seed)
     free, known = labels < 0, labels >= 0
     sets = []
     for k in range(PREVALENCES * REPEATS):
