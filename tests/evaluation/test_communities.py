@@ -96,7 +96,7 @@ def test_regions_are_what_their_names_say():
         for v in members_of(sets, s).tolist()
     }
     unions = draw_regions("unions", matrix, 3)
-    assert list(unions)[0] == "unions of 2"
+    assert next(iter(unions)) == "unions of 2"
     for name, sets in unions.items():
         for s in range(len(sets)):
             parts = {assignment[v] for v in members_of(sets, s).tolist()}
