@@ -204,8 +204,7 @@ def test_rows_tell_sizes_and_communities_without_labels_apart():
 def test_prior_is_that_of_the_labels_the_model_was_fitted_to():
     truth = np.array([0, 1, 1, 1, 0, 0], np.int32)
     fitted = np.array([0, 1, -1, -1, -1, -1], np.int32)
-    labels = Shown(truth * (np.arange(6) < 4) - (np.arange(6) >= 4), fitted)
-    labels = Shown(labels.labels.astype(np.int32), fitted)
+    labels = Shown(np.array([0, 1, 1, 1, -1, -1], np.int32), fitted)
     case = Case.of(truth, labels, np.full((6, 2), 0.5), ("no", "yes"))
     assert case.reference.prior.tolist() == [0.5, 0.5]
     assert case.reference.labels.tolist() == [0, 1, 1, 1]
