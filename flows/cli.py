@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -297,8 +298,9 @@ def evaluate(
     data: Annotated[
         list[str],
         typer.Option(
-            help="Folder with nodes.parquet, edges.parquet and splits.parquet, or a "
-            "known name (xnq-dist datasets list); may be repeated."
+            help="Folder with nodes.parquet, edges.parquet and, where there are folds, "
+            "splits.parquet; or its name in XNQ_DATA_DIR, or a known name (xnq-dist "
+            "datasets list); may be repeated."
         ),
     ],
     out: Annotated[str, typer.Option(help="Folder for the tables; resumed.")],
@@ -330,9 +332,17 @@ def evaluate(
         str | None,
         typer.Option(
             help="Real communities instead of the paper's samples, comma-separated: "
-            "leiden, bfs, ego, walk, given, and app, app+labels for samples."
+            "leiden, bfs, walk, followers, random, whole, unions, attribute, given; "
+            "app, app+labels for samples."
         ),
     ] = None,
+    designs: Annotated[
+        str,
+        typer.Option(
+            help="With --communities, which nodes have labels, comma-separated: "
+            "random, half, balanced, positives, high_degree, region, fresh."
+        ),
+    ] = "random,half",
     config: Config = None,
     settings: Set = None,
     as_json: Json = False,
@@ -343,78 +353,57 @@ def evaluate(
     """
     from xnq_dist.config import load_settings
 
-    chosen = load_settings(config, settings or ())
-    if communities is not None:
-        _evaluate_communities(
-            list(dict.fromkeys(data)),
-            (methods, folds, splits),
-            positive,
-            {
-                "out": out,
-                "families": _names(communities, "--communities"),
-                "settings": chosen,
-                "quantifiers": quantifiers and _names(quantifiers, "--quantifiers"),
-                "label_shares": _numbers(
-                    label_shares or "0.6,0.06,0.012", "--label-shares", float
-                ),
-            },
-            as_json,
-        )
-        return
+    default = "1" if communities is None else "0.6,0.06,0.012"
     arguments: dict[str, Any] = {
         "out": out,
-        "methods": _names(methods, "--methods"),
-        "settings": chosen,
-        "draws": draws,
+        "settings": load_settings(config, settings or ()),
         "quantifiers": quantifiers and _names(quantifiers, "--quantifiers"),
-        "folds": folds and _numbers(folds, "--folds", int),
-        "label_shares": _numbers(label_shares or "1", "--label-shares", float),
+        "label_shares": _numbers(label_shares or default, "--label-shares", float),
     }
-    prepare_environment()
-    from flows.evaluate import find_data, run_evaluation
-    from flows.progress import console_progress
-    from flows.running import reporting
-
-    sources = [find_data(name, splits, positive) for name in dict.fromkeys(data)]
-    shown = {"data": data, "out": out}
-    with (
-        console_progress(),
-        reporting(False, "xnq-evaluate", shown) as (do, _),
-        stage_errors(out, "evaluate"),
-    ):
-        summary = run_evaluation(sources=sources, do=do, **arguments)
-    typer.echo(
-        f"{summary['text']}\ndone in {summary['seconds']:.0f} s\n"
-        f"  table   {summary['results']}\n  page    {summary['page']}"
-    )
-    print_json(summary, as_json)
-
-
-def _evaluate_communities(
-    data: list[str],
-    unused: tuple[str, str | None, str | None],
-    positive: str | None,
-    arguments: dict[str, Any],
-    as_json: bool,
-) -> None:
-    if unused[0] not in ("xnq", "xnq+") or unused[1] or unused[2]:
+    if communities is None:
+        arguments |= {
+            "methods": _names(methods, "--methods"),
+            "draws": draws,
+            "folds": folds and _numbers(folds, "--folds", int),
+        }
+    elif methods not in ("xnq", "xnq+") or folds or splits:
         raise SettingsError(
             "--communities draws its own labels and takes posteriors by xnq+: leave "
             "--methods, --folds and --splits out"
         )
+    else:
+        arguments |= {
+            "kinds": _names(communities, "--communities"),
+            "designs": _names(designs, "--designs"),
+        }
     prepare_environment()
-    from flows.evaluate import find_data, run_communities_evaluation
+    from flows.evaluate import run_communities_evaluation, run_evaluation
+
+    run = run_evaluation if communities is None else run_communities_evaluation
+    _evaluated(run, list(dict.fromkeys(data)), splits, positive, arguments, as_json)
+
+
+def _evaluated(
+    evaluation: Callable[..., dict[str, Any]],
+    data: list[str],
+    splits: str | None,
+    positive: str | None,
+    arguments: dict[str, Any],
+    as_json: bool,
+) -> None:
+    """Run an evaluation and print its summary."""
+    from flows.evaluate import find_data
     from flows.progress import console_progress
     from flows.running import reporting
 
-    sources = [find_data(name, None, positive) for name in data]
+    sources = [find_data(name, splits, positive) for name in data]
     shown = {"data": data, "out": arguments["out"]}
     with (
         console_progress(),
         reporting(False, "xnq-evaluate", shown) as (do, _),
         stage_errors(arguments["out"], "evaluate"),
     ):
-        summary = run_communities_evaluation(sources=sources, do=do, **arguments)
+        summary = evaluation(sources=sources, do=do, **arguments)
     typer.echo(
         f"{summary['text']}\ndone in {summary['seconds']:.0f} s\n"
         f"  table   {summary['results']}\n  page    {summary['page']}"

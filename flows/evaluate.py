@@ -7,6 +7,7 @@ units in the output folder decide that.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,17 +45,20 @@ class DataSource:
     splits: str | None
     """Table of folds; None: folds are made."""
     positive: str | None
+    family: str | None = None
+    """Graphs like it, left out together; None: itself only."""
 
 
 def find_data(data: str, splits: str | None, positive: str | None) -> DataSource:
-    """The graph of a folder, or of a known name in ``XNQ_DATA_DIR``.
+    """The graph of a folder, or by its name in ``XNQ_DATA_DIR``.
 
     Raises
     ------
     InputError
         When neither is there.
     """
-    from xnq_dist.datasets.registry import find, known_tasks
+    from xnq_dist.datasets.families import family_of
+    from xnq_dist.datasets.registry import VARIABLE, find, known_tasks
 
     known = known_tasks()
     folder = Path(data).expanduser()
@@ -72,6 +76,9 @@ def find_data(data: str, splits: str | None, positive: str | None) -> DataSource
         folder = found
         splits = splits or task.splits
         positive = positive or task.positive
+    elif not folder.exists() and (root := os.environ.get(VARIABLE)):
+        # A graph of the data folder that is not one of the paper's.
+        folder = next((f for f in [Path(root) / data] if f.is_dir()), folder)
     for table in ("nodes.parquet", "edges.parquet"):
         if not (folder / table).exists():
             raise InputError(
@@ -92,6 +99,7 @@ def find_data(data: str, splits: str | None, positive: str | None) -> DataSource
         str(folder / "edges.parquet"),
         chosen,
         positive,
+        family_of(name, folder),
     )
 
 
@@ -238,7 +246,7 @@ def run_evaluation(
 def evaluate_on_communities(
     work: Any, plan: Any, connection: Connection, progress: Progress
 ) -> dict[str, Any]:
-    """Every estimator on every family of communities of one dataset."""
+    """Every estimator on every kind of communities of one dataset."""
     from xnq_dist.evaluation.communities import evaluate_communities
     from xnq_dist.evaluation.keep import keep_communities
 
@@ -261,7 +269,8 @@ def publish_communities_evaluation(out: str, _progress: Progress) -> dict[str, A
 def run_communities_evaluation(
     sources: list[DataSource],
     out: str,
-    families: list[str],
+    kinds: list[str],
+    designs: list[str],
     settings: Settings,
     quantifiers: list[str] | None,
     label_shares: list[float],
@@ -274,24 +283,26 @@ def run_communities_evaluation(
     do
         Does each stage.
     """
-    from xnq_dist.evaluation.communities import Plan, check_families, check_shares
+    from xnq_dist.evaluation.communities import Plan, check_plan, check_shares
     from xnq_dist.evaluation.keep import unpublish_communities
 
     began = time.perf_counter()
     folder = Folder.of(out)
     done = []
     check_shares(label_shares)
+    given = [Path(source.nodes).parent / "memberships.parquet" for source in sources]
+    memberships = [str(path) if path.exists() else None for path in given]
+    check_plan(kinds, designs, quantifiers, memberships)
     chosen = {}
-    for source in sources:
-        beside = Path(source.nodes).parent / "memberships.parquet"
-        memberships = str(beside) if beside.exists() else None
-        check_families(families, memberships, quantifiers)
+    for source, table in zip(sources, memberships, strict=True):
         suited, _ = _with_features(source, settings)
         plan = Plan(
-            tuple(families),
+            tuple(kinds),
             tuple(label_shares),
+            tuple(designs),
             None if quantifiers is None else tuple(quantifiers),
-            memberships,
+            table,
+            source.family,
         )
         chosen[source.name] = suited, plan
     folder.create()

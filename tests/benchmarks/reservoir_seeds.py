@@ -17,61 +17,32 @@ import argparse
 import itertools
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from distributed import Client
 
-from xnq_dist.config import Settings, load_settings
+from xnq_dist.config import load_settings
+from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.communities import _posteriors
-from xnq_dist.evaluation.real import (
-    BINARY,
-    LEAST_UNLABELLED,
-    Case,
-    _estimators,
-    _truth,
-    draw_labels,
-    draw_samples_by_class,
-)
+from xnq_dist.evaluation.designs import OWN_RESOLUTION, LabelPool, draw_labels
+from xnq_dist.evaluation.estimators import Estimators
+from xnq_dist.evaluation.real import _truth
+from xnq_dist.evaluation.regions import draw_samples_by_class
+from xnq_dist.evaluation.scoring import BINARY
 from xnq_dist.evaluation.task import TaskSource, load_task
 from xnq_dist.evaluation.work import Work
 from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
-from xnq_dist.quantify.auto import Auto
-from xnq_dist.quantify.bootstrap import Bootstrap
-from xnq_dist.quantify.here import communities_of, learn_here
-from xnq_dist.quantify.hypotheses import OWN_RESOLUTION
+from xnq_dist.quantify.here import communities_of
 from xnq_dist.quantify.interface import QUANTIFIERS
 from xnq_dist.quantify.leiden import leiden
 from xnq_dist.quantify.seed_runs import between_runs, widened
 from xnq_dist.store import RunDirectory
 
 Answer = tuple[np.ndarray, np.ndarray, np.ndarray]
-
-
-@dataclass
-class Graph:
-    """A graph and its own communities."""
-
-    adjacency: object
-    own: np.ndarray
-
-
-def answer(name: str, case: Case, sets, graph: Graph, settings: Settings) -> Answer:
-    """Prevalence and ends of one quantifier, shape (S, C) each."""
-    ((_, estimator),) = _estimators([name], graph.adjacency, settings)
-    own = communities_of(graph.own)
-    if isinstance(estimator, Auto):
-        estimator = learn_here(
-            estimator, sets, case.nodes, case.reference, graph.adjacency, own
-        )
-    found = estimator.estimate(sets, case.nodes, case.reference, "exclude")
-    bootstrap = Bootstrap.of(name, settings, case.reference, case.nodes.classes)
-    if bootstrap is not None:
-        found = bootstrap.with_ends(sets, case.nodes, case.reference, found)
-    return found.prevalence, found.lower, found.upper
+LEAST_UNLABELLED = 20
 
 
 def outside(value: np.ndarray, low: np.ndarray, high: np.ndarray) -> float:
@@ -136,20 +107,18 @@ def main() -> None:
         work = Work.begin(run, task, settings)
         adjacency = layout.read_adjacency(*work.graph())
         adjacency.sort_indices()
-        graph = Graph(adjacency, leiden(adjacency, OWN_RESOLUTION, 0))
-        everyone = np.ones(len(task.labels), np.bool_)
+        own = leiden(adjacency, OWN_RESOLUTION, 0)
+        pool = LabelPool(task.labels, len(task.classes), own, adjacency)
         ways = list(
             itertools.product(map(float, asked.shares.split(",")), range(asked.draws))
         )
         posteriors: dict[tuple[float, int], list[np.ndarray]] = {w: [] for w in ways}
         shown = {
-            (share, draw): draw_labels(
-                task.labels, len(task.classes), share, everyone, 100 + draw
-            )
+            (share, draw): draw_labels("random", pool, share, 100 + draw)
             for share, draw in ways
         }
         for seed, way in itertools.product(range(asked.seeds), ways):
-            posteriors[way].append(_posteriors(client, work, shown[way], seed))
+            posteriors[way].append(_posteriors(client, work, shown[way].fitted, seed))
     names = [
         name
         for name in asked.quantifiers.split(",")
@@ -157,25 +126,31 @@ def main() -> None:
     ]
     figures: dict[tuple[float, str, str], list[dict]] = {}
     for (share, draw), several in posteriors.items():
+        labels = shown[share, draw].labels
         cases = [
-            Case.of(task.labels, shown[share, draw], one, task.classes).with_neighbours(
-                adjacency
-            )
+            Case.of(task.labels, shown[share, draw], one, task.classes)
             for one in several
         ]
+        made = [Estimators(c, adjacency, own, settings, names) for c in cases]
         families = {
-            "leiden": communities_of(graph.own),
-            "app": draw_samples_by_class(cases[0], 0, draw),
+            "leiden": communities_of(own),
+            "app": draw_samples_by_class(
+                task.labels, labels, len(task.classes), 0, draw
+            ),
         }
         for family, sets in families.items():
             counts, _ = _truth(cases[0], sets)
             sizes = counts.sum(axis=1).astype(np.int64)
             some = sizes >= LEAST_UNLABELLED
             true = counts[some] / sizes[some, None]
+            answers = [dict(estimators.answers(sets)) for estimators in made]
             for name in names:
-                found = [answer(name, case, sets, graph, settings) for case in cases]
-                own = [tuple(part[some] for part in one) for one in found]
-                row = held_against(own, true, sizes[some])
+                found = [
+                    (one[name].prevalence, one[name].lower, one[name].upper)
+                    for one in answers
+                ]
+                local = [tuple(part[some] for part in one) for one in found]
+                row = held_against(local, true, sizes[some])
                 figures.setdefault((share, family, name), []).append(row)
     for (share, family, name), rows in figures.items():
         mean = {key: np.mean([row[key] for row in rows]) for key in rows[0]}

@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import write_graph
 from tests.flows.test_cli import run
-from xnq_dist.evaluation.real import TRIVIAL
+from xnq_dist.evaluation.estimators import TRIVIAL
 
 
 def command(folder, out, *more):
@@ -108,12 +108,15 @@ def test_command_draws_its_own_labels(tmp_path, capsys, prefect_api):
     assert "leave --methods, --folds and --splits out" in capsys.readouterr().err
     assert run(*base, "--communities", "rings") == 2
     assert "there are no communities 'rings'" in capsys.readouterr().err
+    assert run(*base, "--communities", "leiden", "--designs", "rare") == 2
+    assert "there is no design of labels 'rare'" in capsys.readouterr().err
     assert run(*base, "--communities", "leiden", "--label-shares", "2") == 2
     assert "a label share of 2 leaves nothing to show" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     done = run(
         *base,
-        "--communities=walk,app",
+        "--communities=walk,whole,app",
+        "--designs=random,positives",
         "--quantifiers=auto,pcc",
         "--label-shares=.5",
         "--set=evaluation.label_draws=1",
@@ -127,3 +130,4 @@ def test_command_draws_its_own_labels(tmp_path, capsys, prefect_api):
     assert "AE on real communities" in said.out
     rows = pq.read_table(tmp_path / "out" / "community_results.parquet").to_pylist()
     assert {r["estimator"] for r in rows} == {"auto", "pcc", *TRIVIAL}
+    assert {r["design"] for r in rows} == {"random", "positives"}

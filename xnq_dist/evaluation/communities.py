@@ -1,14 +1,17 @@
 """The evaluation on communities: cases, resumable, and their figures as one table.
 
-One case is one way to show labels (share, draw, in all communities or in half of
-them): posteriors by `xnq+` from those labels alone, then every estimator on every
-family. Every draw has a reservoir of its own, so that what is held of the intervals is
-held of the seed's uncertainty too. A case that is in the folder is not done again.
+One case is one way to show labels (design, share, draw): posteriors by `xnq+` from
+those labels alone, then every estimator on every kind of communities. Every draw has a
+reservoir of its own, so that the coverage of the intervals includes the uncertainty of
+the seed. Posteriors and figures of a case that are in the folder are not made again:
+another estimator costs no new fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,23 +23,34 @@ from numpy.typing import NDArray
 
 from xnq_dist import schemas
 from xnq_dist.errors import InputError, SettingsError
-from xnq_dist.evaluation.real import (
-    ESTIMATORS,
-    SPREADS,
-    Case,
+from xnq_dist.evaluation.case import Case
+from xnq_dist.evaluation.designs import (
+    DESIGNS,
+    OWN_RESOLUTION,
+    LabelPool,
+    Shown,
     draw_labels,
-    draw_samples_by_class,
-    half_of,
-    score_case,
 )
-from xnq_dist.evaluation.regions import FAMILIES, REGIONS, draw_regions
+from xnq_dist.evaluation.estimators import ESTIMATORS, Estimators
+from xnq_dist.evaluation.fit import FeatureRows
+from xnq_dist.evaluation.real import Row, score_case
+from xnq_dist.evaluation.regions import (
+    KINDS,
+    REGIONS,
+    SAMPLES,
+    by_kind,
+    draw_attributes,
+    draw_regions,
+    draw_samples_by_class,
+    only,
+)
 from xnq_dist.evaluation.work import Work
 from xnq_dist.graph import layout
 from xnq_dist.graph.tables import open_table
-from xnq_dist.inputs import set_scales
+from xnq_dist.inputs import FORMATS, set_scales
+from xnq_dist.npz import read_npz
 from xnq_dist.progress import Progress, silent
 from xnq_dist.quantify.communities import cut_batches, from_memberships
-from xnq_dist.quantify.hypotheses import OWN_RESOLUTION
 from xnq_dist.quantify.interface import Communities
 from xnq_dist.quantify.leiden import leiden
 from xnq_dist.readout.calibration import fit_calibration
@@ -44,59 +58,76 @@ from xnq_dist.store import Folder, RunDirectory, fingerprint
 
 if TYPE_CHECKING:
     from distributed import Client
+    from scipy.sparse import csr_array
 
-__all__ = ["Plan", "check_families", "check_shares", "evaluate_communities"]
+__all__ = ["Plan", "check_plan", "check_shares", "evaluate_communities"]
+
+log = logging.getLogger(__name__)
+
+MATTER = {"backend", "reservoir", "exchange", "embeddings", "readout", "plus"}
+"""Settings that posteriors depend on."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is wanted of an evaluation on communities."""
+    """What is evaluated on communities."""
 
-    families: tuple[str, ...]
-    """Of `regions.FAMILIES`."""
+    kinds: tuple[str, ...]
+    """Of `regions.KINDS`."""
     label_shares: tuple[float, ...]
+    designs: tuple[str, ...] = ("random", "half")
+    """Of `designs.DESIGNS`."""
     quantifiers: tuple[str, ...] | None = None
-    """Of `real.ESTIMATORS`; None: all."""
+    """Of `estimators.ESTIMATORS`; None: all."""
     memberships: str | None = None
-    """Table of the family ``given``."""
+    """Table of the kind ``given``; None: this graph has none."""
+    graph_family: str | None = None
+    """Graphs like this one; None: itself only."""
 
     def cases(self, draws: int) -> list[tuple[str, float, int]]:
-        """Where labels are, their share, number of the draw."""
+        """Design, share of the labels, number of the draw."""
         # Draws outermost: a reservoir serves all of its draw's cases.
         return [
-            (spread, share, draw)
+            (design, share, draw)
             for draw in range(draws)
-            for spread in SPREADS
+            for design in self.designs
             for share in self.label_shares
         ]
 
 
-def check_families(
-    names: Sequence[str], memberships: str | None, quantifiers: Sequence[str] | None
+def check_plan(
+    kinds: Sequence[str],
+    designs: Sequence[str],
+    quantifiers: Sequence[str] | None,
+    memberships: Sequence[str | None],
 ) -> None:
-    """Refuse communities or quantifiers that there are not.
+    """Refuse communities, designs or quantifiers that do not exist.
+
+    Parameters
+    ----------
+    memberships
+        Memberships table of every graph, None where a graph has none.
 
     Raises
     ------
     SettingsError
         Naming the first.
     """
-    for name in names:
-        if name not in FAMILIES:
-            raise SettingsError(
-                f"--communities: there are no communities {name!r}: choose of "
-                f"{', '.join(FAMILIES)}"
-            )
-    if "given" in names and memberships is None:
+    for option, what, names, known in (
+        ("--communities", "are no communities", kinds, KINDS),
+        ("--designs", "is no design of labels", designs, DESIGNS),
+        ("--quantifiers", "is no quantifier", quantifiers or (), ESTIMATORS),
+    ):
+        for name in names:
+            if name not in known:
+                raise SettingsError(
+                    f"{option}: there {what} {name!r}: choose one of {', '.join(known)}"
+                )
+    if "given" in kinds and not any(memberships):
         raise SettingsError(
             "--communities given: no folder of --data has a memberships.parquet; put "
             "one there (community, node_id), or leave given out"
         )
-    for name in quantifiers or ():
-        if name not in ESTIMATORS:
-            raise SettingsError(
-                f"there is no quantifier {name!r}: choose of {', '.join(ESTIMATORS)}"
-            )
 
 
 def check_shares(label_shares: Sequence[float]) -> None:
@@ -118,9 +149,10 @@ def check_shares(label_shares: Sequence[float]) -> None:
 def evaluate_communities(
     client: Client, work: Work, plan: Plan, progress: Progress = silent
 ) -> pa.Table:
-    """Every estimator on every family in every case (schema ``community_results``).
+    """Every estimator on every kind in every case (schema ``community_results``).
 
-    Needs all edges in this process, and N x C posteriors.
+    Needs all edges in this process, and N x C posteriors. Nodes without a known class
+    are in the graph and in no community: nothing could judge an estimate of them.
 
     Raises
     ------
@@ -136,58 +168,57 @@ def evaluate_communities(
     adjacency = layout.read_adjacency(stage, manifest)
     adjacency.sort_indices()
     own = leiden(adjacency, OWN_RESOLUTION, settings.seed)
-    families: dict[str, Communities] = {}
-    for name in plan.families:
-        if name in REGIONS:
-            families |= draw_regions(name, adjacency, settings.seed)
-        elif name == "given":
-            families[name] = _given(work, str(plan.memberships))
+    pool = LabelPool(task.labels, len(task.classes), own, adjacency)
+    kinds = {
+        name: only(sets, pool.known) for name, sets in _kinds(work, plan, adjacency)
+    }
     cases = plan.cases(settings.evaluation.label_draws)
     folder = Folder.of(work.run).child("cases")
     folder.create()
+    drawn = [
+        (sets.offsets.tobytes().hex(), sets.members.tobytes().hex())
+        for sets in kinds.values()
+    ]
+    common = fingerprint(
+        FORMATS["quantify"],
+        task.dataset,
+        plan.kinds,
+        fingerprint(list(kinds), drawn),
+        plan.quantifiers or ESTIMATORS,
+        settings.model_dump(exclude={"cluster", "scratch", "input"}, mode="json"),
+    )
     tables = []
-    for number, (spread, share, draw) in enumerate(cases):
-        key = fingerprint(
-            manifest.fingerprint,
-            task.dataset,
-            task.classes,
-            [spread, share, draw, "own reservoir"],
-            plan.families,
-            plan.quantifiers or ESTIMATORS,
-            plan.memberships,
-            settings.model_dump(exclude={"cluster", "scratch", "input"}, mode="json"),
+    for number, (design, share, draw) in enumerate(cases):
+        seed = settings.seed + draw
+        shown = draw_labels(design, pool, share, seed)
+        posteriors_key = _posteriors_key(work, shown, seed)
+        name = (
+            f"case-{fingerprint(common, posteriors_key, design, share, draw)}.parquet"
         )
-        name = f"case-{key}.parquet"
         if not folder.exists(name):
-            seed = settings.seed + draw
-            allowed = np.ones(len(task.labels), np.bool_)
-            if spread == "half":
-                allowed = half_of(own, seed)
-            classes = len(task.classes)
-            shown = draw_labels(task.labels, classes, share, allowed, seed)
-            posteriors = _posteriors(client, work, shown, seed)
-            case = Case.of(task.labels, shown, posteriors, task.classes)
-            sets = dict(families)
-            if spread == "all":
-                for family, among in (("app", 0), ("app+labels", 25)):
-                    if family in plan.families:
-                        sets[family] = draw_samples_by_class(case, among, seed)
-            rows = score_case(
-                case, sets, adjacency, own, settings, plan.quantifiers, spread == "half"
+            posteriors = _kept_posteriors(
+                client, work, shown, seed, folder, f"posteriors-{posteriors_key}.npz"
             )
-            found = [
-                {
-                    "dataset": task.dataset,
-                    "method": "xnq+",
-                    "labels": spread,
-                    "label_share": share,
-                    "draw": draw,
-                    **vars(row),
-                }
-                for row in rows
-            ]
+            case = Case.of(task.labels, shown, posteriors, task.classes)
+            sets = dict(kinds)
+            for kind, among in SAMPLES.items():
+                if kind in plan.kinds and design == "random":
+                    sets[kind] = draw_samples_by_class(
+                        task.labels, shown.labels, len(task.classes), among, seed
+                    )
+            estimators = Estimators(case, adjacency, own, settings, plan.quantifiers)
+            of_case = {
+                "dataset": task.dataset,
+                "graph_family": plan.graph_family or task.dataset,
+                "method": "xnq+",
+                "design": design,
+                "label_share": share,
+                "draw": draw,
+                "labels": int(np.count_nonzero(shown.labels >= 0)),
+            }
             sink = pa.BufferOutputStream()
-            pq.write_table(_table(found), sink, compression="zstd")
+            table = _table(of_case, score_case(case, sets, estimators))
+            pq.write_table(table, sink, compression="zstd")
             folder.write_bytes(name, sink.getvalue().to_pybytes())
         with folder.open_input(name) as stream:
             table = pq.read_table(stream)
@@ -197,21 +228,50 @@ def evaluate_communities(
     whole = pa.concat_tables(tables)
     if not whole.num_rows:
         raise InputError(
-            f"{task.dataset}: no community has 20 unlabelled members with a known "
-            "class: nothing can be judged"
+            f"{task.dataset}: no community has enough unlabelled members with a known "
+            "class: give larger communities, or a lower --label-shares"
         )
     return whole
 
 
-def _table(rows: list[dict[str, Any]]) -> pa.Table:
-    kinds = {"double": pa.float64(), "int32": pa.int32(), "string": pa.string()}
+def _table(of_case: Mapping[str, Any], rows: Iterator[Row]) -> pa.Table:
+    kinds = {
+        "double": pa.float64(),
+        "int32": pa.int32(),
+        "string": pa.string(),
+        "bool": pa.bool_(),
+    }
     columns = schemas.TABLES["community_results"].columns
     schema = pa.schema([(column.name, kinds[column.kind]) for column in columns])
-    return pa.Table.from_pylist(rows, schema)
+    return pa.Table.from_pylist([{**of_case, **vars(row)} for row in rows], schema)
 
 
-def _given(work: Work, path: str) -> Communities:
-    """Communities of a memberships table."""
+def _kinds(
+    work: Work, plan: Plan, adjacency: csr_array[Any]
+) -> Iterator[tuple[str, Communities]]:
+    """Sets that are the same in every case, by the name of their kind."""
+    seed, dataset = work.settings.seed, work.task().dataset
+    for name in plan.kinds:
+        if name in REGIONS:
+            yield from draw_regions(name, adjacency, seed).items()
+        elif name == "given":
+            if plan.memberships is None:
+                log.info("%s: no memberships.parquet, no given communities", dataset)
+            else:
+                yield from _given(work, plan.memberships).items()
+        elif name == "attribute":
+            parts = list(FeatureRows(*work.graph()).parts())
+            if not parts[0][1].shape[1]:
+                log.info("%s: no features, no groups by attribute", dataset)
+                continue
+            features = np.empty((adjacency.shape[0], parts[0][1].shape[1]), np.float32)
+            for index, values in parts:
+                features[index] = values
+            yield name, draw_attributes(features, seed)
+
+
+def _given(work: Work, path: str) -> dict[str, Communities]:
+    """Communities of a memberships table, by kind."""
     from xnq_dist.graph.scratch import scratch_folder
 
     stage, manifest = work.graph()
@@ -221,10 +281,36 @@ def _given(work: Work, path: str) -> Communities:
         scratch_folder(work.settings.scratch) as scratch,
         from_memberships(table, ids, work.settings, Path(scratch)) as found,
     ):
+        names = [str(name) for name in found.names.to_pylist()]
         parts = [batch for _, batch in cut_batches(found.chunks(), 1 << 22)]
     sizes = np.concatenate([np.diff(part.offsets) for part in parts])
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return Communities(offsets, np.concatenate([part.members for part in parts]))
+    members = np.concatenate([part.members for part in parts])
+    return by_kind(names, Communities(offsets, members))
+
+
+def _posteriors_key(work: Work, shown: Shown, seed: int) -> str:
+    return fingerprint(
+        [FORMATS["embeddings"], FORMATS["readout"], FORMATS["posteriors"]],
+        work.graph()[1].fingerprint,
+        work.task().classes,
+        shown.fitted.tobytes().hex(),
+        seed,
+        work.settings.model_dump(include=MATTER, mode="json"),
+    )
+
+
+def _kept_posteriors(
+    client: Client, work: Work, shown: Shown, seed: int, folder: Folder, name: str
+) -> NDArray[np.float64]:
+    """Posteriors in single precision, from the folder where they are there."""
+    if not folder.exists(name):
+        buffer = io.BytesIO()
+        made = _posteriors(client, work, shown.fitted, seed).astype(np.float32)
+        np.savez_compressed(buffer, allow_pickle=False, posteriors=made)
+        folder.write_bytes(name, buffer.getvalue())
+    arrays = read_npz(io.BytesIO(folder.read_bytes(name)))
+    return arrays["posteriors"].astype(np.float64)
 
 
 def _posteriors(

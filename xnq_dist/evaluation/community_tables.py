@@ -2,56 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from xnq_dist.evaluation.cells import Figures, coverage, means, real, sized
+from xnq_dist.evaluation.community_checks import check_tables
+from xnq_dist.evaluation.community_words import covered_text, figure, name_of, title_of
+from xnq_dist.evaluation.estimators import TRIVIAL
 from xnq_dist.evaluation.names import shown
-from xnq_dist.evaluation.real import TRIVIAL
+from xnq_dist.evaluation.regions import SAMPLES
 from xnq_dist.evaluation.render import page
 from xnq_dist.evaluation.tables import Cell, Group, Table, to_html, to_latex
 from xnq_dist.evaluation.tables import to_markdown as markdown
 
 __all__ = ["community_outputs", "community_tables", "community_text"]
 
-SAMPLES = ("app", "app+labels")
-WHAT = {
-    "prior": "training prior",
-    "lab": "labelled members",
-    "lab_pcc5": "labelled, 5 nodes of PCC",
-    "lab_pcc20": "labelled, 20 nodes of PCC",
-    "lab_pcc80": "labelled, 80 nodes of PCC",
-    "map20": "SLD, 20 nodes of the prior",
-    "map100": "SLD, 100 nodes of the prior",
-}
 LEAD = (
     "Error, bias and coverage on communities of the graph itself, whose features and "
-    "links shift along with their classes, beside samples drawn by class."
+    "links shift along with their classes, and on samples drawn by class."
 )
-
-Rows = list[dict[str, Any]]
-
-
-def _mean(rows: Iterable[dict[str, Any]]) -> float | None:
-    """Mean over sets, None without one."""
-    found = [(row["value"], row["sets"]) for row in rows]
-    if not found:
-        return None
-    values, sets = np.array(found).T
-    return float(values @ sets / sets.sum())
+METRICS = (("ae", "AE"), ("rae", "RAE"), ("bias", "Bias of the last class"))
+COMPARED = ("auto", "pcc", "sld", "prior")
+"""Estimators of the table of designs."""
 
 
 def _cells(values: Sequence[float | None], digits: int = 3) -> list[Cell]:
     return [
-        Cell() if value is None else Cell(_figure(value, digits)) for value in values
+        Cell() if value is None else Cell(figure(value, digits)) for value in values
     ]
-
-
-def _figure(value: float, digits: int = 3) -> str:
-    text = f"{value:.{digits}f}"
-    return text.replace("0.", ".", 1) if abs(value) < 1 else text
 
 
 def _marked(columns: list[list[float | None]]) -> list[list[Cell]]:
@@ -71,12 +52,11 @@ def _marked(columns: list[list[float | None]]) -> list[list[Cell]]:
     return made
 
 
-def _name(estimator: str) -> str:
-    return WHAT.get(estimator, estimator if estimator == "auto" else shown(estimator))
-
-
-def _of_family(family: str) -> Callable[[dict[str, Any]], bool]:
-    return lambda row: bool(row["family"] == family)
+def _of(table: pa.Table, **wanted: object) -> pa.Table:
+    """Rows with these values."""
+    for name, value in wanted.items():
+        table = table.filter(pc.equal(table[name], value))
+    return table
 
 
 def _kind(estimator: str) -> int:
@@ -87,31 +67,17 @@ def _kind(estimator: str) -> int:
 
 
 def _errors(
-    rows: Rows,
-    name: str,
-    title: str,
-    keep: Callable[[dict[str, Any]], bool],
-    metric: str,
-    notes: tuple[str, ...],
+    table: pa.Table, name: str, title: str, metric: str, notes: tuple[str, ...]
 ) -> Table | None:
     """Estimators by data set and label share."""
-    some = [
-        r for r in rows if keep(r) and r["metric"] == metric and r["sizes"] == "all"
-    ]
-    if not some:
+    rows = means(table, ("dataset", "label_share", "estimator"))
+    if not rows:
         return None
-    columns = list(dict.fromkeys((r["dataset"], r["label_share"]) for r in some))
-    estimators = list(dict.fromkeys(r["estimator"] for r in some))
-    values = [
-        [
-            _mean(
-                r
-                for r in some
-                if (r["dataset"], r["label_share"]) == column
-                and r["estimator"] == estimator
-            )
-            for estimator in estimators
-        ]
+    found = {(r["dataset"], r["label_share"], r["estimator"]): r[metric] for r in rows}
+    columns = list(dict.fromkeys((d, share) for d, share, _ in found))
+    estimators = list(dict.fromkeys(estimator for *_, estimator in found))
+    values: list[list[float | None]] = [
+        [found.get((*column, estimator)) for estimator in estimators]
         for column in columns
     ]
     everywhere: list[float | None] = []
@@ -121,7 +87,7 @@ def _errors(
         everywhere.append(float(np.mean(known)) if whole else None)
     cells = _marked([everywhere, *values])
     lines = [
-        (Cell(_name(estimator)), *(column[k] for column in cells))
+        (Cell(name_of(estimator)), *(column[k] for column in cells))
         for k, estimator in enumerate(estimators)
     ]
     kinds = [_kind(estimator) for estimator in estimators]
@@ -139,46 +105,78 @@ def _errors(
     return Table(name, title, header, groups, notes)
 
 
-KINDS: tuple[tuple[str, Callable[[dict[str, Any]], bool]], ...] = (
-    ("communities", lambda r: r["labels"] == "all" and r["family"] not in SAMPLES),
-    ("communities without labels", lambda r: r["labels"] == "half"),
-    ("samples drawn by class", lambda r: r["family"] in SAMPLES),
-)
-
-
-def _covered(own: Rows, shares: Sequence[float]) -> list[Cell]:
-    """Coverage with its binomial error, and width, for each share of labels."""
-    cells = []
-    for share in shares:
-        at = [r for r in own if r["label_share"] == share]
-        held = _mean(r for r in at if r["metric"] == "coverage")
-        wide = _mean(r for r in at if r["metric"] == "width")
-        number = sum(r["sets"] for r in at if r["metric"] == "coverage")
-        if held is None:
-            cells += [Cell(), Cell()]
-            continue
-        error = np.sqrt(held * (1 - held) / number)
-        text = f"{held:.3f} ± {error:.3f}".replace("0.", ".")
-        cells += [Cell(text), *_cells([wide])]
-    return cells
-
-
-def _coverage_of_all(rows: Rows) -> Table | None:
-    """Coverage and width of every quantifier by label share, all sizes together."""
-    some = [
-        r for r in rows if r["sizes"] == "all" and r["metric"] in ("coverage", "width")
-    ]
-    estimators = list(dict.fromkeys(r["estimator"] for r in some))
-    if not set(estimators) - {"auto"}:
-        return None
-    shares = list(dict.fromkeys(r["label_share"] for r in some))
+def _designs(table: pa.Table) -> Table | None:
+    """Errors and coverage by design: on communities, and of the whole graph."""
+    table = sized(real(table))
+    by = ("design", "estimator", "label_share", "dataset", "draw")
+    whole = pc.equal(table["communities"], "whole")
+    masks = {"communities": pc.invert(whole), "whole graph": whole}
+    masks = {name: some for name, some in masks.items() if pc.any(some).as_py()}
+    parts = [means(table.filter(some), by) for some in masks.values()]
+    rows = [row for part in parts for row in part]
+    designs = list(dict.fromkeys(r["design"] for r in rows))
+    shares = list(dict.fromkeys(r["label_share"] for r in rows))
     groups = []
-    for title, keep in KINDS:
+    for design in designs:
         lines = []
-        for estimator in estimators:
-            own = [r for r in some if keep(r) and r["estimator"] == estimator]
-            if own:
-                lines.append((Cell(_name(estimator)), *_covered(own, shares)))
+        for estimator in COMPARED:
+            cells = [Cell(name_of(estimator))]
+            for share in shares:
+                wanted = (design, estimator, share)
+                for part in parts:
+                    own = [r for r in part if tuple(r[n] for n in by[:3]) == wanted]
+                    cells += _error_and_coverage(own)
+            if any(cell != Cell() for cell in cells[1:]):
+                lines.append(tuple(cells))
+        groups.append(Group(tuple(lines), title_of(design)))
+    header = ["estimator"]
+    for share in shares:
+        for kind in masks:
+            header += [f"{100 * share:g} % labels, {kind}: AE", "coverage"]
+    return Table(
+        "communities-designs",
+        "Designs of labels: error and coverage on communities and of the whole graph",
+        tuple(header),
+        tuple(groups),
+        (
+            "Labels of a design that may label few nodes are fewer than the share says "
+            "(column labels of community_results.parquet).",
+        ),
+    )
+
+
+def _error_and_coverage(rows: Sequence[Figures]) -> list[Cell]:
+    if not rows:
+        return [Cell(), Cell()]
+    sets = np.array([row["sets"] for row in rows])
+    error = float(np.array([row["ae"] for row in rows]) @ sets / sets.sum())
+    found = coverage(rows)
+    return [Cell(figure(error)), Cell(covered_text(found)) if found else Cell()]
+
+
+def _coverage_of_all(table: pa.Table) -> Table | None:
+    """Coverage and width of every quantifier by label share, all sizes together."""
+    table = sized(table.filter(pc.is_valid(table["coverage"])))
+    if not set(table["estimator"].unique().to_pylist()) - {"auto"}:
+        return None
+    shares = table["label_share"].unique().to_pylist()
+    groups = []
+    for title, some in _views(table):
+        rows = means(some, ("estimator", "label_share", "dataset", "draw"))
+        lines = []
+        for estimator in dict.fromkeys(row["estimator"] for row in rows):
+            cells = [Cell(name_of(estimator))]
+            for share in shares:
+                wanted = (estimator, share)
+                found = coverage(
+                    [r for r in rows if (r["estimator"], r["label_share"]) == wanted]
+                )
+                cells += (
+                    [Cell(covered_text(found)), Cell(figure(found.width))]
+                    if found
+                    else [Cell(), Cell()]
+                )
+            lines.append(tuple(cells))
         if lines:
             groups.append(Group(tuple(lines), title))
     header = ["quantifier"]
@@ -186,109 +184,57 @@ def _coverage_of_all(rows: Rows) -> Table | None:
         header += [f"{100 * share:g} % labels: coverage", "width"]
     return Table(
         "communities-quantifiers-coverage",
-        "Intervals of every quantifier: share that holds the true proportion, and mean "
-        "width",
+        "Intervals of every quantifier: coverage and mean width",
         tuple(header),
         tuple(groups),
         (
-            "± is the binomial error of the sets counted once each. An interval holds "
-            "what chance does where the quantifier's assumption is right; on "
-            "communities that of all but auto, cc and pcc mostly is not.",
+            "In brackets: 99 % bounds, clustered by draw of the labels. An interval "
+            "covers at its level where the quantifier's assumption holds; on "
+            "communities that of all but auto, cc and pcc mostly does not.",
         ),
     )
 
 
-def _coverage(rows: Rows) -> Table | None:
-    """Coverage and width of `auto` by size and label share."""
-    some = [
-        r
-        for r in rows
-        if r["estimator"] == "auto" and r["metric"] in ("coverage", "width")
+def _views(table: pa.Table) -> list[tuple[str, pa.Table]]:
+    """Random labels on communities, communities without labels, samples by class."""
+    samples = pc.is_in(table["communities"], pa.array(list(SAMPLES)))
+    views = [
+        ("communities", _of(real(table), design="random")),
+        ("communities without labels", _of(real(table), design="half", labelled=False)),
+        ("samples drawn by class", table.filter(samples)),
     ]
-    if not some:
-        return None
-    shares = list(dict.fromkeys(r["label_share"] for r in some))
-    sizes = sorted(
-        dict.fromkeys(r["sizes"] for r in some if r["sizes"] != "all"),
-        key=lambda text: int(text.partition("-")[0]),
-    )
-    groups = []
-    for title, keep in KINDS:
-        lines = []
-        for size in [*sizes, "all"]:
-            own = [r for r in some if keep(r) and r["sizes"] == size]
-            if not own:
-                continue
-            cells = _covered(own, shares)
-            label = "all sizes" if size == "all" else f"{size} unlabelled members"
-            lines.append((Cell(label), *cells))
-        if lines:
-            groups.append(Group(tuple(lines), title))
-    header = ["size"]
-    for share in shares:
-        header += [f"{100 * share:g} % labels: coverage", "width"]
-    return Table(
-        "communities-coverage",
-        "Intervals of auto: share that holds the true proportion, and mean width",
-        tuple(header),
-        tuple(groups),
-        ("± is the binomial error of the sets counted once each.",),
-    )
+    return [(title, some) for title, some in views if some.num_rows]
 
 
 def community_tables(table: pa.Table) -> list[Table]:
     """The tables that there are rows for."""
-    rows: Rows = table.to_pylist()
-    draws = len({row["draw"] for row in rows})
+    draws = pc.count_distinct(table["draw"]).as_py()
     notes = (
         f"Mean over sets of at least 20 unlabelled members and {draws} draw(s) of the "
         "labels; the truth is that of the unlabelled members.",
     )
-
-    def real(row: dict[str, Any]) -> bool:
-        return row["labels"] == "all" and row["family"] not in SAMPLES
-
-    def half(row: dict[str, Any]) -> bool:
-        return bool(row["labels"] == "half")
-
-    made: list[Table | None] = []
-    for metric, word in (
-        ("ae", "AE"),
-        ("rae", "RAE"),
-        ("bias", "Bias of the last class"),
-    ):
-        made += [
-            _errors(
-                rows,
-                f"communities-{metric}",
-                f"{word} on real communities",
-                real,
-                metric,
-                notes,
-            ),
-            _errors(
-                rows,
-                f"communities-half-{metric}",
-                f"{word} on communities without a label, while others have them",
-                half,
-                metric,
-                notes,
-            ),
-        ]
-        for family in SAMPLES:
-            made.append(
-                _errors(
-                    rows,
-                    f"communities-{family.replace('+', '-')}-{metric}",
-                    f"{word} on samples drawn by class"
-                    + (", labelled nodes among them" if "+" in family else ""),
-                    _of_family(family),
-                    metric,
-                    notes,
-                )
-            )
-    made += [_coverage(rows), _coverage_of_all(rows)]
-    return [table for table in made if table is not None]
+    large = sized(table)
+    views = [
+        ("", "on real communities, random labels", _of(real(large), design="random")),
+        (
+            "half-",
+            "on communities without a label, while others have them",
+            _of(real(large), design="half", labelled=False),
+        ),
+        ("app-", "on samples drawn by class", _of(large, communities="app")),
+        (
+            "app-labels-",
+            "on samples drawn by class, labelled nodes among them",
+            _of(large, communities="app+labels"),
+        ),
+    ]
+    made = [
+        _errors(some, f"communities-{part}{metric}", f"{word} {where}", metric, notes)
+        for metric, word in METRICS
+        for part, where, some in views
+    ]
+    made += [_designs(table), *check_tables(table), _coverage_of_all(table)]
+    return [one for one in made if one is not None and one.groups]
 
 
 def community_outputs(table: pa.Table) -> dict[str, bytes]:
@@ -299,20 +245,29 @@ def community_outputs(table: pa.Table) -> dict[str, bytes]:
         made[f"tables/{one.name}.md"] = markdown(one).encode()
         made[f"tables/{one.name}.tex"] = to_latex(one).encode()
         made[f"tables/{one.name}.html"] = to_html(one).encode()
-    datasets = list(dict.fromkeys(table["dataset"].to_pylist()))
-    families = list(dict.fromkeys(table["family"].to_pylist()))
+    datasets = table["dataset"].unique().to_pylist()
     sections = [
-        ("ae", "Absolute error", [t for t in tables if t.name.endswith("-ae")]),
-        ("intervals", "Intervals", [t for t in tables if t.name.endswith("coverage")]),
-        ("rae", "Relative error", [t for t in tables if t.name.endswith("-rae")]),
-        ("bias", "Bias", [t for t in tables if t.name.endswith("-bias")]),
+        (anchor, heading, [one for one in tables if one.name.endswith(ending)])
+        for anchor, heading, ending in (
+            ("compared", "Compared with PCC", ("-above", "-worst", "-left-out")),
+            ("designs", "Designs of labels", "-designs"),
+            ("ae", "Absolute error", "-ae"),
+            ("intervals", "Intervals", "coverage"),
+            ("rae", "Relative error", "-rae"),
+            ("bias", "Bias", "-bias"),
+        )
     ]
-    # "-rae" ends with "-ae" too.
-    sections[0][2][:] = [t for t in sections[0][2] if not t.name.endswith("-rae")]
     headline = [
         ("data sets", str(len(datasets))),
-        ("kinds of sets", str(len(families))),
-        ("estimators", str(len(set(table["estimator"].to_pylist())))),
+        *(
+            (what, str(pc.count_distinct(table[column]).as_py()))
+            for what, column in (
+                ("families of graphs", "graph_family"),
+                ("kinds of sets", "communities"),
+                ("designs of labels", "design"),
+                ("estimators", "estimator"),
+            )
+        ),
     ]
     title = f"Communities of {', '.join(shown(name) for name in datasets)}"
     made["communities.html"] = page(title, LEAD, headline, sections, {}).encode()
@@ -320,13 +275,9 @@ def community_outputs(table: pa.Table) -> dict[str, bytes]:
 
 
 def community_text(table: pa.Table) -> str:
-    """The tables of absolute errors and intervals, for a terminal."""
-    wanted = [
-        t
-        for t in community_tables(table)
-        if (t.name.endswith("-ae") and not t.name.endswith("-rae"))
-        or t.name.endswith("coverage")
-    ]
+    """The tables of absolute errors, comparisons and intervals, for a terminal."""
+    endings = ("-ae", "-above", "-left-out", "-designs", "-coverage")
+    wanted = [t for t in community_tables(table) if t.name.endswith(endings)]
     return "\n".join(_plain(t) for t in wanted)
 
 

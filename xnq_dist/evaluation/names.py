@@ -25,14 +25,18 @@ DATASET_ORDER = (*published.BINARY, *published.MULTICLASS)
 
 NAMES = {
     "amazon-ratings": "Amazon",
+    "cora": "Cora",
     "cora-2": "Cora-2",
     "cora-multi": "Cora-Multi",
     "dmy": "DMy",
     "dys": "DyS",
+    "facebook100": "Facebook 100",
+    "facebook100-johnshopkins55": "Johns Hopkins 55",
     "flickr": "Flickr",
     "genius": "Genius",
     "hdy": "HDy",
     "kdey_ml": "KDEy-ML",
+    "minesweeper": "Minesweeper",
     "questions": "Questions",
     "sis_acc": "SIS-ACC",
     "sis_nacc": "SIS-NACC",
@@ -40,8 +44,12 @@ NAMES = {
     "sis_pacc": "SIS-PACC",
     "sld_bcts": "SLD-BCTS",
     "sld_exact": "SLD exact",
+    "squirrel-filtered": "Squirrel",
     "tolokers": "Tolokers",
+    "twitch": "Twitch",
     "twitch-de": "Twitch-DE",
+    "twitch-engb": "Twitch-ENGB",
+    "twitch-ptbr": "Twitch-PTBR",
     "wvrn": "wvRN",
     **{
         name: name.upper()

@@ -1,12 +1,13 @@
-"""Communities of a real graph to evaluate on: detected, ego networks, regions, samples.
+"""Communities of a real graph to evaluate on: its own, regions, groups, samples.
 
 All are drawn from the graph alone, the same for every method and share of labels; only
-samples need the labels, which they are drawn by.
+samples by class need the labels, which they are drawn by.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,24 +21,48 @@ from xnq_dist.quantify.leiden import leiden
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["FAMILIES", "REGIONS", "draw_regions", "joined"]
+__all__ = [
+    "KINDS",
+    "REGIONS",
+    "SAMPLES",
+    "by_kind",
+    "draw_attributes",
+    "draw_regions",
+    "draw_samples_by_class",
+    "joined",
+    "only",
+]
 
 PURPOSE = 511
 """Key of the random streams that draw regions."""
-REGIONS = ("leiden", "bfs", "ego", "walk")
-"""Families that the graph alone makes."""
-FAMILIES = (*REGIONS, "given", "app", "app+labels")
-"""All: ``given`` by a memberships table, and samples drawn by class, without and with
-labelled nodes among them."""
+REGIONS = ("leiden", "bfs", "walk", "followers", "random", "whole", "unions")
+"""Kinds that the graph alone makes."""
+SAMPLES = {"app": 0, "app+labels": 25}
+"""Samples drawn by class, and the labelled nodes among their members."""
+KINDS = (*REGIONS, "attribute", "given", *SAMPLES)
+"""All: ``attribute`` by deciles of features, ``given`` by a memberships table."""
 RESOLUTIONS = (1.0, 3.0, 10.0)
+UNITED = 3.0
+"""Resolution of the communities that ``unions`` are made of."""
+TOGETHER = (2, 10)
+"""Communities in a union."""
 COUNT = 100
-"""Regions of a family."""
+"""Sets of a kind."""
 LEAST, MOST = 50, 500
-"""Nodes of a region."""
-LEAST_DEGREE = 20
-"""Of the middle of an ego network."""
+"""Nodes of a region or of a random set."""
+LEAST_FOLLOWERS = 20
 RESTART = 0.1
 TRIES = 50
+FEATURES = 10
+"""Features whose deciles are groups."""
+LEAST_GROUP = 20
+"""Nodes of such a group; at most half of all."""
+MOST_KINDS = 10
+"""Kinds in one memberships table."""
+SAMPLE = 500
+REPEATS = 5
+"""Samples a prevalence."""
+PREVALENCES = 21
 
 
 def joined(sets: list[NDArray[np.int64]]) -> Communities:
@@ -48,14 +73,26 @@ def joined(sets: list[NDArray[np.int64]]) -> Communities:
     return Communities(offsets, flat)
 
 
+def only(sets: Communities, kept: NDArray[np.bool_]) -> Communities:
+    """The sets without the nodes that are not kept, shape (N,)."""
+    inside = kept[sets.members]
+    before = np.concatenate([[0], np.cumsum(inside)])
+    return Communities(before[sets.offsets].astype(np.int64), sets.members[inside])
+
+
+def _stream(*key: int, seed: int) -> np.random.Generator:
+    sequence = np.random.SeedSequence(seed, spawn_key=(PURPOSE, *key))
+    return np.random.Generator(np.random.Philox(sequence))
+
+
 def draw_regions(
-    family: str, adjacency: csr_array[Any], seed: int
+    kind: str, adjacency: csr_array[Any], seed: int
 ) -> dict[str, Communities]:
-    """The communities of a family, by its name or, for Leiden, by resolution.
+    """The communities of a kind, by its name, or by resolution or number.
 
     Parameters
     ----------
-    family
+    kind
         One of `REGIONS`.
     adjacency
         Row v holds the in-neighbours of node v, shape (N, N).
@@ -67,29 +104,46 @@ def draw_regions(
     SettingsError
         For a name that is none of `REGIONS`.
     """
-    if family == "leiden":
+    n_nodes = adjacency.shape[0]
+    if kind == "leiden":
         found = {}
         for resolution in RESOLUTIONS:
             assignment = leiden(adjacency, resolution, seed)
             found[f"leiden {resolution:g}"] = communities_of(assignment)
         return found
-    if family not in REGIONS:
+    if kind == "whole":
+        return {kind: joined([np.arange(n_nodes)])}
+    if kind == "unions":
+        return _unions(leiden(adjacency, UNITED, seed), seed)
+    draws = {"bfs": _bfs, "walk": _walk, "followers": _followers, "random": _scattered}
+    if kind not in draws:
         raise SettingsError(
-            f"there are no communities {family!r}: choose of {', '.join(FAMILIES)}"
+            f"there are no communities {kind!r}: choose one of {', '.join(KINDS)}"
         )
-    key = np.random.SeedSequence(seed, spawn_key=(PURPOSE, REGIONS.index(family)))
-    random = np.random.Generator(np.random.Philox(key))
-    draw = {"bfs": _bfs, "ego": _ego, "walk": _walk}[family]
-    n_nodes = adjacency.shape[0]
+    random = _stream(REGIONS.index(kind), seed=seed)
     sets = []
     for _ in range(COUNT * TRIES):
         middle = int(random.integers(n_nodes))
-        members = draw(adjacency, middle, int(random.integers(LEAST, MOST + 1)), random)
+        size = int(random.integers(LEAST, MOST + 1))
+        members = draws[kind](adjacency, middle, size, random)
         if members is not None:
             sets.append(np.sort(members))
         if len(sets) == COUNT:
             break
-    return {family: joined(sets)} if sets else {}
+    return {kind: joined(sets)} if sets else {}
+
+
+def _unions(assignment: NDArray[np.int64], seed: int) -> dict[str, Communities]:
+    """Random communities taken together: errors that they share do not average out."""
+    random = _stream(REGIONS.index("unions"), seed=seed)
+    number = int(assignment.max(initial=-1)) + 1
+    found = {}
+    for size in TOGETHER:
+        if size < number:
+            drawn = [random.choice(number, size, replace=False) for _ in range(COUNT)]
+            sets = [np.flatnonzero(np.isin(assignment, some)) for some in drawn]
+            found[f"unions of {size}"] = joined(sets)
+    return found
 
 
 def _neighbours(adjacency: csr_array[Any], node: int) -> NDArray[np.int64]:
@@ -111,12 +165,21 @@ def _bfs(
     return np.array(list(seen)) if len(seen) >= LEAST else None
 
 
-def _ego(
+def _followers(
     adjacency: csr_array[Any], middle: int, size: int, random: np.random.Generator
 ) -> NDArray[np.int64] | None:
-    """A node with all its neighbours."""
+    """All neighbours of a node, without the node."""
     near = _neighbours(adjacency, middle)
-    return np.unique(np.append(near, middle)) if len(near) >= LEAST_DEGREE else None
+    near = np.unique(near[near != middle])
+    return near if len(near) >= LEAST_FOLLOWERS else None
+
+
+def _scattered(
+    adjacency: csr_array[Any], middle: int, size: int, random: np.random.Generator
+) -> NDArray[np.int64] | None:
+    """Any nodes."""
+    n_nodes = adjacency.shape[0]
+    return random.choice(n_nodes, size, replace=False) if size <= n_nodes else None
 
 
 def _walk(
@@ -132,3 +195,107 @@ def _walk(
         if len(seen) == size:
             break
     return np.array(list(seen)) if len(seen) >= LEAST else None
+
+
+def draw_attributes(features: NDArray[np.floating], seed: int) -> Communities:
+    """Groups by deciles of features drawn at random; of a flag, those who have it.
+
+    Parameters
+    ----------
+    features
+        Shape (N, F).
+    """
+    n_nodes, n_features = features.shape
+    random = _stream(len(KINDS), seed=seed)
+    sets: list[NDArray[np.int64]] = []
+    used = 0
+    for column in random.permutation(n_features).tolist():
+        values = features[:, column]
+        ends = np.unique(np.quantile(values, np.arange(1, 10) / 10, method="lower"))
+        group = np.searchsorted(ends, values, side="left")
+        # The most frequent value of a flag or of a sparse feature is no group.
+        groups = [np.flatnonzero(group == k) for k in range(len(ends) + 1)]
+        large = [g for g in groups if LEAST_GROUP <= len(g) <= n_nodes / 2]
+        sets += large
+        used += bool(large)
+        if used == FEATURES:
+            break
+    return joined(sets)
+
+
+def by_kind(names: Sequence[str], sets: Communities) -> dict[str, Communities]:
+    """Given communities by kind: the word that all names of a kind begin with.
+
+    Parameters
+    ----------
+    names
+        Of the communities, such as ``dorm 51``.
+    sets
+        The communities, in this order.
+
+    Returns
+    -------
+    dict
+        ``given dorm``, ...; ``given`` alone where the names do not all begin with one
+        of a few words, each followed by a blank.
+
+    Examples
+    --------
+    >>> sets = joined([np.array([0]), np.array([1]), np.array([2])])
+    >>> list(by_kind(["dorm 1", "year 2005", "dorm 2"], sets))
+    ['given dorm', 'given year']
+    """
+    words = [name.partition(" ") for name in names]
+    kinds = dict.fromkeys(word for word, _, rest in words if rest)
+    several = 1 < len(kinds) <= MOST_KINDS and 2 * len(kinds) <= len(names) + 1
+    if not several or not all(rest for *_, rest in words):
+        return {"given": sets}
+    parts = np.split(sets.members, sets.offsets[1:-1])
+    return {
+        f"given {kind}": joined(
+            [
+                part
+                for part, (word, *_) in zip(parts, words, strict=True)
+                if word == kind
+            ]
+        )
+        for kind in kinds
+    }
+
+
+def draw_samples_by_class(
+    truth: NDArray[np.int32],
+    labels: NDArray[np.int32],
+    n_classes: int,
+    among: int,
+    seed: int,
+) -> Communities:
+    """Samples of unlabelled nodes by class, with so many labelled ones among them.
+
+    Two classes: `REPEATS` samples for each of 21 prevalences; more: as many, uniform on
+    the simplex. A node is in a sample once.
+
+    Parameters
+    ----------
+    truth
+        Class codes, -1 where unknown, shape (N,).
+    labels
+        Those that are known, -1 elsewhere, shape (N,).
+    """
+    random = _stream(len(KINDS) + 1, among, seed=seed)
+    free, known = labels < 0, labels >= 0
+    sets = []
+    for k in range(PREVALENCES * REPEATS):
+        if n_classes == 2:
+            positive = (k % PREVALENCES) / (PREVALENCES - 1)
+            shares = np.array([1 - positive, positive])
+        else:
+            shares = random.dirichlet(np.ones(n_classes))
+        members = []
+        for size, pool in ((SAMPLE, free), (among, known)):
+            for code, count in enumerate(random.multinomial(size, shares).tolist()):
+                nodes = np.flatnonzero(pool & (truth == code))
+                if len(nodes):
+                    members.append(random.choice(nodes, count))
+        sets.append(np.unique(np.concatenate(members)))
+    return joined(sets)

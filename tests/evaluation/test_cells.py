@@ -1,0 +1,253 @@
+"""Tests over draws, bounds of coverage, a family of graphs left out."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tests.evaluation.fake_results import table
+from xnq_dist.errors import InputError
+from xnq_dist.evaluation.cells import coverage, holm, means, ratio_cells
+from xnq_dist.evaluation.community_checks import check_tables
+from xnq_dist.evaluation.estimators import CANDIDATES, TRIVIAL
+from xnq_dist.evaluation.left_out import (
+    as_candidate,
+    judged_rows,
+    leave_one_family_out,
+)
+
+GRAPHS = {"twitch-de": "twitch", "twitch-engb": "twitch", "cora-2": "cora"}
+
+
+def rows(errors, draws=12, seed=0, graphs=GRAPHS, kinds=("leiden 3",), **more):
+    """Rows of estimators whose errors are `errors` times those of PCC, and noise.
+
+    `errors` gives a ratio for each estimator, or for each estimator and graph.
+    """
+    rng = np.random.default_rng(seed)
+    made = []
+    for dataset, kind, draw in itertools.product(graphs, kinds, range(draws)):
+        base = 0.05 + 0.01 * rng.random()
+        for estimator, ratio in errors.items():
+            one = ratio[dataset] if isinstance(ratio, dict) else ratio
+            noise = 0 if estimator == "pcc" else 0.002 * rng.normal()
+            made.append(
+                {
+                    "dataset": dataset,
+                    "graph_family": graphs[dataset],
+                    "method": "xnq+",
+                    "design": "random",
+                    "label_share": 0.06,
+                    "draw": draw,
+                    "labels": 100,
+                    "communities": kind,
+                    "estimator": estimator,
+                    "sizes": "50-100",
+                    "labelled": True,
+                    "sets": 30,
+                    "ae": base * one + noise,
+                    "rae": 0.5,
+                    "bias": 0.0,
+                    "coverage": 0.95,
+                    "width": 0.2,
+                }
+                | more
+            )
+    return made
+
+
+def results(*parts):
+    return table("community_results", itertools.chain(*parts))
+
+
+def test_means_weigh_sets_and_leave_nulls_out():
+    some = rows({"pcc": 1.0}, draws=2, graphs={"g": "g"})
+    some[0] |= {"sets": 10, "ae": 0.1, "coverage": None, "width": None}
+    some[1] |= {"sets": 30, "ae": 0.2, "coverage": 0.5}
+    (found,) = means(results(some), ("dataset",))
+    assert found["ae"] == pytest.approx(0.175)
+    assert found["coverage"] == pytest.approx(0.5)
+    assert found["sets"] == 40
+    assert [r["sets"] for r in means(results(some), ("draw",))] == [10, 30]
+
+
+def test_cells_above_the_bound_are_those_of_a_paired_t_test():
+    found = results(rows({"pcc": 1.0, "good": 1.0, "bad": 1.2, "near": 1.03}))
+    for name, above in (("good", 0), ("bad", 3), ("near", 0)):
+        cells = ratio_cells(found, name, "pcc")
+        assert len(cells) == 3
+        assert sum(cell.above for cell in cells) == above
+    cells = ratio_cells(found, "near", "pcc")
+    rows_ = {
+        (r["dataset"], r["draw"], r["estimator"]): r["ae"] for r in found.to_pylist()
+    }
+    for cell in cells:
+        own, other = (
+            np.array([rows_[cell.dataset, draw, name] for draw in range(12)])
+            for name in ("near", "pcc")
+        )
+        test = stats.ttest_rel(own, 1.05 * other, alternative="greater")
+        assert cell.pvalue == pytest.approx(test.pvalue)
+        assert cell.ratio == pytest.approx(own.mean() / other.mean())
+        assert cell.graph_family == GRAPHS[cell.dataset]
+    expected = holm(np.array([cell.pvalue for cell in cells]))
+    assert [cell.adjusted for cell in cells] == pytest.approx(expected.tolist())
+
+
+def test_false_alarms_stay_at_the_level_over_many_cells():
+    kinds = tuple(f"kind {k}" for k in range(10))
+    alarms = [
+        any(
+            cell.above
+            for cell in ratio_cells(
+                results(rows({"pcc": 1.0, "at": 1.05}, seed=seed, kinds=kinds)),
+                "at",
+                "pcc",
+            )
+        )
+        for seed in range(60)
+    ]
+    # Expected at most 3 of 60; 9 has a chance below .002 at the level of .05.
+    assert sum(alarms) <= 8
+
+
+def test_few_draws_or_communities_are_not_tested():
+    few = ratio_cells(results(rows({"pcc": 1.0, "bad": 2.0}, draws=9)), "bad", "pcc")
+    assert [(cell.draws, cell.pvalue, cell.above) for cell in few] == [
+        (9, None, False)
+    ] * 3
+    small = results(rows({"pcc": 1.0, "bad": 2.0}, sets=19))
+    assert ratio_cells(small, "bad", "pcc") == []
+    tiny = results(rows({"pcc": 1.0, "bad": 2.0}, sizes="5-20"))
+    assert ratio_cells(tiny, "bad", "pcc") == []
+    samples = results(rows({"pcc": 1.0, "bad": 2.0}, kinds=("app", "app+labels")))
+    assert ratio_cells(samples, "bad", "pcc") == []
+
+
+def test_holm_is_that_of_its_definition():
+    p = np.array([0.04, 0.001, 0.5, 0.02])
+    assert holm(p) == pytest.approx([0.08, 0.004, 0.5, 0.06])
+    assert holm(np.array([0.9, 0.8])) == pytest.approx([1.0, 1.0])
+    assert len(holm(np.empty(0))) == 0
+
+
+def test_bounds_of_coverage_hold_the_truth_where_draws_differ():
+    rng = np.random.default_rng(1)
+    held = 0
+    for _ in range(400):
+        # Draws have coverages of their own: their mean is .9.
+        each = rng.beta(18, 2, 20)
+        one = [
+            {
+                "dataset": "g",
+                "draw": k,
+                "sets": 50,
+                "coverage": rng.binomial(50, each[k]) / 50,
+                "width": 0.1,
+            }
+            for k in range(20)
+        ]
+        found = coverage(one)
+        held += found.lower <= 0.9 <= found.upper
+        assert found.sets == 1000
+        assert found.draws == 20
+    assert held >= 0.97 * 400
+
+
+def test_coverage_without_an_error_keeps_a_bound_below_one():
+    one = {"dataset": "g", "sets": 20, "coverage": 1.0, "width": 0.1}
+    found = coverage([one | {"draw": k} for k in range(3)])
+    assert found.value == found.upper == 1
+    assert found.lower < 0.95
+    alone = coverage([one | {"draw": 0}])
+    assert np.isnan(alone.lower)
+    assert coverage([one | {"draw": 0, "coverage": None}]) is None
+
+
+def test_constant_is_chosen_on_the_other_families_only():
+    # On Twitch the large constant is better, elsewhere the small one.
+    graphs = GRAPHS | {"tolokers": "tolokers"}
+    small = {name: 1.5 if name.startswith("twitch") else 1.0 for name in graphs}
+    large = {name: 1.0 if name.startswith("twitch") else 1.2 for name in graphs}
+    names = ("small", "large")
+    found = results(rows({"pcc": 1.0, "small": small, "large": large}, graphs=graphs))
+    judged = {one.graph_family: one for one in leave_one_family_out(found, names)}
+    assert set(judged) == {"twitch", "cora", "tolokers"}
+    assert judged["twitch"].chosen == "small"
+    assert set(judged["twitch"].chosen_on) == {"cora", "tolokers"}
+    assert judged["twitch"].error == pytest.approx(1.5 * judged["twitch"].least, 0.05)
+    # Twitch counts once, not once a graph: (1.0 + 1.2) / 2 against (1.5 + 1.0) / 2.
+    assert judged["cora"].chosen == "large"
+    rows_ = judged_rows(found, list(judged.values()), "chosen").to_pylist()
+    assert {r["estimator"] for r in rows_} == {"chosen"}
+    ae = [r["ae"] for r in rows_ if r["graph_family"] == "twitch"]
+    wanted = [
+        r["ae"]
+        for r in found.to_pylist()
+        if r["graph_family"] == "twitch" and r["estimator"] == "small"
+    ]
+    assert ae == wanted
+    assert (
+        leave_one_family_out(
+            results(rows({"small": 1.0}, graphs={"g": "g"})), names[:1]
+        )
+        == []
+    )
+
+
+def test_candidates_that_lack_a_cell_are_refused():
+    found = results(
+        rows({"small": 1.0}), rows({"large": 1.0}, graphs={"cora-2": "cora"})
+    )
+    with pytest.raises(InputError, match="twitch: the candidates small, large"):
+        leave_one_family_out(found, ("small", "large"))
+    renamed = as_candidate(found, "small", "auto, strength 20")
+    assert set(renamed["estimator"].to_pylist()) == {"auto, strength 20"}
+
+
+def check(found):
+    return {one.name: one for one in check_tables(found)}
+
+
+def test_tables_say_what_is_above_what_covers_and_what_was_chosen_without():
+    ratios = {"auto": 1.2, "pcc": 1.0} | dict.fromkeys(TRIVIAL, 1.1)
+    ratios[CANDIDATES["map"][1]] = 1.0
+    found = results(
+        rows(ratios), rows({"auto": 1.0, "pcc": 1.0}, coverage=0.6, design="half")
+    )
+    made = check(found)
+    random, half = made["communities-pcc-above"].groups
+    assert (random.title, half.title) == (
+        "random labels",
+        "labels in half of the communities",
+    )
+    name, cells, mean, above, significant = (cell.text for cell in random.rows[0][:5])
+    assert (name, cells, above, significant) == ("auto", "3", "3", "3")
+    assert float(mean) == pytest.approx(1.2, abs=0.03)
+    assert [cell.text for cell in half.rows[0][3:5]] == ["0", "0"]
+    assert made["communities-prior-above"].groups[0].rows[0][4].text == "3"
+    assert len(made["communities-worst"].groups[0].rows) == 6
+    left = made["communities-left-out"].groups
+    assert [group.title for group in left] == [
+        "labelled, nodes of PCC",
+        "SLD, nodes of the prior",
+    ]
+    for row in left[1].rows:
+        assert row[0].text not in row[1].text
+        assert row[2].text == "SLD, 100 nodes of the prior"
+    covered = made["communities-coverage"].groups
+    assert covered[0].rows[0][1].text.startswith(".950 [.")
+    assert not covered[0].rows[0][1].text.endswith(("low", "high"))
+    assert covered[1].rows[0][1].text.endswith("] low")
+    by_family = made["communities-families-coverage"].groups
+    assert [group.title for group in by_family] == ["Twitch", "Cora"]
+
+
+def test_too_few_draws_leave_significance_open():
+    made = check(results(rows({"auto": 1.2, "pcc": 1.0}, draws=3)))
+    row = made["communities-pcc-above"].groups[0].rows[0]
+    assert [row[1].text, row[3].text, row[4].text] == ["3", "3", "-"]
+    assert "communities-left-out" not in made

@@ -1,0 +1,73 @@
+"""Posteriors from some of the labels, with the truth they are judged by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.evaluation.designs import Shown
+from xnq_dist.quantify.adjusted import rates
+from xnq_dist.quantify.fit_check import FitCheck
+from xnq_dist.quantify.interface import NodeTable, Reference
+from xnq_dist.quantify.neighbourhood import neighbour_statistics
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+__all__ = ["Case"]
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """What estimators are given, and the truth."""
+
+    truth: NDArray[np.int32]
+    """Class codes, -1 where unknown, shape (N,)."""
+    nodes: NodeTable
+    """With the labels shown only."""
+    reference: Reference
+
+    @classmethod
+    def of(
+        cls,
+        truth: NDArray[np.int32],
+        shown: Shown,
+        posteriors: NDArray[np.float64],
+        classes: tuple[str, ...],
+    ) -> Case:
+        """From the labels shown, and posteriors that have not seen them."""
+        labels = shown.labels
+        known = labels >= 0
+        rows = posteriors.astype(np.float32)
+        fitted = shown.fitted[shown.fitted >= 0]
+        reference = Reference(
+            # Posteriors are calibrated to the labels that the model was fitted to.
+            np.bincount(fitted, minlength=len(classes)) / len(fitted),
+            rates(rows[known], labels[known], hard=True),
+            rates(rows[known], labels[known], hard=False),
+            rows[known],
+            labels[known],
+            rows=np.flatnonzero(known),
+        )
+        nodes = NodeTable(rows, labels, known, classes)
+        fit = FitCheck.of(reference, nodes)
+        return cls(truth, nodes, replace(reference, fit=fit))
+
+    def with_neighbours(self, adjacency: csr_array[Any]) -> Case:
+        """With what is known of every node's neighbours.
+
+        Parameters
+        ----------
+        adjacency
+            In-neighbours, shape (N, N).
+        """
+        found = neighbour_statistics(adjacency, self.nodes)
+        rows = np.flatnonzero(self.nodes.labels >= 0)
+        return Case(
+            self.truth,
+            replace(self.nodes, neighbours=found),
+            replace(self.reference, neighbours=found.of(rows)),
+        )

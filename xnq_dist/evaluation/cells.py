@@ -1,0 +1,258 @@
+"""Statistics over draws of labels, from the table of an evaluation on communities.
+
+A cell is a graph, a kind of communities, a design and a share of labels. Draws of the
+labels are the independent repetitions: communities of one draw share its labels and its
+model.
+
+References
+----------
+S. Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal
+of Statistics 6, 1979.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from scipy.stats import t as student
+
+from xnq_dist.evaluation.regions import SAMPLES
+
+__all__ = [
+    "LEAST_DRAWS",
+    "LEAST_SETS",
+    "TOLERANCE",
+    "Covered",
+    "RatioCell",
+    "coverage",
+    "holm",
+    "means",
+    "ratio_cells",
+    "real",
+    "sized",
+]
+
+LEAST_SETS = 20
+"""Communities of a cell that is tested."""
+LEAST_DRAWS = 10
+TOLERANCE = 1.05
+"""Ratio of errors to the baseline's that an estimator may have."""
+LEVEL = 0.05
+"""Of the test, over all its cells."""
+BOUNDS = 0.99
+"""Confidence level of the bounds of a coverage."""
+SMALL = "5-20"
+"""Sets too small for the tables of errors."""
+METRICS = ("ae", "rae", "bias", "coverage", "width")
+CELL = ("dataset", "graph_family", "design", "communities", "label_share")
+
+Figures = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RatioCell:
+    """An estimator's error in one cell, compared with a baseline's."""
+
+    dataset: str
+    graph_family: str
+    design: str
+    communities: str
+    label_share: float
+    sets: float
+    """Communities, mean over draws."""
+    draws: int
+    ratio: float
+    """Of mean errors."""
+    pvalue: float | None
+    """One-sided paired t of errors above the bound; None: too few draws."""
+    adjusted: float | None = None
+    """By Holm over the cells tested together."""
+
+    @property
+    def above(self) -> bool:
+        """Significantly above the bound."""
+        return self.adjusted is not None and self.adjusted < LEVEL
+
+
+@dataclass(frozen=True)
+class Covered:
+    """Coverage of intervals, with bounds clustered by draw."""
+
+    value: float
+    lower: float
+    upper: float
+    """Both are NaN with fewer than two draws."""
+    width: float
+    sets: int
+    draws: int
+    """Clusters: draws of every graph."""
+
+
+def real(table: pa.Table) -> pa.Table:
+    """Rows of communities; samples drawn by class are left out."""
+    samples = pc.is_in(table["communities"], pa.array(list(SAMPLES)))
+    return table.filter(pc.invert(samples))
+
+
+def sized(table: pa.Table) -> pa.Table:
+    """Rows of sets that are large enough for the tables of errors."""
+    return table.filter(pc.not_equal(table["sizes"], SMALL))
+
+
+def means(table: pa.Table, by: Sequence[str]) -> list[Figures]:
+    """Figures averaged over sets.
+
+    Parameters
+    ----------
+    table
+        Schema ``community_results``.
+    by
+        Columns whose values are kept apart.
+
+    Returns
+    -------
+    list of dict
+        The columns of `by`, the metrics (None where no set has one) and ``sets``, in
+        the order of their first row.
+    """
+    sets = table["sets"]
+    parts = {name: table[name] for name in by} | {"sets": sets}
+    for name in METRICS:
+        parts[name] = pc.multiply(table[name], pc.cast(sets, pa.float64()))
+        parts[f"{name} sets"] = pc.if_else(pc.is_valid(table[name]), sets, 0)
+    summed = [name for name in parts if name not in by]
+    found = (
+        pa.table(parts)
+        .group_by(list(by), use_threads=False)
+        .aggregate([(name, "sum") for name in summed])
+    )
+    rows = []
+    for row in found.to_pylist():
+        figures = {name: row[name] for name in by}
+        for name in METRICS:
+            number = row[f"{name} sets_sum"]
+            figures[name] = row[f"{name}_sum"] / number if number else None
+        rows.append(figures | {"sets": row["sets_sum"]})
+    return rows
+
+
+def holm(pvalues: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Adjusted p-values.
+
+    Examples
+    --------
+    >>> holm(np.array([0.01, 0.04, 0.02])).tolist()
+    [0.03, 0.04, 0.04]
+    """
+    order = np.argsort(pvalues, kind="stable")
+    factors = np.arange(len(pvalues), 0, -1)
+    adjusted = np.empty(len(pvalues))
+    adjusted[order] = np.minimum(np.maximum.accumulate(pvalues[order] * factors), 1)
+    return adjusted
+
+
+def ratio_cells(
+    table: pa.Table, estimator: str, baseline: str, bound: float = TOLERANCE
+) -> list[RatioCell]:
+    """Cells of at least `LEAST_SETS` communities, and whether one is above a bound.
+
+    Parameters
+    ----------
+    table
+        Schema ``community_results``; Holm's adjustment is over all of its cells.
+    estimator, baseline
+        Whose mean absolute errors are compared, draw by draw.
+    bound
+        Of the ratio.
+    """
+    compared = pc.is_in(table["estimator"], pa.array([estimator, baseline]))
+    rows = means(sized(real(table.filter(compared))), (*CELL, "draw", "estimator"))
+    errors: dict[tuple[Any, ...], dict[int, dict[str, Figures]]] = defaultdict(
+        lambda: defaultdict(dict)
+    )
+    for row in rows:
+        at = errors[tuple(row[name] for name in CELL)]
+        at[row["draw"]][row["estimator"]] = row
+    cells = []
+    for key, draws in errors.items():
+        pairs = [(d[estimator], d[baseline]) for d in draws.values() if len(d) == 2]
+        if not pairs:
+            continue
+        sets = float(np.mean([own["sets"] for own, _ in pairs]))
+        own, other = np.array([(a["ae"], b["ae"]) for a, b in pairs]).T
+        if sets >= LEAST_SETS and other.any():
+            cells.append(
+                RatioCell(
+                    **dict(zip(CELL, key, strict=True)),
+                    sets=sets,
+                    draws=len(pairs),
+                    ratio=float(own.mean() / other.mean()),
+                    pvalue=_above(own - bound * other),
+                )
+            )
+    tested = [k for k, cell in enumerate(cells) if cell.pvalue is not None]
+    adjusted = holm(np.array([cells[k].pvalue for k in tested], np.float64))
+    for k, p in zip(tested, adjusted.tolist(), strict=True):
+        cells[k] = replace(cells[k], adjusted=p)
+    return cells
+
+
+def _above(differences: NDArray[np.float64]) -> float | None:
+    """P-value of a mean above 0; None with too few draws."""
+    count = len(differences)
+    if count < LEAST_DRAWS:
+        return None
+    mean, spread = differences.mean(), differences.std(ddof=1)
+    if spread == 0:
+        return 0.0 if mean > 0 else 1.0
+    return float(student.sf(mean / (spread / np.sqrt(count)), count - 1))
+
+
+def coverage(rows: Sequence[Figures]) -> Covered | None:
+    """Coverage of some figures; None without intervals.
+
+    Parameters
+    ----------
+    rows
+        With ``dataset``, ``draw``, ``sets``, ``coverage`` and ``width``.
+
+    Notes
+    -----
+    The variance is that of a ratio over clusters, at least the binomial one of as many
+    sets (two of them added to each side, so that it is not 0 where all are covered).
+    """
+    clusters: dict[tuple[str, int], NDArray[np.float64]] = defaultdict(
+        lambda: np.zeros(3)
+    )
+    for row in rows:
+        if row["coverage"] is not None:
+            sums = np.array([1.0, row["coverage"], row["width"]])
+            clusters[row["dataset"], row["draw"]] += row["sets"] * sums
+    if not clusters:
+        return None
+    sets, held, wide = np.array(list(clusters.values())).T
+    total, count = sets.sum(), len(sets)
+    value = held.sum() / total
+    half = np.nan
+    if count > 1:
+        off = held - value * sets
+        clustered = (off @ off) / total**2 * count / (count - 1)
+        shrunk = (held.sum() + 2) / (total + 4)
+        binomial = shrunk * (1 - shrunk) / (total + 4)
+        quantile = student.ppf((1 + BOUNDS) / 2, count - 1)
+        half = quantile * np.sqrt(max(clustered, binomial))
+    return Covered(
+        float(value),
+        float(np.maximum(value - half, 0)),
+        float(np.minimum(value + half, 1)),
+        float(wide.sum() / total),
+        int(total),
+        count,
+    )

@@ -1,0 +1,172 @@
+"""Every estimator that an evaluation on communities scores, by its name.
+
+Here, and nowhere else in the evaluation, an estimator's name becomes its answer. The
+trivial ones are always there: what cannot beat them is of no use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.config import Settings
+from xnq_dist.evaluation.case import Case
+from xnq_dist.evaluation.scoring import BINARY
+from xnq_dist.quantify.auto import Auto
+from xnq_dist.quantify.bootstrap import Bootstrap
+from xnq_dist.quantify.here import communities_of, learn_here
+from xnq_dist.quantify.importance import NAMES as WEIGHTED
+from xnq_dist.quantify.importance import Sis, walk_matrix
+from xnq_dist.quantify.interface import (
+    QUANTIFIERS,
+    Communities,
+    Estimates,
+    Quantifier,
+)
+from xnq_dist.quantify.sld import guarded_prior
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+__all__ = ["CANDIDATES", "ESTIMATORS", "TRIVIAL", "Estimators"]
+
+ESTIMATORS = (*QUANTIFIERS, *WEIGHTED)
+"""Every quantifier, and those that only an evaluation has: they need all edges."""
+MOST_RESAMPLES = 100
+"""Of a community, for its interval: enough for its variance, where many are scored."""
+CANDIDATES = {
+    "lab_pcc": ("lab_pcc5", "lab_pcc20", "lab_pcc80"),
+    "map": ("map20", "map100"),
+}
+"""Trivial estimators that differ in a constant only."""
+TRIVIAL = ("prior", "lab", *CANDIDATES["lab_pcc"], *CANDIDATES["map"])
+"""The training prior; the labelled members' share (one pseudo-node at the prior), and
+that held back by so many pseudo-nodes at the mean posterior; SLD held back by so many
+pseudo-nodes at the prior."""
+
+Answer = Estimates | NDArray[np.float64]
+"""A quantifier's, or prevalences alone, shape (S, C)."""
+
+
+class Estimators:
+    """All that is asked of one case."""
+
+    def __init__(
+        self,
+        case: Case,
+        adjacency: csr_array[Any],
+        own: NDArray[np.int64],
+        settings: Settings,
+        names: Sequence[str] | None,
+    ) -> None:
+        """Make what serves all sets.
+
+        Parameters
+        ----------
+        adjacency
+            In-neighbours, rows sorted, shape (N, N).
+        own
+            The graph's own communities, shape (N,), for `auto` to learn from.
+        names
+            Of `ESTIMATORS`; None: all that are defined for so many classes.
+        """
+        classes = case.nodes.classes
+        defined = [
+            name
+            for name in names or ESTIMATORS
+            if len(classes) == 2 or name not in BINARY
+        ]
+        intervals = settings.intervals
+        fewer = intervals.model_copy(
+            update={"resamples": min(intervals.resamples, MOST_RESAMPLES)}
+        )
+        self.case = case.with_neighbours(adjacency)
+        self._adjacency = adjacency
+        self._own = communities_of(own)
+        self._quantifiers = dict(_quantifiers(defined, adjacency, settings))
+        settings = settings.model_copy(update={"intervals": fewer})
+        self._bootstraps = {
+            name: Bootstrap.of(name, settings, self.case.reference, classes)
+            for name in defined
+            if name in QUANTIFIERS
+        }
+
+    def answers(self, sets: Communities) -> Iterator[tuple[str, Answer]]:
+        """Every estimator's answer for the unlabelled members of some sets."""
+        case = self.case
+        for name, quantifier in self._quantifiers.items():
+            if isinstance(quantifier, Auto):
+                quantifier = learn_here(
+                    quantifier,
+                    sets,
+                    case.nodes,
+                    case.reference,
+                    self._adjacency,
+                    self._own,
+                )
+            found = quantifier.estimate(sets, case.nodes, case.reference, "exclude")
+            bootstrap = self._bootstraps.get(name)
+            if bootstrap is not None:
+                found = bootstrap.with_ends(sets, case.nodes, case.reference, found)
+            yield name, found
+        yield from _trivial(case, sets).items()
+
+
+def _quantifiers(
+    names: Sequence[str], adjacency: csr_array[Any], settings: Settings
+) -> Iterator[tuple[str, Quantifier]]:
+    """Quantifiers by name, before `auto` has learnt anything."""
+    walks = None
+    for name in names:
+        if name in QUANTIFIERS:
+            yield name, QUANTIFIERS[name](settings)
+            continue
+        if walks is None:
+            walks = walk_matrix(adjacency)
+        yield name, Sis(name, walks)
+
+
+def _trivial(case: Case, sets: Communities) -> dict[str, NDArray[np.float64]]:
+    prior, n_classes = case.reference.prior, len(case.nodes.classes)
+    community = np.repeat(np.arange(len(sets)), np.diff(sets.offsets))
+    label = case.nodes.labels[sets.members]
+    cells = (community * n_classes + label)[label >= 0]
+    labelled = np.bincount(cells, minlength=len(sets) * n_classes)
+    labelled = labelled.reshape(len(sets), n_classes).astype(np.float64)
+    number = labelled.sum(axis=1, keepdims=True)
+    pcc = QUANTIFIERS["pcc"](Settings())
+    mean = pcc.estimate(sets, case.nodes, case.reference, "exclude").prevalence
+    found = {
+        "prior": np.tile(prior, (len(sets), 1)),
+        "lab": (labelled + prior) / (number + 1),
+    }
+    for name in CANDIDATES["lab_pcc"]:
+        pseudo = int(name.removeprefix("lab_pcc"))
+        found[name] = (labelled + pseudo * mean) / (number + pseudo)
+    for name in CANDIDATES["map"]:
+        found[name] = _held_back(case, sets, int(name.removeprefix("map")))
+    return found
+
+
+def _held_back(case: Case, sets: Communities, pseudo: float) -> NDArray[np.float64]:
+    """SLD with so many pseudo-nodes at the prior, by 1,000 EM steps at most."""
+    free = case.nodes.labels[sets.members] < 0
+    community = np.repeat(np.arange(len(sets)), np.diff(sets.offsets))[free]
+    prior = guarded_prior(case.reference.prior)
+    ratios = case.nodes.posteriors[sets.members[free]].astype(np.float64) / prior
+    size = np.bincount(community, minlength=len(sets))[:, None]
+    q = np.tile(prior, (len(sets), 1))
+    for _ in range(1000):
+        joint = ratios * q[community]
+        joint /= joint.sum(axis=1, keepdims=True)
+        sums = np.stack(
+            [np.bincount(community, column, minlength=len(sets)) for column in joint.T],
+            axis=1,
+        )
+        before, q = q, (sums + pseudo * prior) / (size + pseudo)
+        if np.abs(q - before).max() < 1e-5:
+            break
+    return q
