@@ -169,23 +169,23 @@ def test_plan_counts_what_xnq_plus_keeps_of_a_node():
     # Checkpoints are gone by then; with them the disk is at its largest before.
     without = ("checkpoint.every=100", "readout.memory=8 GiB")
     plain = planned("method=xnq", *without)
-    plus = planned("plus.node_features=0", *without)
-    # 5 folds x 9 label features; two hops, votes of two rounds and means of two, each
-    # 5 folds x 2 classes wide, while they are made. Posteriors come after them.
-    posteriors = SIZE.nodes * (2 * 4 + 12)
-    described = SIZE.nodes * 4 * (5 * 9 + 6 * 5 * 2)
-    assert plus.run_disk - plain.run_disk == described - posteriors
-    # Ten features of the node, of its neighbours and of theirs: round by round, and
-    # then beside the label features too.
-    wide = planned(*without)
-    assert (wide.run_disk - plus.run_disk) == SIZE.nodes * 4 * 2 * 30
-    # More labelled rows than memory go through files, twice.
+    plus = planned(*without)
+    # Ten features and the degree at three hops, and the spectrum, beside the states.
+    columns = 3 * 11 + 128
+    # Seven label features with the own fold hidden, and for each of five folds; labels
+    # of two classes apart by fold, posteriors in fifteen variants, two hops each.
+    described = 4 * (7 + 5 * 7 + 2 * ((5 + 15) * 2 + 1))
+    rounds = 4 * (3 * 128 + columns)
+    posteriors = 2 * 4 + 12
+    most = max(described, rounds) - posteriors
+    assert plus.run_disk - plain.run_disk == SIZE.nodes * (4 * columns + most)
+    # More labelled rows than memory go through files, twice, by plain xnq alone.
     files = planned("method=xnq", "checkpoint.every=100").run_disk - plain.run_disk
-    assert files == 2 * SIZE.nodes * 512 * 4 - posteriors
+    assert files == 2 * SIZE.nodes * 512 * 4 - SIZE.nodes * posteriors
+    assert planned("checkpoint.every=100").run_disk == plus.run_disk
     # Of all nodes in one worker's memory: kept rounds and what is made of them.
     narrow = planned("plus.boosting=never", "reservoir.dim=8", partitions=1)
-    least = SIZE.nodes * 4 * (5 * 9 + 6 * 5 * 2)
-    assert narrow.worker_memory >= least + 2**28
+    assert narrow.worker_memory >= SIZE.nodes * 4 * 2 * 41 + 2**28
     plain = planned("method=xnq", "reservoir.dim=8", partitions=1)
     assert narrow.worker_memory > plain.worker_memory
 

@@ -366,5 +366,5 @@ def test_costs_of_readouts_are_not_of_one_unit(tmp_path):
     found = fit_costs(bench, lambda work, repeats=1: 1e-3)
     assert set(found) == {"fit", "square", "tree", "bin", "leaf", "feature"}
     assert all(value >= 0 for value in found.values())
-    assert found["leaf"] == pytest.approx(1e-3 / (1_000 * 150))
-    assert found["feature"] == pytest.approx(1e-3 / (1_000 * 5 * 9))
+    assert found["leaf"] == pytest.approx(1e-3 / (1_000 * 250))
+    assert found["feature"] == pytest.approx(1e-3 / (1_000 * 7))

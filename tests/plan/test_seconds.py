@@ -79,26 +79,31 @@ def test_auto_and_detection_are_not_counted():
 def test_work_of_xnq_plus_is_not_counted():
     for cost in ("tree", "bin", "leaf", "feature"):
         assert stages(cost, *PLAIN)["readout"] == 0
-    # Two kinds of trees, five folds, 150 trees; they see 10 columns, or 34.
-    assert stages("tree", *PLUS)["readout"] == 2 * 5 * 150
-    assert stages("bin", *PLUS)["readout"] == 5 * 150 * 80 * (10 + 34)
-    assert stages("leaf", *PLUS)["readout"] == 150 * (2 * 100 + 5 * 1000)
-    assert stages("feature", *PLUS)["readout"] == 1000 * 5 * 9
+    # Two kinds of trees, five folds, 250 trees; of 8 features all, with degrees, at
+    # three hops, and 32 columns of the spectrum. Log-odds of three blocks, 7 of labels.
+    assert stages("tree", *PLUS)["readout"] == 2 * 5 * 250
+    assert stages("bin", *PLUS)["readout"] == 5 * 250 * 80 * (37 + 69)
+    assert stages("leaf", *PLUS)["readout"] == 2 * 250 * 1000
+    assert stages("feature", *PLUS)["readout"] == 1000 * 7
     without = (*PLUS, "plus.boosting=never")
     assert stages("tree", *without)["readout"] == 0
     three = replace(SIZE, classes=3)
-    assert stages("tree", *PLUS, size=three)["readout"] == 0
+    assert stages("tree", *PLUS, size=three)["readout"] == 3 * 2 * 5 * 250
     settings = load_settings(overrides=[*PLUS])
-    assert sums_of(SIZE, settings)["sums"] == (
-        NeighbourSums(2, 11),
-        NeighbourSums(10, 10),
+    found = sums_of(SIZE, settings)
+    # Five folds, and fifteen sets of hidden folds, of two classes.
+    assert found["sums"] == (NeighbourSums(2, 11), NeighbourSums(2, 30))
+    assert found["beside"] == (NeighbourSums(2, 10), NeighbourSums(9, 138))
+    assert stages("gather", *PLUS)["readout"] == 20_000 * (2 * 11 + 2 * 30)
+    plain = stages("gather", *PLAIN)["supersteps"]
+    beside = stages("gather", *PLUS)["supersteps"] - plain
+    assert beside == 20_000 * (2 * 10 + 9 * 138)
+    directed = (*PLUS, "input.directed=true")
+    assert sums_of(SIZE, load_settings(overrides=[*directed]))["beside"] == (
         NeighbourSums(2, 10),
-        NeighbourSums(2, 9),
     )
-    visits = stages("gather", *PLUS)["readout"]
-    assert visits == 20_000 * (2 * 11 + 12 * 10 + 2 * 9)
-    # One more than plain xnq: for the neighbours' posteriors.
-    assert stages("read", *PLUS)["readout"] == 3 * 64_000 * 4
+    # One more than plain xnq: for the neighbours' posteriors; all blocks.
+    assert stages("read", *PLUS)["readout"] == 3 * 1000 * (64 + 27 + 128) * 4
 
 
 def test_search_of_the_scales_is_not_counted():
@@ -114,7 +119,8 @@ def test_search_of_the_scales_is_not_counted():
 
 
 def test_folds_that_share_memory_take_one_turn():
-    settings = load_settings(overrides=["readout.memory=1 GiB", "reservoir.dim=64"])
+    overrides = ["method=xnq", "readout.memory=1 GiB", "reservoir.dim=64"]
+    settings = load_settings(overrides=overrides)
     rows = 2**20  # half a GiB of float64
 
     def turns(workers, labelled=rows):

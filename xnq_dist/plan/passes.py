@@ -70,24 +70,31 @@ def fits_of(
 
 
 def sums_of(size: GraphSize, settings: Settings) -> dict[str, Any]:
-    """Of xnq+: ``sums`` over neighbours, and what the second stage sees of a row.
+    """Of xnq+: sums over neighbours, and what the second stage sees of a row.
+
+    ``beside``: sums for the embedding's other blocks; ``sums``: of the readout.
 
     ``second`` label features in one variant, and the columns that each kind of trees
     sees, ``seen``.
     """
     if settings.method != "xnq+":
-        return {"sums": (), "second": 0, "seen": ()}
+        return {"beside": (), "sums": (), "second": 0, "seen": ()}
     blocks, folds = blocks_of(size, settings), settings.readout.folds
     second = feature_count(size.classes)
     sums = [
         NeighbourSums(HOPS, folds * size.classes + 1),
         NeighbourSums(HOPS, len(Variants(folds)) * size.classes),
-        NeighbourSums(HOPS, blocks[1] // (HOPS + 1) + 1),
     ]
+    beside = [NeighbourSums(HOPS, blocks[1] // (HOPS + 1) + 1)]
     if len(blocks) > 2:
-        sums.append(NeighbourSums(2 * DOUBLE_ROUNDS + 1, blocks[2] + SPARE + 2))
+        beside.append(NeighbourSums(2 * DOUBLE_ROUNDS + 1, blocks[2] + SPARE + 2))
     seen = []
     if settings.plus.boosting == "auto":
         own = len(blocks) * (size.classes - 1) + second
         seen = [own + len(tree_columns(blocks, kind)) for kind in KINDS]
-    return {"sums": tuple(sums), "second": second, "seen": tuple(seen)}
+    return {
+        "beside": tuple(beside),
+        "sums": tuple(sums),
+        "second": second,
+        "seen": tuple(seen),
+    }

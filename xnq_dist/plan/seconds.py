@@ -75,8 +75,10 @@ class Work:
     """Whether it is fitted by Newton's method, all rows in memory; else by L-BFGS."""
     turns: int
     """Turns that the folds of one C take, side by side as far as memory allows."""
+    beside: tuple[NeighbourSums, ...]
+    """Of xnq+, for blocks of the embedding beside the reservoir; none for xnq."""
     sums: tuple[NeighbourSums, ...]
-    """Of xnq+; none for xnq."""
+    """Of its readout."""
     seen: tuple[int, ...]
     """Columns that each kind of second-stage trees sees; empty: none compete."""
     second: int
@@ -103,7 +105,9 @@ def stage_seconds(work: Work, costs: Costs) -> dict[str, float]:
     return {
         "fixed": costs.fixed,
         "ingest": work.nodes * costs.node + work.edges * costs.edge,
-        "supersteps": _embed(work, costs, work.dim) + _search(work, costs),
+        "supersteps": _embed(work, costs, work.dim)
+        + _search(work, costs)
+        + _sums(work, costs, work.beside),
         "readout": _readout(work, costs) + _plus(work, costs),
         "quantify": _quantify(work, costs),
         "write": (work.disk * costs.disk + values * work.item * costs.table)
@@ -170,16 +174,22 @@ def _readout(work: Work, costs: Costs) -> float:
     return read + score + write + fits
 
 
-def _plus(work: Work, costs: Costs) -> float:
-    """What xnq+ does beside: sums over neighbours, features, the second stage."""
+def _sums(work: Work, costs: Costs, rounds: tuple[NeighbourSums, ...]) -> float:
+    """Rounds of sums over neighbours, one halo exchange each."""
     found = 0.0
-    for sums in work.sums:
+    for sums in rounds:
         visited = (
             work.most_edges * (costs.visit + sums.width * costs.gather) / work.lanes
         )
         # Each task reads the edges of its partition, for its rows and for its block.
         once = visited + 2 * _load(work, costs) + 4 * work.partitions * costs.task
         found += sums.rounds * once
+    return found
+
+
+def _plus(work: Work, costs: Costs) -> float:
+    """What xnq+ does beside: sums over neighbours, features, the second stage."""
+    found = _sums(work, costs, work.sums)
     each = float(work.most_nodes)
     found += each * work.second * costs.feature / work.lanes
     if work.second:

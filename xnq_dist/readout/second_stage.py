@@ -71,7 +71,7 @@ class SecondRows:
     @property
     def count(self) -> int:
         """Folds."""
-        return self.z.shape[1]
+        return int(self.z.shape[1])
 
     def seen(self, kind: str, rows: NDArray[np.bool_], fold: int) -> Floats:
         """What trees of a kind see of rows when a fold is hidden."""
@@ -240,7 +240,8 @@ def conclude(
     coef, intercept, C = _fit_linear(rows, n_classes)
     trees, turns = {}, {}
     for kind, folds in fits.items():
-        turns[kind] = int(np.argmin(sum(fold.losses for fold in folds)[1:])) + 1
+        losses = np.sum([fold.losses for fold in folds], axis=0)
+        turns[kind] = int(np.argmin(losses[1:])) + 1
         trees[kind] = tuple(fold.trees.cut(turns[kind]) for fold in folds)
     few = len(rows.labels) < FEW
     count = 2 + len(trees) + (first.shape[1] if few else 0)
@@ -259,7 +260,7 @@ def conclude(
     chosen = SecondStage(coef, intercept, trees, priors, rows.blocks, weights)
     names = ["prior", "logistic", *trees]
     names += [f"block {at}" for at in range(count - len(names))]
-    losses = {
+    by_model = {
         name: float(row_losses(part, rows.labels).mean())
         for name, part in zip(names, parts, strict=True)
     }
@@ -267,7 +268,7 @@ def conclude(
         "second_stage_C": C,
         "boosting_rounds": turns,
         "pool": dict(zip(names, weights.tolist(), strict=True)),
-        "second_stage_log_losses": losses,
+        "second_stage_log_losses": by_model,
     }
     return chosen, pooled(parts, weights), facts
 

@@ -226,9 +226,9 @@ class _Work:
         ritz = self._products(both[0], both[1])
         values, vectors = _eigen(ritz)
         order = np.argsort(-np.abs(values), kind="stable")[:width]
-        turned = vectors[:, order] * np.abs(values[order])
+        ritz_turn = vectors[:, order] * np.abs(values[order])
         record = self.attempt.write_arrays(
-            "ritz-turn", matrix=turned.astype(np.float32)
+            "ritz-turn", matrix=ritz_turn.astype(np.float32)
         )
         for spent in both[1]:
             self.attempt.folder.delete(spent.name)

@@ -28,7 +28,7 @@ def column_peaks(values: NDArray[np.floating]) -> Floats:
     """Largest absolute value of each column, 0 without rows, shape (w,)."""
     if not len(values):
         return np.zeros(values.shape[1])
-    return np.abs(values).max(axis=0).astype(np.float64)
+    return np.asarray(np.abs(values).max(axis=0), np.float64)
 
 
 def integer_products(

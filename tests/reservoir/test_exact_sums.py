@@ -1,0 +1,31 @@
+"""Sums over nodes: near the truth, and the same bits in any order."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from xnq_dist.reservoir.exact_sums import column_peaks, integer_products, restored
+
+
+def test_products_are_near_those_of_floats_and_the_same_however_rows_are_cut():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1000, 5)).astype(np.float32) * [1, 1e-6, 1e6, 3, 0]
+    y = rng.standard_normal((1000, 2))
+    peaks, others = column_peaks(x), column_peaks(y)
+    whole = integer_products(x, peaks, y, others)
+    expected = x.T @ y
+    error = np.abs(restored(whole, peaks, others) - expected)
+    assert (error <= 1e-4 * np.outer(peaks, others) * np.sqrt(1000)).all()
+    order = rng.permutation(1000)
+    parts = [
+        integer_products(x[rows], peaks, y[rows], others)
+        for rows in np.split(order, [1, 400, 400, 950])
+    ]
+    np.testing.assert_array_equal(sum(parts), whole)
+    own = restored(integer_products(x, peaks), peaks)
+    np.testing.assert_allclose(np.diag(own), (x**2).sum(axis=0), rtol=1e-4)
+
+
+def test_no_rows_have_no_peak():
+    assert not column_peaks(np.empty((0, 3))).any()
+    assert not integer_products(np.empty((0, 3)), np.zeros(3)).any()
