@@ -17,7 +17,7 @@ import argparse
 import itertools
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +34,7 @@ from xnq_dist.evaluation.real import (
     draw_labels,
     draw_samples_by_class,
 )
+from xnq_dist.evaluation.regions import communities_of
 from xnq_dist.evaluation.task import TaskSource, load_task
 from xnq_dist.evaluation.work import Work
 from xnq_dist.graph import layout
@@ -41,10 +42,10 @@ from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
 from xnq_dist.quantify.auto import Auto
 from xnq_dist.quantify.bootstrap import Bootstrap
-from xnq_dist.quantify.here import communities_of, learn_here
-from xnq_dist.quantify.hypotheses import OWN_RESOLUTION
 from xnq_dist.quantify.interface import QUANTIFIERS
+from xnq_dist.quantify.learning import Learnt
 from xnq_dist.quantify.leiden import leiden
+from xnq_dist.quantify.own_groups import RESOLUTION
 from xnq_dist.quantify.seed_runs import between_runs, widened
 from xnq_dist.store import RunDirectory
 
@@ -62,11 +63,9 @@ class Graph:
 def answer(name: str, case: Case, sets, graph: Graph, settings: Settings) -> Answer:
     """Prevalence and ends of one quantifier, shape (S, C) each."""
     ((_, estimator),) = _estimators([name], graph.adjacency, settings)
-    own = communities_of(graph.own)
     if isinstance(estimator, Auto):
-        estimator = learn_here(
-            estimator, sets, case.nodes, case.reference, graph.adjacency, own
-        )
+        learnt = Learnt.of(case.nodes, case.reference, graph.own)
+        estimator = replace(estimator, learnt=learnt)
     found = estimator.estimate(sets, case.nodes, case.reference, "exclude")
     bootstrap = Bootstrap.of(name, settings, case.reference, case.nodes.classes)
     if bootstrap is not None:
@@ -88,6 +87,7 @@ def held_against(found: list[Answer], true: np.ndarray, sizes: np.ndarray) -> di
     for i, j, k in itertools.permutations(range(len(found)), 3):
         own = found[i]
         arrays = dict(zip(("prevalence", "lower", "upper"), own, strict=True))
+        arrays |= {"sd": np.zeros_like(own[0])}
         arrays |= {"known": none, "n_nodes": sizes, "n_estimated": sizes}
         variance = between_runs(own[0], found[j][0][None], sizes, np.ones(len(sizes)))
         wide = widened(arrays, variance, 0.95, exclude=True)
@@ -136,7 +136,7 @@ def main() -> None:
         work = Work.begin(run, task, settings)
         adjacency = layout.read_adjacency(*work.graph())
         adjacency.sort_indices()
-        graph = Graph(adjacency, leiden(adjacency, OWN_RESOLUTION, 0))
+        graph = Graph(adjacency, leiden(adjacency, RESOLUTION, 0))
         everyone = np.ones(len(task.labels), np.bool_)
         ways = list(
             itertools.product(map(float, asked.shares.split(",")), range(asked.draws))

@@ -36,9 +36,9 @@ from xnq_dist.graph.tables import open_table
 from xnq_dist.inputs import set_scales
 from xnq_dist.progress import Progress, silent
 from xnq_dist.quantify.communities import cut_batches, from_memberships
-from xnq_dist.quantify.hypotheses import OWN_RESOLUTION
 from xnq_dist.quantify.interface import Communities
 from xnq_dist.quantify.leiden import leiden
+from xnq_dist.quantify.own_groups import RESOLUTION
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.store import Folder, RunDirectory, fingerprint
 
@@ -135,7 +135,7 @@ def evaluate_communities(
     stage, manifest = work.graph()
     adjacency = layout.read_adjacency(stage, manifest)
     adjacency.sort_indices()
-    own = leiden(adjacency, OWN_RESOLUTION, settings.seed)
+    own = leiden(adjacency, RESOLUTION, settings.seed)
     families: dict[str, Communities] = {}
     for name in plan.families:
         if name in REGIONS:

@@ -23,7 +23,6 @@ from xnq_dist.quantify.adjusted import rates
 from xnq_dist.quantify.auto import Auto
 from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.fit_check import FitCheck
-from xnq_dist.quantify.here import communities_of, learn_here
 from xnq_dist.quantify.importance import NAMES as WEIGHTED
 from xnq_dist.quantify.importance import Sis, walk_matrix
 from xnq_dist.quantify.interface import (
@@ -34,6 +33,7 @@ from xnq_dist.quantify.interface import (
     Quantifier,
     Reference,
 )
+from xnq_dist.quantify.learning import Learnt
 from xnq_dist.quantify.neighbourhood import neighbour_statistics
 from xnq_dist.quantify.sld import guarded_prior
 
@@ -254,6 +254,9 @@ def score_case(
         for name in names
         if name in QUANTIFIERS
     }
+    learnt = Learnt.of(case.nodes, case.reference, own)
+    drawn = settings.memberships.model_copy(update={"drawn": "by_class"})
+    sampled = QUANTIFIERS["auto"](settings.model_copy(update={"memberships": drawn}))
     for family, sets in families.items():
         counts, labelled = _truth(case, sets)
         sizes = counts.sum(axis=1)
@@ -266,14 +269,9 @@ def score_case(
         found: dict[str, Estimates | NDArray[np.float64]] = {}
         for name, estimator in estimators.items():
             if isinstance(estimator, Auto):
-                estimator = learn_here(
-                    estimator,
-                    sets,
-                    case.nodes,
-                    case.reference,
-                    adjacency,
-                    communities_of(own),
-                )
+                # Samples are drawn by class, as a user would declare.
+                by_class = family in ("app", "app+labels")
+                estimator = sampled if by_class else replace(estimator, learnt=learnt)
             answer = estimator.estimate(sets, case.nodes, case.reference, "exclude")
             bootstrap = bootstraps.get(name)
             if bootstrap is not None:

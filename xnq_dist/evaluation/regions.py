@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.errors import SettingsError
-from xnq_dist.quantify.here import communities_of
 from xnq_dist.quantify.interface import Communities
 from xnq_dist.quantify.leiden import leiden
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["FAMILIES", "REGIONS", "draw_regions", "joined"]
+__all__ = ["FAMILIES", "REGIONS", "communities_of", "draw_regions", "joined"]
 
 PURPOSE = 511
 """Key of the random streams that draw regions."""
@@ -46,6 +45,19 @@ def joined(sets: list[NDArray[np.int64]]) -> Communities:
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     flat = np.concatenate([np.empty(0, np.int64), *sets])
     return Communities(offsets, flat)
+
+
+def communities_of(assignment: NDArray[np.int64]) -> Communities:
+    """Communities 0, 1, ... of an assignment of every node, shape (N,).
+
+    Examples
+    --------
+    >>> communities_of(np.array([1, 0, 1])).members.tolist()
+    [1, 0, 2]
+    """
+    sizes = np.bincount(assignment)
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return Communities(offsets, np.argsort(assignment, kind="stable"))
 
 
 def draw_regions(

@@ -312,7 +312,8 @@ def flags(
     Parameters
     ----------
     quantifier
-        Its name.
+        Its name; ``auto`` assumes nothing of the kind, and is warned of where no
+        label of the community shows how its posteriors are.
     pvalues
         Of `fit_pvalues`, shape (S,).
     alpha
@@ -320,14 +321,13 @@ def flags(
     n_labelled
         Labelled members, shape (S,).
     notes
-        What is said already; of `auto` a note says that SLD answered.
+        What is said already.
     """
     low = pvalues < alpha
     if quantifier in ASSUME_NO_SHIFT:
         low = np.zeros_like(low)
     elif quantifier == "auto":
-        by_sld = np.array([note is not None for note in notes], np.bool_)
-        low = low & (by_sld | (n_labelled == 0))
+        low = low & (n_labelled == 0)
     said: list[str | None] = []
     for note, warn, p in zip(notes, low.tolist(), pvalues.tolist(), strict=True):
         if not warn:
