@@ -51,7 +51,7 @@ def prevalence_table(
             "upper": pa.array(np.clip(share + half, 0, 1).ravel(), mask=missing),
             "se": pa.array((half / 1.96).ravel(), mask=missing),
             "cv": pa.array((half / 1.96 / share).ravel(), mask=missing),
-            "quality": pa.array(["caution"] * rows, mask=missing),
+            "quality": pa.array(["caution"] * rows, pa.string(), mask=missing),
             "method": pa.array(["sld"] * rows),
             "iterations": np.full(rows, 12, np.int32),
             "converged": np.repeat(np.arange(count) % 97 != 3, width),

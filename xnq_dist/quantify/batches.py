@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from xnq_dist.config import Settings
 from xnq_dist.quantify.auto import Auto
 from xnq_dist.quantify.bootstrap import Bootstrap
+from xnq_dist.quantify.drawn import DrawnByClass
 from xnq_dist.quantify.fit_check import FitCheck, fit_pvalues, flags
 from xnq_dist.quantify.interface import (
     QUANTIFIERS,
@@ -156,7 +157,7 @@ def answer_batch(job: Job, batch: Batch) -> FileRecord:
     answer = combine(members, nodes, found, labelled)
     pvalues = fit_pvalues(members, nodes, reference.fit)
     flagged, notes = flags(
-        quantifier.name,
+        "by_class" if isinstance(quantifier, DrawnByClass) else quantifier.name,
         pvalues,
         job.settings.fit.alpha,
         answer.n_labelled,

@@ -312,8 +312,9 @@ def flags(
     Parameters
     ----------
     quantifier
-        Its name; ``auto`` assumes nothing of the kind, and is warned of where no
-        label of the community shows how its posteriors are.
+        Its name, or ``by_class`` for `auto` on samples drawn by class. Plain ``auto``
+        assumes no such shift: it is flagged only where the community has no label that
+        could show how its posteriors are.
     pvalues
         Of `fit_pvalues`, shape (S,).
     alpha
@@ -337,7 +338,9 @@ def flags(
             f"more than class proportions shifted (p = {p:.2g}): the answer can be far "
             "off; label some of its nodes"
         )
-        if quantifier != "auto":
+        if quantifier == "by_class":
+            warning += ", or set memberships.drawn = unknown"
+        elif quantifier != "auto":
             warning += ", or set quantifier = auto"
         said.append(warning if note is None else f"{note}; {warning}")
     return low, tuple(said)

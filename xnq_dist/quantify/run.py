@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from xnq_dist.cluster import workers
 from xnq_dist.config import Settings
@@ -145,7 +146,7 @@ def quantify(
     source = choose_source(sources.memberships, settings)
     quantifier = QUANTIFIERS[settings.quantifier](settings)
     prior = [float(value) for value in readout.facts["prior"]]
-    members = community_digest(run.folder, sources, settings.columns, source)
+    members = community_digest(run.folder, sources, settings, source)
     engine = engine_of(settings) if source == "leiden" else ""
     inputs = quantify_inputs(
         settings, source, members, engine, labels, posteriors, prior
@@ -199,12 +200,12 @@ def quantify(
         written = _write_batches(attempt, chunks, size, "members", detected, nodes)
         whole = client.submit(answer_whole, job, pure=False)
         answered = _answer(job, written, client, progress)
-    names = memberships.names
+    names, hierarchy = memberships.names, memberships.hierarchy
     if others:
         answered = _widen(stage, attempt, answered, names, labels, settings)
     told = labels.facts["classes"], quantifier.name, settings
     total = result(client, whole)
-    written_files, not_converged, counted = _write_prevalence(
+    written_files, not_converged, sizes = _write_prevalence(
         stage, attempt, memberships, told, answered
     )
     totals = total_rows(stage.read_arrays(total), *told)
@@ -214,10 +215,10 @@ def quantify(
     if detected is not None:
         files.append(detected.record)
     n_memberships = memberships.total - memberships.duplicates
-    if counted != n_memberships:
+    if sizes.sum() != n_memberships:
         raise StageError(
-            f"batches hold {counted} memberships instead of {n_memberships}: this is a "
-            "fault of the program"
+            f"batches hold {sizes.sum()} memberships instead of {n_memberships}: this "
+            "is an internal error, please report it"
         )
     changes = before.changes(names, n_memberships) if source != "leiden" else ""
     if changes:
@@ -225,7 +226,8 @@ def quantify(
     facts = {
         "n_communities": len(names),
         "n_memberships": n_memberships,
-        "duplicates_dropped": memberships.duplicates,
+        # With parents a node may be in several communities of one parent.
+        "duplicates_dropped": None if hierarchy else memberships.duplicates,
         "unknown_dropped": memberships.unknown_dropped,
         "without_community": memberships.without,
         "source": source,
@@ -233,6 +235,18 @@ def quantify(
         "not_converged": not_converged,
         **learnt,
     }
+    if hierarchy is not None:
+        unequal = hierarchy.unequal(sizes)
+        facts["n_parents"] = len(np.unique(hierarchy.parent[hierarchy.parent >= 0]))
+        facts["parents_that_do_not_add_up"] = len(unequal)
+        if len(unequal):
+            log.warning(
+                "%d communities have other members than the communities below them "
+                "together (%s first), so that those do not add up to them: list each "
+                "node in one community a level",
+                len(unequal),
+                names[int(unequal[0])],
+            )
     if memberships.unknown_dropped:
         log.warning(
             "%d memberships of unknown nodes left out", facts["unknown_dropped"]
@@ -415,13 +429,14 @@ def _write_prevalence(
     memberships: Memberships,
     told: tuple[list[Any], str, Settings],
     answered: list[tuple[Batch, FileRecord]],
-) -> tuple[list[FileRecord], int, int]:
-    """Batches' rows into tables: their records, not converged, memberships.
+) -> tuple[list[FileRecord], int, NDArray[np.int64]]:
+    """Batches' rows into tables: their records, not converged, members of each.
 
     Sums by group go into a table of their own where the quantifier gives them.
     """
-    not_converged, counted, done = 0, 0, 0
-    names, classes = memberships.names, told[0]
+    not_converged, done = 0, 0
+    sizes = np.zeros(len(memberships.names), np.int64)
+    names, classes, parents = memberships.names, told[0], memberships.parents
     with ExitStack() as opened:
         writer = opened.enter_context(attempt.table_writer("prevalence", "prevalence"))
         sums: TableWriter | None = None
@@ -433,7 +448,8 @@ def _write_prevalence(
                     f"from {done} on: this is a fault of the program"
                 )
             some = names.slice(batch.first, batch.communities)
-            writer.write(prevalence_rows(arrays, some, *told))
+            above = parents.slice(batch.first, batch.communities)
+            writer.write(prevalence_rows(arrays, some, *told, above))
             if "groups" in arrays:
                 if sums is None:
                     sums = opened.enter_context(
@@ -442,7 +458,7 @@ def _write_prevalence(
                 sums.write(group_rows(arrays, batch.first))
             stage.folder.delete(record.name)
             not_converged += int(np.count_nonzero(~arrays["converged"]))
-            counted += int(arrays["n_nodes"].sum())
+            sizes[done : done + batch.communities] = arrays["n_nodes"]
             done += batch.communities
     if writer.record.rows != len(names) * len(classes):
         raise StageError(
@@ -450,4 +466,4 @@ def _write_prevalence(
             f"{len(classes)} classes: this is a fault of the program"
         )
     files = [writer.record] if sums is None else [writer.record, sums.record]
-    return files, not_converged, counted
+    return files, not_converged, sizes
