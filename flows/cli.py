@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from flows.contrast import contrast
 from flows.datasets import app as datasets_app
 from flows.ending import named_ending
 from flows.environment import prepare_environment
@@ -33,6 +34,7 @@ app = typer.Typer(
 )
 
 app.add_typer(datasets_app)
+app.command()(contrast)
 
 
 class _WithSettings(TyperCommand):
@@ -500,29 +502,6 @@ def verify(directory: Directory, as_json: Json = False) -> None:
     print_json({"damaged": values}, as_json)
     if findings:
         raise typer.Exit(1)
-
-
-@app.command()
-def contrast(
-    directory: Directory,
-    first: Annotated[str, typer.Argument(help="A community.")],
-    second: Annotated[str, typer.Argument(help="The one it is compared with.")],
-    as_json: Json = False,
-) -> None:
-    """Difference of two communities' prevalence, with its interval."""
-    from dataclasses import asdict
-
-    from xnq_dist.quantify.contrast import contrast as compare
-
-    rows = compare(directory, first, second)
-    for row in rows:
-        typer.echo(
-            f"  class {row.class_name}: {100 * row.first:.1f} % in {first}, "
-            f"{100 * row.second:.1f} % in {second}, difference "
-            f"{100 * row.difference:+.1f} points "
-            f"(interval {100 * row.lower:+.1f} to {100 * row.upper:+.1f})"
-        )
-    print_json({row.class_name: asdict(row) for row in rows}, as_json)
 
 
 @app.command()

@@ -43,7 +43,7 @@ class Contrast:
     """Lower end of its interval."""
     upper: float
     pvalue: float
-    """Two-sided, of no difference; NaN where both are known exactly and equal."""
+    """Two-sided, of no difference."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +110,7 @@ def contrast(location: str, first: str, second: str) -> list[Contrast]:
     difference = a.prevalence - b.prevalence
     with np.errstate(divide="ignore", invalid="ignore"):
         pvalue = erfc(np.abs(difference) / np.sqrt(2 * variance))
+    pvalue[np.isnan(pvalue)] = 1.0  # both are known exactly, and equal
     return [
         Contrast(
             name,
