@@ -49,10 +49,15 @@ def slow_covariance(nodes, learnt: Learnt, a, b, k: int, code: int) -> float:
 
     one, two = free(a), free(b)
     total = sum(w[v] for v in one & two)
-    for g in range(len(learnt.variances)):
-        in_g = [sum(w[v] for v in some if learnt.groups[v] == g) for some in (one, two)]
-        total += in_g[0] * in_g[1] * learnt.variances[g, k]
     sums = [sum(w[v] for v in some) for some in (one, two)]
+    rows = np.flatnonzero(nodes.labels >= 0)
+    for g in range(len(learnt.variances)):
+        part = w[rows[learnt.groups[rows] == g]].sum() / (w[rows].sum() + 0.25)
+        d_g = [
+            sum(w[v] for v in some if learnt.groups[v] == g) - whole * part
+            for some, whole in zip((one, two), sums, strict=True)
+        ]
+        total += d_g[0] * d_g[1] * learnt.variances[g, k]
     total += sums[0] * sums[1] * learnt.shared[k]
     return float(total / (len(a) * len(b)))
 

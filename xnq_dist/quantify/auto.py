@@ -5,10 +5,13 @@ union, and none depends on what else is asked. Errors that nodes share are kept 
 shared: with w = f (1 - f), sums over unlabelled nodes, n of all members, and g the
 graph's own groups,
 
-    Cov(S, T) = [ w(S and T) + sum_g w_g(S) w_g(T) v_g + w(S) w(T) v ] / (n_S n_T)
+    Cov(S, T) = [ w(S and T) + sum_g d_g(S) d_g(T) v_g + w(S) w(T) v ] / (n_S n_T)
 
 is the covariance of two answers; v_g and v are the variances of the logit shifts of a
-group and of all nodes (`learning`).
+group and of all nodes (`learning`), and ``d_g(S) = w_g(S) - w(S) a_g`` with the
+group's share a_g of the labelled nodes' weight: the calibration has moved all nodes by
+the labelled groups' mean shift. Random labels leave little of it in the whole graph;
+labels from few groups make all answers share those groups' shifts.
 """
 
 from __future__ import annotations
@@ -74,9 +77,13 @@ class Auto:
         if learnt is None:
             alone = np.zeros(len(nodes.labels), np.int32)
             learnt = Learnt.of(nodes, reference, alone)
-        table = learnt.groups, learnt.variances, learnt.least
-        sums = node_sums(batch, nodes, reference.prior, *table)
-        variance = sums.weight + sums.spread + sums.weight**2 * learnt.shared
+        groups = learnt.groups, learnt.variances, learnt.labelled
+        sums = node_sums(batch, nodes, reference.prior, *groups, learnt.least)
+        between = sums.spread - 2 * sums.weight * sums.calibrated
+        between += sums.weight**2 * learnt.calibrated
+        # A sum of squares, but for rounding.
+        variance = sums.weight + np.maximum(between, 0.0)
+        variance += sums.weight**2 * learnt.shared
         size = np.maximum(sums.count, 1)[:, None].astype(np.float64)
         sd = np.sqrt(variance) / size
         if nodes.posteriors.shape[1] == 2:

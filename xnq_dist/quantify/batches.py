@@ -201,6 +201,7 @@ def learn(job: Job) -> tuple[FileRecord, dict[str, Any]]:
         "learnt",
         variances=found.variances,
         shared=found.shared,
+        labelled=found.labelled,
         within=found.within,
         without=found.without,
         least=np.array(found.least),

@@ -172,9 +172,12 @@ def _covariance(
     shared: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Of the two estimates, shape (K,)."""
-    _, of_a, of_b = np.intersect1d(a.groups, b.groups, return_indices=True)
-    variances = learnt["variances"][a.groups[of_a]]
-    by_group = (a.weights[of_a] * b.weights[of_b] * variances).sum(axis=0)
+    off = []
+    for one in (a, b):
+        by_group = -learnt["labelled"] * one.weights.sum(axis=0)
+        by_group[one.groups] += one.weights
+        off.append(by_group)
+    by_group = (off[0] * off[1] * learnt["variances"]).sum(axis=0)
     of_all = a.weights.sum(axis=0) * b.weights.sum(axis=0) * learnt["shared"]
     return np.asarray((shared + by_group + of_all) / (a.size * b.size))
 

@@ -43,12 +43,20 @@ class Learnt:
     """Of each group's own shift, shape (G, K)."""
     shared: Floats
     """Of the shift that all nodes share, shape (K,)."""
+    labelled: Floats
+    """Each group's share of the weight of the labelled nodes, which the calibration
+    was fitted to: so much of a group's own shift is in it, shape (G, K)."""
     least: float
     """As many labels as there are cannot vouch for a posterior nearer to 0 or 1."""
     within: Floats
     """Variance between groups that have labels, shape (K,)."""
     without: Floats
     """What a group without labels adds, shape (K,)."""
+
+    @property
+    def calibrated(self) -> Floats:
+        """Variance of the groups' mean shift in the calibration, shape (K,)."""
+        return np.asarray((self.variances * self.labelled**2).sum(axis=0))
 
     @classmethod
     def of(
@@ -95,18 +103,20 @@ class Learnt:
             held = np.tile(reference.prior / reference.prior.sum(), (len(labels), 1))
         codes = class_codes(nodes.posteriors.shape[1])
         within, without = np.empty(len(codes)), np.empty(len(codes))
-        shared = np.empty(len(codes))
+        shared, labelled = np.empty(len(codes)), np.zeros((n_groups, len(codes)))
         for k, code in enumerate(codes):
             is_class = labels == code
             args = is_class, own, n_groups, least
             within[k] = _between(posteriors[:, code], *args, 1)
             least_known = _between(np.asarray(held[:, code]), *args, FEWEST_LABELS)
             without[k] = max(least_known, within[k])
-            weight = _weights(posteriors[:, code], least).sum()
-            shared[k] = 1.0 / (weight + 1.0 / PRIOR_VARIANCE) + shift
+            weights = _weights(posteriors[:, code], least)
+            total = weights.sum() + 1.0 / PRIOR_VARIANCE
+            shared[k] = 1.0 / total + shift
+            labelled[:, k] = np.bincount(own, weights, n_groups) / total
         gap = _gaps(group_of, known, n_groups)
         variances = within + LOW * without * (gap * gap)[:, None]
-        return cls(group_of, variances, shared, least, within, without)
+        return cls(group_of, variances, shared, labelled, least, within, without)
 
 
 def shift_variance(residuals: Floats, weights: Floats) -> float:

@@ -30,6 +30,9 @@ class NodeSums:
     """Sum of w, shape (S, K)."""
     spread: NDArray[np.float64]
     """Sum over groups of (sum of w)^2 times the group's variance, shape (S, K)."""
+    calibrated: NDArray[np.float64]
+    """Sum over groups of sum of w times variance times the group's share of the
+    labelled nodes' weight, shape (S, K)."""
     groups: GroupSums
     """Sums of w by group."""
 
@@ -45,6 +48,7 @@ def node_sums(
     prior: NDArray[np.float64],
     groups: NDArray[np.int32],
     variances: NDArray[np.float64],
+    labelled: NDArray[np.float64],
     least: float,
 ) -> NodeSums:
     """Add up the unlabelled members of every community.
@@ -61,6 +65,8 @@ def node_sums(
         Group of every node, shape (N,).
     variances
         Variance of each group's own logit shift, shape (G, K).
+    labelled
+        Each group's share of the labelled nodes' weight, shape (G, K).
     least
         Posteriors are taken at least so far from 0 and 1 in w.
     """
@@ -76,7 +82,7 @@ def node_sums(
     found = np.empty(room, np.int32), np.empty((room, width), np.float32)
     count = np.zeros(size, np.int64)
     mean, weight = np.zeros((size, n_classes)), np.zeros((size, width))
-    spread = np.zeros((size, width))
+    spread, calibrated = np.zeros((size, width)), np.zeros((size, width))
     _add_members(
         offsets,
         members,
@@ -87,11 +93,13 @@ def node_sums(
         np.array(codes),
         groups,
         variances,
+        variances * labelled,
         least,
         count,
         mean,
         weight,
         spread,
+        calibrated,
         places,
         *found,
     )
@@ -102,7 +110,7 @@ def node_sums(
         mean[:, 0] = 1 - mean[:, 1]
     used = int(places[-1])
     sums = GroupSums(places, found[0][:used].copy(), found[1][:used].copy())
-    return NodeSums(count, mean, weight, spread, sums)
+    return NodeSums(count, mean, weight, spread, calibrated, sums)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -116,16 +124,18 @@ def _add_members(
     codes: NDArray[np.int64],
     groups: NDArray[np.int32],
     variances: NDArray[np.float64],
+    products: NDArray[np.float64],
     least: float,
     count: NDArray[np.int64],
     mean: NDArray[np.float64],
     weight: NDArray[np.float64],
     spread: NDArray[np.float64],
+    calibrated: NDArray[np.float64],
     places: NDArray[np.int64],
     found_groups: NDArray[np.int32],
     found_weights: NDArray[np.float32],
 ) -> None:
-    """Fill in the last seven arguments; members are added one after the other."""
+    """Fill in the last eight arguments; members are added one after the other."""
     n_classes, width = posteriors.shape[1], codes.shape[0]
     sums = np.zeros(variances.shape)
     met = np.zeros(variances.shape[0], np.bool_)
@@ -157,6 +167,7 @@ def _add_members(
                 w = sums[g, k]
                 weight[s, k] += w
                 spread[s, k] += w * w * variances[g, k]
+                calibrated[s, k] += w * products[g, k]
                 found_weights[j, k] = w
                 sums[g, k] = 0.0
             met[g] = False
