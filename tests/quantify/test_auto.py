@@ -205,3 +205,45 @@ def test_samples_drawn_by_class_keep_the_answers_of_sld(n_classes):
     mean = QUANTIFIERS["auto"](small_settings("quantifier=auto"))
     other = mean.estimate(batch, nodes, reference, "count").prevalence
     assert np.abs(found.prevalence - truth).mean() < np.abs(other - truth).mean() / 2
+
+
+@pytest.mark.parametrize("where", ["everywhere", "half of the groups"])
+def test_intervals_cover_groups_unions_and_the_whole(where):
+    """Groups have shifts of their own, and the level is calibrated on the labels."""
+    rng = np.random.default_rng(5)
+    covered: dict[str, list[bool]] = {"one": [], "ten": [], "whole": []}
+    error, half = [], []
+    for _ in range(60):
+        groups = np.repeat(np.arange(40), rng.integers(20, 80, 40)).astype(np.int32)
+        n = len(groups)
+        logits = rng.normal(-1.0, 1.0, n)
+        shift = rng.normal(0, 0.5, 40)[groups]
+        truth = rng.random(n) < 1 / (1 + np.exp(-1.04 * logits - shift))
+        known = rng.random(n) < 0.2
+        if where != "everywhere":
+            known &= groups % 2 == 0
+        level = 0.0
+        for _ in range(8):
+            f = 1 / (1 + np.exp(-logits - level))
+            gap, weight = (truth - f)[known].sum(), (f * (1 - f))[known].sum()
+            level += gap / (weight + 0.25)
+        f = 1 / (1 + np.exp(-logits - level))
+        nodes = make_nodes(np.stack([1 - f, f], axis=1), np.where(known, truth, -1))
+        reference = reference_from(nodes)
+        auto = Auto(learnt=Learnt.of(nodes, reference, groups))
+        own = [np.flatnonzero(groups == g) for g in range(40)]
+        tens = [np.concatenate(own[k : k + 10]) for k in range(0, 40, 10)]
+        kinds = {"one": own, "ten": tens, "whole": [np.arange(n)]}
+        for kind, sets in kinds.items():
+            batch = make_communities(*sets)
+            found = auto.estimate(batch, nodes, reference, "count")
+            for s, members in enumerate(sets):
+                share = truth[members[~known[members]]].mean()
+                lower, upper = found.lower[s, 1], found.upper[s, 1]
+                covered[kind].append(lower - 1e-9 <= share <= upper + 1e-9)
+                if kind == "whole":
+                    error.append(abs(found.prevalence[s, 1] - share))
+                    half.append((upper - lower) / 2)
+    for kind, held in covered.items():
+        assert np.mean(held) >= 0.9, kind
+    assert np.mean(half) < 3.5 * np.mean(error)
