@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from flows.contrast import contrast
 from flows.datasets import app as datasets_app
 from flows.ending import named_ending
 from flows.environment import prepare_environment
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 
 app.add_typer(datasets_app)
+app.command()(contrast)
 
 
 class _WithSettings(TyperCommand):

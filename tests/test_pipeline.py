@@ -83,7 +83,8 @@ def test_what_is_published_adds_up(tmp_path, small_graph, client):
     )
     assert {node for node, flag in fold.items() if flag} == labelled
     pointer = json.loads(run.folder.read_bytes("published.json"))
-    tables = {"prevalence.parquet", "communities.parquet", "partitions.parquet"}
+    names = ("prevalence", "totals", "communities", "partitions")
+    tables = {f"{name}.parquet" for name in names}
     assert tables <= pointer["tables"].keys()
     assert {row["run_id"] for row in rows} == {pointer["run_id"]}
     found = summary(run)

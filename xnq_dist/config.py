@@ -32,7 +32,9 @@ from xnq_dist.sections import (
     KdeySettings,
     LeidenSettings,
     MatchingSettings,
+    MembershipSettings,
     PlusSettings,
+    QualitySettings,
     ReadoutSettings,
     ReservoirSettings,
     RetentionSettings,
@@ -79,8 +81,8 @@ class Settings(Section):
         "kdey_ml",
     ] = Field(
         "auto",
-        description="estimator of a community's prevalence; auto: SLD for scattered "
-        "samples, what the labels bear out for others, with intervals; nacc and npacc: "
+        description="estimator of a community's prevalence; auto: mean posterior of "
+        "the unlabelled members, with intervals; nacc and npacc: "
         "acc and pacc that look at neighbours too; hdy and dys for two classes only",
     )
     labelled: Literal["count", "exclude"] = Field(
@@ -102,6 +104,8 @@ class Settings(Section):
     readout: ReadoutSettings = ReadoutSettings()
     plus: PlusSettings = PlusSettings()
     auto: AutoSettings = AutoSettings()
+    memberships: MembershipSettings = MembershipSettings()
+    quality: QualitySettings = QualitySettings()
     intervals: IntervalSettings = IntervalSettings()
     fit: FitSettings = FitSettings()
     anomalies: AnomalySettings = AnomalySettings()

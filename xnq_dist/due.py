@@ -243,7 +243,7 @@ def _answers_due(
         inputs = quantify_inputs(
             as_recorded(settings, quantify),
             source,
-            community_digest(run.folder, sources, settings.columns, source),
+            community_digest(run.folder, sources, settings, source),
             _leiden_engine(settings) if source == "leiden" else "",
             labels,
             posteriors,

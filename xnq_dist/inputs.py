@@ -46,7 +46,7 @@ FORMATS = {
     "embeddings": 1,
     "readout": 2,
     "posteriors": 1,
-    "quantify": 1,
+    "quantify": 2,
     "published": 1,
 }
 """Raise a stage's number when it writes something else from the same inputs."""
@@ -55,7 +55,7 @@ Digests = Mapping[str, Mapping[str, Any]]
 Scale = float | tuple[float, ...]
 
 ON_GPU = (
-    *("auto", "sld", "sld_bcts", "sld_exact", "cc", "pcc", "acc", "pacc"),
+    *("sld", "sld_bcts", "sld_exact", "cc", "pcc", "acc", "pacc"),
     *("nacc", "npacc", "dys", "dmy", "kdey_ml"),
 )
 """Quantifiers whose answers a GPU rounds otherwise; hdy has the CPU's bits there."""
@@ -264,9 +264,11 @@ def quantify_inputs(
         "labelled": settings.labelled,
         "fit": settings.fit.model_dump(),
     }
-    if settings.backend == "gpu" and settings.quantifier in ON_GPU:
+    by_class = settings.memberships.drawn == "by_class"
+    sld = settings.quantifier == "auto" and by_class
+    if settings.backend == "gpu" and (sld or settings.quantifier in ON_GPU):
         inputs["backend"] = "gpu"  # sums in another order
-    if settings.quantifier in ("auto", "sld", "sld_bcts"):
+    if sld or settings.quantifier in ("sld", "sld_bcts"):
         inputs["sld"] = settings.sld.model_dump()
     elif settings.quantifier in ("dys", "dmy"):
         inputs["matching"] = settings.matching.model_dump()
@@ -274,11 +276,13 @@ def quantify_inputs(
         inputs["kdey"] = settings.kdey.model_dump()
     if settings.quantifier == "auto":
         inputs["auto"] = settings.auto.model_dump() | {"seed": settings.seed}
+        inputs["auto"]["drawn"] = settings.memberships.drawn
         left_out = {"resamples", "seed_runs"}
         inputs["intervals"] = settings.intervals.model_dump(exclude=left_out)
     else:
         intervals = settings.intervals.model_dump(exclude={"seed_runs"})
         inputs["intervals"] = intervals | {"seed": settings.seed}
+    inputs["quality"] = settings.quality.model_dump()
     if source == "leiden":
         inputs["leiden"] = settings.leiden.model_dump(exclude={"engine"})
         inputs["leiden"] |= {"seed": settings.seed}

@@ -26,7 +26,9 @@ __all__ = [
     "KdeySettings",
     "LeidenSettings",
     "MatchingSettings",
+    "MembershipSettings",
     "PlusSettings",
+    "QualitySettings",
     "ReadoutSettings",
     "ReservoirSettings",
     "RetentionSettings",
@@ -65,6 +67,7 @@ class ColumnSettings(Section):
     dst: str = Field("dst", description="target of an edge")
     weight: str = Field("weight", description="optional edge weight")
     community: str = Field("community", description="community in the memberships")
+    parent: str = Field("parent", description="optional: the community's parent")
     member: str = Field("node_id", description="node id in the memberships")
 
 
@@ -282,9 +285,57 @@ class AutoSettings(Section):
     reference_edges: int = Field(
         5_000_000,
         ge=0,
-        description="most edges of a graph whose own Leiden communities are learnt "
-        "from where fewer than half of the labels lie in communities asked for: it "
-        "needs all edges in one process; 0: never",
+        description="maximum number of edges up to which Leiden partitions the graph "
+        "into the groups that intervals are learnt on (all edges in one process); "
+        "above it label propagation does, on the workers",
+    )
+
+
+class MembershipSettings(Section):
+    """How the communities came about."""
+
+    drawn: Literal["unknown", "by_class"] = Field(
+        "unknown",
+        description="by_class: communities are samples in which nothing but the class "
+        "decided who is a member, so that quantifier = auto uses SLD; unknown: the "
+        "mean posterior",
+    )
+    parents: str | None = Field(
+        None,
+        description="table with columns.community and columns.parent: each community's "
+        "parent, whose members are all members of its communities; null: the column "
+        "columns.parent of the memberships table, where there is one",
+    )
+
+
+class QualitySettings(Section):
+    """When an estimate is publishable (column `quality`).
+
+    Suppressed below `suppressed_below` members; not publishable where the interval is
+    wider than `wide`; publishable where it is at most `narrow`, or at most `relative`
+    times the estimate; with caution otherwise, and below `caution_below` members. The
+    defaults are those of the U.S. National Center for Health Statistics for
+    proportions (2017), with caution in place of suppression for small samples and for
+    wide relative intervals.
+    """
+
+    suppressed_below: int = Field(
+        10, ge=0, description="number of members below which estimates are suppressed"
+    )
+    caution_below: int = Field(
+        30, ge=0, description="number of members below which caution is advised"
+    )
+    narrow: float = Field(
+        0.05, ge=0, le=1, description="interval width up to which it is publishable"
+    )
+    wide: float = Field(
+        0.30, ge=0, le=1, description="interval width above which it is not"
+    )
+    relative: float = Field(
+        1.30,
+        ge=0,
+        allow_inf_nan=False,
+        description="interval width over the estimate, above which caution is advised",
     )
 
 

@@ -28,14 +28,13 @@ from xnq_dist.evaluation.communities import _posteriors
 from xnq_dist.evaluation.designs import OWN_RESOLUTION, LabelPool, draw_labels
 from xnq_dist.evaluation.estimators import Estimators
 from xnq_dist.evaluation.real import _truth
-from xnq_dist.evaluation.regions import draw_samples_by_class
+from xnq_dist.evaluation.regions import communities_of, draw_samples_by_class
 from xnq_dist.evaluation.scoring import BINARY
 from xnq_dist.evaluation.task import TaskSource, load_task
 from xnq_dist.evaluation.work import Work
 from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
-from xnq_dist.quantify.here import communities_of
 from xnq_dist.quantify.interface import QUANTIFIERS
 from xnq_dist.quantify.leiden import leiden
 from xnq_dist.quantify.seed_runs import between_runs, widened

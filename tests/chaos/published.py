@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 __all__ = ["differences", "published"]
 
-TABLES = ("prevalence", "anomalies", "communities", "partitions")
+TABLES = ("prevalence", "totals", "anomalies", "communities", "partitions")
 STAGES = ("embeddings", "posteriors")
 PER_RUN = ("run_id",)
 """Columns that differ from run to run."""

@@ -30,8 +30,8 @@ from xnq_dist.errors import XnqError
 from xnq_dist.report import report
 from xnq_dist.store import RunDirectory, mend, read_published, verify
 
-TABLES = ("prevalence", "anomalies", "partitions")
-ROWS = {"prevalence": 80, "anomalies": 80, "partitions": 4}
+TABLES = ("prevalence", "totals", "anomalies", "partitions")
+ROWS = {"prevalence": 80, "totals": 2, "anomalies": 80, "partitions": 4}
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,6 @@ AIMS = (
     ),
     Aim("states equal the CPU's at a low scale", "states", DIFFERENCE, 1e-4),
     Aim("SLD of all communities: the CPU's answers", "sld", DIFFERENCE, 1e-9),
-    Aim("auto of all communities: the CPU's answers", "auto", DIFFERENCE, 1e-9),
     Aim(
         "a job of Genius' size in 5 s, kernels compiled before",
         *("genius", "all", 5.0, "again"),

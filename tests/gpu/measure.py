@@ -58,7 +58,6 @@ PARTS = {
     "superstep": "measure_kernels",
     "states": "measure_kernels",
     "sld": "measure_kernels",
-    "auto": "measure_kernels",
     "genius": "measure_job",
     "profile": "measure_job",
     "memory": "measure_kernels",

@@ -1,4 +1,4 @@
-"""Parts of `measure.py` that time kernels alone: supersteps, SLD, `auto`, memory."""
+"""Parts of `measure.py` that time kernels alone: supersteps, SLD, memory."""
 
 from __future__ import annotations
 
@@ -23,11 +23,7 @@ from tests.gpu.made import (
 )
 from xnq_dist import backend as backends
 from xnq_dist.backend import GpuBackend
-from xnq_dist.quantify.auto import _hypotheses
-from xnq_dist.quantify.gpu_auto import GpuIntercepts
 from xnq_dist.quantify.gpu_sets import GpuSld
-from xnq_dist.quantify.hypotheses import HYPOTHESES, prior_weights
-from xnq_dist.quantify.intercepts import HostIntercepts, Logits
 from xnq_dist.quantify.interface import Communities, Reference
 from xnq_dist.quantify.sld import Sld
 from xnq_dist.reservoir import device
@@ -148,43 +144,6 @@ def part_sld(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]:
     yield "sld", "cpu, one core, scaled up", "seconds", spent, "s"
     gap = float(np.abs(there - here.prevalence).max())
     yield "sld", f"first {some}", DIFFERENCE, gap, ""
-
-
-def part_auto(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]:
-    """`auto` with all hypotheses at work, against the CPU's kernel on some of them."""
-    backend, every = make("float32"), tuple(range(len(HYPOTHESES)))
-    nodes, batch = made_posteriors(job)
-    rng = np.random.default_rng(4)
-    share = nodes.posteriors[batch.members, 1].astype(np.float64)
-    values = np.clip(np.log(share) - np.log1p(-share), -8.0, 8.0)
-    codes = np.full(len(values), -1, np.int8)
-    known = rng.random(len(values)) < 0.1
-    codes[known] = rng.random(int(known.sum())) < share[known]
-    open_still, grids = np.array([[0.2, 0.01], [0.01, 0.02]]), _hypotheses(every)
-    rest = open_still, grids, prior_weights(), 0.025
-    logits = Logits(batch.offsets, values, codes, 0.5)
-    found = GpuIntercepts().answers(logits, *rest)
-    took = seconds(backend, lambda: GpuIntercepts().answers(logits, *rest), 3)
-    yield "auto", f"{job.communities} communities", "seconds, transfers in", took, "s"
-    some = min(len(batch), 2_000)
-    few = Logits(batch.offsets[: some + 1], values, codes, 0.5)
-    HostIntercepts().answers(few, *rest)
-    began = time.perf_counter()
-    here = HostIntercepts().answers(few, *rest)
-    spent = (time.perf_counter() - began) * len(batch) / some
-    yield "auto", "cpu, one core, scaled up", "seconds", spent, "s"
-    # No community is without an unlabelled member but by chance: NaN in both then.
-    gap = float(np.nanmax(np.abs(found[:some, :3] - here[:, :3])))
-    yield "auto", f"first {some}", DIFFERENCE, gap, ""
-    chosen = np.arange(min(len(batch), 5_000))
-    learnt = partial(GpuIntercepts().evidence, logits, chosen, np.zeros((2, 2)), grids)
-    yield (
-        "auto",
-        f"evidence of {len(chosen)}",
-        "seconds",
-        seconds(backend, learnt, 3),
-        "s",
-    )
 
 
 def part_memory(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]:

@@ -11,7 +11,6 @@ from functools import cache
 import pytest
 
 from xnq_dist.backend import COMPILE
-from xnq_dist.quantify.gpu_auto import intercept_defines, intercept_source
 from xnq_dist.quantify.gpu_matching import matching_source
 from xnq_dist.quantify.gpu_sets import sets_source
 from xnq_dist.quantify.gpu_simplex import simplex_source
@@ -29,9 +28,8 @@ SOURCES = {
     **{f"sets-{count}": (sets_source, (f"-DCLASSES={count}",)) for count in (2, 7)},
     "matching": (matching_source, ()),
     **{f"simplex-{n}": (simplex_source, (f"-DCLASSES={n}",)) for n in (2, 8)},
-    "intercept": (intercept_source, intercept_defines()),
 }
-BY_NVCC = ["superstep-float32-8", "sets-2", "intercept", "matching", "simplex-2"]
+BY_NVCC = ["superstep-float32-8", "sets-2", "matching", "simplex-2"]
 """nvcc takes seconds a source: not all of them."""
 
 

@@ -75,7 +75,6 @@ def test_the_measuring_command_fails_or_says_what_cannot_be(measured, capsys):
     found = {row[:3]: row[3] for row in rows}
     assert all(np.isfinite(value) for value in found.values())
     assert found["sld", "first 50", DIFFERENCE] < 1e-9
-    assert found["auto", "first 50", DIFFERENCE] < 1e-9
     assert 0 < found["states", "dense-float32", DIFFERENCE] < 1e-5
     assert found["superstep", "dense-float32", "same bits run to run"] == 1
     assert 0 < found["superstep", "dense-bfloat16", "largest error"] < 0.05

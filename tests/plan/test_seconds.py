@@ -11,6 +11,7 @@ from xnq_dist.costs import Costs
 from xnq_dist.plan import GraphSize, Workers, make_plan
 from xnq_dist.plan.passes import candidates_of, fits_of, sums_of
 from xnq_dist.plan.seconds import NeighbourSums
+from xnq_dist.quantify.own_groups import ROUNDS
 from xnq_dist.reservoir.volume import Cut
 
 NUMBERS = [field.name for field in fields(Costs) if field.name != "basis"]
@@ -66,12 +67,12 @@ def test_work_of_plain_xnq_is_not_counted_or_twice(cost):
 
 def test_auto_and_detection_are_not_counted():
     assert stages("judged", *PLAIN, "quantifier=auto")["quantify"] == 500
-    # One column of ones, and two for each class.
-    plain, auto = (
-        stages("gather", *PLAIN, f"quantifier={name}")["quantify"]
-        for name in ("sld", "auto")
+    # Label propagation, where Leiden does not partition the graph.
+    plain, auto, small = (
+        stages("visit", *PLAIN, f"quantifier={name}", detects=detects)["quantify"]
+        for name, detects in (("sld", False), ("auto", False), ("auto", True))
     )
-    assert (plain, auto) == (0, 20_000 * 5)
+    assert (plain, auto, small) == (0, 20_000 * ROUNDS, 0)
     assert stages("leiden", *PLAIN, detects=True)["quantify"] == 20_000
     assert stages("leiden", *PLAIN)["quantify"] == 0
 

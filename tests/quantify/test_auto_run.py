@@ -1,35 +1,27 @@
-"""`auto` on a run directory: what it learns from, edges, partitions, intervals."""
+"""`auto` on a run directory: groups, partitions, totals."""
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from distributed import Client
 
 from tests.conftest import small_settings
 from tests.quantify.samples import make_communities
-from tests.quantify.test_run import (
-    answered,
-    draw_memberships,
-    make_run,
-    of,
-    write_posteriors,
-)
-from xnq_dist.errors import SettingsError
+from tests.quantify.test_run import answered, draw_memberships, make_run, of
+from xnq_dist.errors import StageError
 from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
-from xnq_dist.quantify import batches
 from xnq_dist.quantify import run as stage
 from xnq_dist.quantify.auto import Auto
-from xnq_dist.quantify.cohesion import internal_edges
-from xnq_dist.quantify.fit_check import FitCheck
-from xnq_dist.quantify.here import communities_of, learn_here
+from xnq_dist.quantify.learning import Learnt
+from xnq_dist.quantify.leiden import leiden
 from xnq_dist.quantify.loading import load_node_table
+from xnq_dist.quantify.own_groups import own_groups
 from xnq_dist.quantify.run import estimate_with, quantify
 from xnq_dist.store import RunDirectory
 
@@ -41,23 +33,38 @@ def client(thread_client: Client) -> Client:
     return thread_client
 
 
-def test_batches_or_partitions_change_a_bit(client, tmp_path, monkeypatch):
+def read(run, manifest, name: str) -> pa.Table:
+    schema = "group_sums" if name == "sums" else name
+    record = manifest.named(f"{name}-")[0]
+    return run.stage("quantify").read_table(record, schema)
+
+
+@pytest.mark.parametrize("most_edges", [10**6, 0])
+def test_batches_and_partitions_keep_every_bit(
+    client, tmp_path, monkeypatch, most_edges
+):
+    """With Leiden's groups and with those of label propagation on the workers."""
+    settings = small_settings(AUTO, f"auto.reference_edges={most_edges}")
     made = make_run(tmp_path / "one")
     path, sets = draw_memberships(tmp_path)
-    sources = of(made, memberships=path)
-    manifest = quantify(made.run, sources, small_settings(AUTO), client)
+    manifest = quantify(made.run, of(made, memberships=path), settings, client)
     first = answered(made.run, manifest)
     left = made.run.stage("quantify").folder.names()
-    assert sorted(left) == sorted(["_manifest.json", manifest.files[0].name])
+    kept = [record.name for record in manifest.files]
+    assert sorted(left) == sorted(["_manifest.json", *kept])
+    names = [name.split("-")[0] for name in kept]
+    assert names == ["prevalence", "sums", "totals", "learnt"]
+    assert manifest.facts["groups"] > 1
     monkeypatch.setattr(stage, "FEWEST_MEMBERSHIPS", 100)
     monkeypatch.setattr(stage, "MOST_MEMBERSHIPS", 100)
     other = make_run(tmp_path / "two", partitions=2)
-    sources = of(other, memberships=path)
-    again = quantify(other.run, sources, small_settings(AUTO), client)
+    again = quantify(other.run, of(other, memberships=path), settings, client)
     assert answered(other.run, again).equals(first)
-    rows = first.to_pylist()
+    for name in ("sums", "totals"):
+        one, two = read(made.run, manifest, name), read(other.run, again, name)
+        assert one.equals(two)
     labels = made.graph.labels
-    for row in rows:
+    for row in first.to_pylist():
         members = sets[row["community"]]
         known = labels[members][labels[members] >= 0]
         share = np.count_nonzero(known == int(row["class"])) / len(members)
@@ -68,153 +75,159 @@ def test_batches_or_partitions_change_a_bit(client, tmp_path, monkeypatch):
         assert row["upper"] <= share + rest + 1e-9
         if len(known) == len(members):
             assert row["lower"] == row["upper"] == row["prevalence"]
-    assert manifest.facts["learnt_from"] > 20
-    assert manifest.facts["reference_communities"] == 0
+            assert row["se"] == 0
 
 
-def test_evidence_of_some_communities_is_that_of_the_first(
-    client, tmp_path, monkeypatch
-):
-    made = make_run(tmp_path)
-    path, _ = draw_memberships(tmp_path)
-    sources = of(made, memberships=path)
-    monkeypatch.setattr(stage, "MOST_LEARNT_FROM", 10)
-    found = []
-    for size in (100, 1 << 22):
-        monkeypatch.setattr(stage, "FEWEST_MEMBERSHIPS", size)
-        monkeypatch.setattr(stage, "MOST_MEMBERSHIPS", size)
-        manifest = quantify(made.run, sources, small_settings(AUTO), client)
-        found.append((answered(made.run, manifest), manifest.facts["learnt_from"]))
-        made.run.stage("quantify").folder.delete_folder()
-    assert found[0][0].equals(found[1][0])
-    assert 1 <= found[0][1] == found[1][1] <= 10
-
-
-def test_labels_outside_of_the_communities_are_not_learnt_from(client, tmp_path):
-    made = make_run(tmp_path)
-    labels = made.graph.labels
-    some = np.flatnonzero(labels < 0)[:40]
-    path = tmp_path / "few.parquet"
-    pq.write_table(
-        pa.table({"community": np.repeat([0, 1], 20), "node_id": some}), path
-    )
-    sources = of(made, memberships=str(path))
-    manifest = quantify(made.run, sources, small_settings(AUTO), client)
-    assert manifest.facts["reference_communities"] > 1
-    assert manifest.facts["learnt_from"] > 1
-    assert answered(made.run, manifest).num_rows == 4
-    never = small_settings(AUTO, "auto.reference_edges=0")
-    manifest = quantify(made.run, sources, never, client)
-    assert manifest.facts["reference_communities"] == 0
-    assert manifest.facts["learnt_from"] == 0
-
-
-def slow_counts(run, sets):
-    """Edges inside and volumes from the whole adjacency."""
-    manifest = run.stage("graph").manifest()
-    matrix = layout.read_adjacency(run.stage("graph"), manifest).toarray() > 0
-    np.fill_diagonal(matrix, False)
-    names = sorted(sets)
-    inside = [matrix[np.ix_(sets[s], sets[s])].sum() for s in names]
-    into = [matrix[sets[s]].sum() for s in names]
-    out = [matrix[:, sets[s]].sum() for s in names]
-    return np.array([inside, into, out]).T
-
-
-@pytest.mark.parametrize("directed", [True, False])
-def test_edges_of_communities_are_not_those_of_the_graph(
-    client, tmp_path, monkeypatch, directed
-):
+def test_other_communities_leave_an_answer_as_it_is(client, tmp_path):
     made = make_run(tmp_path / "made")
-    settings = small_settings(AUTO, f"input.directed={str(directed).lower()}")
-    if not directed:
-        made.run.stage("graph").folder.delete_folder()
-        graph = prepare(made.run, made.graph.sources, settings, 3)
-        write_posteriors(made.run, graph, made.posteriors)
-    path, sets = draw_memberships(tmp_path)
-    seen = {}
-    read = batches._read_learnt
-
-    def spy(job, record, batch, edges):
-        seen[batch.first] = read(job, record, batch, edges)
-        return seen[batch.first]
-
-    monkeypatch.setattr(batches, "_read_learnt", spy)
-    quantify(made.run, of(made, memberships=path), settings, client)
-    learnt = seen[0]
-    expected = slow_counts(made.run, sets)
-    np.testing.assert_array_equal(learnt.counts.inside[:, :2], expected[:, :2])
-    np.testing.assert_array_equal(learnt.counts.outgoing, expected[:, 2])
-    manifest = made.run.stage("graph").manifest()
-    matrix = layout.read_adjacency(made.run.stage("graph"), manifest).toarray()
-    p = made.posteriors.astype(float)
-    np.testing.assert_allclose(learnt.mixing.between, p.T @ matrix @ p, rtol=1e-5)
-    np.testing.assert_allclose(learnt.mixing.into, matrix.sum(axis=1) @ p, rtol=1e-5)
-    np.testing.assert_allclose(learnt.mixing.out_of, matrix.sum(axis=0) @ p, rtol=1e-5)
-    np.testing.assert_allclose(learnt.mixing.mass, p.sum(axis=0), rtol=1e-5)
-    assert learnt.mixing.edges == pytest.approx(matrix.sum())
-    assert internal_edges is batches.internal_edges
+    path, _ = draw_memberships(tmp_path)
+    settings = small_settings(AUTO)
+    manifest = quantify(made.run, of(made, memberships=path), settings, client)
+    table = answered(made.run, manifest)
+    totals = read(made.run, manifest, "totals")
+    everything = pq.read_table(path)
+    few = everything.filter(pc.is_in(everything["community"], pa.array(["set 003"])))
+    pq.write_table(few, tmp_path / "few.parquet")
+    sources = of(made, memberships=str(tmp_path / "few.parquet"))
+    manifest = quantify(made.run, sources, settings, client)
+    alone = answered(made.run, manifest)
+    same = table.filter(pc.equal(table["community"], "set 003"))
+    assert alone.num_rows == 2
+    assert alone.equals(same)
+    assert read(made.run, manifest, "totals").equals(totals)
 
 
-def test_graph_of_loops_has_communities(client, tmp_path):
-    rng = np.random.default_rng(0)
-    labels = np.where(np.arange(200) >= 150, rng.integers(0, 2, 200), -1)
-    nodes = pa.table(
-        {
-            "node_id": np.arange(200),
-            "features": pa.FixedSizeListArray.from_arrays(
-                pa.array(rng.normal(size=400).astype(np.float32)), 2
-            ),
-            "label": pa.array(labels, mask=labels < 0),
-        }
-    )
-    pq.write_table(nodes, tmp_path / "nodes.parquet")
-    edges = pa.table({"src": np.arange(5), "dst": np.arange(5)})
-    pq.write_table(edges, tmp_path / "edges.parquet")
-    members = pa.table({"community": np.arange(200) // 50, "node_id": np.arange(200)})
-    pq.write_table(members, tmp_path / "members.parquet")
-    sources = Sources(
-        str(tmp_path / "nodes.parquet"),
-        str(tmp_path / "edges.parquet"),
-        str(tmp_path / "members.parquet"),
-    )
-    run = RunDirectory(tmp_path / "run")
-    graph = prepare(run, sources, small_settings(), 2)
-    write_posteriors(run, graph, rng.dirichlet([1, 1], 200).astype(np.float32))
-    table = answered(run, quantify(run, sources, small_settings(AUTO), client))
-    notes = table["note"].to_pylist()
-    assert all("hardly any edge" in note for note in notes[:6])
-    assert notes[6] == notes[7] == "every member is labelled: counted exactly"
-    with pytest.raises(SettingsError, match="needs more than the posteriors"):
-        estimate_with(run, sources, small_settings(), "auto", "1")
+@pytest.mark.parametrize("labelled", ["count", "exclude"])
+def test_a_partition_of_the_nodes_adds_up_to_the_totals(client, tmp_path, labelled):
+    made = make_run(tmp_path / "made")
+    part = np.random.default_rng(1).integers(0, 23, 300)
+    path = tmp_path / "part.parquet"
+    pq.write_table(pa.table({"community": part, "node_id": np.arange(300)}), path)
+    settings = small_settings(AUTO, f"labelled={labelled}")
+    sources = of(made, memberships=str(path))
+    manifest = quantify(made.run, sources, settings, client)
+    rows = answered(made.run, manifest).to_pylist()
+    totals = read(made.run, manifest, "totals").to_pylist()
+    weight = "n_nodes" if labelled == "count" else "n_estimated"
+    for total in totals:
+        own = [row for row in rows if row["class"] == total["class"]]
+        summed = sum(row[weight] * row["prevalence"] for row in own)
+        assert summed / total[weight] == pytest.approx(total["prevalence"], abs=1e-9)
+        assert total["lower"] < total["prevalence"] < total["upper"]
+        assert total["se"] < min(row["se"] for row in own)
+        assert total["method"] == "auto"
+        assert total["quality"] is not None
 
 
-def test_stage_and_one_process_differ(client, tmp_path):
+def test_stage_answers_as_one_process(client, tmp_path):
     """The same from partitions on workers as from the whole adjacency here."""
     made = make_run(tmp_path)
     path, sets = draw_memberships(tmp_path)
     settings = small_settings(AUTO, "labelled=exclude")
-    table = answered(
-        made.run, quantify(made.run, of(made, memberships=path), settings, client)
-    )
+    sources = of(made, memberships=path)
+    table = answered(made.run, quantify(made.run, sources, settings, client))
     nodes, reference = load_node_table(made.run, [0.4, 0.6])
     manifest = made.run.stage("graph").manifest()
     adjacency = layout.read_adjacency(made.run.stage("graph"), manifest)
     batch = make_communities(*(sets[name] for name in sorted(sets)))
-    reference = dataclasses.replace(reference, fit=FitCheck.of(reference, nodes))
-    auto = learn_here(
-        Auto.of(settings),
-        batch,
-        nodes,
-        reference,
-        adjacency,
-        communities_of(np.zeros(300, np.int64)),
-    )
-    found = auto.estimate(batch, nodes, reference, "exclude")
+    learnt = Learnt.of(nodes, reference, leiden(adjacency, 3.0, settings.seed))
+    found = Auto(learnt=learnt).estimate(batch, nodes, reference, "exclude")
     for name, values in (
         ("prevalence", found.prevalence),
         ("lower", found.lower),
         ("upper", found.upper),
+        ("se", found.sd),
     ):
         own = table[name].to_numpy(zero_copy_only=False)
-        np.testing.assert_allclose(own, values.ravel(), atol=1e-9)
+        np.testing.assert_array_equal(own, values.ravel())
+    points = estimate_with(made.run, sources, settings, "auto", "1")
+    np.testing.assert_array_equal(list(points.values()), found.prevalence[:, 1])
+
+
+def write_planted(folder, blocks: int, size: int) -> Sources:
+    """Blocks of nodes with many edges inside and few between."""
+    rng = np.random.default_rng(0)
+    n = blocks * size
+    block = np.arange(n) // size
+    order = rng.permutation(n)
+    inside = rng.integers(0, size, (2, n * 6)) + size * rng.integers(0, blocks, n * 6)
+    between = rng.integers(0, n, (2, n // 4))
+    ends = order[np.concatenate([inside, between], axis=1)]
+    labels = np.where(rng.random(n) < 0.3, rng.integers(0, 2, n), -1)
+    features = pa.array(rng.normal(size=2 * n).astype(np.float32))
+    nodes = pa.table(
+        {
+            "node_id": np.arange(n),
+            "features": pa.FixedSizeListArray.from_arrays(features, 2),
+            "label": pa.array(labels, mask=labels < 0),
+            "block": block[np.argsort(order)],
+        }
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(nodes, folder / "nodes.parquet")
+    pq.write_table(pa.table({"src": ends[0], "dst": ends[1]}), folder / "edges.parquet")
+    return Sources(str(folder / "nodes.parquet"), str(folder / "edges.parquet"))
+
+
+def test_label_propagation_on_workers_recovers_planted_blocks(client, tmp_path):
+    sources = write_planted(tmp_path, 12, 40)
+    block = pq.read_table(sources.nodes)["block"].to_numpy()
+    settings = small_settings(AUTO, "auto.reference_edges=0")
+    found = []
+    for partitions in (1, 3):
+        run = RunDirectory(tmp_path / f"run{partitions}")
+        graph = prepare(run, sources, settings, partitions)
+        attempt = run.stage("quantify").begin()
+        found.append(own_groups(run, graph, settings, attempt, client))
+        assert attempt.folder.names() == []
+    np.testing.assert_array_equal(found[0], found[1])
+    sizes = np.bincount(found[0])
+    assert sizes.max() <= 100
+    assert (np.diff(sizes) <= 0).all()
+    # Most pairs of nodes of a group are of one block, and most of a block of one group.
+    together = found[0][:, None] == found[0]
+    same = block[:, None] == block
+    assert (together & same).sum() > 0.8 * together.sum()
+    assert (together & same).sum() > 0.8 * same.sum()
+
+
+def test_a_graph_without_edges_is_one_group(client, tmp_path):
+    sources = write_planted(tmp_path, 4, 30)
+    loops = pa.table({"src": np.arange(3), "dst": np.arange(3)})
+    pq.write_table(loops, sources.edges)
+    run = RunDirectory(tmp_path / "run")
+    graph = prepare(run, sources, small_settings("input.self_loops=drop"), 2)
+    attempt = run.stage("quantify").begin()
+    groups = own_groups(run, graph, small_settings(AUTO), attempt, client)
+    np.testing.assert_array_equal(groups, 0)
+
+
+def test_posteriors_of_held_out_groups_replace_the_bound(client, tmp_path):
+    made = make_run(tmp_path / "made")
+    path, _ = draw_memberships(tmp_path, 3)
+    sources, settings = of(made, memberships=path), small_settings(AUTO)
+    bound = quantify(made.run, sources, settings, client).facts
+    assert not bound["variance_without_labels_measured"]
+    target = made.run.stage("posteriors")
+    parts = [
+        target.read_table(record, "posteriors")
+        for record in target.manifest().named("part-")
+    ]
+    known = np.flatnonzero(made.graph.labels >= 0)
+    for index, error in ((known, None), (known[1:], "is not of the labelled nodes")):
+        made.run.stage("quantify").folder.delete_folder()
+        attempt = target.begin()
+        files = [
+            attempt.write_table(f"part-{number:05d}", table, "posteriors")
+            for number, table in enumerate(parts)
+        ]
+        held = {"index": index, "posterior": made.posteriors[index]}
+        files.append(attempt.write_arrays("held-00000", **held))
+        target.commit(attempt, files, f"held{len(index)}", {}, {}, 0.0)
+        if error is not None:
+            with pytest.raises(StageError, match=error):
+                quantify(made.run, sources, settings, client)
+            continue
+        measured = quantify(made.run, sources, settings, client).facts
+        assert measured["variance_without_labels_measured"]
+        assert measured["variance_without_labels"] != bound["variance_without_labels"]

@@ -106,7 +106,8 @@ def test_warning_goes_where_its_assumption_was_not_made():
     flagged, notes = flags("auto", pvalues, 0.01, labelled, nothing)
     assert flagged.tolist() == [True, False, False, False]
     assert notes[0].endswith("label some of its nodes")
-    flagged, notes = flags("auto", pvalues, 0.01, labelled, ("a sample",) * 4)
-    assert flagged.tolist() == [True, True, False, False]
+    _, notes = flags("by_class", pvalues, 0.01, labelled, nothing)
+    assert notes[1].endswith("or set memberships.drawn = unknown")
+    flagged, notes = flags("sld", pvalues, 0.01, labelled, ("a sample",) * 4)
     assert notes[1].startswith("a sample; more than class")
     assert not flags("pcc", pvalues, 0.01, labelled, nothing)[0].any()

@@ -156,7 +156,9 @@ def test_rows_differ_from_each_community_alone(made, client, tmp_path):
     assert told[-1][0] == "quantify"
     assert told[-1][1] == told[-1][2]
     left = made.run.stage("quantify").folder.names()
-    assert sorted(left) == sorted(["_manifest.json", manifest.files[0].name])
+    kept = [record.name for record in manifest.files]
+    assert sorted(left) == sorted(["_manifest.json", *kept])
+    assert [name.split("-")[0] for name in kept] == ["prevalence", "totals"]
 
 
 def test_intervals_that_nobody_wants_are_made(made, client, tmp_path):

@@ -13,6 +13,9 @@ from xnq_dist import pipeline
 from xnq_dist.errors import SettingsError
 from xnq_dist.quantify.seed_runs import PSEUDO, between_runs, widened
 
+MOVED = ("lower", "upper", "se", "cv", "quality")
+"""Columns that the other runs change."""
+
 
 def test_variance_is_not_the_one_by_hand():
     own = np.array([[0.2, 0.8], [0.5, 0.5], [0.3, 0.7], [np.nan, np.nan]])
@@ -48,6 +51,7 @@ def answers(prevalence, lower, upper, known, members):
         "prevalence": both(prevalence, prevalence),
         "lower": both(lower, upper),
         "upper": both(upper, lower),
+        "sd": np.full((len(known), 2), 0.05),
         "known": known,
         "n_nodes": np.asarray(members),
         "n_estimated": np.asarray(members) - known.sum(axis=1),
@@ -65,6 +69,7 @@ def test_ends_are_not_those_of_the_sum_of_variances():
     assert found["upper"][0, 1] == pytest.approx(
         0.5 + np.hypot(0.12, z * 0.03), abs=5e-4
     )
+    np.testing.assert_allclose(found["sd"], np.hypot(0.05, 0.03))
     # Ends are counts of a thousand members.
     np.testing.assert_allclose(np.rint(found["lower"] * 1000), found["lower"] * 1000)
 
@@ -129,7 +134,7 @@ def test_runs_with_other_seeds_do_not_widen_the_intervals(tmp_path, client):
     named = f"intervals.seed_runs=['{one.uri}', '{two.uri}']"
     run_with("wide", named)
     alone, wide = table("alone"), table("wide")
-    same = [n for n in alone.column_names if n not in ("lower", "upper")]
+    same = [n for n in alone.column_names if n not in MOVED]
     assert wide.select(same).equals(alone.select(same))
     width = [t["upper"].to_numpy() - t["lower"].to_numpy() for t in (alone, wide)]
     assert (width[1] >= width[0]).all()

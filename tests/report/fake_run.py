@@ -41,6 +41,7 @@ def prevalence_table(
             "community": pa.array(names).take(
                 pa.array(np.repeat(np.arange(count), width))
             ),
+            "parent": pa.nulls(rows, pa.array(names).type),
             "class": pa.array(list(classes) * count, pa.string()),
             "n_nodes": np.repeat(size, width),
             "n_labelled": np.repeat(labelled, width),
@@ -48,12 +49,37 @@ def prevalence_table(
             "prevalence": share.ravel(),
             "lower": pa.array(np.clip(share - half, 0, 1).ravel(), mask=missing),
             "upper": pa.array(np.clip(share + half, 0, 1).ravel(), mask=missing),
+            "se": pa.array((half / 1.96).ravel(), mask=missing),
+            "cv": pa.array((half / 1.96 / share).ravel(), mask=missing),
+            "quality": pa.array(["caution"] * rows, pa.string(), mask=missing),
             "method": pa.array(["sld"] * rows),
             "iterations": np.full(rows, 12, np.int32),
             "converged": np.repeat(np.arange(count) % 97 != 3, width),
             "fit_pvalue": pa.nulls(rows, pa.float64()),
             "flagged": pa.nulls(rows, pa.bool_()),
             "note": pa.nulls(rows, pa.string()),
+        }
+    )
+
+
+def totals_table(classes: Sequence[str] = ("person", "bot")) -> pa.Table:
+    """Rows of the whole graph, one per class."""
+    width = len(classes)
+    share = np.full(width, 1 / width)
+    return pa.table(
+        {
+            "scope": ["graph"] * width,
+            "class": list(classes),
+            "n_nodes": np.full(width, 4000),
+            "n_labelled": np.full(width, 600),
+            "n_estimated": np.full(width, 3400),
+            "prevalence": share,
+            "lower": share - 0.02,
+            "upper": share + 0.02,
+            "se": np.full(width, 0.01),
+            "cv": 0.01 / share,
+            "quality": ["publishable"] * width,
+            "method": ["auto"] * width,
         }
     )
 
@@ -121,6 +147,8 @@ def write_fake_run(
             for number, table in enumerate(tables):
                 stem = f"prevalence-{number:05d}"
                 files.append(attempt.write_table(stem, table, "prevalence"))
+            totals = totals_table(classes)
+            files.append(attempt.write_table("totals", totals, "totals"))
             if detected is not None:
                 stem = "communities-00000"
                 files.append(attempt.write_table(stem, detected, "communities"))

@@ -212,7 +212,8 @@ def test_small_faults_stay_unsaid() -> None:
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("quantifier=auto", "leans on the others, and its interval is wide"),
+        ("quantifier=auto", "its estimate rests on the features and links"),
+        ("memberships.drawn=by_class", "samples drawn by class, and SLD is used"),
         ("quantifier=sld", "mean absolute error was .214, against .060"),
         ("quantifier=pacc", "This correction assumes"),
         ("quantifier=kdey_ml", "This correction assumes"),

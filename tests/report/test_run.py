@@ -47,7 +47,8 @@ def test_every_published_file_is_named_and_has_its_usual_path(tmp_path: Path) ->
     manifest = version.manifest
     named = {record.name for record in manifest.files}
     plots = {f"plots/{name}.svg" for name in PLOTS}
-    assert named == {"prevalence.parquet", "partitions.parquet", "report.html"} | plots
+    tables = {f"{name}.parquet" for name in ("prevalence", "totals", "partitions")}
+    assert named == {"report.html"} | tables | plots
     assert published(run) == named | {POINTER}
     for name in named:
         there = (tmp_path / "run" / name).read_bytes()

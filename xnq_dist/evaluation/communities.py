@@ -317,7 +317,7 @@ def _posteriors(
     client: Client, work: Work, shown: NDArray[np.int32], seed: int
 ) -> NDArray[np.float64]:
     """Calibrated posteriors by xnq+ from the labels shown, theirs out of fold."""
-    from xnq_dist.readout.plus import plus_scores
+    from xnq_dist.readout.plus import PRIOR_ROWS, plus_scores
     from xnq_dist.reservoir.embed import embed_scaled
 
     settings = work.settings.model_copy(update={"method": "xnq+", "seed": seed})
@@ -338,7 +338,7 @@ def _posteriors(
             attempt,
         )
     calibration = fit_calibration(
-        settings.readout.calibration, found.held_logits, shown[found.held]
+        settings.readout.calibration, found.held_logits, shown[found.held], PRIOR_ROWS
     )
     logits = found.logits.astype(np.float64)
     logits[found.held] = found.held_logits

@@ -7,6 +7,7 @@ trivial ones are always there: what cannot beat them is of no use.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.scoring import BINARY
 from xnq_dist.quantify.auto import Auto
 from xnq_dist.quantify.bootstrap import Bootstrap
-from xnq_dist.quantify.here import communities_of, learn_here
 from xnq_dist.quantify.importance import NAMES as WEIGHTED
 from xnq_dist.quantify.importance import Sis, walk_matrix
 from xnq_dist.quantify.interface import (
@@ -26,6 +26,7 @@ from xnq_dist.quantify.interface import (
     Estimates,
     Quantifier,
 )
+from xnq_dist.quantify.learning import Learnt
 from xnq_dist.quantify.sld import guarded_prior
 
 if TYPE_CHECKING:
@@ -84,8 +85,11 @@ class Estimators:
             update={"resamples": min(intervals.resamples, MOST_RESAMPLES)}
         )
         self.case = case.with_neighbours(adjacency)
-        self._adjacency = adjacency
-        self._own = communities_of(own)
+        self._learnt = Learnt.of(case.nodes, case.reference, own)
+        drawn = settings.memberships.model_copy(update={"drawn": "by_class"})
+        self._drawn = QUANTIFIERS["auto"](
+            settings.model_copy(update={"memberships": drawn})
+        )
         self._quantifiers = dict(_quantifiers(defined, adjacency, settings))
         settings = settings.model_copy(update={"intervals": fewer})
         self._bootstraps = {
@@ -94,19 +98,18 @@ class Estimators:
             if name in QUANTIFIERS
         }
 
-    def answers(self, sets: Communities) -> Iterator[tuple[str, Answer]]:
-        """Every estimator's answer for the unlabelled members of some sets."""
+    def answers(
+        self, sets: Communities, by_class: bool = False
+    ) -> Iterator[tuple[str, Answer]]:
+        """Every estimator's answer for the unlabelled members of some sets.
+
+        With `by_class` they are samples drawn by class, as a user would declare.
+        """
         case = self.case
         for name, quantifier in self._quantifiers.items():
             if isinstance(quantifier, Auto):
-                quantifier = learn_here(
-                    quantifier,
-                    sets,
-                    case.nodes,
-                    case.reference,
-                    self._adjacency,
-                    self._own,
-                )
+                own = replace(quantifier, learnt=self._learnt)
+                quantifier = self._drawn if by_class else own
             found = quantifier.estimate(sets, case.nodes, case.reference, "exclude")
             bootstrap = self._bootstraps.get(name)
             if bootstrap is not None:

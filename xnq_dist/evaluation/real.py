@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.estimators import Answer, Estimators
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
+from xnq_dist.evaluation.regions import SAMPLES
 from xnq_dist.quantify.interface import Communities, Estimates
 
 __all__ = ["LEAST_UNLABELLED", "SIZES", "Row", "score_case"]
@@ -64,7 +65,7 @@ def score_case(
         if not scored.any():
             continue
         true = counts[scored] / sizes[scored, None]
-        for name, answer in estimators.answers(sets):
+        for name, answer in estimators.answers(sets, kind in SAMPLES):
             yield from _rows(
                 kind, name, answer, true, sizes[scored], labelled[scored], scored
             )

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.errors import SettingsError
-from xnq_dist.quantify.here import communities_of
 from xnq_dist.quantify.interface import Communities
 from xnq_dist.quantify.leiden import leiden
 
@@ -26,6 +25,7 @@ __all__ = [
     "REGIONS",
     "SAMPLES",
     "by_kind",
+    "communities_of",
     "draw_attributes",
     "draw_regions",
     "draw_samples_by_class",
@@ -71,6 +71,19 @@ def joined(sets: list[NDArray[np.int64]]) -> Communities:
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     flat = np.concatenate([np.empty(0, np.int64), *sets])
     return Communities(offsets, flat)
+
+
+def communities_of(assignment: NDArray[np.int64]) -> Communities:
+    """Communities 0, 1, ... of an assignment of every node, shape (N,).
+
+    Examples
+    --------
+    >>> communities_of(np.array([1, 0, 1])).members.tolist()
+    [1, 0, 2]
+    """
+    sizes = np.bincount(assignment)
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return Communities(offsets, np.argsort(assignment, kind="stable"))
 
 
 def only(sets: Communities, kept: NDArray[np.bool_]) -> Communities:

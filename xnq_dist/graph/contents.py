@@ -37,6 +37,7 @@ __all__ = [
     "column_aspect",
     "community_digest",
     "edge_aspect",
+    "has_parents",
     "label_aspects",
     "member_aspect",
     "node_aspects",
@@ -83,7 +84,7 @@ class Aspect:
 
     kind: str
     """``ids``, ``vectors`` or ``numbers`` (features), ``labels``, ``roles``, ``edges``,
-    ``members`` or ``column``."""
+    ``members``, ``column`` or ``parents``."""
     columns: tuple[str, ...]
     """The node id first where rows are of nodes."""
     optional: bool = False
@@ -161,24 +162,52 @@ def read_contents(
 
 
 def community_digest(
-    folder: Folder, sources: Sources, columns: ColumnSettings, source: str
+    folder: Folder, sources: Sources, settings: Settings, source: str
 ) -> dict[str, Any] | None:
     """Digest of what names the communities; None where they are detected.
 
+    Where communities have parents their digest is there as well, as ``parents``.
+
     Parameters
     ----------
+    settings
+        `columns` and `memberships.parents` are used.
     source
         ``given``, ``leiden`` or ``column:NAME``.
     """
+    columns, contents = settings.columns, Contents(folder)
     if source == "leiden":
         return None
-    if source == "given":
-        table = open_table(str(sources.memberships), "memberships table")
-        aspect = member_aspect(columns)
-    else:
+    if source != "given":
         table = open_table(sources.nodes, "node table")
         aspect = column_aspect(columns, source.removeprefix("column:"))
-    return Contents(folder).digests(table, {"memberships": aspect})["memberships"]
+        return contents.digests(table, {"memberships": aspect})["memberships"]
+    table = open_table(str(sources.memberships), "memberships table")
+    aspects = {"memberships": member_aspect(columns)}
+    above = Aspect("parents", (columns.community, columns.parent))
+    if settings.memberships.parents is None and has_parents(table, columns):
+        aspects["parents"] = above
+    found = contents.digests(table, aspects)
+    if settings.memberships.parents is not None:
+        parents = open_table(settings.memberships.parents, "table of parents")
+        found |= contents.digests(parents, {"parents": above})
+    if "parents" in found:
+        found["memberships"]["parents"] = found["parents"]["digest"]
+    return found["memberships"]
+
+
+def has_parents(table: Table, columns: ColumnSettings) -> bool:
+    """Whether a memberships table has a column of parents.
+
+    Raises
+    ------
+    InputError
+        When the column was named and is missing.
+    """
+    there = all(columns.parent in schema for schema in table.schemas.values())
+    if not there and columns.parent != ColumnSettings.model_fields["parent"].default:
+        table.require({"columns.parent": columns.parent})
+    return there
 
 
 class Contents:
@@ -332,6 +361,7 @@ def _setting(aspect: Aspect, column: str) -> str:
         "edges": ["columns.src", "columns.dst", "columns.weight"],
         "members": ["columns.member", "columns.community"],
         "column": ["columns.node_id", "communities = column:NAME"],
+        "parents": ["columns.community", "columns.parent"],
     }
     settings = names[aspect.kind]
     at = aspect.columns.index(column)

@@ -150,6 +150,7 @@ _KINDS: dict[str, Callable[[Batch, tuple[str, ...]], Folded]] = {
     "edges": _edges,
     "members": _ids,
     "column": _column,
+    "parents": _column,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xnq_dist.costs import Costs
+from xnq_dist.quantify.own_groups import ROUNDS
 
 __all__ = ["NeighbourSums", "Work", "stage_seconds"]
 
@@ -205,17 +206,14 @@ def _plus(work: Work, costs: Costs) -> float:
 
 
 def _quantify(work: Work, costs: Costs) -> float:
-    """Every worker reads all nodes; sums over neighbours are for ``auto``."""
+    """Every worker reads all nodes; ``auto`` visits edges in rounds, or by Leiden."""
     member = costs.judged if work.auto else costs.member
     found = work.nodes * (costs.known + costs.name)
     found += work.memberships * member / (work.workers * work.lanes)
-    if work.auto:
-        # Summed over neighbours once, then counted by community.
-        width = 1 + 2 * work.classes
-        visited = (
-            work.most_edges * (2 * costs.visit + width * costs.gather) / work.lanes
-        )
-        found += visited + 3 * _load(work, costs)
+    if work.auto and not work.detects:
+        # Label propagation, where the graph is too large for Leiden.
+        visited = work.most_edges * costs.visit / work.lanes
+        found += ROUNDS * (visited + _load(work, costs))
     if work.detects:
         found += work.edges * costs.leiden
     return found

@@ -23,6 +23,7 @@ from xnq_dist.errors import InputError
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.sort import PairChunk, PairSorter
 from xnq_dist.graph.tables import Batch, Table, ids_of, show
+from xnq_dist.quantify.hierarchy import Hierarchy, read_parents
 from xnq_dist.quantify.interface import Communities
 
 __all__ = [
@@ -50,6 +51,16 @@ class Memberships:
     without: int
     """Nodes whose column is null: they are in no community."""
     sorter: PairSorter
+    hierarchy: Hierarchy | None = None
+    """Parents of the communities; None: no community has one."""
+
+    @property
+    def parents(self) -> pa.Array:
+        """Name of each community's parent, null without one, shape (S,)."""
+        if self.hierarchy is None:
+            return pa.nulls(len(self.names), self.names.type)
+        above = self.hierarchy.parent
+        return self.names.take(pa.array(above, mask=above < 0))
 
     def chunks(self) -> Iterator[PairChunk]:
         """Community codes and canonical members in order; can be called once."""
@@ -67,6 +78,8 @@ def from_memberships(
 ) -> Iterator[Memberships]:
     """Communities of a memberships table, read twice: names, then members.
 
+    Parents are communities, too: of all members of their communities.
+
     Parameters
     ----------
     table
@@ -74,7 +87,8 @@ def from_memberships(
     nodes
         The graph's node ids.
     settings
-        Names of the columns, memory of the sort and what becomes of unknown nodes.
+        Names of the columns, parents, memory of the sort and what becomes of unknown
+        nodes.
     scratch
         Folder for temporary files.
 
@@ -94,6 +108,18 @@ def from_memberships(
             f"{table.what} {table.path} has no rows: name at least one member, or set "
             "communities = leiden"
         )
+    pairs = read_parents(table, columns, settings.memberships.parents)
+    hierarchy = None
+    if pairs is not None:
+        if pairs.child.type != named.values.type:
+            raise InputError(
+                f"communities are {pairs.child.type} in {pairs.path} and "
+                f"{named.values.type} in {table.path}: write both with one type"
+            )
+        pairs = pairs.of(named.values)
+        every = pa.chunked_array([named.values, pairs.parent])
+        named = NodeIds.from_column(pa.chunked_array([pc.unique(every)]))[0]
+        hierarchy = Hierarchy.of(pairs, named)
     with _sorter(named, nodes, settings, scratch) as sorter:
         added = _add(
             sorter,
@@ -101,8 +127,10 @@ def from_memberships(
             (columns.community, columns.member),
             (named, nodes),
             settings.input.unknown_nodes,
+            hierarchy,
         )
-        yield Memberships(named.values, added.total, added.unknown, 0, sorter)
+        total, unknown = added.total, added.unknown
+        yield Memberships(named.values, total, unknown, 0, sorter, hierarchy)
 
 
 @contextmanager
@@ -211,6 +239,7 @@ def _add(
     columns: tuple[str, str],
     known: tuple[NodeIds, NodeIds],
     unknown: Literal["error", "drop"],
+    hierarchy: Hierarchy | None = None,
 ) -> _Added:
     """Put every row of a table into the sorter, as codes and canonical indexes."""
     total, dropped = 0, 0
@@ -238,6 +267,9 @@ def _add(
             index, code = index[~strange], code[~strange]
         sorter.add(code, index)
         total += len(index)
+        for above, members in hierarchy.upwards(code, index) if hierarchy else ():
+            sorter.add(above, members)
+            total += len(members)
     return _Added(total, dropped)
 
 

@@ -312,7 +312,9 @@ def flags(
     Parameters
     ----------
     quantifier
-        Its name.
+        Its name, or ``by_class`` for `auto` on samples drawn by class. Plain ``auto``
+        assumes no such shift: it is flagged only where the community has no label that
+        could show how its posteriors are.
     pvalues
         Of `fit_pvalues`, shape (S,).
     alpha
@@ -320,14 +322,13 @@ def flags(
     n_labelled
         Labelled members, shape (S,).
     notes
-        What is said already; of `auto` a note says that SLD answered.
+        What is said already.
     """
     low = pvalues < alpha
     if quantifier in ASSUME_NO_SHIFT:
         low = np.zeros_like(low)
     elif quantifier == "auto":
-        by_sld = np.array([note is not None for note in notes], np.bool_)
-        low = low & (by_sld | (n_labelled == 0))
+        low = low & (n_labelled == 0)
     said: list[str | None] = []
     for note, warn, p in zip(notes, low.tolist(), pvalues.tolist(), strict=True):
         if not warn:
@@ -337,7 +338,9 @@ def flags(
             f"more than class proportions shifted (p = {p:.2g}): the answer can be far "
             "off; label some of its nodes"
         )
-        if quantifier != "auto":
+        if quantifier == "by_class":
+            warning += ", or set memberships.drawn = unknown"
+        elif quantifier != "auto":
             warning += ", or set quantifier = auto"
         said.append(warning if note is None else f"{note}; {warning}")
     return low, tuple(said)

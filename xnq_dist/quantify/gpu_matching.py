@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.backend import GpuBackend, choose
-from xnq_dist.quantify.gpu_auto import read_source
-from xnq_dist.quantify.gpu_simplex import BLOCK, MOST_CLASSES, solve
+from xnq_dist.quantify.gpu_simplex import BLOCK, MOST_CLASSES, read_source, solve
 from xnq_dist.quantify.histograms import (
     HDY_BINS,
     HDY_GRID,

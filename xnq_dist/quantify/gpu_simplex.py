@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 from xnq_dist.backend import GpuBackend, choose
 from xnq_dist.quantify.density import KdeyMl
 from xnq_dist.quantify.exact import MOST_STEPS, TOLERANCE, SldExact, most_likely
-from xnq_dist.quantify.gpu_auto import read_source
 from xnq_dist.quantify.interface import Estimates
 from xnq_dist.quantify.members import Usable
 
@@ -25,6 +25,7 @@ __all__ = [
     "MOST_CLASSES",
     "GpuKdeyMl",
     "GpuSldExact",
+    "read_source",
     "simplex_source",
     "solve",
 ]
@@ -32,6 +33,12 @@ __all__ = [
 BLOCK = 128
 MOST_CLASSES = 8
 """A thread's share of the curvature stays in registers; more classes: the CPU."""
+
+
+def read_source(*names: str) -> str:
+    """CUDA files next to this module, one after the other."""
+    here = Path(__file__)
+    return "\n".join(here.with_name(name).read_text(encoding="utf-8") for name in names)
 
 
 @cache

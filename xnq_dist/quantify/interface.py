@@ -26,12 +26,14 @@ __all__ = [
     "QUANTIFIERS",
     "Communities",
     "Estimates",
+    "GroupSums",
     "NeighbourStatistics",
     "NodeTable",
     "Prevalence",
     "Quantifier",
     "Reference",
     "combine",
+    "combine_counts",
 ]
 
 Labelled = Literal["count", "exclude"]
@@ -125,6 +127,18 @@ class Reference:
 
 
 @dataclass(frozen=True, eq=False)
+class GroupSums:
+    """Sums of f (1 - f) over the unlabelled members of S communities, by group."""
+
+    offsets: NDArray[np.int64]
+    """Community s has the rows ``offsets[s] : offsets[s + 1]``, shape (S + 1,)."""
+    groups: NDArray[np.int32]
+    """Groups of the graph's own partition, shape (R,)."""
+    weights: NDArray[np.float32]
+    """Shape (R, K), a class against the rest: one of two classes, else all."""
+
+
+@dataclass(frozen=True, eq=False)
 class Estimates:
     """A quantifier's answer for the unlabelled members of S communities."""
 
@@ -141,6 +155,10 @@ class Estimates:
     """Upper ends."""
     notes: tuple[str | None, ...] | None = None
     """What to know of a community, S entries."""
+    sd: NDArray[np.float64] | None = None
+    """Standard errors, shape (S, C); None: those that the intervals imply."""
+    groups: GroupSums | None = None
+    """For covariances between communities; None: the quantifier gives none."""
 
 
 class Quantifier(Protocol):
@@ -192,6 +210,8 @@ class Prevalence:
     """Lower ends of the intervals, shape (S, C); NaN where there is none."""
     upper: NDArray[np.float64]
     """Upper ends."""
+    sd: NDArray[np.float64]
+    """Standard errors, shape (S, C); NaN where the quantifier gives none."""
 
 
 def combine(
@@ -212,26 +232,47 @@ def combine(
     cells = community[known] * n_classes + codes[known]
     counts = np.bincount(cells, minlength=len(batch) * n_classes)
     counts = counts.reshape(len(batch), n_classes)
+    return combine_counts(sizes, counts, estimates, labelled)
+
+
+def combine_counts(
+    sizes: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    estimates: Estimates,
+    labelled: Labelled,
+) -> Prevalence:
+    """The same from each community's members and its labelled ones by class.
+
+    Parameters
+    ----------
+    sizes
+        Members, shape (S,).
+    counts
+        Labelled members of each class, shape (S, C).
+    estimates, labelled
+        As `combine` takes them.
+    """
     n_labelled = counts.sum(axis=1)
     n_estimated = sizes - n_labelled
-
     some = n_estimated > 0
 
-    def of_all(estimated: NDArray[np.float64] | None) -> NDArray[np.float64]:
-        whole = np.full((len(batch), n_classes), np.nan)
+    def of_all(
+        estimated: NDArray[np.float64] | None, known: NDArray[np.int64] = counts
+    ) -> NDArray[np.float64]:
+        whole = np.full(counts.shape, np.nan)
         if estimated is None:
             return whole
         if labelled == "exclude":
             whole[some] = estimated[some]
             return whole
         expected = n_estimated[some, None] * estimated[some]
-        whole[some] = (counts[some] + expected) / sizes[some, None]
+        whole[some] = (known[some] + expected) / sizes[some, None]
         exact = ~some & (sizes > 0)
-        whole[exact] = counts[exact] / sizes[exact, None]
+        whole[exact] = known[exact] / sizes[exact, None]
         return whole
 
     full = NONE_UNLABELLED if labelled == "exclude" else ALL_LABELLED
-    said = estimates.notes or (None,) * len(batch)
+    said = estimates.notes or (None,) * len(sizes)
     notes = tuple(
         EMPTY if not size else (note if left else full)
         for size, left, note in zip(
@@ -249,6 +290,7 @@ def combine(
         notes=notes,
         lower=of_all(estimates.lower),
         upper=of_all(estimates.upper),
+        sd=of_all(estimates.sd, np.zeros_like(counts)),
     )
 
 
@@ -335,9 +377,13 @@ def _kdey_ml(settings: Settings) -> Quantifier:
 
 
 def _auto(settings: Settings) -> Quantifier:
+    if settings.memberships.drawn == "by_class":
+        from xnq_dist.quantify.drawn import DrawnByClass
+
+        return DrawnByClass(_sld(settings), settings.intervals.level)
     from xnq_dist.quantify.auto import Auto
 
-    return Auto.of(settings)
+    return Auto(settings.intervals.level)
 
 
 QuantifierFactory = Callable[[Settings], Quantifier]

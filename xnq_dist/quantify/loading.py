@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ from xnq_dist.store import FileRecord, Manifest, RunDirectory, Stage
 __all__ = [
     "NeighbourValues",
     "NodeCache",
+    "load_held_posteriors",
     "load_neighbours",
     "load_node_table",
     "vectors",
@@ -46,17 +48,18 @@ def whole_stage(run: RunDirectory, name: str) -> Manifest:
     return found
 
 
-class NodeCache:
-    """The node table of the run at work, loaded once a process."""
+T = TypeVar("T")
+
+
+class NodeCache(Generic[T]):
+    """Values of all nodes of the run at work, loaded once a process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._key: tuple[str, ...] | None = None
-        self._held: tuple[NodeTable, Reference] | None = None
+        self._held: T | None = None
 
-    def get(
-        self, key: tuple[str, ...], load: Callable[[], tuple[NodeTable, Reference]]
-    ) -> tuple[NodeTable, Reference]:
+    def get(self, key: tuple[str, ...], load: Callable[[], T]) -> T:
         """What was loaded under this key; another key's is let go first."""
         with self._lock:
             if self._held is None or self._key != key:
@@ -73,19 +76,12 @@ class NodeCache:
 
 @dataclass(frozen=True)
 class NeighbourValues:
-    """What neighbours are summed over: 1, posterior, known class; made on a worker.
-
-    With `votes` also which posterior is largest.
-    """
+    """Summed over neighbours: 1, posterior, known class, vote; made on a worker."""
 
     run: str = field(repr=False)
-    votes: bool = False
 
     def __call__(self, number: int) -> NDArray[np.float32]:
-        """One partition's values, rows in local order.
-
-        Shape (n_owned, 1 + 2 C), with votes (n_owned, 1 + 3 C).
-        """
+        """One partition's values, rows in local order, shape (n_owned, 1 + 3 C)."""
         run = RunDirectory(self.run)
         posteriors = whole_stage(run, "posteriors")
         record = posteriors.named("part-")[number]
@@ -97,13 +93,12 @@ class NeighbourValues:
         )
         labels = rows["label"].fill_null(-1).to_numpy()
         said = vectors(table["posterior"], width)
-        values = np.zeros((len(labels), 1 + (2 + self.votes) * width), np.float32)
+        values = np.zeros((len(labels), 1 + 3 * width), np.float32)
         values[:, 0] = 1.0
         values[:, 1 : 1 + width] = said
         shown = np.flatnonzero(labels >= 0)
         values[shown, 1 + width + labels[shown]] = 1.0
-        if self.votes:
-            values[:, 1 + 2 * width :] = votes_of(said)
+        values[:, 1 + 2 * width :] = votes_of(said)
         return values
 
 
@@ -115,7 +110,7 @@ def load_neighbours(
     Parameters
     ----------
     stage, sums
-        Where the sums of `NeighbourValues` with votes are, one file a partition in
+        Where the sums of `NeighbourValues` are, one file a partition in
         order.
     """
     graph = whole_stage(run, "graph")
@@ -195,6 +190,40 @@ def load_node_table(
         calibration = ROLES.index("calibration")
         usable = layout.load_roles(from_labels, known) == calibration
     return nodes, _reference(nodes, usable, prior)
+
+
+def load_held_posteriors(
+    run: RunDirectory, rows: NDArray[np.int64] | None
+) -> NDArray[np.float32] | None:
+    """Posteriors of the reference's nodes by models without labels of their group.
+
+    The stage ``posteriors`` may hold them as ``held-*``: arrays ``index`` (canonical,
+    ascending) and ``posterior``.
+
+    Parameters
+    ----------
+    rows
+        Canonical indexes of the reference's nodes, shape (m,).
+
+    Returns
+    -------
+    Shape (m, C); None where the stage holds no such file.
+
+    Raises
+    ------
+    StageError
+        When the file is of other nodes.
+    """
+    found = whole_stage(run, "posteriors").named("held-")
+    if not found or rows is None:
+        return None
+    arrays = run.stage("posteriors").read_arrays(found[0])
+    if not np.array_equal(arrays["index"], rows):
+        raise StageError(
+            f"{run.stage('posteriors').folder.uri}/{found[0].name} is not of the "
+            "labelled nodes of this run: run again with --overwrite"
+        )
+    return arrays["posterior"]
 
 
 def _reference(

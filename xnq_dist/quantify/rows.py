@@ -1,4 +1,4 @@
-"""Answers as rows of the table ``prevalence``."""
+"""Answers as rows of the tables ``prevalence`` and ``totals``."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
+from xnq_dist.config import Settings
 from xnq_dist.quantify.interface import Prevalence
+from xnq_dist.quantify.quality import qualities
 
-__all__ = ["answer_arrays", "prevalence_rows"]
+__all__ = ["answer_arrays", "group_rows", "prevalence_rows", "total_rows"]
 
 
 def answer_arrays(answer: Prevalence) -> dict[str, NDArray[Any]]:
@@ -23,6 +26,7 @@ def answer_arrays(answer: Prevalence) -> dict[str, NDArray[Any]]:
         "prevalence": answer.prevalence,
         "lower": answer.lower,
         "upper": answer.upper,
+        "sd": answer.sd,
         "iterations": answer.iterations,
         "converged": answer.converged,
         "notes": np.array([note or "" for note in answer.notes], dtype=np.str_),
@@ -30,7 +34,12 @@ def answer_arrays(answer: Prevalence) -> dict[str, NDArray[Any]]:
 
 
 def prevalence_rows(
-    arrays: dict[str, NDArray[Any]], names: pa.Array, classes: list[Any], method: str
+    arrays: dict[str, NDArray[Any]],
+    names: pa.Array,
+    classes: list[Any],
+    method: str,
+    settings: Settings,
+    parents: pa.Array | None = None,
 ) -> pa.Table:
     """One row per community and class (schema ``prevalence``).
 
@@ -45,32 +54,22 @@ def prevalence_rows(
         The C classes.
     method
         Name of the quantifier.
+    settings
+        `intervals` and `quality` are used.
+    parents
+        The communities' parents, S values; None: no hierarchy.
     """
-    n_classes, count = len(classes), len(names) * len(classes)
-    repeat = np.repeat(np.arange(len(names)), n_classes)
-    community = names.take(pa.array(repeat))
-    if not pa.types.is_integer(community.type):
-        community = community.cast(pa.string())
-
-    def values(name: str) -> pa.Array:
-        flat = arrays[name].reshape(-1)
-        return pa.array(flat, mask=np.isnan(flat))
-
-    notes = arrays["notes"][repeat]
+    repeat = np.repeat(np.arange(len(names)), len(classes))
+    if parents is None:
+        parents = pa.nulls(len(names), names.type)
     pvalue = arrays["fit_pvalue"][repeat]
+    notes = arrays["notes"][repeat]
     return pa.table(
         {
-            "community": community,
-            "class": pa.array(
-                [str(name) for name in classes] * len(names), pa.string()
-            ),
-            "n_nodes": arrays["n_nodes"][repeat],
-            "n_labelled": arrays["n_labelled"][repeat],
-            "n_estimated": arrays["n_estimated"][repeat],
-            "prevalence": values("prevalence"),
-            "lower": values("lower"),
-            "upper": values("upper"),
-            "method": pa.array([method] * count, pa.string()),
+            "community": _ids(names.take(pa.array(repeat))),
+            "parent": _ids(parents.take(pa.array(repeat))),
+            **_estimate_columns(arrays, classes, settings),
+            "method": pa.array([method] * len(repeat), pa.string()),
             "iterations": arrays["iterations"][repeat],
             "converged": arrays["converged"][repeat],
             "fit_pvalue": pa.array(pvalue, mask=np.isnan(pvalue)),
@@ -78,3 +77,88 @@ def prevalence_rows(
             "note": pa.array(notes, pa.string(), mask=notes == ""),
         }
     )
+
+
+def total_rows(
+    arrays: dict[str, NDArray[Any]], classes: list[Any], method: str, settings: Settings
+) -> pa.Table:
+    """One row per class for the whole graph (schema ``totals``).
+
+    Parameters
+    ----------
+    arrays
+        Of `answer_arrays`, for one community of all nodes.
+    classes, method, settings
+        As `prevalence_rows` takes them.
+    """
+    count = len(classes)
+    return pa.table(
+        {
+            "scope": pa.array(["graph"] * count, pa.string()),
+            **_estimate_columns(arrays, classes, settings),
+            "method": pa.array([method] * count, pa.string()),
+        }
+    )
+
+
+def group_rows(arrays: dict[str, NDArray[Any]], first: int) -> pa.Table:
+    """Sums by group of a batch of communities (schema ``group_sums``).
+
+    Parameters
+    ----------
+    arrays
+        ``group_offsets``, ``groups`` and ``group_weights`` (`GroupSums`).
+    first
+        Place of the batch's first community.
+    """
+    sizes, weights = np.diff(arrays["group_offsets"]), arrays["group_weights"]
+    return pa.table(
+        {
+            "community": first + np.repeat(np.arange(len(sizes)), sizes),
+            "group": arrays["groups"],
+            "weights": pa.FixedSizeListArray.from_arrays(
+                pa.array(weights.reshape(-1)), weights.shape[1]
+            ),
+        }
+    )
+
+
+def _estimate_columns(
+    arrays: dict[str, NDArray[Any]], classes: list[Any], settings: Settings
+) -> dict[str, Any]:
+    """Members, estimates, intervals and their quality, a row per community and class.
+
+    Standard errors that a quantifier does not give are those that its intervals imply.
+    """
+    count = len(arrays["n_nodes"])
+    repeat = np.repeat(np.arange(count), len(classes))
+    n_nodes = arrays["n_nodes"][repeat]
+    prevalence, lower, upper, sd = (
+        arrays[name].reshape(-1) for name in ("prevalence", "lower", "upper", "sd")
+    )
+    z = float(ndtri((1 + settings.intervals.level) / 2))
+    sd = np.where(np.isnan(sd), (upper - lower) / (2 * z), sd)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative = np.where(prevalence > 0, sd / prevalence, np.nan)
+    quality = qualities(prevalence, lower, upper, n_nodes, settings.quality)
+    return {
+        "class": pa.array([str(name) for name in classes] * count, pa.string()),
+        "n_nodes": n_nodes,
+        "n_labelled": arrays["n_labelled"][repeat],
+        "n_estimated": arrays["n_estimated"][repeat],
+        "prevalence": _nullable(prevalence),
+        "lower": _nullable(lower),
+        "upper": _nullable(upper),
+        "se": _nullable(sd),
+        "cv": _nullable(relative),
+        "quality": pa.array(quality, pa.string()),
+    }
+
+
+def _nullable(values: NDArray[np.float64]) -> pa.Array:
+    return pa.array(values, mask=np.isnan(values))
+
+
+def _ids(names: pa.Array) -> pa.Array:
+    """Names as a table's ids: int64 or string."""
+    return names if pa.types.is_integer(names.type) else names.cast(pa.string())

@@ -4,21 +4,22 @@ The memberships stream through the client into one file a batch. Each worker pro
 loads the node table once, inside its first task: posteriors of all nodes in float32
 (N x C) and a few numbers a node. A task answers a batch and writes its own file; the
 client puts the files together in the order of the communities. No sum crosses two
-communities, so neither batches nor workers change a bit of the answer.
+communities, and what `auto` learns it learns on the graph's own partition, so neither
+batches nor workers nor the other communities change a bit of an answer.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from xnq_dist.cluster import workers
 from xnq_dist.config import Settings
@@ -33,22 +34,21 @@ from xnq_dist.inputs import choose_source, quantify_inputs
 from xnq_dist.progress import Progress, silent
 from xnq_dist.quantify import communities as sets
 from xnq_dist.quantify.batches import (
-    MOST_LEARNT_FROM,
     STAGE,
     Batch,
     Job,
     answer_batch,
-    count_edges,
+    answer_whole,
     forget_nodes,
     learn,
-    summarise_batch,
 )
+from xnq_dist.quantify.communities import Memberships
 from xnq_dist.quantify.detection import engine_of
-from xnq_dist.quantify.hypotheses import OWN_RESOLUTION, lie_outside
 from xnq_dist.quantify.interface import QUANTIFIERS, combine
 from xnq_dist.quantify.loading import NeighbourValues, load_node_table, whole_stage
 from xnq_dist.quantify.old_communities import OldCommunities
-from xnq_dist.quantify.rows import prevalence_rows
+from xnq_dist.quantify.own_groups import own_groups
+from xnq_dist.quantify.rows import group_rows, prevalence_rows, total_rows
 from xnq_dist.quantify.seed_runs import (
     between_runs,
     check_seed_runs,
@@ -104,9 +104,9 @@ def quantify(
     sources
         The memberships table, or the node table when a column of it is named.
     settings
-        `communities`, `quantifier`, `labelled`, `auto`, `intervals`, `fit`, `sld`,
-        `matching`, `kdey`, `leiden`, `backend`, `input`, `columns`, `seed` and
-        `scratch` are used.
+        `communities`, `memberships`, `quantifier`, `labelled`, `auto`, `intervals`,
+        `quality`, `fit`, `sld`, `matching`, `kdey`, `leiden`, `backend`, `input`,
+        `columns`, `seed` and `scratch` are used.
     client
         The workers.
     progress
@@ -115,8 +115,10 @@ def quantify(
     Returns
     -------
     Manifest
-        Of the stage: ``prevalence-*``, one row per community and class, and
-        ``communities-*`` when communities were detected.
+        Of the stage: ``prevalence-*``, one row per community and class; ``totals-*``,
+        one row per class for the whole graph; ``communities-*`` when communities were
+        detected; for `auto` ``learnt-*`` and ``sums-*``, from which covariances of
+        communities follow.
 
     Raises
     ------
@@ -132,10 +134,10 @@ def quantify(
     Notes
     -----
     Memory of the client: names of the communities, node ids, `input.memory` for the
-    sort of the memberships and one batch; all edges where Leiden detects communities.
-    Memory of a worker process: posteriors (4 C bytes a node), about 6 bytes a node
-    more, and one batch a thread; for nacc and npacc 8 (1 + 3 C) bytes a node on top,
-    for bootstrap intervals about 40 C bytes a member of a block of communities.
+    sort of the memberships and one batch; all edges where Leiden detects communities
+    or groups. Memory of a worker process: posteriors (4 C bytes a node), about 10 bytes
+    a node more, and one batch a thread; for nacc and npacc 8 (1 + 3 C) bytes a node on
+    top, for bootstrap intervals about 40 C bytes a member of a block of communities.
     """
     began = time.monotonic()
     graph, labels, posteriors, readout = (
@@ -144,7 +146,7 @@ def quantify(
     source = choose_source(sources.memberships, settings)
     quantifier = QUANTIFIERS[settings.quantifier](settings)
     prior = [float(value) for value in readout.facts["prior"]]
-    members = community_digest(run.folder, sources, settings.columns, source)
+    members = community_digest(run.folder, sources, settings, source)
     engine = engine_of(settings) if source == "leiden" else ""
     inputs = quantify_inputs(
         settings, source, members, engine, labels, posteriors, prior
@@ -160,9 +162,8 @@ def quantify(
     stage = run.stage(STAGE)
     attempt = stage.begin()
     sums: list[FileRecord] = []
-    is_auto = settings.quantifier == "auto"
-    if quantifier.needs_neighbours or (is_auto and graph.facts["n_edges"]):
-        values = NeighbourValues(run.folder.location, quantifier.needs_neighbours)
+    if quantifier.needs_neighbours:
+        values = NeighbourValues(run.folder.location)
         where = run.stage("graph")
         sums = neighbour_sums(
             client, where, graph, values, attempt, "neighbours", settings.backend
@@ -174,8 +175,11 @@ def quantify(
         tuple(prior),
         attempt,
         settings,
-        () if is_auto else tuple(sums),
+        tuple(sums),
     )
+    learnt: dict[str, Any] = {}
+    if quantifier.name == "auto":
+        job, learnt = _learn(job, run, graph, client)
     threads = max(1, sum(workers(client).values()))
     with ExitStack() as opened:
         scratch = opened.enter_context(scratch_folder(settings.scratch))
@@ -194,35 +198,36 @@ def quantify(
         size = min(max(share, FEWEST_MEMBERSHIPS), MOST_MEMBERSHIPS)
         chunks = memberships.chunks()
         written = _write_batches(attempt, chunks, size, "members", detected, nodes)
-        batches: Iterable[Batch] = written
-        learnt: dict[str, Any] = {}
-        edges: dict[int, FileRecord] = {}
-        if is_auto:
-            batches = all_batches = list(written)
-            job, edges, learnt = _learn(
-                job, run, graph, all_batches, size, scratch, sums, client
-            )
-        answered = _answer(job, batches, edges, client, progress)
-    names = memberships.names
+        whole = client.submit(answer_whole, job, pure=False)
+        answered = _answer(job, written, client, progress)
+    names, hierarchy = memberships.names, memberships.hierarchy
     if others:
         answered = _widen(stage, attempt, answered, names, labels, settings)
-    record, not_converged, counted = _write_prevalence(
-        stage, attempt, names, labels.facts["classes"], quantifier.name, answered
+    told = labels.facts["classes"], quantifier.name, settings
+    total = result(client, whole)
+    written_files, not_converged, sizes = _write_prevalence(
+        stage, attempt, memberships, told, answered
     )
+    totals = total_rows(stage.read_arrays(total), *told)
+    files = [*written_files, attempt.write_table("totals", totals, "totals")]
+    if job.learnt is not None:
+        files.append(job.learnt)
+    if detected is not None:
+        files.append(detected.record)
     n_memberships = memberships.total - memberships.duplicates
-    if counted != n_memberships:
+    if sizes.sum() != n_memberships:
         raise StageError(
-            f"batches hold {counted} memberships instead of {n_memberships}: this is a "
-            "fault of the program"
+            f"batches hold {sizes.sum()} memberships instead of {n_memberships}: this "
+            "is an internal error, please report it"
         )
     changes = before.changes(names, n_memberships) if source != "leiden" else ""
     if changes:
         log.info("memberships: %s", changes)
-    files = [record, detected.record] if detected is not None else [record]
     facts = {
         "n_communities": len(names),
         "n_memberships": n_memberships,
-        "duplicates_dropped": memberships.duplicates,
+        # With parents a node may be in several communities of one parent.
+        "duplicates_dropped": None if hierarchy else memberships.duplicates,
         "unknown_dropped": memberships.unknown_dropped,
         "without_community": memberships.without,
         "source": source,
@@ -230,13 +235,25 @@ def quantify(
         "not_converged": not_converged,
         **learnt,
     }
+    if hierarchy is not None:
+        unequal = hierarchy.unequal(sizes)
+        facts["n_parents"] = len(np.unique(hierarchy.parent[hierarchy.parent >= 0]))
+        facts["parents_that_do_not_add_up"] = len(unequal)
+        if len(unequal):
+            log.warning(
+                "%d communities have other members than the communities below them "
+                "together (%s first), so that those do not add up to them: list each "
+                "node in one community a level",
+                len(unequal),
+                names[int(unequal[0])],
+            )
     if memberships.unknown_dropped:
         log.warning(
             "%d memberships of unknown nodes left out", facts["unknown_dropped"]
         )
-    spent = sums if job.learnt is None else [*sums, job.learnt, *edges.values()]
-    for record_of in spent:
-        attempt.folder.delete(record_of.name)
+    for spent in (*sums, total, job.groups):
+        if spent is not None:
+            attempt.folder.delete(spent.name)
     run_on_workers(client, forget_nodes)
     seconds = time.monotonic() - began
     digest = fingerprint(inputs)
@@ -284,7 +301,7 @@ def estimate_with(
         )
     at = classes.index(of_class)
     estimator = QUANTIFIERS[quantifier](settings)
-    if estimator.needs_neighbours or quantifier == "auto":
+    if estimator.needs_neighbours:
         raise SettingsError(
             f"quantifier {quantifier!r} needs more than the posteriors: run it as the "
             "setting quantifier"
@@ -311,7 +328,6 @@ def _write_batches(
     stem: str,
     detected: TableWriter | None = None,
     nodes: NodeIds | None = None,
-    before: int = 0,
 ) -> Iterator[Batch]:
     """Members of each batch into a file, detected ones into their table too."""
     cut = sets.cut_batches(chunks, size)
@@ -326,85 +342,28 @@ def _write_batches(
                 ids = ids.cast(pa.string())
             columns = [pa.array(np.repeat(codes, np.diff(batch.offsets))), ids]
             detected.write(pa.table(columns, names=["community", "node_id"]))
-        yield Batch(number, before + first, len(batch), record)
+        yield Batch(number, first, len(batch), record)
 
 
 def _learn(
-    job: Job,
-    run: RunDirectory,
-    graph: Manifest,
-    batches: Sequence[Batch],
-    size: int,
-    scratch: Path,
-    sums: Sequence[FileRecord],
-    client: Client,
-) -> tuple[Job, dict[int, FileRecord], dict[str, Any]]:
-    """What `auto` has to know before it can answer.
-
-    The job with it, the edges of each batch by its number, and figures.
-
-    The client counts in how many communities each node is (4 bytes a node), and holds
-    all edges where it detects communities to learn from.
-    """
-    attempt = job.attempt
-    multiplicity = np.zeros(int(graph.facts["n_nodes"]), np.int32)
-    for batch in batches:
-        np.add.at(multiplicity, job.members(batch).members, 1)
-    labels = layout.load_labels(run.stage("labels"), whole_stage(run, "labels"))
-    few = lie_outside(labels, multiplicity)
-    del labels
-    reference: list[Batch] = []
-    if few and 0 < graph.facts["n_edges"] <= job.settings.auto.reference_edges:
-        from xnq_dist.quantify.detection import detect
-
-        adjacency = layout.read_adjacency(run.stage("graph"), graph)
-        assignment = detect(adjacency, OWN_RESOLUTION, job.settings)
-        del adjacency
-        total = sum(batch.communities for batch in batches)
-        with sets.from_assignment(assignment, job.settings, scratch) as own:
-            reference += _write_batches(
-                attempt, own.chunks(), size, "reference", before=total
-            )
-        multiplicity += 1
-    counted = attempt.write_arrays("multiplicity", multiplicity=multiplicity)
-    asked = [*batches, *reference]
-    every = -(-sum(batch.communities for batch in asked) // MOST_LEARNT_FROM)
-    evidence = [
-        client.submit(summarise_batch, job, batch, counted, every, pure=False)
-        for batch in asked
-    ]
-    counting = [
-        client.submit(count_edges, job, number, batches, record, pure=False)
-        for number, record in enumerate(sums)
-    ]
-    files, counts = gather(client, evidence), gather(client, counting)
-    found = client.submit(learn, job, files, counts, batches, pure=False)
-    record, slices, facts = result(client, found)
-    used = [counted, *files, *counts, *(batch.members for batch in reference)]
-    for spent in used:
-        attempt.folder.delete(spent.name)
-    facts["reference_communities"] = sum(batch.communities for batch in reference)
-    edges = {batch.number: own for batch, own in zip(batches, slices, strict=False)}
-    return replace(job, learnt=record), edges, facts
+    job: Job, run: RunDirectory, graph: Manifest, client: Client
+) -> tuple[Job, dict[str, Any]]:
+    """The job with what `auto` has to know before it can answer, and figures."""
+    groups = own_groups(run, graph, job.settings, job.attempt, client)
+    job = replace(job, groups=job.attempt.write_arrays("groups", groups=groups))
+    record, facts = result(client, client.submit(learn, job, pure=False))
+    return replace(job, learnt=record), facts
 
 
 def _answer(
     job: Job,
     batches: Iterable[Batch],
-    edges: Mapping[int, FileRecord],
     client: Client,
     progress: Progress,
 ) -> list[tuple[Batch, FileRecord]]:
     """Every batch's rows file, in order; members' files are removed once used."""
     futures = {
-        client.submit(
-            answer_batch,
-            job,
-            batch,
-            edges.get(batch.number),
-            pure=False,
-            key=_key(job, batch),
-        ): batch
+        client.submit(answer_batch, job, batch, pure=False, key=_key(job, batch)): batch
         for batch in batches
     }
     answered: list[tuple[Batch, FileRecord]] = []
@@ -467,14 +426,20 @@ def _widen(
 def _write_prevalence(
     stage: Stage,
     attempt: Attempt,
-    names: pa.Array,
-    classes: list[Any],
-    method: str,
+    memberships: Memberships,
+    told: tuple[list[Any], str, Settings],
     answered: list[tuple[Batch, FileRecord]],
-) -> tuple[FileRecord, int, int]:
-    """Batches' rows into one table: its record, not converged, memberships."""
-    not_converged, counted, done = 0, 0, 0
-    with attempt.table_writer("prevalence", "prevalence") as writer:
+) -> tuple[list[FileRecord], int, NDArray[np.int64]]:
+    """Batches' rows into tables: their records, not converged, members of each.
+
+    Sums by group go into a table of their own where the quantifier gives them.
+    """
+    not_converged, done = 0, 0
+    sizes = np.zeros(len(memberships.names), np.int64)
+    names, classes, parents = memberships.names, told[0], memberships.parents
+    with ExitStack() as opened:
+        writer = opened.enter_context(attempt.table_writer("prevalence", "prevalence"))
+        sums: TableWriter | None = None
         for batch, record in answered:
             arrays = stage.read_arrays(record)
             if batch.first != done or len(arrays["n_nodes"]) != batch.communities:
@@ -483,14 +448,22 @@ def _write_prevalence(
                     f"from {done} on: this is a fault of the program"
                 )
             some = names.slice(batch.first, batch.communities)
-            writer.write(prevalence_rows(arrays, some, classes, method))
+            above = parents.slice(batch.first, batch.communities)
+            writer.write(prevalence_rows(arrays, some, *told, above))
+            if "groups" in arrays:
+                if sums is None:
+                    sums = opened.enter_context(
+                        attempt.table_writer("sums", "group_sums")
+                    )
+                sums.write(group_rows(arrays, batch.first))
             stage.folder.delete(record.name)
             not_converged += int(np.count_nonzero(~arrays["converged"]))
-            counted += int(arrays["n_nodes"].sum())
+            sizes[done : done + batch.communities] = arrays["n_nodes"]
             done += batch.communities
     if writer.record.rows != len(names) * len(classes):
         raise StageError(
             f"{writer.record.rows} rows for {len(names)} communities and "
             f"{len(classes)} classes: this is a fault of the program"
         )
-    return writer.record, not_converged, counted
+    files = [writer.record] if sums is None else [writer.record, sums.record]
+    return files, not_converged, sizes

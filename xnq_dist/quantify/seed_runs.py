@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 
 PSEUDO = 4.0
 """Degrees of freedom at the mean over communities of about the same size."""
-MAY_DIFFER = ("posteriors", "prior", "intervals", "fit", "seed_runs")
+MAY_DIFFER = ("posteriors", "prior", "intervals", "fit", "quality", "seed_runs")
 """Inputs of the stage that follow from the seed, or do not change the prevalence."""
 
 
@@ -97,6 +97,7 @@ def widened(
     moved = extra > 0
     return {
         **arrays,
+        "sd": np.sqrt(arrays["sd"] ** 2 + variance),  # NaN stays NaN
         "lower": np.where(moved, np.minimum(lower, arrays["lower"]), arrays["lower"]),
         "upper": np.where(moved, np.maximum(upper, arrays["upper"]), arrays["upper"]),
     }

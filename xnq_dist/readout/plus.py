@@ -54,7 +54,14 @@ if TYPE_CHECKING:
 
     _Future = Future[Any]
 
-__all__ = ["MOST_ROWS", "PlusFit", "PlusScores", "fit_plus", "plus_scores"]
+__all__ = [
+    "MOST_ROWS",
+    "PRIOR_ROWS",
+    "PlusFit",
+    "PlusScores",
+    "fit_plus",
+    "plus_scores",
+]
 
 log = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from xnq_dist.config import Settings
 from xnq_dist.drawing import plain
 from xnq_dist.quantify.anomalies import Anomalies
+from xnq_dist.quantify.quality import PUBLISHABLE
 from xnq_dist.report import plots
 from xnq_dist.report.changed import Changed
 from xnq_dist.report.funnel import DRAWN_ALONE, Funnel, funnel
@@ -97,6 +98,7 @@ def page(
     anomalies: Anomalies | None = None,
     earlier: Changed | str | None = None,
     aside: Sequence[SetAside] = (),
+    totals: pa.Table | None = None,
     title: str = "Prevalence of communities",
 ) -> str:
     """The whole report as HTML; every text from the data is escaped.
@@ -117,6 +119,8 @@ def page(
         Earlier results beside these, or why they cannot be; None: there are none.
     aside
         What was damaged and set aside since the last version.
+    totals
+        The whole graph (schema ``totals``); None: nothing is said of it.
     title
         Heading of the page.
     """
@@ -144,7 +148,7 @@ def page(
     return environment.get_template("report.html.j2").render(
         title=title,
         created=max((stage.created for stage in stages.values()), default=""),
-        headline=_headline(view, stages, settings),
+        headline=_headline(view, stages, settings, totals),
         last=f"class {plain(view.classes[-1], 60)}" if view.classes else "",
         columns=[f"class {plain(view.classes[c], 40)}" for c in columns],
         hidden_classes=len(view.classes) - len(columns) if limit > 1 else 0,
@@ -185,7 +189,10 @@ def _facts(stages: Mapping[str, StageFacts], name: str) -> Mapping[str, Any]:
 
 
 def _headline(
-    view: PrevalenceView, stages: Mapping[str, StageFacts], settings: Settings
+    view: PrevalenceView,
+    stages: Mapping[str, StageFacts],
+    settings: Settings,
+    totals: pa.Table | None,
 ) -> list[tuple[str, str]]:
     """The page's first numbers: (what, how many)."""
     graph, quantify = _facts(stages, "graph"), _facts(stages, "quantify")
@@ -207,18 +214,26 @@ def _headline(
         numbers.append(
             (f"of the labelled are class {plain(view.classes[-1], 30)}", share(own))
         )
-    if view.classes:
-        last, weight = view.prevalence[:, -1], view.n_nodes
-        known = ~np.isnan(last) & (weight > 0)
-        if known.any():
-            mean = float(np.average(last[known], weights=weight[known]))
-            numbers.append(
-                (
-                    f"of memberships: class {plain(view.classes[-1], 30)} (estimate)",
-                    share(mean),
-                )
-            )
+    if view.classes and totals is not None:
+        numbers.append(_whole(totals, view.classes[-1], settings))
+    judged = [quality for quality in view.quality.tolist() if quality is not None]
+    if judged:
+        fit = f"{judged.count(PUBLISHABLE):,} of {len(judged):,}"
+        numbers.append(("estimates are publishable (column quality)", fit))
     return [(what, number) for what, number in numbers if number]
+
+
+def _whole(totals: pa.Table, name: str, settings: Settings) -> tuple[str, str]:
+    """The whole graph's estimate of a class, with its interval."""
+    rows = [row for row in totals.to_pylist() if row["class"] == name]
+    row = rows[0]
+    nodes = "unlabelled nodes" if settings.labelled == "exclude" else "nodes"
+    what = f"of all {nodes} are class {plain(name, 30)} (estimate"
+    if row["lower"] is not None:
+        level = f"{100 * settings.intervals.level:g} %"
+        what += f"; {level} interval {span(row['lower'], row['upper'])}"
+    number = "" if row["prevalence"] is None else share(row["prevalence"])
+    return f"{what})", number
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,6 +52,7 @@ def report(run: RunDirectory, settings: Settings) -> None:
     """Publish the tables, plots and page of a whole run.
 
     A version is a folder of its own, ``versions/<run_id>/``: ``prevalence.parquet``,
+    ``totals.parquet``,
     ``communities.parquet`` (when communities were detected), ``anomalies.parquet``
     (when there are intervals), ``changes.parquet`` (when there are earlier results to
     compare with), ``partitions.parquet``, ``plots/*.svg``, ``report.html`` and a
@@ -181,6 +182,7 @@ class _Results:
         settings, graph = self.settings, self.manifests["graph"]
         out = _Writer(attempt)
         out.table("prevalence", self.tables("prevalence"))
+        out.table("totals", self.tables("totals"))
         if self.manifests["quantify"].named("communities-"):
             out.table("communities", self.tables("communities"))
         embeddings = self.manifests.get("embeddings")
@@ -207,7 +209,8 @@ class _Results:
         for name, svg in figures.items():
             out.bytes(f"plots/{name}.svg", svg)
         entries = list(aside.values())
-        html = page(view, stages, settings, figures, compared, earlier, entries)
+        totals = pa.concat_tables(list(self.tables("totals")))
+        html = page(view, stages, settings, figures, compared, earlier, entries, totals)
         out.bytes("report.html", html.encode())
         last = self.manifests["quantify"]
         manifest = stage.commit(

@@ -3,15 +3,12 @@
 __all__ = ["QUANTIFIER_TEXT"]
 
 QUANTIFIER_TEXT = {
-    "auto": "A community with hardly an edge inside is taken for a sample drawn by "
-    "class, and SLD answers. In any other the posteriors may be off as a "
-    "whole: several ways in which they may be (unmoved, sharper, moved by "
-    "what SLD finds or by half of it, each with an intercept of the "
-    "community's own) are weighed by the labelled nodes of all communities; "
-    "the answer is the median of what they say together, with the "
-    "community's own labels taken in. Intervals hold what the labels leave "
-    "open: the intercept, the calibration, and which of the unlabelled "
-    "nodes are of the class.",
+    "auto": "Known labels are counted; the unlabelled members add the mean of their "
+    "posteriors, so that the estimates of disjoint communities add up to that of their "
+    "union and none depends on which others are asked for. Intervals hold three "
+    "errors: which of the unlabelled nodes are of the class, by how much posteriors "
+    "are off together within a group of the graph (learnt from the labelled nodes), "
+    "and by how much all of them are.",
     "sld": "Expectation maximisation after Saerens, Latinne and Decaestecker (SLD): "
     "starting from the class proportions of the labelled nodes, posteriors are "
     "re-weighted and averaged in turns until the proportions no longer move.",

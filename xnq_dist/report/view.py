@@ -41,6 +41,8 @@ class PrevalenceView:
     fit_pvalue: Floats
     """Of the fit check, shape (K,); NaN where there was none."""
     notes: pa.Array
+    quality: NDArray[np.object_]
+    """Of the last class's estimate, shape (K,); None where it is not judged."""
 
     @classmethod
     def of(cls, table: pa.Table, classes: Sequence[str] = ()) -> PrevalenceView:
@@ -75,6 +77,11 @@ class PrevalenceView:
 
         first = np.zeros(shape[0], np.int64)
         first[rows[::-1]] = np.arange(len(rows))[::-1]
+        quality = np.full(shape[0], None, np.object_)
+        if "quality" in table.column_names:
+            of_last = np.flatnonzero(columns == len(order) - 1)
+            said = table["quality"].to_numpy(zero_copy_only=False)
+            quality[rows[of_last]] = said[of_last]
         return cls(
             names=names,
             classes=tuple(order),
@@ -88,6 +95,7 @@ class PrevalenceView:
             flagged=of_community("flagged", np.bool_, False),
             fit_pvalue=of_community("fit_pvalue", np.float64, np.nan),
             notes=table["note"].combine_chunks().take(pa.array(first)),
+            quality=quality,
         )
 
     @cached_property

@@ -31,6 +31,7 @@ POINTER = "published.json"
 VERSIONS = "versions"
 TABLES = (
     "prevalence.parquet",
+    "totals.parquet",
     "anomalies.parquet",
     "changes.parquet",
     "communities.parquet",

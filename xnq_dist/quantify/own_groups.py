@@ -1,0 +1,189 @@
+"""The graph's own partition into groups, the same for any partitions and workers.
+
+Leiden where one process can hold all edges; else label propagation on the workers, in
+rounds. In a round half of the nodes choose, all from the same labels, the group that
+most of their in-neighbours are in; then they join in a seeded order while the group has
+room. Every step depends on the graph and the seed alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from xnq_dist.config import Settings
+from xnq_dist.graph import layout
+from xnq_dist.graph.clustering import join_clusters
+from xnq_dist.quantify.loading import whole_stage
+from xnq_dist.store import Attempt, FileRecord, Manifest, RunDirectory
+from xnq_dist.waiting import gather
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["RESOLUTION", "choose_groups", "own_groups"]
+
+RESOLUTION = 3.0
+"""Of Leiden."""
+ROUNDS = 8
+"""Of label propagation, each for half of the nodes."""
+GROUPS = 200
+"""No group has more than this part of the nodes, or than `ROOM` of them."""
+ROOM = 100
+MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+def own_groups(
+    run: RunDirectory,
+    graph: Manifest,
+    settings: Settings,
+    attempt: Attempt,
+    client: Client,
+) -> NDArray[np.int32]:
+    """Group of every node, shape (N,), numbered by falling size.
+
+    Parameters
+    ----------
+    run, graph
+        The run directory and its stage ``graph``.
+    settings
+        `auto`, `leiden.engine`, `cluster.kind` and `seed` are used.
+    attempt
+        Where the files of the rounds go until they are read.
+    client
+        The workers.
+
+    Notes
+    -----
+    The client holds all edges for Leiden, else about 24 bytes a node.
+    """
+    n_nodes, n_edges = int(graph.facts["n_nodes"]), int(graph.facts["n_edges"])
+    if not n_edges:
+        return np.zeros(n_nodes, np.int32)
+    if n_edges <= settings.auto.reference_edges:
+        from xnq_dist.quantify.detection import detect
+
+        adjacency = layout.read_adjacency(run.stage("graph"), graph)
+        return detect(adjacency, RESOLUTION, settings).astype(np.int32)
+    return _propagated(run, graph, settings.seed, attempt, client)
+
+
+def _propagated(
+    run: RunDirectory, graph: Manifest, seed: int, attempt: Attempt, client: Client
+) -> NDArray[np.int32]:
+    from xnq_dist.quantify.leiden import number_by_size
+
+    n_nodes = int(graph.facts["n_nodes"])
+    index = layout.node_index(run.stage("graph"), graph)
+    label = np.arange(n_nodes, dtype=np.int32)
+    weight, each = np.ones(n_nodes, np.int64), np.ones(n_nodes, np.int64)
+    most = max(ROOM, n_nodes // GROUPS)
+    for turn in range(ROUNDS):
+        record = attempt.write_arrays(f"labels-{turn}", label=label)
+        made = client.map(
+            choose_groups,
+            range(len(index)),
+            location=run.location,
+            attempt=attempt,
+            labels=record,
+            seed=seed,
+            turn=turn,
+            pure=False,
+        )
+        choice = label.copy()
+        for rows, chosen in zip(index, gather(client, made), strict=True):
+            stage = run.stage("quantify")
+            choice[rows] = stage.read_arrays(chosen)["choice"]
+            attempt.folder.delete(chosen.name)
+        attempt.folder.delete(record.name)
+        join_clusters(0, choice, each, most, label, weight)
+    return number_by_size(label).astype(np.int32)
+
+
+def choose_groups(
+    number: int,
+    location: str,
+    attempt: Attempt,
+    labels: FileRecord,
+    seed: int,
+    turn: int,
+) -> FileRecord:
+    """What the nodes of one partition choose in one round; run on a worker.
+
+    Parameters
+    ----------
+    number
+        The partition.
+    location, attempt
+        The run directory, and the attempt at the stage ``quantify``.
+    labels
+        File with the group of every node before the round.
+    seed, turn
+        Decide which half of the nodes chooses, and which of two groups with as many
+        votes is chosen.
+    """
+    run = RunDirectory(location)
+    graph = whole_stage(run, "graph")
+    stage = run.stage("graph")
+    part = layout.load_partition(stage, graph, number)
+    index = layout.node_index(stage, graph)
+    rows = index[number]
+    columns = np.concatenate([rows, np.concatenate(index)[part.halo]])
+    label = run.stage("quantify").read_arrays(labels)["label"]
+    choice = _choices(
+        part.indptr.astype(np.int64), part.indices, columns, label, seed, turn
+    )
+    return attempt.write_arrays(f"choice-{turn}-{number:05d}", choice=choice)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _mixed(value: int, seed: int) -> np.uint64:
+    word = (np.uint64(value) + np.uint64(1)) * MIX + np.uint64(seed)
+    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return word ^ (word >> np.uint64(31))
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _choices(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    columns: NDArray[np.int64],
+    label: NDArray[np.int32],
+    seed: int,
+    turn: int,
+) -> NDArray[np.int32]:
+    """The group that each row chooses: most votes, then its own, then by hash."""
+    rows = indptr.shape[0] - 1
+    choice = np.empty(rows, np.int32)
+    for row in range(rows):
+        v = columns[row]
+        choice[row] = label[v]
+        if (_mixed(v, seed + turn // 2) & np.uint64(1)) != np.uint64(turn % 2):
+            continue
+        met = np.empty(indptr[row + 1] - indptr[row], np.int32)
+        size = 0
+        for i in range(indptr[row], indptr[row + 1]):
+            if indices[i] != row:
+                met[size] = label[columns[indices[i]]]
+                size += 1
+        votes = np.sort(met[:size])
+        best, most = label[v], 0
+        at = 0
+        while at < size:
+            end = at
+            while end < size and votes[end] == votes[at]:
+                end += 1
+            better = end - at > most
+            if end - at == most and best != label[v]:
+                better = votes[at] == label[v] or (
+                    _mixed(votes[at], seed) > _mixed(best, seed)
+                )
+            if better:
+                best, most = votes[at], end - at
+            at = end
+        choice[row] = best
+    return choice

@@ -1,0 +1,64 @@
+"""Whether an estimate is fit to be published, by sample size and interval width.
+
+References
+----------
+J. D. Parker et al., "National Center for Health Statistics data presentation standards
+for proportions", Vital and Health Statistics 2(175), 2017.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.sections import QualitySettings
+
+__all__ = ["CAUTION", "NOT_PUBLISHABLE", "PUBLISHABLE", "SUPPRESSED", "qualities"]
+
+Floats = NDArray[np.float64]
+
+PUBLISHABLE, CAUTION = "publishable", "caution"
+NOT_PUBLISHABLE, SUPPRESSED = "not publishable", "suppressed"
+
+
+def qualities(
+    prevalence: Floats,
+    lower: Floats,
+    upper: Floats,
+    n_nodes: NDArray[np.int64],
+    rules: QualitySettings,
+) -> NDArray[np.object_]:
+    """Quality of each estimate; None where there is no interval to judge by.
+
+    Parameters
+    ----------
+    prevalence, lower, upper
+        Estimates and the ends of their intervals, NaN where there is none, all of the
+        same shape.
+    n_nodes
+        Members, of the same shape.
+    rules
+        The thresholds.
+
+    Examples
+    --------
+    >>> found = qualities(
+    ...     np.array([0.5, 0.1, 0.5, 0.5]),
+    ...     np.array([0.45, 0.05, 0.3, 0.5]),
+    ...     np.array([0.55, 0.20, 0.7, 0.5]),
+    ...     np.array([900, 900, 900, 9]),
+    ...     QualitySettings(),
+    ... )
+    >>> found.tolist()
+    ['publishable', 'caution', 'not publishable', 'suppressed']
+    """
+    width = upper - lower
+    with np.errstate(invalid="ignore"):
+        # Compared without a division: of an estimate of 0 no interval is narrow.
+        clear = (width <= rules.narrow) | (width <= rules.relative * prevalence)
+        clear &= n_nodes >= rules.caution_below
+        found = np.where(clear, PUBLISHABLE, CAUTION).astype(np.object_)
+        found[width > rules.wide] = NOT_PUBLISHABLE
+    found[n_nodes < rules.suppressed_below] = SUPPRESSED
+    found[np.isnan(width)] = None
+    return found
