@@ -226,7 +226,7 @@ def test_the_whole_graph_is_answered_for_once_a_fold(client, graph, tmp_path):
     assert {row["split"] for row in rows} == {"test"}
 
 
-PLUS = ("readout.folds=3", "plus.rounds=[2]", "reservoir.recurrent_scale=select")
+PLUS = ("readout.folds=3", "reservoir.recurrent_scale=select")
 
 
 def test_xnq_plus_is_a_method(client, graph, tmp_path, monkeypatch):
