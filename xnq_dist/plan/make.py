@@ -25,6 +25,7 @@ from xnq_dist.readout.plus import MOST_ROWS
 from xnq_dist.readout.row_blocks import WIDEST
 from xnq_dist.readout.select import UNITS
 from xnq_dist.reservoir.checkpoint import KEPT, checkpoint_interval
+from xnq_dist.reservoir.descriptors import SPARE
 from xnq_dist.reservoir.device import device_bytes
 from xnq_dist.reservoir.length import MOST, length_of
 from xnq_dist.reservoir.rounds import COLUMNS
@@ -170,8 +171,13 @@ def make_plan(
     checkpoints = min(KEPT + 1, (length - 1) // every) * checkpoint
     last = min(checkpoints, KEPT * checkpoint)
     described = size.nodes * (rounds_disk + features_disk)
-    # Three rounds at most of each run of neighbour sums, and what comes of them.
-    beside = size.nodes * 4 * (3 * max(blocks[1:], default=0) + columns - dim)
+    # Of the blocks beside the reservoir: what is written with the states, and before
+    # that the hops of features and three rounds of the spectrum.
+    beside = size.nodes * 4 * (columns - dim)
+    rounds = beside
+    if plus:
+        spectral = 3 * (blocks[2] + SPARE + 2) if len(blocks) > 2 else 0
+        rounds += size.nodes * 4 * (blocks[1] + 3 + spectral)
     posteriors = size.nodes * (size.classes * 4 + 12 + features_disk)
     # Labelled rows beyond the memory go through files, by partition and by group.
     beyond = not plus and labelled * dim * 8 > settings.readout.memory_bytes
@@ -180,8 +186,8 @@ def make_plan(
     # Files of states, in the run directory or in `scratch`, are there while the table
     # is written, but for those of one superstep.
     files_here = on_disk if settings.scratch is None else 0
-    before = max(last, checkpoints + files_here - embedding)
-    largest = max(before, beside, described, posteriors, spilled)
+    before = beside + max(last, checkpoints + files_here - embedding)
+    largest = max(before, rounds - embedding, described, posteriors, spilled)
     memory = settings.input.memory_bytes
     counts = size.nodes, size.edges, size.features, halo
     scratch_disk = max(
@@ -191,7 +197,7 @@ def make_plan(
     )
     run_disk = graph_disk + embedding + largest
     costs = costs or load_costs()
-    written = (length - 1) // every * checkpoint + beside + described + 2 * spilled
+    written = (length - 1) // every * checkpoint + rounds + described + 2 * spilled
     stages = stage_seconds(
         Work(
             nodes=size.nodes,
