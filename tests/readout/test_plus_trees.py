@@ -104,3 +104,14 @@ def test_a_class_without_a_row_has_a_small_probability():
     found = fit_trees(z, labels, 3, SHAPE)
     shares = softmax(boosted_logits(found, z), axis=1)
     assert 0 < shares[:, 2].max() < 0.1
+
+
+def test_boosting_ends_where_held_out_rows_gain_no_more():
+    z, labels = rows(2)
+    noise = np.random.default_rng(3).standard_normal(z.shape)
+    found = fit_trees(noise, labels, 2, SHAPE, (noise[::-1] * 1.1, labels))
+    assert found.turns < ROUNDS
+    new, truth = rows(2, 300)
+    good = fit_trees(z, labels, 2, SHAPE, (new, truth))
+    best = int(np.argmin(staged(good, new, truth)))
+    assert best > good.turns - 50 or good.turns == ROUNDS

@@ -207,10 +207,10 @@ class SecondStage:
 def fit_kind(rows: SecondRows, n_classes: int, kind: str, fold: int) -> TreeFit:
     """Fit trees of one kind to the rows of the other folds: a unit of work."""
     held = rows.folds == fold
-    trees = fit_trees(
-        rows.seen(kind, ~held, fold), rows.labels[~held], n_classes, KINDS[kind]
-    )
-    return TreeFit(trees, staged(trees, rows.seen(kind, held, fold), rows.labels[held]))
+    judged = rows.seen(kind, held, fold), rows.labels[held]
+    seen = rows.seen(kind, ~held, fold)
+    trees = fit_trees(seen, rows.labels[~held], n_classes, KINDS[kind], judged)
+    return TreeFit(trees, staged(trees, *judged))
 
 
 def conclude(
@@ -240,7 +240,8 @@ def conclude(
     coef, intercept, C = _fit_linear(rows, n_classes)
     trees, turns = {}, {}
     for kind, folds in fits.items():
-        losses = np.sum([fold.losses for fold in folds], axis=0)
+        least = min(len(fold.losses) for fold in folds)
+        losses = np.sum([fold.losses[:least] for fold in folds], axis=0)
         turns[kind] = int(np.argmin(losses[1:])) + 1
         trees[kind] = tuple(fold.trees.cut(turns[kind]) for fold in folds)
     few = len(rows.labels) < FEW

@@ -27,8 +27,8 @@ __all__ = [
 ROUNDS, ROUNDS_OF_MANY = 250, 100
 """Most boosting rounds, and from `MANY` classes on."""
 MANY = 5
-HALF = 0.5
-"""Weight of a typical row of each class that is added: none is impossible."""
+STEP = 50
+"""Rounds between two looks at rows left out; as many without a new low end a fit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +90,11 @@ class Shape:
 
 
 def fit_trees(
-    z: NDArray[np.float64], labels: NDArray[np.int32], n_classes: int, shape: Shape
+    z: NDArray[np.float64],
+    labels: NDArray[np.int32],
+    n_classes: int,
+    shape: Shape,
+    held: tuple[NDArray[np.float64], NDArray[np.int32]] | None = None,
 ) -> BoostedTrees:
     """Boosted trees by scikit-learn's histogram method; its own seed, one thread.
 
@@ -100,6 +104,9 @@ def fit_trees(
         Finite features, shape (n, F).
     labels
         Class codes, shape (n,).
+    held
+        Features and labels of rows left out: boosting ends where they have not gained
+        for `STEP` rounds. None: all rounds.
 
     References
     ----------
@@ -107,25 +114,34 @@ def fit_trees(
     """
     from sklearn.ensemble import HistGradientBoostingClassifier
 
+    most = ROUNDS if n_classes < MANY else ROUNDS_OF_MANY
     estimator = HistGradientBoostingClassifier(
         learning_rate=0.05,
-        max_iter=ROUNDS if n_classes < MANY else ROUNDS_OF_MANY,
+        max_iter=most,
         max_leaf_nodes=shape.leaves,
         max_features=shape.share,
         min_samples_leaf=40,
         l2_regularization=1.0,
         early_stopping=False,
+        warm_start=held is not None,
         random_state=0,
     )
-    middle = np.median(z, axis=0) if len(z) else np.zeros(z.shape[1])
-    rows = np.concatenate([z, np.tile(middle, (n_classes, 1))])
-    own = np.concatenate([labels, np.arange(n_classes, dtype=labels.dtype)])
-    weights = np.ones(len(own))
-    weights[len(labels) :] = HALF
+    rows, own = z, labels
+    absent = np.setdiff1d(np.arange(n_classes, dtype=labels.dtype), labels)
+    if len(absent):
+        # One typical row of each: no class is impossible.
+        middle = np.median(z, axis=0) if len(z) else np.zeros(z.shape[1])
+        rows = np.concatenate([z, np.tile(middle, (len(absent), 1))])
+        own = np.concatenate([labels, absent])
     # The limit is the calling thread's own: other tasks of the process keep theirs.
     with threadpool_limits(limits=1, user_api="openmp"):
-        estimator.fit(rows, own, sample_weight=weights)
-    return _exported(estimator)
+        for turns in range(STEP, most + 1, STEP) if held is not None else (most,):
+            estimator.set_params(max_iter=turns)
+            estimator.fit(rows, own)
+            made = _exported(estimator)
+            if held is not None and np.argmin(staged(made, *held)) <= turns - STEP:
+                break
+    return made
 
 
 def _exported(estimator: Any) -> BoostedTrees:
