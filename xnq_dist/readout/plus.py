@@ -71,6 +71,8 @@ FEWEST_ROWS = 1_000
 """Of more labelled rows than that, so many must fit in ``readout.memory``."""
 SAMPLE_PURPOSE = 403
 """Key of the random stream that chooses them."""
+FEWEST_FOR_TREES = 100
+"""Labelled rows from which on trees join the pool: leaves hold 40."""
 BLOCK = 1 << 14
 """Rows scored at a time."""
 PRIOR_ROWS = 2.0
@@ -336,8 +338,9 @@ class _Work:
         )
 
     def trees(self, rows: _Future) -> dict[str, list[_Future]]:
-        """Trees of every kind and fold."""
-        if self.settings.plus.boosting == "never":
+        """Trees of every kind and fold; none where rows are few."""
+        never = self.settings.plus.boosting == "never"
+        if never or self.fitted < FEWEST_FOR_TREES:
             return {}
         count = self.settings.readout.folds
         jobs = [(kind, fold) for kind in KINDS for fold in range(count)]
