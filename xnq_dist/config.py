@@ -46,6 +46,10 @@ from xnq_dist.sections import (
 __all__ = ["Settings", "load_settings"]
 
 
+LEAST_FOLDS = 3
+"""Of xnq+, which hides two of them at a time."""
+
+
 class Settings(Section):
     """All settings of a run; the YAML file and ``--set`` use these names."""
 
@@ -125,6 +129,15 @@ class Settings(Section):
         if self.method == "xnq+" and self.reservoir.recurrent_scale == "select":
             scales = self.plus.recurrent_scales
             check_units(self.reservoir.dim, scales, "plus.recurrent_scales")
+        return self
+
+    @model_validator(mode="after")
+    def _folds_to_hide(self) -> Settings:
+        if self.method == "xnq+" and self.readout.folds < LEAST_FOLDS:
+            raise ValueError(
+                f"readout.folds = {self.readout.folds} leaves nothing to learn from "
+                f"where two folds are hidden: set {LEAST_FOLDS} or more, or method = xnq"
+            )
         return self
 
     @model_validator(mode="after")

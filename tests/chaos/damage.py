@@ -57,7 +57,7 @@ QUICK = (
     "reservoir.dim=8",
     "reservoir.supersteps=6",
     "intervals.resamples=20",
-    "readout.folds=2",
+    "readout.folds=3",
     "checkpoint.every=1",
     "partitions=2",
 )

@@ -25,7 +25,7 @@ QUICK = (
     "reservoir.recurrent_scale=1.0",
     "reservoir.input_scale=0.5",
     "readout.C=1.0",
-    "readout.folds=2",
+    "readout.folds=3",
 )
 
 

@@ -80,7 +80,7 @@ def data_frames(make: Callable[[str], GpuBackend]) -> Any:
 
 QUICK = (
     *("reservoir.dim=32", "reservoir.supersteps=3", "plus.recurrent_scales=[0.9]"),
-    *("plus.boosting=never", "readout.folds=2"),
+    *("plus.boosting=never", "readout.folds=3"),
 )
 """Settings of a line that is only to be seen to run."""
 

@@ -71,7 +71,7 @@ def test_the_default_settings_answer_otherwise_on_a_gpu(device_line, tmp_path):
             *("method=xnq+", "quantifier=auto", "communities=leiden"),
             *("plus.recurrent_scales=[0.9]", "reservoir.recurrent_scale=select"),
             *("plus.boosting=never", "reservoir.dim=8", "reservoir.supersteps=3"),
-            *("readout.folds=2", f"backend={backend}", "partitions=2"),
+            *("readout.folds=3", f"backend={backend}", "partitions=2"),
         )
         out = tmp_path / backend
         run = whole_line(out, graph.sources, settings, device_line)
