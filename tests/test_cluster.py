@@ -177,7 +177,7 @@ def mode(folder: Path) -> int:
     return folder.stat().st_mode & 0o777
 
 
-def test_workers_that_die_at_their_start_are_no_fault_of_the_settings(monkeypatch):
+def test_workers_that_die_at_their_start_end_in_run_again(monkeypatch):
     def dies(*_):
         raise RuntimeError("Nanny failed to start.")
 

@@ -330,7 +330,7 @@ def test_child_of_a_uri_keeps_its_query():
     assert folder.child("graph").uri == "s3://bucket/run/graph?scheme=http"
 
 
-def test_a_write_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
+def test_a_write_that_fails_removes_its_temporary_file(tmp_path, monkeypatch):
     folder = Folder(str(tmp_path))
 
     def full(*_):

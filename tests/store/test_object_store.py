@@ -157,7 +157,7 @@ def test_addresses_of_results_are_those_of_the_objects(store, finished):
     )
 
 
-def test_unchanged_run_asks_for_tags_of_tables_and_reads_none(store, finished):
+def test_unchanged_run_asks_for_the_tags_of_tables_alone(store, finished):
     path, sources = finished
     before = len(store.requests())
     assert nothing_changed(store.uri(path), sources, SETTINGS) is not None
@@ -410,7 +410,7 @@ def test_tables_in_the_run_directory_are_refused(store, finished):
         pass
 
 
-def test_a_slash_at_the_end_of_an_address_does_not_matter():
+def test_addresses_with_and_without_a_last_slash_are_one_folder():
     folder = Folder.of("s3://bucket/run/?scheme=http")
     assert folder.child("graph").uri == "s3://bucket/run/graph?scheme=http"
     local = Folder.of("/data/really?")
