@@ -136,7 +136,7 @@ class Settings(Section):
         if self.method == "xnq+" and self.readout.folds < LEAST_FOLDS:
             raise ValueError(
                 f"readout.folds = {self.readout.folds} leaves nothing to learn from "
-                f"where two folds are hidden: set {LEAST_FOLDS} or more, or method = xnq"
+                f"with two folds hidden: set {LEAST_FOLDS} or more, or method = xnq"
             )
         return self
 
