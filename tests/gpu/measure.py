@@ -6,8 +6,8 @@
 
 Parts: `floor` (copy bandwidth, rate of products), `superstep` (400k nodes, 2 M
 directed edges, d' = 1024, against its floor; error of each precision), `states` (of
-the same graph at a low scale, against the CPU's), `sld` and `auto` (1 M communities of
-about 100), `genius` (422k nodes, 985k edges, 12 features, d' = 1024, L = 30: embed,
+the same graph at a low scale, against the CPU's), `sld` (1 M communities of about
+100), `genius` (422k nodes, 985k edges, 12 features, d' = 1024, L = 30: embed,
 read out, quantify), `profile` (where that job's time goes, kernel by kernel), `memory`
 (peak against the plan), `ingest` (the edge table by cuDF and by Arrow), `tolokers`
 (from XNQ_DATA_DIR) and `made` (400k nodes, 2 M edges): the whole line with backend=gpu

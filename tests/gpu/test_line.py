@@ -76,7 +76,7 @@ def test_the_default_settings_answer_otherwise_on_a_gpu(device_line, tmp_path):
         out = tmp_path / backend
         run = whole_line(out, graph.sources, settings, device_line)
         tables[backend] = pq.read_table(run.folder.path("prevalence.parquet"))
-        inputs = run.stage("quantify").manifest().inputs
+        inputs = run.stage("readout").manifest().inputs
         assert ("backend" in inputs) == (backend == "gpu")
     for name in ("prevalence", "lower", "upper"):
         there, here = (tables[b][name].to_numpy() for b in ("gpu", "cpu"))

@@ -193,9 +193,9 @@ def test_a_part_in_a_process_of_its_own_gives_no_rows(where, capsys):
     assert next(row[:3] for row in rows) == ("floor", "copy", "bandwidth")
     assert len(rows) == 5
     # The time is up: what was there stays, and the status says so.
-    assert measure.main([*options, "--parts", "auto", "--add", "--minutes", "0"]) == 0
+    assert measure.main([*options, "--parts", "sld", "--add", "--minutes", "0"]) == 0
     assert measure.read_rows(out) == rows
-    assert f"{NOT_RUN}: auto: the time given by --minutes" in capsys.readouterr().out
+    assert f"{NOT_RUN}: sld: the time given by --minutes" in capsys.readouterr().out
 
 
 def test_a_process_that_dies_is_waited_for_or_forgotten(monkeypatch):

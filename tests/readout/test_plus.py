@@ -317,9 +317,9 @@ def test_switching_the_method_redoes_what_depends_on_it(tmp_path, graph, thread_
 
 
 def test_more_classes_roles_and_isolated_nodes(tmp_path, thread_client):
-    graph = write_graph(tmp_path / "input", nodes=240, edges=700, classes=3)
+    graph = write_graph(tmp_path / "input", nodes=480, edges=1400, classes=3)
     nodes = pq.read_table(graph.sources.nodes)
-    roles = np.random.default_rng(9).choice(["train", "calibration", None], 240)
+    roles = np.random.default_rng(9).choice(["train", "calibration", None], 480)
     roles[graph.labels < 0] = None
     nodes = nodes.append_column("role", pa.array(roles.tolist(), pa.string()))
     pq.write_table(nodes, tmp_path / "nodes.parquet")

@@ -184,14 +184,17 @@ def community_digest(
         return contents.digests(table, {"memberships": aspect})["memberships"]
     table = open_table(str(sources.memberships), "memberships table")
     aspects = {"memberships": member_aspect(columns)}
-    above = Aspect("parents", (columns.community, columns.parent))
-    if settings.memberships.parents is None and has_parents(table, columns):
-        aspects["parents"] = above
-    found = contents.digests(table, aspects)
-    if settings.memberships.parents is not None:
-        parents = open_table(settings.memberships.parents, "table of parents")
+    named = settings.memberships.parents
+    by_default = columns.parent == ColumnSettings.model_fields["parent"].default
+    optional = named is None and by_default
+    above = Aspect("parents", (columns.community, columns.parent), optional)
+    if named is None:
+        found = contents.digests(table, {**aspects, "parents": above})
+    else:
+        parents = open_table(named, "table of parents")
+        found = contents.digests(table, aspects)
         found |= contents.digests(parents, {"parents": above})
-    if "parents" in found:
+    if found["parents"]["rows"]:
         found["memberships"]["parents"] = found["parents"]["digest"]
     return found["memberships"]
 
@@ -330,7 +333,7 @@ def _digests(table: Table, aspects: Sequence[Aspect]) -> list[Digest]:
         columns: tuple[str, ...] = aspect.columns
         if aspect.optional and columns[-1] not in there:
             columns = columns[:-1]
-            if aspect.kind == "roles":
+            if aspect.kind in ("roles", "parents"):
                 present.append(None)
                 continue
         for column in columns:
