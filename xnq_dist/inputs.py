@@ -44,9 +44,9 @@ FORMATS = {
     "labels": 1,
     "select": 1,
     "embeddings": 1,
-    "readout": 2,
+    "readout": 3,
     "posteriors": 1,
-    "quantify": 2,
+    "quantify": 3,
     "published": 1,
 }
 """Raise a stage's number when it writes something else from the same inputs."""
@@ -189,6 +189,7 @@ def readout_inputs(
         "embeddings": embeddings.fingerprint,
         "labels": labels.fingerprint,
         "readout": settings.readout.model_dump(exclude={"memory"}),
+        "auto": settings.auto.model_dump(),
         "seed": settings.seed,
     }
     if settings.backend == "gpu":
@@ -275,8 +276,7 @@ def quantify_inputs(
     elif settings.quantifier == "kdey_ml":
         inputs["kdey"] = settings.kdey.model_dump()
     if settings.quantifier == "auto":
-        inputs["auto"] = settings.auto.model_dump() | {"seed": settings.seed}
-        inputs["auto"]["drawn"] = settings.memberships.drawn
+        inputs["drawn"] = settings.memberships.drawn
         left_out = {"resamples", "seed_runs"}
         inputs["intervals"] = settings.intervals.model_dump(exclude=left_out)
     else:

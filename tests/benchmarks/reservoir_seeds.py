@@ -35,8 +35,8 @@ from xnq_dist.evaluation.work import Work
 from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
+from xnq_dist.groups.leiden import leiden
 from xnq_dist.quantify.interface import QUANTIFIERS
-from xnq_dist.quantify.leiden import leiden
 from xnq_dist.quantify.seed_runs import between_runs, widened
 from xnq_dist.store import RunDirectory
 

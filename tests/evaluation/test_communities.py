@@ -379,7 +379,7 @@ def test_every_design_and_kind_is_evaluated_without_nodes_of_unknown_class(
         kinds,
         (0.2,),
         tuple(DESIGNS),
-        ("pcc",),
+        ("pcc", "auto"),
         str(folder / "memberships.parquet"),
         "smalls",
     )
@@ -401,6 +401,19 @@ def test_every_design_and_kind_is_evaluated_without_nodes_of_unknown_class(
     assert whole["sizes"] == "100-500"
     fresh = next(r for r in rows if r["design"] == "fresh")
     assert fresh["labels"] == round(0.2 * known)
+    # New labels have the readout fitted again: `auto` as if it had known all of them.
+    answers = {
+        (name, design): [
+            (r["communities"], r["ae"], r["width"])
+            for r in table.to_pylist()
+            if (r["estimator"], r["design"]) == (name, design)
+            and r["communities"] not in ("app", "app+labels")
+        ]
+        for name in ("auto", "pcc")
+        for design in ("random", "fresh")
+    }
+    assert answers["auto", "fresh"] == answers["auto", "random"]
+    assert answers["pcc", "fresh"] != answers["pcc", "random"]
     text = community_text(table)
     for title in ("model fitted to a tenth", "only one region labelled"):
         assert title in text
@@ -427,7 +440,9 @@ def test_sets_that_are_all_too_small_are_an_error(client, graph, tmp_path, monke
     settings = small_settings("evaluation.label_draws=1", "plus.boosting=never")
     work = begin(tmp_path / "run", graph, settings=settings)
     monkeypatch.setattr(real, "LEAST_UNLABELLED", 10_000)
-    monkeypatch.setattr(stage, "_posteriors", lambda *_: np.full((500, 2), 0.5))
+    monkeypatch.setattr(
+        stage, "_posteriors", lambda *_: {"posteriors": np.full((500, 2), 0.5)}
+    )
     plan = Plan(("walk",), (0.5,), quantifiers=("cc",))
     with pytest.raises(InputError, match="no community has enough unlabelled members"):
         evaluate_communities(client, work, plan)

@@ -15,10 +15,10 @@ from tests.conftest import small_settings
 from tests.quantify.test_leiden import cliques
 from xnq_dist import backend as backends
 from xnq_dist.errors import SettingsError
-from xnq_dist.quantify import detection, gpu_leiden
-from xnq_dist.quantify.detection import engine_of
-from xnq_dist.quantify.gpu_leiden import leiden_on_gpu, modularity
-from xnq_dist.quantify.leiden import leiden
+from xnq_dist.groups import detection, gpu_leiden
+from xnq_dist.groups.detection import engine_of
+from xnq_dist.groups.gpu_leiden import leiden_on_gpu, modularity
+from xnq_dist.groups.leiden import leiden
 
 
 def _needs(name):

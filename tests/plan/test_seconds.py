@@ -8,10 +8,10 @@ import pytest
 
 from xnq_dist.config import load_settings
 from xnq_dist.costs import Costs
+from xnq_dist.groups.own_groups import ROUNDS
 from xnq_dist.plan import GraphSize, Workers, make_plan
 from xnq_dist.plan.passes import candidates_of, fits_of, sums_of
 from xnq_dist.plan.seconds import NeighbourSums
-from xnq_dist.quantify.own_groups import ROUNDS
 from xnq_dist.reservoir.volume import Cut
 
 NUMBERS = [field.name for field in fields(Costs) if field.name != "basis"]
@@ -67,14 +67,17 @@ def test_work_of_plain_xnq_is_not_counted_or_twice(cost):
 
 def test_auto_and_detection_are_not_counted():
     assert stages("judged", *PLAIN, "quantifier=auto")["quantify"] == 500
-    # Label propagation, where Leiden does not partition the graph.
-    plain, auto, small = (
-        stages("visit", *PLAIN, f"quantifier={name}", detects=detects)["quantify"]
-        for name, detects in (("sld", False), ("auto", False), ("auto", True))
-    )
-    assert (plain, auto, small) == (0, 20_000 * ROUNDS, 0)
     assert stages("leiden", *PLAIN, detects=True)["quantify"] == 20_000
     assert stages("leiden", *PLAIN)["quantify"] == 0
+
+
+def test_groups_are_not_counted():
+    assert stages("leiden", *PLAIN)["readout"] == 20_000
+    assert stages("visit", *PLAIN)["readout"] == 0
+    # Label propagation, where the graph is too large for Leiden.
+    many = (*PLAIN, "auto.reference_edges=19999")
+    assert stages("leiden", *many)["readout"] == 0
+    assert stages("visit", *many)["readout"] == 20_000 * ROUNDS
 
 
 def test_work_of_xnq_plus_is_not_counted():
@@ -85,17 +88,18 @@ def test_work_of_xnq_plus_is_not_counted():
     assert stages("tree", *PLUS)["readout"] == 2 * 5 * 250
     assert stages("bin", *PLUS)["readout"] == 5 * 250 * 80 * (37 + 69)
     assert stages("leaf", *PLUS)["readout"] == 2 * 250 * 1000
-    assert stages("feature", *PLUS)["readout"] == 1000 * 7
+    # With nodes and with whole groups as folds.
+    assert stages("feature", *PLUS)["readout"] == 2 * 1000 * 7
     without = (*PLUS, "plus.boosting=never")
     assert stages("tree", *without)["readout"] == 0
     three = replace(SIZE, classes=3)
     assert stages("tree", *PLUS, size=three)["readout"] == 3 * 2 * 5 * 250
     settings = load_settings(overrides=[*PLUS])
     found = sums_of(SIZE, settings)
-    # Five folds, and fifteen sets of hidden folds, of two classes.
-    assert found["sums"] == (NeighbourSums(2, 11), NeighbourSums(2, 30))
+    # Five folds, and fifteen sets of hidden folds, of two classes; twice.
+    assert found["sums"] == (NeighbourSums(2, 11), NeighbourSums(2, 30)) * 2
     assert found["beside"] == (NeighbourSums(2, 10), NeighbourSums(9, 138))
-    assert stages("gather", *PLUS)["readout"] == 20_000 * (2 * 11 + 2 * 30)
+    assert stages("gather", *PLUS)["readout"] == 2 * 20_000 * (2 * 11 + 2 * 30)
     plain = stages("gather", *PLAIN)["supersteps"]
     beside = stages("gather", *PLUS)["supersteps"] - plain
     assert beside == 20_000 * (2 * 10 + 9 * 138)

@@ -11,19 +11,15 @@ from distributed import Client
 
 from tests.conftest import small_settings
 from tests.quantify.samples import make_communities
-from tests.quantify.test_run import answered, draw_memberships, make_run, of
+from tests.quantify.test_run import PRIOR, answered, draw_memberships, make_run, of
 from xnq_dist.errors import StageError
 from xnq_dist.graph import layout
-from xnq_dist.graph.prepare import prepare
-from xnq_dist.graph.tables import Sources
+from xnq_dist.groups.leiden import leiden
 from xnq_dist.quantify import run as stage
 from xnq_dist.quantify.auto import Auto
 from xnq_dist.quantify.learning import Learnt
-from xnq_dist.quantify.leiden import leiden
-from xnq_dist.quantify.loading import load_node_table
-from xnq_dist.quantify.own_groups import own_groups
+from xnq_dist.quantify.loading import load_groups, load_node_table
 from xnq_dist.quantify.run import estimate_with, quantify
-from xnq_dist.store import RunDirectory
 
 AUTO = "quantifier=auto"
 
@@ -39,12 +35,8 @@ def read(run, manifest, name: str) -> pa.Table:
     return run.stage("quantify").read_table(record, schema)
 
 
-@pytest.mark.parametrize("most_edges", [10**6, 0])
-def test_batches_and_partitions_keep_every_bit(
-    client, tmp_path, monkeypatch, most_edges
-):
-    """With Leiden's groups and with those of label propagation on the workers."""
-    settings = small_settings(AUTO, f"auto.reference_edges={most_edges}")
+def test_batches_and_partitions_keep_every_bit(client, tmp_path, monkeypatch):
+    settings = small_settings(AUTO)
     made = make_run(tmp_path / "one")
     path, sets = draw_memberships(tmp_path)
     manifest = quantify(made.run, of(made, memberships=path), settings, client)
@@ -144,86 +136,25 @@ def test_stage_answers_as_one_process(client, tmp_path):
     np.testing.assert_array_equal(list(points.values()), found.prevalence[:, 1])
 
 
-def write_planted(folder, blocks: int, size: int) -> Sources:
-    """Blocks of nodes with many edges inside and few between."""
-    rng = np.random.default_rng(0)
-    n = blocks * size
-    block = np.arange(n) // size
-    order = rng.permutation(n)
-    inside = rng.integers(0, size, (2, n * 6)) + size * rng.integers(0, blocks, n * 6)
-    between = rng.integers(0, n, (2, n // 4))
-    ends = order[np.concatenate([inside, between], axis=1)]
-    labels = np.where(rng.random(n) < 0.3, rng.integers(0, 2, n), -1)
-    features = pa.array(rng.normal(size=2 * n).astype(np.float32))
-    nodes = pa.table(
-        {
-            "node_id": np.arange(n),
-            "features": pa.FixedSizeListArray.from_arrays(features, 2),
-            "label": pa.array(labels, mask=labels < 0),
-            "block": block[np.argsort(order)],
-        }
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    pq.write_table(nodes, folder / "nodes.parquet")
-    pq.write_table(pa.table({"src": ends[0], "dst": ends[1]}), folder / "edges.parquet")
-    return Sources(str(folder / "nodes.parquet"), str(folder / "edges.parquet"))
-
-
-def test_label_propagation_on_workers_recovers_planted_blocks(client, tmp_path):
-    sources = write_planted(tmp_path, 12, 40)
-    block = pq.read_table(sources.nodes)["block"].to_numpy()
-    settings = small_settings(AUTO, "auto.reference_edges=0")
-    found = []
-    for partitions in (1, 3):
-        run = RunDirectory(tmp_path / f"run{partitions}")
-        graph = prepare(run, sources, settings, partitions)
-        attempt = run.stage("quantify").begin()
-        found.append(own_groups(run, graph, settings, attempt, client))
-        assert attempt.folder.names() == []
-    np.testing.assert_array_equal(found[0], found[1])
-    sizes = np.bincount(found[0])
-    assert sizes.max() <= 100
-    assert (np.diff(sizes) <= 0).all()
-    # Most pairs of nodes of a group are of one block, and most of a block of one group.
-    together = found[0][:, None] == found[0]
-    same = block[:, None] == block
-    assert (together & same).sum() > 0.8 * together.sum()
-    assert (together & same).sum() > 0.8 * same.sum()
-
-
-def test_a_graph_without_edges_is_one_group(client, tmp_path):
-    sources = write_planted(tmp_path, 4, 30)
-    loops = pa.table({"src": np.arange(3), "dst": np.arange(3)})
-    pq.write_table(loops, sources.edges)
-    run = RunDirectory(tmp_path / "run")
-    graph = prepare(run, sources, small_settings("input.self_loops=drop"), 2)
-    attempt = run.stage("quantify").begin()
-    groups = own_groups(run, graph, small_settings(AUTO), attempt, client)
-    np.testing.assert_array_equal(groups, 0)
-
-
 def test_posteriors_of_held_out_groups_replace_the_bound(client, tmp_path):
     made = make_run(tmp_path / "made")
     path, _ = draw_memberships(tmp_path, 3)
     sources, settings = of(made, memberships=path), small_settings(AUTO)
     bound = quantify(made.run, sources, settings, client).facts
     assert not bound["variance_without_labels_measured"]
-    target = made.run.stage("posteriors")
-    parts = [
-        target.read_table(record, "posteriors")
-        for record in target.manifest().named("part-")
-    ]
+    stage = made.run.stage("readout")
+    groups = load_groups(made.run)
     known = np.flatnonzero(made.graph.labels >= 0)
-    for index, error in ((known, None), (known[1:], "is not of the labelled nodes")):
+    unknown = np.flatnonzero(made.graph.labels < 0)[:1]
+    for index, error in ((known, None), (unknown, "is not of the labelled nodes")):
         made.run.stage("quantify").folder.delete_folder()
-        attempt = target.begin()
-        files = [
-            attempt.write_table(f"part-{number:05d}", table, "posteriors")
-            for number, table in enumerate(parts)
-        ]
+        attempt = stage.begin()
         held = {"index": index, "posterior": made.posteriors[index]}
-        files.append(attempt.write_arrays("held-00000", **held))
-        target.commit(attempt, files, f"held{len(index)}", {}, {}, 0.0)
+        files = [
+            attempt.write_arrays("groups", groups=groups),
+            attempt.write_arrays("held", **held),
+        ]
+        stage.commit(attempt, files, "r", {}, {"prior": PRIOR}, 0.0)
         if error is not None:
             with pytest.raises(StageError, match=error):
                 quantify(made.run, sources, settings, client)

@@ -13,9 +13,9 @@ from tests.quantify.test_auto import slow_covariance
 from tests.quantify.test_run import answered, draw_memberships, make_run, of
 from xnq_dist.errors import SettingsError
 from xnq_dist.graph import layout
+from xnq_dist.groups.leiden import leiden
 from xnq_dist.quantify.contrast import contrast
 from xnq_dist.quantify.learning import Learnt
-from xnq_dist.quantify.leiden import leiden
 from xnq_dist.quantify.loading import load_node_table
 from xnq_dist.quantify.run import quantify
 

@@ -17,6 +17,8 @@ from xnq_dist.cluster import connect
 from xnq_dist.errors import InputError, SettingsError, StageError
 from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
+from xnq_dist.groups.leiden import leiden
+from xnq_dist.groups.own_groups import RESOLUTION
 from xnq_dist.quantify import batches
 from xnq_dist.quantify import run as stage
 from xnq_dist.quantify.interface import OF_GRAPHS, QUANTIFIERS, combine
@@ -56,7 +58,11 @@ def make_run(folder: Path, partitions: int = 3, seed: int = 0) -> Made:
 def write_posteriors(run, manifest, posteriors, prior=PRIOR):
     """The stages ``readout`` and ``posteriors`` as the readout leaves them."""
     readout = run.stage("readout")
-    readout.commit(readout.begin(), [], "r", {}, {"prior": prior}, 0.0)
+    attempt = readout.begin()
+    adjacency = layout.read_adjacency(run.stage("graph"), manifest)
+    groups = leiden(adjacency, RESOLUTION, 0).astype(np.int32)
+    files = [attempt.write_arrays("groups", groups=groups)]
+    readout.commit(attempt, files, "r", {}, {"prior": prior}, 0.0)
     target = run.stage("posteriors")
     attempt = target.begin()
     files = []

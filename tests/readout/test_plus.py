@@ -13,7 +13,9 @@ from xnq_dist import pipeline
 from xnq_dist.errors import DoesNotFitError, InputError
 from xnq_dist.graph.layout import load_labels, node_index, read_adjacency
 from xnq_dist.graph.tables import Sources
-from xnq_dist.readout import plus
+from xnq_dist.progress import silent
+from xnq_dist.readout import held, plus
+from xnq_dist.readout.cross import Embedded
 from xnq_dist.readout.plus import plus_scores
 from xnq_dist.readout.plus_features import read_own
 from xnq_dist.readout.plus_model import SavedPlus
@@ -95,6 +97,51 @@ def test_same_prevalence_and_posteriors_for_any_partitions(
             assert tables[0].equals(tables[1])
         facts = [which.stage("readout").manifest().facts for which in (run, other)]
         assert facts[0] == facts[1]
+
+
+def test_held_rows_hang_on_no_label_of_their_group(
+    graph, run, thread_client, monkeypatch
+):
+    """All labels of one group swapped: it is seen and scored as before, bit for bit."""
+    stage = run.stage("readout")
+    manifest = stage.manifest()
+    groups = stage.read_arrays(manifest.named("groups-")[0])["groups"]
+    labels = load_labels(run.stage("labels"), run.stage("labels").manifest())
+    known = np.flatnonzero(labels >= 0)
+    written = stage.read_arrays(manifest.named("held-")[0])
+    np.testing.assert_array_equal(written["index"], known)
+    source = Embedded(
+        *(run.stage("graph"), run.stage("graph").manifest()),
+        *(run.stage("embeddings"), run.stage("embeddings").manifest()),
+    )
+    own = groups[known] == np.bincount(groups[known]).argmax()
+    other = labels.copy()
+    other[known[own]] = 1 - other[known[own]]
+    seen = []
+    conclude = held.conclude
+
+    def watched(rows, n_classes, trees, priors, first):
+        seen.append((rows, first))
+        return conclude(rows, n_classes, trees, priors, first)
+
+    monkeypatch.setattr(held, "conclude", watched)
+    for shown in (labels, other):
+        attempt = run.stage("trial").begin()
+        found = held.held_by_group(
+            *(thread_client, source, shown, 2, known, groups),
+            *(manifest.facts["strengths"], small_settings(*PLUS), attempt, silent),
+        )
+        assert attempt.folder.names() == [found.name]
+    again = run.stage("trial").read_arrays(found)["posterior"]
+    run.stage("trial").folder.delete_folder()
+    (rows, first), (rows_then, first_then) = seen
+    np.testing.assert_array_equal(rows.folds, rows_then.folds)
+    assert len(np.unique(rows.folds[own])) == 1
+    fold = rows.folds[own][0]
+    np.testing.assert_array_equal(first[own], first_then[own])
+    np.testing.assert_array_equal(rows.z[own, fold], rows_then.z[own, fold])
+    assert (rows.z[~own] != rows_then.z[~own]).any()
+    assert (written["posterior"] != again).any()
 
 
 def test_more_labels_than_models_are_fitted_to(

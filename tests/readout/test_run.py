@@ -82,7 +82,7 @@ def make_run(folder, parts, x, labels, role, classes=3, dtype="float32", empty=F
         states_of = pa.FixedSizeListArray.from_arrays(values, x.shape[1])
         table = pa.table({"node_id": ids, "embedding": states_of})
         row_files.append(second.write_table(f"part-{number:05d}", table, "embeddings"))
-    facts = {"n_nodes": len(x), "partitions": len(pieces)}
+    facts = {"n_nodes": len(x), "n_edges": 0, "partitions": len(pieces)}
     graph.commit(first, node_files, "g", {}, facts, 0.0)
     facts = {
         "classes": ["cat", "dog", "eel", "fox"][:classes],

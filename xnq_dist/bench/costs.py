@@ -356,7 +356,7 @@ def _leiden_cost(bench: Bench) -> float:
     """A directed edge of a graph with communities."""
     from scipy.sparse import coo_array
 
-    from xnq_dist.quantify.leiden import leiden
+    from xnq_dist.groups.leiden import leiden
 
     nodes, degree = bench.choose(1_000, 50_000), 10
     rng = np.random.default_rng(0)

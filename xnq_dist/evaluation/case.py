@@ -12,6 +12,7 @@ from xnq_dist.evaluation.designs import Shown
 from xnq_dist.quantify.adjusted import rates
 from xnq_dist.quantify.fit_check import FitCheck
 from xnq_dist.quantify.interface import NodeTable, Reference
+from xnq_dist.quantify.learning import Held
 from xnq_dist.quantify.neighbourhood import neighbour_statistics
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class Case:
     nodes: NodeTable
     """With the labels shown only."""
     reference: Reference
+    held: Held | None = None
+    """Labelled nodes as models see them that saw no label of their whole group."""
 
     @classmethod
     def of(
@@ -37,6 +40,7 @@ class Case:
         shown: Shown,
         posteriors: NDArray[np.float64],
         classes: tuple[str, ...],
+        held: Held | None = None,
     ) -> Case:
         """From the labels shown, and posteriors that have not seen them."""
         labels = shown.labels
@@ -54,7 +58,7 @@ class Case:
         )
         nodes = NodeTable(rows, labels, known, classes)
         fit = FitCheck.of(reference, nodes)
-        return cls(truth, nodes, replace(reference, fit=fit))
+        return cls(truth, nodes, replace(reference, fit=fit), held)
 
     def with_neighbours(self, adjacency: csr_array[Any]) -> Case:
         """With what is known of every node's neighbours.
@@ -70,4 +74,5 @@ class Case:
             self.truth,
             replace(self.nodes, neighbours=found),
             replace(self.reference, neighbours=found.of(rows)),
+            self.held,
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,12 +47,13 @@ from xnq_dist.evaluation.regions import (
 from xnq_dist.evaluation.work import Work
 from xnq_dist.graph import layout
 from xnq_dist.graph.tables import open_table
+from xnq_dist.groups.leiden import leiden
 from xnq_dist.inputs import FORMATS, set_scales
 from xnq_dist.npz import read_npz
 from xnq_dist.progress import Progress, silent
 from xnq_dist.quantify.communities import cut_batches, from_memberships
 from xnq_dist.quantify.interface import Communities
-from xnq_dist.quantify.leiden import leiden
+from xnq_dist.quantify.learning import Held
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.store import Folder, RunDirectory, fingerprint
 
@@ -196,17 +197,20 @@ def evaluate_communities(
             f"case-{fingerprint(common, posteriors_key, design, share, draw)}.parquet"
         )
         if not folder.exists(name):
-            posteriors = _kept_posteriors(
-                client, work, shown, seed, folder, f"posteriors-{posteriors_key}.npz"
-            )
-            case = Case.of(task.labels, shown, posteriors, task.classes)
+            case = _case(client, work, shown, own, seed, folder)
             sets = dict(kinds)
             for kind, among in SAMPLES.items():
                 if kind in plan.kinds and design == "random":
                     sets[kind] = draw_samples_by_class(
                         task.labels, shown.labels, len(task.classes), among, seed
                     )
-            estimators = Estimators(case, adjacency, own, settings, plan.quantifiers)
+            given = case, adjacency, own, settings, plan.quantifiers
+            estimators = Estimators(*given)
+            if design == "fresh":
+                # New labels have the readout fitted again, whatever baselines do.
+                refit = replace(shown, fitted=shown.labels)
+                again = _case(client, work, refit, own, seed, folder)
+                estimators = Estimators(*given, refitted=again)
             of_case = {
                 "dataset": task.dataset,
                 "graph_family": plan.graph_family or task.dataset,
@@ -232,6 +236,20 @@ def evaluate_communities(
             "class: give larger communities, or a lower --label-shares"
         )
     return whole
+
+
+def _case(
+    client: Client,
+    work: Work,
+    shown: Shown,
+    own: NDArray[np.int64],
+    seed: int,
+    folder: Folder,
+) -> Case:
+    name = f"posteriors-{_posteriors_key(work, shown, seed)}.npz"
+    posteriors, held = _kept_posteriors(client, work, shown, own, seed, folder, name)
+    task = work.task()
+    return Case.of(task.labels, shown, posteriors, task.classes, held)
 
 
 def _table(of_case: Mapping[str, Any], rows: Iterator[Row]) -> pa.Table:
@@ -301,21 +319,38 @@ def _posteriors_key(work: Work, shown: Shown, seed: int) -> str:
 
 
 def _kept_posteriors(
-    client: Client, work: Work, shown: Shown, seed: int, folder: Folder, name: str
-) -> NDArray[np.float64]:
-    """Posteriors in single precision, from the folder where they are there."""
+    client: Client,
+    work: Work,
+    shown: Shown,
+    own: NDArray[np.int64],
+    seed: int,
+    folder: Folder,
+    name: str,
+) -> tuple[NDArray[np.float64], Held | None]:
+    """Posteriors in single precision, from the folder where they are there.
+
+    And those of labelled nodes by models that saw no label of their whole group.
+    """
     if not folder.exists(name):
         buffer = io.BytesIO()
-        made = _posteriors(client, work, shown.fitted, seed).astype(np.float32)
-        np.savez_compressed(buffer, allow_pickle=False, posteriors=made)
+        made = _posteriors(client, work, shown.fitted, own, seed)
+        np.savez_compressed(buffer, allow_pickle=False, **made)
         folder.write_bytes(name, buffer.getvalue())
     arrays = read_npz(io.BytesIO(folder.read_bytes(name)))
-    return arrays["posteriors"].astype(np.float64)
+    held = None
+    if "held" in arrays:
+        rows = arrays["held_index"]
+        held = Held(rows, shown.labels[rows], arrays["held"].astype(np.float64))
+    return arrays["posteriors"].astype(np.float64), held
 
 
 def _posteriors(
-    client: Client, work: Work, shown: NDArray[np.int32], seed: int
-) -> NDArray[np.float64]:
+    client: Client,
+    work: Work,
+    shown: NDArray[np.int32],
+    own: NDArray[np.int64],
+    seed: int,
+) -> dict[str, NDArray[Any]]:
     """Calibrated posteriors by xnq+ from the labels shown, theirs out of fold."""
     from xnq_dist.readout.plus import PRIOR_ROWS, plus_scores
     from xnq_dist.reservoir.embed import embed_scaled
@@ -336,10 +371,16 @@ def _posteriors(
             work.task().classes,
             settings,
             attempt,
+            groups=own.astype(np.int32),
         )
     calibration = fit_calibration(
         settings.readout.calibration, found.held_logits, shown[found.held], PRIOR_ROWS
     )
     logits = found.logits.astype(np.float64)
     logits[found.held] = found.held_logits
-    return np.asarray(calibration.apply(logits), np.float64)
+    made: dict[str, NDArray[Any]] = {}
+    made["posteriors"] = calibration.apply(logits).astype(np.float32)
+    if found.by_group is not None:
+        index, held = found.by_group
+        made |= {"held_index": index, "held": held.astype(np.float32)}
+    return made

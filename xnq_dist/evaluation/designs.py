@@ -87,7 +87,9 @@ def draw_labels(name: str, pool: LabelPool, share: float, seed: int) -> Shown:
     seed
         Of the draw.
     """
-    key = np.random.SeedSequence(seed, spawn_key=(PURPOSE, list(DESIGNS).index(name)))
+    # The labels of `fresh` are those of `random`.
+    place = list(DESIGNS).index("random" if name == "fresh" else name)
+    key = np.random.SeedSequence(seed, spawn_key=(PURPOSE, place))
     random = np.random.Generator(np.random.Philox(key))
     chosen = DESIGNS[name](pool, share, random)
     _two_of_each_class(pool, chosen, pool.known, random)

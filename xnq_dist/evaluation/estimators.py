@@ -62,6 +62,7 @@ class Estimators:
         own: NDArray[np.int64],
         settings: Settings,
         names: Sequence[str] | None,
+        refitted: Case | None = None,
     ) -> None:
         """Make what serves all sets.
 
@@ -73,6 +74,9 @@ class Estimators:
             The graph's own communities, shape (N,), for `auto` to learn from.
         names
             Of `ESTIMATORS`; None: all that are defined for so many classes.
+        refitted
+            The case of a model fitted to all labels shown, which `auto` answers from;
+            None: `case`.
         """
         classes = case.nodes.classes
         defined = [
@@ -85,7 +89,9 @@ class Estimators:
             update={"resamples": min(intervals.resamples, MOST_RESAMPLES)}
         )
         self.case = case.with_neighbours(adjacency)
-        self._learnt = Learnt.of(case.nodes, case.reference, own)
+        self._best = case if refitted is None else refitted
+        best = self._best
+        self._learnt = Learnt.of(best.nodes, best.reference, own, best.held)
         drawn = settings.memberships.model_copy(update={"drawn": "by_class"})
         self._drawn = QUANTIFIERS["auto"](
             settings.model_copy(update={"memberships": drawn})
@@ -105,9 +111,10 @@ class Estimators:
 
         With `by_class` they are samples drawn by class, as a user would declare.
         """
-        case = self.case
         for name, quantifier in self._quantifiers.items():
+            case = self.case
             if isinstance(quantifier, Auto):
+                case = self._best
                 own = replace(quantifier, learnt=self._learnt)
                 quantifier = self._drawn if by_class else own
             found = quantifier.estimate(sets, case.nodes, case.reference, "exclude")
@@ -115,7 +122,7 @@ class Estimators:
             if bootstrap is not None:
                 found = bootstrap.with_ends(sets, case.nodes, case.reference, found)
             yield name, found
-        yield from _trivial(case, sets).items()
+        yield from _trivial(self.case, sets).items()
 
 
 def _quantifiers(

@@ -90,7 +90,7 @@ def cdq_scores(
     from xnq_dist.baselines.cdq import cdq, densities, disjoint_communities
     from xnq_dist.baselines.demon import demon
     from xnq_dist.graph.layout import read_adjacency
-    from xnq_dist.quantify.leiden import leiden
+    from xnq_dist.groups.leiden import leiden
 
     task, seed = work.task(), work.settings.seed
     adjacency = read_adjacency(*work.graph())

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.errors import SettingsError
+from xnq_dist.groups.leiden import leiden
 from xnq_dist.quantify.interface import Communities
-from xnq_dist.quantify.leiden import leiden
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -141,7 +141,8 @@ def make_plan(
     if partitions > 1 and not whole and settings.partitioner in ("auto", "stream"):
         table, pairs = size.nodes * partitions, size.edges * PAIR
         whole = min(sort_memory, max(table, pairs))
-    if detects:
+    leiden = size.edges <= settings.auto.reference_edges
+    if detects or leiden:
         whole = max(whole, LEIDEN_EDGE * size.edges)
     # Sorting, partitioning and Leiden come one after the other.
     sort_memory = min(sort_memory, size.edges * SORT_PAIR)
@@ -170,7 +171,8 @@ def make_plan(
     checkpoint = size.nodes * dim * kept
     checkpoints = min(KEPT + 1, (length - 1) // every) * checkpoint
     last = min(checkpoints, KEPT * checkpoint)
-    described = size.nodes * (rounds_disk + features_disk)
+    # Whole groups as folds are described beside the readout's own.
+    described = size.nodes * (rounds_disk + 2 * features_disk)
     # Of the blocks beside the reservoir: what is written with the states, and before
     # that the hops of features and three rounds of the spectrum.
     beside = size.nodes * 4 * (columns - dim)
@@ -178,7 +180,8 @@ def make_plan(
     if plus:
         spectral = 3 * (blocks[2] + SPARE + 2) if len(blocks) > 2 else 0
         rounds += size.nodes * 4 * (blocks[1] + 3 + spectral)
-    posteriors = size.nodes * (size.classes * 4 + 12 + features_disk)
+    # Groups take 4 bytes a node; posteriors with whole groups left out are few.
+    posteriors = size.nodes * (size.classes * 4 + 16 + features_disk)
     # Labelled rows beyond the memory go through files, by partition and by group.
     beyond = not plus and labelled * dim * 8 > settings.readout.memory_bytes
     item = 2 if settings.embeddings.dtype == "float16" else 4
@@ -226,6 +229,7 @@ def make_plan(
             **sums_of(size, settings),
             auto=settings.quantifier == "auto",
             detects=detects,
+            leiden=leiden,
             disk=int(written),
         ),
         costs,

@@ -52,8 +52,11 @@ def fits_of(
     dim = max(blocks)
     fits = (SEARCHED if plus else FINE) if wanted.C == "select" else 1
     if plus:
-        # Of every block; and, once C is chosen, with each pair of folds hidden.
-        fits = len(blocks) * (fits + (len(Variants(wanted.folds)) // wanted.folds - 1))
+        # Of every block; and, once C is chosen, with each pair of folds hidden, and
+        # all of that with whole groups as folds.
+        fits = len(blocks) * (
+            fits + 2 * len(Variants(wanted.folds)) // wanted.folds - 1
+        )
         labelled = min(labelled, MOST_ROWS)
     there = int(wanted.memory_bytes // max(1, labelled * dim * VALUE))
     at_once = min(wanted.folds, workers.count * workers.threads, max(1, there))
@@ -94,7 +97,7 @@ def sums_of(size: GraphSize, settings: Settings) -> dict[str, Any]:
         seen = [own + len(tree_columns(blocks, kind)) for kind in KINDS]
     return {
         "beside": tuple(beside),
-        "sums": tuple(sums),
+        "sums": (*sums, *sums),  # with nodes and with whole groups as folds
         "second": second,
         "seen": tuple(seen),
     }

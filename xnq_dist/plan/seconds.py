@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xnq_dist.costs import Costs
-from xnq_dist.quantify.own_groups import ROUNDS
+from xnq_dist.groups.own_groups import ROUNDS
 
 __all__ = ["NeighbourSums", "Work", "stage_seconds"]
 
@@ -88,6 +88,8 @@ class Work:
     """Whether the quantifier is ``auto``."""
     detects: bool
     """Whether communities are detected."""
+    leiden: bool
+    """Whether Leiden finds the graph's own groups; else label propagation does."""
     disk: int
     """Bytes that the workers write as they are: checkpoints, kept rounds, spills."""
 
@@ -172,7 +174,15 @@ def _readout(work: Work, costs: Costs) -> float:
     fits = work.fits * work.turns * _fit(work, costs, rows, work.dim)
     if not work.sums:
         fits += _fit(work, costs, work.labelled, work.dim)
-    return read + score + write + fits
+    return read + score + write + fits + _groups(work, costs)
+
+
+def _groups(work: Work, costs: Costs) -> float:
+    """The graph's own groups by Leiden, or by label propagation in rounds."""
+    if work.leiden:
+        return work.edges * costs.leiden
+    visited = work.most_edges * costs.visit / work.lanes
+    return ROUNDS * (visited + _load(work, costs))
 
 
 def _sums(work: Work, costs: Costs, rounds: tuple[NeighbourSums, ...]) -> float:
@@ -192,7 +202,7 @@ def _plus(work: Work, costs: Costs) -> float:
     """What xnq+ does beside: sums over neighbours, features, the second stage."""
     found = _sums(work, costs, work.sums)
     each = float(work.most_nodes)
-    found += each * work.second * costs.feature / work.lanes
+    found += 2 * each * work.second * costs.feature / work.lanes
     if work.second:
         rows = work.labelled * (work.folds - 1.0)
         found += SECOND_FITS * _fit(work, costs, rows, work.second)
@@ -206,14 +216,10 @@ def _plus(work: Work, costs: Costs) -> float:
 
 
 def _quantify(work: Work, costs: Costs) -> float:
-    """Every worker reads all nodes; ``auto`` visits edges in rounds, or by Leiden."""
+    """Every worker reads all nodes."""
     member = costs.judged if work.auto else costs.member
     found = work.nodes * (costs.known + costs.name)
     found += work.memberships * member / (work.workers * work.lanes)
-    if work.auto and not work.detects:
-        # Label propagation, where the graph is too large for Leiden.
-        visited = work.most_edges * costs.visit / work.lanes
-        found += ROUNDS * (visited + _load(work, costs))
     if work.detects:
         found += work.edges * costs.leiden
     return found

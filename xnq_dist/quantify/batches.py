@@ -28,6 +28,7 @@ from xnq_dist.quantify.interface import (
 from xnq_dist.quantify.learning import Learnt
 from xnq_dist.quantify.loading import (
     NodeCache,
+    load_groups,
     load_held_posteriors,
     load_neighbours,
     load_node_table,
@@ -72,8 +73,6 @@ class Job:
     settings: Settings
     neighbours: tuple[FileRecord, ...] = ()
     """Files of the sums over neighbours, for a quantifier that needs them."""
-    groups: FileRecord | None = None
-    """Group of every node, for `auto`."""
     learnt: FileRecord | None = None
     """What `auto` has learnt, once it has."""
 
@@ -121,9 +120,7 @@ class Job:
 
     def read_groups(self) -> NDArray[np.int32]:
         """Group of every node, shape (N,)."""
-        if self.groups is None:
-            raise ValueError("the graph has not been partitioned into groups")
-        return self.stage.read_arrays(self.groups)["groups"]
+        return load_groups(RunDirectory(self.run))
 
     def _read_learnt(self) -> Learnt:
         if self.learnt is None:
@@ -195,7 +192,7 @@ def answer_whole(job: Job) -> FileRecord:
 def learn(job: Job) -> tuple[FileRecord, dict[str, Any]]:
     """What the intervals of `auto` rest on, in one file, and figures for people."""
     nodes, reference = job.nodes()
-    held = load_held_posteriors(RunDirectory(job.run), reference.rows)
+    held = load_held_posteriors(RunDirectory(job.run), nodes.labels)
     found = Learnt.of(nodes, reference, job.read_groups(), held)
     record = job.attempt.write_arrays(
         "learnt",

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.node_sums import class_codes
 
-__all__ = ["Learnt", "shift_variance"]
+__all__ = ["Held", "Learnt", "shift_variance"]
 
 Floats = NDArray[np.float64]
 
@@ -31,6 +31,18 @@ LOW = 1.5
 the true ones on the graphs where both are known (squirrel .31 for .51)."""
 PRIOR_VARIANCE = 4.0
 """Of the logit shift that all nodes share, before any label is seen."""
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Labelled nodes as models see them that saw no label of their whole group."""
+
+    rows: NDArray[np.int64]
+    """Canonical index, shape (h,)."""
+    labels: NDArray[np.int32]
+    """Class codes, shape (h,)."""
+    posteriors: NDArray[np.floating]
+    """Shape (h, C)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +76,7 @@ class Learnt:
         nodes: NodeTable,
         reference: Reference,
         groups: NDArray[np.integer],
-        held: NDArray[np.floating] | None = None,
+        held: Held | None = None,
         shift: float = 0.0,
     ) -> Learnt:
         """Learn from the labelled nodes.
@@ -78,10 +90,9 @@ class Learnt:
         groups
             The graph's own group of every node, shape (N,).
         held
-            Posteriors of the reference's nodes from models that saw no label of their
-            whole group, shape (m, C). None: in their place the class proportions, so
-            that what a group without labels adds is bounded from above, by all that
-            differs between groups.
+            Of some labelled nodes. None: in their place the reference's nodes, their
+            posteriors all the class proportions, so that what a group without labels
+            adds is bounded from above, by all that differs between groups.
         shift
             Variance of a logit shift of all unlabelled nodes; 0 where the labelled
             nodes are a random sample.
@@ -100,15 +111,24 @@ class Learnt:
             own = group_of[rows]
         least = 1.0 / (len(labels) + 2.0)
         if held is None:
-            held = np.tile(reference.prior / reference.prior.sum(), (len(labels), 1))
+            prior = reference.prior / reference.prior.sum()
+            flat = np.broadcast_to(prior, (len(labels), len(prior)))
+            some = np.empty(0, np.int64) if rows is None else rows
+            held = Held(some, labels, flat)
         codes = class_codes(nodes.posteriors.shape[1])
         within, without = np.empty(len(codes)), np.empty(len(codes))
         shared, labelled = np.empty(len(codes)), np.zeros((n_groups, len(codes)))
         for k, code in enumerate(codes):
             is_class = labels == code
-            args = is_class, own, n_groups, least
-            within[k] = _between(posteriors[:, code], *args, 1)
-            least_known = _between(np.asarray(held[:, code]), *args, FEWEST_LABELS)
+            within[k] = _between(posteriors[:, code], is_class, own, n_groups, least, 1)
+            least_known = _between(
+                np.asarray(held.posteriors[:, code], np.float64),
+                held.labels == code,
+                group_of[held.rows],
+                n_groups,
+                least,
+                FEWEST_LABELS,
+            )
             without[k] = max(least_known, within[k])
             weights = _weights(posteriors[:, code], least)
             total = weights.sum() + 1.0 / PRIOR_VARIANCE

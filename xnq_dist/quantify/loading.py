@@ -17,12 +17,14 @@ from xnq_dist.graph import layout
 from xnq_dist.graph.labels import ROLES
 from xnq_dist.quantify.adjusted import rates
 from xnq_dist.quantify.interface import NeighbourStatistics, NodeTable, Reference
+from xnq_dist.quantify.learning import Held
 from xnq_dist.quantify.neighbourhood import votes_of
 from xnq_dist.store import FileRecord, Manifest, RunDirectory, Stage
 
 __all__ = [
     "NeighbourValues",
     "NodeCache",
+    "load_groups",
     "load_held_posteriors",
     "load_neighbours",
     "load_node_table",
@@ -192,38 +194,45 @@ def load_node_table(
     return nodes, _reference(nodes, usable, prior)
 
 
-def load_held_posteriors(
-    run: RunDirectory, rows: NDArray[np.int64] | None
-) -> NDArray[np.float32] | None:
-    """Posteriors of the reference's nodes by models without labels of their group.
+def load_groups(run: RunDirectory) -> NDArray[np.int32]:
+    """The graph's own group of every node, from the stage ``readout``, shape (N,)."""
+    (record,) = whole_stage(run, "readout").named("groups-")
+    found: NDArray[np.int32] = run.stage("readout").read_arrays(record)["groups"]
+    return found
 
-    The stage ``posteriors`` may hold them as ``held-*``: arrays ``index`` (canonical,
+
+def load_held_posteriors(run: RunDirectory, labels: NDArray[np.int32]) -> Held | None:
+    """Posteriors of labelled nodes by models without labels of their whole group.
+
+    The stage ``readout`` of xnq+ holds them as ``held-*``: arrays ``index`` (canonical,
     ascending) and ``posterior``.
 
     Parameters
     ----------
-    rows
-        Canonical indexes of the reference's nodes, shape (m,).
+    labels
+        Class codes of all nodes, -1 where unknown, shape (N,).
 
     Returns
     -------
-    Shape (m, C); None where the stage holds no such file.
+    Held or None
+        None where the stage holds no such file.
 
     Raises
     ------
     StageError
-        When the file is of other nodes.
+        When the file is of nodes that have no label.
     """
-    found = whole_stage(run, "posteriors").named("held-")
-    if not found or rows is None:
+    found = whole_stage(run, "readout").named("held-")
+    if not found:
         return None
-    arrays = run.stage("posteriors").read_arrays(found[0])
-    if not np.array_equal(arrays["index"], rows):
+    arrays = run.stage("readout").read_arrays(found[0])
+    index = arrays["index"]
+    if (labels[index] < 0).any():
         raise StageError(
-            f"{run.stage('posteriors').folder.uri}/{found[0].name} is not of the "
+            f"{run.stage('readout').folder.uri_of(found[0].name)} is not of the "
             "labelled nodes of this run: run again with --overwrite"
         )
-    return arrays["posterior"]
+    return Held(index, labels[index], arrays["posterior"])
 
 
 def _reference(

@@ -30,6 +30,7 @@ from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.sort import PairChunk
 from xnq_dist.graph.tables import Sources
+from xnq_dist.groups.detection import engine_of
 from xnq_dist.inputs import choose_source, quantify_inputs
 from xnq_dist.progress import Progress, silent
 from xnq_dist.quantify import communities as sets
@@ -43,11 +44,9 @@ from xnq_dist.quantify.batches import (
     learn,
 )
 from xnq_dist.quantify.communities import Memberships
-from xnq_dist.quantify.detection import engine_of
 from xnq_dist.quantify.interface import QUANTIFIERS, combine
 from xnq_dist.quantify.loading import NeighbourValues, load_node_table, whole_stage
 from xnq_dist.quantify.old_communities import OldCommunities
-from xnq_dist.quantify.own_groups import own_groups
 from xnq_dist.quantify.rows import group_rows, prevalence_rows, total_rows
 from xnq_dist.quantify.seed_runs import (
     between_runs,
@@ -179,7 +178,8 @@ def quantify(
     )
     learnt: dict[str, Any] = {}
     if quantifier.name == "auto":
-        job, learnt = _learn(job, run, graph, client)
+        record, learnt = result(client, client.submit(learn, job, pure=False))
+        job = replace(job, learnt=record)
     threads = max(1, sum(workers(client).values()))
     with ExitStack() as opened:
         scratch = opened.enter_context(scratch_folder(settings.scratch))
@@ -251,9 +251,8 @@ def quantify(
         log.warning(
             "%d memberships of unknown nodes left out", facts["unknown_dropped"]
         )
-    for spent in (*sums, total, job.groups):
-        if spent is not None:
-            attempt.folder.delete(spent.name)
+    for spent in (*sums, total):
+        attempt.folder.delete(spent.name)
     run_on_workers(client, forget_nodes)
     seconds = time.monotonic() - began
     digest = fingerprint(inputs)
@@ -343,16 +342,6 @@ def _write_batches(
             columns = [pa.array(np.repeat(codes, np.diff(batch.offsets))), ids]
             detected.write(pa.table(columns, names=["community", "node_id"]))
         yield Batch(number, first, len(batch), record)
-
-
-def _learn(
-    job: Job, run: RunDirectory, graph: Manifest, client: Client
-) -> tuple[Job, dict[str, Any]]:
-    """The job with what `auto` has to know before it can answer, and figures."""
-    groups = own_groups(run, graph, job.settings, job.attempt, client)
-    job = replace(job, groups=job.attempt.write_arrays("groups", groups=groups))
-    record, facts = result(client, client.submit(learn, job, pure=False))
-    return replace(job, learnt=record), facts
 
 
 def _answer(

@@ -11,48 +11,30 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
-from xnq_dist.draws import mixed_bits
 from xnq_dist.errors import DoesNotFitError
-from xnq_dist.graph.layout import node_index
 from xnq_dist.progress import Progress, silent
 from xnq_dist.readout.calibration import fit_calibration
+from xnq_dist.readout.cross import CrossFit, Embedded, own_scores
 from xnq_dist.readout.diagnostics import quality
-from xnq_dist.readout.first_stage import (
-    GRID,
-    BlockFit,
-    FirstStage,
-    columns_of,
-    fit_hidden,
-    search,
-)
+from xnq_dist.readout.first_stage import FirstStage
 from xnq_dist.readout.folds import check_counts
-from xnq_dist.readout.label_features import VisibleLabels
-from xnq_dist.readout.plus_features import read_fitted, spread_features
+from xnq_dist.readout.held import PRIOR_ROWS, held_by_group, sample_rows
 from xnq_dist.readout.plus_model import SavedPlus, partition_logits
-from xnq_dist.readout.rows import KnownLabels, Labelled, Part, assemble, gather_used
-from xnq_dist.readout.second_stage import (
-    KINDS,
-    SecondRows,
-    TreeFit,
-    conclude,
-    fit_kind,
-    second_rows,
-)
-from xnq_dist.readout.tasks import in_window, watch
-from xnq_dist.readout.variants import Variants, class_priors, node_folds
+from xnq_dist.readout.rows import Part
+from xnq_dist.readout.second_stage import SecondRows, TreeFit, conclude
+from xnq_dist.readout.variants import node_folds
 from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.waiting import gather, result
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
-
-    _Future = Future[Any]
+    from distributed import Client
 
 __all__ = [
     "MOST_ROWS",
@@ -69,14 +51,8 @@ MOST_ROWS = 200_000
 """Labelled rows that models are fitted to: more say hardly more of so few columns."""
 FEWEST_ROWS = 1_000
 """Of more labelled rows than that, so many must fit in ``readout.memory``."""
-SAMPLE_PURPOSE = 403
-"""Key of the random stream that chooses them."""
 FEWEST_FOR_TREES = 100
 """Labelled rows from which on trees join the pool: leaves hold 40."""
-BLOCK = 1 << 14
-"""Rows scored at a time."""
-PRIOR_ROWS = 2.0
-"""Rows' worth of the priors of the calibration."""
 
 
 @dataclass(frozen=True)
@@ -89,13 +65,16 @@ class PlusFit:
     features: tuple[FileRecord, ...]
     """Label features, one file a partition."""
     others: tuple[FileRecord, ...]
+    held: FileRecord | None
+    """Posteriors by models without labels of the node's group: `held`."""
     facts: dict[str, Any]
     """Figures for manifests and reports, JSON values."""
 
     @property
     def files(self) -> tuple[FileRecord, ...]:
         """All files of the stage."""
-        return (self.readout, *self.features, *self.others)
+        held = () if self.held is None else (self.held,)
+        return (self.readout, *self.features, *self.others, *held)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +88,9 @@ class PlusScores:
     logits: NDArray[np.float32]
     """Log-probabilities of every node by canonical index, shape (N, C); those of
     labelled nodes out of fold."""
+    by_group: tuple[NDArray[np.int64], NDArray[np.float64]] | None
+    """Index and posteriors of labelled nodes by models without labels of their group,
+    shape (h,) and (h, C)."""
     facts: dict[str, Any]
     """Figures, JSON values."""
 
@@ -124,6 +106,7 @@ def fit_plus(
     settings: Settings,
     attempt: Attempt,
     progress: Progress = silent,
+    groups: NDArray[np.int32] | None = None,
 ) -> PlusFit:
     """Fit the readout of xnq+ to the labels shown; it leaves its files in `attempt`.
 
@@ -142,6 +125,9 @@ def fit_plus(
         `readout`, `plus` and `seed` are used.
     attempt
         Where files go.
+    groups
+        The graph's own group of every node, shape (N,): posteriors are made by models
+        without labels of a node's whole group as well (`held`). None: they are not.
 
     Raises
     ------
@@ -153,79 +139,56 @@ def fit_plus(
     shown = np.flatnonzero(labels >= 0)
     counts = np.bincount(labels[shown], minlength=len(classes))
     check_counts(counts, 2, classes)
-    blocks = tuple(embedded.facts["blocks"])
-    fitted = _fitted(shown, sum(blocks), settings)
-    where = Stage(attempt.folder, "readout")
+    source = Embedded(graph, manifest, embeddings, embedded)
+    fitted = _fitted(shown, sum(source.blocks), settings)
     count, seed = settings.readout.folds, settings.seed
-    visible = VisibleLabels(
-        where,
-        tuple(
-            attempt.write_arrays(
-                f"labels-{number:05d}",
-                labels=labels[rows],
-                folds=node_folds(rows, count, seed),
-                fitted=np.isin(rows, fitted),
-            )
-            for number, rows in enumerate(node_index(graph, manifest))
-        ),
-        count,
-        len(classes),
-    )
-    parts = tuple(
-        Part(graph, node, embeddings, row, False, KnownLabels(where, known))
-        for node, row, known in zip(
-            manifest.named("nodes-"),
-            embedded.named("part-"),
-            visible.records,
-            strict=True,
-        )
-    )
-    pieces = client.map(gather_used, parts, pure=False)
-    watch(client, pieces, "labelled rows", progress)
-    rows = client.submit(assemble, pieces, pure=False)
-    del pieces
-    work = _Work(client, rows, blocks, len(classes), settings, len(fitted), progress)
-    fits, strengths = work.first_stage()
-    models = result(client, client.submit(_write_models, blocks, fits, attempt))
-    priors = class_priors(
-        labels[shown], node_folds(shown, count, seed), len(classes), visible.variants
-    )
-    features = spread_features(
+    crossed = CrossFit.of(
         client,
-        graph,
-        manifest,
-        visible,
-        parts,
-        models,
-        priors,
+        source,
+        labels,
+        len(classes),
+        fitted,
+        partial(node_folds, folds=count, seed=seed),
         settings,
         attempt,
         progress,
     )
-    seen = [
-        client.submit(_fitted_features, part, where, record, pure=False)
-        for part, record in zip(parts, features, strict=True)
-    ]
-    both = client.submit(_second_rows, rows, seen, where, models, count, seed)
-    trees = work.trees(both)
+    trees: dict[str, list[Any]] = {}
+    if settings.plus.boosting != "never" and len(fitted) >= FEWEST_FOR_TREES:
+        trees = crossed.work.trees(crossed.rows)
     finished = client.submit(
         _finish,
-        both,
+        crossed.rows,
         trees,
         shown,
         counts / len(shown),
-        priors[:count],
-        strengths,
+        crossed.priors[:count],
+        crossed.strengths,
         list(classes),
-        where,
-        models,
+        crossed.where,
+        crossed.models,
         settings,
         attempt,
         pure=False,
     )
     files, facts = result(client, finished)
-    attempt.folder.delete(models.name)  # the readout holds what is used of them
-    return PlusFit(parts, files[0], features, (files[1], *visible.records), facts)
+    attempt.folder.delete(crossed.models.name)  # the readout holds what is used of them
+    held = None
+    if groups is not None:
+        held = held_by_group(
+            client,
+            source,
+            labels,
+            len(classes),
+            fitted,
+            groups,
+            crossed.strengths,
+            settings,
+            attempt,
+            progress,
+        )
+    others = (files[1], *crossed.visible.records)
+    return PlusFit(crossed.parts, files[0], crossed.features, others, held, facts)
 
 
 def _fitted(
@@ -245,182 +208,7 @@ def _fitted(
     if len(shown) <= most:
         return shown
     log.info("readout: models are fitted to %d of %d labelled nodes", most, len(shown))
-    key = np.random.SeedSequence(settings.seed, spawn_key=(SAMPLE_PURPOSE,))
-    order = np.argsort(mixed_bits(shown, key), kind="stable")
-    return np.sort(shown[order[:most]])
-
-
-@dataclass(frozen=True, eq=False)
-class _Work:
-    """The fits, side by side as far as memory allows."""
-
-    client: Client
-    rows: _Future
-    blocks: tuple[int, ...]
-    n_classes: int
-    settings: Settings
-    fitted: int
-    progress: Progress
-
-    @property
-    def _at_once(self) -> int:
-        need = max(1, self.fitted * max(self.blocks) * 8)
-        return max(1, int(self.settings.readout.memory_bytes // need))
-
-    @property
-    def _grid(self) -> tuple[float, ...]:
-        chosen = self.settings.readout.C
-        return GRID if chosen == "select" else (chosen,)
-
-    def first_stage(self) -> tuple[list[list[_Future]], list[float]]:
-        """Fits of each block in every variant, and the C of each block."""
-        count, grid = self.settings.readout.folds, self._grid
-        hidden = Variants(count).hidden
-        every = range(len(self.blocks))
-        looking = {block: search(len(grid)) for block in every}
-        asked = {block: next(looking[block]) for block in every}
-        tried: list[dict[int, list[_Future]]] = [{} for _ in every]
-        chosen: dict[int, int] = {}
-        while asked:
-            jobs = [
-                (block, place, hidden[fold], self._before(tried[block], fold))
-                for block, place in asked.items()
-                for fold in range(count)
-            ]
-            found = self._fits(jobs)
-            losses = gather(self.client, self.client.map(_loss, found, pure=False))
-            for number, (block, place) in enumerate(list(asked.items())):
-                mine = slice(number * count, (number + 1) * count)
-                tried[block][place] = found[mine]
-                try:
-                    asked[block] = looking[block].send(sum(losses[mine]))
-                except StopIteration as ended:
-                    chosen[block] = ended.value
-                    del asked[block]
-        singles = [tried[block][chosen[block]] for block in every]
-        # From scratch: a single fold's model has seen the labels of every other fold.
-        jobs = [
-            (block, chosen[block], folds, None)
-            for block in every
-            for folds in hidden[count:]
-        ]
-        more = self._fits(jobs)
-        size = len(hidden) - count
-        fits = [
-            singles[block] + more[block * size : (block + 1) * size] for block in every
-        ]
-        return fits, [grid[chosen[block]] for block in every]
-
-    @staticmethod
-    def _before(tried: dict[int, list[_Future]], fold: int) -> _Future | None:
-        return next(reversed(tried.values()))[fold] if tried else None
-
-    def _fits(self, jobs: Sequence[tuple[int, int, Any, Any]]) -> list[_Future]:
-        columns, grid = columns_of(self.blocks), self._grid
-
-        def submit(number: int) -> _Future:
-            block, place, hidden, before = jobs[number]
-            return self.client.submit(
-                _fit_hidden,
-                self.rows,
-                self.settings.readout.folds,
-                self.settings.seed,
-                self.n_classes,
-                columns[block],
-                grid[place],
-                hidden,
-                before,
-                pure=False,
-            )
-
-        return in_window(
-            self.client, submit, len(jobs), self._at_once, "fits", self.progress
-        )
-
-    def trees(self, rows: _Future) -> dict[str, list[_Future]]:
-        """Trees of every kind and fold; none where rows are few."""
-        never = self.settings.plus.boosting == "never"
-        if never or self.fitted < FEWEST_FOR_TREES:
-            return {}
-        count = self.settings.readout.folds
-        jobs = [(kind, fold) for kind in KINDS for fold in range(count)]
-
-        def submit(number: int) -> _Future:
-            kind, fold = jobs[number]
-            return self.client.submit(
-                fit_kind, rows, self.n_classes, kind, fold, pure=False
-            )
-
-        found = in_window(
-            self.client, submit, len(jobs), self._at_once, "trees", self.progress
-        )
-        return {
-            kind: found[at * count : (at + 1) * count] for at, kind in enumerate(KINDS)
-        }
-
-
-def _fit_hidden(
-    rows: Labelled,
-    count: int,
-    seed: int,
-    n_classes: int,
-    columns: slice,
-    C: float,
-    hidden: tuple[int, ...],
-    before: BlockFit | None,
-) -> BlockFit:
-    folds = node_folds(rows.index, count, seed)
-    return fit_hidden(rows.x, rows.labels, folds, n_classes, columns, C, hidden, before)
-
-
-def _loss(fitted: BlockFit) -> float:
-    return fitted.loss
-
-
-def _write_models(
-    blocks: Sequence[int], fits: Sequence[Sequence[BlockFit]], attempt: Attempt
-) -> FileRecord:
-    first = FirstStage.of(blocks, [[fit.model for fit in block] for block in fits])
-    return attempt.write_arrays("models", **first.to_arrays())
-
-
-def _fitted_features(
-    part: Part, where: Stage, record: FileRecord
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Canonical index and label features of a partition's fitted rows."""
-    nodes = part.read_nodes()
-    return nodes["index"].to_numpy()[part.used(nodes)], read_fitted(where, record)
-
-
-def _second_rows(
-    rows: Labelled,
-    seen: Sequence[tuple[NDArray[np.int64], NDArray[np.float32]]],
-    where: Stage,
-    models: FileRecord,
-    count: int,
-    seed: int,
-) -> SecondRows:
-    """Fitted rows as the second stage sees them."""
-    first = FirstStage.from_arrays(where.read_arrays(models))
-    order = np.argsort(np.concatenate([index for index, _ in seen]))
-    features = np.concatenate([values for _, values in seen])[order]
-    folds = node_folds(rows.index, count, seed)
-    places = Variants(count).places()[folds]
-    found = []
-    for begin in range(0, len(rows.x), BLOCK):
-        block = slice(begin, begin + BLOCK)
-        scores = first.scores(rows.x[block])
-        at = np.arange(len(scores))
-        found.append(
-            np.stack(
-                [
-                    second_rows(scores[at, places[block, fold]], features[block, fold])
-                    for fold in range(count)
-                ],
-                axis=1,
-            )
-        )
-    return SecondRows(rows.labels, folds, np.concatenate(found), rows.x, first.blocks)
+    return sample_rows(shown, most, settings.seed)
 
 
 def _finish(
@@ -439,11 +227,7 @@ def _finish(
     """Second stage, pool and calibration; the readout's files and figures."""
     count, fitted = settings.readout.folds, len(rows.labels)
     first = FirstStage.from_arrays(where.read_arrays(models)).single(count)
-    own = np.empty((fitted, len(rows.blocks), len(classes)))
-    for begin in range(0, fitted, BLOCK):
-        block = slice(begin, begin + BLOCK)
-        scores = first.scores(rows.x[block])
-        own[block] = scores[np.arange(len(scores)), rows.folds[block]]
+    own = own_scores(rows, first)
     second, held, chosen = conclude(rows, len(classes), trees, priors, own)
     kind = settings.readout.calibration
     calibration = fit_calibration(kind, held, rows.labels, PRIOR_ROWS)
@@ -487,6 +271,7 @@ def plus_scores(
     settings: Settings,
     attempt: Attempt,
     progress: Progress = silent,
+    groups: NDArray[np.int32] | None = None,
 ) -> PlusScores:
     """Scores of every node by xnq+, from the labels shown; no stage is touched.
 
@@ -505,6 +290,7 @@ def plus_scores(
         settings,
         attempt,
         progress,
+        groups,
     )
     where = Stage(attempt.folder, "readout")
     futures = [
@@ -515,4 +301,9 @@ def plus_scores(
     for index, found in gather(client, futures):
         logits[index] = found
     held = np.flatnonzero(labels >= 0)
-    return PlusScores(held, logits[held].astype(np.float64), logits, fitted.facts)
+    by_group = None
+    if fitted.held is not None:
+        arrays = where.read_arrays(fitted.held)
+        by_group = arrays["index"], arrays["posterior"]
+    own = logits[held].astype(np.float64)
+    return PlusScores(held, own, logits, by_group, fitted.facts)

@@ -21,6 +21,7 @@ from xnq_dist.store import Attempt, FileRecord, Stage
 
 __all__ = [
     "FEATURES",
+    "GROUPS",
     "KnownLabels",
     "LabelFile",
     "Labelled",
@@ -34,6 +35,8 @@ __all__ = [
 
 FEATURES = "label-features-"
 """Files of a readout stage that hold a partition's label features begin so."""
+GROUPS = "groups"
+"""The file of a readout stage that holds the graph's own group of every node."""
 BATCH = 1 << 14
 """Rows of an embedding that a task holds at a time."""
 

@@ -20,6 +20,7 @@ from xnq_dist.config import Settings
 from xnq_dist.errors import StageError
 from xnq_dist.failures import stage_errors
 from xnq_dist.graph.layout import load_labels, load_roles
+from xnq_dist.groups.own_groups import own_groups
 from xnq_dist.inputs import posteriors_inputs, readout_inputs
 from xnq_dist.progress import Progress, silent
 from xnq_dist.readout.apply import SavedReadout
@@ -34,6 +35,7 @@ from xnq_dist.readout.fit import (
 )
 from xnq_dist.readout.rows import (
     FEATURES,
+    GROUPS,
     LabelFile,
     Labelled,
     Part,
@@ -180,7 +182,7 @@ def fit_readout(
             if settings.method == "xnq+":
                 fitted = fit.commit_plus(run, graph, embeddings, labels, inputs)
             else:
-                fitted = fit.commit(run, labels, inputs)
+                fitted = fit.commit(run, graph, labels, inputs)
     after = posteriors_inputs(fitted)
     with stage_errors(run.uri, "posteriors"):
         written = run.reuse("posteriors", after)
@@ -228,17 +230,23 @@ class _Fit:
     progress: Progress
 
     def commit(
-        self, run: RunDirectory, labels: Manifest, inputs: dict[str, Any]
+        self,
+        run: RunDirectory,
+        graph: Manifest,
+        labels: Manifest,
+        inputs: dict[str, Any],
     ) -> Manifest:
         """Fit the readout and make the stage whole."""
         began = time.perf_counter()
         client, readout = self.client, self.settings.readout
         stage = run.stage("readout")
+        attempt = stage.begin()
         at_once = folds_at_once(client, self.parts, self.dim, self.settings)
+        groups = self._groups(run, graph, attempt)
+        own = attempt.write_arrays(GROUPS, groups=groups)
         if not at_once:
-            attempt = stage.begin()
             files, facts = self._spilled(run.stage("labels"), labels, attempt)
-            return _commit(stage, attempt, files, inputs, facts, began)
+            return _commit(stage, attempt, [*files, own], inputs, facts, began)
         pieces = client.map(gather_used, self.parts, pure=False)
         watch(client, pieces, "labelled rows", self.progress)
         rows = client.submit(assemble, pieces, pure=False)
@@ -257,7 +265,6 @@ class _Fit:
         fits, place, losses = cross_fit(
             client, rows, plan, len(self.classes), grid, at_once, progress
         )
-        attempt = stage.begin()
         finished = client.submit(
             _finish,
             rows,
@@ -271,7 +278,7 @@ class _Fit:
             pure=False,
         )
         files, facts = result(client, finished)
-        return _commit(stage, attempt, files, inputs, facts, began)
+        return _commit(stage, attempt, [*files, own], inputs, facts, began)
 
     def _spilled(
         self, where: Stage, known: Manifest, attempt: Attempt
@@ -334,6 +341,7 @@ class _Fit:
             labels[load_roles(run.stage("labels"), known) < 0] = -1
         stage = run.stage("readout")
         attempt = stage.begin()
+        groups = self._groups(run, graph, attempt)
         fitted = fit_plus(
             self.client,
             run.stage("graph"),
@@ -345,8 +353,17 @@ class _Fit:
             self.settings,
             attempt,
             self.progress,
+            groups,
         )
-        return _commit(stage, attempt, fitted.files, inputs, fitted.facts, began)
+        files = [*fitted.files, attempt.write_arrays(GROUPS, groups=groups)]
+        return _commit(stage, attempt, files, inputs, fitted.facts, began)
+
+    def _groups(
+        self, run: RunDirectory, graph: Manifest, attempt: Attempt
+    ) -> NDArray[np.int32]:
+        """The graph's own groups, which the errors of posteriors are judged by."""
+        where = run.stage("graph")
+        return own_groups(where, graph, self.settings, attempt, self.client)
 
 
 def _commit(

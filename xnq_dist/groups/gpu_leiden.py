@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from xnq_dist.backend import cugraph, data_frames
-from xnq_dist.quantify.leiden import number_by_size
+from xnq_dist.groups.leiden import number_by_size
 
 __all__ = ["leiden_on_gpu", "modularity"]
 

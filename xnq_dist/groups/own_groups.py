@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from xnq_dist.config import Settings
 from xnq_dist.graph import layout
 from xnq_dist.graph.clustering import join_clusters
-from xnq_dist.quantify.loading import whole_stage
-from xnq_dist.store import Attempt, FileRecord, Manifest, RunDirectory
+from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.waiting import gather
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 def own_groups(
-    run: RunDirectory,
+    stage: Stage,
     graph: Manifest,
     settings: Settings,
     attempt: Attempt,
@@ -47,10 +46,10 @@ def own_groups(
 
     Parameters
     ----------
-    run, graph
-        The run directory and its stage ``graph``.
+    stage, graph
+        The stage ``graph``.
     settings
-        `auto`, `leiden.engine`, `cluster.kind` and `seed` are used.
+        `auto` and `seed` are used.
     attempt
         Where the files of the rounds go until they are read.
     client
@@ -64,20 +63,21 @@ def own_groups(
     if not n_edges:
         return np.zeros(n_nodes, np.int32)
     if n_edges <= settings.auto.reference_edges:
-        from xnq_dist.quantify.detection import detect
+        from xnq_dist.groups.leiden import leiden
 
-        adjacency = layout.read_adjacency(run.stage("graph"), graph)
-        return detect(adjacency, RESOLUTION, settings).astype(np.int32)
-    return _propagated(run, graph, settings.seed, attempt, client)
+        adjacency = layout.read_adjacency(stage, graph)
+        return leiden(adjacency, RESOLUTION, settings.seed).astype(np.int32)
+    return _propagated(stage, graph, settings.seed, attempt, client)
 
 
 def _propagated(
-    run: RunDirectory, graph: Manifest, seed: int, attempt: Attempt, client: Client
+    stage: Stage, graph: Manifest, seed: int, attempt: Attempt, client: Client
 ) -> NDArray[np.int32]:
-    from xnq_dist.quantify.leiden import number_by_size
+    from xnq_dist.groups.leiden import number_by_size
 
     n_nodes = int(graph.facts["n_nodes"])
-    index = layout.node_index(run.stage("graph"), graph)
+    index = layout.node_index(stage, graph)
+    files = Stage(attempt.folder, "groups")
     label = np.arange(n_nodes, dtype=np.int32)
     weight, each = np.ones(n_nodes, np.int64), np.ones(n_nodes, np.int64)
     most = max(ROOM, n_nodes // GROUPS)
@@ -86,7 +86,8 @@ def _propagated(
         made = client.map(
             choose_groups,
             range(len(index)),
-            location=run.location,
+            stage=stage,
+            graph=graph,
             attempt=attempt,
             labels=record,
             seed=seed,
@@ -95,8 +96,7 @@ def _propagated(
         )
         choice = label.copy()
         for rows, chosen in zip(index, gather(client, made), strict=True):
-            stage = run.stage("quantify")
-            choice[rows] = stage.read_arrays(chosen)["choice"]
+            choice[rows] = files.read_arrays(chosen)["choice"]
             attempt.folder.delete(chosen.name)
         attempt.folder.delete(record.name)
         join_clusters(0, choice, each, most, label, weight)
@@ -105,7 +105,8 @@ def _propagated(
 
 def choose_groups(
     number: int,
-    location: str,
+    stage: Stage,
+    graph: Manifest,
     attempt: Attempt,
     labels: FileRecord,
     seed: int,
@@ -117,22 +118,21 @@ def choose_groups(
     ----------
     number
         The partition.
-    location, attempt
-        The run directory, and the attempt at the stage ``quantify``.
+    stage, graph
+        The stage ``graph``.
+    attempt
+        Where the files of the rounds are.
     labels
         File with the group of every node before the round.
     seed, turn
         Decide which half of the nodes chooses, and which of two groups with as many
         votes is chosen.
     """
-    run = RunDirectory(location)
-    graph = whole_stage(run, "graph")
-    stage = run.stage("graph")
     part = layout.load_partition(stage, graph, number)
     index = layout.node_index(stage, graph)
     rows = index[number]
     columns = np.concatenate([rows, np.concatenate(index)[part.halo]])
-    label = run.stage("quantify").read_arrays(labels)["label"]
+    label = Stage(attempt.folder, "groups").read_arrays(labels)["label"]
     choice = _choices(
         part.indptr.astype(np.int64), part.indices, columns, label, seed, turn
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xnq_dist.quantify.leiden import leiden, number_by_size
+from xnq_dist.groups.leiden import leiden, number_by_size
 
 
 def cliques(sizes: list[int], bridges: list[tuple[int, int]]) -> sp.csr_array:

@@ -59,9 +59,9 @@ def detect(
         `leiden.engine`, `cluster.kind` and `seed` are used.
     """
     if engine_of(settings) == "cugraph":
-        from xnq_dist.quantify.gpu_leiden import leiden_on_gpu
+        from xnq_dist.groups.gpu_leiden import leiden_on_gpu
 
         return leiden_on_gpu(adjacency, resolution, settings.seed)
-    from xnq_dist.quantify.leiden import leiden
+    from xnq_dist.groups.leiden import leiden
 
     return leiden(adjacency, resolution, settings.seed)

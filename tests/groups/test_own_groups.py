@@ -1,0 +1,78 @@
+"""The graph's own groups: label propagation on workers against planted blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client
+
+from tests.conftest import small_settings
+from xnq_dist.graph.prepare import prepare
+from xnq_dist.graph.tables import Sources
+from xnq_dist.groups.own_groups import own_groups
+from xnq_dist.store import RunDirectory
+
+
+@pytest.fixture
+def client(thread_client: Client) -> Client:
+    return thread_client
+
+
+def write_planted(folder, blocks: int, size: int) -> Sources:
+    """Blocks of nodes with many edges inside and few between."""
+    rng = np.random.default_rng(0)
+    n = blocks * size
+    block = np.arange(n) // size
+    order = rng.permutation(n)
+    inside = rng.integers(0, size, (2, n * 6)) + size * rng.integers(0, blocks, n * 6)
+    between = rng.integers(0, n, (2, n // 4))
+    ends = order[np.concatenate([inside, between], axis=1)]
+    labels = np.where(rng.random(n) < 0.3, rng.integers(0, 2, n), -1)
+    features = pa.array(rng.normal(size=2 * n).astype(np.float32))
+    nodes = pa.table(
+        {
+            "node_id": np.arange(n),
+            "features": pa.FixedSizeListArray.from_arrays(features, 2),
+            "label": pa.array(labels, mask=labels < 0),
+            "block": block[np.argsort(order)],
+        }
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(nodes, folder / "nodes.parquet")
+    pq.write_table(pa.table({"src": ends[0], "dst": ends[1]}), folder / "edges.parquet")
+    return Sources(str(folder / "nodes.parquet"), str(folder / "edges.parquet"))
+
+
+def test_label_propagation_on_workers_recovers_planted_blocks(client, tmp_path):
+    sources = write_planted(tmp_path, 12, 40)
+    block = pq.read_table(sources.nodes)["block"].to_numpy()
+    settings = small_settings("auto.reference_edges=0")
+    found = []
+    for partitions in (1, 3):
+        run = RunDirectory(tmp_path / f"run{partitions}")
+        graph = prepare(run, sources, settings, partitions)
+        attempt = run.stage("readout").begin()
+        found.append(own_groups(run.stage("graph"), graph, settings, attempt, client))
+        assert attempt.folder.names() == []
+    np.testing.assert_array_equal(found[0], found[1])
+    sizes = np.bincount(found[0])
+    assert sizes.max() <= 100
+    assert (np.diff(sizes) <= 0).all()
+    # Most pairs of nodes of a group are of one block, and most of a block of one group.
+    together = found[0][:, None] == found[0]
+    same = block[:, None] == block
+    assert (together & same).sum() > 0.8 * together.sum()
+    assert (together & same).sum() > 0.8 * same.sum()
+
+
+def test_a_graph_without_edges_is_one_group(client, tmp_path):
+    sources = write_planted(tmp_path, 4, 30)
+    loops = pa.table({"src": np.arange(3), "dst": np.arange(3)})
+    pq.write_table(loops, sources.edges)
+    run = RunDirectory(tmp_path / "run")
+    graph = prepare(run, sources, small_settings("input.self_loops=drop"), 2)
+    attempt = run.stage("readout").begin()
+    groups = own_groups(run.stage("graph"), graph, small_settings(), attempt, client)
+    np.testing.assert_array_equal(groups, 0)

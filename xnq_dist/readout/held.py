@@ -1,0 +1,157 @@
+"""Posteriors of labelled nodes by models that saw no label of their whole group.
+
+They show what posteriors are worth where nobody labelled anything: ordinary folds hide
+a node's own label and leave its neighbours'. Groups are those of the graph itself;
+C is that of the readout, and no trees take part: this is to measure with, not to answer
+with.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.config import Settings
+from xnq_dist.draws import mixed_bits
+from xnq_dist.progress import Progress
+from xnq_dist.readout.calibration import fit_calibration
+from xnq_dist.readout.cross import CrossFit, Embedded, own_scores
+from xnq_dist.readout.first_stage import FirstStage
+from xnq_dist.readout.second_stage import SecondRows, conclude
+from xnq_dist.store import Attempt, FileRecord, Stage
+from xnq_dist.waiting import result
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["PRIOR_ROWS", "group_folds", "held_by_group", "sample_rows"]
+
+MOST_ROWS = 50_000
+"""Labelled rows that are judged: more say hardly more of a variance."""
+SAMPLE_PURPOSE = 403
+"""Key of the random stream that chooses rows."""
+PRIOR_ROWS = 2.0
+"""Rows' worth of the priors of the calibration."""
+
+
+def sample_rows(index: NDArray[np.int64], most: int, seed: int) -> NDArray[np.int64]:
+    """Some of the nodes, chosen by their canonical index alone, ascending."""
+    key = np.random.SeedSequence(seed, spawn_key=(SAMPLE_PURPOSE,))
+    order = np.argsort(mixed_bits(index, key), kind="stable")
+    return np.sort(index[order[:most]])
+
+
+def group_folds(
+    groups: NDArray[np.int32], known: NDArray[np.bool_], count: int
+) -> NDArray[np.int32]:
+    """Fold of each group: the groups of most labels first, each to the emptiest fold.
+
+    Parameters
+    ----------
+    groups
+        Group of every node, shape (N,).
+    known
+        Whether a node has a label; no class is looked at.
+
+    Examples
+    --------
+    >>> groups = np.repeat([0, 1, 2, 3], [4, 3, 2, 1])
+    >>> group_folds(groups, np.ones(10, bool), 2).tolist()
+    [0, 1, 1, 0]
+    """
+    number = np.bincount(groups[known], minlength=int(groups.max(initial=0)) + 1)
+    folds = (np.arange(len(number)) % count).astype(np.int32)
+    emptiest = [(0, fold) for fold in range(count)]
+    for group in np.argsort(-number, kind="stable")[: np.count_nonzero(number)]:
+        labels, fold = emptiest[0]
+        folds[group] = fold
+        heapq.heapreplace(emptiest, (labels + int(number[group]), fold))
+    return folds
+
+
+def held_by_group(
+    client: Client,
+    source: Embedded,
+    labels: NDArray[np.int32],
+    n_classes: int,
+    fitted: NDArray[np.int64],
+    groups: NDArray[np.int32],
+    strengths: Sequence[float],
+    settings: Settings,
+    attempt: Attempt,
+    progress: Progress,
+) -> FileRecord | None:
+    """A file with the canonical `index` of labelled nodes and their `posterior`.
+
+    Parameters
+    ----------
+    labels
+        Class codes by canonical index, -1 for labels not to be seen, shape (N,).
+    fitted
+        Labelled nodes that the readout is fitted to, ascending.
+    groups
+        Group of every node, shape (N,).
+    strengths
+        C of each block of the embedding.
+
+    Returns
+    -------
+    FileRecord or None
+        None where fewer groups than folds have labels.
+    """
+    count = settings.readout.folds
+    known = labels >= 0
+    if len(np.unique(groups[fitted])) < count:
+        return None
+    folds = group_folds(groups, known, count)
+    own = replace(attempt, id=f"{attempt.id}-groups")
+    crossed = CrossFit.of(
+        client,
+        source,
+        labels,
+        n_classes,
+        sample_rows(fitted, MOST_ROWS, settings.seed),
+        lambda index: folds[groups[index]],
+        settings,
+        own,
+        progress,
+        strengths,
+    )
+    record: FileRecord = result(
+        client,
+        client.submit(
+            _judge,
+            crossed.rows,
+            sample_rows(fitted, MOST_ROWS, settings.seed),
+            crossed.priors[:count],
+            crossed.where,
+            crossed.models,
+            settings.readout.calibration,
+            attempt,
+            pure=False,
+        ),
+    )
+    crossed.delete(own)
+    return record
+
+
+def _judge(
+    rows: SecondRows,
+    index: NDArray[np.int64],
+    priors: NDArray[np.float64],
+    where: Stage,
+    models: FileRecord,
+    calibration: str,
+    attempt: Attempt,
+) -> FileRecord:
+    first = FirstStage.from_arrays(where.read_arrays(models)).single(rows.count)
+    classes = priors.shape[1]
+    _, held, _ = conclude(rows, classes, {}, priors, own_scores(rows, first))
+    fitted = fit_calibration(calibration, held, rows.labels, PRIOR_ROWS)
+    posterior = fitted.apply(held)
+    return attempt.write_arrays("held", index=index, posterior=posterior)
