@@ -36,7 +36,6 @@ ALLOWED = {
     "that waits for it looks at its peers (`Wire.flush`)",
     "xnq_dist/reservoir/pipes.py:_seen": "the future is done",
     "xnq_dist/reservoir/wire.py:Wire.flush": "the future is done",
-    "xnq_dist/readout/plus.py:fit_plus": INSIDE,
     "xnq_dist/waiting.py:gather": INSIDE,
     "xnq_dist/waiting.py:run_on_workers": INSIDE,
 }
