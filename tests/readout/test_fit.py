@@ -213,8 +213,16 @@ def test_diagnostics_say_what_was_measured():
     assert curve["predicted"][9] == pytest.approx(posterior[inside, 1].mean())
     assert curve["observed"][9] == pytest.approx(y[inside].mean())
     assert figures["converged"]
+    prior = -np.log(np.bincount(y) / 400)[y]
+    losses = -np.log(posterior[np.arange(400), y])
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(0, 400, (2000, 400))
+    ratios = 1 - losses[drawn].mean(axis=1) / prior[drawn].mean(axis=1)
+    assert figures["skill"]["value"] == pytest.approx(1 - losses.mean() / prior.mean())
+    ends = [figures["skill"][name] for name in ("lower", "upper")]
+    np.testing.assert_allclose(ends, np.quantile(ratios, [0.025, 0.975]), atol=0.02)
     assert (
-        quality(np.zeros((4, 2)), y[:4], found.calibration)["reliability"][
+        quality(np.zeros((4, 2)), y[:4], found.calibration, np.ones(4))["reliability"][
             "predicted"
         ].count(None)
         == 9

@@ -117,6 +117,7 @@ def write_fake_run(
         "calibration": "bcts",
         "prior": [0.8, 0.2],
         "log_loss": 0.41,
+        "skill": {"value": 0.31, "lower": 0.27, "upper": 0.35},
         "reliability": {
             "predicted": [*bins.tolist(), None],
             "observed": [*np.clip(bins + 0.04 * np.sin(9 * bins), 0, 1).tolist(), None],

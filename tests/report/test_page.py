@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -382,6 +383,18 @@ def test_fit_warnings_are_not_explained(
     settings = load_settings(overrides=[f"quantifier={quantifier}"])
     text = " ".join(read(made(table, settings)).text.split())
     assert said in text
+
+
+@pytest.mark.parametrize("lower", [-0.02, 0.02])
+def test_skill_of_the_posteriors_is_said(lower: float) -> None:
+    facts = {"skill": {"value": 0.05, "lower": lower, "upper": 0.12}}
+    readout = replace(GRAPH, name="readout", facts=facts)
+    table = prevalence_table(["a", "b"])
+    text = " ".join(read(made(table, None, readout=readout)).text.split())
+    ends = f"{100 * lower:+.1f} to +12.0 %"
+    assert f"log-loss is saved by the posteriors ({ends})" in text
+    warned = "The posteriors are not shown to be better than the class shares" in text
+    assert warned == (lower < 0)
 
 
 def test_a_page_without_a_check_says_that_all_passed() -> None:

@@ -6,26 +6,36 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from xnq_dist.readout.calibration import Calibration
 from xnq_dist.readout.logistic import row_losses
 
-__all__ = ["quality"]
+__all__ = ["quality", "skill"]
 
 BINS = 10
 """Bins of the reliability curve."""
 
 
 def quality(
-    logits: NDArray[np.float64], labels: NDArray[np.int32], calibration: Calibration
+    logits: NDArray[np.float64],
+    labels: NDArray[np.int32],
+    calibration: Calibration,
+    constant: NDArray[np.float64],
 ) -> dict[str, Any]:
     """Log-loss before and after calibration, accuracy, reliability of the last class.
 
     Bins are equally wide in the calibrated posterior; an empty one has no means.
+
+    Parameters
+    ----------
+    constant
+        Log-loss of every row by the class shares alone, shape (n,), which `skill` is
+        compared with.
     """
     if not len(labels):
         empty: dict[str, list[float]] = {"predicted": [], "observed": [], "count": []}
-        names = ("log_loss_uncalibrated", "log_loss", "accuracy")
+        names = ("log_loss_uncalibrated", "log_loss", "accuracy", "skill")
         return {**dict.fromkeys(names), "reliability": empty}
     posterior = calibration.apply(logits).astype(np.float64)
     chosen = posterior[np.arange(len(labels)), labels]
@@ -34,9 +44,11 @@ def quality(
     count = np.bincount(bins, minlength=BINS)
     sums = np.bincount(bins, weights=last, minlength=BINS)
     hits = np.bincount(bins[labels == posterior.shape[1] - 1], minlength=BINS)
+    losses = -np.log(chosen)
     return {
+        "skill": skill(losses, constant),
         "log_loss_uncalibrated": float(row_losses(logits, labels).mean()),
-        "log_loss": float(-np.log(chosen).mean()),
+        "log_loss": float(losses.mean()),
         "accuracy": float(np.mean(posterior.argmax(axis=1) == labels)),
         "reliability": {
             "predicted": [
@@ -48,3 +60,37 @@ def quality(
             "count": count.tolist(),
         },
     }
+
+
+def skill(
+    losses: NDArray[np.float64], constant: NDArray[np.float64]
+) -> dict[str, float] | None:
+    """Part of a constant prediction's log-loss that is saved, with its 95 % interval.
+
+    Parameters
+    ----------
+    losses, constant
+        Log-loss of every row by the posteriors and by the class shares, shape (n,).
+
+    Returns
+    -------
+    dict or None
+        ``value``, ``lower`` and ``upper``; None where one class is all there is.
+
+    Notes
+    -----
+    ``1 - mean(losses) / mean(constant)``; the interval is that of a ratio of means.
+
+    Examples
+    --------
+    >>> skill(np.full(4, 0.5), np.ones(4))
+    {'value': 0.5, 'lower': 0.5, 'upper': 0.5}
+    """
+    base = float(constant.mean())
+    if base <= 0 or len(losses) < 2:
+        return None
+    ratio = float(losses.mean()) / base
+    spread = float((losses - ratio * constant).std(ddof=1))
+    half = float(ndtri(0.975)) * spread / (base * float(np.sqrt(len(losses))))
+    value = 1 - ratio
+    return {"value": value, "lower": value - half, "upper": value + half}

@@ -380,6 +380,8 @@ def conclude(
     standing = truth if moves_prior else labels[used]
     prior = np.bincount(standing, minlength=n_classes) / len(standing)
     fold_models = tuple(fold.model for fold in fits)
+    share = np.bincount(judged_labels, minlength=n_classes) / max(len(judged_labels), 1)
+    constant = -np.log(share[judged_labels])
     return FittedReadout(
         model=model,
         fold_models=fold_models,
@@ -401,7 +403,7 @@ def conclude(
                 for tried, loss in zip(plan.grid, losses, strict=False)
             ],
             "converged": all(m.converged for m in (model, *fold_models)),
-            **quality(judged, judged_labels, calibration),
+            **quality(judged, judged_labels, calibration, constant),
         },
     )
 

@@ -232,7 +232,7 @@ def _finish(
     kind = settings.readout.calibration
     calibration = fit_calibration(kind, held, rows.labels, PRIOR_ROWS)
     saved = SavedPlus(first, second, calibration, prior, index, settings.seed)
-    constant = np.log(priors[rows.folds, rows.labels])
+    constant = -np.log(priors[rows.folds, rows.labels])
     facts = {
         "classes": classes,
         "prior": prior.tolist(),
@@ -245,9 +245,9 @@ def _finish(
         "n_labelled": len(index),
         "n_fitted": fitted,
         "n_judged": fitted,
-        "prior_log_loss": float(-constant.mean()),
+        "prior_log_loss": float(constant.mean()),
         **chosen,
-        **quality(held, rows.labels, calibration),
+        **quality(held, rows.labels, calibration, constant),
     }
     parameters = {
         name: values.tolist() for name, values in calibration.parameters.items()

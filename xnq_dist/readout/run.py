@@ -380,6 +380,15 @@ def _commit(
         facts["log_loss"],
         facts["accuracy"],
     )
+    found = facts["skill"]
+    if found is not None and found["lower"] <= 0:
+        log.warning(
+            "readout: posteriors are not shown to be better than the class shares "
+            "alone: they save %.1f %% of the log-loss (95 %% interval %.1f to %.1f), "
+            "so that every community's estimate is drawn to the labels' shares; add "
+            "labels, or features that tell the classes apart",
+            *(100 * found[name] for name in ("value", "lower", "upper")),
+        )
     seconds = time.perf_counter() - began
     return stage.commit(attempt, files, fingerprint(inputs), inputs, facts, seconds)
 

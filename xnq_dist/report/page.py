@@ -25,7 +25,7 @@ from xnq_dist.report.sections import (
 )
 from xnq_dist.report.texts import QUANTIFIER_TEXT
 from xnq_dist.report.view import PrevalenceView
-from xnq_dist.report.wording import count, figure, points, share, span
+from xnq_dist.report.wording import count, difference, figure, points, share, span
 from xnq_dist.store import SetAside
 
 __all__ = ["StageFacts", "page", "plot_files"]
@@ -216,6 +216,11 @@ def _headline(
         )
     if view.classes and totals is not None:
         numbers.append(_whole(totals, view.classes[-1], settings))
+    skill = _facts(stages, "readout").get("skill")
+    if skill:
+        ends = difference(skill["lower"], skill["upper"])
+        what = f"of the class shares' log-loss is saved by the posteriors ({ends} %)"
+        numbers.append((what, share(skill["value"])))
     judged = [quality for quality in view.quality.tolist() if quality is not None]
     if judged:
         fit = f"{judged.count(PUBLISHABLE):,} of {len(judged):,}"
@@ -309,6 +314,12 @@ def _warnings(view: PrevalenceView, stages: Mapping[str, StageFacts]) -> list[st
     found = []
     counts = dict(_facts(stages, "graph").get("counts") or {})
     quantify = _facts(stages, "quantify")
+    skill = _facts(stages, "readout").get("skill")
+    if skill and skill["lower"] <= 0:
+        found.append(
+            "The posteriors are not shown to be better than the class shares alone: "
+            "every estimate is drawn to the shares among the labels."
+        )
     stuck = int(np.count_nonzero(~view.converged))
     if stuck:
         found.append(
