@@ -141,6 +141,16 @@ class Settings(Section):
         return self
 
     @model_validator(mode="after")
+    def _weights_are_used(self) -> Settings:
+        by_mean = self.quantifier == "auto" and self.memberships.drawn == "unknown"
+        if self.columns.node_weight is not None and not by_mean:
+            raise ValueError(
+                "columns.node_weight needs quantifier = auto and memberships.drawn = "
+                "unknown: set them, or leave the weights out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _backend_fits(self) -> Settings:
         precision = self.reservoir.precision
         on_gpu = self.cluster.kind == "cuda" or precision != "float32"

@@ -46,7 +46,7 @@ FORMATS = {
     "embeddings": 1,
     "readout": 2,
     "posteriors": 1,
-    "quantify": 2,
+    "quantify": 3,
     "published": 1,
 }
 """Raise a stage's number when it writes something else from the same inputs."""
@@ -237,7 +237,7 @@ def choose_source(memberships: str | None, settings: Settings) -> str:
 def quantify_inputs(
     settings: Settings,
     source: str,
-    members: Mapping[str, Any] | None,
+    tables: Digests,
     engine: str,
     labels: Manifest,
     posteriors: Manifest,
@@ -249,8 +249,9 @@ def quantify_inputs(
     ----------
     source
         ``given``, ``leiden`` or ``column:NAME``.
-    members
-        Digest of the memberships, or of the column; None where they are detected.
+    tables
+        Digests of ``memberships`` (or of the column that names communities) unless
+        they are detected, and of ``node_weights`` where there are any.
     engine
         Of the detection.
     """
@@ -289,8 +290,10 @@ def quantify_inputs(
         if engine != "igraph":
             inputs["leiden"]["engine"] = engine
     else:
-        inputs["memberships"] = dict(members or {})
+        inputs["memberships"] = dict(tables.get("memberships") or {})
         inputs["unknown_nodes"] = settings.input.unknown_nodes
+    if "node_weights" in tables:
+        inputs["node_weights"] = dict(tables["node_weights"])
     return inputs
 
 

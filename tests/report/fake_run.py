@@ -20,6 +20,9 @@ NASTY = (
     "a very long name that goes on and on and on, and then on for some more words " * 3,
 )
 
+UNUSED = ("weight", "weight_estimated", "n_effective")
+"""Columns that are null without node weights."""
+
 
 def prevalence_table(
     names: Sequence[str] | np.ndarray,
@@ -46,6 +49,7 @@ def prevalence_table(
             "n_nodes": np.repeat(size, width),
             "n_labelled": np.repeat(labelled, width),
             "n_estimated": np.repeat(size - labelled, width),
+            **{name: pa.nulls(rows, pa.float64()) for name in UNUSED},
             "prevalence": share.ravel(),
             "lower": pa.array(np.clip(share - half, 0, 1).ravel(), mask=missing),
             "upper": pa.array(np.clip(share + half, 0, 1).ravel(), mask=missing),
@@ -73,6 +77,7 @@ def totals_table(classes: Sequence[str] = ("person", "bot")) -> pa.Table:
             "n_nodes": np.full(width, 4000),
             "n_labelled": np.full(width, 600),
             "n_estimated": np.full(width, 3400),
+            **{name: pa.nulls(width, pa.float64()) for name in UNUSED},
             "prevalence": share,
             "lower": share - 0.02,
             "upper": share + 0.02,

@@ -22,6 +22,7 @@ from xnq_dist.quantify.interface import (
     NodeTable,
     Quantifier,
     Reference,
+    WeightedSizes,
     combine,
     combine_counts,
 )
@@ -76,6 +77,8 @@ class Job:
     """Group of every node, for `auto`."""
     learnt: FileRecord | None = None
     """What `auto` has learnt, once it has."""
+    weights: FileRecord | None = None
+    """Weight of every node; None: every node counts once."""
 
     @property
     def stage(self) -> Stage:
@@ -92,11 +95,15 @@ class Job:
         # Settings too: the reference holds what intervals are drawn by.
         settings = self.settings.model_dump_json()
         key = (self.run, self.graph, self.posteriors, settings)
-        return _CACHE.get((*key, *(r.checksum for r in self.neighbours)), self._load)
+        files = (*self.neighbours, *([self.weights] if self.weights else []))
+        return _CACHE.get((*key, *(record.checksum for record in files)), self._load)
 
     def _load(self) -> tuple[NodeTable, Reference]:
         run = RunDirectory(self.run)
         nodes, reference = load_node_table(run, self.prior)
+        if self.weights is not None:
+            weights = self.stage.read_arrays(self.weights)["weights"]
+            nodes = replace(nodes, weights=weights)
         if self.neighbours:
             found = load_neighbours(run, self.stage, self.neighbours)
             nodes = replace(nodes, neighbours=found)
@@ -168,6 +175,8 @@ def answer_batch(job: Job, batch: Batch) -> FileRecord:
         arrays["group_offsets"] = found.groups.offsets
         arrays["groups"] = found.groups.groups
         arrays["group_weights"] = found.groups.weights
+        if found.groups.squares is not None:
+            arrays["group_squares"] = found.groups.squares
     return job.attempt.write_arrays(
         f"batch-{batch.number:05d}", **arrays, fit_pvalue=pvalues, flagged=flagged
     )
@@ -188,7 +197,11 @@ def answer_whole(job: Job) -> FileRecord:
         found = quantifier.estimate(everyone, nodes, reference, labelled)
     known = nodes.labels[nodes.labels >= 0]
     counts = np.bincount(known, minlength=n_classes)[None].astype(np.int64)
-    answer = combine_counts(np.array([n_nodes]), counts, found, labelled)
+    weighted = None
+    if nodes.weights is not None:
+        alone = np.zeros(n_nodes, np.int64)
+        weighted = WeightedSizes.of(nodes.weights, nodes.labels, alone, (1, n_classes))
+    answer = combine_counts(np.array([n_nodes]), counts, found, labelled, weighted)
     return job.attempt.write_arrays("whole", **answer_arrays(answer))
 
 

@@ -25,11 +25,12 @@ from xnq_dist.cluster import workers
 from xnq_dist.config import Settings
 from xnq_dist.errors import SettingsError, StageError
 from xnq_dist.graph import layout
-from xnq_dist.graph.contents import community_digest
+from xnq_dist.graph.contents import answer_digests
 from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.node_weights import read_node_weights
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.sort import PairChunk
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.tables import Sources, open_table
 from xnq_dist.inputs import choose_source, quantify_inputs
 from xnq_dist.progress import Progress, silent
 from xnq_dist.quantify import communities as sets
@@ -146,10 +147,10 @@ def quantify(
     source = choose_source(sources.memberships, settings)
     quantifier = QUANTIFIERS[settings.quantifier](settings)
     prior = [float(value) for value in readout.facts["prior"]]
-    members = community_digest(run.folder, sources, settings, source)
+    tables = answer_digests(run.folder, sources, settings, source)
     engine = engine_of(settings) if source == "leiden" else ""
     inputs = quantify_inputs(
-        settings, source, members, engine, labels, posteriors, prior
+        settings, source, tables, engine, labels, posteriors, prior
     )
     others = settings.intervals.seed_runs
     if others:
@@ -176,6 +177,7 @@ def quantify(
         attempt,
         settings,
         tuple(sums),
+        weights=_write_weights(run, graph, sources, settings, attempt),
     )
     learnt: dict[str, Any] = {}
     if quantifier.name == "auto":
@@ -251,7 +253,7 @@ def quantify(
         log.warning(
             "%d memberships of unknown nodes left out", facts["unknown_dropped"]
         )
-    for spent in (*sums, total, job.groups):
+    for spent in (*sums, total, job.groups, job.weights):
         if spent is not None:
             attempt.folder.delete(spent.name)
     run_on_workers(client, forget_nodes)
@@ -309,6 +311,13 @@ def estimate_with(
     source = choose_source(sources.memberships, settings)
     ids = layout.load_ids(run.stage("graph"), graph)
     nodes, reference = load_node_table(run, readout.facts["prior"])
+    if settings.columns.node_weight is not None:
+        if estimator.name != "auto":
+            raise SettingsError(
+                f"quantifier {quantifier!r} does not use columns.node_weight: choose "
+                "auto, or leave the weights out"
+            )
+        nodes = replace(nodes, weights=_read_weights(sources, settings, ids))
     values: list[float] = []
     with (
         scratch_folder(settings.scratch) as scratch,
@@ -343,6 +352,29 @@ def _write_batches(
             columns = [pa.array(np.repeat(codes, np.diff(batch.offsets))), ids]
             detected.write(pa.table(columns, names=["community", "node_id"]))
         yield Batch(number, first, len(batch), record)
+
+
+def _read_weights(
+    sources: Sources, settings: Settings, nodes: NodeIds
+) -> NDArray[np.float64]:
+    """Weight of every node, where a column of them is named."""
+    table, columns = open_table(sources.nodes, "node table"), settings.columns
+    return read_node_weights(table, columns.node_id, str(columns.node_weight), nodes)
+
+
+def _write_weights(
+    run: RunDirectory,
+    graph: Manifest,
+    sources: Sources,
+    settings: Settings,
+    attempt: Attempt,
+) -> FileRecord | None:
+    """The weight of every node in a file; None where every node counts once."""
+    if settings.columns.node_weight is None:
+        return None
+    nodes = layout.load_ids(run.stage("graph"), graph)
+    weights = _read_weights(sources, settings, nodes)
+    return attempt.write_arrays("weights", weights=weights)
 
 
 def _learn(
@@ -410,7 +442,10 @@ def _widen(
 
     estimated, members = joined("n_estimated"), joined("n_nodes")
     part = np.ones(len(members))
-    if not exclude:
+    if not exclude and "weight" in batches[0]:
+        whole = joined("weight")
+        part = joined("weight_estimated") / np.where(whole > 0, whole, 1.0)
+    elif not exclude:
         part = estimated / np.maximum(members, 1)
     variance = between_runs(joined("prevalence"), others, estimated, part)
     found = []
