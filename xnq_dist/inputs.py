@@ -251,7 +251,8 @@ def quantify_inputs(
         ``given``, ``leiden`` or ``column:NAME``.
     tables
         Digests of ``memberships`` (or of the column that names communities) unless
-        they are detected, and of ``node_weights`` where there are any.
+        they are detected, and of ``node_weights`` and ``benchmark`` where there are
+        any.
     engine
         Of the detection.
     """
@@ -292,8 +293,9 @@ def quantify_inputs(
     else:
         inputs["memberships"] = dict(tables.get("memberships") or {})
         inputs["unknown_nodes"] = settings.input.unknown_nodes
-    if "node_weights" in tables:
-        inputs["node_weights"] = dict(tables["node_weights"])
+    for name in ("node_weights", "benchmark"):
+        if name in tables:
+            inputs[name] = dict(tables[name])
     return inputs
 
 

@@ -81,6 +81,17 @@ _WEIGHTS = (
     ),
 )
 
+_BENCHMARKED = (
+    Column(
+        "benchmarked",
+        "double",
+        "proportion of the class, raked to the benchmarks; null: no benchmarks",
+        nullable=True,
+    ),
+    Column("benchmarked_lower", "double", "lower end of its interval", nullable=True),
+    Column("benchmarked_upper", "double", "upper end of its interval", nullable=True),
+)
+
 TABLES: dict[str, TableSchema] = {
     table.name: table
     for table in (
@@ -163,6 +174,7 @@ TABLES: dict[str, TableSchema] = {
                 "interval to judge by",
                 nullable=True,
             ),
+            *_BENCHMARKED,
             Column("method", "string", "the quantifier"),
             Column("iterations", "int32", "EM iterations; 0 for closed forms"),
             Column("converged", "bool", "whether the estimator's stopping rule held"),
@@ -192,6 +204,7 @@ TABLES: dict[str, TableSchema] = {
                 "interval to judge by",
                 nullable=True,
             ),
+            *_BENCHMARKED,
             Column("method", "string", "the quantifier"),
             version=2,
         ),

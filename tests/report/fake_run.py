@@ -20,8 +20,11 @@ NASTY = (
     "a very long name that goes on and on and on, and then on for some more words " * 3,
 )
 
-UNUSED = ("weight", "weight_estimated", "n_effective")
-"""Columns that are null without node weights."""
+UNUSED = (
+    *("weight", "weight_estimated", "n_effective"),
+    *("benchmarked", "benchmarked_lower", "benchmarked_upper"),
+)
+"""Columns that are null without node weights and benchmarks."""
 
 
 def prevalence_table(

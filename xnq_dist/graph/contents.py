@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from xnq_dist.config import Settings
 from xnq_dist.errors import DamagedError, InputError
+from xnq_dist.graph.benchmark_table import read_benchmarks
 from xnq_dist.graph.tables import Sources, Table, open_table
 from xnq_dist.sections import ColumnSettings
 from xnq_dist.store import Folder, fingerprint
@@ -214,14 +215,14 @@ def answer_digests(
     Parameters
     ----------
     settings
-        `columns` and `memberships.parents` are used.
+        `columns`, `memberships.parents` and `benchmark` are used.
     source
         ``given``, ``leiden`` or ``column:NAME``.
 
     Returns
     -------
-    ``memberships`` unless communities are detected, and ``node_weights`` where a
-    column of them is named.
+    ``memberships`` unless communities are detected, and ``node_weights`` and
+    ``benchmark`` where they are named.
     """
     found: dict[str, dict[str, Any]] = {}
     members = community_digest(folder, sources, settings, source)
@@ -231,6 +232,9 @@ def answer_digests(
         table = open_table(sources.nodes, "node table")
         aspects = {"node_weights": weight_aspect(settings.columns)}
         found |= Contents(folder).digests(table, aspects)
+    if settings.benchmark is not None:
+        benchmarks = read_benchmarks(settings.benchmark, settings.columns)
+        found["benchmark"] = benchmarks.digest()
     return found
 
 

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
 from xnq_dist.quantify.auto import Auto
+from xnq_dist.quantify.benchmarked import Benchmarked
+from xnq_dist.quantify.benchmarks import Targets
 from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.drawn import DrawnByClass
 from xnq_dist.quantify.fit_check import FitCheck, fit_pvalues, flags
@@ -44,6 +46,7 @@ __all__ = [
     "answer_whole",
     "forget_nodes",
     "learn",
+    "rake_to",
 ]
 
 STAGE = "quantify"
@@ -79,6 +82,8 @@ class Job:
     """What `auto` has learnt, once it has."""
     weights: FileRecord | None = None
     """Weight of every node; None: every node counts once."""
+    raked: FileRecord | None = None
+    """Posteriors raked to benchmarks; None: there are no benchmarks."""
 
     @property
     def stage(self) -> Stage:
@@ -126,6 +131,18 @@ class Job:
             return replace(found, learnt=_LEARNT.get(key, self._read_learnt))
         return found
 
+    def benchmarked(self) -> Benchmarked | None:
+        """What is made of the benchmarks; None where there are none."""
+        if self.raked is None:
+            return None
+        key = (self.run, self.attempt.id, self.raked.checksum)
+        return _BENCHMARKED.get(key, self._read_benchmarked)
+
+    def _read_benchmarked(self) -> Benchmarked:
+        if self.raked is None:
+            raise ValueError("there are no benchmarks")
+        return Benchmarked.from_arrays(self.stage.read_arrays(self.raked))
+
     def read_groups(self) -> NDArray[np.int32]:
         """Group of every node, shape (N,)."""
         if self.groups is None:
@@ -142,12 +159,14 @@ class Job:
 
 _CACHE: NodeCache[tuple[NodeTable, Reference]] = NodeCache()
 _LEARNT: NodeCache[Learnt] = NodeCache()
+_BENCHMARKED: NodeCache[Benchmarked] = NodeCache()
 
 
 def forget_nodes() -> None:
     """Free the node table of this process."""
     _CACHE.forget()
     _LEARNT.forget()
+    _BENCHMARKED.forget()
 
 
 def answer_batch(job: Job, batch: Batch) -> FileRecord:
@@ -177,6 +196,14 @@ def answer_batch(job: Job, batch: Batch) -> FileRecord:
         arrays["group_weights"] = found.groups.weights
         if found.groups.squares is not None:
             arrays["group_squares"] = found.groups.squares
+    benchmarked = job.benchmarked()
+    if benchmarked is not None and isinstance(quantifier, Auto) and quantifier.learnt:
+        level = quantifier.level
+        raked = benchmarked.estimate(
+            members, nodes, reference, quantifier.learnt, level
+        )
+        moved = combine(members, nodes, raked, labelled)
+        arrays |= benchmarked.finish(moved, batch.first, level)
     return job.attempt.write_arrays(
         f"batch-{batch.number:05d}", **arrays, fit_pvalue=pvalues, flagged=flagged
     )
@@ -201,8 +228,42 @@ def answer_whole(job: Job) -> FileRecord:
     if nodes.weights is not None:
         alone = np.zeros(n_nodes, np.int64)
         weighted = WeightedSizes.of(nodes.weights, nodes.labels, alone, (1, n_classes))
-    answer = combine_counts(np.array([n_nodes]), counts, found, labelled, weighted)
-    return job.attempt.write_arrays("whole", **answer_arrays(answer))
+    sizes = np.array([n_nodes])
+    answer = combine_counts(sizes, counts, found, labelled, weighted)
+    arrays = answer_arrays(answer)
+    benchmarked = job.benchmarked()
+    if benchmarked is not None and isinstance(quantifier, Auto) and quantifier.learnt:
+        level = quantifier.level
+        raked = benchmarked.estimate(None, nodes, reference, quantifier.learnt, level)
+        moved = combine_counts(sizes, counts, raked, labelled, weighted)
+        arrays |= benchmarked.finish(moved, None, level)
+    return job.attempt.write_arrays("whole", **arrays)
+
+
+def rake_to(
+    job: Job, path: str, groups: list[str | None], targets: FileRecord
+) -> FileRecord:
+    """Posteriors raked to benchmarks, in one file.
+
+    Parameters
+    ----------
+    path, groups
+        The table of benchmarks, and the groups that it names.
+    targets
+        File of `Targets.arrays`.
+
+    Raises
+    ------
+    InputError
+        When the benchmarks cannot hold together.
+    """
+    nodes, reference = job.nodes()
+    quantifier = job.quantifier()
+    if not isinstance(quantifier, Auto) or quantifier.learnt is None:
+        raise ValueError("benchmarks need the quantifier auto")
+    wanted = Targets.from_arrays(path, groups, job.stage.read_arrays(targets))
+    made = Benchmarked.of(nodes, reference, quantifier.learnt, wanted)
+    return job.attempt.write_arrays("raked", **made.arrays())
 
 
 def learn(job: Job) -> tuple[FileRecord, dict[str, Any]]:

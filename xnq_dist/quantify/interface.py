@@ -32,6 +32,7 @@ __all__ = [
     "Prevalence",
     "Quantifier",
     "Reference",
+    "Tilt",
     "WeightedSizes",
     "combine",
     "combine_counts",
@@ -69,6 +70,16 @@ class NeighbourStatistics:
 
 
 @dataclass(frozen=True, eq=False)
+class Tilt:
+    """Factors of the posteriors, alike for all nodes of a cell."""
+
+    cell: NDArray[np.int32]
+    """Cell of every node, -1: posteriors stay as they are, shape (N,)."""
+    factors: NDArray[np.float64]
+    """Of the classes in each cell, shape (cells, C)."""
+
+
+@dataclass(frozen=True, eq=False)
 class NodeTable:
     """What is known of every node, in the order of the canonical index."""
 
@@ -84,6 +95,8 @@ class NodeTable:
     """There only for a quantifier with `needs_neighbours`."""
     weights: NDArray[np.float64] | None = None
     """What each node counts for, shape (N,); None: every node counts once."""
+    tilt: Tilt | None = None
+    """What posteriors are multiplied by; None: nothing."""
 
     @cached_property
     def unlabelled(self) -> NDArray[np.bool_]:

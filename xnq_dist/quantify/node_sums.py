@@ -16,7 +16,10 @@ from numpy.typing import NDArray
 
 from xnq_dist.quantify.interface import Communities, GroupSums, NodeTable
 
-__all__ = ["NodeSums", "class_codes", "node_sums"]
+__all__ = ["NodeSums", "class_codes", "node_sums", "posterior_row"]
+
+LOWEST = 1e-12
+"""Posteriors that are tilted are taken at least so large."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +97,10 @@ def node_sums(
     places = np.zeros(size + 1, np.int64)
     given = nodes.weights is not None
     weights = nodes.weights if nodes.weights is not None else np.ones(1)
+    tilted = nodes.tilt is not None
+    cells, factors = np.empty(1, np.int32), np.empty((1, n_classes))
+    if nodes.tilt is not None:
+        cells, factors = nodes.tilt.cell, nodes.tilt.factors
     found = np.empty(room, np.int32), np.empty((room, width), np.float32)
     squares = np.empty((room if given else 0, width), np.float32)
     count, total, square = np.zeros(size, np.int64), np.zeros(size), np.zeros(size)
@@ -108,6 +115,9 @@ def node_sums(
         nodes.posteriors,
         given,
         weights,
+        tilted,
+        cells,
+        factors,
         prior / prior.sum(),
         np.array(codes),
         groups,
@@ -143,6 +153,39 @@ def node_sums(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def posterior_row(
+    posteriors: NDArray[np.float32],
+    prior: NDArray[np.float64],
+    factors: NDArray[np.float64],
+    row: NDArray[np.float64],
+) -> float:
+    """Fill in a node's posterior, its classes multiplied by factors; its norm.
+
+    Parameters
+    ----------
+    posteriors
+        As read, shape (C,).
+    prior
+        In their place where all are zero, shape (C,).
+    factors
+        Of the classes, shape (C,).
+    row
+        What is filled in, shape (C,).
+    """
+    n_classes = prior.shape[0]
+    total, norm = 0.0, 0.0
+    for y in range(n_classes):
+        total += posteriors[y]
+    for y in range(n_classes):
+        f = posteriors[y] / total if total > 0.0 else prior[y]
+        row[y] = max(f, LOWEST) * factors[y]
+        norm += row[y]
+    for y in range(n_classes):
+        row[y] /= norm
+    return norm
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _add_members(
     offsets: NDArray[np.int64],
     members: NDArray[np.int64],
@@ -151,6 +194,9 @@ def _add_members(
     posteriors: NDArray[np.float32],
     given: bool,
     weights: NDArray[np.float64],
+    tilted: bool,
+    cells: NDArray[np.int32],
+    factors: NDArray[np.float64],
     prior: NDArray[np.float64],
     codes: NDArray[np.int64],
     groups: NDArray[np.int32],
@@ -174,6 +220,7 @@ def _add_members(
     n_classes, width = posteriors.shape[1], codes.shape[0]
     sums, squares = np.zeros(variances.shape), np.zeros(variances.shape)
     met = np.zeros(variances.shape[0], np.bool_)
+    row = np.empty(n_classes)
     at = 0
     for s in range(offsets.shape[0] - 1):
         begin = at
@@ -185,9 +232,13 @@ def _add_members(
             count[s] += 1
             size[s] += u
             square[s] += u * u
+            moved = tilted and cells[v] >= 0
             total = 0.0
-            for y in range(n_classes):
-                total += posteriors[v, y]
+            if moved:
+                posterior_row(posteriors[v], prior, factors[cells[v]], row)
+            else:
+                for y in range(n_classes):
+                    total += posteriors[v, y]
             g = groups[v]
             if not met[g]:
                 met[g] = True
@@ -195,7 +246,10 @@ def _add_members(
                 at += 1
             for k in range(width):
                 y = codes[k]
-                f = posteriors[v, y] / total if total > 0.0 else prior[y]
+                if moved:
+                    f = row[y]
+                else:
+                    f = posteriors[v, y] / total if total > 0.0 else prior[y]
                 mean[s, y] += u * f
                 inside = min(max(f, least), 1.0 - least)
                 w = inside * (1.0 - inside)

@@ -168,6 +168,12 @@ def _estimate_columns(
     effective = n_nodes
     if "n_effective" in arrays:
         effective = np.minimum(n_nodes, arrays["n_effective"][repeat])
+    raked = {
+        name: _nullable(arrays[name].reshape(-1))
+        if name in arrays
+        else pa.nulls(len(repeat), pa.float64())
+        for name in ("benchmarked", "benchmarked_lower", "benchmarked_upper")
+    }
     quality = qualities(prevalence, lower, upper, effective, settings.quality)
     return {
         "class": pa.array([str(name) for name in classes] * count, pa.string()),
@@ -181,6 +187,7 @@ def _estimate_columns(
         "se": _nullable(sd),
         "cv": _nullable(relative),
         "quality": pa.array(quality, pa.string()),
+        **raked,
     }
 
 

@@ -25,6 +25,7 @@ from xnq_dist.cluster import workers
 from xnq_dist.config import Settings
 from xnq_dist.errors import SettingsError, StageError
 from xnq_dist.graph import layout
+from xnq_dist.graph.benchmark_table import BenchmarkTable
 from xnq_dist.graph.contents import answer_digests
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.node_weights import read_node_weights
@@ -42,7 +43,9 @@ from xnq_dist.quantify.batches import (
     answer_whole,
     forget_nodes,
     learn,
+    rake_to,
 )
+from xnq_dist.quantify.benchmarks import Chosen, Targets, benchmark_of
 from xnq_dist.quantify.communities import Memberships
 from xnq_dist.quantify.detection import engine_of
 from xnq_dist.quantify.interface import QUANTIFIERS, combine
@@ -149,6 +152,9 @@ def quantify(
     prior = [float(value) for value in readout.facts["prior"]]
     tables = answer_digests(run.folder, sources, settings, source)
     engine = engine_of(settings) if source == "leiden" else ""
+    table = benchmark_of(settings, source)
+    if table is not None:
+        table.check_classes([str(name) for name in labels.facts["classes"]])
     inputs = quantify_inputs(
         settings, source, tables, engine, labels, posteriors, prior
     )
@@ -199,7 +205,16 @@ def quantify(
         share = memberships.total // (threads * BATCHES_A_THREAD) + 1
         size = min(max(share, FEWEST_MEMBERSHIPS), MOST_MEMBERSHIPS)
         chunks = memberships.chunks()
-        written = _write_batches(attempt, chunks, size, "members", detected, nodes)
+        chosen = None
+        if table is not None:
+            chosen = Chosen.of(table, memberships.names)
+            chunks = chosen.through(chunks)
+        written: Iterable[Batch] = _write_batches(
+            attempt, chunks, size, "members", detected, nodes
+        )
+        if table is not None and chosen is not None:
+            written = list(written)  # their members are known then
+            job = _rake(job, run, client, table, chosen)
         whole = client.submit(answer_whole, job, pure=False)
         answered = _answer(job, written, client, progress)
     names, hierarchy = memberships.names, memberships.hierarchy
@@ -236,6 +251,7 @@ def quantify(
         "quantifier": quantifier.name,
         "not_converged": not_converged,
         **learnt,
+        **({} if table is None else {"benchmarks": len(table.rows)}),
     }
     if hierarchy is not None:
         unequal = hierarchy.unequal(sizes)
@@ -253,7 +269,7 @@ def quantify(
         log.warning(
             "%d memberships of unknown nodes left out", facts["unknown_dropped"]
         )
-    for spent in (*sums, total, job.groups, job.weights):
+    for spent in (*sums, total, job.groups, job.weights, job.raked):
         if spent is not None:
             attempt.folder.delete(spent.name)
     run_on_workers(client, forget_nodes)
@@ -385,6 +401,27 @@ def _learn(
     job = replace(job, groups=job.attempt.write_arrays("groups", groups=groups))
     record, facts = result(client, client.submit(learn, job, pure=False))
     return replace(job, learnt=record), facts
+
+
+def _rake(
+    job: Job,
+    run: RunDirectory,
+    client: Client,
+    table: BenchmarkTable,
+    chosen: Chosen,
+) -> Job:
+    """The job with posteriors that are raked to the benchmarks."""
+    known, weights = whole_stage(run, "labels"), None
+    if job.weights is not None:
+        weights = job.stage.read_arrays(job.weights)["weights"]
+    labels = layout.load_labels(run.stage("labels"), known)
+    classes = [str(name) for name in known.facts["classes"]]
+    targets = Targets.of(table, classes, chosen, labels, weights, job.settings.labelled)
+    record = job.attempt.write_arrays("targets", **targets.arrays())
+    call = rake_to, job, table.path, table.groups, record
+    raked = result(client, client.submit(*call, pure=False))
+    job.attempt.folder.delete(record.name)
+    return replace(job, raked=raked)
 
 
 def _answer(
