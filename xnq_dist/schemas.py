@@ -230,6 +230,21 @@ TABLES: dict[str, TableSchema] = {
             version=2,
         ),
         _table(
+            "label_plan",
+            "nodes to label next, one row per node",
+            _NODE_ID,
+            Column(
+                "community",
+                "id",
+                "the community with the widest interval that the node is in, of those "
+                "whose intervals matter; null: none",
+                nullable=True,
+            ),
+            Column("stratum", "int64", "nodes of a stratum have one probability"),
+            Column("inclusion_probability", "double", "of the node being chosen"),
+            Column("label_weight", "double", "1 / inclusion_probability"),
+        ),
+        _table(
             "anomalies",
             "every community compared with the rest, one row per community and class",
             Column("community", "id", "the community's name"),

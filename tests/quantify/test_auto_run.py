@@ -53,7 +53,7 @@ def test_batches_and_partitions_keep_every_bit(
     kept = [record.name for record in manifest.files]
     assert sorted(left) == sorted(["_manifest.json", *kept])
     names = [name.split("-")[0] for name in kept]
-    assert names == ["prevalence", "sums", "totals", "learnt"]
+    assert names == ["prevalence", "sums", "totals", "learnt", "groups"]
     assert manifest.facts["groups"] > 1
     monkeypatch.setattr(stage, "FEWEST_MEMBERSHIPS", 100)
     monkeypatch.setattr(stage, "MOST_MEMBERSHIPS", 100)

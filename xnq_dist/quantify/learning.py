@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.node_sums import class_codes
 
-__all__ = ["Learnt", "shift_variance"]
+__all__ = ["LOW", "PRIOR_VARIANCE", "Learnt", "gaps", "shift_variance"]
 
 Floats = NDArray[np.float64]
 
@@ -179,5 +179,9 @@ def _gaps(groups: NDArray[np.int32], known: NDArray[np.bool_], n_groups: int) ->
     """
     sizes = np.bincount(groups, minlength=n_groups)
     seen = np.bincount(groups[known], minlength=n_groups)
-    expected = sizes * (seen.sum() / max(len(groups), 1))
+    return gaps(sizes * (seen.sum() / max(len(groups), 1)), seen.astype(np.float64))
+
+
+def gaps(expected: Floats, seen: Floats) -> Floats:
+    """The same from the labels that groups have, and those they are expected to."""
     return np.asarray(np.maximum(0.0, 1.0 - (seen + 1.0) / (expected + 1.0)))

@@ -121,8 +121,8 @@ def quantify(
     Manifest
         Of the stage: ``prevalence-*``, one row per community and class; ``totals-*``,
         one row per class for the whole graph; ``communities-*`` when communities were
-        detected; for `auto` ``learnt-*`` and ``sums-*``, from which covariances of
-        communities follow.
+        detected; for `auto` ``learnt-*``, ``sums-*`` and ``groups-*``, from which
+        covariances of communities follow.
 
     Raises
     ------
@@ -227,8 +227,7 @@ def quantify(
     )
     totals = total_rows(stage.read_arrays(total), *told)
     files = [*written_files, attempt.write_table("totals", totals, "totals")]
-    if job.learnt is not None:
-        files.append(job.learnt)
+    files += [record for record in (job.learnt, job.groups) if record is not None]
     if detected is not None:
         files.append(detected.record)
     n_memberships = memberships.total - memberships.duplicates
@@ -269,7 +268,7 @@ def quantify(
         log.warning(
             "%d memberships of unknown nodes left out", facts["unknown_dropped"]
         )
-    for spent in (*sums, total, job.groups, job.weights, job.raked):
+    for spent in (*sums, total, job.weights, job.raked):
         if spent is not None:
             attempt.folder.delete(spent.name)
     run_on_workers(client, forget_nodes)
