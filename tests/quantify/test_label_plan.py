@@ -74,18 +74,20 @@ def strata_of(nodes, reference, groups, sets, budget):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_errors_without_new_labels_are_those_of_auto(n_classes, weighted):
+@pytest.mark.parametrize("labelled", ["count", "exclude"])
+def test_errors_without_new_labels_are_those_of_auto(n_classes, weighted, labelled):
     nodes, _, groups, _ = network(0, n_classes)
     if weighted:
         weights = np.random.default_rng(1).exponential(1, len(groups))
         nodes = dataclasses.replace(nodes, weights=weights)
     reference = reference_from(nodes)
     sets = communities_of(groups, 0)
-    strata = strata_of(nodes, reference, groups, sets, 0)
     learnt = Learnt.of(nodes, reference, groups)
+    cell = Cells.of(make_communities(*sets), len(groups)).cell
+    strata = Strata.of(nodes, reference, learnt, sets, cell, 0, labelled)
     batch = make_communities(*sets)
-    found = Auto(learnt=learnt).estimate(batch, nodes, reference, "count")
-    answer = combine(batch, nodes, found, "count")
+    found = Auto(learnt=learnt).estimate(batch, nodes, reference, labelled)
+    answer = combine(batch, nodes, found, labelled)
     codes = [1] if n_classes == 2 else list(range(n_classes))
     now = strata.errors(np.zeros(len(strata.sizes)))
     np.testing.assert_allclose(now, answer.sd[:, codes], rtol=1e-9)

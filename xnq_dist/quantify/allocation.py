@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.quantify.interface import NodeTable, Reference
+from xnq_dist.quantify.interface import Labelled, NodeTable, Reference
 from xnq_dist.quantify.learning import LOW, PRIOR_VARIANCE, Learnt, gaps
 from xnq_dist.quantify.node_sums import class_codes
 
@@ -31,6 +31,8 @@ SPREAD = 0.2
 """Part of the labels that all strata share in proportion, so that every node may be
 chosen and no weight is above 5 times that of an even choice."""
 STEPS = 500
+BANDS = 12
+"""Nodes of a stratum add alike to the variance, to a factor of 4, but for the last."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +73,9 @@ class Strata:
         communities: list[NDArray[np.int64]],
         cell: NDArray[np.int32],
         budget: int,
+        labelled: Labelled = "count",
     ) -> Strata:
-        """Strata of the nodes by community and group.
+        """Strata of the nodes by community, group and what each adds to variances.
 
         Parameters
         ----------
@@ -89,6 +92,8 @@ class Strata:
             in none, shape (N,).
         budget
             Labels to be given, at most as many as there are unlabelled nodes.
+        labelled
+            What prevalence is of: ``count`` all members, ``exclude`` the unlabelled.
         """
         codes = class_codes(nodes.posteriors.shape[1])
         free = nodes.unlabelled
@@ -97,16 +102,19 @@ class Strata:
         place[touched] = np.arange(len(touched))
         group = place[learnt.groups]
         key = (cell.astype(np.int64) + 1) * (len(touched) + 1) + group + 1
-        there, of_free = np.unique(key[free], return_inverse=True)
-        stratum = np.full(len(free), -1, np.int64)
-        stratum[free] = of_free
-        number = len(there)
-        sizes = np.bincount(of_free, minlength=number).astype(np.float64)
         rows = nodes.posteriors[free].astype(np.float64)
         total = rows.sum(axis=1, keepdims=True)
         mean = reference.prior / reference.prior.sum()
         f = np.where(total > 0, rows / np.where(total > 0, total, 1.0), mean)
         u = np.ones(len(rows)) if nodes.weights is None else nodes.weights[free]
+        there, of_free = np.unique(
+            key[free] * BANDS + _bands(u * u * (f * (1 - f)).max(axis=1)),
+            return_inverse=True,
+        )
+        stratum = np.full(len(free), -1, np.int64)
+        stratum[free] = of_free
+        number = len(there)
+        sizes = np.bincount(of_free, minlength=number).astype(np.float64)
         sums = np.empty((3, number, len(codes)))
         known = np.zeros(len(codes))
         for k, code in enumerate(codes):
@@ -120,6 +128,8 @@ class Strata:
         totals = np.empty(len(communities))
         for s, members in enumerate(communities):
             inside[s, stratum[members[free[members]]]] = True
+            if labelled == "exclude":
+                members = members[free[members]]
             own = np.ones(len(members))
             totals[s] = (own if nodes.weights is None else nodes.weights[members]).sum()
         return cls(
@@ -129,7 +139,7 @@ class Strata:
             weights=sums[0],
             squares=sums[1],
             plain=sums[2],
-            group=there % (len(touched) + 1) - 1,
+            group=there // BANDS % (len(touched) + 1) - 1,
             groups=touched,
             learnt=learnt,
             known=known,
@@ -220,6 +230,15 @@ class Strata:
             change += np.where(some, (off**2 * falling)[:, at], 0.0)
             change -= (total / information)[:, None] ** 2 * self.plain[:, k]
             yield np.maximum(variance, 0.0), change
+
+
+def _bands(values: Floats) -> NDArray[np.int64]:
+    """Bands of values alike to a factor of 4, the largest first."""
+    top = float(values.max(initial=0.0))
+    if not top:
+        return np.zeros(len(values), np.int64)
+    below = -np.log(np.maximum(values / top, 1e-300)) / np.log(4.0)
+    return np.minimum(below.astype(np.int64), BANDS - 1)
 
 
 def proportional(strata: Strata) -> Floats:

@@ -153,8 +153,7 @@ class Job:
         if self.learnt is None:
             raise ValueError("nothing has been learnt")
         arrays = self.stage.read_arrays(self.learnt)
-        least = float(arrays.pop("least"))
-        return Learnt(groups=self.read_groups(), least=least, **arrays)
+        return Learnt.from_arrays(self.read_groups(), arrays)
 
 
 _CACHE: NodeCache[tuple[NodeTable, Reference]] = NodeCache()
@@ -271,15 +270,7 @@ def learn(job: Job) -> tuple[FileRecord, dict[str, Any]]:
     nodes, reference = job.nodes()
     held = load_held_posteriors(RunDirectory(job.run), reference.rows)
     found = Learnt.of(nodes, reference, job.read_groups(), held)
-    record = job.attempt.write_arrays(
-        "learnt",
-        variances=found.variances,
-        shared=found.shared,
-        labelled=found.labelled,
-        within=found.within,
-        without=found.without,
-        least=np.array(found.least),
-    )
+    record = job.attempt.write_arrays("learnt", **found.arrays())
     facts = {
         "groups": len(found.variances),
         "variance_within": found.within.tolist(),

@@ -110,7 +110,7 @@ def plan_labels(
     stage = run.stage(QUANTIFY)
     arrays = stage.read_arrays(manifest.named("learnt-")[0])
     groups = stage.read_arrays(manifest.named("groups-")[0])["groups"]
-    learnt = Learnt(groups=groups, least=float(arrays.pop("least")), **arrays)
+    learnt = Learnt.from_arrays(groups, arrays)
     nodes, reference = load_node_table(run, whole_stage(run, "readout").facts["prior"])
     ids = layout.load_ids(run.stage("graph"), whole_stage(run, "graph"))
     table = stage.read_table(manifest.named("prevalence-")[0], "prevalence")
@@ -148,7 +148,7 @@ def _plan(
     own = [chosen.members[code] for code in chosen.codes.tolist()]
     unlabelled = int(np.count_nonzero(nodes.unlabelled))
     budget = min(budget, unlabelled)
-    strata = Strata.of(nodes, reference, learnt, own, cell, budget)
+    strata = Strata.of(nodes, reference, learnt, own, cell, budget, settings.labelled)
     labels = allocate(strata)
     chances = np.clip(labels / strata.sizes, 1e-12, 1.0)
     picked = choose(strata.stratum, chances, budget, seed)
@@ -238,6 +238,7 @@ def _check_unchanged(
 ) -> None:
     """Refuse communities or weights that are not those of the run any more."""
     source = str(manifest.inputs["communities"])
+    settings = settings.model_copy(update={"benchmark": None})
     now = answer_digests(run.folder, sources, settings, source)
     for name in ("memberships", "node_weights"):
         if dict(now.get(name) or {}) != dict(manifest.inputs.get(name) or {}):

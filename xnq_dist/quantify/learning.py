@@ -11,6 +11,7 @@ itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,20 @@ class Learnt:
     def calibrated(self) -> Floats:
         """Variance of the groups' mean shift in the calibration, shape (K,)."""
         return np.asarray((self.variances * self.labelled**2).sum(axis=0))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All but the groups, for an npz file."""
+        names = ("variances", "shared", "labelled", "within", "without")
+        found = {name: getattr(self, name) for name in names}
+        return {**found, "least": np.array(self.least)}
+
+    @classmethod
+    def from_arrays(
+        cls, groups: NDArray[np.int32], arrays: dict[str, NDArray[Any]]
+    ) -> Learnt:
+        """From the groups and what `arrays` gives."""
+        least = float(arrays["least"])
+        return cls(**{**arrays, "groups": groups, "least": least})
 
     @classmethod
     def of(

@@ -224,14 +224,15 @@ def _add_members(
     at = 0
     for s in range(offsets.shape[0] - 1):
         begin = at
+        number, sum_of_weights, sum_of_squares = 0, 0.0, 0.0
         for i in range(offsets[s], offsets[s + 1]):
             v = i if everyone else members[i]
             if not unlabelled[v]:
                 continue
             u = weights[v] if given else 1.0
-            count[s] += 1
-            size[s] += u
-            square[s] += u * u
+            number += 1
+            sum_of_weights += u
+            sum_of_squares += u * u
             moved = tilted and cells[v] >= 0
             total = 0.0
             if moved:
@@ -255,6 +256,7 @@ def _add_members(
                 w = inside * (1.0 - inside)
                 sums[g, k] += u * w
                 squares[g, k] += u * u * w
+        count[s], size[s], square[s] = number, sum_of_weights, sum_of_squares
         for j in range(begin, at):
             g = found_groups[j]
             for k in range(width):
