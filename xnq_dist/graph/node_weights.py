@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from xnq_dist.errors import InputError
 from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.tables import Batch, Table, ids_of, show
+from xnq_dist.graph.tables import Batch, ids_of, open_table, show
+from xnq_dist.sections import ColumnSettings
 
 __all__ = ["node_weights_of", "read_node_weights"]
 
@@ -49,18 +50,22 @@ def node_weights_of(batch: Batch, node_id: str, column: str) -> NDArray[np.float
 
 
 def read_node_weights(
-    table: Table, node_id: str, column: str, nodes: NodeIds
-) -> NDArray[np.float64]:
+    path: str, columns: ColumnSettings, nodes: NodeIds
+) -> NDArray[np.float64] | None:
     """Weight of every node by canonical index, shape (N,).
 
     Parameters
     ----------
-    table
+    path
         The node table of the graph.
-    node_id, column
-        Names of the columns.
+    columns
+        `node_id` and `node_weight` are used.
     nodes
         The graph's node ids.
+
+    Returns
+    -------
+    None where no column of weights is named.
 
     Raises
     ------
@@ -68,6 +73,10 @@ def read_node_weights(
         As `node_weights_of`, and when the table has other nodes than the graph, or
         all weights are 0.
     """
+    if columns.node_weight is None:
+        return None
+    table = open_table(path, "node table")
+    node_id, column = columns.node_id, columns.node_weight
     table.require({"columns.node_id": node_id, "columns.node_weight": column})
     found = np.full(len(nodes), np.nan)
     for batch in table.batches(list(dict.fromkeys([node_id, column]))):

@@ -238,7 +238,7 @@ def _bands(values: Floats) -> NDArray[np.int64]:
     if not top:
         return np.zeros(len(values), np.int64)
     below = -np.log(np.maximum(values / top, 1e-300)) / np.log(4.0)
-    return np.minimum(below.astype(np.int64), BANDS - 1)
+    return np.asarray(np.minimum(below.astype(np.int64), BANDS - 1), np.int64)
 
 
 def proportional(strata: Strata) -> Floats:

@@ -24,7 +24,6 @@ from xnq_dist.quantify.interface import (
     NodeTable,
     Quantifier,
     Reference,
-    WeightedSizes,
     combine,
     combine_counts,
 )
@@ -36,6 +35,7 @@ from xnq_dist.quantify.loading import (
     load_node_table,
 )
 from xnq_dist.quantify.rows import answer_arrays
+from xnq_dist.quantify.weighted_sizes import WeightedSizes
 from xnq_dist.store import Attempt, FileRecord, RunDirectory, Stage
 
 __all__ = [

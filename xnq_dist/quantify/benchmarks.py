@@ -26,7 +26,7 @@ from xnq_dist.graph.benchmark_table import (
 from xnq_dist.graph.node_weights import read_node_weights
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.sort import PairChunk
-from xnq_dist.graph.tables import Sources, open_table
+from xnq_dist.graph.tables import Sources
 from xnq_dist.inputs import choose_source
 from xnq_dist.quantify.interface import Communities, Labelled
 from xnq_dist.quantify.loading import whole_stage
@@ -339,9 +339,6 @@ def check_benchmark(run: RunDirectory, sources: Sources, settings: Settings) -> 
             chosen = Chosen.of(table, memberships.names)
             for _ in chosen.through(memberships.chunks()):
                 pass
-    weights, columns = None, settings.columns
-    if columns.node_weight is not None:
-        named = open_table(sources.nodes, "node table")
-        weights = read_node_weights(named, columns.node_id, columns.node_weight, nodes)
+    weights = read_node_weights(sources.nodes, settings.columns, nodes)
     labels = layout.load_labels(run.stage("labels"), known)
     Targets.of(table, classes, chosen, labels, weights, settings.labelled)

@@ -21,7 +21,7 @@ from xnq_dist.graph.contents import answer_digests
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.node_weights import read_node_weights
 from xnq_dist.graph.scratch import scratch_folder
-from xnq_dist.graph.tables import Sources, open_table
+from xnq_dist.graph.tables import Sources
 from xnq_dist.quantify.allocation import Strata, allocate, choose, proportional
 from xnq_dist.quantify.benchmarks import Chosen
 from xnq_dist.quantify.interface import NodeTable, Reference
@@ -122,11 +122,8 @@ def plan_labels(
         codes = _named(names, communities, run.uri)
     _check_unchanged(run, sources, settings, manifest)
     chosen = _members(run, manifest, ids, sources, settings, codes)
-    if settings.columns.node_weight is not None:
-        column, node_id = settings.columns.node_weight, settings.columns.node_id
-        source = open_table(sources.nodes, "node table")
-        weights = read_node_weights(source, node_id, column, ids)
-        nodes = replace(nodes, weights=weights)
+    weights = read_node_weights(sources.nodes, settings.columns, ids)
+    nodes = replace(nodes, weights=weights)
     labels = names.take(pa.array(codes))
     return _plan(nodes, reference, learnt, chosen, labels, ids, budget, settings, seed)
 

@@ -70,8 +70,8 @@ class Learnt:
         cls, groups: NDArray[np.int32], arrays: dict[str, NDArray[Any]]
     ) -> Learnt:
         """From the groups and what `arrays` gives."""
-        least = float(arrays["least"])
-        return cls(**{**arrays, "groups": groups, "least": least})
+        rest = {name: values for name, values in arrays.items() if name != "least"}
+        return cls(groups=groups, least=float(arrays["least"]), **rest)
 
     @classmethod
     def of(

@@ -31,7 +31,7 @@ from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.node_weights import read_node_weights
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.sort import PairChunk
-from xnq_dist.graph.tables import Sources, open_table
+from xnq_dist.graph.tables import Sources
 from xnq_dist.inputs import choose_source, quantify_inputs
 from xnq_dist.progress import Progress, silent
 from xnq_dist.quantify import communities as sets
@@ -332,7 +332,8 @@ def estimate_with(
                 f"quantifier {quantifier!r} does not use columns.node_weight: choose "
                 "auto, or leave the weights out"
             )
-        nodes = replace(nodes, weights=_read_weights(sources, settings, ids))
+        weights = read_node_weights(sources.nodes, settings.columns, ids)
+        nodes = replace(nodes, weights=weights)
     values: list[float] = []
     with (
         scratch_folder(settings.scratch) as scratch,
@@ -369,14 +370,6 @@ def _write_batches(
         yield Batch(number, first, len(batch), record)
 
 
-def _read_weights(
-    sources: Sources, settings: Settings, nodes: NodeIds
-) -> NDArray[np.float64]:
-    """Weight of every node, where a column of them is named."""
-    table, columns = open_table(sources.nodes, "node table"), settings.columns
-    return read_node_weights(table, columns.node_id, str(columns.node_weight), nodes)
-
-
 def _write_weights(
     run: RunDirectory,
     graph: Manifest,
@@ -388,8 +381,8 @@ def _write_weights(
     if settings.columns.node_weight is None:
         return None
     nodes = layout.load_ids(run.stage("graph"), graph)
-    weights = _read_weights(sources, settings, nodes)
-    return attempt.write_arrays("weights", weights=weights)
+    weights = read_node_weights(sources.nodes, settings.columns, nodes)
+    return None if weights is None else attempt.write_arrays("weights", weights=weights)
 
 
 def _learn(
