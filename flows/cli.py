@@ -16,6 +16,7 @@ from flows.contrast import contrast
 from flows.datasets import app as datasets_app
 from flows.ending import named_ending
 from flows.environment import prepare_environment
+from flows.label_plan import label_plan
 from flows.output import is_done, print_json, print_summary
 from xnq_dist._version import __version__
 from xnq_dist.errors import SettingsError
@@ -37,6 +38,7 @@ app = typer.Typer(
 
 app.add_typer(datasets_app)
 app.command()(contrast)
+app.command("label-plan")(label_plan)
 
 
 class _WithSettings(TyperCommand):

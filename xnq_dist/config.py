@@ -98,6 +98,14 @@ class Settings(Section):
         description="given, column:NAME, leiden; auto: given when a memberships "
         "table is named, else leiden",
     )
+    benchmark: str | None = Field(
+        None,
+        description="table of known shares or counts that answers are raked to "
+        "(quantifier = auto; columns benchmarked, benchmarked_lower, "
+        "benchmarked_upper): columns.community (null: the whole graph), class, share "
+        "or count (of nodes, or of columns.node_weight), and optionally se, its "
+        "standard error; null: no benchmarks",
+    )
     columns: ColumnSettings = ColumnSettings()
     features: FeatureSettings = FeatureSettings()
     input: InputSettings = InputSettings()
@@ -138,6 +146,21 @@ class Settings(Section):
                 f"readout.folds = {self.readout.folds} leaves nothing to learn from "
                 f"with two folds hidden: set {LEAST_FOLDS} or more, or method = xnq"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _weights_are_used(self) -> Settings:
+        by_mean = self.quantifier == "auto" and self.memberships.drawn == "unknown"
+        used = {
+            "columns.node_weight": self.columns.node_weight,
+            "benchmark": self.benchmark,
+        }
+        for name, value in used.items():
+            if value is not None and not by_mean:
+                raise ValueError(
+                    f"{name} needs quantifier = auto and memberships.drawn = unknown: "
+                    f"set them, or leave {name} out"
+                )
         return self
 
     @model_validator(mode="after")

@@ -17,6 +17,8 @@ ROWS = {
     "labels": "labels",
     "roles": "roles",
     "memberships": "memberships",
+    "node_weights": "node weights",
+    "benchmark": "benchmarks",
 }
 """Tables by the name that an input has, and what messages call their rows."""
 STAGES_BEFORE = ("graph", "select", "embeddings", "labels", "readout", "posteriors")

@@ -13,7 +13,7 @@ from typing import Any
 from xnq_dist.config import Settings
 from xnq_dist.errors import DamagedError, StageError
 from xnq_dist.failures import OPEN, stage_errors
-from xnq_dist.graph.contents import community_digest, read_contents
+from xnq_dist.graph.contents import answer_digests, read_contents
 from xnq_dist.graph.tables import Sources
 from xnq_dist.inputs import (
     choose_source,
@@ -243,7 +243,7 @@ def _answers_due(
         inputs = quantify_inputs(
             as_recorded(settings, quantify),
             source,
-            community_digest(run.folder, sources, settings, source),
+            answer_digests(run.folder, sources, settings, source),
             _leiden_engine(settings) if source == "leiden" else "",
             labels,
             posteriors,

@@ -46,7 +46,7 @@ FORMATS = {
     "embeddings": 1,
     "readout": 3,
     "posteriors": 1,
-    "quantify": 3,
+    "quantify": 4,
     "published": 1,
 }
 """Raise a stage's number when it writes something else from the same inputs."""
@@ -238,7 +238,7 @@ def choose_source(memberships: str | None, settings: Settings) -> str:
 def quantify_inputs(
     settings: Settings,
     source: str,
-    members: Mapping[str, Any] | None,
+    tables: Digests,
     engine: str,
     labels: Manifest,
     posteriors: Manifest,
@@ -250,8 +250,10 @@ def quantify_inputs(
     ----------
     source
         ``given``, ``leiden`` or ``column:NAME``.
-    members
-        Digest of the memberships, or of the column; None where they are detected.
+    tables
+        Digests of ``memberships`` (or of the column that names communities) unless
+        they are detected, and of ``node_weights`` and ``benchmark`` where there are
+        any.
     engine
         Of the detection.
     """
@@ -289,8 +291,11 @@ def quantify_inputs(
         if engine != "igraph":
             inputs["leiden"]["engine"] = engine
     else:
-        inputs["memberships"] = dict(members or {})
+        inputs["memberships"] = dict(tables.get("memberships") or {})
         inputs["unknown_nodes"] = settings.input.unknown_nodes
+    for name in ("node_weights", "benchmark"):
+        if name in tables:
+            inputs[name] = dict(tables[name])
     return inputs
 
 

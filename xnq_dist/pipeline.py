@@ -212,6 +212,7 @@ def prepare(
         When the plan needs more than there is.
     """
     from xnq_dist.graph import prepare as stage
+    from xnq_dist.quantify.benchmarks import check_benchmark
     from xnq_dist.quantify.seed_runs import check_seed_runs
     from xnq_dist.report.earlier import check_named
 
@@ -234,6 +235,7 @@ def prepare(
     # Now that the classes are known, and before hours of work.
     check_named(settings, run.uri, [str(name) for name in classes])
     check_seed_runs(settings.intervals.seed_runs, run.uri, made)
+    check_benchmark(run, sources, settings)
     return made
 
 
@@ -378,6 +380,7 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     from xnq_dist.graph.head import table_size
     from xnq_dist.graph.tables import open_table
     from xnq_dist.groups.detection import engine_of
+    from xnq_dist.quantify.benchmarks import benchmark_of
     from xnq_dist.quantify.seed_runs import check_seed_runs
     from xnq_dist.report.earlier import check_named
 
@@ -391,6 +394,7 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     if sources.memberships is not None:
         table_size(sources.memberships, settings, "memberships")
     source = choose_source(sources.memberships, settings)
+    benchmark_of(settings, source)
     if source == "leiden":
         engine_of(settings)
     if source.startswith("column:"):

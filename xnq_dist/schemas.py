@@ -6,6 +6,7 @@ entry here never reaches a user.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -57,6 +58,39 @@ def _table(name: str, meaning: str, *columns: Column, version: int = 1) -> Table
 
 
 _NODE_ID = Column("node_id", "id", "the user's own node id")
+
+_WEIGHTS = (
+    Column(
+        "weight",
+        "double",
+        "sum of the node weights that prevalence is of; null: every node counts once",
+        nullable=True,
+    ),
+    Column(
+        "weight_estimated",
+        "double",
+        "sum of the node weights of those whose class is estimated",
+        nullable=True,
+    ),
+    Column(
+        "n_effective",
+        "double",
+        "effective number of nodes: squared sum of node weights over sum of their "
+        "squares",
+        nullable=True,
+    ),
+)
+
+_BENCHMARKED = (
+    Column(
+        "benchmarked",
+        "double",
+        "proportion of the class, raked to the benchmarks; null: no benchmarks",
+        nullable=True,
+    ),
+    Column("benchmarked_lower", "double", "lower end of its interval", nullable=True),
+    Column("benchmarked_upper", "double", "upper end of its interval", nullable=True),
+)
 
 TABLES: dict[str, TableSchema] = {
     table.name: table
@@ -122,6 +156,7 @@ TABLES: dict[str, TableSchema] = {
             Column("n_nodes", "int64", "members in the graph"),
             Column("n_labelled", "int64", "members with a known label"),
             Column("n_estimated", "int64", "members whose class is estimated"),
+            *_WEIGHTS,
             Column(
                 "prevalence",
                 "double",
@@ -139,13 +174,14 @@ TABLES: dict[str, TableSchema] = {
                 "interval to judge by",
                 nullable=True,
             ),
+            *_BENCHMARKED,
             Column("method", "string", "the quantifier"),
             Column("iterations", "int32", "EM iterations; 0 for closed forms"),
             Column("converged", "bool", "whether the estimator's stopping rule held"),
             Column("fit_pvalue", "double", "fit check", nullable=True),
             Column("flagged", "bool", "the fit check warns", nullable=True),
             Column("note", "string", "what to know of this row", nullable=True),
-            version=2,
+            version=3,
         ),
         _table(
             "totals",
@@ -155,6 +191,7 @@ TABLES: dict[str, TableSchema] = {
             Column("n_nodes", "int64", "nodes"),
             Column("n_labelled", "int64", "nodes with a known label"),
             Column("n_estimated", "int64", "nodes whose class is estimated"),
+            *_WEIGHTS,
             Column("prevalence", "double", "proportion of the class", nullable=True),
             Column("lower", "double", "lower end of the interval", nullable=True),
             Column("upper", "double", "upper end of the interval", nullable=True),
@@ -167,7 +204,9 @@ TABLES: dict[str, TableSchema] = {
                 "interval to judge by",
                 nullable=True,
             ),
+            *_BENCHMARKED,
             Column("method", "string", "the quantifier"),
+            version=2,
         ),
         _table(
             "group_sums",
@@ -179,8 +218,31 @@ TABLES: dict[str, TableSchema] = {
                 "weights",
                 "vector<float32>",
                 "sum of f (1 - f) over the unlabelled members in the group, a class "
-                "against the rest: the second of two classes, else each",
+                "against the rest: the second of two classes, else each; with node "
+                "weights u the sum of u f (1 - f)",
             ),
+            Column(
+                "squares",
+                "vector<float32>",
+                "sum of u^2 f (1 - f); null without node weights",
+                nullable=True,
+            ),
+            version=2,
+        ),
+        _table(
+            "label_plan",
+            "nodes to label next, one row per node",
+            _NODE_ID,
+            Column(
+                "community",
+                "id",
+                "the community with the widest interval that the node is in, of those "
+                "whose intervals matter; null: none",
+                nullable=True,
+            ),
+            Column("stratum", "int64", "nodes of a stratum have one probability"),
+            Column("inclusion_probability", "double", "of the node being chosen"),
+            Column("label_weight", "double", "1 / inclusion_probability"),
         ),
         _table(
             "anomalies",
@@ -388,8 +450,16 @@ RUN_ID = Column(
 )
 
 
-def check(schema: pa.Schema, name: str, where: str) -> None:
+def check(
+    schema: pa.Schema, name: str, where: str, columns: Collection[str] | None = None
+) -> None:
     """Refuse a table read back that does not fit its entry.
+
+    Parameters
+    ----------
+    columns
+        Those that are needed, so that a table of an earlier version may lack others;
+        None: all.
 
     Raises
     ------
@@ -398,6 +468,8 @@ def check(schema: pa.Schema, name: str, where: str) -> None:
     """
     faults = []
     for column in TABLES[name].columns:
+        if columns is not None and column.name not in columns:
+            continue
         at = schema.get_field_index(column.name)
         if at < 0:
             faults.append(f"column {column.name!r} is missing")

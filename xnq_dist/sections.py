@@ -63,6 +63,12 @@ class ColumnSettings(Section):
     )
     label: str = Field("label", description="label; null means unlabelled")
     role: str = Field("role", description="optional: `train` or `calibration`")
+    node_weight: str | None = Field(
+        None,
+        description="column of the node table with each node's weight (persons, views, "
+        "followers), finite and not negative: prevalence is then of the weight, not of "
+        "the nodes (quantifier = auto); null: every node counts once",
+    )
     src: str = Field("src", description="source of an edge")
     dst: str = Field("dst", description="target of an edge")
     weight: str = Field("weight", description="optional edge weight")

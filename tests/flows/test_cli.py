@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -146,6 +147,9 @@ def test_demo_from_end_to_end_without_a_prefect_server(tmp_path, prefect_home):
         assert (out / "run" / name).stat().st_mtime > began
     names = pq.read_table(out / "run" / "prevalence.parquet")["community"].to_pylist()
     assert run("contrast", str(out / "run"), names[0], names[-1]) == 0
+    plan = str(out / "plan.csv")
+    assert run("label-plan", str(out / "run"), "--budget", "25", "--out", plan) == 0
+    assert len(Path(plan).read_text(encoding="utf-8").splitlines()) == 26
     page = (out / "run" / "report.html").read_text(encoding="utf-8")
     assert "R&amp;B &lt;b&gt;" in page
     assert "<b>&#34;live" not in page

@@ -12,9 +12,10 @@ import pytest
 
 from tests.report.fake_run import prevalence_table, write_fake_run
 from xnq_dist.config import load_settings
-from xnq_dist.errors import SettingsError
+from xnq_dist.errors import SettingsError, StageError
 from xnq_dist.report import report
 from xnq_dist.report.earlier import check_named, earlier_results
+from xnq_dist.schemas import check
 from xnq_dist.store import POINTER, Published, RunDirectory
 
 NAMES = ["a", "b", "c"]
@@ -188,3 +189,17 @@ def test_names_of_other_communities_or_labels_are_compared(tmp_path: Path) -> No
         assert (said in page_of(tmp_path / name)) != compared
     with pytest.raises(SettingsError, match="labels in column label and this run of"):
         check_named(settings_of(f"anomalies.last={first.uri}", "columns.label=spam"))
+
+
+def test_results_of_other_node_weights_are_not_compared_with(tmp_path: Path) -> None:
+    before = publish(tmp_path / "before")
+    settings = settings_of(f"anomalies.last={before}", "columns.node_weight=persons")
+    with pytest.raises(SettingsError, match=r"made with columns\.node_weight = None"):
+        check_named(settings)
+
+
+def test_results_without_columns_that_were_added_since_are_read() -> None:
+    table = prevalence_table(NAMES, intervals=True).drop_columns("weight")
+    check(table.schema, "prevalence", "here", {"community", "lower"})
+    with pytest.raises(StageError, match="'weight' is missing"):
+        check(table.schema, "prevalence", "here")

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from xnq_dist.config import Settings
 from xnq_dist.errors import DamagedError, InputError
+from xnq_dist.graph.benchmark_table import read_benchmarks
 from xnq_dist.graph.tables import Sources, Table, open_table
 from xnq_dist.sections import ColumnSettings
 from xnq_dist.store import Folder, fingerprint
@@ -34,6 +35,7 @@ __all__ = [
     "Aspect",
     "Contents",
     "Digest",
+    "answer_digests",
     "column_aspect",
     "community_digest",
     "edge_aspect",
@@ -42,6 +44,7 @@ __all__ = [
     "member_aspect",
     "node_aspects",
     "read_contents",
+    "weight_aspect",
 ]
 
 log = logging.getLogger(__name__)
@@ -84,7 +87,7 @@ class Aspect:
 
     kind: str
     """``ids``, ``vectors`` or ``numbers`` (features), ``labels``, ``roles``, ``edges``,
-    ``members``, ``column`` or ``parents``."""
+    ``members``, ``column``, ``parents`` or ``node_weights``."""
     columns: tuple[str, ...]
     """The node id first where rows are of nodes."""
     optional: bool = False
@@ -103,11 +106,19 @@ def node_aspects(columns: ColumnSettings) -> dict[str, Aspect]:
         features = Aspect("vectors", (columns.node_id, chosen))
     else:
         features = Aspect("numbers", (columns.node_id, *(chosen or ())))
-    return {
+    found = {
         "nodes": Aspect("ids", (columns.node_id,)),
         "features": features,
         **label_aspects(columns),
     }
+    if columns.node_weight is not None:
+        found["node_weights"] = weight_aspect(columns)
+    return found
+
+
+def weight_aspect(columns: ColumnSettings) -> Aspect:
+    """What is digested of the column of node weights, which is named."""
+    return Aspect("node_weights", (columns.node_id, str(columns.node_weight)))
 
 
 def label_aspects(columns: ColumnSettings) -> dict[str, Aspect]:
@@ -197,6 +208,37 @@ def community_digest(
     if found["parents"]["rows"]:
         found["memberships"]["parents"] = found["parents"]["digest"]
     return found["memberships"]
+
+
+def answer_digests(
+    folder: Folder, sources: Sources, settings: Settings, source: str
+) -> dict[str, dict[str, Any]]:
+    """Digests of the tables that answers depend on but posteriors do not.
+
+    Parameters
+    ----------
+    settings
+        `columns`, `memberships.parents` and `benchmark` are used.
+    source
+        ``given``, ``leiden`` or ``column:NAME``.
+
+    Returns
+    -------
+    ``memberships`` unless communities are detected, and ``node_weights`` and
+    ``benchmark`` where they are named.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    members = community_digest(folder, sources, settings, source)
+    if members is not None:
+        found["memberships"] = members
+    if settings.columns.node_weight is not None:
+        table = open_table(sources.nodes, "node table")
+        aspects = {"node_weights": weight_aspect(settings.columns)}
+        found |= Contents(folder).digests(table, aspects)
+    if settings.benchmark is not None:
+        benchmarks = read_benchmarks(settings.benchmark, settings.columns)
+        found["benchmark"] = benchmarks.digest()
+    return found
 
 
 def has_parents(table: Table, columns: ColumnSettings) -> bool:
@@ -365,6 +407,7 @@ def _setting(aspect: Aspect, column: str) -> str:
         "members": ["columns.member", "columns.community"],
         "column": ["columns.node_id", "communities = column:NAME"],
         "parents": ["columns.community", "columns.parent"],
+        "node_weights": ["columns.node_id", "columns.node_weight"],
     }
     settings = names[aspect.kind]
     at = aspect.columns.index(column)

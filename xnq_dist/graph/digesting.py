@@ -14,6 +14,7 @@ from xnq_dist.graph.edges import weights_of
 from xnq_dist.graph.features import FeatureColumns, exact_numbers, side_by_side
 from xnq_dist.graph.ids import text_of
 from xnq_dist.graph.labels import plain_labels, role_codes
+from xnq_dist.graph.node_weights import node_weights_of
 from xnq_dist.graph.row_hash import (
     Words,
     fold_text,
@@ -141,6 +142,12 @@ def _column(batch: Batch, columns: tuple[str, ...]) -> Folded:
     return _ids(Batch(kept, batch.file, batch.first), columns)
 
 
+def _node_weights(batch: Batch, columns: tuple[str, ...]) -> Folded:
+    rows, _ = _ids(batch, columns[:1])
+    fold_words(rows, DOUBLE, node_weights_of(batch, *columns).view(np.uint64))
+    return rows, None
+
+
 _KINDS: dict[str, Callable[[Batch, tuple[str, ...]], Folded]] = {
     "ids": _ids,
     "vectors": _features,
@@ -151,6 +158,7 @@ _KINDS: dict[str, Callable[[Batch, tuple[str, ...]], Folded]] = {
     "members": _ids,
     "column": _column,
     "parents": _column,
+    "node_weights": _node_weights,
 }
 
 

@@ -44,6 +44,8 @@ def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
     wanted: dict[str, str] = {}
     if table == "nodes":
         wanted = {"columns.node_id": columns.node_id, "columns.label": columns.label}
+        if columns.node_weight is not None:
+            wanted["columns.node_weight"] = columns.node_weight
         if isinstance(features, str):
             wanted["columns.features"] = features
         elif features is not None:
@@ -140,6 +142,7 @@ def node_bytes(path: str, settings: Settings) -> int | None:
     columns = settings.columns
     features = columns.features
     named = {columns.node_id, columns.label, columns.role}
+    named |= {columns.node_weight} if columns.node_weight else set()
     named |= {features} if isinstance(features, str) else set(features or ())
     if _is_text(open_table(path, "node table")):
         return None

@@ -12,6 +12,9 @@ group and of all nodes (`learning`), and ``d_g(S) = w_g(S) - w(S) a_g`` with the
 group's share a_g of the labelled nodes' weight: the calibration has moved all nodes by
 the labelled groups' mean shift. Random labels leave little of it in the whole graph;
 labels from few groups make all answers share those groups' shifts.
+
+Where nodes have weights u, f becomes u f, w becomes u w (u^2 w in the sum over the
+nodes of both) and n the sum of the weights.
 """
 
 from __future__ import annotations
@@ -31,9 +34,9 @@ from xnq_dist.quantify.interface import (
 )
 from xnq_dist.quantify.learning import Learnt
 from xnq_dist.quantify.members import check_posteriors
-from xnq_dist.quantify.node_sums import node_sums
+from xnq_dist.quantify.node_sums import NodeSums, node_sums
 
-__all__ = ["Auto", "interval_of_counts"]
+__all__ = ["Auto", "interval", "interval_of_counts", "variance_of"]
 
 Floats = NDArray[np.float64]
 
@@ -79,16 +82,12 @@ class Auto:
             learnt = Learnt.of(nodes, reference, alone)
         groups = learnt.groups, learnt.variances, learnt.labelled
         sums = node_sums(batch, nodes, reference.prior, *groups, learnt.least)
-        between = sums.spread - 2 * sums.weight * sums.calibrated
-        between += sums.weight**2 * learnt.calibrated
-        # A sum of squares, but for rounding.
-        variance = sums.weight + np.maximum(between, 0.0)
-        variance += sums.weight**2 * learnt.shared
-        size = np.maximum(sums.count, 1)[:, None].astype(np.float64)
+        variance = variance_of(sums, learnt)
+        size = np.where(sums.size > 0, sums.size, 1.0)[:, None]
         sd = np.sqrt(variance) / size
         if nodes.posteriors.shape[1] == 2:
             sd = np.repeat(sd, 2, axis=1)
-        lower, upper = interval_of_counts(sums.mean, sd, size, self.level)
+        lower, upper = interval(sums, sd, self.level)
         number = len(sums.count)
         return Estimates(
             sums.mean,
@@ -99,6 +98,35 @@ class Auto:
             sd=np.where(np.isnan(sums.mean), np.nan, sd),
             groups=sums.groups,
         )
+
+
+def variance_of(sums: NodeSums, learnt: Learnt) -> Floats:
+    """Variance of the sums of posteriors, shape (S, K)."""
+    between = sums.spread - 2 * sums.weight * sums.calibrated
+    between += sums.weight**2 * learnt.calibrated
+    # A sum of squares, but for rounding.
+    variance = sums.own + np.maximum(between, 0.0)
+    variance += sums.weight**2 * learnt.shared
+    return np.asarray(variance)
+
+
+def interval(sums: NodeSums, sd: Floats, level: float) -> tuple[Floats, Floats]:
+    """Ends of the intervals of mean posteriors, shape (S, C) each.
+
+    Shares of members of one weight are counts over their number. Shares of unequal
+    weights are not: their normal intervals covered .95 to .97 in simulations with
+    exponential, log-normal and Pareto weights, 1 to 100 members; rounded to the
+    nearest counts of an effective size .81 to 1.
+    """
+    number = np.maximum(sums.count, 1)[:, None].astype(np.float64)
+    rounded = interval_of_counts(sums.mean, sd, number, level)
+    half = float(ndtri((1 + level) / 2)) * sd
+    plain = np.clip(sums.mean - half, 0, 1), np.clip(sums.mean + half, 0, 1)
+    alike = sums.alike[:, None]
+    return (
+        np.where(alike, rounded[0], plain[0]),
+        np.where(alike, rounded[1], plain[1]),
+    )
 
 
 def interval_of_counts(

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
 from xnq_dist.quantify.auto import Auto
+from xnq_dist.quantify.benchmarked import Benchmarked
+from xnq_dist.quantify.benchmarks import Targets
 from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.drawn import DrawnByClass
 from xnq_dist.quantify.fit_check import FitCheck, fit_pvalues, flags
@@ -34,6 +36,7 @@ from xnq_dist.quantify.loading import (
     load_node_table,
 )
 from xnq_dist.quantify.rows import answer_arrays
+from xnq_dist.quantify.weighted_sizes import WeightedSizes
 from xnq_dist.store import Attempt, FileRecord, RunDirectory, Stage
 
 __all__ = [
@@ -44,6 +47,7 @@ __all__ = [
     "answer_whole",
     "forget_nodes",
     "learn",
+    "rake_to",
 ]
 
 STAGE = "quantify"
@@ -75,6 +79,10 @@ class Job:
     """Files of the sums over neighbours, for a quantifier that needs them."""
     learnt: FileRecord | None = None
     """What `auto` has learnt, once it has."""
+    weights: FileRecord | None = None
+    """Weight of every node; None: every node counts once."""
+    raked: FileRecord | None = None
+    """Posteriors raked to benchmarks; None: there are no benchmarks."""
 
     @property
     def stage(self) -> Stage:
@@ -91,11 +99,15 @@ class Job:
         # Settings too: the reference holds what intervals are drawn by.
         settings = self.settings.model_dump_json()
         key = (self.run, self.graph, self.posteriors, settings)
-        return _CACHE.get((*key, *(r.checksum for r in self.neighbours)), self._load)
+        files = (*self.neighbours, *([self.weights] if self.weights else []))
+        return _CACHE.get((*key, *(record.checksum for record in files)), self._load)
 
     def _load(self) -> tuple[NodeTable, Reference]:
         run = RunDirectory(self.run)
         nodes, reference = load_node_table(run, self.prior)
+        if self.weights is not None:
+            weights = self.stage.read_arrays(self.weights)["weights"]
+            nodes = replace(nodes, weights=weights)
         if self.neighbours:
             found = load_neighbours(run, self.stage, self.neighbours)
             nodes = replace(nodes, neighbours=found)
@@ -118,6 +130,18 @@ class Job:
             return replace(found, learnt=_LEARNT.get(key, self._read_learnt))
         return found
 
+    def benchmarked(self) -> Benchmarked | None:
+        """What is made of the benchmarks; None where there are none."""
+        if self.raked is None:
+            return None
+        key = (self.run, self.attempt.id, self.raked.checksum)
+        return _BENCHMARKED.get(key, self._read_benchmarked)
+
+    def _read_benchmarked(self) -> Benchmarked:
+        if self.raked is None:
+            raise ValueError("there are no benchmarks")
+        return Benchmarked.from_arrays(self.stage.read_arrays(self.raked))
+
     def read_groups(self) -> NDArray[np.int32]:
         """Group of every node, shape (N,)."""
         return load_groups(RunDirectory(self.run))
@@ -126,18 +150,19 @@ class Job:
         if self.learnt is None:
             raise ValueError("nothing has been learnt")
         arrays = self.stage.read_arrays(self.learnt)
-        least = float(arrays.pop("least"))
-        return Learnt(groups=self.read_groups(), least=least, **arrays)
+        return Learnt.from_arrays(self.read_groups(), arrays)
 
 
 _CACHE: NodeCache[tuple[NodeTable, Reference]] = NodeCache()
 _LEARNT: NodeCache[Learnt] = NodeCache()
+_BENCHMARKED: NodeCache[Benchmarked] = NodeCache()
 
 
 def forget_nodes() -> None:
     """Free the node table of this process."""
     _CACHE.forget()
     _LEARNT.forget()
+    _BENCHMARKED.forget()
 
 
 def answer_batch(job: Job, batch: Batch) -> FileRecord:
@@ -165,6 +190,16 @@ def answer_batch(job: Job, batch: Batch) -> FileRecord:
         arrays["group_offsets"] = found.groups.offsets
         arrays["groups"] = found.groups.groups
         arrays["group_weights"] = found.groups.weights
+        if found.groups.squares is not None:
+            arrays["group_squares"] = found.groups.squares
+    benchmarked = job.benchmarked()
+    if benchmarked is not None and isinstance(quantifier, Auto) and quantifier.learnt:
+        level = quantifier.level
+        raked = benchmarked.estimate(
+            members, nodes, reference, quantifier.learnt, level
+        )
+        moved = combine(members, nodes, raked, labelled)
+        arrays |= benchmarked.finish(moved, batch.first, level)
     return job.attempt.write_arrays(
         f"batch-{batch.number:05d}", **arrays, fit_pvalue=pvalues, flagged=flagged
     )
@@ -185,8 +220,46 @@ def answer_whole(job: Job) -> FileRecord:
         found = quantifier.estimate(everyone, nodes, reference, labelled)
     known = nodes.labels[nodes.labels >= 0]
     counts = np.bincount(known, minlength=n_classes)[None].astype(np.int64)
-    answer = combine_counts(np.array([n_nodes]), counts, found, labelled)
-    return job.attempt.write_arrays("whole", **answer_arrays(answer))
+    weighted = None
+    if nodes.weights is not None:
+        alone = np.zeros(n_nodes, np.int64)
+        weighted = WeightedSizes.of(nodes.weights, nodes.labels, alone, (1, n_classes))
+    sizes = np.array([n_nodes])
+    answer = combine_counts(sizes, counts, found, labelled, weighted)
+    arrays = answer_arrays(answer)
+    benchmarked = job.benchmarked()
+    if benchmarked is not None and isinstance(quantifier, Auto) and quantifier.learnt:
+        level = quantifier.level
+        raked = benchmarked.estimate(None, nodes, reference, quantifier.learnt, level)
+        moved = combine_counts(sizes, counts, raked, labelled, weighted)
+        arrays |= benchmarked.finish(moved, None, level)
+    return job.attempt.write_arrays("whole", **arrays)
+
+
+def rake_to(
+    job: Job, path: str, groups: list[str | None], targets: FileRecord
+) -> FileRecord:
+    """Posteriors raked to benchmarks, in one file.
+
+    Parameters
+    ----------
+    path, groups
+        The table of benchmarks, and the groups that it names.
+    targets
+        File of `Targets.arrays`.
+
+    Raises
+    ------
+    InputError
+        When the benchmarks cannot hold together.
+    """
+    nodes, reference = job.nodes()
+    quantifier = job.quantifier()
+    if not isinstance(quantifier, Auto) or quantifier.learnt is None:
+        raise ValueError("benchmarks need the quantifier auto")
+    wanted = Targets.from_arrays(path, groups, job.stage.read_arrays(targets))
+    made = Benchmarked.of(nodes, reference, quantifier.learnt, wanted)
+    return job.attempt.write_arrays("raked", **made.arrays())
 
 
 def learn(job: Job) -> tuple[FileRecord, dict[str, Any]]:
@@ -194,15 +267,7 @@ def learn(job: Job) -> tuple[FileRecord, dict[str, Any]]:
     nodes, reference = job.nodes()
     held = load_held_posteriors(RunDirectory(job.run), nodes.labels)
     found = Learnt.of(nodes, reference, job.read_groups(), held)
-    record = job.attempt.write_arrays(
-        "learnt",
-        variances=found.variances,
-        shared=found.shared,
-        labelled=found.labelled,
-        within=found.within,
-        without=found.without,
-        least=np.array(found.least),
-    )
+    record = job.attempt.write_arrays("learnt", **found.arrays())
     facts = {
         "groups": len(found.variances),
         "variance_within": found.within.tolist(),

@@ -23,7 +23,8 @@ from xnq_dist.store import Manifest, RunDirectory, Stage
 
 __all__ = ["Contrast", "contrast"]
 
-COLUMNS = ["community", "parent", "class", "n_nodes", "n_estimated", "prevalence", "se"]
+SIZES = ["n_nodes", "n_estimated", "weight", "weight_estimated"]
+COLUMNS = ["community", "parent", "class", *SIZES, "prevalence", "se"]
 QUANTIFY = "quantify"
 
 
@@ -52,12 +53,15 @@ class _Community:
 
     place: int
     parent: str | None
-    size: int
+    size: float
+    """Members that the prevalence is of, in node weights where there are any."""
     prevalence: NDArray[np.float64]
     se: NDArray[np.float64]
     groups: NDArray[np.int32]
     weights: NDArray[np.float64]
     """Shape (R, K)."""
+    own: NDArray[np.float64]
+    """Variance of the sum over its nodes, were they independent, shape (K,)."""
 
 
 def contrast(location: str, first: str, second: str) -> list[Contrast]:
@@ -152,16 +156,23 @@ def _read(
     sums = stage.read_table(manifest.named("sums-")[0], "group_sums")
     own = sums.filter(pc.equal(sums["community"], place))
     width = sums.schema.field("weights").type.list_size
-    weights = own["weights"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-    size = rows["n_estimated" if exclude else "n_nodes"][0].as_py()
+
+    def vectors(name: str) -> NDArray[np.float64]:
+        values = own[name].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+        return np.asarray(values.reshape(-1, width), np.float64)
+
+    weighted = rows["weight"].null_count == 0
+    sizes = SIZES[2:] if weighted else SIZES[:2]
+    size = rows[sizes[1] if exclude else sizes[0]][0].as_py()
     return _Community(
         place=place,
         parent=rows["parent"].cast(pa.string())[0].as_py(),
-        size=int(size),
+        size=float(size),
         prevalence=rows["prevalence"].to_numpy(),
         se=rows["se"].to_numpy(),
         groups=own["group"].to_numpy(),
-        weights=weights.reshape(-1, width).astype(np.float64),
+        weights=vectors("weights"),
+        own=vectors("squares" if weighted else "weights").sum(axis=0),
     )
 
 
@@ -188,13 +199,13 @@ def _shared_weight(
     n_classes: int,
     pair: tuple[_Community, _Community],
 ) -> NDArray[np.float64]:
-    """Sum of f (1 - f) over the nodes of both, where one is known to hold the other."""
+    """Variance that the nodes of both share, where one is known to hold the other."""
     parents = table["parent"].combine_chunks()[::n_classes].cast(pa.string())
     for below, above in (pair, pair[::-1]):
         place: int | None = below.place
         while place is not None:
             if place == above.place:
-                return np.asarray(below.weights.sum(axis=0))
+                return below.own
             parent = parents[place].as_py()
             place = None if parent is None else int(pc.index(names, parent).as_py())
     return np.zeros(pair[0].weights.shape[1])

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
+from xnq_dist.quantify.weighted_sizes import WeightedSizes
 
 if TYPE_CHECKING:
     from xnq_dist.quantify.bootstrap import Bootstrap
@@ -32,6 +33,7 @@ __all__ = [
     "Prevalence",
     "Quantifier",
     "Reference",
+    "Tilt",
     "combine",
     "combine_counts",
 ]
@@ -40,6 +42,8 @@ Labelled = Literal["count", "exclude"]
 
 EMPTY = "no member is in the graph: nothing to estimate"
 ALL_LABELLED = "every member is labelled: counted exactly"
+WEIGHTLESS = "every member has the node weight 0: nothing to estimate"
+NO_WEIGHT_LEFT = "every unlabelled member has the node weight 0"
 NONE_UNLABELLED = "every member is labelled: no unlabelled member to estimate"
 
 
@@ -66,6 +70,16 @@ class NeighbourStatistics:
 
 
 @dataclass(frozen=True, eq=False)
+class Tilt:
+    """Factors of the posteriors, alike for all nodes of a cell."""
+
+    cell: NDArray[np.int32]
+    """Cell of every node, -1: posteriors stay as they are, shape (N,)."""
+    factors: NDArray[np.float64]
+    """Of the classes in each cell, shape (cells, C)."""
+
+
+@dataclass(frozen=True, eq=False)
 class NodeTable:
     """What is known of every node, in the order of the canonical index."""
 
@@ -79,6 +93,10 @@ class NodeTable:
     """Names of the C classes, in the order of the codes."""
     neighbours: NeighbourStatistics | None = None
     """There only for a quantifier with `needs_neighbours`."""
+    weights: NDArray[np.float64] | None = None
+    """What each node counts for, shape (N,); None: every node counts once."""
+    tilt: Tilt | None = None
+    """What posteriors are multiplied by; None: nothing."""
 
     @cached_property
     def unlabelled(self) -> NDArray[np.bool_]:
@@ -135,7 +153,10 @@ class GroupSums:
     groups: NDArray[np.int32]
     """Groups of the graph's own partition, shape (R,)."""
     weights: NDArray[np.float32]
-    """Shape (R, K), a class against the rest: one of two classes, else all."""
+    """Shape (R, K), a class against the rest: one of two classes, else all. With node
+    weights u these are sums of u f (1 - f)."""
+    squares: NDArray[np.float32] | None = None
+    """Sums of u^2 f (1 - f), shape (R, K); None without node weights."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,6 +233,8 @@ class Prevalence:
     """Upper ends."""
     sd: NDArray[np.float64]
     """Standard errors, shape (S, C); NaN where the quantifier gives none."""
+    weighted: WeightedSizes | None = None
+    """Sizes in node weights, which prevalence is of; None: it is of nodes."""
 
 
 def combine(
@@ -222,17 +245,22 @@ def combine(
     With ``count``, the prevalence of class c is ``(labels of c + n_estimated q_c) / n``
     over all n members; with ``exclude`` it is q, of the unlabelled members alone. The
     ends of an interval are put together alike: a community without an unlabelled
-    member has one of no width.
+    member has one of no width. Where nodes have weights, weights take the place of
+    numbers of nodes.
     """
     n_classes = nodes.posteriors.shape[1]
     sizes = np.diff(batch.offsets)
     community = np.repeat(np.arange(len(batch)), sizes)
     codes = nodes.labels[batch.members]
+    weighted = None
+    if nodes.weights is not None:
+        own = nodes.weights[batch.members]
+        weighted = WeightedSizes.of(own, codes, community, (len(batch), n_classes))
     known = codes >= 0
     cells = community[known] * n_classes + codes[known]
     counts = np.bincount(cells, minlength=len(batch) * n_classes)
     counts = counts.reshape(len(batch), n_classes)
-    return combine_counts(sizes, counts, estimates, labelled)
+    return combine_counts(sizes, counts, estimates, labelled, weighted)
 
 
 def combine_counts(
@@ -240,6 +268,7 @@ def combine_counts(
     counts: NDArray[np.int64],
     estimates: Estimates,
     labelled: Labelled,
+    weighted: WeightedSizes | None = None,
 ) -> Prevalence:
     """The same from each community's members and its labelled ones by class.
 
@@ -251,13 +280,20 @@ def combine_counts(
         Labelled members of each class, shape (S, C).
     estimates, labelled
         As `combine` takes them.
+    weighted
+        Sizes in node weights; None: every node counts once.
     """
     n_labelled = counts.sum(axis=1)
     n_estimated = sizes - n_labelled
-    some = n_estimated > 0
+    total: NDArray[Any] = sizes
+    left: NDArray[Any] = n_estimated
+    of_class: NDArray[Any] = counts
+    if weighted is not None:
+        total, left, of_class = weighted.total, weighted.estimated, weighted.known
+    some = left > 0
 
     def of_all(
-        estimated: NDArray[np.float64] | None, known: NDArray[np.int64] = counts
+        estimated: NDArray[np.float64] | None, known: NDArray[Any] = of_class
     ) -> NDArray[np.float64]:
         whole = np.full(counts.shape, np.nan)
         if estimated is None:
@@ -265,18 +301,19 @@ def combine_counts(
         if labelled == "exclude":
             whole[some] = estimated[some]
             return whole
-        expected = n_estimated[some, None] * estimated[some]
-        whole[some] = (known[some] + expected) / sizes[some, None]
-        exact = ~some & (sizes > 0)
-        whole[exact] = known[exact] / sizes[exact, None]
+        expected = left[some, None] * estimated[some]
+        whole[some] = (known[some] + expected) / total[some, None]
+        exact = ~some & (total > 0)
+        whole[exact] = known[exact] / total[exact, None]
         return whole
 
-    full = NONE_UNLABELLED if labelled == "exclude" else ALL_LABELLED
     said = estimates.notes or (None,) * len(sizes)
     notes = tuple(
-        EMPTY if not size else (note if left else full)
-        for size, left, note in zip(
-            sizes.tolist(), n_estimated.tolist(), said, strict=True
+        _note((size, unlabelled), (weight, weight_left), labelled, note)
+        for size, unlabelled, weight, weight_left, note in zip(
+            *(each.tolist() for each in (sizes, n_estimated, total, left)),
+            said,
+            strict=True,
         )
     )
     return Prevalence(
@@ -290,8 +327,27 @@ def combine_counts(
         notes=notes,
         lower=of_all(estimates.lower),
         upper=of_all(estimates.upper),
-        sd=of_all(estimates.sd, np.zeros_like(counts)),
+        sd=of_all(estimates.sd, np.zeros_like(of_class)),
+        weighted=weighted,
     )
+
+
+def _note(
+    members: tuple[int, int],
+    weights: tuple[float, float],
+    labelled: Labelled,
+    note: str | None,
+) -> str | None:
+    """What to know of a community: its members, of all and of the unlabelled ones."""
+    if not members[0]:
+        return EMPTY
+    if not weights[0]:
+        return WEIGHTLESS
+    if weights[1]:
+        return note
+    if members[1]:
+        return NO_WEIGHT_LEFT
+    return NONE_UNLABELLED if labelled == "exclude" else ALL_LABELLED
 
 
 # Factories import when called: the kernels' compiler takes half a second to import.

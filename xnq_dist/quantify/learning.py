@@ -11,6 +11,7 @@ itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.node_sums import class_codes
 
-__all__ = ["Held", "Learnt", "shift_variance"]
+__all__ = ["LOW", "PRIOR_VARIANCE", "Held", "Learnt", "gaps", "shift_variance"]
 
 Floats = NDArray[np.float64]
 
@@ -69,6 +70,20 @@ class Learnt:
     def calibrated(self) -> Floats:
         """Variance of the groups' mean shift in the calibration, shape (K,)."""
         return np.asarray((self.variances * self.labelled**2).sum(axis=0))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All but the groups, for an npz file."""
+        names = ("variances", "shared", "labelled", "within", "without")
+        found = {name: getattr(self, name) for name in names}
+        return {**found, "least": np.array(self.least)}
+
+    @classmethod
+    def from_arrays(
+        cls, groups: NDArray[np.int32], arrays: dict[str, NDArray[Any]]
+    ) -> Learnt:
+        """From the groups and what `arrays` gives."""
+        rest = {name: values for name, values in arrays.items() if name != "least"}
+        return cls(groups=groups, least=float(arrays["least"]), **rest)
 
     @classmethod
     def of(
@@ -199,5 +214,9 @@ def _gaps(groups: NDArray[np.int32], known: NDArray[np.bool_], n_groups: int) ->
     """
     sizes = np.bincount(groups, minlength=n_groups)
     seen = np.bincount(groups[known], minlength=n_groups)
-    expected = sizes * (seen.sum() / max(len(groups), 1))
+    return gaps(sizes * (seen.sum() / max(len(groups), 1)), seen.astype(np.float64))
+
+
+def gaps(expected: Floats, seen: Floats) -> Floats:
+    """The same from the labels that groups have, and those they are expected to."""
     return np.asarray(np.maximum(0.0, 1.0 - (seen + 1.0) / (expected + 1.0)))

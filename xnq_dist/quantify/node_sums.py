@@ -2,7 +2,8 @@
 
 One pass over the members adds up posteriors f and weights ``w = f (1 - f)``, the latter
 by group of the graph's own partition as well. Members are added in their order, so the
-sums of a community have the same bits in every batch.
+sums of a community have the same bits in every batch. Nodes may have weights u of their
+own: sums are then of u f and u w, variances of u^2 w; weights of 1 change no bit.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from numpy.typing import NDArray
 
 from xnq_dist.quantify.interface import Communities, GroupSums, NodeTable
 
-__all__ = ["NodeSums", "class_codes", "node_sums"]
+__all__ = ["NodeSums", "class_codes", "node_sums", "posterior_row"]
+
+LOWEST = 1e-12
+"""Posteriors that are tilted are taken at least so large."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,17 +28,29 @@ class NodeSums:
 
     count: NDArray[np.int64]
     """Unlabelled members, shape (S,)."""
+    size: NDArray[np.float64]
+    """Sum of their node weights u, shape (S,)."""
+    square: NDArray[np.float64]
+    """Sum of u^2, shape (S,)."""
     mean: NDArray[np.float64]
-    """Mean posterior, shape (S, C); NaN without an unlabelled member."""
+    """Mean posterior, shape (S, C); NaN without an unlabelled member of weight."""
     weight: NDArray[np.float64]
-    """Sum of w, shape (S, K)."""
+    """Sum of u w, shape (S, K)."""
+    own: NDArray[np.float64]
+    """Sum of u^2 w, the variance of independent nodes, shape (S, K)."""
     spread: NDArray[np.float64]
     """Sum over groups of (sum of w)^2 times the group's variance, shape (S, K)."""
     calibrated: NDArray[np.float64]
     """Sum over groups of sum of w times variance times the group's share of the
     labelled nodes' weight, shape (S, K)."""
     groups: GroupSums
-    """Sums of w by group."""
+    """The same by group."""
+
+    @property
+    def alike(self) -> NDArray[np.bool_]:
+        """Whether the unlabelled members have one weight, shape (S,)."""
+        spread = self.count * self.square - self.size**2
+        return np.asarray(spread <= 1e-9 * self.size**2)
 
 
 def class_codes(n_classes: int) -> tuple[int, ...]:
@@ -58,7 +74,7 @@ def node_sums(
     batch
         The communities; None: one community of all nodes.
     nodes
-        Posteriors and labels.
+        Posteriors, labels and weights.
     prior
         Posterior of a node whose row is all zeros, shape (C,).
     groups
@@ -79,9 +95,17 @@ def node_sums(
     size, width = len(offsets) - 1, len(codes)
     room = int(np.minimum(np.diff(offsets), len(variances)).sum())
     places = np.zeros(size + 1, np.int64)
+    given = nodes.weights is not None
+    weights = nodes.weights if nodes.weights is not None else np.ones(1)
+    tilted = nodes.tilt is not None
+    cells, factors = np.empty(1, np.int32), np.empty((1, n_classes))
+    if nodes.tilt is not None:
+        cells, factors = nodes.tilt.cell, nodes.tilt.factors
     found = np.empty(room, np.int32), np.empty((room, width), np.float32)
-    count = np.zeros(size, np.int64)
+    squares = np.empty((room if given else 0, width), np.float32)
+    count, total, square = np.zeros(size, np.int64), np.zeros(size), np.zeros(size)
     mean, weight = np.zeros((size, n_classes)), np.zeros((size, width))
+    own = np.zeros((size, width))
     spread, calibrated = np.zeros((size, width)), np.zeros((size, width))
     _add_members(
         offsets,
@@ -89,6 +113,11 @@ def node_sums(
         batch is None,
         nodes.unlabelled,
         nodes.posteriors,
+        given,
+        weights,
+        tilted,
+        cells,
+        factors,
         prior / prior.sum(),
         np.array(codes),
         groups,
@@ -96,21 +125,64 @@ def node_sums(
         variances * labelled,
         least,
         count,
+        total,
+        square,
         mean,
         weight,
+        own,
         spread,
         calibrated,
         places,
         *found,
+        squares,
     )
-    mean[count == 0] = np.nan
+    mean[total == 0] = np.nan
     with np.errstate(invalid="ignore"):
-        mean /= np.maximum(count, 1)[:, None]
+        mean /= np.where(total > 0, total, 1.0)[:, None]
     if n_classes == 2:
         mean[:, 0] = 1 - mean[:, 1]
     used = int(places[-1])
-    sums = GroupSums(places, found[0][:used].copy(), found[1][:used].copy())
-    return NodeSums(count, mean, weight, spread, calibrated, sums)
+    by_group = GroupSums(
+        places,
+        found[0][:used].copy(),
+        found[1][:used].copy(),
+        squares[:used].copy() if given else None,
+    )
+    sums = count, total, square, mean, weight, own, spread, calibrated
+    return NodeSums(*sums, by_group)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def posterior_row(
+    posteriors: NDArray[np.float32],
+    prior: NDArray[np.float64],
+    factors: NDArray[np.float64],
+    row: NDArray[np.float64],
+) -> float:
+    """Fill in a node's posterior, its classes multiplied by factors; its norm.
+
+    Parameters
+    ----------
+    posteriors
+        As read, shape (C,).
+    prior
+        In their place where all are zero, shape (C,).
+    factors
+        Of the classes, shape (C,).
+    row
+        What is filled in, shape (C,).
+    """
+    n_classes = prior.shape[0]
+    total, norm = 0.0, 0.0
+    for y in range(n_classes):
+        total += posteriors[y]
+    for y in range(n_classes):
+        f = posteriors[y] / total if total > 0.0 else prior[y]
+        row[y] = max(f, LOWEST) * factors[y]
+        norm += row[y]
+    for y in range(n_classes):
+        row[y] /= norm
+    return norm
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -120,6 +192,11 @@ def _add_members(
     everyone: bool,
     unlabelled: NDArray[np.bool_],
     posteriors: NDArray[np.float32],
+    given: bool,
+    weights: NDArray[np.float64],
+    tilted: bool,
+    cells: NDArray[np.int32],
+    factors: NDArray[np.float64],
     prior: NDArray[np.float64],
     codes: NDArray[np.int64],
     groups: NDArray[np.int32],
@@ -127,29 +204,42 @@ def _add_members(
     products: NDArray[np.float64],
     least: float,
     count: NDArray[np.int64],
+    size: NDArray[np.float64],
+    square: NDArray[np.float64],
     mean: NDArray[np.float64],
     weight: NDArray[np.float64],
+    own: NDArray[np.float64],
     spread: NDArray[np.float64],
     calibrated: NDArray[np.float64],
     places: NDArray[np.int64],
     found_groups: NDArray[np.int32],
     found_weights: NDArray[np.float32],
+    found_squares: NDArray[np.float32],
 ) -> None:
-    """Fill in the last eight arguments; members are added one after the other."""
+    """Fill in the last twelve arguments; members are added one after the other."""
     n_classes, width = posteriors.shape[1], codes.shape[0]
-    sums = np.zeros(variances.shape)
+    sums, squares = np.zeros(variances.shape), np.zeros(variances.shape)
     met = np.zeros(variances.shape[0], np.bool_)
+    row = np.empty(n_classes)
     at = 0
     for s in range(offsets.shape[0] - 1):
         begin = at
+        number, sum_of_weights, sum_of_squares = 0, 0.0, 0.0
         for i in range(offsets[s], offsets[s + 1]):
             v = i if everyone else members[i]
             if not unlabelled[v]:
                 continue
-            count[s] += 1
+            u = weights[v] if given else 1.0
+            number += 1
+            sum_of_weights += u
+            sum_of_squares += u * u
+            moved = tilted and cells[v] >= 0
             total = 0.0
-            for y in range(n_classes):
-                total += posteriors[v, y]
+            if moved:
+                posterior_row(posteriors[v], prior, factors[cells[v]], row)
+            else:
+                for y in range(n_classes):
+                    total += posteriors[v, y]
             g = groups[v]
             if not met[g]:
                 met[g] = True
@@ -157,18 +247,28 @@ def _add_members(
                 at += 1
             for k in range(width):
                 y = codes[k]
-                f = posteriors[v, y] / total if total > 0.0 else prior[y]
-                mean[s, y] += f
+                if moved:
+                    f = row[y]
+                else:
+                    f = posteriors[v, y] / total if total > 0.0 else prior[y]
+                mean[s, y] += u * f
                 inside = min(max(f, least), 1.0 - least)
-                sums[g, k] += inside * (1.0 - inside)
+                w = inside * (1.0 - inside)
+                sums[g, k] += u * w
+                squares[g, k] += u * u * w
+        count[s], size[s], square[s] = number, sum_of_weights, sum_of_squares
         for j in range(begin, at):
             g = found_groups[j]
             for k in range(width):
                 w = sums[g, k]
                 weight[s, k] += w
+                own[s, k] += squares[g, k]
                 spread[s, k] += w * w * variances[g, k]
                 calibrated[s, k] += w * products[g, k]
                 found_weights[j, k] = w
+                if given:
+                    found_squares[j, k] = squares[g, k]
                 sums[g, k] = 0.0
+                squares[g, k] = 0.0
             met[g] = False
         places[s + 1] = at

@@ -25,7 +25,7 @@ def qualities(
     prevalence: Floats,
     lower: Floats,
     upper: Floats,
-    n_nodes: NDArray[np.int64],
+    n_nodes: NDArray[np.int64] | Floats,
     rules: QualitySettings,
 ) -> NDArray[np.object_]:
     """Quality of each estimate; None where there is no interval to judge by.
@@ -36,7 +36,7 @@ def qualities(
         Estimates and the ends of their intervals, NaN where there is none, all of the
         same shape.
     n_nodes
-        Members, of the same shape.
+        Members, or their effective number where they have weights, of the same shape.
     rules
         The thresholds.
 

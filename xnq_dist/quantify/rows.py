@@ -18,7 +18,16 @@ __all__ = ["answer_arrays", "group_rows", "prevalence_rows", "total_rows"]
 
 def answer_arrays(answer: Prevalence) -> dict[str, NDArray[Any]]:
     """An answer as arrays for an npz file; no note is an empty text."""
+    sizes = {}
+    if (weighted := answer.weighted) is not None:
+        sizes = {
+            "weight": weighted.total,
+            "weight_estimated": weighted.estimated,
+            "n_effective": weighted.effective,
+            "known_weight": weighted.known,
+        }
     return {
+        **sizes,
         "n_nodes": answer.n_nodes,
         "n_labelled": answer.n_labelled,
         "n_estimated": answer.n_estimated,
@@ -107,18 +116,27 @@ def group_rows(arrays: dict[str, NDArray[Any]], first: int) -> pa.Table:
     Parameters
     ----------
     arrays
-        ``group_offsets``, ``groups`` and ``group_weights`` (`GroupSums`).
+        ``group_offsets``, ``groups``, ``group_weights`` and, where nodes have weights,
+        ``group_squares`` (`GroupSums`).
     first
         Place of the batch's first community.
     """
     sizes, weights = np.diff(arrays["group_offsets"]), arrays["group_weights"]
+
+    def vectors(values: NDArray[Any]) -> pa.Array:
+        flat = pa.array(values.reshape(-1))
+        return pa.FixedSizeListArray.from_arrays(flat, weights.shape[1])
+
+    kind = pa.list_(pa.float32(), weights.shape[1])
+    squares = arrays.get("group_squares")
     return pa.table(
         {
             "community": first + np.repeat(np.arange(len(sizes)), sizes),
             "group": arrays["groups"],
-            "weights": pa.FixedSizeListArray.from_arrays(
-                pa.array(weights.reshape(-1)), weights.shape[1]
-            ),
+            "weights": vectors(weights),
+            "squares": pa.nulls(len(weights), kind)
+            if squares is None
+            else vectors(squares),
         }
     )
 
@@ -140,18 +158,36 @@ def _estimate_columns(
     sd = np.where(np.isnan(sd), (upper - lower) / (2 * z), sd)
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = np.where(prevalence > 0, sd / prevalence, np.nan)
-    quality = qualities(prevalence, lower, upper, n_nodes, settings.quality)
+    sizes = {
+        name: pa.array(arrays[name][repeat])
+        if name in arrays
+        else pa.nulls(len(repeat), pa.float64())
+        for name in ("weight", "weight_estimated", "n_effective")
+    }
+    # A sample in which few members have most of the weight is a small one.
+    effective = n_nodes
+    if "n_effective" in arrays:
+        effective = np.minimum(n_nodes, arrays["n_effective"][repeat])
+    raked = {
+        name: _nullable(arrays[name].reshape(-1))
+        if name in arrays
+        else pa.nulls(len(repeat), pa.float64())
+        for name in ("benchmarked", "benchmarked_lower", "benchmarked_upper")
+    }
+    quality = qualities(prevalence, lower, upper, effective, settings.quality)
     return {
         "class": pa.array([str(name) for name in classes] * count, pa.string()),
         "n_nodes": n_nodes,
         "n_labelled": arrays["n_labelled"][repeat],
         "n_estimated": arrays["n_estimated"][repeat],
+        **sizes,
         "prevalence": _nullable(prevalence),
         "lower": _nullable(lower),
         "upper": _nullable(upper),
         "se": _nullable(sd),
         "cv": _nullable(relative),
         "quality": pa.array(quality, pa.string()),
+        **raked,
     }
 
 

@@ -25,8 +25,10 @@ from xnq_dist.cluster import workers
 from xnq_dist.config import Settings
 from xnq_dist.errors import SettingsError, StageError
 from xnq_dist.graph import layout
-from xnq_dist.graph.contents import community_digest
+from xnq_dist.graph.benchmark_table import BenchmarkTable
+from xnq_dist.graph.contents import answer_digests
 from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.node_weights import read_node_weights
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.sort import PairChunk
 from xnq_dist.graph.tables import Sources
@@ -42,7 +44,9 @@ from xnq_dist.quantify.batches import (
     answer_whole,
     forget_nodes,
     learn,
+    rake_to,
 )
+from xnq_dist.quantify.benchmarks import Chosen, Targets, benchmark_of
 from xnq_dist.quantify.communities import Memberships
 from xnq_dist.quantify.interface import QUANTIFIERS, combine
 from xnq_dist.quantify.loading import NeighbourValues, load_node_table, whole_stage
@@ -116,8 +120,8 @@ def quantify(
     Manifest
         Of the stage: ``prevalence-*``, one row per community and class; ``totals-*``,
         one row per class for the whole graph; ``communities-*`` when communities were
-        detected; for `auto` ``learnt-*`` and ``sums-*``, from which covariances of
-        communities follow.
+        detected; for `auto` ``learnt-*``, ``sums-*`` and ``groups-*``, from which
+        covariances of communities follow.
 
     Raises
     ------
@@ -145,10 +149,13 @@ def quantify(
     source = choose_source(sources.memberships, settings)
     quantifier = QUANTIFIERS[settings.quantifier](settings)
     prior = [float(value) for value in readout.facts["prior"]]
-    members = community_digest(run.folder, sources, settings, source)
+    tables = answer_digests(run.folder, sources, settings, source)
     engine = engine_of(settings) if source == "leiden" else ""
+    table = benchmark_of(settings, source)
+    if table is not None:
+        table.check_classes([str(name) for name in labels.facts["classes"]])
     inputs = quantify_inputs(
-        settings, source, members, engine, labels, posteriors, prior
+        settings, source, tables, engine, labels, posteriors, prior
     )
     others = settings.intervals.seed_runs
     if others:
@@ -175,6 +182,7 @@ def quantify(
         attempt,
         settings,
         tuple(sums),
+        weights=_write_weights(run, graph, sources, settings, attempt),
     )
     learnt: dict[str, Any] = {}
     if quantifier.name == "auto":
@@ -197,7 +205,16 @@ def quantify(
         share = memberships.total // (threads * BATCHES_A_THREAD) + 1
         size = min(max(share, FEWEST_MEMBERSHIPS), MOST_MEMBERSHIPS)
         chunks = memberships.chunks()
-        written = _write_batches(attempt, chunks, size, "members", detected, nodes)
+        chosen = None
+        if table is not None:
+            chosen = Chosen.of(table, memberships.names)
+            chunks = chosen.through(chunks)
+        written: Iterable[Batch] = _write_batches(
+            attempt, chunks, size, "members", detected, nodes
+        )
+        if table is not None and chosen is not None:
+            written = list(written)  # their members are known then
+            job = _rake(job, run, client, table, chosen)
         whole = client.submit(answer_whole, job, pure=False)
         answered = _answer(job, written, client, progress)
     names, hierarchy = memberships.names, memberships.hierarchy
@@ -234,6 +251,7 @@ def quantify(
         "quantifier": quantifier.name,
         "not_converged": not_converged,
         **learnt,
+        **({} if table is None else {"benchmarks": len(table.rows)}),
     }
     if hierarchy is not None:
         unequal = hierarchy.unequal(sizes)
@@ -251,8 +269,9 @@ def quantify(
         log.warning(
             "%d memberships of unknown nodes left out", facts["unknown_dropped"]
         )
-    for spent in (*sums, total):
-        attempt.folder.delete(spent.name)
+    for spent in (*sums, total, job.weights, job.raked):
+        if spent is not None:
+            attempt.folder.delete(spent.name)
     run_on_workers(client, forget_nodes)
     seconds = time.monotonic() - began
     digest = fingerprint(inputs)
@@ -308,6 +327,14 @@ def estimate_with(
     source = choose_source(sources.memberships, settings)
     ids = layout.load_ids(run.stage("graph"), graph)
     nodes, reference = load_node_table(run, readout.facts["prior"])
+    if settings.columns.node_weight is not None:
+        if estimator.name != "auto":
+            raise SettingsError(
+                f"quantifier {quantifier!r} does not use columns.node_weight: choose "
+                "auto, or leave the weights out"
+            )
+        weights = read_node_weights(sources.nodes, settings.columns, ids)
+        nodes = replace(nodes, weights=weights)
     values: list[float] = []
     with (
         scratch_folder(settings.scratch) as scratch,
@@ -342,6 +369,42 @@ def _write_batches(
             columns = [pa.array(np.repeat(codes, np.diff(batch.offsets))), ids]
             detected.write(pa.table(columns, names=["community", "node_id"]))
         yield Batch(number, first, len(batch), record)
+
+
+def _write_weights(
+    run: RunDirectory,
+    graph: Manifest,
+    sources: Sources,
+    settings: Settings,
+    attempt: Attempt,
+) -> FileRecord | None:
+    """The weight of every node in a file; None where every node counts once."""
+    if settings.columns.node_weight is None:
+        return None
+    nodes = layout.load_ids(run.stage("graph"), graph)
+    weights = read_node_weights(sources.nodes, settings.columns, nodes)
+    return None if weights is None else attempt.write_arrays("weights", weights=weights)
+
+
+def _rake(
+    job: Job,
+    run: RunDirectory,
+    client: Client,
+    table: BenchmarkTable,
+    chosen: Chosen,
+) -> Job:
+    """The job with posteriors that are raked to the benchmarks."""
+    known, weights = whole_stage(run, "labels"), None
+    if job.weights is not None:
+        weights = job.stage.read_arrays(job.weights)["weights"]
+    labels = layout.load_labels(run.stage("labels"), known)
+    classes = [str(name) for name in known.facts["classes"]]
+    targets = Targets.of(table, classes, chosen, labels, weights, job.settings.labelled)
+    record = job.attempt.write_arrays("targets", **targets.arrays())
+    call = rake_to, job, table.path, table.groups, record
+    raked = result(client, client.submit(*call, pure=False))
+    job.attempt.folder.delete(record.name)
+    return replace(job, raked=raked)
 
 
 def _answer(
@@ -399,7 +462,10 @@ def _widen(
 
     estimated, members = joined("n_estimated"), joined("n_nodes")
     part = np.ones(len(members))
-    if not exclude:
+    if not exclude and "weight" in batches[0]:
+        whole = joined("weight")
+        part = joined("weight_estimated") / np.where(whole > 0, whole, 1.0)
+    elif not exclude:
         part = estimated / np.maximum(members, 1)
     variance = between_runs(joined("prevalence"), others, estimated, part)
     found = []

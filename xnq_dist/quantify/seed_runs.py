@@ -83,17 +83,24 @@ def widened(
     """
     z = float(ndtri((1 + level) / 2))
     middle = arrays["prevalence"]
-    known = np.zeros_like(arrays["known"]) if exclude else arrays["known"]
-    members = arrays["n_estimated"] if exclude else arrays["n_nodes"]
+    weighted = "weight" in arrays
+    known = arrays["known_weight" if weighted else "known"]
+    known = np.zeros_like(known) if exclude else known
+    whole, part = ("n_nodes", "n_estimated")
+    if weighted:
+        whole, part = ("weight", "weight_estimated")
+    members = arrays[part if exclude else whole]
     count = np.where(members > 0, members, 1)[:, None].astype(np.float64)
     least = known / count
     most = 1.0 - (known.sum(axis=1, keepdims=True) - known) / count
     extra = z * z * variance
     down = np.sqrt((middle - arrays["lower"]) ** 2 + extra)
     up = np.sqrt((arrays["upper"] - middle) ** 2 + extra)
-    # Ends are counts of members: what is not widened keeps its bits.
-    lower = np.maximum(np.rint((middle - down) * count) / count, least)
-    upper = np.minimum(np.rint((middle + up) * count) / count, most)
+    lower, upper = middle - down, middle + up
+    if not weighted:
+        # Ends are counts of members: what is not widened keeps its bits.
+        lower, upper = (np.rint(end * count) / count for end in (lower, upper))
+    lower, upper = np.maximum(lower, least), np.minimum(upper, most)
     moved = extra > 0
     return {
         **arrays,

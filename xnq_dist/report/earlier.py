@@ -182,6 +182,12 @@ def _other_settings(earlier: Earlier, settings: Settings) -> str:
             f"{earlier.where} is of the labels in column {label} and this run of "
             f"{settings.columns.label}: name a run of the same labels"
         )
+    weight = (earlier.settings.get("columns") or {}).get("node_weight")
+    if weight != settings.columns.node_weight:
+        return (
+            f"{earlier.where} was made with columns.node_weight = {weight} and this "
+            f"run with {settings.columns.node_weight}: name a run of the same weights"
+        )
     if not earlier.view.has_intervals:
         return (
             f"{earlier.where} has no intervals, so that chance cannot be told from "

@@ -217,7 +217,7 @@ class Stage:
         with self.open(record) as stream:
             try:
                 file = pq.ParquetFile(stream)
-                schemas.check(file.schema_arrow, schema, where)
+                schemas.check(file.schema_arrow, schema, where, columns)
                 table = file.read(columns=list(columns) if columns else None)
             except pa.ArrowInvalid as error:
                 raise StageError(f"{where} cannot be read: {error}") from error

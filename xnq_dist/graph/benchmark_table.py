@@ -1,0 +1,184 @@
+"""The table of benchmarks: known shares or counts of classes, read and checked.
+
+Columns: the community (`columns.community`; null, or no such column: the whole graph),
+``class``, ``share`` or ``count``, and optionally ``se``, the standard error of the
+share or count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from xnq_dist.errors import InputError
+from xnq_dist.graph.tables import Batch, open_table
+from xnq_dist.sections import ColumnSettings
+from xnq_dist.store import fingerprint
+
+__all__ = ["Benchmark", "BenchmarkTable", "group_name", "read_benchmarks"]
+
+CLASS, SHARE, COUNT, ERROR = "class", "share", "count", "se"
+ROUNDED = 1e-6
+"""By so much shares may add up to more than 1."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One row."""
+
+    community: str | None
+    """Name as text; None: the whole graph."""
+    class_name: str
+    value: float
+    """Share or count."""
+    se: float
+    """Its standard error; 0: known exactly."""
+
+
+@dataclass(frozen=True)
+class BenchmarkTable:
+    """All rows of a table, without a duplicate."""
+
+    path: str
+    shares: bool
+    """Whether values are shares; else counts."""
+    rows: tuple[Benchmark, ...]
+
+    @property
+    def groups(self) -> list[str | None]:
+        """The communities, each once, the whole graph first."""
+        named = {row.community for row in self.rows}
+        return sorted(named, key=lambda name: (name is not None, name or ""))
+
+    def digest(self) -> dict[str, Any]:
+        """As stages name it among their inputs: the order of rows does not matter."""
+        rows = sorted(
+            (
+                *(row.community is not None, str(row.community), row.class_name),
+                *(row.value.hex(), row.se.hex()),
+            )
+            for row in self.rows
+        )
+        return {"rows": len(rows), "digest": fingerprint(self.shares, rows)}
+
+    def check_classes(self, classes: Sequence[str]) -> None:
+        """Refuse classes that the labels do not have, and shares that leave a gap.
+
+        Raises
+        ------
+        InputError
+            Naming the class and the classes there are.
+        """
+        for row in self.rows:
+            if row.class_name not in classes:
+                raise InputError(
+                    f"benchmark table {self.path} names class {row.class_name!r} for "
+                    f"{group_name(row.community)}: the classes are {', '.join(classes)}"
+                )
+        for group in self.groups if self.shares else ():
+            own = [row.value for row in self.rows if row.community == group]
+            if len(own) == len(classes) and abs(sum(own) - 1) > ROUNDED:
+                raise InputError(
+                    f"the shares of all classes of {group_name(group)} add up to "
+                    f"{sum(own):.6g} in benchmark table {self.path}: they must add up "
+                    "to 1"
+                )
+
+
+def group_name(community: str | None) -> str:
+    """How messages name a benchmarked group."""
+    return "the whole graph" if community is None else f"community {community!r}"
+
+
+def read_benchmarks(path: str, columns: ColumnSettings) -> BenchmarkTable:
+    """The rows of a table of benchmarks.
+
+    Parameters
+    ----------
+    path
+        Parquet or CSV, as other tables.
+    columns
+        `community` is used.
+
+    Raises
+    ------
+    InputError
+        When a column is missing, a value is null, out of range or not a number, a row
+        occurs twice, or shares of a group add up to more than 1.
+    """
+    table = open_table(path, "benchmark table")
+    table.require({"column `class` of the benchmark table": CLASS})
+    with_shares, with_counts = table.has(SHARE), table.has(COUNT)
+    if with_shares == with_counts:
+        raise InputError(
+            f"benchmark table {table.path} has {'both' if with_shares else 'none'} of "
+            f"the columns {SHARE!r} and {COUNT!r}: give one of them"
+        )
+    value = SHARE if with_shares else COUNT
+    optional = [name for name in (columns.community, ERROR) if table.has(name)]
+    rows: dict[tuple[str | None, str], Benchmark] = {}
+    for batch in table.batches([CLASS, value, *optional]):
+        for at, found in enumerate(batch.rows.to_pylist()):
+            row = _row(found, batch, at, columns.community, value)
+            key = row.community, row.class_name
+            if key in rows:
+                raise InputError(
+                    f"benchmark table {table.path} has class {row.class_name!r} of "
+                    f"{group_name(row.community)} twice, again in {batch.row(at)}: "
+                    "keep one row"
+                )
+            rows[key] = row
+    if not rows:
+        raise InputError(
+            f"benchmark table {table.path} has no rows: add one, or leave the setting "
+            "benchmark out"
+        )
+    made = BenchmarkTable(table.path, with_shares, tuple(rows.values()))
+    for group in made.groups if with_shares else ():
+        total = sum(row.value for row in made.rows if row.community == group)
+        if total > 1 + ROUNDED:
+            raise InputError(
+                f"the shares of {group_name(group)} add up to {total:.6g} in benchmark "
+                f"table {table.path}: they must add up to 1 at most"
+            )
+    return made
+
+
+def _row(
+    found: dict[str, Any], batch: Batch, at: int, community: str, value: str
+) -> Benchmark:
+    where = batch.row(at)
+    if found[CLASS] is None:
+        raise InputError(
+            f"column {CLASS!r} of the benchmark table is null in {where}: name a class"
+        )
+    number = _number(found[value], value, where)
+    if value == SHARE and number > 1:
+        raise InputError(
+            f"column {value!r} is {number:g} in {where}: a share is from 0 to 1 (write "
+            "12 % as 0.12)"
+        )
+    error = found.get(ERROR)
+    se = 0.0 if error is None else _number(error, ERROR, where)
+    name = found.get(community)
+    return Benchmark(None if name is None else str(name), _text(found), number, se)
+
+
+def _text(found: dict[str, Any]) -> str:
+    """A class as text; integers with gaps are floats in other tools' tables."""
+    name = found[CLASS]
+    whole = isinstance(name, float) and name.is_integer()
+    return str(int(name) if whole else name)
+
+
+def _number(value: Any, column: str, where: str) -> float:
+    numeric = isinstance(value, int | float) and not isinstance(value, bool)
+    if not numeric or not math.isfinite(value) or value < 0:
+        raise InputError(
+            f"column {column!r} of the benchmark table is "
+            f"{'null' if value is None else repr(value)} in {where}: give a finite "
+            "number that is not negative"
+        )
+    return float(value)

@@ -1,0 +1,60 @@
+"""Sizes of communities in node weights: persons, views or followers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["WeightedSizes"]
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedSizes:
+    """Sizes of S communities in node weights instead of nodes."""
+
+    known: NDArray[np.float64]
+    """Weight of the labelled members of each class, shape (S, C)."""
+    estimated: NDArray[np.float64]
+    """Weight of the unlabelled members, shape (S,)."""
+    effective: NDArray[np.float64]
+    """Kish's effective number of members, (sum u)^2 / sum u^2, shape (S,)."""
+
+    @property
+    def total(self) -> NDArray[np.float64]:
+        """Weight of all members, shape (S,)."""
+        return np.asarray(self.known.sum(axis=1) + self.estimated)
+
+    @classmethod
+    def of(
+        cls,
+        weights: NDArray[np.float64],
+        labels: NDArray[np.int32],
+        community: NDArray[np.int64],
+        shape: tuple[int, int],
+    ) -> WeightedSizes:
+        """From each membership's weight, label and community.
+
+        Parameters
+        ----------
+        weights, labels, community
+            Shape (M,); the label is -1 where there is none.
+        shape
+            Number of communities and of classes, (S, C).
+        """
+        size, n_classes = shape
+        free = labels < 0
+
+        def summed(
+            at: NDArray[np.int64], values: NDArray[np.float64], cells: int
+        ) -> NDArray[np.float64]:
+            return np.bincount(at, values, cells).astype(np.float64)
+
+        cells = community[~free] * n_classes + labels[~free]
+        known = summed(cells, weights[~free], size * n_classes).reshape(shape)
+        estimated = summed(community[free], weights[free], size)
+        squares = summed(community, weights * weights, size)
+        total = known.sum(axis=1) + estimated
+        effective = total * total / np.where(squares > 0, squares, 1.0)
+        return cls(known, estimated, effective)
