@@ -12,7 +12,7 @@ from tests.quantify.samples import draw_posteriors, make_communities, make_nodes
 from xnq_dist.quantify.adjusted import rates
 from xnq_dist.quantify.auto import Auto, interval_of_counts
 from xnq_dist.quantify.interface import QUANTIFIERS, Reference, combine
-from xnq_dist.quantify.learning import Learnt, shift_variance
+from xnq_dist.quantify.learning import Held, Learnt, shift_variance
 from xnq_dist.quantify.sld import Sld
 
 N = 600
@@ -157,7 +157,12 @@ def test_groups_without_labels_are_less_certain():
     assert (learnt.without > 5 * learnt.within).all()
     assert learnt.variances[:5].min() > learnt.variances[5:].max()
     # What whole groups held out show takes the place of the bound.
-    held = Learnt.of(nodes, reference, groups, held=reference.posteriors)
+    apart = Held(reference.rows, reference.labels, reference.posteriors)
+    held = Learnt.of(nodes, reference, groups, held=apart)
+    # Of some of the nodes as well: every other one.
+    some = Held(*(values[::2] for values in vars(apart).values()))
+    half = Learnt.of(nodes, reference, groups, held=some)
+    assert (half.without < learnt.without).all()
     assert (held.without < learnt.without).all()
     # A shift that all unlabelled nodes may share is in every interval.
     shifted = Learnt.of(nodes, reference, groups, shift=0.5)
@@ -196,7 +201,10 @@ def test_samples_drawn_by_class_keep_the_answers_of_sld(n_classes):
     assert by_class.name == "sld"
     found = by_class.estimate(batch, nodes, reference, "count")
     plain = Sld(settings.sld.tolerance, settings.sld.max_iterations)
-    same = plain.estimate(batch, nodes, reference, "count")
+    free = nodes.posteriors[nodes.labels < 0].astype(np.float64).mean(axis=0)
+    np.testing.assert_allclose(nodes.mean_posterior, free / free.sum(), rtol=1e-9)
+    start = dataclasses.replace(reference, prior=nodes.mean_posterior)
+    same = plain.estimate(batch, nodes, start, "count")
     np.testing.assert_array_equal(found.prevalence, same.prevalence)
     truth = np.eye(n_classes)
     covered = (found.lower <= truth + 1e-9) & (truth <= found.upper + 1e-9)
@@ -205,6 +213,40 @@ def test_samples_drawn_by_class_keep_the_answers_of_sld(n_classes):
     mean = QUANTIFIERS["auto"](small_settings("quantifier=auto"))
     other = mean.estimate(batch, nodes, reference, "count").prevalence
     assert np.abs(found.prevalence - truth).mean() < np.abs(other - truth).mean() / 2
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_samples_are_no_worse_than_a_constant_where_posteriors_say_nothing(n_classes):
+    """Confident posteriors that know nothing of the classes, few labels."""
+    rng = np.random.default_rng(n_classes)
+    errors: dict[str, list[float]] = {"auto": [], "sld": [], "constant": []}
+    for _ in range(30):
+        noise = rng.normal(0, 0.7, (1000, n_classes))
+        posteriors = np.exp(noise) / np.exp(noise).sum(axis=1, keepdims=True)
+        truth = rng.integers(0, n_classes, 1000).astype(np.int32)
+        labels = np.where(np.arange(1000) < 60, truth, -1).astype(np.int32)
+        nodes = make_nodes(posteriors, labels)
+        prior = np.bincount(truth[:60], minlength=n_classes) / 60
+        reference = Reference(
+            prior, posteriors=nodes.posteriors[:60], labels=labels[:60]
+        )
+        share = rng.dirichlet(np.ones(n_classes))
+        chosen = rng.choice(
+            np.arange(60, 1000), 200, p=share[truth[60:]] / share[truth[60:]].sum()
+        )
+        batch = make_communities(chosen)
+        true = np.bincount(truth[chosen], minlength=n_classes) / 200
+        settings = small_settings("quantifier=auto", "memberships.drawn=by_class")
+        for name, answer in (
+            ("auto", QUANTIFIERS["auto"](settings)),
+            ("sld", QUANTIFIERS["sld"](settings)),
+        ):
+            found = answer.estimate(batch, nodes, reference, "count")
+            errors[name].append(np.abs(found.prevalence[0] - true).mean())
+            assert found.prevalence[0].sum() == pytest.approx(1)
+        errors["constant"].append(np.abs(prior - true).mean())
+    auto, sld, constant = (np.mean(errors[name]) for name in errors)
+    assert auto < 1.03 * constant < sld
 
 
 @pytest.mark.parametrize("where", ["everywhere", "half of the groups"])

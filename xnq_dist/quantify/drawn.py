@@ -3,6 +3,12 @@
 Chosen by ``memberships.drawn = by_class``: only the user can know that nothing but the
 class decided who is a member. In such a sample SLD is right where the mean posterior is
 held back towards the training prior.
+
+SLD compares posteriors with the class shares they start from. Here those are the mean
+posterior of the graph's unlabelled nodes: on nine tasks, three shares of labels each,
+the error was that of the labels' own shares or less in 25 of 27 cells (twitch-engb 6 %:
+.14 for .27). Where the posteriors are not shown to be better than class shares alone,
+SLD's answer is noise: `PSEUDO` nodes at those shares are then added to every sample.
 """
 
 from __future__ import annotations
@@ -22,6 +28,8 @@ from xnq_dist.quantify.interface import (
     Reference,
 )
 from xnq_dist.quantify.node_sums import class_codes
+from xnq_dist.quantify.sld import guarded_prior
+from xnq_dist.readout.diagnostics import skill
 
 __all__ = ["DrawnByClass"]
 
@@ -32,6 +40,11 @@ OPEN = 2.0
 and the readout itself was learnt from them."""
 FEW = 20.0
 """Labels of the rarer side by which that covariance doubles once more."""
+PSEUDO = 10.0
+"""Nodes at the graph's own shares, added where posteriors show no skill: with them no
+task's samples were worse than a constant answer, whatever family was left out."""
+ROUNDS, TOLERANCE = 1000, 1e-5
+"""Most EM steps then, and the largest change that ends them."""
 INTERCEPT_PRIOR, SLOPE_PRIOR = 4.0, 0.25
 """Variances of the calibration's intercept and slope before any label is seen."""
 
@@ -55,7 +68,11 @@ class DrawnByClass:
         labelled: Labelled,
     ) -> Estimates:
         """SLD's prevalence among the unlabelled members, with intervals."""
+        if np.isfinite(nodes.mean_posterior).all():
+            reference = replace(reference, prior=nodes.mean_posterior)
         found = self.sld.estimate(batch, nodes, reference, labelled)
+        if not _skilled(reference):
+            found = self._held_back(batch, nodes, reference, found)
         ends = np.empty((2, *found.prevalence.shape))
         codes = class_codes(nodes.posteriors.shape[1])
         for code in codes:
@@ -68,6 +85,32 @@ class DrawnByClass:
             lower=np.minimum(ends[0], found.prevalence),
             upper=np.maximum(ends[1], found.prevalence),
         )
+
+    def _held_back(
+        self,
+        batch: Communities,
+        nodes: NodeTable,
+        reference: Reference,
+        found: Estimates,
+    ) -> Estimates:
+        """The most likely shares with `PSEUDO` nodes at the reference, by EM."""
+        free = nodes.unlabelled[batch.members]
+        community = np.repeat(np.arange(len(batch)), np.diff(batch.offsets))[free]
+        prior = guarded_prior(reference.prior)
+        rows = nodes.posteriors[batch.members[free]].astype(np.float64)
+        known = rows.sum(axis=1, keepdims=True) > 0
+        ratios = np.where(known, rows / prior, 1.0)
+        size = np.bincount(community, minlength=len(batch))[:, None]
+        q = np.tile(prior, (len(batch), 1))
+        for _ in range(ROUNDS):
+            joint = ratios * q[community]
+            joint /= joint.sum(axis=1, keepdims=True)
+            sums = [np.bincount(community, own, len(batch)) for own in joint.T]
+            before = q
+            q = (np.stack(sums, axis=1) + PSEUDO * prior) / (size + PSEUDO)
+            if np.abs(q - before).max(initial=0.0) < TOLERANCE:
+                break
+        return replace(found, prevalence=np.where(size > 0, q, np.nan))
 
     def _ends(
         self,
@@ -120,6 +163,17 @@ class DrawnByClass:
         tail = (1 - self.level) / 2
         ends = betaincinv(q * strength, (1 - q) * strength, [[tail], [1 - tail]])
         return np.stack([np.floor(ends[0] * size), np.ceil(ends[1] * size)]) / size
+
+
+def _skilled(reference: Reference) -> bool:
+    """Whether the labelled nodes' posteriors are shown to save log-loss."""
+    posteriors, labels = reference.posteriors, reference.labels
+    if posteriors is None or labels is None or not len(labels):
+        return False
+    shares = np.bincount(labels, minlength=posteriors.shape[1]) / len(labels)
+    own = posteriors[np.arange(len(labels)), labels].astype(np.float64)
+    found = skill(-np.log(np.maximum(own, 1e-12)), -np.log(shares[labels]))
+    return found is not None and found["lower"] > 0
 
 
 def _log_odds(share: Floats | float) -> Floats:

@@ -79,6 +79,10 @@ class Tilt:
     """Of the classes in each cell, shape (cells, C)."""
 
 
+BLOCK = 1 << 20
+"""Nodes that are summed at a time."""
+
+
 @dataclass(frozen=True, eq=False)
 class NodeTable:
     """What is known of every node, in the order of the canonical index."""
@@ -102,6 +106,17 @@ class NodeTable:
     def unlabelled(self) -> NDArray[np.bool_]:
         """Nodes without a label, shape (N,): one byte a node stays in the cache."""
         return self.labels < 0
+
+    @cached_property
+    def mean_posterior(self) -> NDArray[np.float64]:
+        """Mean posterior of all unlabelled nodes, shape (C,); NaN without one."""
+        total = np.zeros(self.posteriors.shape[1])
+        for begin in range(0, len(self.labels), BLOCK):
+            block = slice(begin, begin + BLOCK)
+            rows = self.posteriors[block][self.unlabelled[block]].astype(np.float64)
+            total += rows.sum(axis=0)
+        whole = total.sum()
+        return total / whole if whole > 0 else np.full(len(total), np.nan)
 
 
 @dataclass(frozen=True, eq=False)
