@@ -35,6 +35,7 @@ from xnq_dist.quantify.loading import (
     load_neighbours,
     load_node_table,
 )
+from xnq_dist.quantify.own_coverage import own_coverage
 from xnq_dist.quantify.rows import answer_arrays
 from xnq_dist.quantify.weighted_sizes import WeightedSizes
 from xnq_dist.store import Attempt, FileRecord, RunDirectory, Stage
@@ -274,5 +275,10 @@ def learn(job: Job) -> tuple[FileRecord, dict[str, Any]]:
         "variance_without_labels": found.without.tolist(),
         "variance_without_labels_measured": held is not None,
         "variance_shared": found.shared.tolist(),
+        "own_coverage": None
+        if held is None
+        else own_coverage(
+            held, found.groups, found.least, job.settings.intervals.level
+        ),
     }
     return record, facts

@@ -19,7 +19,16 @@ from numpy.typing import NDArray
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.node_sums import class_codes
 
-__all__ = ["LOW", "PRIOR_VARIANCE", "Held", "Learnt", "gaps", "shift_variance"]
+__all__ = [
+    "LOW",
+    "PRIOR_VARIANCE",
+    "Held",
+    "Learnt",
+    "gaps",
+    "mean_variance",
+    "shift_variance",
+    "spread_likelihoods",
+]
 
 Floats = NDArray[np.float64]
 
@@ -169,11 +178,21 @@ def shift_variance(residuals: Floats, weights: Floats) -> float:
     3.025
     """
     some = weights > 0
-    r, w = residuals[some, None], weights[some, None]
+    total = spread_likelihoods(residuals[some], weights[some]).sum(axis=0)
+    return float(mean_variance(total))
+
+
+def spread_likelihoods(residuals: Floats, weights: Floats) -> Floats:
+    """Log-likelihood of each of `SPREADS` by each group alone, shape (G, T)."""
+    r, w = residuals[:, None], weights[:, None]
     variance = w + SPREADS**2 * w * w
-    likelihood = -0.5 * (np.log(variance) + r * r / variance).sum(axis=0)
-    share = np.exp(likelihood - likelihood.max())
-    return float((share * SPREADS**2).sum() / share.sum())
+    return np.asarray(-0.5 * (np.log(variance) + r * r / variance))
+
+
+def mean_variance(likelihood: Floats) -> Floats:
+    """Posterior mean of t^2 from log-likelihoods of `SPREADS`, shape (..., T)."""
+    share = np.exp(likelihood - likelihood.max(axis=-1, keepdims=True))
+    return np.asarray((share * SPREADS**2).sum(axis=-1) / share.sum(axis=-1))
 
 
 def _between(

@@ -221,6 +221,15 @@ def _headline(
         ends = difference(skill["lower"], skill["upper"])
         what = f"of the class shares' log-loss is saved by the posteriors ({ends} %)"
         numbers.append((what, share(skill["value"])))
+    held = quantify.get("own_coverage")
+    if held:
+        what = (
+            f"of the {held['groups']:,} groups of the graph, each held out with all its "
+            f"labels, lie in their interval (goal "
+            f"{100 * settings.intervals.level:g} %; mean error "
+            f"{100 * held['error']:.1f}, mean width {100 * held['width']:.0f} points)"
+        )
+        numbers.append((what, share(held["covered"])))
     judged = [quality for quality in view.quality.tolist() if quality is not None]
     if judged:
         fit = f"{judged.count(PUBLISHABLE):,} of {len(judged):,}"

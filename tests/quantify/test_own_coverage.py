@@ -1,0 +1,65 @@
+"""Coverage on the user's own labels: simulated groups, and a slow twin."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from xnq_dist.quantify.auto import interval_of_counts
+from xnq_dist.quantify.learning import LOW, PRIOR_VARIANCE, Held, shift_variance
+from xnq_dist.quantify.own_coverage import own_coverage
+
+
+def drawn(seed, spread, count=60, size=30, n_classes=2):
+    """Groups whose logits are off together, by `spread` on average."""
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(count), size)
+    logits = rng.normal(0, 1, (len(groups), n_classes))
+    posteriors = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    moved = np.exp(logits + rng.normal(0, spread, (count, n_classes))[groups])
+    moved /= moved.sum(axis=1, keepdims=True)
+    labels = (rng.random((len(groups), 1)) > moved.cumsum(axis=1)).sum(axis=1)
+    rows = np.sort(rng.choice(len(groups), len(groups) // 2, replace=False))
+    return groups, Held(rows, labels[rows].astype(np.int32), posteriors[rows])
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.8])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_simulated_groups_are_covered(spread, n_classes):
+    found = [
+        own_coverage(held, groups, 0.001, 0.95)
+        for groups, held in (drawn(s, spread, 60, 80, n_classes) for s in range(20))
+    ]
+    assert np.mean([one["groups"] for one in found]) > 55
+    # Without a spread of its own a graph gets what labels cannot rule out.
+    most = 0.985 if spread else 1.0
+    assert 0.93 < np.mean([one["covered"] for one in found]) <= most
+
+
+def test_a_groups_own_labels_say_nothing_of_its_spread():
+    """The same group by group, with the spread learnt from all others."""
+    groups, held = drawn(0, 0.6, count=15, size=24)
+    f, own = held.posteriors[:, 1], groups[held.rows]
+    w, y = f * (1 - f), held.labels == 1
+    residuals, weights = np.bincount(own, y - f), np.bincount(own, w)
+    number = np.bincount(own)
+    covered, widths = [], []
+    for group in np.flatnonzero(number >= 5):
+        others = (np.arange(15) != group) & (number >= 5)
+        between = shift_variance(residuals[others], weights[others])
+        shared = 1 / (weights[number >= 5].sum() + 1 / PRIOR_VARIANCE)
+        mine, size = own == group, np.array(float(number[group]))
+        variance = weights[group] + (LOW * between + shared) * weights[group] ** 2
+        sd = np.sqrt(variance) / size
+        lower, upper = interval_of_counts(f[mine].mean(), sd, size, 0.95)
+        covered.append(lower - 1e-9 <= y[mine].mean() <= upper + 1e-9)
+        widths.append(upper - lower)
+    found = own_coverage(held, groups, 1e-9, 0.95)
+    assert found["covered"] == pytest.approx(np.mean(covered))
+    assert found["width"] == pytest.approx(np.mean(widths))
+    assert found["groups"] == len(covered)
+
+
+def test_few_groups_say_nothing():
+    groups, held = drawn(1, 0.0, count=9)
+    assert own_coverage(held, groups, 0.001, 0.95) is None
