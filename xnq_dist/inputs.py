@@ -46,8 +46,8 @@ FORMATS = {
     "embeddings": 1,
     "readout": 2,
     "posteriors": 1,
-    "quantify": 2,
-    "published": 1,
+    "quantify": 3,
+    "published": 2,
 }
 """Raise a stage's number when it writes something else from the same inputs."""
 

@@ -53,6 +53,8 @@ def rows(errors, draws=12, seed=0, graphs=GRAPHS, kinds=("leiden 3",), **more):
                     "bias": 0.0,
                     "coverage": 0.95,
                     "width": 0.2,
+                    "flagged": 6,
+                    "flagged_ae": 2 * base,
                 }
                 | more
             )

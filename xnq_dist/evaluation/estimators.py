@@ -84,6 +84,7 @@ class Estimators:
         fewer = intervals.model_copy(
             update={"resamples": min(intervals.resamples, MOST_RESAMPLES)}
         )
+        self.settings = settings
         self.case = case.with_neighbours(adjacency)
         self._learnt = Learnt.of(case.nodes, case.reference, own)
         drawn = settings.memberships.model_copy(update={"drawn": "by_class"})

@@ -79,11 +79,7 @@ class Auto:
             learnt = Learnt.of(nodes, reference, alone)
         groups = learnt.groups, learnt.variances, learnt.labelled
         sums = node_sums(batch, nodes, reference.prior, *groups, learnt.least)
-        between = sums.spread - 2 * sums.weight * sums.calibrated
-        between += sums.weight**2 * learnt.calibrated
-        # A sum of squares, but for rounding.
-        variance = sums.weight + np.maximum(between, 0.0)
-        variance += sums.weight**2 * learnt.shared
+        variance = sums.weight + learnt.between(sums)
         size = np.maximum(sums.count, 1)[:, None].astype(np.float64)
         sd = np.sqrt(variance) / size
         if nodes.posteriors.shape[1] == 2:

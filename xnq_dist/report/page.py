@@ -297,7 +297,7 @@ def _remarks(view: PrevalenceView, k: int) -> list[str]:
     if not view.converged[k]:
         found.append("not converged")
     if view.flagged[k]:
-        found.append("fit check warns")
+        found.append("large expected error")
     note = view.notes[k].as_py()
     if note:
         found.append(plain(note, 160))
@@ -324,7 +324,7 @@ def _warnings(view: PrevalenceView, stages: Mapping[str, StageFacts]) -> list[st
     flagged = int(np.count_nonzero(view.flagged))
     if flagged:
         found.append(
-            f"The fit check warns of {flagged:,} communities: see Fit check below."
+            f"{flagged:,} communities have a large expected error: see Fit check below."
         )
     for number, text in (
         (
