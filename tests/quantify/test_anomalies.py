@@ -170,7 +170,8 @@ def test_pvalues_are_those_of_sums_over_all_counts():
             args = a, int(labelled[s]), r, int(unlabelled[s]), float(error[s])
             exact = min(2 * min(exact_tails(*args)), 1.0)
             near = found.pvalue[s, 1]
-            assert 0.8 * exact - 1e-4 <= near <= 1.25 * exact + 1e-3, (r, s)
+            # Larger on the short side of a skewed sum, but hardly smaller.
+            assert 0.8 * exact - 1e-4 <= near <= 1.7 * exact + 1e-3, (r, s)
 
 
 def labels_alone(known, labelled):

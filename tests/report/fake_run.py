@@ -68,7 +68,7 @@ def prevalence_table(
 
 def evidence_table(table: pa.Table, classes: Sequence[str]) -> pa.Table:
     """Evidence for made prevalences: as many labels of each class as they say."""
-    width = len(classes)
+    width = max(len(classes), 1)
     labelled = table["n_labelled"].to_numpy()
     share = np.nan_to_num(table["prevalence"].to_numpy(zero_copy_only=False))
     rows = table.num_rows
