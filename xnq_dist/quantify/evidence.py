@@ -35,6 +35,9 @@ FAR = 2.0
 """Standard deviations from their mean at which posteriors are cut off: sums of a few
 members are then as good as described by three moments, for rare classes too."""
 
+LEAST_STEP = 1e-6
+"""Scores of a class must be so much higher than those of the rest to show anything."""
+
 
 @dataclass(frozen=True, eq=False)
 class Moments:
@@ -203,7 +206,7 @@ def gather_evidence(
     skew = number * moments.skew + 3 * bent * shift + bent**3
     skew += 6 * moments.growth * shift
     steps = number * moments.step
-    steps = np.where(steps > 0, steps, np.nan)
+    steps = np.where((number > 0) & (moments.step > LEAST_STEP), steps, np.nan)
     return replace(
         found,
         scores=off / steps,

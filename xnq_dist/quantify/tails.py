@@ -39,7 +39,7 @@ def upper_tail(at: Floats, variance: Floats, third: Floats) -> Floats:
     --------
     >>> three = upper_tail(np.array([0.0, 1.96, 1.96]), np.ones(3), np.array([0, 0, 1]))
     >>> three.round(3).tolist()
-    [0.5, 0.025, 0.039]
+    [0.5, 0.025, 0.045]
     """
     at, variance, third = np.broadcast_arrays(at, variance, third)
     found = (at <= 1e-9).astype(np.float64)
