@@ -131,7 +131,7 @@ def funnel(shown: Funnel, name: str) -> bytes:
     members are a sample at the reference r, estimated with the error that is typical
     of the size: ``r +- z sqrt(r (1 - r) / n + e(n)^2)``. More than `DRAWN_ALONE`
     communities are counted in hexagons. Those beyond chance are triangles that point
-    away from the reference, those of which the fit check warns diamonds; marks that
+    away from the reference, those whose expected error is large diamonds; marks that
     would cover each other are drawn once.
 
     Parameters

@@ -1,4 +1,4 @@
-"""What the page says beyond the ranking: anomalies, changes, the fit check."""
+"""What the page shows beyond the ranking: anomalies, changes, the fit check."""
 
 from __future__ import annotations
 
