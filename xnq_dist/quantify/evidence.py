@@ -65,6 +65,11 @@ class Moments:
     growth: Floats
     """Covariance of scores and of how a shift moves them, over its mean, (K,)."""
 
+    def score(self, f: Floats, code: int) -> Floats:
+        """Scores of a class's posteriors."""
+        k = code if len(self.low) > 1 else 0
+        return np.clip(f, self.low[k], self.high[k])
+
     @classmethod
     def of(cls, nodes: NodeTable, prior: Floats) -> Moments:
         """From the unlabelled nodes, or from all where none is unlabelled."""
@@ -167,14 +172,13 @@ def gather_evidence(
     )
     size, n_classes = len(batch), nodes.posteriors.shape[1]
     codes = list(class_codes(n_classes))
-    mine, f, classes = _members(batch, nodes, reference, held)
-    is_class = classes[:, None] == codes
-    labels = _sums(mine, is_class, size)
+    mine = _Members.of(batch, nodes, reference, held)
+    labels = mine.sums(lambda f, code: mine.labels == code)
     between = learnt.between(known)
     found = Evidence(
-        residual=labels - _sums(mine, f, size),
+        residual=labels - mine.sums(lambda f, code: f),
         variance=known.weight + between,
-        third=_sums(mine, f * (1 - f) * (1 - 2 * f), size),
+        third=mine.sums(lambda f, code: f * (1 - f) * (1 - 2 * f)),
         checked=known.count,
         scores=np.full((size, len(codes)), np.nan),
         error=np.full((size, len(codes)), np.nan),
@@ -183,9 +187,8 @@ def gather_evidence(
     moments = reference.moments
     if moments is None:
         return found
-    of_known = _sums(mine, np.clip(f, moments.low, moments.high), size)
-    mine, f, _ = _members(batch, nodes, reference, nodes.unlabelled)
-    of_free = _sums(mine, np.clip(f, moments.low, moments.high), size)
+    of_known = mine.sums(moments.score)
+    of_free = _Members.of(batch, nodes, reference, nodes.unlabelled).sums(moments.score)
     number, labelled = (
         some.count[:, None].astype(np.float64) for some in (free, known)
     )
@@ -215,24 +218,43 @@ def gather_evidence(
     )
 
 
-def _members(
-    batch: Communities,
-    nodes: NodeTable,
-    reference: Reference,
-    chosen: NDArray[np.bool_],
-) -> tuple[NDArray[np.int64], Floats, NDArray[np.int32]]:
-    """Of chosen members: community, posteriors of K classes, label."""
-    inside = chosen[batch.members]
-    members = batch.members[inside]
-    community = np.repeat(np.arange(len(batch)), np.diff(batch.offsets))[inside]
-    f = normalised(nodes.posteriors[members], reference.prior)
-    return community, f[:, list(class_codes(f.shape[1]))], nodes.labels[members]
+@dataclass(frozen=True, eq=False)
+class _Members:
+    """Chosen members of communities; posteriors one class at a time."""
 
+    community: NDArray[np.int64]
+    """Shape (n,)."""
+    labels: NDArray[np.int32]
+    rows: NDArray[np.float32]
+    """Posteriors, shape (n, C)."""
+    prior: Floats
+    size: int
+    """Communities, S."""
 
-def _sums(community: NDArray[np.int64], values: NDArray[Any], size: int) -> Floats:
-    """Sums by community, members in their order, shape (S, K)."""
-    columns = [np.bincount(community, column, size) for column in values.T]
-    return np.stack(columns, axis=1).astype(np.float64)
+    @classmethod
+    def of(
+        cls,
+        batch: Communities,
+        nodes: NodeTable,
+        reference: Reference,
+        chosen: NDArray[np.bool_],
+    ) -> _Members:
+        inside = chosen[batch.members]
+        members = batch.members[inside]
+        community = np.repeat(np.arange(len(batch)), np.diff(batch.offsets))[inside]
+        rows, prior = nodes.posteriors[members], reference.prior
+        return cls(community, nodes.labels[members], rows, prior, len(batch))
+
+    def sums(self, of: Callable[[Floats, int], NDArray[Any]]) -> Floats:
+        """Sums by community of a class's posteriors, members in their order: (S, K)."""
+        total = self.rows.sum(axis=1, dtype=np.float64)
+        empty, columns = total <= 0, []
+        total[empty] = 1.0
+        for code in class_codes(self.rows.shape[1]):
+            f = self.rows[:, code] / total
+            f[empty] = self.prior[code] / self.prior.sum()
+            columns.append(np.bincount(self.community, of(f, code), self.size))
+        return np.stack(columns, axis=1).astype(np.float64)
 
 
 def _between_two(free: NodeSums, known: NodeSums, learnt: Learnt) -> Floats:
