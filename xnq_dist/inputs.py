@@ -47,7 +47,7 @@ FORMATS = {
     "readout": 3,
     "posteriors": 1,
     "quantify": 4,
-    "published": 1,
+    "published": 2,
 }
 """Raise a stage's number when it writes something else from the same inputs."""
 

@@ -178,8 +178,19 @@ TABLES: dict[str, TableSchema] = {
             Column("method", "string", "the quantifier"),
             Column("iterations", "int32", "EM iterations; 0 for closed forms"),
             Column("converged", "bool", "whether the estimator's stopping rule held"),
-            Column("fit_pvalue", "double", "fit check", nullable=True),
-            Column("flagged", "bool", "the fit check warns", nullable=True),
+            Column(
+                "fit_pvalue",
+                "double",
+                "of labelled members' classes that agree with their posteriors; null: "
+                "no such member",
+                nullable=True,
+            ),
+            Column(
+                "flagged",
+                "bool",
+                "the expected error is above fit.error; null: no interval",
+                nullable=True,
+            ),
             Column("note", "string", "what to know of this row", nullable=True),
             version=3,
         ),
@@ -207,6 +218,27 @@ TABLES: dict[str, TableSchema] = {
             *_BENCHMARKED,
             Column("method", "string", "the quantifier"),
             version=2,
+        ),
+        _table(
+            "evidence",
+            "what labels and posteriors show, one row per community and class",
+            Column("community", "int64", "place of the community in prevalence"),
+            Column("class", "string", "the class, as text"),
+            Column("known", "int64", "labelled members of the class"),
+            Column(
+                "scores",
+                "double",
+                "share of the class by the unlabelled members' posteriors alone, may "
+                "lie outside [0, 1]; null: they show nothing",
+                nullable=True,
+            ),
+            Column(
+                "error",
+                "double",
+                "its standard error but for the chance that draws the members' classes",
+                nullable=True,
+            ),
+            Column("skew", "double", "third central moment of the same", nullable=True),
         ),
         _table(
             "group_sums",
@@ -401,7 +433,19 @@ TABLES: dict[str, TableSchema] = {
                 nullable=True,
             ),
             Column("width", "double", "of the intervals", nullable=True),
-            version=2,
+            Column(
+                "flagged",
+                "int32",
+                "sets whose expected error is above fit.error; null: no intervals",
+                nullable=True,
+            ),
+            Column(
+                "flagged_ae",
+                "double",
+                "their absolute error; null: none is flagged",
+                nullable=True,
+            ),
+            version=3,
         ),
         _table(
             "benchmarks",

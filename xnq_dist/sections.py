@@ -375,10 +375,21 @@ class IntervalSettings(Section):
 
 
 class FitSettings(Section):
-    """The check whether class proportions alone explain a community's posteriors."""
+    """Which estimates are expected to err much, and which disagree with labels."""
 
+    error: float = Field(
+        0.04,
+        gt=0,
+        lt=1,
+        description="expected absolute error of a share above which a community is "
+        "flagged",
+    )
     alpha: float = Field(
-        0.01, ge=0, lt=1, description="p-value below which a community is flagged"
+        0.01,
+        ge=0,
+        lt=1,
+        description="p-value below which labelled members disagree with their "
+        "posteriors",
     )
 
 
@@ -390,8 +401,8 @@ class AnomalySettings(Section):
     )
     reference: Annotated[float, Field(ge=0, le=1)] | Literal["rest"] = Field(
         "rest",
-        description="what communities are compared with: the mean of all others, or a "
-        "share of the last class",
+        description="what communities are compared with: the mean of all others but "
+        "those far off, or a share of the last class",
     )
     last: Annotated[str, Field(min_length=1)] | None = Field(
         "previous",

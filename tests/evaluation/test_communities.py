@@ -187,6 +187,27 @@ def test_scores_are_those_by_hand():
     assert next(r for r in rows if r.estimator == "lab").coverage is None
 
 
+def test_flagged_sets_are_those_whose_expected_error_is_large():
+    case, matrix, block = draw_case()
+    free = np.flatnonzero(case.nodes.labels < 0)
+    sets = joined([free[:5], free[5:20], *free[20:].reshape(-1, 10)[:9]])
+    settings = small_settings("fit.error=.12")
+    estimators = Estimators(case, matrix, block, settings, ["auto"])
+    found = list(score_case(case, {"blocks": sets}, estimators))
+    ((_, answer), *_) = estimators.answers(sets)
+    expected = np.sqrt(2 / np.pi) * answer.sd[:, 1]
+    errors = [
+        abs(answer.prevalence[s, 1] - case.truth[members_of(sets, s)].mean())
+        for s in range(len(sets))
+    ]
+    large = expected > 0.12
+    assert 0 < large.sum() < len(sets)
+    (auto,) = (r for r in found if r.estimator == "auto")
+    assert auto.flagged == large.sum()
+    assert auto.flagged_ae == pytest.approx(np.array(errors)[large].mean())
+    assert next(r for r in found if r.estimator == "lab").flagged is None
+
+
 def test_rows_tell_sizes_and_communities_without_labels_apart():
     case, matrix, block = draw_case()
     free = np.flatnonzero(case.nodes.labels < 0)

@@ -45,14 +45,14 @@ def test_batches_and_partitions_keep_every_bit(client, tmp_path, monkeypatch):
     kept = [record.name for record in manifest.files]
     assert sorted(left) == sorted(["_manifest.json", *kept])
     names = [name.split("-")[0] for name in kept]
-    assert names == ["prevalence", "sums", "totals", "learnt"]
+    assert names == ["prevalence", "evidence", "sums", "totals", "learnt"]
     assert manifest.facts["groups"] > 1
     monkeypatch.setattr(stage, "FEWEST_MEMBERSHIPS", 100)
     monkeypatch.setattr(stage, "MOST_MEMBERSHIPS", 100)
     other = make_run(tmp_path / "two", partitions=2)
     again = quantify(other.run, of(other, memberships=path), settings, client)
     assert answered(other.run, again).equals(first)
-    for name in ("sums", "totals"):
+    for name in ("evidence", "sums", "totals"):
         one, two = read(made.run, manifest, name), read(other.run, again, name)
         assert one.equals(two)
     labels = made.graph.labels

@@ -149,11 +149,8 @@ def test_rows_differ_from_each_community_alone(made, client, tmp_path):
             assert row["method"] == "sld"
             assert row["lower"] <= row["prevalence"] <= row["upper"]
             assert (row["lower"] < row["upper"]) == (len(unknown) > 0)
-            assert (row["fit_pvalue"] is None) == (len(unknown) < 40)
-            if row["fit_pvalue"] is None:
-                assert row["flagged"] is None
-            else:
-                assert row["flagged"] == (row["fit_pvalue"] < 0.01)
+            assert (row["fit_pvalue"] is None) == (len(unknown) == len(members))
+            assert row["flagged"] == (np.sqrt(2 / np.pi) * row["se"] > 0.04)
     facts = manifest.facts
     assert facts["n_communities"] == 41
     assert facts["n_memberships"] == sum(map(len, sets.values()))
@@ -164,7 +161,7 @@ def test_rows_differ_from_each_community_alone(made, client, tmp_path):
     left = made.run.stage("quantify").folder.names()
     kept = [record.name for record in manifest.files]
     assert sorted(left) == sorted(["_manifest.json", *kept])
-    assert [name.split("-")[0] for name in kept] == ["prevalence", "totals"]
+    assert [name.split("-")[0] for name in kept] == ["prevalence", "evidence", "totals"]
 
 
 def test_intervals_that_nobody_wants_are_made(made, client, tmp_path):

@@ -8,6 +8,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from xnq_dist.config import Settings
+from xnq_dist.quantify.anomalies import Anomalies
+from xnq_dist.report.compared import compare, seen_in
+from xnq_dist.report.view import PrevalenceView
 from xnq_dist.store import RunDirectory
 
 NASTY = (
@@ -66,6 +70,34 @@ def prevalence_table(
             "note": pa.nulls(rows, pa.string()),
         }
     )
+
+
+def evidence_table(table: pa.Table, classes: Sequence[str]) -> pa.Table:
+    """Evidence for made prevalences: as many labels of each class as they say."""
+    width = max(len(classes), 1)
+    labelled = table["n_labelled"].to_numpy()
+    share = np.nan_to_num(table["prevalence"].to_numpy(zero_copy_only=False))
+    rows = table.num_rows
+    error = np.sqrt(0.2 / np.maximum(table["n_estimated"].to_numpy(), 1))
+    return pa.table(
+        {
+            "community": np.repeat(np.arange(rows // width), width),
+            "class": table["class"],
+            "known": np.rint(labelled * share).astype(np.int64),
+            "scores": share,
+            "error": error,
+            "skew": np.zeros(rows),
+        }
+    )
+
+
+def compared(
+    table: pa.Table, settings: Settings
+) -> tuple[PrevalenceView, Anomalies | None]:
+    """A table arranged, and its anomalies."""
+    view = PrevalenceView.of(table)
+    evidence = evidence_table(table, view.classes)
+    return view, compare(view, settings, seen_in(view, evidence))
 
 
 def totals_table(classes: Sequence[str] = ("person", "bot")) -> pa.Table:
@@ -156,6 +188,9 @@ def write_fake_run(
             for number, table in enumerate(tables):
                 stem = f"prevalence-{number:05d}"
                 files.append(attempt.write_table(stem, table, "prevalence"))
+            if tables:
+                whole = evidence_table(pa.concat_tables(tables), classes)
+                files.append(attempt.write_table("evidence-00000", whole, "evidence"))
             totals = totals_table(classes)
             files.append(attempt.write_table("totals", totals, "totals"))
             if detected is not None:

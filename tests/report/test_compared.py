@@ -6,10 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tests.report.fake_run import prevalence_table
+from tests.report.fake_run import compared, prevalence_table
 from xnq_dist.config import Settings
-from xnq_dist.report.compared import anomaly_rows, compare, ranks
-from xnq_dist.report.view import PrevalenceView
+from xnq_dist.report.compared import anomaly_rows, ranks
 
 
 def view_with_gaps(count=30, classes=("a", "b", "c")):
@@ -20,12 +19,11 @@ def view_with_gaps(count=30, classes=("a", "b", "c")):
         gone = (community % left_out == 1) | (community % 3 == 1)
         values = pa.array(table[name].to_numpy(zero_copy_only=False), mask=gone)
         table = table.set_column(table.schema.get_field_index(name), name, values)
-    return PrevalenceView.of(table)
+    return compared(table, Settings())
 
 
 def test_communities_without_an_interval_are_lost():
-    view = view_with_gaps()
-    found = compare(view, Settings())
+    view, found = view_with_gaps()
     assert found is not None
     rows = anomaly_rows(view, found, Settings())
     assert rows.num_rows == 30 * 3
@@ -39,8 +37,7 @@ def test_communities_without_an_interval_are_lost():
 
 
 def test_ranks_are_not_those_of_the_values():
-    view = view_with_gaps()
-    found = compare(view, Settings())
+    view, found = view_with_gaps()
     assert found is not None
     rows = anomaly_rows(view, found, Settings()).to_pylist()
     for name in ("a", "b", "c"):

@@ -7,9 +7,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from tests.report.fake_run import prevalence_table
+from tests.report.fake_run import compared, prevalence_table
 from xnq_dist.config import Settings, load_settings
-from xnq_dist.report.compared import compare
 from xnq_dist.report.funnel import CELLS, Funnel, funnel, typical_error
 from xnq_dist.report.view import PrevalenceView
 
@@ -64,7 +63,11 @@ def test_anomalies_and_warnings_look_like_the_others():
     for count in (40 + 1, 40 + 1, 15 + 1):
         assert count in found
         assert count not in plain
-    for text in (b"more than chance (40)", b"less than chance", b"fit check warns (15"):
+    for text in (
+        b"more than chance (40)",
+        b"less than chance",
+        b"large expected error (15",
+    ):
         assert text in svg
     assert b"than chance" not in funnel(shown(), "bot")
 
@@ -76,23 +79,25 @@ def test_many_communities_are_drawn_one_by_one():
     assert len(svg) < 1_500_000
     assert max(found.values()) <= CELLS[0] * CELLS[1]
     # All are counted in words, wherever marks would cover each other.
-    for text in (b"more than chance (15,000)", b"fit check warns (3,000)"):
+    for text in (b"more than chance (15,000)", b"large expected error (3,000)"):
         assert text in svg
 
 
 def test_reference_of_the_plot_is_not_that_of_the_anomalies():
-    view = PrevalenceView.of(prevalence_table(np.arange(40), intervals=True))
+    table = prevalence_table(np.arange(40), intervals=True)
+    view, found = compared(table, Settings())
     weights, last = view.n_nodes, view.prevalence[:, -1]
-    found = compare(view, Settings())
     rest = Funnel.of(view, found, Settings())
-    assert rest.reference == pytest.approx((weights * last).sum() / weights.sum())
+    assert rest.reference == found.centre[-1]
+    mean = (weights * last).sum() / weights.sum()
+    assert Funnel.of(view, None, Settings()).reference == pytest.approx(mean)
     assert (rest.higher | rest.lower).sum() > 5
     assert not (rest.higher & rest.lower).any()
     assert (last[rest.higher] > last[rest.lower].max()).all()
     half = (view.upper[:, -1] - view.lower[:, -1]) / 2
     assert rest.error == pytest.approx(half / 1.959964)
     fixed = load_settings(overrides=["anomalies.reference=.25"])
-    assert Funnel.of(view, compare(view, fixed), fixed).reference == 0.25
+    assert Funnel.of(*compared(table, fixed), fixed).reference == 0.25
     assert not Funnel.of(view, None, Settings()).higher.any()
 
 

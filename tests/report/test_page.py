@@ -11,11 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.report.fake_run import NASTY, prevalence_table
+from tests.report.fake_run import NASTY, compared, prevalence_table
 from xnq_dist.config import Settings, load_settings
 from xnq_dist.quantify import QUANTIFIERS
 from xnq_dist.report.changed import compare_with
-from xnq_dist.report.compared import compare
 from xnq_dist.report.earlier import Earlier, OwnFacts
 from xnq_dist.report.page import StageFacts, page, plot_files
 from xnq_dist.report.texts import QUANTIFIER_TEXT
@@ -69,11 +68,11 @@ def read(html: str) -> Reader:
 
 
 def made(table: pa.Table, settings: Settings | None = None, **stages: StageFacts):
-    view = PrevalenceView.of(table)
+    chosen = settings or Settings()
+    view, found = compared(table, chosen)
     known = {"graph": GRAPH, **stages}
     figures = plot_files(view, known, NO_PARTITIONS)
-    chosen = settings or Settings()
-    return page(view, known, chosen, figures, compare(view, chosen))
+    return page(view, known, chosen, figures, found)
 
 
 def test_names_become_markup() -> None:
@@ -136,12 +135,13 @@ def test_page_grows_with_communities(classes: int) -> None:
 def test_page_of_everything_grows_with_communities() -> None:
     """Intervals, anomalies, warnings, changes: all that a page can hold."""
     count = 100_000
-    then, now = (
-        PrevalenceView.of(with_warnings(prevalence_table(np.arange(count) + k, seed=k)))
+    settings = Settings()
+    (then, _), (now, anomalies) = (
+        compared(
+            with_warnings(prevalence_table(np.arange(count) + k, seed=k)), settings
+        )
         for k in (0, 500)
     )
-    settings = Settings()
-    anomalies = compare(now, settings)
     facts = OwnFacts("given", "", "")
     earlier = Earlier("before", "then", settings.model_dump(), facts, then)
     changed = compare_with(earlier, now, settings, facts)
@@ -150,13 +150,13 @@ def test_page_of_everything_grows_with_communities() -> None:
     assert len(html.encode()) < 2_000_000
     text = " ".join(read(html).text.split())
     assert "99,500 communities are in both, 500 are new, 500 are gone" in text
-    assert "The check warns of 1,000 of 100,000 communities" in text
+    assert "In 1,000 of 100,000 communities the expected error" in text
     assert "The 120 communities whose class bot differs most" in text
     assert read(html).tags.count("tr") < 600
 
 
 def with_warnings(table: pa.Table) -> pa.Table:
-    """Intervals, and one community in a hundred of which the fit check warns."""
+    """Intervals, and one community in a hundred whose expected error is large."""
     rows = np.arange(table.num_rows) // 2
     share = table["prevalence"].to_numpy()
     half = 1 / np.sqrt(table["n_nodes"].to_numpy() + 3)
@@ -164,9 +164,10 @@ def with_warnings(table: pa.Table) -> pa.Table:
     columns = {
         "lower": pa.array(np.clip(share - half, 0, 1)),
         "upper": pa.array(np.clip(share + half, 0, 1)),
+        "se": pa.array(half / 1.96),
         "fit_pvalue": pa.array(np.where(warned, 0.001, 0.5)),
         "flagged": pa.array(warned),
-        "note": pa.array(np.where(warned, "more than proportions shifted", None)),
+        "note": pa.array(np.where(warned, "a note", None)),
     }
     for name, values in columns.items():
         at = table.schema.get_field_index(name)
@@ -318,7 +319,7 @@ def clear_cut(difference: float) -> pa.Table:
 def test_communities_beyond_chance_are_not_named() -> None:
     some = " ".join(read(made(clear_cut(0.4))).text.split())
     assert "2 of 40 communities differ in class" in some
-    assert "from all others together" in some
+    assert "from the others together" in some
     settings = load_settings(overrides=["anomalies.reference=.7"])
     all_but_two = " ".join(read(made(clear_cut(0.4), settings)).text.split())
     assert "38 of 40 communities differ" in all_but_two
@@ -352,37 +353,25 @@ def test_largest_differences_are_not_ranked() -> None:
     assert names(by_prevalence)[0] == "7"
     assert names(by_prevalence)[-1] == "3"
     assert names(by_difference)[:2] == ["3", "7"]
-    assert "<strong>-45.8 *</strong>" in by_difference
+    # Of the mean of those that are not far off themselves.
+    assert "<strong>-45.0 *</strong>" in by_difference
     # Both ranks in both tables; of two classes the first is not repeated.
     assert "class person" not in by_prevalence
     assert len(names(by_prevalence)) == len(names(by_difference)) == 40
 
 
-@pytest.mark.parametrize(
-    ("quantifier", "warned", "said"),
-    [
-        ("auto", True, "The check warns of 1 of 4 communities"),
-        ("auto", True, "label some of their members"),
-        ("auto", False, "The check warns of none of 4 communities"),
-        ("auto", False, "In 1 community class proportions alone do not explain"),
-        ("sld", True, "or set quantifier = auto"),
-        ("pcc", False, "none is warned of, because pcc assumes no shift"),
-    ],
-)
-def test_fit_warnings_are_not_explained(
-    quantifier: str, warned: bool, said: str
-) -> None:
-    table = prevalence_table(list("abcd"))
-    rows = np.arange(8) // 2
+def fit_text(disagree: int = 0, flagged: int = 0, count: int = 40) -> str:
+    """The page on communities with p-values and standard errors."""
+    table = with_warnings(prevalence_table(np.arange(count)))
+    rows = np.arange(2 * count) // 2
     for name, values in (
-        ("fit_pvalue", pa.array(np.where(rows == 2, 0.001, 0.3))),
-        ("flagged", pa.array((rows == 2) & warned)),
+        ("se", pa.array(np.where(rows < flagged, 0.1, 0.01))),
+        ("fit_pvalue", pa.array(np.where(rows < disagree, 0.001, 0.3))),
+        ("flagged", pa.array(rows < flagged)),
     ):
         at = table.schema.get_field_index(name)
         table = table.set_column(at, name, values)
-    settings = load_settings(overrides=[f"quantifier={quantifier}"])
-    text = " ".join(read(made(table, settings)).text.split())
-    assert said in text
+    return " ".join(read(made(table)).text.split())
 
 
 @pytest.mark.parametrize("lower", [-0.02, 0.02])
@@ -397,10 +386,31 @@ def test_skill_of_the_posteriors_is_said(lower: float) -> None:
     assert warned == (lower < 0)
 
 
-def test_a_page_without_a_check_says_that_all_passed() -> None:
+def test_large_expected_errors_come_with_what_to_do() -> None:
+    text = fit_text(flagged=3)
+    assert "In 3 of 40 communities the expected error of a share is above 4" in text
+    assert "To make them better, label some of their members" in text
+    assert "8.0" in text
+    none = fit_text()
+    assert "In none of 40 communities the expected error" in none
+    assert "To make them better" not in none
+
+
+def test_labels_that_disagree_are_doubted_only_beyond_chance() -> None:
+    more = fit_text(disagree=8)
+    assert "In 8 of 40 communities with labelled members" in more
+    assert "posteriors are off in some of them" in more
+    # With 40 communities, one p-value below .01 is nothing out of the ordinary.
+    usual = fit_text(disagree=1)
+    assert "In 1 of 40 communities" in usual
+    assert "no more than chance gives" in usual
+    assert "posteriors are off in some of them" not in usual
+
+
+def test_a_page_without_intervals_says_that_no_error_can_be_expected() -> None:
     text = " ".join(read(made(prevalence_table(["a"]))).text.split())
-    assert "No community could be checked" in text
-    assert "warns of none" not in text
+    assert "no error can be expected" in text
+    assert "In none of" not in text
 
 
 def test_changes_and_seeds_are_not_explained() -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.evaluation.designs import Shown
 from xnq_dist.quantify.adjusted import rates
-from xnq_dist.quantify.fit_check import FitCheck
+from xnq_dist.quantify.evidence import Moments
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.learning import Held
 from xnq_dist.quantify.neighbourhood import neighbour_statistics
@@ -57,8 +57,8 @@ class Case:
             rows=np.flatnonzero(known),
         )
         nodes = NodeTable(rows, labels, known, classes)
-        fit = FitCheck.of(reference, nodes)
-        return cls(truth, nodes, replace(reference, fit=fit), held)
+        moments = Moments.of(nodes, reference.prior)
+        return cls(truth, nodes, replace(reference, moments=moments), held)
 
     def with_neighbours(self, adjacency: csr_array[Any]) -> Case:
         """With what is known of every node's neighbours.

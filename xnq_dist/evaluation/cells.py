@@ -30,6 +30,7 @@ __all__ = [
     "LEAST_SETS",
     "TOLERANCE",
     "Covered",
+    "Figures",
     "RatioCell",
     "coverage",
     "holm",
@@ -119,14 +120,18 @@ def means(table: pa.Table, by: Sequence[str]) -> list[Figures]:
     Returns
     -------
     list of dict
-        The columns of `by`, the metrics (None where no set has one) and ``sets``, in
-        the order of their first row.
+        The columns of `by`, the metrics (None where no set has one), ``flagged`` (how
+        many; None: no intervals), ``flagged_ae`` and ``sets``, in the order of their
+        first row.
     """
     sets = table["sets"]
     parts = {name: table[name] for name in by} | {"sets": sets}
     for name in METRICS:
         parts[name] = pc.multiply(table[name], pc.cast(sets, pa.float64()))
         parts[f"{name} sets"] = pc.if_else(pc.is_valid(table[name]), sets, 0)
+    flagged = pc.cast(pc.fill_null(table["flagged"], 0), pa.float64())
+    parts["flagged"] = table["flagged"]
+    parts["flagged_ae"] = pc.multiply(pc.fill_null(table["flagged_ae"], 0.0), flagged)
     summed = [name for name in parts if name not in by]
     found = (
         pa.table(parts)
@@ -139,6 +144,9 @@ def means(table: pa.Table, by: Sequence[str]) -> list[Figures]:
         for name in METRICS:
             number = row[f"{name} sets_sum"]
             figures[name] = row[f"{name}_sum"] / number if number else None
+        flagged = row["flagged_sum"]
+        figures["flagged"] = flagged
+        figures["flagged_ae"] = row["flagged_ae_sum"] / flagged if flagged else None
         rows.append(figures | {"sets": row["sets_sum"]})
     return rows
 

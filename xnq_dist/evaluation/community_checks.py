@@ -17,6 +17,7 @@ from xnq_dist.evaluation.cells import (
     SMALL,
     TOLERANCE,
     Covered,
+    Figures,
     RatioCell,
     coverage,
     means,
@@ -46,6 +47,7 @@ def check_tables(table: pa.Table) -> list[Table]:
         *_left_out(table),
         _coverage(table),
         _coverage_by_family(table),
+        _flagged(table),
     ]
     return [one for one in made if one is not None]
 
@@ -305,3 +307,56 @@ def _coverage_by_family(table: pa.Table) -> Table | None:
         tuple(groups),
         (_MISSES,),
     )
+
+
+def _flagged(table: pa.Table) -> Table | None:
+    """Errors of the communities that `auto` flags, and of the others."""
+    auto = real(_of(table, "estimator", "auto"))
+    by = ("design", "label_share", "communities")
+    groups = []
+    for design in _designs(auto):
+        some = _of(auto, "design", design)
+        lines = []
+        for kind, kept in ((None, by[:2]), *((name, by) for name in _kinds(some))):
+            own = some if kind is None else _of(some, "communities", kind)
+            for row in means(own, kept):
+                if row["flagged"] is not None:
+                    share = f"{100 * row['label_share']:g} %"
+                    label = f"{kind or 'all communities'}, {share} labels"
+                    lines.append((Cell(label), *_flagged_cells(row)))
+        if lines:
+            groups.append(Group(tuple(lines), title_of(design)))
+    if not groups:
+        return None
+    return Table(
+        "communities-flagged",
+        "Communities that auto flags, and others: absolute error",
+        ("communities", "flagged", "AE of flagged", "AE of others", "ratio"),
+        tuple(groups),
+        (
+            "Flagged: the expected absolute error is above fit.error. Sets from 5 "
+            "unlabelled members on.",
+        ),
+    )
+
+
+def _kinds(table: pa.Table) -> list[str]:
+    found: list[str] = table["communities"].unique().to_pylist()
+    return found
+
+
+def _flagged_cells(row: Figures) -> tuple[Cell, ...]:
+    """Share flagged, errors of both parts, their ratio."""
+    flagged, others = row["flagged"], row["sets"] - row["flagged"]
+    share = Cell(f"{100 * flagged / row['sets']:.0f} %")
+    inside = row["flagged_ae"]
+    if not flagged or not others:
+        alone = Cell(figure(row["ae"]))
+        return (
+            (share, alone, Cell(), Cell())
+            if flagged
+            else (share, Cell(), alone, Cell())
+        )
+    outside = (row["ae"] * row["sets"] - inside * flagged) / others
+    ratio = Cell(figure(inside / outside, 2)) if outside > 0 else Cell()
+    return share, Cell(figure(inside)), Cell(figure(outside)), ratio

@@ -253,6 +253,7 @@ def community_outputs(table: pa.Table) -> dict[str, bytes]:
             ("designs", "Designs of labels", "-designs"),
             ("ae", "Absolute error", "-ae"),
             ("intervals", "Intervals", "coverage"),
+            ("flagged", "Flagged communities", "-flagged"),
             ("rae", "Relative error", "-rae"),
             ("bias", "Bias", "-bias"),
         )
@@ -276,7 +277,7 @@ def community_outputs(table: pa.Table) -> dict[str, bytes]:
 
 def community_text(table: pa.Table) -> str:
     """The tables of absolute errors, comparisons and intervals, for a terminal."""
-    endings = ("-ae", "-above", "-left-out", "-designs", "-coverage")
+    endings = ("-ae", "-above", "-left-out", "-designs", "-coverage", "-flagged")
     wanted = [t for t in community_tables(table) if t.name.endswith(endings)]
     return "\n".join(_plain(t) for t in wanted)
 

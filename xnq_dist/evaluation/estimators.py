@@ -88,6 +88,7 @@ class Estimators:
         fewer = intervals.model_copy(
             update={"resamples": min(intervals.resamples, MOST_RESAMPLES)}
         )
+        self.settings = settings
         self.case = case.with_neighbours(adjacency)
         self._best = case if refitted is None else refitted
         best = self._best

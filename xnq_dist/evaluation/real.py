@@ -14,10 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.config import Settings
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.estimators import Answer, Estimators
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
 from xnq_dist.evaluation.regions import SAMPLES
+from xnq_dist.quantify.fit_check import expected_errors, standard_errors
 from xnq_dist.quantify.interface import Communities, Estimates
 
 __all__ = ["LEAST_UNLABELLED", "SIZES", "Row", "score_case"]
@@ -46,6 +48,10 @@ class Row:
     coverage: float | None
     """None: the estimator has no intervals."""
     width: float | None
+    flagged: int | None = None
+    """Sets whose expected error is large; None: the estimator has no intervals."""
+    flagged_ae: float | None = None
+    """Their error; None where there is none."""
 
 
 def score_case(
@@ -67,7 +73,14 @@ def score_case(
         true = counts[scored] / sizes[scored, None]
         for name, answer in estimators.answers(sets, kind in SAMPLES):
             yield from _rows(
-                kind, name, answer, true, sizes[scored], labelled[scored], scored
+                kind,
+                name,
+                answer,
+                true,
+                sizes[scored],
+                labelled[scored],
+                scored,
+                estimators.settings,
             )
 
 
@@ -94,6 +107,7 @@ def _rows(
     sizes: NDArray[np.float64],
     labelled: NDArray[np.int64],
     scored: NDArray[np.bool_],
+    settings: Settings,
 ) -> Iterator[Row]:
     estimate = answer.prevalence if isinstance(answer, Estimates) else answer
     estimate = estimate[scored]
@@ -103,11 +117,16 @@ def _rows(
         "bias": estimate[:, -1] - true[:, -1],
     }
     ends = (answer.lower, answer.upper) if isinstance(answer, Estimates) else ()
+    flagged = None
     if len(ends) == 2 and ends[0] is not None and ends[1] is not None:
         lower, upper = ends[0][scored], ends[1][scored]
         held = (true >= lower - 1e-9) & (true <= upper + 1e-9)
         values["coverage"] = held.mean(axis=1)
         values["width"] = (upper - lower).mean(axis=1)
+        sd = answer.sd if isinstance(answer, Estimates) else None
+        sd = None if sd is None else sd[scored]
+        error = standard_errors(sd, lower, upper, settings.intervals.level)
+        flagged = expected_errors(error) > settings.fit.error
     for low, high in SIZES:
         for inside in (False, True):
             some = (sizes >= low) & (sizes < high) & ((labelled > 0) == inside)
@@ -124,4 +143,8 @@ def _rows(
                     means["bias"],
                     means.get("coverage"),
                     means.get("width"),
+                    None if flagged is None else int(flagged[some].sum()),
+                    None
+                    if flagged is None or not flagged[some].any()
+                    else float(values["ae"][some & flagged].mean()),
                 )

@@ -36,7 +36,7 @@ from xnq_dist.quantify.learning import Learnt
 from xnq_dist.quantify.members import check_posteriors
 from xnq_dist.quantify.node_sums import NodeSums, node_sums
 
-__all__ = ["Auto", "interval", "interval_of_counts", "variance_of"]
+__all__ = ["Auto", "interval", "interval_of_counts"]
 
 Floats = NDArray[np.float64]
 
@@ -82,7 +82,7 @@ class Auto:
             learnt = Learnt.of(nodes, reference, alone)
         groups = learnt.groups, learnt.variances, learnt.labelled
         sums = node_sums(batch, nodes, reference.prior, *groups, learnt.least)
-        variance = variance_of(sums, learnt)
+        variance = sums.own + learnt.between(sums)
         size = np.where(sums.size > 0, sums.size, 1.0)[:, None]
         sd = np.sqrt(variance) / size
         if nodes.posteriors.shape[1] == 2:
@@ -98,16 +98,6 @@ class Auto:
             sd=np.where(np.isnan(sums.mean), np.nan, sd),
             groups=sums.groups,
         )
-
-
-def variance_of(sums: NodeSums, learnt: Learnt) -> Floats:
-    """Variance of the sums of posteriors, shape (S, K)."""
-    between = sums.spread - 2 * sums.weight * sums.calibrated
-    between += sums.weight**2 * learnt.calibrated
-    # A sum of squares, but for rounding.
-    variance = sums.own + np.maximum(between, 0.0)
-    variance += sums.weight**2 * learnt.shared
-    return np.asarray(variance)
 
 
 def interval(sums: NodeSums, sd: Floats, level: float) -> tuple[Floats, Floats]:

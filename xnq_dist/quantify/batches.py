@@ -16,8 +16,8 @@ from xnq_dist.quantify.auto import Auto
 from xnq_dist.quantify.benchmarked import Benchmarked
 from xnq_dist.quantify.benchmarks import Targets
 from xnq_dist.quantify.bootstrap import Bootstrap
-from xnq_dist.quantify.drawn import DrawnByClass
-from xnq_dist.quantify.fit_check import FitCheck, fit_pvalues, flags
+from xnq_dist.quantify.evidence import Moments, gather_evidence
+from xnq_dist.quantify.fit_check import fit_pvalues
 from xnq_dist.quantify.interface import (
     QUANTIFIERS,
     Communities,
@@ -117,7 +117,7 @@ class Job:
                 reference = replace(reference, neighbours=own)
         return nodes, replace(
             reference,
-            fit=FitCheck.of(reference, nodes),
+            moments=Moments.of(nodes, reference.prior),
             bootstrap=Bootstrap.of(
                 self.settings.quantifier, self.settings, reference, nodes.classes
             ),
@@ -178,15 +178,9 @@ def answer_batch(job: Job, batch: Batch) -> FileRecord:
             members, nodes, reference, found, batch.first
         )
     answer = combine(members, nodes, found, labelled)
-    pvalues = fit_pvalues(members, nodes, reference.fit)
-    flagged, notes = flags(
-        "by_class" if isinstance(quantifier, DrawnByClass) else quantifier.name,
-        pvalues,
-        job.settings.fit.alpha,
-        answer.n_labelled,
-        answer.notes,
-    )
-    arrays = answer_arrays(replace(answer, notes=notes))
+    learnt = quantifier.learnt if isinstance(quantifier, Auto) else None
+    evidence = gather_evidence(members, nodes, reference, learnt)
+    arrays = answer_arrays(answer)
     if found.groups is not None:
         arrays["group_offsets"] = found.groups.offsets
         arrays["groups"] = found.groups.groups
@@ -202,12 +196,17 @@ def answer_batch(job: Job, batch: Batch) -> FileRecord:
         moved = combine(members, nodes, raked, labelled)
         arrays |= benchmarked.finish(moved, batch.first, level)
     return job.attempt.write_arrays(
-        f"batch-{batch.number:05d}", **arrays, fit_pvalue=pvalues, flagged=flagged
+        f"batch-{batch.number:05d}",
+        **arrays,
+        fit_pvalue=fit_pvalues(evidence),
+        scores=evidence.scores,
+        scores_error=evidence.error,
+        scores_skew=evidence.skew,
     )
 
 
 def answer_whole(job: Job) -> FileRecord:
-    """The whole graph as one community: as `answer_batch`, without a fit check.
+    """The whole graph as one community: as `answer_batch`, without its evidence.
 
     Only `auto` gives an interval: resamples of all nodes would not fit into memory.
     """

@@ -21,7 +21,7 @@ from scipy.sparse import csr_array, diags_array
 from scipy.special import ndtri
 
 from xnq_dist.blocks import one_blas_thread
-from xnq_dist.quantify.auto import interval, variance_of
+from xnq_dist.quantify.auto import interval
 from xnq_dist.quantify.benchmarks import Targets
 from xnq_dist.quantify.interface import (
     Communities,
@@ -155,7 +155,7 @@ class Benchmarked:
         moved, prior = replace(nodes, tilt=self.tilt), reference.prior
         groups = learnt.groups, learnt.variances, learnt.labelled
         sums = node_sums(batch, moved, prior, *groups, learnt.least)
-        variance = variance_of(sums, learnt)
+        variance = sums.own + learnt.between(sums)
         own = _by_cell(batch, moved, prior, self.tilt, learnt.least)
         for k, code in enumerate(class_codes(len(prior))):
             variance[:, k] += self._change(k, code, own, sums.groups, learnt)

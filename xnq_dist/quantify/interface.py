@@ -20,7 +20,7 @@ from xnq_dist.quantify.weighted_sizes import WeightedSizes
 
 if TYPE_CHECKING:
     from xnq_dist.quantify.bootstrap import Bootstrap
-    from xnq_dist.quantify.fit_check import FitCheck
+    from xnq_dist.quantify.evidence import Moments
 
 __all__ = [
     "OF_GRAPHS",
@@ -149,8 +149,8 @@ class Reference:
     """Of the labelled nodes that the rates are made from, shape (m, C)."""
     labels: NDArray[np.int32] | None = None
     """Their class codes, shape (m,)."""
-    fit: FitCheck | None = None
-    """What a community's posteriors are checked by; None: no check."""
+    moments: Moments | None = None
+    """Of the graph's posteriors; None: a community's posteriors show nothing."""
     rows: NDArray[np.int64] | None = None
     """Canonical indexes of these labelled nodes, ascending, shape (m,)."""
     neighbours: NeighbourStatistics | None = None

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.quantify.interface import NodeTable, Reference
-from xnq_dist.quantify.node_sums import class_codes
+from xnq_dist.quantify.node_sums import NodeSums, class_codes
 
 __all__ = [
     "LOW",
@@ -26,6 +26,7 @@ __all__ = [
     "Learnt",
     "gaps",
     "mean_variance",
+    "normalised",
     "shift_variance",
     "spread_likelihoods",
 ]
@@ -94,6 +95,21 @@ class Learnt:
         rest = {name: values for name, values in arrays.items() if name != "least"}
         return cls(groups=groups, least=float(arrays["least"]), **rest)
 
+    def between(self, sums: NodeSums) -> Floats:
+        """Variance that shifts add to sums over communities, shape (S, K)."""
+        found = sums.spread - 2 * sums.weight * sums.calibrated
+        found += sums.weight**2 * self.calibrated
+        # A sum of squares, but for rounding.
+        return np.asarray(np.maximum(found, 0.0) + sums.weight**2 * self.shared)
+
+    @classmethod
+    def nothing(cls, nodes: NodeTable) -> Learnt:
+        """No shift at all, with all nodes in one group."""
+        width = len(class_codes(nodes.posteriors.shape[1]))
+        none, least = np.zeros(width), 1.0 / (np.count_nonzero(nodes.labels >= 0) + 2.0)
+        groups = np.zeros(len(nodes.labels), np.int32)
+        return cls(groups, none[None], none, none[None], least, none, none)
+
     @classmethod
     def of(
         cls,
@@ -129,7 +145,7 @@ class Learnt:
             labels, rows = np.empty(0, np.int32), np.empty(0, np.int64)
             posteriors = np.empty((0, nodes.posteriors.shape[1]))
         else:
-            posteriors = _normalised(reference.posteriors, reference.prior)
+            posteriors = normalised(reference.posteriors, reference.prior)
         own = np.zeros(len(labels), np.int32)
         if rows is not None:
             own = group_of[rows]
@@ -218,7 +234,8 @@ def _weights(posteriors: Floats, least: float) -> Floats:
     return np.asarray(inside * (1 - inside))
 
 
-def _normalised(posteriors: NDArray[np.floating], prior: Floats) -> Floats:
+def normalised(posteriors: NDArray[np.floating], prior: Floats) -> Floats:
+    """Rows that sum to 1; the prior in place of a row of zeros."""
     rows = np.asarray(posteriors, np.float64)
     total = rows.sum(axis=1, keepdims=True)
     mean = np.broadcast_to(prior / prior.sum(), rows.shape)

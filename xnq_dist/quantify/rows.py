@@ -7,13 +7,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from xnq_dist.config import Settings
+from xnq_dist.quantify.fit_check import expected_errors, standard_errors
 from xnq_dist.quantify.interface import Prevalence
 from xnq_dist.quantify.quality import qualities
 
-__all__ = ["answer_arrays", "group_rows", "prevalence_rows", "total_rows"]
+__all__ = [
+    "answer_arrays",
+    "evidence_rows",
+    "group_rows",
+    "prevalence_rows",
+    "total_rows",
+]
 
 
 def answer_arrays(answer: Prevalence) -> dict[str, NDArray[Any]]:
@@ -55,8 +61,8 @@ def prevalence_rows(
     Parameters
     ----------
     arrays
-        Of `answer_arrays`, for S communities; and ``fit_pvalue`` (NaN: no check) and
-        ``flagged``, shape (S,).
+        Of `answer_arrays`, for S communities; and ``fit_pvalue`` (NaN: no check),
+        shape (S,).
     names
         The communities' names, S values.
     classes
@@ -64,7 +70,7 @@ def prevalence_rows(
     method
         Name of the quantifier.
     settings
-        `intervals` and `quality` are used.
+        `intervals`, `fit` and `quality` are used.
     parents
         The communities' parents, S values; None: no hierarchy.
     """
@@ -72,6 +78,7 @@ def prevalence_rows(
     if parents is None:
         parents = pa.nulls(len(names), names.type)
     pvalue = arrays["fit_pvalue"][repeat]
+    error = expected_errors(_standard_errors(arrays, settings))[repeat]
     notes = arrays["notes"][repeat]
     return pa.table(
         {
@@ -82,7 +89,7 @@ def prevalence_rows(
             "iterations": arrays["iterations"][repeat],
             "converged": arrays["converged"][repeat],
             "fit_pvalue": pa.array(pvalue, mask=np.isnan(pvalue)),
-            "flagged": pa.array(arrays["flagged"][repeat], mask=np.isnan(pvalue)),
+            "flagged": pa.array(error > settings.fit.error, mask=np.isnan(error)),
             "note": pa.array(notes, pa.string(), mask=notes == ""),
         }
     )
@@ -106,6 +113,40 @@ def total_rows(
             "scope": pa.array(["graph"] * count, pa.string()),
             **_estimate_columns(arrays, classes, settings),
             "method": pa.array([method] * count, pa.string()),
+        }
+    )
+
+
+def evidence_rows(
+    arrays: dict[str, NDArray[Any]], first: int, classes: list[Any]
+) -> pa.Table:
+    """One row per community and class (schema ``evidence``).
+
+    Parameters
+    ----------
+    arrays
+        ``known``, and of `Evidence` ``scores``, ``scores_error`` and ``scores_skew``,
+        of S communities.
+    first
+        Place of the first community.
+    classes
+        The C classes.
+    """
+    known, scores = arrays["known"], arrays["scores"]
+    error, skew = arrays["scores_error"], arrays["scores_skew"]
+    size, n_classes = known.shape
+    if n_classes == 2:
+        scores = np.concatenate([1 - scores, scores], axis=1)
+        error = np.repeat(error, 2, axis=1)
+        skew = np.concatenate([-skew, skew], axis=1)
+    return pa.table(
+        {
+            "community": first + np.repeat(np.arange(size), n_classes),
+            "class": pa.array([str(name) for name in classes] * size, pa.string()),
+            "known": known.reshape(-1),
+            "scores": _nullable(scores.reshape(-1)),
+            "error": _nullable(error.reshape(-1)),
+            "skew": _nullable(skew.reshape(-1)),
         }
     )
 
@@ -144,18 +185,14 @@ def group_rows(arrays: dict[str, NDArray[Any]], first: int) -> pa.Table:
 def _estimate_columns(
     arrays: dict[str, NDArray[Any]], classes: list[Any], settings: Settings
 ) -> dict[str, Any]:
-    """Members, estimates, intervals and their quality, a row per community and class.
-
-    Standard errors that a quantifier does not give are those that its intervals imply.
-    """
+    """Members, estimates, intervals, their quality: a row per community and class."""
     count = len(arrays["n_nodes"])
     repeat = np.repeat(np.arange(count), len(classes))
     n_nodes = arrays["n_nodes"][repeat]
-    prevalence, lower, upper, sd = (
-        arrays[name].reshape(-1) for name in ("prevalence", "lower", "upper", "sd")
+    prevalence, lower, upper = (
+        arrays[name].reshape(-1) for name in ("prevalence", "lower", "upper")
     )
-    z = float(ndtri((1 + settings.intervals.level) / 2))
-    sd = np.where(np.isnan(sd), (upper - lower) / (2 * z), sd)
+    sd = _standard_errors(arrays, settings).reshape(-1)
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = np.where(prevalence > 0, sd / prevalence, np.nan)
     sizes = {
@@ -189,6 +226,13 @@ def _estimate_columns(
         "quality": pa.array(quality, pa.string()),
         **raked,
     }
+
+
+def _standard_errors(
+    arrays: dict[str, NDArray[Any]], settings: Settings
+) -> NDArray[np.float64]:
+    sd, lower, upper = (arrays[name] for name in ("sd", "lower", "upper"))
+    return standard_errors(sd, lower, upper, settings.intervals.level)
 
 
 def _nullable(values: NDArray[np.float64]) -> pa.Array:

@@ -51,7 +51,12 @@ from xnq_dist.quantify.communities import Memberships
 from xnq_dist.quantify.interface import QUANTIFIERS, combine
 from xnq_dist.quantify.loading import NeighbourValues, load_node_table, whole_stage
 from xnq_dist.quantify.old_communities import OldCommunities
-from xnq_dist.quantify.rows import group_rows, prevalence_rows, total_rows
+from xnq_dist.quantify.rows import (
+    evidence_rows,
+    group_rows,
+    prevalence_rows,
+    total_rows,
+)
 from xnq_dist.quantify.seed_runs import (
     between_runs,
     check_seed_runs,
@@ -119,8 +124,9 @@ def quantify(
     -------
     Manifest
         Of the stage: ``prevalence-*``, one row per community and class; ``totals-*``,
-        one row per class for the whole graph; ``communities-*`` when communities were
-        detected; for `auto` ``learnt-*``, ``sums-*`` and ``groups-*``, from which
+        one row per class for the whole graph; ``evidence-*``, what labels and
+        posteriors show, for the search for anomalies; ``communities-*`` when
+        communities were detected; for `auto` ``learnt-*`` and ``sums-*``, from which
         covariances of communities follow.
 
     Raises
@@ -494,6 +500,7 @@ def _write_prevalence(
     names, classes, parents = memberships.names, told[0], memberships.parents
     with ExitStack() as opened:
         writer = opened.enter_context(attempt.table_writer("prevalence", "prevalence"))
+        evidence = opened.enter_context(attempt.table_writer("evidence", "evidence"))
         sums: TableWriter | None = None
         for batch, record in answered:
             arrays = stage.read_arrays(record)
@@ -505,6 +512,7 @@ def _write_prevalence(
             some = names.slice(batch.first, batch.communities)
             above = parents.slice(batch.first, batch.communities)
             writer.write(prevalence_rows(arrays, some, *told, above))
+            evidence.write(evidence_rows(arrays, batch.first, classes))
             if "groups" in arrays:
                 if sums is None:
                     sums = opened.enter_context(
@@ -520,5 +528,6 @@ def _write_prevalence(
             f"{writer.record.rows} rows for {len(names)} communities and "
             f"{len(classes)} classes: this is a fault of the program"
         )
-    files = [writer.record] if sums is None else [writer.record, sums.record]
+    files = [writer.record, evidence.record]
+    files += [] if sums is None else [sums.record]
     return files, not_converged, sizes

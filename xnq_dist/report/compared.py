@@ -4,30 +4,50 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
-from xnq_dist.quantify.anomalies import Anomalies, find_anomalies
+from xnq_dist.quantify.anomalies import Anomalies, Seen, find_anomalies
 from xnq_dist.report.view import PrevalenceView
 
-__all__ = ["anomaly_rows", "compare", "ordered", "ranks"]
+__all__ = ["anomaly_rows", "compare", "ordered", "ranks", "seen_in"]
 
 Floats = NDArray[np.float64]
 
 
-def compare(view: PrevalenceView, settings: Settings) -> Anomalies | None:
-    """Every community against the rest or the share set; None without intervals."""
+def seen_in(view: PrevalenceView, evidence: pa.Table) -> Seen:
+    """What a run's labels and posteriors show of its communities.
+
+    Parameters
+    ----------
+    view
+        The prevalence table, arranged.
+    evidence
+        Schema ``evidence``, of the same communities.
+    """
+    shape = len(view.names), len(view.classes)
+    rows = evidence["community"].to_numpy()
+    names = evidence["class"].combine_chunks()
+    columns = pc.index_in(names, pa.array(view.classes, pa.string())).to_numpy()
+    known, values = np.zeros(shape, np.int64), np.full((3, *shape), np.nan)
+    known[rows, columns] = evidence["known"].to_numpy()
+    for place, name in enumerate(("scores", "error", "skew")):
+        values[place, rows, columns] = evidence[name].to_numpy()
+    return Seen(view.n_labelled, known, view.n_nodes - view.n_labelled, *values)
+
+
+def compare(view: PrevalenceView, settings: Settings, seen: Seen) -> Anomalies | None:
+    """Every community against the rest or the share set; None without intervals.
+
+    Where one community has no interval, nothing is said of how far it is off.
+    """
     if not view.classes or not view.has_intervals:
         return None
     wanted = settings.anomalies.reference
-    return find_anomalies(
-        view.prevalence,
-        view.lower,
-        view.upper,
-        view.n_nodes,
-        settings.intervals.level,
-        None if wanted == "rest" else float(wanted),
-    )
+    reference = None if wanted == "rest" else float(wanted)
+    prevalence = np.where(np.isnan(view.lower), np.nan, view.prevalence)
+    return find_anomalies(prevalence, view.n_nodes, seen, reference)
 
 
 def ordered(values: Floats, sizes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -60,7 +60,7 @@ class Funnel:
     """Beyond chance, above and below the reference, shape (K,)."""
     lower: Mask
     flagged: Mask
-    """The fit check warns, shape (K,)."""
+    """The expected error is large, shape (K,)."""
 
     @classmethod
     def of(
@@ -74,6 +74,8 @@ class Funnel:
         reference = np.nan
         if settings.anomalies.reference != "rest":
             reference = float(settings.anomalies.reference)
+        elif anomalies is not None:
+            reference = float(anomalies.centre[-1])
         elif known.any():
             reference = float((sizes[known] * p[known]).sum() / sizes[known].sum())
         beyond, effect = np.zeros(len(p), np.bool_), np.zeros(len(p))
@@ -129,7 +131,7 @@ def funnel(shown: Funnel, name: str) -> bytes:
     members are a sample at the reference r, estimated with the error that is typical
     of the size: ``r +- z sqrt(r (1 - r) / n + e(n)^2)``. More than `DRAWN_ALONE`
     communities are counted in hexagons. Those beyond chance are triangles that point
-    away from the reference, those of which the fit check warns diamonds; marks that
+    away from the reference, those whose expected error is large diamonds; marks that
     would cover each other are drawn once.
 
     Parameters
@@ -216,7 +218,7 @@ def _marks(axes: Axes, shown: Funnel, known: Mask, many: bool) -> None:
     for chosen, mark, colour, size, text in (
         (shown.higher, "^", WARM, 5.5, "more than chance"),
         (shown.lower, "v", WARM, 5.5, "less than chance"),
-        (shown.flagged, "D", WARN, 7.5, "fit check warns"),
+        (shown.flagged, "D", WARN, 7.5, "large expected error"),
     ):
         places = np.flatnonzero(chosen & known)
         if not len(places):

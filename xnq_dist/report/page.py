@@ -224,8 +224,8 @@ def _headline(
     held = quantify.get("own_coverage")
     if held:
         what = (
-            f"of the {held['groups']:,} groups of the graph, each held out with all its "
-            f"labels, lie in their interval (goal "
+            f"of the {held['groups']:,} groups of the graph, each held out with all "
+            f"its labels, lie in their interval (goal "
             f"{100 * settings.intervals.level:g} %; mean error "
             f"{100 * held['error']:.1f}, mean width {100 * held['width']:.0f} points)"
         )
@@ -311,7 +311,7 @@ def _remarks(view: PrevalenceView, k: int) -> list[str]:
     if not view.converged[k]:
         found.append("not converged")
     if view.flagged[k]:
-        found.append("fit check warns")
+        found.append("large expected error")
     note = view.notes[k].as_py()
     if note:
         found.append(plain(note, 160))
@@ -344,7 +344,7 @@ def _warnings(view: PrevalenceView, stages: Mapping[str, StageFacts]) -> list[st
     flagged = int(np.count_nonzero(view.flagged))
     if flagged:
         found.append(
-            f"The fit check warns of {flagged:,} communities: see Fit check below."
+            f"{flagged:,} communities have a large expected error: see Fit check below."
         )
     for number, text in (
         (

@@ -18,7 +18,7 @@ from xnq_dist.errors import SettingsError, StageError
 from xnq_dist.graph.prepare import partitions_table
 from xnq_dist.inputs import PREVIOUS, published_inputs
 from xnq_dist.report.changed import Changed, changed_rows, compare_with
-from xnq_dist.report.compared import anomaly_rows, compare
+from xnq_dist.report.compared import anomaly_rows, compare, seen_in
 from xnq_dist.report.earlier import (
     Earlier,
     OwnFacts,
@@ -194,7 +194,8 @@ class _Results:
         known = self.manifests["labels"].facts if "labels" in self.manifests else {}
         classes = [str(name) for name in known.get("classes") or ()]
         view = PrevalenceView.of(prevalence, classes)
-        compared = compare(view, settings)
+        evidence = pa.concat_tables(list(self.tables("evidence")))
+        compared = compare(view, settings, seen_in(view, evidence))
         if compared is not None:
             out.table("anomalies", [anomaly_rows(view, compared, settings)])
         own = _own_facts(self.manifests, self.tables("communities"))

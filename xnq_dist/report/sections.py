@@ -1,4 +1,4 @@
-"""What the page says beyond the ranking: anomalies, changes, the fit check."""
+"""What the page shows beyond the ranking: anomalies, changes, the fit check."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import bdtrc
 
 from xnq_dist.config import Settings
 from xnq_dist.quantify.anomalies import Anomalies
+from xnq_dist.quantify.fit_check import expected_errors
 from xnq_dist.report.changed import Changed
 from xnq_dist.report.compared import ordered
 from xnq_dist.report.view import PrevalenceView
@@ -108,24 +110,32 @@ def changes_section(
 
 
 def fit_section(view: PrevalenceView, settings: Settings) -> dict[str, Any]:
-    """How many communities the fit check warns of, and the largest of them."""
-    pvalue = view.fit_pvalue
-    checked = ~np.isnan(pvalue)
-    low = checked & (pvalue < settings.fit.alpha)
-    warned = np.flatnonzero(view.flagged)
-    chosen = _by_size(warned, view)[:SHOWN]
+    """Whose expected error is large, and whether more labels disagree than by chance.
+
+    More than by chance: the count has a probability below 1 % where all p-values are
+    uniform.
+    """
+    error = expected_errors(view.se) if view.classes else np.empty(0)
+    flagged = np.flatnonzero(view.flagged)
+    chosen = flagged[ordered(error[flagged], view.n_nodes[flagged])][:SHOWN]
+    pvalue, alpha = view.fit_pvalue, settings.fit.alpha
+    checked = int(np.count_nonzero(~np.isnan(pvalue)))
+    disagree = int(np.count_nonzero(pvalue < alpha))
     return {
-        "checked": int(checked.sum()),
-        "flagged": len(warned),
-        "expected": settings.fit.alpha * int(checked.sum()),
-        "let_pass": int(np.count_nonzero(low & ~view.flagged)),
+        "judged": int(np.count_nonzero(~np.isnan(error))),
+        "flagged": len(flagged),
+        "threshold": f"{100 * settings.fit.error:g}",
+        "checked": checked,
+        "disagree": disagree,
+        "expected": round(alpha * checked),
+        "more": disagree > 0 and bdtrc(disagree - 1, checked, alpha) < 0.01,
         "rows": [
             {
                 "name": view.name(k),
                 "n_nodes": int(view.n_nodes[k]),
                 "n_labelled": int(view.n_labelled[k]),
                 "prevalence": float(view.prevalence[k, -1]),
-                "pvalue": probability(float(pvalue[k])),
+                "error": f"{100 * error[k]:.1f}",
             }
             for k in chosen.tolist()
         ],

@@ -33,13 +33,15 @@ class PrevalenceView:
     """Shape (K, C); NaN where there is none."""
     lower: Floats
     upper: Floats
+    se: Floats
+    """Standard errors."""
     n_nodes: NDArray[np.int64]
     n_labelled: NDArray[np.int64]
     n_estimated: NDArray[np.int64]
     converged: NDArray[np.bool_]
     flagged: NDArray[np.bool_]
     fit_pvalue: Floats
-    """Of the fit check, shape (K,); NaN where there was none."""
+    """Of labels that agree with posteriors, shape (K,); NaN where there was none."""
     notes: pa.Array
     quality: NDArray[np.object_]
     """Of the last class's estimate, shape (K,); None where it is not judged."""
@@ -88,6 +90,7 @@ class PrevalenceView:
             prevalence=matrix("prevalence"),
             lower=matrix("lower"),
             upper=matrix("upper"),
+            se=matrix("se") if "se" in table.column_names else np.full(shape, np.nan),
             n_nodes=of_community("n_nodes", np.int64, 0),
             n_labelled=of_community("n_labelled", np.int64, 0),
             n_estimated=of_community("n_estimated", np.int64, 0),
