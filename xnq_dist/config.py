@@ -30,6 +30,7 @@ from xnq_dist.sections import (
     InputSettings,
     IntervalSettings,
     KdeySettings,
+    LabelSettings,
     LeidenSettings,
     MatchingSettings,
     MembershipSettings,
@@ -108,6 +109,7 @@ class Settings(Section):
     readout: ReadoutSettings = ReadoutSettings()
     plus: PlusSettings = PlusSettings()
     auto: AutoSettings = AutoSettings()
+    labels: LabelSettings = LabelSettings()
     memberships: MembershipSettings = MembershipSettings()
     quality: QualitySettings = QualitySettings()
     intervals: IntervalSettings = IntervalSettings()
@@ -137,6 +139,15 @@ class Settings(Section):
             raise ValueError(
                 f"readout.folds = {self.readout.folds} leaves nothing to learn from "
                 f"with two folds hidden: set {LEAST_FOLDS} or more, or method = xnq"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _weights_have_a_readout(self) -> Settings:
+        if self.labels.drawn == "weighted" and self.method != "xnq+":
+            raise ValueError(
+                "labels.drawn = weighted needs method = xnq+, the readout that takes "
+                "weights: set method = xnq+, or labels.drawn = unknown"
             )
         return self
 

@@ -15,8 +15,9 @@ effects of the graph's groups, of degree and of the rate of labelling nearby as 
 References
 ----------
 J. J. Heckman, "Sample selection bias as a specification error", Econometrica 47, 1979
-(a selection equation next to the outcome's). Z. Lipton, Y.-X. Wang, A. Smola, "Detecting
-and correcting for label shift with black box predictors", ICML 2018 (a constant g).
+(a selection equation next to the outcome's). Z. Lipton, Y.-X. Wang, A. Smola,
+"Detecting and correcting for label shift with black box predictors", ICML 2018 (a
+constant g).
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Terms:
     @property
     def width(self) -> int:
         """Effects in all."""
-        return self.dense.shape[1] + sum(self.sizes)
+        return int(self.dense.shape[1]) + sum(self.sizes)
 
     def values(self, effects: Floats) -> Floats:
         """The value of g of every node, shape (n,)."""
@@ -278,9 +279,8 @@ class _Problem:
                 self.terms.precision == FLAT, level, 0.0
             )
             return point
-        own = [start.shift, [start.slope]]
-        own += [self.basis.T @ start.bias, start.effects]
-        return np.concatenate(own)
+        slope, bias = np.array([start.slope]), self.basis.T @ start.bias
+        return np.concatenate([start.shift, slope, bias, start.effects])
 
     def parts(self, point: Floats) -> tuple[Floats, float, Floats, Floats]:
         """a, s, b and the effects of g."""

@@ -73,7 +73,8 @@ def place_terms(folds: Codes, place: Place, labelled: NDArray[np.bool_]) -> Term
 
 def _standardised(columns: Floats) -> Floats:
     spread = columns.std(axis=0)
-    return (columns - columns.mean(axis=0)) / np.where(spread > 1e-12, spread, 1.0)
+    standard = (columns - columns.mean(axis=0)) / np.where(spread > 1e-12, spread, 1.0)
+    return np.asarray(standard, np.float64)
 
 
 def _largest(groups: Codes) -> Codes:

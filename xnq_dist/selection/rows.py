@@ -90,7 +90,7 @@ def sampled(
     Parameters
     ----------
     labels
-        Class codes by canonical index, -1 unlabelled, shape (N,).
+        Class codes by canonical index, -1 unlabelled, -2 not to be used, shape (N,).
     seed
         Of the run.
 
@@ -101,7 +101,7 @@ def sampled(
     """
     key = np.random.SeedSequence(seed, spawn_key=(PURPOSE,))
     chosen = []
-    for rows in (np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)):
+    for rows in (np.flatnonzero(labels >= 0), np.flatnonzero(labels == -1)):
         if len(rows) > most:
             bits = mixed_bits(rows, key)
             rows = rows[np.argpartition(bits, most)[:most]]

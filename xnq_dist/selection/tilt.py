@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,19 +23,40 @@ def tilted(posteriors: Floats, factors: Floats) -> Floats:
 
 
 def tilted_mean(
-    posteriors: NDArray[np.floating], rows: NDArray[np.int64], factors: Floats
+    posteriors: NDArray[np.floating],
+    rows: NDArray[np.int64],
+    factors: Floats,
+    prior: Floats,
 ) -> tuple[Floats, Floats]:
     """Mean of the tilted posteriors f of some nodes, and mean of f (1 - f), (C,).
 
     Added up block by block: posteriors of all nodes may be many.
+
+    Parameters
+    ----------
+    posteriors, rows
+        Of all nodes, shape (N, C), and which nodes are meant, shape (m,).
+    factors
+        Shape (C,).
+    prior
+        In place of a row of zeros, shape (C,).
     """
     total, spread = np.zeros(len(factors)), np.zeros(len(factors))
-    for first in range(0, len(rows), BLOCK):
-        block = posteriors[rows[first : first + BLOCK]].astype(np.float64)
-        found = tilted(np.maximum(block, 1e-300), factors)
+    for block in _blocks(posteriors, rows, prior):
+        found = tilted(block, factors)
         total += found.sum(axis=0)
         spread += (found * (1 - found)).sum(axis=0)
     return total / max(len(rows), 1), spread / max(len(rows), 1)
+
+
+def _blocks(
+    posteriors: NDArray[np.floating], rows: NDArray[np.int64], prior: Floats
+) -> Iterator[Floats]:
+    """Normalised rows."""
+    for first in range(0, len(rows), BLOCK):
+        block = posteriors[rows[first : first + BLOCK]].astype(np.float64)
+        total = block.sum(axis=1, keepdims=True)
+        yield np.where(total > 0, block / np.where(total > 0, total, 1.0), prior)
 
 
 def logit_variance(covariance: Floats, shares: Floats) -> Floats:
@@ -56,7 +79,10 @@ def logit_variance(covariance: Floats, shares: Floats) -> Floats:
 
 
 def solve_bias(
-    posteriors: NDArray[np.floating], rows: NDArray[np.int64], shares: Floats
+    posteriors: NDArray[np.floating],
+    rows: NDArray[np.int64],
+    shares: Floats,
+    prior: Floats,
 ) -> Floats:
     """B at which the mean of the tilted posteriors is the given one, summing to 0.
 
@@ -69,6 +95,8 @@ def solve_bias(
         Of all nodes, shape (N, C), and which nodes are meant, shape (m,).
     shares
         Above 0, summing to 1, shape (C,).
+    prior
+        In place of a row of zeros, shape (C,).
 
     Raises
     ------
@@ -83,10 +111,8 @@ def solve_bias(
     def state(point: Floats) -> tuple[float, Floats, Floats]:
         value, mean = -float(point @ shares), np.zeros(n_classes)
         second = np.zeros((n_classes, n_classes))
-        for first in range(0, len(rows), BLOCK):
-            block = posteriors[rows[first : first + BLOCK]].astype(np.float64)
-            block = np.maximum(block, 1e-300)
-            found = block / block.sum(axis=1, keepdims=True) * np.exp(point)
+        for block in _blocks(posteriors, rows, prior):
+            found = block * np.exp(point)
             total = found.sum(axis=1, keepdims=True)
             found /= total
             value += float(np.log(total).sum()) / len(rows)
