@@ -46,7 +46,7 @@ FORMATS = {
     "embeddings": 1,
     "readout": 2,
     "posteriors": 1,
-    "quantify": 2,
+    "quantify": 3,
     "published": 1,
 }
 """Raise a stage's number when it writes something else from the same inputs."""
@@ -277,6 +277,8 @@ def quantify_inputs(
     if settings.quantifier == "auto":
         inputs["auto"] = settings.auto.model_dump() | {"seed": settings.seed}
         inputs["auto"]["drawn"] = settings.memberships.drawn
+        inputs["auto"]["labels"] = settings.labels.model_dump()
+        inputs["auto"]["folds"] = settings.readout.folds
         left_out = {"resamples", "seed_runs"}
         inputs["intervals"] = settings.intervals.model_dump(exclude=left_out)
     else:

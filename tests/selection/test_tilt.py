@@ -9,7 +9,6 @@ from scipy.optimize import root
 from tests.selection.simulated import draw_world
 from xnq_dist.selection.tilt import logit_variance, solve_bias, tilted, tilted_mean
 
-
 HALF = np.full(2, 0.5)
 
 

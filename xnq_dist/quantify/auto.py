@@ -12,11 +12,15 @@ group and of all nodes (`learning`), and ``d_g(S) = w_g(S) - w(S) a_g`` with the
 group's share a_g of the labelled nodes' weight: the calibration has moved all nodes by
 the labelled groups' mean shift. Random labels leave little of it in the whole graph;
 labels from few groups make all answers share those groups' shifts.
+
+Where labels may have been chosen by class there are two scenarios, f as it is and f
+tilted (`scenarios`). The answer is their mixture with one weight a run, so it is still
+a sum over nodes, and the interval holds the intervals of both.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +36,7 @@ from xnq_dist.quantify.interface import (
 from xnq_dist.quantify.learning import Learnt
 from xnq_dist.quantify.members import check_posteriors
 from xnq_dist.quantify.node_sums import node_sums
+from xnq_dist.quantify.scenarios import Tilt
 
 __all__ = ["Auto", "interval_of_counts"]
 
@@ -70,22 +75,60 @@ class Auto:
         """The same for one community of all nodes."""
         return self._estimate(None, nodes, reference)
 
+    def scenarios(self, nodes: NodeTable, reference: Reference) -> dict[str, Estimates]:
+        """The answers for all nodes: ``plain``, and ``tilted`` where there is a tilt.
+
+        The first is for labels that are a random sample, the second for labels that
+        were chosen by class.
+        """
+        learnt = self._learnt(nodes, reference)
+        found = {"plain": self._scenario(None, nodes, reference, learnt, None)}
+        if learnt.tilt is not None:
+            own = self._scenario(None, nodes, reference, learnt, learnt.tilt)
+            found["tilted"] = own
+        return found
+
+    def _learnt(self, nodes: NodeTable, reference: Reference) -> Learnt:
+        if self.learnt is not None:
+            return self.learnt
+        alone = np.zeros(len(nodes.labels), np.int32)
+        return Learnt.of(nodes, reference, alone)
+
     def _estimate(
         self, batch: Communities | None, nodes: NodeTable, reference: Reference
     ) -> Estimates:
-        learnt = self.learnt
-        if learnt is None:
-            alone = np.zeros(len(nodes.labels), np.int32)
-            learnt = Learnt.of(nodes, reference, alone)
+        learnt = self._learnt(nodes, reference)
+        tilt = learnt.tilt
+        if tilt is None or tilt.alone:
+            return self._scenario(batch, nodes, reference, learnt, tilt)
+        parts = (
+            self._scenario(batch, nodes, reference, learnt, None),
+            self._scenario(batch, nodes, reference, learnt, tilt),
+        )
+        return _mixed(parts, tilt.share, self.level)
+
+    def _scenario(
+        self,
+        batch: Communities | None,
+        nodes: NodeTable,
+        reference: Reference,
+        learnt: Learnt,
+        tilt: Tilt | None,
+    ) -> Estimates:
+        """With posteriors as they are, or tilted."""
         groups = learnt.groups, learnt.variances, learnt.labelled
-        sums = node_sums(batch, nodes, reference.prior, *groups, learnt.least)
+        shared, inflation, factors = learnt.shared, 1.0, None
+        if tilt is not None:
+            shared, inflation = shared + tilt.shift, tilt.inflation
+            factors = tilt.factors
+        sums = node_sums(batch, nodes, reference.prior, *groups, learnt.least, factors)
         between = sums.spread - 2 * sums.weight * sums.calibrated
         between += sums.weight**2 * learnt.calibrated
         # A sum of squares, but for rounding.
         variance = sums.weight + np.maximum(between, 0.0)
-        variance += sums.weight**2 * learnt.shared
+        variance += sums.weight**2 * shared
         size = np.maximum(sums.count, 1)[:, None].astype(np.float64)
-        sd = np.sqrt(variance) / size
+        sd = inflation * np.sqrt(variance) / size
         if nodes.posteriors.shape[1] == 2:
             sd = np.repeat(sd, 2, axis=1)
         lower, upper = interval_of_counts(sums.mean, sd, size, self.level)
@@ -99,6 +142,37 @@ class Auto:
             sd=np.where(np.isnan(sums.mean), np.nan, sd),
             groups=sums.groups,
         )
+
+
+def _mixed(parts: tuple[Estimates, Estimates], share: float, level: float) -> Estimates:
+    """A mixture of two answers, with an interval that holds those of both.
+
+    The standard error is the one that the interval before its rounding implies.
+    """
+    plain, tilted = parts
+    half = float(ndtri((1 + level) / 2))
+    mean = (1 - share) * plain.prevalence + share * tilted.prevalence
+    ends = [
+        [part.prevalence + sign * half * sd for part, sd in _with_sd(parts)]
+        for sign in (-1, 1)
+    ]
+    width = np.maximum(*ends[1]) - np.minimum(*ends[0])
+    lowers = [part.lower for part in parts if part.lower is not None]
+    uppers = [part.upper for part in parts if part.upper is not None]
+    return replace(
+        plain,
+        prevalence=mean,
+        lower=np.minimum(*lowers),
+        upper=np.maximum(*uppers),
+        sd=width / (2 * half),
+        scenarios=(plain, tilted),
+    )
+
+
+def _with_sd(
+    parts: tuple[Estimates, Estimates],
+) -> list[tuple[Estimates, Floats]]:
+    return [(part, part.sd) for part in parts if part.sd is not None]
 
 
 def interval_of_counts(

@@ -19,6 +19,7 @@ from xnq_dist.quantify.fit_check import FitCheck, fit_pvalues, flags
 from xnq_dist.quantify.interface import (
     QUANTIFIERS,
     Communities,
+    Estimates,
     NodeTable,
     Quantifier,
     Reference,
@@ -33,6 +34,8 @@ from xnq_dist.quantify.loading import (
     load_node_table,
 )
 from xnq_dist.quantify.rows import answer_arrays
+from xnq_dist.quantify.scenarios import Tilt, study, study_nodes, tilt_of
+from xnq_dist.quantify.surroundings import read_surroundings
 from xnq_dist.store import Attempt, FileRecord, RunDirectory, Stage
 
 __all__ = [
@@ -46,6 +49,9 @@ __all__ = [
 ]
 
 STAGE = "quantify"
+LEARNT = ("variances", "shared", "labelled", "within", "without")
+"""Arrays of `Learnt` in its file."""
+ENDS = ("prevalence", "lower", "upper")
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,9 @@ class Job:
     """Files of the sums over neighbours, for a quantifier that needs them."""
     groups: FileRecord | None = None
     """Group of every node, for `auto`."""
+    around: tuple[tuple[FileRecord, ...], ...] = ()
+    """Labels around every node, for `auto`; none: the choice of the labelled nodes is
+    not studied."""
     learnt: FileRecord | None = None
     """What `auto` has learnt, once it has."""
 
@@ -129,8 +138,13 @@ class Job:
         if self.learnt is None:
             raise ValueError("nothing has been learnt")
         arrays = self.stage.read_arrays(self.learnt)
-        least = float(arrays.pop("least"))
-        return Learnt(groups=self.read_groups(), least=least, **arrays)
+        own = {name: arrays[name] for name in LEARNT}
+        return Learnt(
+            groups=self.read_groups(),
+            least=float(arrays["least"]),
+            tilt=Tilt.from_arrays(arrays),
+            **own,
+        )
 
 
 _CACHE: NodeCache[tuple[NodeTable, Reference]] = NodeCache()
@@ -168,43 +182,75 @@ def answer_batch(job: Job, batch: Batch) -> FileRecord:
         arrays["group_offsets"] = found.groups.offsets
         arrays["groups"] = found.groups.groups
         arrays["group_weights"] = found.groups.weights
+    if found.scenarios is not None:
+        arrays |= _scenario_arrays(found.scenarios)
     return job.attempt.write_arrays(
         f"batch-{batch.number:05d}", **arrays, fit_pvalue=pvalues, flagged=flagged
     )
 
 
+def _scenario_arrays(
+    scenarios: tuple[Estimates, Estimates],
+) -> dict[str, NDArray[Any]]:
+    """Both answers for the unlabelled members, and the tilted sums by group."""
+    plain, tilted = scenarios
+    found: dict[str, NDArray[Any]] = {
+        "plain": plain.prevalence,
+        "tilted": tilted.prevalence,
+    }
+    if tilted.groups is not None:
+        found["tilted_weights"] = tilted.groups.weights
+    return found
+
+
 def answer_whole(job: Job) -> FileRecord:
     """The whole graph as one community: as `answer_batch`, without a fit check.
 
-    Only `auto` gives an interval: resamples of all nodes would not fit into memory.
+    Only `auto` gives an interval: resamples of all nodes would not fit into memory. Its
+    answers in both scenarios are there as well, under the names ``plain_*`` and
+    ``tilted_*``.
     """
     nodes, reference = job.nodes()
     quantifier, labelled = job.quantifier(), job.settings.labelled
     n_nodes, n_classes = nodes.posteriors.shape
-    if isinstance(quantifier, Auto):
-        found = quantifier.estimate_all(nodes, reference)
-    else:
-        everyone = Communities(np.array([0, n_nodes]), np.arange(n_nodes))
-        found = quantifier.estimate(everyone, nodes, reference, labelled)
     known = nodes.labels[nodes.labels >= 0]
     counts = np.bincount(known, minlength=n_classes)[None].astype(np.int64)
-    answer = combine_counts(np.array([n_nodes]), counts, found, labelled)
-    return job.attempt.write_arrays("whole", **answer_arrays(answer))
+
+    def arrays_of(found: Estimates) -> dict[str, NDArray[Any]]:
+        sizes = np.array([n_nodes])
+        return answer_arrays(combine_counts(sizes, counts, found, labelled))
+
+    if not isinstance(quantifier, Auto):
+        everyone = Communities(np.array([0, n_nodes]), np.arange(n_nodes))
+        found = quantifier.estimate(everyone, nodes, reference, labelled)
+        return job.attempt.write_arrays("whole", **arrays_of(found))
+    arrays = arrays_of(quantifier.estimate_all(nodes, reference))
+    for name, each in quantifier.scenarios(nodes, reference).items():
+        own = arrays_of(each)
+        arrays |= {f"{name}_{end}": own[end] for end in ENDS}
+    return job.attempt.write_arrays("whole", **arrays)
 
 
 def learn(job: Job) -> tuple[FileRecord, dict[str, Any]]:
-    """What the intervals of `auto` rest on, in one file, and figures for people."""
+    """What the answers of `auto` rest on, in one file, and figures for people."""
     nodes, reference = job.nodes()
-    held = load_held_posteriors(RunDirectory(job.run), reference.rows)
-    found = Learnt.of(nodes, reference, job.read_groups(), held)
+    run, settings = RunDirectory(job.run), job.settings
+    held = load_held_posteriors(run, reference.rows)
+    arrays = job.stage.read_arrays(job.groups) if job.groups else {}
+    groups = tuple(arrays[name] for name in ("groups", "fine") if name in arrays)
+    selection = None
+    if job.around:
+        rows = study_nodes(nodes, reference, settings.seed)
+        around = read_surroundings(run, job.stage, job.around, groups, rows, settings)
+        own_folds = settings.method == "xnq+"
+        selection = study(nodes, reference, rows, around, own_folds)
+    tilt = tilt_of(settings.labels, selection, nodes, reference.prior)
+    found = Learnt.of(nodes, reference, job.read_groups(), held, tilt=tilt)
     record = job.attempt.write_arrays(
         "learnt",
-        variances=found.variances,
-        shared=found.shared,
-        labelled=found.labelled,
-        within=found.within,
-        without=found.without,
         least=np.array(found.least),
+        **{name: getattr(found, name) for name in LEARNT},
+        **({} if tilt is None else tilt.to_arrays()),
     )
     facts = {
         "groups": len(found.variances),
@@ -212,5 +258,13 @@ def learn(job: Job) -> tuple[FileRecord, dict[str, Any]]:
         "variance_without_labels": found.without.tolist(),
         "variance_without_labels_measured": held is not None,
         "variance_shared": found.shared.tolist(),
+        "labels": {
+            "drawn": settings.labels.drawn,
+            "prior": settings.labels.prior is not None,
+            **({} if selection is None else selection.facts()),
+            "exchangeable": settings.method == "xnq+",
+            "tilted": None if tilt is None else tilt.share,
+            "alone": tilt is not None and tilt.alone,
+        },
     }
     return record, facts

@@ -159,6 +159,9 @@ class Estimates:
     """Standard errors, shape (S, C); None: those that the intervals imply."""
     groups: GroupSums | None = None
     """For covariances between communities; None: the quantifier gives none."""
+    scenarios: tuple[Estimates, Estimates] | None = None
+    """The answers for labels that are a random sample and for labels chosen by class,
+    where the answer is a mixture of both."""
 
 
 class Quantifier(Protocol):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.node_sums import class_codes
+from xnq_dist.quantify.scenarios import Tilt
 
 __all__ = ["Learnt", "shift_variance"]
 
@@ -52,6 +53,8 @@ class Learnt:
     """Variance between groups that have labels, shape (K,)."""
     without: Floats
     """What a group without labels adds, shape (K,)."""
+    tilt: Tilt | None = None
+    """What the choice of the labelled nodes means; None: nothing."""
 
     @property
     def calibrated(self) -> Floats:
@@ -66,6 +69,7 @@ class Learnt:
         groups: NDArray[np.integer],
         held: NDArray[np.floating] | None = None,
         shift: float = 0.0,
+        tilt: Tilt | None = None,
     ) -> Learnt:
         """Learn from the labelled nodes.
 
@@ -85,6 +89,8 @@ class Learnt:
         shift
             Variance of a logit shift of all unlabelled nodes; 0 where the labelled
             nodes are a random sample.
+        tilt
+            The scenario in which labels were chosen by class, with its own shift.
         """
         group_of: NDArray[np.int32] = groups.astype(np.int32)
         n_groups = int(groups.max(initial=0)) + 1
@@ -116,7 +122,8 @@ class Learnt:
             labelled[:, k] = np.bincount(own, weights, n_groups) / total
         gap = _gaps(group_of, known, n_groups)
         variances = within + LOW * without * (gap * gap)[:, None]
-        return cls(group_of, variances, shared, labelled, least, within, without)
+        found = within, without, tilt
+        return cls(group_of, variances, shared, labelled, least, *found)
 
 
 def shift_variance(residuals: Floats, weights: Floats) -> float:

@@ -50,6 +50,7 @@ def node_sums(
     variances: NDArray[np.float64],
     labelled: NDArray[np.float64],
     least: float,
+    factors: NDArray[np.float64] | None = None,
 ) -> NodeSums:
     """Add up the unlabelled members of every community.
 
@@ -69,7 +70,13 @@ def node_sums(
         Each group's share of the labelled nodes' weight, shape (G, K).
     least
         Posteriors are taken at least so far from 0 and 1 in w.
+    factors
+        What posteriors are multiplied by, class by class, before they are normalised,
+        shape (C,); None: by 1.
     """
+    if factors is None:
+        factors = np.ones(nodes.posteriors.shape[1])
+    prior = prior * factors
     n_nodes, n_classes = nodes.posteriors.shape
     codes = class_codes(n_classes)
     if batch is None:
@@ -90,6 +97,7 @@ def node_sums(
         nodes.unlabelled,
         nodes.posteriors,
         prior / prior.sum(),
+        factors,
         np.array(codes),
         groups,
         variances,
@@ -121,6 +129,7 @@ def _add_members(
     unlabelled: NDArray[np.bool_],
     posteriors: NDArray[np.float32],
     prior: NDArray[np.float64],
+    factors: NDArray[np.float64],
     codes: NDArray[np.int64],
     groups: NDArray[np.int32],
     variances: NDArray[np.float64],
@@ -149,7 +158,7 @@ def _add_members(
             count[s] += 1
             total = 0.0
             for y in range(n_classes):
-                total += posteriors[v, y]
+                total += factors[y] * posteriors[v, y]
             g = groups[v]
             if not met[g]:
                 met[g] = True
@@ -157,7 +166,9 @@ def _add_members(
                 at += 1
             for k in range(width):
                 y = codes[k]
-                f = posteriors[v, y] / total if total > 0.0 else prior[y]
+                f = prior[y]
+                if total > 0.0:
+                    f = factors[y] * posteriors[v, y] / total
                 mean[s, y] += f
                 inside = min(max(f, least), 1.0 - least)
                 sums[g, k] += inside * (1.0 - inside)

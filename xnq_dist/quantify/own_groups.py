@@ -24,10 +24,12 @@ from xnq_dist.waiting import gather
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["RESOLUTION", "choose_groups", "own_groups"]
+__all__ = ["FINE", "RESOLUTION", "choose_groups", "own_groups", "own_partitions"]
 
 RESOLUTION = 3.0
 """Of Leiden."""
+FINE = 10.0
+"""Of a second partition, where one process can hold all edges."""
 ROUNDS = 8
 """Of label propagation, each for half of the nodes."""
 GROUPS = 200
@@ -45,6 +47,21 @@ def own_groups(
 ) -> NDArray[np.int32]:
     """Group of every node, shape (N,), numbered by falling size.
 
+    As the first of `own_partitions`.
+    """
+    return own_partitions(run, graph, settings, attempt, client)[0]
+
+
+def own_partitions(
+    run: RunDirectory,
+    graph: Manifest,
+    settings: Settings,
+    attempt: Attempt,
+    client: Client,
+    fine: bool = False,
+) -> tuple[NDArray[np.int32], ...]:
+    """Group of every node in each partition, shape (N,), numbered by falling size.
+
     Parameters
     ----------
     run, graph
@@ -55,6 +72,8 @@ def own_groups(
         Where the files of the rounds go until they are read.
     client
         The workers.
+    fine
+        Whether a second, finer partition follows where Leiden makes them.
 
     Notes
     -----
@@ -62,13 +81,16 @@ def own_groups(
     """
     n_nodes, n_edges = int(graph.facts["n_nodes"]), int(graph.facts["n_edges"])
     if not n_edges:
-        return np.zeros(n_nodes, np.int32)
+        return (np.zeros(n_nodes, np.int32),)
     if n_edges <= settings.auto.reference_edges:
         from xnq_dist.quantify.detection import detect
 
         adjacency = layout.read_adjacency(run.stage("graph"), graph)
-        return detect(adjacency, RESOLUTION, settings).astype(np.int32)
-    return _propagated(run, graph, settings.seed, attempt, client)
+        return tuple(
+            detect(adjacency, resolution, settings).astype(np.int32)
+            for resolution in ((RESOLUTION, FINE) if fine else (RESOLUTION,))
+        )
+    return (_propagated(run, graph, settings.seed, attempt, client),)
 
 
 def _propagated(

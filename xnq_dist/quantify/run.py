@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,8 +48,15 @@ from xnq_dist.quantify.detection import engine_of
 from xnq_dist.quantify.interface import QUANTIFIERS, combine
 from xnq_dist.quantify.loading import NeighbourValues, load_node_table, whole_stage
 from xnq_dist.quantify.old_communities import OldCommunities
-from xnq_dist.quantify.own_groups import own_groups
-from xnq_dist.quantify.rows import group_rows, prevalence_rows, total_rows
+from xnq_dist.quantify.own_groups import own_partitions
+from xnq_dist.quantify.rows import (
+    group_rows,
+    label_facts,
+    prevalence_rows,
+    scenario_rows,
+    total_rows,
+)
+from xnq_dist.quantify.scenarios import check_prior
 from xnq_dist.quantify.seed_runs import (
     between_runs,
     check_seed_runs,
@@ -58,7 +66,9 @@ from xnq_dist.quantify.seed_runs import (
 from xnq_dist.quantify.sources import (
     open_memberships,
 )
+from xnq_dist.quantify.surroundings import labels_around
 from xnq_dist.reservoir.propagation import neighbour_sums
+from xnq_dist.selection.words import sentences
 from xnq_dist.store import (
     Attempt,
     FileRecord,
@@ -104,7 +114,8 @@ def quantify(
     sources
         The memberships table, or the node table when a column of it is named.
     settings
-        `communities`, `memberships`, `quantifier`, `labelled`, `auto`, `intervals`,
+        `communities`, `memberships`, `labels`, `quantifier`, `labelled`, `auto`,
+        `intervals`, `method`, `readout.folds`,
         `quality`, `fit`, `sld`, `matching`, `kdey`, `leiden`, `backend`, `input`,
         `columns`, `seed` and `scratch` are used.
     client
@@ -118,7 +129,8 @@ def quantify(
         Of the stage: ``prevalence-*``, one row per community and class; ``totals-*``,
         one row per class for the whole graph; ``communities-*`` when communities were
         detected; for `auto` ``learnt-*`` and ``sums-*``, from which covariances of
-        communities follow.
+        communities follow, and ``tilted-*`` and ``scenarios-*`` where answers are a
+        mixture. The fact ``labels`` says how the labelled nodes were chosen.
 
     Raises
     ------
@@ -142,6 +154,9 @@ def quantify(
     began = time.monotonic()
     graph, labels, posteriors, readout = (
         whole_stage(run, name) for name in ("graph", "labels", "posteriors", "readout")
+    )
+    check_prior(
+        settings.labels.prior, tuple(str(name) for name in labels.facts["classes"])
     )
     source = choose_source(sources.memberships, settings)
     quantifier = QUANTIFIERS[settings.quantifier](settings)
@@ -205,10 +220,13 @@ def quantify(
         answered = _widen(stage, attempt, answered, names, labels, settings)
     told = labels.facts["classes"], quantifier.name, settings
     total = result(client, whole)
+    of_all = stage.read_arrays(total)
+    known = learnt.get("labels", {"drawn": settings.labels.drawn})
+    learnt["labels"] = label_facts(known, of_all, told[0])
     written_files, not_converged, sizes = _write_prevalence(
         stage, attempt, memberships, told, answered
     )
-    totals = total_rows(stage.read_arrays(total), *told)
+    totals = total_rows(of_all, *told, learnt["labels"])
     files = [*written_files, attempt.write_table("totals", totals, "totals")]
     if job.learnt is not None:
         files.append(job.learnt)
@@ -251,7 +269,9 @@ def quantify(
         log.warning(
             "%d memberships of unknown nodes left out", facts["unknown_dropped"]
         )
-    for spent in (*sums, total, job.groups):
+    if quantifier.name == "auto":
+        _say(learnt["labels"], settings)
+    for spent in (*sums, total, job.groups, *chain(*job.around)):
         if spent is not None:
             attempt.folder.delete(spent.name)
     run_on_workers(client, forget_nodes)
@@ -349,10 +369,25 @@ def _learn(
     job: Job, run: RunDirectory, graph: Manifest, client: Client
 ) -> tuple[Job, dict[str, Any]]:
     """The job with what `auto` has to know before it can answer, and figures."""
-    groups = own_groups(run, graph, job.settings, job.attempt, client)
-    job = replace(job, groups=job.attempt.write_arrays("groups", groups=groups))
+    settings, attempt = job.settings, job.attempt
+    studied = settings.labels.drawn != "weighted" and settings.labels.prior is None
+    groups, *more = own_partitions(run, graph, settings, attempt, client, studied)
+    arrays = {"groups": groups, **({"fine": more[0]} if more else {})}
+    job = replace(job, groups=attempt.write_arrays("groups", **arrays))
+    if studied:
+        around = labels_around(client, run, graph, settings, attempt)
+        job = replace(job, around=around)
     record, facts = result(client, client.submit(learn, job, pure=False))
     return replace(job, learnt=record), facts
+
+
+def _say(labels: dict[str, Any], settings: Settings) -> None:
+    """How the labelled nodes were chosen, into the log."""
+    verdict = labels.get("verdict", "none")
+    declared = settings.labels.drawn in ("random", "by_place")
+    warn = declared and verdict in ("class", "both")
+    text = " ".join(sentences(labels, settings.intervals.level))
+    log.log(logging.WARNING if warn else logging.INFO, "labels: %s", text)
 
 
 def _answer(
@@ -432,14 +467,14 @@ def _write_prevalence(
 ) -> tuple[list[FileRecord], int, NDArray[np.int64]]:
     """Batches' rows into tables: their records, not converged, members of each.
 
-    Sums by group go into a table of their own where the quantifier gives them.
+    What contrasts need goes into tables of its own where the quantifier gives it.
     """
     not_converged, done = 0, 0
     sizes = np.zeros(len(memberships.names), np.int64)
     names, classes, parents = memberships.names, told[0], memberships.parents
     with ExitStack() as opened:
         writer = opened.enter_context(attempt.table_writer("prevalence", "prevalence"))
-        sums: TableWriter | None = None
+        others: dict[str, TableWriter] = {}
         for batch, record in answered:
             arrays = stage.read_arrays(record)
             if batch.first != done or len(arrays["n_nodes"]) != batch.communities:
@@ -450,12 +485,12 @@ def _write_prevalence(
             some = names.slice(batch.first, batch.communities)
             above = parents.slice(batch.first, batch.communities)
             writer.write(prevalence_rows(arrays, some, *told, above))
-            if "groups" in arrays:
-                if sums is None:
-                    sums = opened.enter_context(
-                        attempt.table_writer("sums", "group_sums")
+            for stem, schema, rows in _more_rows(arrays, batch.first):
+                if stem not in others:
+                    others[stem] = opened.enter_context(
+                        attempt.table_writer(stem, schema)
                     )
-                sums.write(group_rows(arrays, batch.first))
+                others[stem].write(rows)
             stage.folder.delete(record.name)
             not_converged += int(np.count_nonzero(~arrays["converged"]))
             sizes[done : done + batch.communities] = arrays["n_nodes"]
@@ -465,5 +500,17 @@ def _write_prevalence(
             f"{writer.record.rows} rows for {len(names)} communities and "
             f"{len(classes)} classes: this is a fault of the program"
         )
-    files = [writer.record] if sums is None else [writer.record, sums.record]
+    files = [writer.record, *(other.record for other in others.values())]
     return files, not_converged, sizes
+
+
+def _more_rows(
+    arrays: dict[str, NDArray[Any]], first: int
+) -> Iterator[tuple[str, str, pa.Table]]:
+    """A batch's rows of other tables: file, schema and rows of each."""
+    if "groups" in arrays:
+        yield "sums", "group_sums", group_rows(arrays, first)
+    if "tilted_weights" in arrays:
+        tilted = group_rows(arrays, first, "tilted_weights")
+        yield "tilted", "group_sums", tilted
+        yield "scenarios", "scenarios", scenario_rows(arrays, first)
