@@ -144,7 +144,13 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _weights_have_a_readout(self) -> Settings:
-        if self.labels.drawn == "weighted" and self.method != "xnq+":
+        weighted = self.labels.drawn == "weighted"
+        if weighted != (self.columns.label_weight is not None):
+            raise ValueError(
+                "labels.drawn = weighted and columns.label_weight go together: set both"
+                ", or neither"
+            )
+        if weighted and self.method != "xnq+":
             raise ValueError(
                 "labels.drawn = weighted needs method = xnq+, the readout that takes "
                 "weights: set method = xnq+, or labels.drawn = unknown"

@@ -16,6 +16,7 @@ ROWS = {
     "edges": "edges",
     "labels": "labels",
     "roles": "roles",
+    "label_weights": "label weights",
     "memberships": "memberships",
 }
 """Tables by the name that an input has, and what messages call their rows."""

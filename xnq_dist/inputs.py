@@ -103,13 +103,19 @@ def labels_inputs(graph: Manifest, tables: Digests) -> dict[str, Any]:
     Parameters
     ----------
     tables
-        Digests of ``labels`` and ``roles``.
+        Digests of ``labels`` and ``roles``, and of ``label_weights`` where labels have
+        inclusion weights.
     """
     return {
         "format": FORMATS["labels"],
         "graph": graph.fingerprint,
         "labels": dict(tables["labels"]),
         "roles": dict(tables["roles"]),
+        **(
+            {"label_weights": dict(tables["label_weights"])}
+            if "label_weights" in tables
+            else {}
+        ),
     }
 
 

@@ -66,10 +66,10 @@ class ColumnSettings(Section):
     )
     label: str = Field("label", description="label; null means unlabelled")
     role: str = Field("role", description="optional: `train` or `calibration`")
-    label_weight: str = Field(
-        "label_weight",
-        description="inclusion weight of a labelled node, 1 / probability of its "
-        "label; used, and required, with labels.drawn = weighted",
+    label_weight: str | None = Field(
+        None,
+        description="inclusion weight of a labelled node: 1 / the probability that it "
+        "was chosen for a label; goes with labels.drawn = weighted",
     )
     src: str = Field("src", description="source of an edge")
     dst: str = Field("dst", description="target of an edge")
@@ -323,9 +323,9 @@ class LabelSettings(Section):
         "unknown",
         description="how the labelled nodes were chosen. random: any node as likely as "
         "any other; by_class: some classes likelier than others; by_place: by where a "
-        "node is in the graph or by its features, never by its class; weighted: with "
-        "the probabilities that columns.label_weight is made of; unknown: tested, and "
-        "intervals allow for a choice by class",
+        "node is in the graph or by its features, never by its class; weighted: by "
+        "known probabilities, whose inverses are in columns.label_weight; unknown: "
+        "tested, and intervals allow for a choice by class",
     )
     prior: dict[str, float] | None = Field(
         None,

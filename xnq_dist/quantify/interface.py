@@ -122,6 +122,8 @@ class Reference:
     """Canonical indexes of these labelled nodes, ascending, shape (m,)."""
     neighbours: NeighbourStatistics | None = None
     """Of these nodes; there only for a quantifier with `needs_neighbours`."""
+    weights: NDArray[np.float64] | None = None
+    """Inclusion weights of these nodes, shape (m,); None: all equal."""
     bootstrap: Bootstrap | None = None
     """What makes a classic quantifier's intervals; None: nothing does."""
 

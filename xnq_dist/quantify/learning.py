@@ -104,7 +104,11 @@ class Learnt:
         own = np.zeros(len(labels), np.int32)
         if rows is not None:
             own = group_of[rows]
-        least = 1.0 / (len(labels) + 2.0)
+        each = np.ones(len(labels))
+        if reference.weights is not None:
+            each = reference.weights * (len(labels) / reference.weights.sum())
+        effective = len(labels) ** 2 / max(float((each**2).sum()), 1e-300)
+        least = 1.0 / (effective + 2.0)
         if held is None:
             held = np.tile(reference.prior / reference.prior.sum(), (len(labels), 1))
         codes = class_codes(nodes.posteriors.shape[1])
@@ -112,13 +116,15 @@ class Learnt:
         shared, labelled = np.empty(len(codes)), np.zeros((n_groups, len(codes)))
         for k, code in enumerate(codes):
             is_class = labels == code
-            args = is_class, own, n_groups, least
+            args = is_class, own, n_groups, least, each
             within[k] = _between(posteriors[:, code], *args, 1)
             least_known = _between(np.asarray(held[:, code]), *args, FEWEST_LABELS)
             without[k] = max(least_known, within[k])
-            weights = _weights(posteriors[:, code], least)
+            weights = _weights(posteriors[:, code], least) * each
             total = weights.sum() + 1.0 / PRIOR_VARIANCE
-            shared[k] = 1.0 / total + shift
+            # Of the labels' mean shift: more where some labels count for many nodes.
+            noise = float((weights * each).sum()) + 1.0 / PRIOR_VARIANCE
+            shared[k] = noise / total**2 + shift
             labelled[:, k] = np.bincount(own, weights, n_groups) / total
         gap = _gaps(group_of, known, n_groups)
         variances = within + LOW * without * (gap * gap)[:, None]
@@ -126,7 +132,9 @@ class Learnt:
         return cls(group_of, variances, shared, labelled, least, *found)
 
 
-def shift_variance(residuals: Floats, weights: Floats) -> float:
+def shift_variance(
+    residuals: Floats, weights: Floats, noise: Floats | None = None
+) -> float:
     """Posterior mean of t^2 where ``r_g ~ N(0, w_g + t^2 w_g^2)``.
 
     Parameters
@@ -134,6 +142,8 @@ def shift_variance(residuals: Floats, weights: Floats) -> float:
     residuals, weights
         Sums of ``y - f`` and of ``f (1 - f)`` of each group, shape (G,); groups whose
         weight is 0 are left out.
+    noise
+        In place of the first w_g, shape (G,), where labels have inclusion weights.
 
     Examples
     --------
@@ -142,7 +152,7 @@ def shift_variance(residuals: Floats, weights: Floats) -> float:
     """
     some = weights > 0
     r, w = residuals[some, None], weights[some, None]
-    variance = w + SPREADS**2 * w * w
+    variance = (w if noise is None else noise[some, None]) + SPREADS**2 * w * w
     likelihood = -0.5 * (np.log(variance) + r * r / variance).sum(axis=0)
     share = np.exp(likelihood - likelihood.max())
     return float((share * SPREADS**2).sum() / share.sum())
@@ -154,16 +164,19 @@ def _between(
     groups: NDArray[np.int32],
     n_groups: int,
     least: float,
+    each: Floats,
     fewest: int,
 ) -> float:
     """Variance of the groups' logit shifts, from those of some labels."""
     number = np.bincount(groups, minlength=n_groups)
-    residuals = np.bincount(groups, is_class - posteriors, n_groups)
-    weights = np.bincount(groups, _weights(posteriors, least), n_groups)
+    weights = _weights(posteriors, least) * each
+    sums = [
+        np.bincount(groups, values, n_groups).astype(np.float64)
+        for values in (each * (is_class - posteriors), weights, weights * each)
+    ]
     some = number >= fewest
-    return shift_variance(
-        residuals[some].astype(np.float64), weights[some].astype(np.float64)
-    )
+    residuals, total, noise = (values[some] for values in sums)
+    return shift_variance(residuals, total, noise)
 
 
 def _weights(posteriors: Floats, least: float) -> Floats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -189,7 +189,11 @@ def load_node_table(
     if known.facts["has_roles"]:
         calibration = ROLES.index("calibration")
         usable = layout.load_roles(from_labels, known) == calibration
-    return nodes, _reference(nodes, usable, prior)
+    reference = _reference(nodes, usable, prior)
+    weights = layout.load_label_weights(from_labels, known)
+    if weights is not None and reference.rows is not None:
+        reference = replace(reference, weights=weights[reference.rows])
+    return nodes, reference
 
 
 def load_held_posteriors(

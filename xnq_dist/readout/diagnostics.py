@@ -17,16 +17,24 @@ BINS = 10
 
 
 def quality(
-    logits: NDArray[np.float64], labels: NDArray[np.int32], calibration: Calibration
+    logits: NDArray[np.float64],
+    labels: NDArray[np.int32],
+    calibration: Calibration,
+    weights: NDArray[np.float64] | None = None,
 ) -> dict[str, Any]:
     """Log-loss before and after calibration, accuracy, reliability of the last class.
 
-    Bins are equally wide in the calibrated posterior; an empty one has no means.
+    Bins are equally wide in the calibrated posterior; an empty one has no means. With
+    weights of the labels, shape (n,), log-losses and accuracy are weighted means.
     """
     if not len(labels):
         empty: dict[str, list[float]] = {"predicted": [], "observed": [], "count": []}
         names = ("log_loss_uncalibrated", "log_loss", "accuracy")
         return {**dict.fromkeys(names), "reliability": empty}
+
+    def mean(values: NDArray[Any]) -> float:
+        return float(np.average(values, weights=weights))
+
     posterior = calibration.apply(logits).astype(np.float64)
     chosen = posterior[np.arange(len(labels)), labels]
     last = posterior[:, -1]
@@ -35,9 +43,9 @@ def quality(
     sums = np.bincount(bins, weights=last, minlength=BINS)
     hits = np.bincount(bins[labels == posterior.shape[1] - 1], minlength=BINS)
     return {
-        "log_loss_uncalibrated": float(row_losses(logits, labels).mean()),
-        "log_loss": float(-np.log(chosen).mean()),
-        "accuracy": float(np.mean(posterior.argmax(axis=1) == labels)),
+        "log_loss_uncalibrated": mean(row_losses(logits, labels)),
+        "log_loss": mean(-np.log(chosen)),
+        "accuracy": mean(posterior.argmax(axis=1) == labels),
         "reliability": {
             "predicted": [
                 float(s / c) if c else None for s, c in zip(sums, count, strict=True)

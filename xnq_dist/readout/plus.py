@@ -124,6 +124,7 @@ def fit_plus(
     settings: Settings,
     attempt: Attempt,
     progress: Progress = silent,
+    weights: NDArray[np.float64] | None = None,
 ) -> PlusFit:
     """Fit the readout of xnq+ to the labels shown; it leaves its files in `attempt`.
 
@@ -142,6 +143,9 @@ def fit_plus(
         `readout`, `plus` and `seed` are used.
     attempt
         Where files go.
+    weights
+        Inclusion weights of the labels by canonical index, shape (N,); None: all equal.
+        They are scaled so that their sum is the effective number of labels.
 
     Raises
     ------
@@ -153,6 +157,10 @@ def fit_plus(
     shown = np.flatnonzero(labels >= 0)
     counts = np.bincount(labels[shown], minlength=len(classes))
     check_counts(counts, 2, classes)
+    weighed = counts.astype(np.float64)
+    if weights is not None:
+        weights = scaled_weights(weights, shown)
+        weighed = np.bincount(labels[shown], weights[shown], len(classes))
     blocks = tuple(embedded.facts["blocks"])
     fitted = _fitted(shown, sum(blocks), settings)
     where = Stage(attempt.folder, "readout")
@@ -165,6 +173,7 @@ def fit_plus(
                 labels=labels[rows],
                 folds=node_folds(rows, count, seed),
                 fitted=np.isin(rows, fitted),
+                **({} if weights is None else {"weights": weights[rows]}),
             )
             for number, rows in enumerate(node_index(graph, manifest))
         ),
@@ -188,7 +197,11 @@ def fit_plus(
     fits, strengths = work.first_stage()
     models = result(client, client.submit(_write_models, blocks, fits, attempt))
     priors = class_priors(
-        labels[shown], node_folds(shown, count, seed), len(classes), visible.variants
+        labels[shown],
+        node_folds(shown, count, seed),
+        len(classes),
+        visible.variants,
+        None if weights is None else weights[shown],
     )
     features = spread_features(
         client,
@@ -213,7 +226,7 @@ def fit_plus(
         both,
         trees,
         shown,
-        counts / len(shown),
+        weighed / weighed.sum(),
         priors[:count],
         strengths,
         list(classes),
@@ -226,6 +239,17 @@ def fit_plus(
     files, facts = result(client, finished)
     attempt.folder.delete(models.name)  # the readout holds what is used of them
     return PlusFit(parts, files[0], features, (files[1], *visible.records), facts)
+
+
+def scaled_weights(
+    weights: NDArray[np.float64], shown: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Weights whose sum over the labelled nodes is their effective number.
+
+    That is ``(sum w)^2 / sum w^2``: so many labels of equal weight would say as much.
+    """
+    own = weights[shown]
+    return np.asarray(weights * (own.sum() / (own**2).sum()))
 
 
 def _fitted(
@@ -370,7 +394,8 @@ def _fit_hidden(
     before: BlockFit | None,
 ) -> BlockFit:
     folds = node_folds(rows.index, count, seed)
-    return fit_hidden(rows.x, rows.labels, folds, n_classes, columns, C, hidden, before)
+    known = rows.x, rows.labels, folds
+    return fit_hidden(*known, n_classes, columns, C, hidden, before, rows.weights)
 
 
 def _loss(fitted: BlockFit) -> float:
@@ -420,7 +445,8 @@ def _second_rows(
                 axis=1,
             )
         )
-    return SecondRows(rows.labels, folds, np.concatenate(found), rows.x, first.blocks)
+    z = np.concatenate(found)
+    return SecondRows(rows.labels, folds, z, rows.x, first.blocks, rows.weights)
 
 
 def _finish(
@@ -446,7 +472,8 @@ def _finish(
         own[block] = scores[np.arange(len(scores)), rows.folds[block]]
     second, held, chosen = conclude(rows, len(classes), trees, priors, own)
     kind = settings.readout.calibration
-    calibration = fit_calibration(kind, held, rows.labels, PRIOR_ROWS)
+    known = held, rows.labels
+    calibration = fit_calibration(kind, *known, PRIOR_ROWS, rows.weights)
     saved = SavedPlus(first, second, calibration, prior, index, settings.seed)
     constant = np.log(priors[rows.folds, rows.labels])
     facts = {
@@ -461,9 +488,9 @@ def _finish(
         "n_labelled": len(index),
         "n_fitted": fitted,
         "n_judged": fitted,
-        "prior_log_loss": float(-constant.mean()),
+        "prior_log_loss": float(-np.average(constant, weights=rows.weights)),
         **chosen,
-        **quality(held, rows.labels, calibration),
+        **quality(held, rows.labels, calibration, rows.weights),
     }
     parameters = {
         name: values.tolist() for name, values in calibration.parameters.items()

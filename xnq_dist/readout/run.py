@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from xnq_dist.config import Settings
 from xnq_dist.errors import StageError
 from xnq_dist.failures import stage_errors
-from xnq_dist.graph.layout import load_labels, load_roles
+from xnq_dist.graph.layout import load_label_weights, load_labels, load_roles
 from xnq_dist.inputs import posteriors_inputs, readout_inputs
 from xnq_dist.progress import Progress, silent
 from xnq_dist.readout.apply import SavedReadout
@@ -345,6 +345,7 @@ class _Fit:
             self.settings,
             attempt,
             self.progress,
+            load_label_weights(run.stage("labels"), known),
         )
         return _commit(stage, attempt, fitted.files, inputs, fitted.facts, began)
 
