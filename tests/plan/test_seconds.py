@@ -12,6 +12,7 @@ from xnq_dist.plan import GraphSize, Workers, make_plan
 from xnq_dist.plan.passes import candidates_of, fits_of, sums_of
 from xnq_dist.plan.seconds import NeighbourSums
 from xnq_dist.quantify.own_groups import ROUNDS
+from xnq_dist.quantify.surroundings import WALKS
 from xnq_dist.reservoir.volume import Cut
 
 NUMBERS = [field.name for field in fields(Costs) if field.name != "basis"]
@@ -67,12 +68,12 @@ def test_work_of_plain_xnq_is_not_counted_or_twice(cost):
 
 def test_auto_and_detection_are_not_counted():
     assert stages("judged", *PLAIN, "quantifier=auto")["quantify"] == 500
-    # Label propagation, where Leiden does not partition the graph.
+    # Label propagation, where Leiden does not partition the graph; labels around nodes.
     plain, auto, small = (
         stages("visit", *PLAIN, f"quantifier={name}", detects=detects)["quantify"]
         for name, detects in (("sld", False), ("auto", False), ("auto", True))
     )
-    assert (plain, auto, small) == (0, 20_000 * ROUNDS, 0)
+    assert (plain, auto, small) == (0, 20_000 * (ROUNDS + WALKS), 20_000 * WALKS)
     assert stages("leiden", *PLAIN, detects=True)["quantify"] == 20_000
     assert stages("leiden", *PLAIN)["quantify"] == 0
 

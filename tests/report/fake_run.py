@@ -62,6 +62,16 @@ def prevalence_table(
     )
 
 
+LABEL_FIGURES = (
+    *("pvalue", "bias", "detectable_factor", "weight_by_class"),
+    *(
+        f"if_{name}{end}"
+        for name in ("random", "by_class")
+        for end in ("", "_lower", "_upper")
+    ),
+)
+
+
 def totals_table(classes: Sequence[str] = ("person", "bot")) -> pa.Table:
     """Rows of the whole graph, one per class."""
     width = len(classes)
@@ -80,6 +90,9 @@ def totals_table(classes: Sequence[str] = ("person", "bot")) -> pa.Table:
             "cv": 0.01 / share,
             "quality": ["publishable"] * width,
             "method": ["auto"] * width,
+            "drawn": ["unknown"] * width,
+            "verdict": pa.nulls(width, pa.string()),
+            **{name: pa.nulls(width, pa.float64()) for name in LABEL_FIGURES},
         }
     )
 

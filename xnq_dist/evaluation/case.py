@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.evaluation.designs import Shown
+from xnq_dist.evaluation.designs import Drawn, Shown
 from xnq_dist.quantify.adjusted import rates
 from xnq_dist.quantify.fit_check import FitCheck
 from xnq_dist.quantify.interface import NodeTable, Reference
@@ -29,6 +29,8 @@ class Case:
     nodes: NodeTable
     """With the labels shown only."""
     reference: Reference
+    drawn: Drawn = "unknown"
+    """What is declared of the labels (`labels.drawn`)."""
 
     @classmethod
     def of(
@@ -54,7 +56,7 @@ class Case:
         )
         nodes = NodeTable(rows, labels, known, classes)
         fit = FitCheck.of(reference, nodes)
-        return cls(truth, nodes, replace(reference, fit=fit))
+        return cls(truth, nodes, replace(reference, fit=fit), shown.drawn)
 
     def with_neighbours(self, adjacency: csr_array[Any]) -> Case:
         """With what is known of every node's neighbours.
@@ -70,4 +72,5 @@ class Case:
             self.truth,
             replace(self.nodes, neighbours=found),
             replace(self.reference, neighbours=found.of(rows)),
+            self.drawn,
         )

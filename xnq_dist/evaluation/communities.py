@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,7 @@ from xnq_dist.progress import Progress, silent
 from xnq_dist.quantify.communities import cut_batches, from_memberships
 from xnq_dist.quantify.interface import Communities
 from xnq_dist.quantify.leiden import leiden
+from xnq_dist.quantify.own_groups import FINE
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.store import Folder, RunDirectory, fingerprint
 
@@ -83,6 +84,9 @@ class Plan:
     """Table of the kind ``given``; None: this graph has none."""
     graph_family: str | None = None
     """Graphs like this one; None: itself only."""
+    undeclared: bool = False
+    """Whether nothing is declared of the labels (`labels.drawn` = unknown), rather than
+    what each design knows."""
 
     def cases(self, draws: int) -> list[tuple[str, float, int]]:
         """Design, share of the labels, number of the draw."""
@@ -167,8 +171,11 @@ def evaluate_communities(
     stage, manifest = work.graph()
     adjacency = layout.read_adjacency(stage, manifest)
     adjacency.sort_indices()
-    own = leiden(adjacency, OWN_RESOLUTION, settings.seed)
-    pool = LabelPool(task.labels, len(task.classes), own, adjacency)
+    own = tuple(
+        leiden(adjacency, resolution, settings.seed)
+        for resolution in (OWN_RESOLUTION, FINE)
+    )
+    pool = LabelPool(task.labels, len(task.classes), own[0], adjacency)
     kinds = {
         name: only(sets, pool.known) for name, sets in _kinds(work, plan, adjacency)
     }
@@ -185,12 +192,15 @@ def evaluate_communities(
         plan.kinds,
         fingerprint(list(kinds), drawn),
         plan.quantifiers or ESTIMATORS,
+        plan.undeclared,
         settings.model_dump(exclude={"cluster", "scratch", "input"}, mode="json"),
     )
     tables = []
     for number, (design, share, draw) in enumerate(cases):
         seed = settings.seed + draw
         shown = draw_labels(design, pool, share, seed)
+        if plan.undeclared:
+            shown = replace(shown, drawn="unknown")
         posteriors_key = _posteriors_key(work, shown, seed)
         name = (
             f"case-{fingerprint(common, posteriors_key, design, share, draw)}.parquet"
@@ -206,7 +216,8 @@ def evaluate_communities(
                     sets[kind] = draw_samples_by_class(
                         task.labels, shown.labels, len(task.classes), among, seed
                     )
-            estimators = Estimators(case, adjacency, own, settings, plan.quantifiers)
+            of_draw = settings.model_copy(update={"seed": seed})
+            estimators = Estimators(case, adjacency, own, of_draw, plan.quantifiers)
             of_case = {
                 "dataset": task.dataset,
                 "graph_family": plan.graph_family or task.dataset,

@@ -26,8 +26,8 @@ from xnq_dist.quantify.interface import (
     Estimates,
     Quantifier,
 )
-from xnq_dist.quantify.learning import Learnt
 from xnq_dist.quantify.sld import guarded_prior
+from xnq_dist.quantify.surroundings import learnt_here
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -59,7 +59,7 @@ class Estimators:
         self,
         case: Case,
         adjacency: csr_array[Any],
-        own: NDArray[np.int64],
+        own: tuple[NDArray[np.int64], ...],
         settings: Settings,
         names: Sequence[str] | None,
     ) -> None:
@@ -70,7 +70,11 @@ class Estimators:
         adjacency
             In-neighbours, rows sorted, shape (N, N).
         own
-            The graph's own communities, shape (N,), for `auto` to learn from.
+            The graph's own partitions, the coarse one first, shape (N,) each, for
+            `auto` to learn from.
+        settings
+            With the seed of the posteriors' folds; `labels.drawn` is what the case
+            declares.
         names
             Of `ESTIMATORS`; None: all that are defined for so many classes.
         """
@@ -85,7 +89,14 @@ class Estimators:
             update={"resamples": min(intervals.resamples, MOST_RESAMPLES)}
         )
         self.case = case.with_neighbours(adjacency)
-        self._learnt = Learnt.of(case.nodes, case.reference, own)
+        declared = settings.labels.model_copy(update={"drawn": case.drawn})
+        self._learnt, self.selection = learnt_here(
+            case.nodes,
+            case.reference,
+            adjacency,
+            tuple(groups.astype(np.int32) for groups in own),
+            settings.model_copy(update={"labels": declared}),
+        )
         drawn = settings.memberships.model_copy(update={"drawn": "by_class"})
         self._drawn = QUANTIFIERS["auto"](
             settings.model_copy(update={"memberships": drawn})

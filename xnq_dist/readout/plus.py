@@ -160,7 +160,7 @@ def fit_plus(
     weighed = counts.astype(np.float64)
     if weights is not None:
         weights = scaled_weights(weights, shown)
-        weighed = np.bincount(labels[shown], weights[shown], len(classes))
+        np.add.at(weighed, labels[shown], weights[shown] - 1.0)
     blocks = tuple(embedded.facts["blocks"])
     fitted = _fitted(shown, sum(blocks), settings)
     where = Stage(attempt.folder, "readout")

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.draws import mixed_bits
 
-__all__ = ["MOST", "Place", "Rows", "log_rates", "sampled"]
+__all__ = ["MOST", "Place", "Rows", "log_rates", "model_bytes", "sampled"]
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int32]
@@ -19,6 +19,8 @@ MOST = 200_000
 move no verdict."""
 PURPOSE = 611
 """Key of the random stream that chooses them."""
+MOST_EFFECTS = 900
+"""Effects in the model, about: its information matrix has as many rows."""
 LEAST = 1e-9
 """Scores are taken at least so far from 0."""
 
@@ -124,3 +126,13 @@ def log_rates(reached: Floats, degree: Floats, rate: float, visible: float) -> F
         Share of the nodes that are in other folds.
     """
     return np.asarray(np.log((reached + rate) / (visible * degree + 1.0)))
+
+
+def model_bytes(n_nodes: int, n_classes: int, folds: int) -> int:
+    """Bytes that the selection model takes in one process at most.
+
+    Of each node in it some ten arrays of a value a class, its columns and their
+    products with weights, in float64; and the information matrix of the effects.
+    """
+    nodes = min(n_nodes, 2 * MOST)
+    return nodes * 8 * (10 * n_classes + 5 * (folds + 3)) + 4 * 8 * MOST_EFFECTS**2
