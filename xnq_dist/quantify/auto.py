@@ -119,7 +119,7 @@ class Auto:
         groups = learnt.groups, learnt.variances, learnt.labelled
         shared, inflation, factors = learnt.shared, 1.0, None
         if tilt is not None:
-            shared, inflation = shared + tilt.shift, tilt.inflation
+            shared, inflation = tilt.shared(shared), tilt.inflation
             factors = tilt.factors
         sums = node_sums(batch, nodes, reference.prior, *groups, learnt.least, factors)
         between = sums.spread - 2 * sums.weight * sums.calibrated

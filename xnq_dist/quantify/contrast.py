@@ -213,7 +213,7 @@ def _variance(
     tilt = Tilt.from_arrays(learnt)
     inflation, of_all = 1.0, learnt["shared"]
     if tilt is not None and (tilt.alone or scenario == 1):
-        inflation, of_all = tilt.inflation**2, of_all + tilt.shift
+        inflation, of_all = tilt.inflation**2, tilt.shared(of_all)
 
     def covariance(
         one: _Community, two: _Community, both: NDArray[np.float64]

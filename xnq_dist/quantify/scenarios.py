@@ -47,13 +47,27 @@ class Tilt:
     """Variance of the logit shift of all unlabelled nodes, shape (K,)."""
     inflation: float
     """Factor on standard errors."""
+    known: bool = False
+    """Whether the level of all nodes is known, so that they share no shift."""
+
+    def shared(self, own: Floats) -> Floats:
+        """Variance of the logit shift that all unlabelled nodes share, shape (K,).
+
+        Parameters
+        ----------
+        own
+            The same where labels are a random sample.
+        """
+        return np.zeros_like(own) if self.known else own + self.shift
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays for an npz file; `from_arrays` reads them."""
         return {
             "tilt_factors": self.factors,
             "tilt_shift": self.shift,
-            "tilt": np.array([self.share, float(self.alone), self.inflation]),
+            "tilt": np.array(
+                [self.share, float(self.alone), self.inflation, float(self.known)]
+            ),
         }
 
     @classmethod
@@ -61,13 +75,14 @@ class Tilt:
         """The tilt whose `to_arrays` are among these; None: none is."""
         if "tilt" not in arrays:
             return None
-        share, alone, inflation = arrays["tilt"].tolist()
+        share, alone, inflation, known = arrays["tilt"].tolist()
         return cls(
             arrays["tilt_factors"],
             float(share),
             bool(alone),
             arrays["tilt_shift"],
             float(inflation),
+            bool(known),
         )
 
 
@@ -199,7 +214,7 @@ def tilt_of(
     if labels.prior is not None:
         shares = _shares_left(labels.prior, nodes, len(free))
         bias = solve_bias(nodes.posteriors, free, shares, prior)
-        return Tilt(np.exp(-bias), 1.0, True, np.zeros(len(codes)), 1.0)
+        return Tilt(np.exp(-bias), 1.0, True, np.zeros(len(codes)), 1.0, known=True)
     if selection is None:
         return None
     alone = labels.drawn == "by_class" or selection.by_class

@@ -92,13 +92,17 @@ def _answers(labels: Mapping[str, Any], last: Mapping[str, Any], level: float) -
     plain, tilted = last.get("if_random"), last.get("if_by_class")
     if plain is None or tilted is None:
         return ""
+    if labels.get("prior"):
+        return (
+            f"Class {last['class']} in the complete graph: labels.prior says "
+            f"{100 * tilted[0]:.1f} %, and all answers add up to it. Labels and "
+            f"posteriors alone say {_share(plain)}."
+        )
     text = (
         f"Class {last['class']} in the complete graph: {_share(plain)} if the labels "
         f"are a random sample, {_share(tilted)} if they were chosen by class "
         f"({100 * level:g} % intervals)"
     )
-    if labels.get("prior"):
-        return f"{text}; labels.prior gives the second, which is reported."
     if labels["alone"]:
         return f"{text}; the second is reported."
     return (
