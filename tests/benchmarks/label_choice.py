@@ -2,12 +2,13 @@
 
     python tests/benchmarks/label_choice.py FOLDER [POSITIVE] [--out FILE]
         [--designs random=100,half=50,balanced=20,positives=20,high_degree=10,region=10]
-        [--shares .2,.05]
+        [--shares .2,.05] [--full]
 
 FOLDER holds nodes.parquet and edges.parquet. Columns of features and of their neighbour
 means are made once a graph; every draw of labels then has its own posteriors, by the
 smallest readout of xnq+: one block, label features, a logistic second stage, nested
-folds. One row a draw goes to FILE; the summary is printed.
+folds. With --full the posteriors are those of the default settings, with a reservoir of
+its own for each draw. One row a draw goes to FILE; the summary is printed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -23,9 +25,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from distributed import Client
 
 from xnq_dist.config import Settings, load_settings
 from xnq_dist.evaluation.case import Case
+from xnq_dist.evaluation.communities import _posteriors
 from xnq_dist.evaluation.designs import OWN_RESOLUTION, LabelPool, draw_labels
 from xnq_dist.evaluation.fit import FeatureRows
 from xnq_dist.evaluation.real import _truth
@@ -67,20 +71,20 @@ class Graph:
     pool: LabelPool
     groups: tuple[np.ndarray, ...]
     classes: tuple[str, ...]
+    work: Work
 
 
-def load(folder: Path, positive: str | None) -> Graph:
-    """Read a graph and make its columns."""
+def load(folder: Path, positive: str | None, made: str) -> Graph:
+    """Read a graph and make its columns; `made` is an empty folder."""
     settings = load_settings(overrides=["method=xnq+"])
-    with tempfile.TemporaryDirectory() as made:
-        run = RunDirectory(made)
-        tables = (str(folder / f"{name}.parquet") for name in ("nodes", "edges"))
-        prepare(run, Sources(*tables), settings, 1)
-        task = load_task(run, TaskSource(folder.name, positive=positive), 0)
-        work = Work.begin(run, task, settings)
-        adjacency = layout.read_adjacency(*work.graph())
-        adjacency.sort_indices()
-        parts = list(FeatureRows(*work.graph()).parts())
+    run = RunDirectory(made)
+    tables = (str(folder / f"{name}.parquet") for name in ("nodes", "edges"))
+    prepare(run, Sources(*tables), settings, 1)
+    task = load_task(run, TaskSource(folder.name, positive=positive), 0)
+    work = Work.begin(run, task, settings)
+    adjacency = layout.read_adjacency(*work.graph())
+    adjacency.sort_indices()
+    parts = list(FeatureRows(*work.graph()).parts())
     features = np.empty((adjacency.shape[0], parts[0][1].shape[1]))
     for index, values in parts:
         features[index] = values
@@ -91,7 +95,7 @@ def load(folder: Path, positive: str | None) -> Graph:
     pool = LabelPool(task.labels, len(task.classes), groups[0].astype(int), adjacency)
     name = folder.name if positive is None else f"{folder.name} {positive}"
     x = columns(features, adjacency)
-    return Graph(name, x, adjacency, pool, groups, task.classes)
+    return Graph(name, x, adjacency, pool, groups, task.classes, work)
 
 
 def columns(features: np.ndarray, adjacency: Any) -> np.ndarray:
@@ -158,12 +162,17 @@ def posteriors(graph: Graph, labels: np.ndarray, count: int, seed: int) -> np.nd
     return calibration.apply(logits).astype(np.float64)
 
 
-def judged(graph: Graph, design: str, share: float, draw: int) -> dict[str, Any]:
+def judged(
+    graph: Graph, design: str, share: float, draw: int, client: Client | None
+) -> dict[str, Any]:
     """One draw: verdict, errors of the whole graph, coverage under `unknown`."""
     settings = load_settings(overrides=["method=xnq+", f"seed={draw}"])
     shown = draw_labels(design, graph.pool, share, draw)
     count = settings.readout.folds
-    rows = posteriors(graph, shown.fitted, count, draw)
+    if client is None:
+        rows = posteriors(graph, shown.fitted, count, draw)
+    else:
+        rows = _posteriors(client, graph.work, shown.fitted, draw)
     case = Case.of(graph.pool.truth, shown, rows, graph.classes)
     found: dict[str, Any] = {"graph": graph.name, "design": design, "share": share}
     found |= {"draw": draw, "labels": int(np.count_nonzero(shown.labels >= 0))}
@@ -290,19 +299,33 @@ def main() -> None:
     parser.add_argument("--designs", default=DESIGNS)
     parser.add_argument("--shares", default=".2,.05")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--full", action="store_true")
     asked = parser.parse_args()
-    graph = load(asked.folder, asked.positive)
+    with ExitStack() as opened:
+        made = opened.enter_context(tempfile.TemporaryDirectory())
+        graph, client = load(asked.folder, asked.positive, made), None
+        if asked.full:
+            one = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
+            client = opened.enter_context(Client(processes=False, **one))
+        rows = all_draws(graph, asked, client)
+    if asked.out is not None:
+        pq.write_table(pa.Table.from_pylist(rows), asked.out)
+    sys.stdout.write(f"{graph.name}\n{summary(rows)}\n")
+
+
+def all_draws(
+    graph: Graph, asked: argparse.Namespace, client: Client | None
+) -> list[dict[str, Any]]:
+    """One row a draw; what is done is written after every tenth."""
     wanted = [item.split("=") for item in asked.designs.split(",")]
     rows = []
     for design, draws in wanted:
         for share in map(float, asked.shares.split(",")):
             for draw in range(int(draws)):
-                rows.append(judged(graph, design, share, draw))
+                rows.append(judged(graph, design, share, draw, client))
                 if asked.out is not None and len(rows) % 10 == 0:
                     pq.write_table(pa.Table.from_pylist(rows), asked.out)
-    if asked.out is not None:
-        pq.write_table(pa.Table.from_pylist(rows), asked.out)
-    sys.stdout.write(f"{graph.name}\n{summary(rows)}\n")
+    return rows
 
 
 if __name__ == "__main__":
