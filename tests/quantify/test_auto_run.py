@@ -205,8 +205,11 @@ def test_known_shares_of_the_complete_graph_are_met(client, tmp_path):
     sources = of(made, memberships=path)
     settings = small_settings(AUTO, "labels.prior={0: 0.55, 1: 0.45}")
     manifest = quantify(made.run, sources, settings, client)
-    shares = read(made.run, manifest, "totals")["prevalence"].to_pylist()
+    totals = read(made.run, manifest, "totals")
+    shares = totals["prevalence"].to_pylist()
     assert shares == pytest.approx([0.55, 0.45], abs=1e-9)
+    bias = totals["bias"].to_pylist()
+    assert bias[1] > 0 > bias[0]
     wrong = small_settings(AUTO, "labels.prior={0: 0.55, bot: 0.45}")
     with pytest.raises(SettingsError, match="unknown class 'bot'"):
         quantify(made.run, sources, wrong, client)

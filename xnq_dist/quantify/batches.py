@@ -252,6 +252,9 @@ def learn(job: Job) -> tuple[FileRecord, dict[str, Any]]:
         **{name: getattr(found, name) for name in LEARNT},
         **({} if tilt is None else tilt.to_arrays()),
     )
+    studied = {} if selection is None else selection.facts()
+    if tilt is not None:
+        studied["bias"] = (-np.log(tilt.factors)).tolist()
     facts = {
         "groups": len(found.variances),
         "variance_within": found.within.tolist(),
@@ -261,7 +264,7 @@ def learn(job: Job) -> tuple[FileRecord, dict[str, Any]]:
         "labels": {
             "drawn": settings.labels.drawn,
             "prior": settings.labels.prior is not None,
-            **({} if selection is None else selection.facts()),
+            **studied,
             "exchangeable": settings.method == "xnq+",
             "tilted": None if tilt is None else tilt.share,
             "alone": tilt is not None and tilt.alone,
