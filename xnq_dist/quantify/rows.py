@@ -154,7 +154,8 @@ def label_facts(
         names = [f"{prefix}{end}" for end in ("prevalence", "lower", "upper")]
         if names[0] not in arrays:
             return None
-        return [float(arrays[name][0, code]) for name in names]
+        found = [float(arrays[name][0, code]) for name in names]
+        return found if np.isfinite(found).all() else None
 
     bias = found.get("bias")
     detectable = found.get("detectable")

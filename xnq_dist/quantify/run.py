@@ -221,12 +221,14 @@ def quantify(
     told = labels.facts["classes"], quantifier.name, settings
     total = result(client, whole)
     of_all = stage.read_arrays(total)
-    known = learnt.get("labels", {"drawn": settings.labels.drawn})
-    learnt["labels"] = label_facts(known, of_all, told[0])
+    studied = learnt.get("labels", {"drawn": settings.labels.drawn})
+    choice = label_facts(studied, of_all, told[0])
+    if learnt:
+        learnt["labels"] = choice
     written_files, not_converged, sizes = _write_prevalence(
         stage, attempt, memberships, told, answered
     )
-    totals = total_rows(of_all, *told, learnt["labels"])
+    totals = total_rows(of_all, *told, choice)
     files = [*written_files, attempt.write_table("totals", totals, "totals")]
     if job.learnt is not None:
         files.append(job.learnt)
@@ -270,7 +272,7 @@ def quantify(
             "%d memberships of unknown nodes left out", facts["unknown_dropped"]
         )
     if quantifier.name == "auto":
-        _say(learnt["labels"], settings)
+        _say(choice, settings)
     for spent in (*sums, total, job.groups, *chain(*job.around)):
         if spent is not None:
             attempt.folder.delete(spent.name)
@@ -387,7 +389,8 @@ def _say(labels: dict[str, Any], settings: Settings) -> None:
     declared = settings.labels.drawn in ("random", "by_place")
     warn = declared and verdict in ("class", "both")
     text = " ".join(sentences(labels, settings.intervals.level))
-    log.log(logging.WARNING if warn else logging.INFO, "labels: %s", text)
+    if text:
+        log.log(logging.WARNING if warn else logging.INFO, "labels: %s", text)
 
 
 def _answer(

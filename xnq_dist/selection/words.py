@@ -36,7 +36,9 @@ def sentences(labels: Mapping[str, Any], level: float) -> list[str]:
         ]
     answers: Sequence[Mapping[str, Any]] = labels["answers"]
     last = answers[-1]
-    found = []
+    found: list[str] = []
+    if last["answer"] is None:  # no unlabelled node to estimate
+        return found
     if "verdict" in labels:
         found += [_verdict(labels, answers), _reach(labels, last)]
     found += [_answers(labels, last, level), _advice(labels, last)]
