@@ -302,7 +302,8 @@ def estimate_with(
 
     Returns
     -------
-    Prevalence by the community's name; NaN where there is nothing to say.
+    Prevalence by the community's name; NaN where there is nothing to say. How the
+    labelled nodes were chosen is not studied: `auto` takes posteriors as they are.
 
     Raises
     ------
