@@ -347,6 +347,14 @@ def evaluate(
             "random, half, balanced, positives, high_degree, region, fresh."
         ),
     ] = "random,half",
+    undeclared: Annotated[
+        bool,
+        typer.Option(
+            "--undeclared",
+            help="With --communities, labels.drawn = unknown for every design, rather "
+            "than what whoever chose the labels knows.",
+        ),
+    ] = False,
     config: Config = None,
     settings: Set = None,
     as_json: Json = False,
@@ -379,6 +387,7 @@ def evaluate(
         arguments |= {
             "kinds": _names(communities, "--communities"),
             "designs": _names(designs, "--designs"),
+            "undeclared": undeclared,
         }
     prepare_environment()
     from flows.evaluate import run_communities_evaluation, run_evaluation

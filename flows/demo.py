@@ -21,8 +21,13 @@ from xnq_dist.store import RunDirectory, read_published
 
 __all__ = ["DEMO_SETTINGS", "DemoResult", "run_demo"]
 
-DEMO_SETTINGS = ["reservoir.dim=128", "reservoir.supersteps=10", "partitions=4"]
-"""A small reservoir for a small graph; everything else is the default."""
+DEMO_SETTINGS = [
+    "reservoir.dim=128",
+    "reservoir.supersteps=10",
+    "partitions=4",
+    "labels.drawn=random",
+]
+"""A small reservoir for a small graph, and what the demo knows of its labels."""
 UNDECLARED, DECLARED = "auto (the run's)", "auto, drawn by class"
 """The default, the mean posterior; and with memberships.drawn = by_class, SLD."""
 

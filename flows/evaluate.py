@@ -275,6 +275,7 @@ def run_communities_evaluation(
     quantifiers: list[str] | None,
     label_shares: list[float],
     do: Do,
+    undeclared: bool = False,
 ) -> dict[str, Any]:
     """Every quantifier on real communities of every dataset, in this process.
 
@@ -282,6 +283,8 @@ def run_communities_evaluation(
     ----------
     do
         Does each stage.
+    undeclared
+        Whether nothing is declared of the labels.
     """
     from xnq_dist.evaluation.communities import Plan, check_plan, check_shares
     from xnq_dist.evaluation.keep import unpublish_communities
@@ -303,6 +306,7 @@ def run_communities_evaluation(
             None if quantifiers is None else tuple(quantifiers),
             table,
             source.family,
+            undeclared,
         )
         chosen[source.name] = suited, plan
     folder.create()

@@ -22,6 +22,7 @@ from xnq_dist.plan import (
     wanted_partitions,
 )
 from xnq_dist.reservoir import superstep
+from xnq_dist.selection.rows import model_bytes
 
 
 @pytest.mark.parametrize(
@@ -192,10 +193,19 @@ def test_plan_counts_what_xnq_plus_keeps_of_a_node():
 
 def test_plan_forgets_the_sums_over_neighbours():
     little = ("method=xnq", "reservoir.dim=1", "reservoir.supersteps=1")
-    plain, aware = planned(*little), planned(*little, "quantifier=nacc")
+    plain, aware = (planned(*little, f"quantifier={q}") for q in ("sld", "nacc"))
     # Degree, posteriors, labels and votes of two classes in float64, in every process.
     more = aware.worker_memory - plain.worker_memory
     assert SIZE.nodes * 2 * 24 <= more <= SIZE.nodes * 2 * 36
+
+
+def test_plan_has_room_for_the_model_of_how_labels_were_chosen():
+    little = ("method=xnq", "reservoir.dim=1", "reservoir.supersteps=1")
+    plain, auto = (planned(*little, f"quantifier={q}") for q in ("sld", "auto"))
+    more = auto.worker_memory - plain.worker_memory
+    assert more == model_bytes(SIZE.nodes, 2, 5)
+    # At most so many nodes are in it.
+    assert model_bytes(10**9, 2, 5) == model_bytes(4 * 10**5, 2, 5) < 2**28
 
 
 def test_plan_forgets_what_a_giant_community_keeps():

@@ -303,3 +303,26 @@ def test_damage_in_the_base_is_repaired_or_named(tmp_path, graph, client):
     (labels,) = [label_table(tmp_path, other_labels(graph))]
     with pytest.raises(StageError, match="no whole stage 'embeddings'"):
         requantify(client, run, labels=labels)
+
+
+def test_weights_of_labels_come_with_a_table_of_labels(tmp_path, graph, client):
+    plus = ("method=xnq+", "readout.folds=3", "plus.boosting=never", "partitions=1")
+    small = ("reservoir.dim=12", "reservoir.supersteps=3")
+    sources = members_of(graph)
+    run = night(tmp_path / "run", sources, small_settings(*plus, *small), client)
+    weighted = ["labels.drawn=weighted", "columns.label_weight=w"]
+    with pytest.raises(SettingsError, match="name their table with --labels"):
+        requantify(client, run, tmp_path / "other", overrides=weighted)
+    labels = other_labels(graph)
+    path = label_table(tmp_path, labels)
+    table = pq.read_table(path)
+    weights = np.linspace(1, 5, len(table))
+    pq.write_table(table.append_column("w", pa.array(weights)), path)
+    out = tmp_path / "weighted"
+    made = requantify(client, run, out, labels=path, overrides=weighted)
+    assert made.stage("labels").manifest().named("label-weights-")
+    prior = made.stage("readout").manifest().facts["prior"]
+    own = dict(zip(table["node_id"].to_pylist(), weights, strict=True))
+    known = np.flatnonzero(labels >= 0)
+    sums = np.bincount(labels[known], [own[node] for node in known.tolist()])
+    np.testing.assert_allclose(prior, sums / sums.sum())

@@ -30,6 +30,7 @@ from xnq_dist.sections import (
     InputSettings,
     IntervalSettings,
     KdeySettings,
+    LabelSettings,
     LeidenSettings,
     MatchingSettings,
     MembershipSettings,
@@ -116,6 +117,7 @@ class Settings(Section):
     readout: ReadoutSettings = ReadoutSettings()
     plus: PlusSettings = PlusSettings()
     auto: AutoSettings = AutoSettings()
+    labels: LabelSettings = LabelSettings()
     memberships: MembershipSettings = MembershipSettings()
     quality: QualitySettings = QualitySettings()
     intervals: IntervalSettings = IntervalSettings()
@@ -161,6 +163,21 @@ class Settings(Section):
                     f"{name} needs quantifier = auto and memberships.drawn = unknown: "
                     f"set them, or leave {name} out"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _weights_have_a_readout(self) -> Settings:
+        weighted = self.labels.drawn == "weighted"
+        if weighted != (self.columns.label_weight is not None):
+            raise ValueError(
+                "labels.drawn = weighted and columns.label_weight go together: set both"
+                ", or neither"
+            )
+        if weighted and self.method != "xnq+":
+            raise ValueError(
+                "labels.drawn = weighted needs method = xnq+, the readout that takes "
+                "weights: set method = xnq+, or labels.drawn = unknown"
+            )
         return self
 
     @model_validator(mode="after")

@@ -16,6 +16,7 @@ ROWS = {
     "edges": "edges",
     "labels": "labels",
     "roles": "roles",
+    "label_weights": "label weights",
     "memberships": "memberships",
     "node_weights": "node weights",
     "benchmark": "benchmarks",

@@ -46,8 +46,8 @@ FORMATS = {
     "embeddings": 1,
     "readout": 3,
     "posteriors": 1,
-    "quantify": 4,
-    "published": 2,
+    "quantify": 5,
+    "published": 3,
 }
 """Raise a stage's number when it writes something else from the same inputs."""
 
@@ -103,13 +103,19 @@ def labels_inputs(graph: Manifest, tables: Digests) -> dict[str, Any]:
     Parameters
     ----------
     tables
-        Digests of ``labels`` and ``roles``.
+        Digests of ``labels`` and ``roles``, and of ``label_weights`` where labels have
+        inclusion weights.
     """
     return {
         "format": FORMATS["labels"],
         "graph": graph.fingerprint,
         "labels": dict(tables["labels"]),
         "roles": dict(tables["roles"]),
+        **(
+            {"label_weights": dict(tables["label_weights"])}
+            if "label_weights" in tables
+            else {}
+        ),
     }
 
 
@@ -279,6 +285,8 @@ def quantify_inputs(
         inputs["kdey"] = settings.kdey.model_dump()
     if settings.quantifier == "auto":
         inputs["drawn"] = settings.memberships.drawn
+        inputs["labels_drawn"] = settings.labels.model_dump()
+        inputs["seed"], inputs["folds"] = settings.seed, settings.readout.folds
         left_out = {"resamples", "seed_runs"}
         inputs["intervals"] = settings.intervals.model_dump(exclude=left_out)
     else:

@@ -254,6 +254,9 @@ def relabel(
     ------
     InputError
         When the table of labels breaks the data contract.
+    SettingsError
+        When labels that are there were read without the weights that are asked for, or
+        with weights that are not.
     StageError
         When the labels changed and the embeddings were not kept.
     """
@@ -274,4 +277,11 @@ def relabel(
         known = label(run, graph, table, contents, settings.columns, unknown, progress)
     if known is None:
         raise StageError(f"{run.uri} has no whole stage 'labels': name --labels")
+    weighted = settings.columns.label_weight is not None
+    if weighted != ("label_weights" in known.inputs):
+        raise SettingsError(
+            f"the labels in {run.uri} were read with labels.drawn "
+            f"{'not ' if weighted else ''}= weighted: name their table with --labels, "
+            "so that they are read as these settings say"
+        )
     return known

@@ -196,7 +196,8 @@ TABLES: dict[str, TableSchema] = {
         ),
         _table(
             "totals",
-            "the whole graph, one row per class",
+            "the whole graph, one row per class; the last columns say how the labelled "
+            "nodes were chosen, null: not tested",
             Column("scope", "string", "graph: all nodes"),
             Column("class", "string", "the class, as text"),
             Column("n_nodes", "int64", "nodes"),
@@ -217,7 +218,47 @@ TABLES: dict[str, TableSchema] = {
             ),
             *_BENCHMARKED,
             Column("method", "string", "the quantifier"),
-            version=2,
+            Column("drawn", "string", "labels.drawn, as set"),
+            Column(
+                "verdict",
+                "string",
+                "none, class, place or both: what shows in the choice of the labels",
+                nullable=True,
+            ),
+            Column(
+                "pvalue", "double", "of no choice of the labels by class", nullable=True
+            ),
+            Column(
+                "bias",
+                "double",
+                "log-factor by which the class has more labels than the mean class",
+                nullable=True,
+            ),
+            Column(
+                "detectable_factor",
+                "double",
+                "least factor, against the other classes, that would have been found",
+                nullable=True,
+            ),
+            Column(
+                "weight_by_class",
+                "double",
+                "weight of the answer for labels chosen by class; null: it plays no "
+                "part",
+                nullable=True,
+            ),
+            *(
+                Column(name, "double", meaning, nullable=True)
+                for name, meaning in (
+                    ("if_random", "proportion if labels are a random sample"),
+                    ("if_random_lower", "lower end of its interval"),
+                    ("if_random_upper", "upper end"),
+                    ("if_by_class", "proportion if labels were chosen by class"),
+                    ("if_by_class_lower", "lower end of its interval"),
+                    ("if_by_class_upper", "upper end"),
+                )
+            ),
+            version=3,
         ),
         _table(
             "evidence",
@@ -275,6 +316,15 @@ TABLES: dict[str, TableSchema] = {
             Column("stratum", "int64", "nodes of a stratum have one probability"),
             Column("inclusion_probability", "double", "of the node being chosen"),
             Column("label_weight", "double", "1 / inclusion_probability"),
+        ),
+        _table(
+            "scenarios",
+            "both answers for the unlabelled members, one row per community and class; "
+            "there where the answer is a mixture of them",
+            Column("community", "int64", "place of the community in prevalence"),
+            Column("code", "int32", "place of the class"),
+            Column("if_random", "double", "labels are a random sample", nullable=True),
+            Column("if_by_class", "double", "labels chosen by class", nullable=True),
         ),
         _table(
             "anomalies",

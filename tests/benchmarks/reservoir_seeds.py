@@ -130,7 +130,7 @@ def main() -> None:
             Case.of(task.labels, shown[share, draw], one, task.classes)
             for one in several
         ]
-        made = [Estimators(c, adjacency, own, settings, names) for c in cases]
+        made = [Estimators(c, adjacency, (own,), settings, names) for c in cases]
         families = {
             "leiden": communities_of(own),
             "app": draw_samples_by_class(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import networkx as nx
 import numpy as np
 import pyarrow as pa
@@ -153,7 +155,7 @@ def test_samples_have_the_prevalence_drawn(among):
 
 
 def score(case, sets, matrix, block, names):
-    estimators = Estimators(case, matrix, block, small_settings(), names)
+    estimators = Estimators(case, matrix, (block,), small_settings(), names)
     return list(score_case(case, {"blocks": sets}, estimators))
 
 
@@ -206,6 +208,19 @@ def test_flagged_sets_are_those_whose_expected_error_is_large():
     assert auto.flagged == large.sum()
     assert auto.flagged_ae == pytest.approx(np.array(errors)[large].mean())
     assert next(r for r in found if r.estimator == "lab").flagged is None
+
+
+def test_intervals_follow_what_the_design_declares():
+    case, matrix, block = draw_case()
+    sets, names = block_sets(block), ["auto"]
+    width = {}
+    for drawn in ("unknown", "random", "by_place", "by_class"):
+        known = dataclasses.replace(case, drawn=drawn)
+        rows = score(known, sets, matrix, block, names)
+        (auto,) = (r for r in rows if r.estimator == "auto")
+        width[drawn] = auto.width
+    assert width["random"] == width["by_place"] < width["unknown"]
+    assert width["random"] < width["by_class"] <= width["unknown"]
 
 
 def test_rows_tell_sizes_and_communities_without_labels_apart():

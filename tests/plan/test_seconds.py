@@ -12,6 +12,7 @@ from xnq_dist.groups.own_groups import ROUNDS
 from xnq_dist.plan import GraphSize, Workers, make_plan
 from xnq_dist.plan.passes import candidates_of, fits_of, sums_of
 from xnq_dist.plan.seconds import NeighbourSums
+from xnq_dist.quantify.surroundings import WALKS
 from xnq_dist.reservoir.volume import Cut
 
 NUMBERS = [field.name for field in fields(Costs) if field.name != "basis"]
@@ -67,6 +68,12 @@ def test_work_of_plain_xnq_is_not_counted_or_twice(cost):
 
 def test_auto_and_detection_are_not_counted():
     assert stages("judged", *PLAIN, "quantifier=auto")["quantify"] == 500
+    # Labels around nodes, to study how they were chosen.
+    plain, auto = (
+        stages("visit", *PLAIN, f"quantifier={name}")["quantify"]
+        for name in ("sld", "auto")
+    )
+    assert (plain, auto) == (0, 20_000 * WALKS)
     assert stages("leiden", *PLAIN, detects=True)["quantify"] == 20_000
     assert stages("leiden", *PLAIN)["quantify"] == 0
 

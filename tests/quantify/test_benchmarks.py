@@ -119,7 +119,7 @@ def test_standard_errors_of_benchmarks_stay_in_the_intervals(client, tmp_path):
     widths = []
     for se in (0.0, 0.01, 0.02):
         path = write_table(tmp_path, **columns, se=[se])
-        settings = small_settings(AUTO, f"benchmark={path}")
+        settings = small_settings(AUTO, "labels.drawn=random", f"benchmark={path}")
         manifest = quantify(made.run, sources, settings, client)
         rows = answered(made.run, manifest).to_pylist()
         half = float(ndtri(0.975)) * se

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,8 +20,10 @@ from xnq_dist.quantify.contrast import contrast
 from xnq_dist.quantify.learning import Learnt
 from xnq_dist.quantify.loading import load_node_table
 from xnq_dist.quantify.run import quantify
+from xnq_dist.quantify.surroundings import learnt_here
 
 AUTO = "quantifier=auto"
+RANDOM = "labels.drawn=random"
 
 
 @pytest.fixture
@@ -40,7 +44,7 @@ def partitioned(tmp_path, client, *settings: str):
 
 
 def test_differences_follow_from_the_covariance(client, tmp_path):
-    made, part, manifest = partitioned(tmp_path, client)
+    made, part, manifest = partitioned(tmp_path, client, RANDOM)
     nodes, reference = load_node_table(made.run, [0.4, 0.6])
     graph = made.run.stage("graph").manifest()
     adjacency = layout.read_adjacency(made.run.stage("graph"), graph)
@@ -68,8 +72,53 @@ def test_differences_follow_from_the_covariance(client, tmp_path):
     assert (back.difference, back.se) == (-whole.difference, whole.se)
 
 
+def test_differences_hold_both_scenarios_where_labels_may_be_biased(client, tmp_path):
+    """The mixture's difference; the interval of the plain scenario by definition."""
+    made, part, manifest = partitioned(tmp_path, client)
+    where = str(made.run.location)
+    found = contrast(where, "0", "1")[1]
+    rows = answered(made.run, manifest)["prevalence"].to_pylist()
+    assert found.difference == pytest.approx(rows[1] - rows[3])
+    nodes, reference = load_node_table(made.run, [0.4, 0.6])
+    graph = made.run.stage("graph").manifest()
+    adjacency = layout.read_adjacency(made.run.stage("graph"), graph)
+    groups = leiden(adjacency, 3.0, 0), leiden(adjacency, 10.0, 0)
+    settings = small_settings(AUTO)
+    learnt, _ = learnt_here(nodes, reference, adjacency, groups, settings)
+    ends = []
+    for factors in (np.ones(2), learnt.tilt.factors):
+        p = nodes.posteriors * factors
+        p /= p.sum(axis=1, keepdims=True)
+        tilted = dataclasses.replace(nodes, posteriors=p)
+        of_all, inflation = learnt.shared, 1.0
+        if factors[0] != 1:
+            of_all, inflation = of_all + learnt.tilt.shift, learnt.tilt.inflation
+        own = dataclasses.replace(learnt, shared=of_all)
+        a, b = np.flatnonzero(part == 0), np.flatnonzero(part == 1)
+        shares = []
+        for members in (a, b):
+            known = nodes.labels[members]
+            total = p[members[known < 0], 1].sum() + np.count_nonzero(known == 1)
+            shares.append(total / len(members))
+        # `slow_covariance` takes the labelled nodes' weights from the same posteriors.
+        rows = np.flatnonzero(nodes.labels >= 0)
+        tilted.posteriors[rows] = nodes.posteriors[rows]
+        args = tilted, own
+        variance = sum(
+            sign * slow_covariance(*args, one, two, 0, 1)
+            for one, two, sign in ((a, a, 1), (b, b, 1), (a, b, -2))
+        )
+        half = 1.959964 * inflation * np.sqrt(variance)
+        ends += [shares[0] - shares[1] - half, shares[0] - shares[1] + half]
+    assert found.lower == pytest.approx(min(ends), abs=1e-5)
+    assert found.upper == pytest.approx(max(ends), abs=1e-5)
+    for row in contrast(where, "2", "2"):
+        assert row.difference == 0
+        assert row.se == pytest.approx(0, abs=1e-3)
+
+
 def test_a_community_differs_from_itself_by_nothing(client, tmp_path):
-    made, *_ = partitioned(tmp_path, client, "labelled=exclude")
+    made, *_ = partitioned(tmp_path, client, "labelled=exclude", RANDOM)
     for row in contrast(str(made.run.location), "2", "2"):
         assert row.difference == 0
         assert row.se == pytest.approx(0, abs=1e-4)

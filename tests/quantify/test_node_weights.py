@@ -198,7 +198,7 @@ def test_levels_of_a_hierarchy_add_up_in_weights(client, tmp_path, labelled):
     path = tmp_path / "part.parquet"
     columns = {"community": part, "node_id": np.arange(300), "parent": 100 + part % 3}
     pq.write_table(pa.table(columns), path)
-    settings = small_settings(*WEIGHTED, f"labelled={labelled}")
+    settings = small_settings(*WEIGHTED, "labels.drawn=random", f"labelled={labelled}")
     sources = of(made, memberships=str(path))
     manifest = quantify(made.run, sources, settings, client)
     rows = answered(made.run, manifest).to_pylist()

@@ -72,6 +72,16 @@ def prevalence_table(
     )
 
 
+LABEL_FIGURES = (
+    *("pvalue", "bias", "detectable_factor", "weight_by_class"),
+    *(
+        f"if_{name}{end}"
+        for name in ("random", "by_class")
+        for end in ("", "_lower", "_upper")
+    ),
+)
+
+
 def evidence_table(table: pa.Table, classes: Sequence[str]) -> pa.Table:
     """Evidence for made prevalences: as many labels of each class as they say."""
     width = max(len(classes), 1)
@@ -120,6 +130,9 @@ def totals_table(classes: Sequence[str] = ("person", "bot")) -> pa.Table:
             "quality": ["publishable"] * width,
             **{name: pa.nulls(width, pa.float64()) for name in RAKED},
             "method": ["auto"] * width,
+            "drawn": ["unknown"] * width,
+            "verdict": pa.nulls(width, pa.string()),
+            **{name: pa.nulls(width, pa.float64()) for name in LABEL_FIGURES},
         }
     )
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.report.fake_run import NASTY, compared, prevalence_table
+from tests.selection.test_words import labels
 from xnq_dist.config import Settings, load_settings
 from xnq_dist.quantify import QUANTIFIERS
 from xnq_dist.report.changed import compare_with
@@ -73,6 +74,20 @@ def made(table: pa.Table, settings: Settings | None = None, **stages: StageFacts
     known = {"graph": GRAPH, **stages}
     figures = plot_files(view, known, NO_PARTITIONS)
     return page(view, known, chosen, figures, found)
+
+
+def test_how_labels_were_chosen_comes_first() -> None:
+    facts = {"labels": labels(verdict="class", alone=True)}
+    quantify = StageFacts("quantify", 1.0, facts)
+    html = made(prevalence_table(["a", "b"]), quantify=quantify)
+    text = read(html).text
+    said = text.index("The labelled nodes were chosen by class")
+    assert text.index("How the labels were chosen") < said
+    assert said < text.index("What was computed")
+    assert html.index("How the labels were chosen") < html.index("What was computed")
+    other = load_settings(overrides=["quantifier=sld"])
+    html = made(prevalence_table(["a", "b"]), other, quantify=quantify)
+    assert "How the labels were chosen" not in html
 
 
 def test_names_become_markup() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.evaluation.designs import Shown
+from xnq_dist.evaluation.designs import Drawn, Shown
 from xnq_dist.quantify.adjusted import rates
 from xnq_dist.quantify.evidence import Moments
 from xnq_dist.quantify.interface import NodeTable, Reference
@@ -32,6 +32,8 @@ class Case:
     reference: Reference
     held: Held | None = None
     """Labelled nodes as models see them that saw no label of their whole group."""
+    drawn: Drawn = "unknown"
+    """What is declared of the labels (`labels.drawn`)."""
 
     @classmethod
     def of(
@@ -58,7 +60,8 @@ class Case:
         )
         nodes = NodeTable(rows, labels, known, classes)
         moments = Moments.of(nodes, reference.prior)
-        return cls(truth, nodes, replace(reference, moments=moments), held)
+        reference = replace(reference, moments=moments)
+        return cls(truth, nodes, reference, held, shown.drawn)
 
     def with_neighbours(self, adjacency: csr_array[Any]) -> Case:
         """With what is known of every node's neighbours.
@@ -75,4 +78,5 @@ class Case:
             replace(self.nodes, neighbours=found),
             replace(self.reference, neighbours=found.of(rows)),
             self.held,
+            self.drawn,
         )

@@ -48,6 +48,7 @@ from xnq_dist.evaluation.work import Work
 from xnq_dist.graph import layout
 from xnq_dist.graph.tables import open_table
 from xnq_dist.groups.leiden import leiden
+from xnq_dist.groups.own_groups import FINE
 from xnq_dist.inputs import FORMATS, set_scales
 from xnq_dist.npz import read_npz
 from xnq_dist.progress import Progress, silent
@@ -84,6 +85,9 @@ class Plan:
     """Table of the kind ``given``; None: this graph has none."""
     graph_family: str | None = None
     """Graphs like this one; None: itself only."""
+    undeclared: bool = False
+    """Whether nothing is declared of the labels (`labels.drawn` = unknown), rather than
+    what each design knows."""
 
     def cases(self, draws: int) -> list[tuple[str, float, int]]:
         """Design, share of the labels, number of the draw."""
@@ -168,8 +172,11 @@ def evaluate_communities(
     stage, manifest = work.graph()
     adjacency = layout.read_adjacency(stage, manifest)
     adjacency.sort_indices()
-    own = leiden(adjacency, OWN_RESOLUTION, settings.seed)
-    pool = LabelPool(task.labels, len(task.classes), own, adjacency)
+    own = tuple(
+        leiden(adjacency, resolution, settings.seed)
+        for resolution in (OWN_RESOLUTION, FINE)
+    )
+    pool = LabelPool(task.labels, len(task.classes), own[0], adjacency)
     kinds = {
         name: only(sets, pool.known) for name, sets in _kinds(work, plan, adjacency)
     }
@@ -186,30 +193,34 @@ def evaluate_communities(
         plan.kinds,
         fingerprint(list(kinds), drawn),
         plan.quantifiers or ESTIMATORS,
+        plan.undeclared,
         settings.model_dump(exclude={"cluster", "scratch", "input"}, mode="json"),
     )
     tables = []
     for number, (design, share, draw) in enumerate(cases):
         seed = settings.seed + draw
         shown = draw_labels(design, pool, share, seed)
+        if plan.undeclared:
+            shown = replace(shown, drawn="unknown")
         posteriors_key = _posteriors_key(work, shown, seed)
         name = (
             f"case-{fingerprint(common, posteriors_key, design, share, draw)}.parquet"
         )
         if not folder.exists(name):
-            case = _case(client, work, shown, own, seed, folder)
+            case = _case(client, work, shown, own[0], seed, folder)
             sets = dict(kinds)
             for kind, among in SAMPLES.items():
                 if kind in plan.kinds and design == "random":
                     sets[kind] = draw_samples_by_class(
                         task.labels, shown.labels, len(task.classes), among, seed
                     )
-            given = case, adjacency, own, settings, plan.quantifiers
+            of_draw = settings.model_copy(update={"seed": seed})
+            given = case, adjacency, own, of_draw, plan.quantifiers
             estimators = Estimators(*given)
             if design == "fresh":
                 # New labels have the readout fitted again, whatever baselines do.
                 refit = replace(shown, fitted=shown.labels)
-                again = _case(client, work, refit, own, seed, folder)
+                again = _case(client, work, refit, own[0], seed, folder)
                 estimators = Estimators(*given, refitted=again)
             of_case = {
                 "dataset": task.dataset,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,14 @@ from scipy.sparse.csgraph import breadth_first_order
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["DESIGNS", "OWN_RESOLUTION", "LabelPool", "Shown", "draw_labels"]
+__all__ = [
+    "DECLARED",
+    "DESIGNS",
+    "OWN_RESOLUTION",
+    "LabelPool",
+    "Shown",
+    "draw_labels",
+]
 
 PURPOSE = 512
 """Key of the random streams that draw labels."""
@@ -71,6 +78,8 @@ class Shown:
     """Known when communities are estimated."""
     fitted: NDArray[np.int32]
     """Known when the model was fitted; all of `labels` but for ``fresh``."""
+    drawn: Drawn = "unknown"
+    """What whoever chose the labels could declare (`labels.drawn`)."""
 
 
 def draw_labels(name: str, pool: LabelPool, share: float, seed: int) -> Shown:
@@ -98,9 +107,10 @@ def draw_labels(name: str, pool: LabelPool, share: float, seed: int) -> Shown:
         rows = random.permutation(np.flatnonzero(chosen))
         fitted = _first(pool, rows, round(FITTED * len(rows)))
         _two_of_each_class(pool, fitted, chosen, random)
-    return Shown(
-        *(np.where(mask, pool.truth, -1).astype(np.int32) for mask in (chosen, fitted))
+    shown, seen = (
+        np.where(mask, pool.truth, -1).astype(np.int32) for mask in (chosen, fitted)
     )
+    return Shown(shown, seen, DECLARED[name])
 
 
 def _first(pool: LabelPool, rows: NDArray[np.int64], count: int) -> Mask:
@@ -213,3 +223,17 @@ DESIGNS: MappingProxyType[
     }
 )
 """Designs by name. New ones go to the end: the place is a key of the random stream."""
+
+Drawn = Literal["unknown", "random", "by_class", "by_place"]
+DECLARED: MappingProxyType[str, Drawn] = MappingProxyType(
+    {
+        "random": "random",
+        "half": "by_place",
+        "balanced": "by_class",
+        "positives": "by_class",
+        "high_degree": "by_place",
+        "region": "by_place",
+        "fresh": "random",
+    }
+)
+"""What whoever chose the labels of a design knows about them."""

@@ -26,8 +26,8 @@ from xnq_dist.quantify.interface import (
     Estimates,
     Quantifier,
 )
-from xnq_dist.quantify.learning import Learnt
 from xnq_dist.quantify.sld import guarded_prior
+from xnq_dist.quantify.surroundings import learnt_here
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -59,7 +59,7 @@ class Estimators:
         self,
         case: Case,
         adjacency: csr_array[Any],
-        own: NDArray[np.int64],
+        own: tuple[NDArray[np.int64], ...],
         settings: Settings,
         names: Sequence[str] | None,
         refitted: Case | None = None,
@@ -71,7 +71,11 @@ class Estimators:
         adjacency
             In-neighbours, rows sorted, shape (N, N).
         own
-            The graph's own communities, shape (N,), for `auto` to learn from.
+            The graph's own partitions, the coarse one first, shape (N,) each, for
+            `auto` to learn from.
+        settings
+            With the seed of the posteriors' folds; `labels.drawn` is what the case
+            declares.
         names
             Of `ESTIMATORS`; None: all that are defined for so many classes.
         refitted
@@ -90,9 +94,16 @@ class Estimators:
         )
         self.settings = settings
         self.case = case.with_neighbours(adjacency)
-        self._best = case if refitted is None else refitted
-        best = self._best
-        self._learnt = Learnt.of(best.nodes, best.reference, own, best.held)
+        self._best = best = case if refitted is None else refitted
+        declared = settings.labels.model_copy(update={"drawn": case.drawn})
+        self._learnt, self.selection = learnt_here(
+            best.nodes,
+            best.reference,
+            adjacency,
+            tuple(groups.astype(np.int32) for groups in own),
+            settings.model_copy(update={"labels": declared}),
+            best.held,
+        )
         drawn = settings.memberships.model_copy(update={"drawn": "by_class"})
         self._drawn = QUANTIFIERS["auto"](
             settings.model_copy(update={"memberships": drawn})

@@ -86,8 +86,9 @@ class Aspect:
     """Some columns of a table that are digested together."""
 
     kind: str
-    """``ids``, ``vectors`` or ``numbers`` (features), ``labels``, ``roles``, ``edges``,
-    ``members``, ``column``, ``parents`` or ``node_weights``."""
+    """``ids``, ``vectors`` or ``numbers`` (features), ``labels``, ``roles``,
+    ``label_weights``, ``edges``, ``members``, ``column``, ``parents`` or
+    ``node_weights``."""
     columns: tuple[str, ...]
     """The node id first where rows are of nodes."""
     optional: bool = False
@@ -124,7 +125,12 @@ def weight_aspect(columns: ColumnSettings) -> Aspect:
 def label_aspects(columns: ColumnSettings) -> dict[str, Aspect]:
     """What is digested of a table of labels."""
     by_default = columns.role == ColumnSettings.model_fields["role"].default
+    weights = {}
+    if columns.label_weight is not None:
+        named = columns.node_id, columns.label, columns.label_weight
+        weights = {"label_weights": Aspect("label_weights", named)}
     return {
+        **weights,
         "labels": Aspect("labels", (columns.node_id, columns.label)),
         "roles": Aspect(
             "roles", (columns.node_id, columns.label, columns.role), by_default
@@ -403,6 +409,11 @@ def _setting(aspect: Aspect, column: str) -> str:
         "numbers": ["columns.node_id"],
         "labels": ["columns.node_id", "columns.label"],
         "roles": ["columns.node_id", "columns.label", "columns.role"],
+        "label_weights": [
+            "columns.node_id",
+            "columns.label",
+            "columns.label_weight",
+        ],
         "edges": ["columns.src", "columns.dst", "columns.weight"],
         "members": ["columns.member", "columns.community"],
         "column": ["columns.node_id", "communities = column:NAME"],

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from xnq_dist.graph.edges import weights_of
 from xnq_dist.graph.features import FeatureColumns, exact_numbers, side_by_side
 from xnq_dist.graph.ids import text_of
-from xnq_dist.graph.labels import plain_labels, role_codes
+from xnq_dist.graph.labels import label_weights, plain_labels, role_codes
 from xnq_dist.graph.node_weights import node_weights_of
 from xnq_dist.graph.row_hash import (
     Words,
@@ -128,6 +128,14 @@ def _roles(batch: Batch, columns: tuple[str, ...]) -> Folded:
     return rows, (codes >= 0) & labels.is_valid().to_numpy(zero_copy_only=False)
 
 
+def _label_weights(batch: Batch, columns: tuple[str, ...]) -> Folded:
+    rows, _ = _ids(batch, columns[:1])
+    labels, _ = plain_labels(batch, columns[1])
+    weights = label_weights(batch, columns[2], labels)
+    fold_words(rows, DOUBLE, weights.view(np.uint64))
+    return rows, labels.is_valid().to_numpy(zero_copy_only=False)
+
+
 def _edges(batch: Batch, columns: tuple[str, ...]) -> Folded:
     rows, _ = _ids(batch, columns[:2])
     if len(columns) > 2:
@@ -154,6 +162,7 @@ _KINDS: dict[str, Callable[[Batch, tuple[str, ...]], Folded]] = {
     "numbers": _features,
     "labels": _labels,
     "roles": _roles,
+    "label_weights": _label_weights,
     "edges": _edges,
     "members": _ids,
     "column": _column,

@@ -23,12 +23,13 @@ from xnq_dist.graph.layout import (
     load_labels,
     load_roles,
     node_index,
+    weights_stem,
 )
 from xnq_dist.graph.tables import Table
 from xnq_dist.inputs import labels_inputs
 from xnq_dist.progress import Progress, silent
 from xnq_dist.sections import ColumnSettings
-from xnq_dist.store import Manifest, RunDirectory, fingerprint
+from xnq_dist.store import FileRecord, Manifest, RunDirectory, fingerprint
 
 __all__ = ["OldLabels", "label", "whole_labels", "write_labels"]
 
@@ -115,7 +116,7 @@ def label(
     graph
         Of the stage ``graph``.
     table
-        Node id, label and, optionally, role.
+        Node id, label and, optionally, role and inclusion weight.
     tables
         Digests of its ``labels`` and ``roles``.
     unknown
@@ -153,7 +154,8 @@ def write_labels(
     run.reuse(STAGE, inputs)
     stage = run.stage(STAGE)
     attempt = stage.begin()
-    files = []
+    files: list[FileRecord] = []
+    weights: list[FileRecord] = []
     for number, index in enumerate(node_index(run.stage("graph"), graph)):
         codes, roles = known.codes[index], known.roles[index]
         table = {
@@ -163,6 +165,9 @@ def write_labels(
         }
         stem = labels_stem(number)
         files.append(attempt.write_table(stem, pa.table(table), "node_labels"))
+        if known.weights is not None:
+            arrays = {"index": index, "weights": known.weights[index]}
+            weights.append(attempt.write_arrays(weights_stem(number), **arrays))
     if sum(record.rows for record in files) != len(known.codes):
         raise StageError(
             f"{run.uri}: labels of {sum(record.rows for record in files)} nodes "
@@ -170,4 +175,5 @@ def write_labels(
         )
     seconds = time.monotonic() - began
     digest = fingerprint(inputs)
+    files += weights
     return stage.commit(attempt, files, digest, inputs, known.facts(), seconds)

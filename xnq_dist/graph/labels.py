@@ -27,6 +27,7 @@ __all__ = [
     "ROLES",
     "Labels",
     "NodeTable",
+    "label_weights",
     "plain_labels",
     "read_labels",
     "read_nodes",
@@ -60,6 +61,9 @@ class Labels:
     """Whether any labelled node has a role."""
     unknown_dropped: int = 0
     """Rows left out because their node is not in the graph."""
+    weights: NDArray[np.float64] | None = None
+    """Inclusion weight by canonical index, 0 where there is no label, shape (N,);
+    None: no column of them is named."""
 
     def facts(self) -> dict[str, Any]:
         """Figures, JSON values."""
@@ -155,6 +159,9 @@ def _read(
     wanted = [columns.node_id, columns.label]
     if with_roles:
         wanted.append(columns.role)
+    if columns.label_weight is not None:
+        table.require({"columns.label_weight": columns.label_weight})
+        wanted.append(columns.label_weight)
     ids: list[pa.Array] = []
     rows = _Rows(columns, with_roles)
     done = 0
@@ -179,11 +186,16 @@ class _Rows:
         self._columns = columns
         self._encoder = _Encoder(columns.label)
         self._roles: list[NDArray[np.int8]] | None = [] if with_roles else None
+        self._weights: list[NDArray[np.float64]] = []
 
     def add(self, batch: Batch) -> None:
         self._encoder.add(batch)
         if self._roles is not None:
             self._roles.append(role_codes(batch, self._columns.role))
+        column = self._columns.label_weight
+        if column is not None:
+            labels, _ = plain_labels(batch, self._columns.label)
+            self._weights.append(label_weights(batch, column, labels))
 
     def finish(self, table: Table, index: NDArray[np.int64], n_nodes: int) -> Labels:
         """By canonical index; rows whose index is -1 are left out."""
@@ -199,7 +211,11 @@ class _Rows:
         if has_roles:
             _check_roles(labels, role, classes, self._columns.role)
         dropped = len(index) - int(np.count_nonzero(known))
-        return Labels(labels, role, classes, has_roles, dropped)
+        weights = None
+        if self._columns.label_weight is not None:
+            weights = np.zeros(n_nodes)
+            weights[index[known]] = np.concatenate(self._weights)[known]
+        return Labels(labels, role, classes, has_roles, dropped, weights)
 
 
 def _valid_text(array: pa.Array, batch: Batch, column: str) -> pa.Array:
@@ -334,6 +350,36 @@ def role_codes(batch: Batch, column: str) -> NDArray[np.int8]:
             f"{expected}"
         )
     return np.asarray(codes, np.int8)
+
+
+def label_weights(batch: Batch, column: str, labels: pa.Array) -> NDArray[np.float64]:
+    """A batch's inclusion weights, 0 where there is no label.
+
+    Raises
+    ------
+    InputError
+        For a weight that is not a finite number above 0 where a label is; its row is
+        named.
+    """
+    array = batch.column(column)
+    known = labels.is_valid().to_numpy(zero_copy_only=False)
+    expected = "an inclusion weight is a finite number above 0 where a label is"
+    kind = array.type
+    if not (pt.is_integer(kind) or pt.is_floating(kind) or pt.is_null(kind)):
+        raise InputError(
+            f"column {column!r} of {batch.file} is {kind}: {expected}; write numbers "
+            "(columns.label_weight)"
+        )
+    values = array.cast(pa.float64()).fill_null(np.nan).to_numpy(zero_copy_only=False)
+    with np.errstate(invalid="ignore"):
+        wrong = known & ~(np.isfinite(values) & (values > 0))
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise InputError(
+            f"column {column!r} holds {array[at].as_py()!r} in {batch.row(at)}: "
+            f"{expected} (columns.label_weight)"
+        )
+    return np.where(known, values, 0.0)
 
 
 def _check_roles(

@@ -23,6 +23,7 @@ __all__ = [
     "adjacency_stem",
     "labels_stem",
     "load_ids",
+    "load_label_weights",
     "load_labels",
     "load_nodes",
     "load_partition",
@@ -33,6 +34,7 @@ __all__ = [
     "partition_arrays",
     "read_adjacency",
     "scaling_stem",
+    "weights_stem",
 ]
 
 
@@ -49,6 +51,11 @@ def adjacency_stem(number: int) -> str:
 def labels_stem(number: int) -> str:
     """Name of a partition's labels, without the attempt."""
     return f"labels-{number:05d}"
+
+
+def weights_stem(number: int) -> str:
+    """Name of a partition's inclusion weights, without the attempt."""
+    return f"label-weights-{number:05d}"
 
 
 def scaling_stem() -> str:
@@ -162,6 +169,25 @@ def load_labels(stage: Stage, manifest: Manifest) -> NDArray[np.int32]:
     labels = np.empty(len(index), np.int32)
     labels[index] = values.fill_null(-1).to_numpy()
     return labels
+
+
+def load_label_weights(stage: Stage, manifest: Manifest) -> NDArray[np.float64] | None:
+    """Inclusion weights by canonical index, 0 without a label, shape (N,).
+
+    None where labels have none.
+
+    Parameters
+    ----------
+    stage, manifest
+        The stage ``labels``.
+    """
+    found = [stage.read_arrays(r) for r in manifest.named("label-weights-")]
+    if not found:
+        return None
+    weights = np.empty(sum(len(arrays["index"]) for arrays in found))
+    for arrays in found:
+        weights[arrays["index"]] = arrays["weights"]
+    return weights
 
 
 def load_roles(stage: Stage, manifest: Manifest) -> NDArray[np.int8]:

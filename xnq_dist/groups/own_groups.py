@@ -23,10 +23,12 @@ from xnq_dist.waiting import gather
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["RESOLUTION", "choose_groups", "own_groups"]
+__all__ = ["FINE", "RESOLUTION", "choose_groups", "own_groups"]
 
 RESOLUTION = 3.0
 """Of Leiden."""
+FINE = 10.0
+"""Of a second partition, where one process can hold all edges."""
 ROUNDS = 8
 """Of label propagation, each for half of the nodes."""
 GROUPS = 200
@@ -41,8 +43,10 @@ def own_groups(
     settings: Settings,
     attempt: Attempt,
     client: Client,
-) -> NDArray[np.int32]:
-    """Group of every node, shape (N,), numbered by falling size.
+) -> tuple[NDArray[np.int32], ...]:
+    """Group of every node in each partition, shape (N,), numbered by falling size.
+
+    A second, finer partition follows where Leiden makes them.
 
     Parameters
     ----------
@@ -61,13 +65,16 @@ def own_groups(
     """
     n_nodes, n_edges = int(graph.facts["n_nodes"]), int(graph.facts["n_edges"])
     if not n_edges:
-        return np.zeros(n_nodes, np.int32)
+        return (np.zeros(n_nodes, np.int32),)
     if n_edges <= settings.auto.reference_edges:
         from xnq_dist.groups.leiden import leiden
 
         adjacency = layout.read_adjacency(stage, graph)
-        return leiden(adjacency, RESOLUTION, settings.seed).astype(np.int32)
-    return _propagated(stage, graph, settings.seed, attempt, client)
+        return tuple(
+            leiden(adjacency, resolution, settings.seed).astype(np.int32)
+            for resolution in (RESOLUTION, FINE)
+        )
+    return (_propagated(stage, graph, settings.seed, attempt, client),)
 
 
 def _propagated(

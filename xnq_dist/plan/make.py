@@ -30,6 +30,7 @@ from xnq_dist.reservoir.device import device_bytes
 from xnq_dist.reservoir.length import MOST, length_of
 from xnq_dist.reservoir.rounds import COLUMNS
 from xnq_dist.reservoir.volume import WORKER, disk_traffic, random_halo
+from xnq_dist.selection.rows import model_bytes
 from xnq_dist.sizes import parse_bytes
 
 __all__ = ["make_plan"]
@@ -99,6 +100,8 @@ def make_plan(
     # NACC the sums of all nodes.
     values = 36 if settings.quantifier in ("nacc", "npacc") else 12
     quantify = size.nodes * (size.classes * values + 40) + edges * 24
+    if settings.quantifier == "auto":
+        quantify += model_bytes(size.nodes, size.classes, settings.readout.folds)
     memberships = size.nodes if size.memberships is None else size.memberships
     # One community may be as large as all memberships, and each thread may have one.
     giant = store_bytes(min(size.nodes, memberships), size.classes)

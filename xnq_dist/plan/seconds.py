@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from xnq_dist.costs import Costs
 from xnq_dist.groups.own_groups import ROUNDS
+from xnq_dist.quantify.surroundings import WALKS
 
 __all__ = ["NeighbourSums", "Work", "stage_seconds"]
 
@@ -220,6 +221,10 @@ def _quantify(work: Work, costs: Costs) -> float:
     member = costs.judged if work.auto else costs.member
     found = work.nodes * (costs.known + costs.name)
     found += work.memberships * member / (work.workers * work.lanes)
+    if work.auto:
+        # Labels around every node, to study how they were chosen.
+        found += WALKS * (work.most_edges * costs.visit / work.lanes)
+        found += WALKS * _load(work, costs)
     if work.detects:
         found += work.edges * costs.leiden
     return found

@@ -15,11 +15,16 @@ labels from few groups make all answers share those groups' shifts.
 
 Where nodes have weights u, f becomes u f, w becomes u w (u^2 w in the sum over the
 nodes of both) and n the sum of the weights.
+
+Where labels may have been chosen by class there are two scenarios, f as it is and f
+tilted (`scenarios`). The answer is their mixture with one weight a run, so it is still
+a sum over nodes, and the interval holds the intervals of both.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +40,9 @@ from xnq_dist.quantify.interface import (
 from xnq_dist.quantify.learning import Learnt
 from xnq_dist.quantify.members import check_posteriors
 from xnq_dist.quantify.node_sums import NodeSums, node_sums
+from xnq_dist.quantify.scenarios import Tilt
 
-__all__ = ["Auto", "interval", "interval_of_counts"]
+__all__ = ["Auto", "in_scenario", "interval", "interval_of_counts", "over_scenarios"]
 
 Floats = NDArray[np.float64]
 
@@ -73,18 +79,50 @@ class Auto:
         """The same for one community of all nodes."""
         return self._estimate(None, nodes, reference)
 
+    def scenarios(self, nodes: NodeTable, reference: Reference) -> dict[str, Estimates]:
+        """The answers for all nodes: ``plain``, and ``tilted`` where there is a tilt.
+
+        The first is for labels that are a random sample, the second for labels that
+        were chosen by class.
+        """
+        learnt = self._learnt(nodes, reference)
+        found = {"plain": self._scenario(None, nodes, reference, learnt, None)}
+        if learnt.tilt is not None:
+            own = self._scenario(None, nodes, reference, learnt, learnt.tilt)
+            found["tilted"] = own
+        return found
+
+    def _learnt(self, nodes: NodeTable, reference: Reference) -> Learnt:
+        if self.learnt is not None:
+            return self.learnt
+        alone = np.zeros(len(nodes.labels), np.int32)
+        return Learnt.of(nodes, reference, alone)
+
     def _estimate(
         self, batch: Communities | None, nodes: NodeTable, reference: Reference
     ) -> Estimates:
-        learnt = self.learnt
-        if learnt is None:
-            alone = np.zeros(len(nodes.labels), np.int32)
-            learnt = Learnt.of(nodes, reference, alone)
+        learnt = self._learnt(nodes, reference)
+
+        def answer(tilt: Tilt | None) -> Estimates:
+            return self._scenario(batch, nodes, reference, learnt, tilt)
+
+        return over_scenarios(learnt, answer, self.level)
+
+    def _scenario(
+        self,
+        batch: Communities | None,
+        nodes: NodeTable,
+        reference: Reference,
+        learnt: Learnt,
+        tilt: Tilt | None,
+    ) -> Estimates:
+        """With posteriors as they are, or tilted."""
         groups = learnt.groups, learnt.variances, learnt.labelled
-        sums = node_sums(batch, nodes, reference.prior, *groups, learnt.least)
-        variance = sums.own + learnt.between(sums)
+        shared, inflation, tilts = in_scenario(learnt, tilt)
+        sums = node_sums(batch, nodes, reference.prior, *groups, learnt.least, tilts)
+        variance = sums.own + learnt.between(sums, shared)
         size = np.where(sums.size > 0, sums.size, 1.0)[:, None]
-        sd = np.sqrt(variance) / size
+        sd = inflation * np.sqrt(variance) / size
         if nodes.posteriors.shape[1] == 2:
             sd = np.repeat(sd, 2, axis=1)
         lower, upper = interval(sums, sd, self.level)
@@ -117,6 +155,56 @@ def interval(sums: NodeSums, sd: Floats, level: float) -> tuple[Floats, Floats]:
         np.where(alike, rounded[0], plain[0]),
         np.where(alike, rounded[1], plain[1]),
     )
+
+
+def over_scenarios(
+    learnt: Learnt, answer: Callable[[Tilt | None], Estimates], level: float
+) -> Estimates:
+    """Answers of one scenario, or the mixture of both; None: posteriors as they are."""
+    tilt = learnt.tilt
+    if tilt is None or tilt.alone:
+        return answer(tilt)
+    return _mixed((answer(None), answer(tilt)), tilt.share, level)
+
+
+def in_scenario(
+    learnt: Learnt, tilt: Tilt | None
+) -> tuple[Floats, float, Floats | None]:
+    """Variance of the shift that all nodes share, factor on sd, and on posteriors."""
+    if tilt is None:
+        return learnt.shared, 1.0, None
+    return tilt.shared(learnt.shared), tilt.inflation, tilt.factors
+
+
+def _mixed(parts: tuple[Estimates, Estimates], share: float, level: float) -> Estimates:
+    """A mixture of two answers, with an interval that holds those of both.
+
+    The standard error is the one that the interval before its rounding implies.
+    """
+    plain, tilted = parts
+    half = float(ndtri((1 + level) / 2))
+    mean = (1 - share) * plain.prevalence + share * tilted.prevalence
+    ends = [
+        [part.prevalence + sign * half * sd for part, sd in _with_sd(parts)]
+        for sign in (-1, 1)
+    ]
+    width = np.maximum(*ends[1]) - np.minimum(*ends[0])
+    lowers = [part.lower for part in parts if part.lower is not None]
+    uppers = [part.upper for part in parts if part.upper is not None]
+    return replace(
+        plain,
+        prevalence=mean,
+        lower=np.minimum(*lowers),
+        upper=np.maximum(*uppers),
+        sd=width / (2 * half),
+        scenarios=(plain, tilted),
+    )
+
+
+def _with_sd(
+    parts: tuple[Estimates, Estimates],
+) -> list[tuple[Estimates, Floats]]:
+    return [(part, part.sd) for part in parts if part.sd is not None]
 
 
 def interval_of_counts(

@@ -21,6 +21,7 @@ from xnq_dist.quantify.fit_check import fit_pvalues
 from xnq_dist.quantify.interface import (
     QUANTIFIERS,
     Communities,
+    Estimates,
     NodeTable,
     Quantifier,
     Reference,
@@ -37,6 +38,8 @@ from xnq_dist.quantify.loading import (
 )
 from xnq_dist.quantify.own_coverage import own_coverage
 from xnq_dist.quantify.rows import answer_arrays
+from xnq_dist.quantify.scenarios import study, study_nodes, tilt_of
+from xnq_dist.quantify.surroundings import read_surroundings
 from xnq_dist.quantify.weighted_sizes import WeightedSizes
 from xnq_dist.store import Attempt, FileRecord, RunDirectory, Stage
 
@@ -52,6 +55,9 @@ __all__ = [
 ]
 
 STAGE = "quantify"
+LEARNT = ("variances", "shared", "labelled", "within", "without")
+"""Arrays of `Learnt` in its file."""
+ENDS = ("prevalence", "lower", "upper")
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,9 @@ class Job:
     settings: Settings
     neighbours: tuple[FileRecord, ...] = ()
     """Files of the sums over neighbours, for a quantifier that needs them."""
+    around: tuple[tuple[FileRecord, ...], ...] = ()
+    """Labels around every node, for `auto`; none: the choice of the labelled nodes is
+    not studied."""
     learnt: FileRecord | None = None
     """What `auto` has learnt, once it has."""
     weights: FileRecord | None = None
@@ -145,7 +154,7 @@ class Job:
 
     def read_groups(self) -> NDArray[np.int32]:
         """Group of every node, shape (N,)."""
-        return load_groups(RunDirectory(self.run))
+        return load_groups(RunDirectory(self.run))[0]
 
     def _read_learnt(self) -> Learnt:
         if self.learnt is None:
@@ -195,6 +204,8 @@ def answer_batch(job: Job, batch: Batch) -> FileRecord:
         )
         moved = combine(members, nodes, raked, labelled)
         arrays |= benchmarked.finish(moved, batch.first, level)
+    if found.scenarios is not None:
+        arrays |= _scenario_arrays(found.scenarios)
     return job.attempt.write_arrays(
         f"batch-{batch.number:05d}",
         **arrays,
@@ -205,19 +216,30 @@ def answer_batch(job: Job, batch: Batch) -> FileRecord:
     )
 
 
+def _scenario_arrays(
+    scenarios: tuple[Estimates, Estimates],
+) -> dict[str, NDArray[Any]]:
+    """Both answers for the unlabelled members, and the tilted sums by group."""
+    plain, tilted = scenarios
+    found: dict[str, NDArray[Any]] = {
+        "plain": plain.prevalence,
+        "tilted": tilted.prevalence,
+    }
+    if tilted.groups is not None:
+        found["tilted_weights"] = tilted.groups.weights
+    return found
+
+
 def answer_whole(job: Job) -> FileRecord:
     """The whole graph as one community: as `answer_batch`, without its evidence.
 
-    Only `auto` gives an interval: resamples of all nodes would not fit into memory.
+    Only `auto` gives an interval: resamples of all nodes would not fit into memory. Its
+    answers in both scenarios are there as well, under the names ``plain_*`` and
+    ``tilted_*``.
     """
     nodes, reference = job.nodes()
     quantifier, labelled = job.quantifier(), job.settings.labelled
     n_nodes, n_classes = nodes.posteriors.shape
-    if isinstance(quantifier, Auto):
-        found = quantifier.estimate_all(nodes, reference)
-    else:
-        everyone = Communities(np.array([0, n_nodes]), np.arange(n_nodes))
-        found = quantifier.estimate(everyone, nodes, reference, labelled)
     known = nodes.labels[nodes.labels >= 0]
     counts = np.bincount(known, minlength=n_classes)[None].astype(np.int64)
     weighted = None
@@ -225,10 +247,20 @@ def answer_whole(job: Job) -> FileRecord:
         alone = np.zeros(n_nodes, np.int64)
         weighted = WeightedSizes.of(nodes.weights, nodes.labels, alone, (1, n_classes))
     sizes = np.array([n_nodes])
-    answer = combine_counts(sizes, counts, found, labelled, weighted)
-    arrays = answer_arrays(answer)
+
+    def arrays_of(found: Estimates) -> dict[str, NDArray[Any]]:
+        return answer_arrays(combine_counts(sizes, counts, found, labelled, weighted))
+
+    if not isinstance(quantifier, Auto):
+        everyone = Communities(np.array([0, n_nodes]), np.arange(n_nodes))
+        found = quantifier.estimate(everyone, nodes, reference, labelled)
+        return job.attempt.write_arrays("whole", **arrays_of(found))
+    arrays = arrays_of(quantifier.estimate_all(nodes, reference))
+    for name, each in quantifier.scenarios(nodes, reference).items():
+        own = arrays_of(each)
+        arrays |= {f"{name}_{end}": own[end] for end in ENDS}
     benchmarked = job.benchmarked()
-    if benchmarked is not None and isinstance(quantifier, Auto) and quantifier.learnt:
+    if benchmarked is not None and quantifier.learnt:
         level = quantifier.level
         raked = benchmarked.estimate(None, nodes, reference, quantifier.learnt, level)
         moved = combine_counts(sizes, counts, raked, labelled, weighted)
@@ -263,11 +295,23 @@ def rake_to(
 
 
 def learn(job: Job) -> tuple[FileRecord, dict[str, Any]]:
-    """What the intervals of `auto` rest on, in one file, and figures for people."""
+    """What the answers of `auto` rest on, in one file, and figures for people."""
     nodes, reference = job.nodes()
-    held = load_held_posteriors(RunDirectory(job.run), nodes.labels)
-    found = Learnt.of(nodes, reference, job.read_groups(), held)
+    run, settings = RunDirectory(job.run), job.settings
+    held = load_held_posteriors(run, nodes.labels)
+    groups = load_groups(run)
+    selection = None
+    if job.around:
+        rows = study_nodes(nodes, reference, settings.seed)
+        around = read_surroundings(run, job.stage, job.around, groups, rows, settings)
+        own_folds = settings.method == "xnq+"
+        selection = study(nodes, reference, rows, around, own_folds)
+    tilt = tilt_of(settings.labels, selection, nodes, reference.prior)
+    found = Learnt.of(nodes, reference, groups[0], held, tilt=tilt)
     record = job.attempt.write_arrays("learnt", **found.arrays())
+    studied = {} if selection is None else selection.facts()
+    if tilt is not None:
+        studied["bias"] = (-np.log(tilt.factors)).tolist()
     facts = {
         "groups": len(found.variances),
         "variance_within": found.within.tolist(),
@@ -279,5 +323,13 @@ def learn(job: Job) -> tuple[FileRecord, dict[str, Any]]:
         else own_coverage(
             held, found.groups, found.least, job.settings.intervals.level
         ),
+        "labels": {
+            "drawn": settings.labels.drawn,
+            "prior": settings.labels.prior is not None,
+            **studied,
+            "exchangeable": settings.method == "xnq+",
+            "tilted": None if tilt is None else tilt.share,
+            "alone": tilt is not None and tilt.alone,
+        },
     }
     return record, facts

@@ -21,7 +21,7 @@ from scipy.sparse import csr_array, diags_array
 from scipy.special import ndtri
 
 from xnq_dist.blocks import one_blas_thread
-from xnq_dist.quantify.auto import interval
+from xnq_dist.quantify.auto import in_scenario, interval, over_scenarios
 from xnq_dist.quantify.benchmarks import Targets
 from xnq_dist.quantify.interface import (
     Communities,
@@ -35,6 +35,7 @@ from xnq_dist.quantify.interface import (
 from xnq_dist.quantify.learning import Learnt
 from xnq_dist.quantify.node_sums import class_codes, node_sums
 from xnq_dist.quantify.raking import Cells, pseudo_inverse, rake
+from xnq_dist.quantify.scenarios import Tilt as Selected
 
 __all__ = ["Benchmarked"]
 
@@ -151,17 +152,37 @@ class Benchmarked:
         learnt: Learnt,
         level: float,
     ) -> Estimates:
-        """As `Auto.estimate`, from the raked posteriors; None: all nodes."""
+        """As `Auto.estimate`, from the raked posteriors; None: all nodes.
+
+        Nodes in no group with a benchmark are taken as `auto` takes them; the others'
+        posteriors are raked as they are, for a benchmark knows what labels may miss.
+        """
+
+        def answer(scenario: Selected | None) -> Estimates:
+            return self._scenario(batch, nodes, reference, learnt, level, scenario)
+
+        return over_scenarios(learnt, answer, level)
+
+    def _scenario(
+        self,
+        batch: Communities | None,
+        nodes: NodeTable,
+        reference: Reference,
+        learnt: Learnt,
+        level: float,
+        scenario: Selected | None,
+    ) -> Estimates:
         moved, prior = replace(nodes, tilt=self.tilt), reference.prior
         groups = learnt.groups, learnt.variances, learnt.labelled
-        sums = node_sums(batch, moved, prior, *groups, learnt.least)
-        variance = sums.own + learnt.between(sums)
+        shared, inflation, tilts = in_scenario(learnt, scenario)
+        sums = node_sums(batch, moved, prior, *groups, learnt.least, tilts)
+        variance = sums.own + learnt.between(sums, shared)
         own = _by_cell(batch, moved, prior, self.tilt, learnt.least)
         for k, code in enumerate(class_codes(len(prior))):
             variance[:, k] += self._change(k, code, own, sums.groups, learnt)
         variance = np.maximum(variance, 0.0)
         size = np.where(sums.size > 0, sums.size, 1.0)[:, None]
-        sd = np.sqrt(variance) / size
+        sd = inflation * np.sqrt(variance) / size
         if len(prior) == 2:
             sd = np.repeat(sd, 2, axis=1)
         lower, upper = interval(sums, sd, level)

@@ -3,7 +3,9 @@
 The errors of two estimates by `auto` are not independent: both communities may lie in
 the same groups of the graph, and all share the calibration. The stage ``quantify``
 keeps what their covariance follows from (see `auto`): sums of f (1 - f) by community
-and group, and the variances of the logit shifts.
+and group, and the variances of the logit shifts. Where labels may have been chosen by
+class the difference has an interval in each of the two scenarios, and the answer's
+holds both.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from scipy.special import erfc, ndtri
 
 from xnq_dist.errors import SettingsError
 from xnq_dist.quantify.loading import whole_stage
+from xnq_dist.quantify.scenarios import Tilt
 from xnq_dist.store import Manifest, RunDirectory, Stage
 
 __all__ = ["Contrast", "contrast"]
@@ -49,7 +52,7 @@ class Contrast:
 
 @dataclass(frozen=True, eq=False)
 class _Community:
-    """One community's rows, and its sums by group."""
+    """One community's rows, and its sums by group in every scenario."""
 
     place: int
     parent: str | None
@@ -58,10 +61,12 @@ class _Community:
     prevalence: NDArray[np.float64]
     se: NDArray[np.float64]
     groups: NDArray[np.int32]
-    weights: NDArray[np.float64]
-    """Shape (R, K)."""
-    own: NDArray[np.float64]
-    """Variance of the sum over its nodes, were they independent, shape (K,)."""
+    weights: tuple[NDArray[np.float64], ...]
+    """Shape (R, K) each."""
+    own: tuple[NDArray[np.float64], ...]
+    """Variance of the sum over its nodes, were they independent, shape (K,) each."""
+    moved: tuple[NDArray[np.float64], ...]
+    """Prevalence in a scenario less the published one, shape (C,) each."""
 
 
 def contrast(location: str, first: str, second: str) -> list[Contrast]:
@@ -98,32 +103,39 @@ def contrast(location: str, first: str, second: str) -> list[Contrast]:
     table = stage.read_table(manifest.named("prevalence-")[0], "prevalence", COLUMNS)
     classes = [str(name) for name in whole_stage(run, "labels").facts["classes"]]
     names = table["community"].combine_chunks()[:: len(classes)].cast(pa.string())
-    exclude = manifest.inputs["labelled"] == "exclude"
+    labelled = str(manifest.inputs["labelled"])
     a, b = (
-        _read(stage, manifest, table, names, name, len(classes), exclude, run.uri)
+        _read(stage, manifest, table, names, name, len(classes), labelled, run.uri)
         for name in (first, second)
     )
     learnt = stage.read_arrays(manifest.named("learnt-")[0])
-    shared = _shared_weight(table, names, len(classes), (a, b))
-    covariance = _covariance(a, b, learnt, shared)
-    if len(classes) == 2:
-        covariance = np.repeat(covariance, 2)
-    variance = np.maximum(a.se**2 + b.se**2 - 2 * covariance, 0.0)
     level = float(manifest.inputs["intervals"]["level"])
-    half = float(ndtri((1 + level) / 2)) * np.sqrt(variance)
-    difference = a.prevalence - b.prevalence
-    with np.errstate(divide="ignore", invalid="ignore"):
-        pvalue = erfc(np.abs(difference) / np.sqrt(2 * variance))
-    pvalue[np.isnan(pvalue)] = 1.0  # both are known exactly, and equal
+    z = float(ndtri((1 + level) / 2))
+    ends, pvalues = [], []
+    for scenario in range(len(a.weights)):
+        shared = _shared_weight(table, names, len(classes), (a, b), scenario)
+        variance = _variance(a, b, learnt, shared, scenario)
+        if len(classes) == 2:
+            variance = np.repeat(variance, 2)
+        sd = np.sqrt(np.maximum(variance, 0.0))
+        apart = a.prevalence + a.moved[scenario] - b.prevalence - b.moved[scenario]
+        ends.append([apart - z * sd, apart + z * sd])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            pvalue = erfc(np.abs(apart) / (np.sqrt(2) * sd))
+        # Both are known exactly, and equal.
+        pvalues.append(np.where(np.isnan(pvalue), 1.0, pvalue))
+    lower = np.min([low for low, _ in ends], axis=0)
+    upper = np.max([high for _, high in ends], axis=0)
+    difference, pvalue = a.prevalence - b.prevalence, np.max(pvalues, axis=0)
     return [
         Contrast(
             name,
             float(a.prevalence[k]),
             float(b.prevalence[k]),
             float(difference[k]),
-            float(np.sqrt(variance[k])),
-            float(max(difference[k] - half[k], -1.0)),
-            float(min(difference[k] + half[k], 1.0)),
+            float((upper[k] - lower[k]) / (2 * z)),
+            float(max(lower[k], -1.0)),
+            float(min(upper[k], 1.0)),
             float(pvalue[k]),
         )
         for k, name in enumerate(classes)
@@ -137,7 +149,7 @@ def _read(
     names: pa.Array,
     name: str,
     n_classes: int,
-    exclude: bool,
+    labelled: str,
     where: str,
 ) -> _Community:
     """One community; its name is looked up as text."""
@@ -153,44 +165,88 @@ def _read(
             f"community {name!r} of {where} has no estimate to compare: "
             "see the column note of prevalence.parquet"
         )
-    sums = stage.read_table(manifest.named("sums-")[0], "group_sums")
-    own = sums.filter(pc.equal(sums["community"], place))
-    width = sums.schema.field("weights").type.list_size
-
-    def vectors(name: str) -> NDArray[np.float64]:
-        values = own[name].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-        return np.asarray(values.reshape(-1, width), np.float64)
-
     weighted = rows["weight"].null_count == 0
+    weights, apart = [], []
+    for stem in (stem for stem in ("sums-", "tilted-") if manifest.named(stem)):
+        sums = stage.read_table(manifest.named(stem)[0], "group_sums")
+        own = sums.filter(pc.equal(sums["community"], place))
+        weights.append(_vectors(own, "weights"))
+        apart.append(_vectors(own, "squares" if weighted else "weights").sum(axis=0))
     sizes = SIZES[2:] if weighted else SIZES[:2]
-    size = rows[sizes[1] if exclude else sizes[0]][0].as_py()
+    size = float(rows[sizes[1] if labelled == "exclude" else sizes[0]][0].as_py())
+    part = float(rows[sizes[1]][0].as_py()) / size if size else 0.0
     return _Community(
         place=place,
         parent=rows["parent"].cast(pa.string())[0].as_py(),
-        size=float(size),
+        size=size,
         prevalence=rows["prevalence"].to_numpy(),
         se=rows["se"].to_numpy(),
         groups=own["group"].to_numpy(),
-        weights=vectors("weights"),
-        own=vectors("squares" if weighted else "weights").sum(axis=0),
+        weights=tuple(weights),
+        own=tuple(apart),
+        moved=_moved(stage, manifest, place, n_classes, part),
     )
 
 
-def _covariance(
+def _vectors(table: pa.Table, name: str) -> NDArray[np.float64]:
+    """A column of vectors, shape (rows, K)."""
+    width = table.schema.field(name).type.list_size
+    values = table[name].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    return np.asarray(values.reshape(-1, width), np.float64)
+
+
+def _moved(
+    stage: Stage, manifest: Manifest, place: int, n_classes: int, part: float
+) -> tuple[NDArray[np.float64], ...]:
+    """By how much each scenario's prevalence differs from the published mixture."""
+    if not manifest.named("scenarios-"):
+        return (np.zeros(n_classes),)
+    share = float(manifest.facts["labels"]["tilted"])
+    table = stage.read_table(manifest.named("scenarios-")[0], "scenarios")
+    rows = table.filter(pc.equal(table["community"], place))
+    between = rows["if_by_class"].to_numpy() - rows["if_random"].to_numpy()
+    between = np.nan_to_num(between)  # no unlabelled member
+    return -share * part * between, (1 - share) * part * between
+
+
+def _variance(
     a: _Community,
     b: _Community,
     learnt: dict[str, NDArray[Any]],
     shared: NDArray[np.float64],
+    scenario: int,
 ) -> NDArray[np.float64]:
-    """Of the two estimates, shape (K,)."""
-    off = []
-    for one in (a, b):
-        by_group = -learnt["labelled"] * one.weights.sum(axis=0)
-        by_group[one.groups] += one.weights
-        off.append(by_group)
-    by_group = (off[0] * off[1] * learnt["variances"]).sum(axis=0)
-    of_all = a.weights.sum(axis=0) * b.weights.sum(axis=0) * learnt["shared"]
-    return np.asarray((shared + by_group + of_all) / (a.size * b.size))
+    """Of the difference of the two estimates, shape (K,).
+
+    Where there is one scenario the published standard errors are used: they hold what
+    other seeds have shown, too.
+    """
+    tilt = Tilt.from_arrays(learnt)
+    inflation, of_all = 1.0, learnt["shared"]
+    if tilt is not None and (tilt.alone or scenario == 1):
+        inflation, of_all = tilt.inflation**2, tilt.shared(of_all)
+
+    def covariance(
+        one: _Community, two: _Community, both: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        off = []
+        for each in (one, two):
+            own = each.weights[scenario]
+            by_group = -learnt["labelled"] * own.sum(axis=0)
+            by_group[each.groups] += own
+            off.append(by_group)
+        found = both + (off[0] * off[1] * learnt["variances"]).sum(axis=0)
+        sums = [each.weights[scenario].sum(axis=0) for each in (one, two)]
+        found += sums[0] * sums[1] * of_all
+        return np.asarray(inflation * found / (one.size * two.size))
+
+    between = -2 * covariance(a, b, shared)
+    if len(a.weights) == 1:
+        codes = [1] if len(a.se) == 2 else list(range(len(a.se)))
+        return np.asarray(a.se[codes] ** 2 + b.se[codes] ** 2 + between)
+    for each in (a, b):
+        between = between + covariance(each, each, each.own[scenario])
+    return between
 
 
 def _shared_weight(
@@ -198,6 +254,7 @@ def _shared_weight(
     names: pa.Array,
     n_classes: int,
     pair: tuple[_Community, _Community],
+    scenario: int,
 ) -> NDArray[np.float64]:
     """Variance that the nodes of both share, where one is known to hold the other."""
     parents = table["parent"].combine_chunks()[::n_classes].cast(pa.string())
@@ -205,7 +262,7 @@ def _shared_weight(
         place: int | None = below.place
         while place is not None:
             if place == above.place:
-                return below.own
+                return below.own[scenario]
             parent = parents[place].as_py()
             place = None if parent is None else int(pc.index(names, parent).as_py())
-    return np.zeros(pair[0].weights.shape[1])
+    return np.zeros(pair[0].weights[scenario].shape[1])

@@ -155,6 +155,8 @@ class Reference:
     """Canonical indexes of these labelled nodes, ascending, shape (m,)."""
     neighbours: NeighbourStatistics | None = None
     """Of these nodes; there only for a quantifier with `needs_neighbours`."""
+    weights: NDArray[np.float64] | None = None
+    """Inclusion weights of these nodes, shape (m,); None: all equal."""
     bootstrap: Bootstrap | None = None
     """What makes a classic quantifier's intervals; None: nothing does."""
 
@@ -195,6 +197,9 @@ class Estimates:
     """Standard errors, shape (S, C); None: those that the intervals imply."""
     groups: GroupSums | None = None
     """For covariances between communities; None: the quantifier gives none."""
+    scenarios: tuple[Estimates, Estimates] | None = None
+    """The answers for labels that are a random sample and for labels chosen by class,
+    where the answer is a mixture of both."""
 
 
 class Quantifier(Protocol):

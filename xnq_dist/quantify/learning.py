@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.node_sums import NodeSums, class_codes
+from xnq_dist.quantify.scenarios import Tilt
 
 __all__ = [
     "LOW",
@@ -75,6 +76,8 @@ class Learnt:
     """Variance between groups that have labels, shape (K,)."""
     without: Floats
     """What a group without labels adds, shape (K,)."""
+    tilt: Tilt | None = None
+    """What the choice of the labelled nodes means; None: nothing."""
 
     @property
     def calibrated(self) -> Floats:
@@ -85,22 +88,35 @@ class Learnt:
         """All but the groups, for an npz file."""
         names = ("variances", "shared", "labelled", "within", "without")
         found = {name: getattr(self, name) for name in names}
-        return {**found, "least": np.array(self.least)}
+        tilt = {} if self.tilt is None else self.tilt.to_arrays()
+        return {**found, "least": np.array(self.least), **tilt}
 
     @classmethod
     def from_arrays(
         cls, groups: NDArray[np.int32], arrays: dict[str, NDArray[Any]]
     ) -> Learnt:
         """From the groups and what `arrays` gives."""
-        rest = {name: values for name, values in arrays.items() if name != "least"}
-        return cls(groups=groups, least=float(arrays["least"]), **rest)
+        names = ("variances", "shared", "labelled", "within", "without")
+        return cls(
+            groups=groups,
+            least=float(arrays["least"]),
+            tilt=Tilt.from_arrays(arrays),
+            **{name: arrays[name] for name in names},
+        )
 
-    def between(self, sums: NodeSums) -> Floats:
-        """Variance that shifts add to sums over communities, shape (S, K)."""
+    def between(self, sums: NodeSums, shared: Floats | None = None) -> Floats:
+        """Variance that shifts add to sums over communities, shape (S, K).
+
+        Parameters
+        ----------
+        shared
+            Variance of the shift that all nodes share, shape (K,); None: as learnt.
+        """
+        level = self.shared if shared is None else shared
         found = sums.spread - 2 * sums.weight * sums.calibrated
         found += sums.weight**2 * self.calibrated
         # A sum of squares, but for rounding.
-        return np.asarray(np.maximum(found, 0.0) + sums.weight**2 * self.shared)
+        return np.asarray(np.maximum(found, 0.0) + sums.weight**2 * level)
 
     @classmethod
     def nothing(cls, nodes: NodeTable) -> Learnt:
@@ -118,6 +134,7 @@ class Learnt:
         groups: NDArray[np.integer],
         held: Held | None = None,
         shift: float = 0.0,
+        tilt: Tilt | None = None,
     ) -> Learnt:
         """Learn from the labelled nodes.
 
@@ -136,6 +153,8 @@ class Learnt:
         shift
             Variance of a logit shift of all unlabelled nodes; 0 where the labelled
             nodes are a random sample.
+        tilt
+            The scenario in which labels were chosen by class, with its own shift.
         """
         group_of: NDArray[np.int32] = groups.astype(np.int32)
         n_groups = int(groups.max(initial=0)) + 1
@@ -149,7 +168,11 @@ class Learnt:
         own = np.zeros(len(labels), np.int32)
         if rows is not None:
             own = group_of[rows]
-        least = 1.0 / (len(labels) + 2.0)
+        each = np.ones(len(labels))
+        if reference.weights is not None:
+            each = reference.weights * (len(labels) / reference.weights.sum())
+        effective = len(labels) ** 2 / max(float((each**2).sum()), 1e-300)
+        least = 1.0 / (effective + 2.0)
         if held is None:
             prior = reference.prior / reference.prior.sum()
             flat = np.broadcast_to(prior, (len(labels), len(prior)))
@@ -160,26 +183,34 @@ class Learnt:
         shared, labelled = np.empty(len(codes)), np.zeros((n_groups, len(codes)))
         for k, code in enumerate(codes):
             is_class = labels == code
-            within[k] = _between(posteriors[:, code], is_class, own, n_groups, least, 1)
+            within[k] = _between(
+                posteriors[:, code], is_class, own, n_groups, least, each, 1
+            )
             least_known = _between(
                 np.asarray(held.posteriors[:, code], np.float64),
                 held.labels == code,
                 group_of[held.rows],
                 n_groups,
                 least,
+                np.ones(len(held.rows)),
                 FEWEST_LABELS,
             )
             without[k] = max(least_known, within[k])
-            weights = _weights(posteriors[:, code], least)
+            weights = _weights(posteriors[:, code], least) * each
             total = weights.sum() + 1.0 / PRIOR_VARIANCE
-            shared[k] = 1.0 / total + shift
+            # Of the labels' mean shift: more where some labels count for many nodes.
+            noise = float((weights * each).sum()) + 1.0 / PRIOR_VARIANCE
+            shared[k] = noise / total**2 + shift
             labelled[:, k] = np.bincount(own, weights, n_groups) / total
         gap = _gaps(group_of, known, n_groups)
         variances = within + LOW * without * (gap * gap)[:, None]
-        return cls(group_of, variances, shared, labelled, least, within, without)
+        found = within, without, tilt
+        return cls(group_of, variances, shared, labelled, least, *found)
 
 
-def shift_variance(residuals: Floats, weights: Floats) -> float:
+def shift_variance(
+    residuals: Floats, weights: Floats, noise: Floats | None = None
+) -> float:
     """Posterior mean of t^2 where ``r_g ~ N(0, w_g + t^2 w_g^2)``.
 
     Parameters
@@ -187,6 +218,8 @@ def shift_variance(residuals: Floats, weights: Floats) -> float:
     residuals, weights
         Sums of ``y - f`` and of ``f (1 - f)`` of each group, shape (G,); groups whose
         weight is 0 are left out.
+    noise
+        In place of the first w_g, shape (G,), where labels have inclusion weights.
 
     Examples
     --------
@@ -194,14 +227,17 @@ def shift_variance(residuals: Floats, weights: Floats) -> float:
     3.025
     """
     some = weights > 0
-    total = spread_likelihoods(residuals[some], weights[some]).sum(axis=0)
+    given = None if noise is None else noise[some]
+    total = spread_likelihoods(residuals[some], weights[some], given).sum(axis=0)
     return float(mean_variance(total))
 
 
-def spread_likelihoods(residuals: Floats, weights: Floats) -> Floats:
+def spread_likelihoods(
+    residuals: Floats, weights: Floats, noise: Floats | None = None
+) -> Floats:
     """Log-likelihood of each of `SPREADS` by each group alone, shape (G, T)."""
     r, w = residuals[:, None], weights[:, None]
-    variance = w + SPREADS**2 * w * w
+    variance = (w if noise is None else noise[:, None]) + SPREADS**2 * w * w
     return np.asarray(-0.5 * (np.log(variance) + r * r / variance))
 
 
@@ -217,16 +253,19 @@ def _between(
     groups: NDArray[np.int32],
     n_groups: int,
     least: float,
+    each: Floats,
     fewest: int,
 ) -> float:
     """Variance of the groups' logit shifts, from those of some labels."""
     number = np.bincount(groups, minlength=n_groups)
-    residuals = np.bincount(groups, is_class - posteriors, n_groups)
-    weights = np.bincount(groups, _weights(posteriors, least), n_groups)
+    weights = _weights(posteriors, least) * each
+    sums = [
+        np.bincount(groups, values, n_groups).astype(np.float64)
+        for values in (each * (is_class - posteriors), weights, weights * each)
+    ]
     some = number >= fewest
-    return shift_variance(
-        residuals[some].astype(np.float64), weights[some].astype(np.float64)
-    )
+    residuals, total, noise = (values[some] for values in sums)
+    return shift_variance(residuals, total, noise)
 
 
 def _weights(posteriors: Floats, least: float) -> Floats:

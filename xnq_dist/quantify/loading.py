@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -191,14 +191,21 @@ def load_node_table(
     if known.facts["has_roles"]:
         calibration = ROLES.index("calibration")
         usable = layout.load_roles(from_labels, known) == calibration
-    return nodes, _reference(nodes, usable, prior)
+    reference = _reference(nodes, usable, prior)
+    weights = layout.load_label_weights(from_labels, known)
+    if weights is not None and reference.rows is not None:
+        reference = replace(reference, weights=weights[reference.rows])
+    return nodes, reference
 
 
-def load_groups(run: RunDirectory) -> NDArray[np.int32]:
-    """The graph's own group of every node, from the stage ``readout``, shape (N,)."""
+def load_groups(run: RunDirectory) -> tuple[NDArray[np.int32], ...]:
+    """The graph's own partitions, from the stage ``readout``, shape (N,) each.
+
+    The coarse one is first; there is no other where Leiden cannot hold all edges.
+    """
     (record,) = whole_stage(run, "readout").named("groups-")
-    found: NDArray[np.int32] = run.stage("readout").read_arrays(record)["groups"]
-    return found
+    arrays = run.stage("readout").read_arrays(record)
+    return tuple(arrays[name] for name in ("groups", "fine") if name in arrays)
 
 
 def load_held_posteriors(run: RunDirectory, labels: NDArray[np.int32]) -> Held | None:

@@ -66,6 +66,7 @@ def node_sums(
     variances: NDArray[np.float64],
     labelled: NDArray[np.float64],
     least: float,
+    tilts: NDArray[np.float64] | None = None,
 ) -> NodeSums:
     """Add up the unlabelled members of every community.
 
@@ -85,7 +86,13 @@ def node_sums(
         Each group's share of the labelled nodes' weight, shape (G, K).
     least
         Posteriors are taken at least so far from 0 and 1 in w.
+    tilts
+        What posteriors are multiplied by, class by class, before they are normalised,
+        shape (C,); None: by 1.
     """
+    if tilts is None:
+        tilts = np.ones(nodes.posteriors.shape[1])
+    prior = prior * tilts
     n_nodes, n_classes = nodes.posteriors.shape
     codes = class_codes(n_classes)
     if batch is None:
@@ -119,6 +126,7 @@ def node_sums(
         cells,
         factors,
         prior / prior.sum(),
+        tilts,
         np.array(codes),
         groups,
         variances,
@@ -198,6 +206,7 @@ def _add_members(
     cells: NDArray[np.int32],
     factors: NDArray[np.float64],
     prior: NDArray[np.float64],
+    tilts: NDArray[np.float64],
     codes: NDArray[np.int64],
     groups: NDArray[np.int32],
     variances: NDArray[np.float64],
@@ -239,7 +248,7 @@ def _add_members(
                 posterior_row(posteriors[v], prior, factors[cells[v]], row)
             else:
                 for y in range(n_classes):
-                    total += posteriors[v, y]
+                    total += tilts[y] * posteriors[v, y]
             g = groups[v]
             if not met[g]:
                 met[g] = True
@@ -249,8 +258,10 @@ def _add_members(
                 y = codes[k]
                 if moved:
                     f = row[y]
+                elif total > 0.0:
+                    f = tilts[y] * posteriors[v, y] / total
                 else:
-                    f = posteriors[v, y] / total if total > 0.0 else prior[y]
+                    f = prior[y]
                 mean[s, y] += u * f
                 inside = min(max(f, least), 1.0 - least)
                 w = inside * (1.0 - inside)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,9 @@ __all__ = [
     "answer_arrays",
     "evidence_rows",
     "group_rows",
+    "label_facts",
     "prevalence_rows",
+    "scenario_rows",
     "total_rows",
 ]
 
@@ -96,7 +99,11 @@ def prevalence_rows(
 
 
 def total_rows(
-    arrays: dict[str, NDArray[Any]], classes: list[Any], method: str, settings: Settings
+    arrays: dict[str, NDArray[Any]],
+    classes: list[Any],
+    method: str,
+    settings: Settings,
+    labels: Mapping[str, Any],
 ) -> pa.Table:
     """One row per class for the whole graph (schema ``totals``).
 
@@ -106,13 +113,35 @@ def total_rows(
         Of `answer_arrays`, for one community of all nodes.
     classes, method, settings
         As `prevalence_rows` takes them.
+    labels
+        The fact ``labels`` (`label_facts`).
     """
     count = len(classes)
+    answers = labels["answers"]
+
+    def doubles(values: Sequence[float | None]) -> pa.Array:
+        kept = [None if v is None or not np.isfinite(v) else v for v in values]
+        return pa.array(kept, pa.float64())
+
+    scenarios = {
+        f"{name}{end}": doubles(
+            [None if each[name] is None else each[name][at] for each in answers]
+        )
+        for name in ("if_random", "if_by_class")
+        for at, end in enumerate(("", "_lower", "_upper"))
+    }
     return pa.table(
         {
             "scope": pa.array(["graph"] * count, pa.string()),
             **_estimate_columns(arrays, classes, settings),
             "method": pa.array([method] * count, pa.string()),
+            "drawn": pa.array([labels["drawn"]] * count, pa.string()),
+            "verdict": pa.array([labels.get("verdict")] * count, pa.string()),
+            "pvalue": doubles([labels.get("pvalue")] * count),
+            "bias": doubles([each["bias"] for each in answers]),
+            "detectable_factor": doubles([each["detectable"] for each in answers]),
+            "weight_by_class": doubles([labels.get("tilted")] * count),
+            **scenarios,
         }
     )
 
@@ -151,7 +180,66 @@ def evidence_rows(
     )
 
 
-def group_rows(arrays: dict[str, NDArray[Any]], first: int) -> pa.Table:
+def label_facts(
+    found: Mapping[str, Any], arrays: dict[str, NDArray[Any]], classes: list[Any]
+) -> dict[str, Any]:
+    """How the labelled nodes were chosen, with the answers that follow, JSON values.
+
+    Parameters
+    ----------
+    found
+        Figures of the selection; empty where it was not studied.
+    arrays
+        Of the whole graph, with ``plain_*`` and ``tilted_*`` where they are.
+    classes
+        The C classes.
+    """
+
+    def ends(prefix: str, code: int) -> list[float] | None:
+        names = [f"{prefix}{end}" for end in ("prevalence", "lower", "upper")]
+        if names[0] not in arrays:
+            return None
+        found = [float(arrays[name][0, code]) for name in names]
+        return found if np.isfinite(found).all() else None
+
+    bias = found.get("bias")
+    detectable = found.get("detectable")
+    answers = []
+    for code, name in enumerate(classes):
+        other = None
+        if bias is not None:
+            others = [value for at, value in enumerate(bias) if at != code]
+            other = float(np.exp(bias[code] - np.mean(others)))
+        answers.append(
+            {
+                "class": str(name),
+                "bias": None if bias is None else bias[code],
+                "factor": other,
+                "detectable": None if detectable is None else detectable[code],
+                "answer": ends("", code),
+                "if_random": ends("plain_", code),
+                "if_by_class": ends("tilted_", code),
+            }
+        )
+    return {**found, "answers": answers}
+
+
+def scenario_rows(arrays: dict[str, NDArray[Any]], first: int) -> pa.Table:
+    """Both answers for a batch of communities (schema ``scenarios``)."""
+    count, n_classes = arrays["plain"].shape
+    return pa.table(
+        {
+            "community": first + np.repeat(np.arange(count), n_classes),
+            "code": np.tile(np.arange(n_classes, dtype=np.int32), count),
+            "if_random": _nullable(arrays["plain"].reshape(-1)),
+            "if_by_class": _nullable(arrays["tilted"].reshape(-1)),
+        }
+    )
+
+
+def group_rows(
+    arrays: dict[str, NDArray[Any]], first: int, name: str = "group_weights"
+) -> pa.Table:
     """Sums by group of a batch of communities (schema ``group_sums``).
 
     Parameters
@@ -161,15 +249,17 @@ def group_rows(arrays: dict[str, NDArray[Any]], first: int) -> pa.Table:
         ``group_squares`` (`GroupSums`).
     first
         Place of the batch's first community.
+    name
+        Of the weights.
     """
-    sizes, weights = np.diff(arrays["group_offsets"]), arrays["group_weights"]
+    sizes, weights = np.diff(arrays["group_offsets"]), arrays[name]
 
     def vectors(values: NDArray[Any]) -> pa.Array:
         flat = pa.array(values.reshape(-1))
         return pa.FixedSizeListArray.from_arrays(flat, weights.shape[1])
 
     kind = pa.list_(pa.float32(), weights.shape[1])
-    squares = arrays.get("group_squares")
+    squares = arrays.get(name.replace("weights", "squares"))
     return pa.table(
         {
             "community": first + np.repeat(np.arange(len(sizes)), sizes),

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,9 +55,12 @@ from xnq_dist.quantify.old_communities import OldCommunities
 from xnq_dist.quantify.rows import (
     evidence_rows,
     group_rows,
+    label_facts,
     prevalence_rows,
+    scenario_rows,
     total_rows,
 )
+from xnq_dist.quantify.scenarios import check_prior
 from xnq_dist.quantify.seed_runs import (
     between_runs,
     check_seed_runs,
@@ -66,7 +70,9 @@ from xnq_dist.quantify.seed_runs import (
 from xnq_dist.quantify.sources import (
     open_memberships,
 )
+from xnq_dist.quantify.surroundings import labels_around
 from xnq_dist.reservoir.propagation import neighbour_sums
+from xnq_dist.selection.words import sentences
 from xnq_dist.store import (
     Attempt,
     FileRecord,
@@ -112,7 +118,8 @@ def quantify(
     sources
         The memberships table, or the node table when a column of it is named.
     settings
-        `communities`, `memberships`, `quantifier`, `labelled`, `auto`, `intervals`,
+        `communities`, `memberships`, `labels`, `quantifier`, `labelled`, `auto`,
+        `intervals`, `method`, `readout.folds`,
         `quality`, `fit`, `sld`, `matching`, `kdey`, `leiden`, `backend`, `input`,
         `columns`, `seed` and `scratch` are used.
     client
@@ -127,7 +134,9 @@ def quantify(
         one row per class for the whole graph; ``evidence-*``, what labels and
         posteriors show, for the search for anomalies; ``communities-*`` when
         communities were detected; for `auto` ``learnt-*`` and ``sums-*``, from which
-        covariances of communities follow.
+        covariances of communities follow, and ``tilted-*`` and ``scenarios-*`` where
+        answers are a mixture. The fact ``labels`` says how the labelled nodes were
+        chosen.
 
     Raises
     ------
@@ -151,6 +160,9 @@ def quantify(
     began = time.monotonic()
     graph, labels, posteriors, readout = (
         whole_stage(run, name) for name in ("graph", "labels", "posteriors", "readout")
+    )
+    check_prior(
+        settings.labels.prior, tuple(str(name) for name in labels.facts["classes"])
     )
     source = choose_source(sources.memberships, settings)
     quantifier = QUANTIFIERS[settings.quantifier](settings)
@@ -192,8 +204,7 @@ def quantify(
     )
     learnt: dict[str, Any] = {}
     if quantifier.name == "auto":
-        record, learnt = result(client, client.submit(learn, job, pure=False))
-        job = replace(job, learnt=record)
+        job, learnt = _learn(job, run, graph, client)
     threads = max(1, sum(workers(client).values()))
     with ExitStack() as opened:
         scratch = opened.enter_context(scratch_folder(settings.scratch))
@@ -228,10 +239,15 @@ def quantify(
         answered = _widen(stage, attempt, answered, names, labels, settings)
     told = labels.facts["classes"], quantifier.name, settings
     total = result(client, whole)
+    of_all = stage.read_arrays(total)
+    studied = learnt.get("labels", {"drawn": settings.labels.drawn})
+    choice = label_facts(studied, of_all, told[0])
+    if learnt:
+        learnt["labels"] = choice
     written_files, not_converged, sizes = _write_prevalence(
         stage, attempt, memberships, told, answered
     )
-    totals = total_rows(stage.read_arrays(total), *told)
+    totals = total_rows(of_all, *told, choice)
     files = [*written_files, attempt.write_table("totals", totals, "totals")]
     if job.learnt is not None:
         files.append(job.learnt)
@@ -275,7 +291,9 @@ def quantify(
         log.warning(
             "%d memberships of unknown nodes left out", facts["unknown_dropped"]
         )
-    for spent in (*sums, total, job.weights, job.raked):
+    if quantifier.name == "auto":
+        _say(choice, settings)
+    for spent in (*sums, total, job.weights, job.raked, *chain(*job.around)):
         if spent is not None:
             attempt.folder.delete(spent.name)
     run_on_workers(client, forget_nodes)
@@ -304,7 +322,8 @@ def estimate_with(
 
     Returns
     -------
-    Prevalence by the community's name; NaN where there is nothing to say.
+    Prevalence by the community's name; NaN where there is nothing to say. How the
+    labelled nodes were chosen is not studied: `auto` takes posteriors as they are.
 
     Raises
     ------
@@ -413,6 +432,28 @@ def _rake(
     return replace(job, raked=raked)
 
 
+def _learn(
+    job: Job, run: RunDirectory, graph: Manifest, client: Client
+) -> tuple[Job, dict[str, Any]]:
+    """The job with what `auto` has to know before it can answer, and figures."""
+    settings = job.settings
+    if settings.labels.drawn != "weighted" and settings.labels.prior is None:
+        around = labels_around(client, run, graph, settings, job.attempt)
+        job = replace(job, around=around)
+    record, facts = result(client, client.submit(learn, job, pure=False))
+    return replace(job, learnt=record), facts
+
+
+def _say(labels: dict[str, Any], settings: Settings) -> None:
+    """How the labelled nodes were chosen, into the log."""
+    verdict = labels.get("verdict", "none")
+    declared = settings.labels.drawn in ("random", "by_place")
+    warn = declared and verdict in ("class", "both")
+    text = " ".join(sentences(labels, settings.intervals.level))
+    if text:
+        log.log(logging.WARNING if warn else logging.INFO, "labels: %s", text)
+
+
 def _answer(
     job: Job,
     batches: Iterable[Batch],
@@ -493,7 +534,7 @@ def _write_prevalence(
 ) -> tuple[list[FileRecord], int, NDArray[np.int64]]:
     """Batches' rows into tables: their records, not converged, members of each.
 
-    Sums by group go into a table of their own where the quantifier gives them.
+    What contrasts need goes into tables of its own where the quantifier gives it.
     """
     not_converged, done = 0, 0
     sizes = np.zeros(len(memberships.names), np.int64)
@@ -501,7 +542,7 @@ def _write_prevalence(
     with ExitStack() as opened:
         writer = opened.enter_context(attempt.table_writer("prevalence", "prevalence"))
         evidence = opened.enter_context(attempt.table_writer("evidence", "evidence"))
-        sums: TableWriter | None = None
+        others: dict[str, TableWriter] = {}
         for batch, record in answered:
             arrays = stage.read_arrays(record)
             if batch.first != done or len(arrays["n_nodes"]) != batch.communities:
@@ -513,12 +554,12 @@ def _write_prevalence(
             above = parents.slice(batch.first, batch.communities)
             writer.write(prevalence_rows(arrays, some, *told, above))
             evidence.write(evidence_rows(arrays, batch.first, classes))
-            if "groups" in arrays:
-                if sums is None:
-                    sums = opened.enter_context(
-                        attempt.table_writer("sums", "group_sums")
+            for stem, schema, rows in _more_rows(arrays, batch.first):
+                if stem not in others:
+                    others[stem] = opened.enter_context(
+                        attempt.table_writer(stem, schema)
                     )
-                sums.write(group_rows(arrays, batch.first))
+                others[stem].write(rows)
             stage.folder.delete(record.name)
             not_converged += int(np.count_nonzero(~arrays["converged"]))
             sizes[done : done + batch.communities] = arrays["n_nodes"]
@@ -529,5 +570,17 @@ def _write_prevalence(
             f"{len(classes)} classes: this is a fault of the program"
         )
     files = [writer.record, evidence.record]
-    files += [] if sums is None else [sums.record]
+    files += [other.record for other in others.values()]
     return files, not_converged, sizes
+
+
+def _more_rows(
+    arrays: dict[str, NDArray[Any]], first: int
+) -> Iterator[tuple[str, str, pa.Table]]:
+    """A batch's rows of other tables: file, schema and rows of each."""
+    if "groups" in arrays:
+        yield "sums", "group_sums", group_rows(arrays, first)
+    if "tilted_weights" in arrays:
+        tilted = group_rows(arrays, first, "tilted_weights")
+        yield "tilted", "group_sums", tilted
+        yield "scenarios", "scenarios", scenario_rows(arrays, first)

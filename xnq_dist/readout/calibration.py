@@ -89,7 +89,11 @@ class Calibration:
 
 
 def fit_calibration(
-    kind: str, logits: Array, labels: NDArray[np.int32], prior: float = 0.0
+    kind: str,
+    logits: Array,
+    labels: NDArray[np.int32],
+    prior: float = 0.0,
+    weights: Array | None = None,
 ) -> Calibration:
     """Fit a calibration by maximum likelihood on held-out logits.
 
@@ -108,50 +112,60 @@ def fit_calibration(
     prior
         Rows' worth of the priors of ``bcts`` and ``temperature`` beyond the least ones
         (the map that changes nothing).
+    weights
+        Of the rows, shape (n,); None: 1 each.
     """
     logits = np.ascontiguousarray(logits, dtype=np.float64)
     if kind == "none":
         return Calibration(kind, {})
     if kind in ("platt", "platt_logit"):
-        slope, offset = _fit_platt(_scores(kind, logits), labels)
+        slope, offset = _fit_platt(_scores(kind, logits), labels, weights)
         return Calibration(kind, {"slope": slope, "offset": offset})
     if kind in ("bcts", "temperature"):
-        temperature, bias = _fit_scaling(logits, labels, kind == "bcts", prior)
+        with_bias = kind == "bcts"
+        temperature, bias = _fit_scaling(logits, labels, with_bias, prior, weights)
         parameters = {"temperature": np.array([temperature]), "bias": bias}
         return Calibration(kind, parameters)
     raise ValueError(f"calibration {kind!r} is not one of {', '.join(KINDS)}")
 
 
 def _fit_scaling(
-    logits: Array, labels: NDArray[np.int32], with_bias: bool, prior: float
+    logits: Array,
+    labels: NDArray[np.int32],
+    with_bias: bool,
+    prior: float,
+    weights: Array | None,
 ) -> tuple[float, Array]:
     """Temperature and biases; convex in (1 / T, b).
 
     The priors are those of a Gamma variable with mode 1 for 1 / T, which is also what
     keeps T positive when the logits point the wrong way, and a wide normal for b.
     """
-    rows, classes = logits.shape
+    classes = logits.shape[1]
+    each = np.ones(len(logits)) if weights is None else weights
+    rows = float(each.sum())
+    each = each / rows
     log_p = log_softmax(logits, axis=1)
     centred = log_p - log_p.mean(axis=1, keepdims=True)
     # The search runs on logits of size 1: saturated ones would make it stiff.
     size = float(np.sqrt(np.mean(centred**2))) or 1.0
     scaled = centred / size
-    taken = np.arange(rows), labels
-    shares = np.bincount(labels, minlength=classes) / rows
+    taken = np.arange(len(logits)), labels
+    shares = np.bincount(labels, each, classes)
 
     def objective(point: Array) -> tuple[float, Array]:
         inverse = point[0] / size
         bias = np.concatenate([[0.0], point[1:]]) if with_bias else np.zeros(classes)
         log_q = log_softmax(scaled * point[0] + bias, axis=1)
         q = np.exp(log_q)
-        loss = -log_q[taken].mean()
+        loss = -float(each @ log_q[taken])
         loss += (SLOPE_PRIOR + prior) / rows * (inverse - np.log(inverse) - 1)
         loss += (BIAS_PRIOR + prior) / rows * 0.5 * np.sum(bias**2)
-        steep = ((q * scaled).sum(axis=1) - scaled[taken]).mean()
+        steep = float(each @ ((q * scaled).sum(axis=1) - scaled[taken]))
         steep += (SLOPE_PRIOR + prior) / rows * (1 - 1 / inverse) / size
         if not with_bias:
             return float(loss), np.array([steep])
-        tilt = q.mean(axis=0) - shares + (BIAS_PRIOR + prior) / rows * bias
+        tilt = each @ q - shares + (BIAS_PRIOR + prior) / rows * bias
         return float(loss), np.concatenate([[steep], tilt[1:]])
 
     begin = np.zeros(classes if with_bias else 1)
@@ -163,18 +177,26 @@ def _fit_scaling(
     return size / float(point[0]), bias
 
 
-def _fit_platt(scores: Array, labels: NDArray[np.int32]) -> tuple[Array, Array]:
+def _fit_platt(
+    scores: Array, labels: NDArray[np.int32], weights: Array | None
+) -> tuple[Array, Array]:
     """Slope a and offset b of each class, Platt's smoothed targets."""
     classes = scores.shape[1]
     slope, offset = np.empty(classes), np.empty(classes)
     for code in range(classes):
-        slope[code], offset[code] = _fit_sigmoid(scores[:, code], labels == code)
+        slope[code], offset[code] = _fit_sigmoid(
+            scores[:, code], labels == code, weights
+        )
     return slope, offset
 
 
-def _fit_sigmoid(score: Array, positive: NDArray[np.bool_]) -> tuple[float, float]:
+def _fit_sigmoid(
+    score: Array, positive: NDArray[np.bool_], weights: Array | None
+) -> tuple[float, float]:
     """a, b of 1 / (1 + exp(a * score + b)) by maximum likelihood."""
-    rows, yes = len(score), int(positive.sum())
+    each = np.ones(len(score)) if weights is None else weights
+    rows, yes = float(each.sum()), float(each @ positive)
+    each = each / rows
     target = np.where(positive, (yes + 1) / (yes + 2), 1 / (rows - yes + 2))
     middle, spread = float(score.mean()), float(score.std()) or 1.0
     standard = (score - middle) / spread
@@ -182,12 +204,13 @@ def _fit_sigmoid(score: Array, positive: NDArray[np.bool_]) -> tuple[float, floa
     def objective(point: Array) -> tuple[float, Array]:
         value = point[0] * standard + point[1]
         # -log(1 / (1 + e^v)) = -log_expit(-v), and the other outcome -log_expit(v).
-        loss = -np.mean(target * log_expit(-value) + (1 - target) * log_expit(value))
+        gains = target * log_expit(-value) + (1 - target) * log_expit(value)
+        loss = -float(each @ gains)
         # Targets inside (0, 1) leave a finite optimum, unless the score is constant.
         loss += BIAS_PRIOR * 1e-3 / rows * point[0] ** 2 / 2
         error = target - expit(-value)
-        steep = np.mean(error * standard) + BIAS_PRIOR * 1e-3 / rows * point[0]
-        return float(loss), np.array([steep, np.mean(error)])
+        steep = each @ (error * standard) + BIAS_PRIOR * 1e-3 / rows * point[0]
+        return float(loss), np.array([steep, each @ error])
 
     a, b = _minimum(objective, np.zeros(2), [(None, None)] * 2)
     return float(a / spread), float(b - a * middle / spread)

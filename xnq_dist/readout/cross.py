@@ -96,6 +96,7 @@ class CrossFit:
         attempt: Attempt,
         progress: Progress,
         strengths: Sequence[float] | None = None,
+        weights: NDArray[np.float64] | None = None,
     ) -> CrossFit:
         """Fit the first stages, and describe the rows.
 
@@ -107,6 +108,8 @@ class CrossFit:
             Labelled nodes that models are fitted to, ascending.
         strengths
             C of each block; None: chosen by out-of-fold loss, or as `readout.C` says.
+        weights
+            Weights of the labels by canonical index, shape (N,); None: all equal.
         """
         where = Stage(attempt.folder, "readout")
         blocks, count = source.blocks, settings.readout.folds
@@ -119,6 +122,7 @@ class CrossFit:
                     labels=labels[rows],
                     folds=fold_of(rows),
                     fitted=np.isin(rows, fitted),
+                    **({} if weights is None else {"weights": weights[rows]}),
                 )
                 for number, rows in enumerate(node_index(source.graph, source.manifest))
             ),
@@ -151,7 +155,11 @@ class CrossFit:
         fits, chosen = work.first_stage(strengths)
         models = result(client, client.submit(_write_models, blocks, fits, attempt))
         priors = class_priors(
-            labels[shown], fold_of(shown), n_classes, visible.variants
+            labels[shown],
+            fold_of(shown),
+            n_classes,
+            visible.variants,
+            None if weights is None else weights[shown],
         )
         features = spread_features(
             client,
@@ -303,7 +311,8 @@ def _fit_hidden(
     hidden: tuple[int, ...],
     before: BlockFit | None,
 ) -> BlockFit:
-    return fit_hidden(rows.x, rows.labels, folds, n_classes, columns, C, hidden, before)
+    known = rows.x, rows.labels, folds
+    return fit_hidden(*known, n_classes, columns, C, hidden, before, rows.weights)
 
 
 def _loss(fitted: BlockFit) -> float:
@@ -352,7 +361,8 @@ def _second_rows(
                 axis=1,
             )
         )
-    return SecondRows(rows.labels, folds, np.concatenate(found), rows.x, first.blocks)
+    z = np.concatenate(found)
+    return SecondRows(rows.labels, folds, z, rows.x, first.blocks, rows.weights)
 
 
 def own_scores(rows: SecondRows, first: FirstStage) -> NDArray[np.float64]:

@@ -22,6 +22,7 @@ def quality(
     labels: NDArray[np.int32],
     calibration: Calibration,
     constant: NDArray[np.float64],
+    weights: NDArray[np.float64] | None = None,
 ) -> dict[str, Any]:
     """Log-loss before and after calibration, accuracy, reliability of the last class.
 
@@ -32,11 +33,17 @@ def quality(
     constant
         Log-loss of every row by the class shares alone, shape (n,), which `skill` is
         compared with.
+    weights
+        Of the labels, shape (n,): log-losses and accuracy are weighted means.
     """
     if not len(labels):
         empty: dict[str, list[float]] = {"predicted": [], "observed": [], "count": []}
         names = ("log_loss_uncalibrated", "log_loss", "accuracy", "skill")
         return {**dict.fromkeys(names), "reliability": empty}
+
+    def mean(values: NDArray[Any]) -> float:
+        return float(np.average(values, weights=weights))
+
     posterior = calibration.apply(logits).astype(np.float64)
     chosen = posterior[np.arange(len(labels)), labels]
     last = posterior[:, -1]
@@ -45,11 +52,12 @@ def quality(
     sums = np.bincount(bins, weights=last, minlength=BINS)
     hits = np.bincount(bins[labels == posterior.shape[1] - 1], minlength=BINS)
     losses = -np.log(chosen)
+    shares = np.ones(len(labels)) if weights is None else weights / weights.mean()
     return {
-        "skill": skill(losses, constant),
-        "log_loss_uncalibrated": float(row_losses(logits, labels).mean()),
-        "log_loss": float(losses.mean()),
-        "accuracy": float(np.mean(posterior.argmax(axis=1) == labels)),
+        "skill": skill(*(each * shares for each in (losses, constant))),
+        "log_loss_uncalibrated": mean(row_losses(logits, labels)),
+        "log_loss": mean(losses),
+        "accuracy": mean(posterior.argmax(axis=1) == labels),
         "reliability": {
             "predicted": [
                 float(s / c) if c else None for s, c in zip(sums, count, strict=True)

@@ -103,6 +103,7 @@ def fit_hidden(
     C: float,
     hidden: tuple[int, ...],
     before: BlockFit | None = None,
+    weights: NDArray[np.float64] | None = None,
 ) -> BlockFit:
     """Fit one block to the rows of the folds that are not hidden: the unit of work.
 
@@ -120,6 +121,8 @@ def fit_hidden(
         Folds left out.
     before
         The same at another C, to start from.
+    weights
+        Of the labels, shape (n,); None: 1 each.
     """
     block = x[:, columns].astype(np.float64)
     # Of all rows: no class is looked at.
@@ -129,11 +132,21 @@ def fit_hidden(
     if before is not None:
         start = replace(before.model, coef=before.model.coef * size)
     model = fit(
-        block[~held] / size, labels[~held], n_classes, C, start, rough=True, smooth=True
+        block[~held] / size,
+        labels[~held],
+        n_classes,
+        C,
+        start,
+        rough=True,
+        smooth=True,
+        weights=None if weights is None else weights[~held],
     )
     model = replace(model, coef=model.coef / size)
     logits = decision(model, block[held])
-    return BlockFit(model, float(row_losses(logits, labels[held]).sum()))
+    losses = row_losses(logits, labels[held])
+    if weights is not None:
+        losses = losses * weights[held]
+    return BlockFit(model, float(losses.sum()))
 
 
 def search(count: int) -> Generator[int, float, int]:

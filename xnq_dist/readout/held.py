@@ -85,6 +85,7 @@ def held_by_group(
     settings: Settings,
     attempt: Attempt,
     progress: Progress,
+    weights: NDArray[np.float64] | None = None,
 ) -> FileRecord | None:
     """A file with the canonical `index` of labelled nodes and their `posterior`.
 
@@ -98,6 +99,8 @@ def held_by_group(
         Group of every node, shape (N,).
     strengths
         C of each block of the embedding.
+    weights
+        Weights of the labels by canonical index, shape (N,); None: all equal.
 
     Returns
     -------
@@ -121,6 +124,7 @@ def held_by_group(
         own,
         progress,
         strengths,
+        weights,
     )
     record: FileRecord = result(
         client,
@@ -152,6 +156,7 @@ def _judge(
     first = FirstStage.from_arrays(where.read_arrays(models)).single(rows.count)
     classes = priors.shape[1]
     _, held, _ = conclude(rows, classes, {}, priors, own_scores(rows, first))
-    fitted = fit_calibration(calibration, held, rows.labels, PRIOR_ROWS)
+    known = held, rows.labels
+    fitted = fit_calibration(calibration, *known, PRIOR_ROWS, rows.weights)
     posterior = fitted.apply(held)
     return attempt.write_arrays("held", index=index, posterior=posterior)

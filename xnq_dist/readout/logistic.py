@@ -133,6 +133,7 @@ def fit(
     rough: bool = False,
     backend: str = "cpu",
     smooth: bool = False,
+    weights: NDArray[np.float64] | None = None,
 ) -> LinearModel:
     """Minimise C * sum of log-losses + |coef|^2 / 2 (the intercept is free).
 
@@ -155,6 +156,8 @@ def fit(
     smooth
         Add half a label of every class at the mean of the rows: a class without a row
         has a small probability then, and few labels no extreme intercepts. On CPUs.
+    weights
+        Of the rows' log-losses, shape (n,); None: 1 each. On CPUs.
 
     Returns
     -------
@@ -172,7 +175,7 @@ def fit(
             f"a readout of {n_classes} classes cannot be fitted to rows of classes "
             f"{np.flatnonzero(counts).tolist()}: each class needs a labelled node"
         )
-    if backend == "gpu" and not smooth:
+    if backend == "gpu" and not smooth and weights is None:
         from xnq_dist.readout.blockwise import fit_blocks
 
         # Not rough: L-BFGS, unlike Newton, stops close to where it is told.
@@ -184,12 +187,13 @@ def fit(
     rows = x.astype(np.float64, order="C")
     middle = rows.mean(axis=0) if len(rows) else np.zeros(rows.shape[1])
     rows -= middle
-    weights = None
     if smooth:
         rows = np.concatenate([rows, np.zeros((n_classes, rows.shape[1]))])
         y = np.concatenate([y, np.arange(n_classes, dtype=y.dtype)])
-        weights = np.ones(len(y))
+        own, weights = weights, np.ones(len(y))
         weights[-n_classes:] = HALF
+        if own is not None:
+            weights[:-n_classes] = own
     width = rows.shape[1] if binary else n_classes * rows.shape[1]
     newton = width <= (NEWTON_BINARY if binary else NEWTON_PARAMETERS)
     solver, tolerance = "lbfgs", TOLERANCE

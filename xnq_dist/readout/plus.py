@@ -107,6 +107,7 @@ def fit_plus(
     attempt: Attempt,
     progress: Progress = silent,
     groups: NDArray[np.int32] | None = None,
+    weights: NDArray[np.float64] | None = None,
 ) -> PlusFit:
     """Fit the readout of xnq+ to the labels shown; it leaves its files in `attempt`.
 
@@ -128,6 +129,9 @@ def fit_plus(
     groups
         The graph's own group of every node, shape (N,): posteriors are made by models
         without labels of a node's whole group as well (`held`). None: they are not.
+    weights
+        Inclusion weights of the labels by canonical index, shape (N,); None: all equal.
+        They are scaled so that their sum is the effective number of labels.
 
     Raises
     ------
@@ -139,6 +143,10 @@ def fit_plus(
     shown = np.flatnonzero(labels >= 0)
     counts = np.bincount(labels[shown], minlength=len(classes))
     check_counts(counts, 2, classes)
+    weighed = counts.astype(np.float64)
+    if weights is not None:
+        weights = scaled_weights(weights, shown)
+        np.add.at(weighed, labels[shown], weights[shown] - 1.0)
     source = Embedded(graph, manifest, embeddings, embedded)
     fitted = _fitted(shown, sum(source.blocks), settings)
     count, seed = settings.readout.folds, settings.seed
@@ -152,6 +160,7 @@ def fit_plus(
         settings,
         attempt,
         progress,
+        weights=weights,
     )
     trees: dict[str, list[Any]] = {}
     if settings.plus.boosting != "never" and len(fitted) >= FEWEST_FOR_TREES:
@@ -161,7 +170,7 @@ def fit_plus(
         crossed.rows,
         trees,
         shown,
-        counts / len(shown),
+        weighed / weighed.sum(),
         crossed.priors[:count],
         crossed.strengths,
         list(classes),
@@ -186,9 +195,21 @@ def fit_plus(
             settings,
             attempt,
             progress,
+            weights,
         )
     others = (files[1], *crossed.visible.records)
     return PlusFit(crossed.parts, files[0], crossed.features, others, held, facts)
+
+
+def scaled_weights(
+    weights: NDArray[np.float64], shown: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Weights whose sum over the labelled nodes is their effective number.
+
+    That is ``(sum w)^2 / sum w^2``: so many labels of equal weight would say as much.
+    """
+    own = weights[shown]
+    return np.asarray(weights * (own.sum() / (own**2).sum()))
 
 
 def _fitted(
@@ -230,7 +251,8 @@ def _finish(
     own = own_scores(rows, first)
     second, held, chosen = conclude(rows, len(classes), trees, priors, own)
     kind = settings.readout.calibration
-    calibration = fit_calibration(kind, held, rows.labels, PRIOR_ROWS)
+    known = held, rows.labels
+    calibration = fit_calibration(kind, *known, PRIOR_ROWS, rows.weights)
     saved = SavedPlus(first, second, calibration, prior, index, settings.seed)
     constant = -np.log(priors[rows.folds, rows.labels])
     facts = {
@@ -245,9 +267,9 @@ def _finish(
         "n_labelled": len(index),
         "n_fitted": fitted,
         "n_judged": fitted,
-        "prior_log_loss": float(constant.mean()),
+        "prior_log_loss": float(np.average(constant, weights=rows.weights)),
         **chosen,
-        **quality(held, rows.labels, calibration, constant),
+        **quality(held, rows.labels, calibration, constant, rows.weights),
     }
     parameters = {
         name: values.tolist() for name, values in calibration.parameters.items()

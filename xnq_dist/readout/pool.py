@@ -35,7 +35,11 @@ def pooled(scores: Sequence[Floats], weights: Floats) -> Floats:
     return np.asarray(log_softmax(total, axis=1), np.float64)
 
 
-def pool_weights(scores: Sequence[Floats], labels: NDArray[np.int32]) -> Floats:
+def pool_weights(
+    scores: Sequence[Floats],
+    labels: NDArray[np.int32],
+    row_weights: Floats | None = None,
+) -> Floats:
     """Weights of least log-loss on rows that no model was fitted to, shape (M,).
 
     Parameters
@@ -44,18 +48,22 @@ def pool_weights(scores: Sequence[Floats], labels: NDArray[np.int32]) -> Floats:
         Log-probabilities by each model, shape (n, C).
     labels
         Class codes, shape (n,).
+    row_weights
+        Of the rows, shape (n,); None: 1 each.
     """
     count, rows = len(scores), len(labels)
     stacked = np.stack(scores)
     taken = stacked[:, np.arange(rows), labels]
+    each = np.ones(rows) if row_weights is None else row_weights
+    reached = (taken * each).sum(axis=1)
 
     def objective(point: Floats) -> tuple[float, Floats]:
         weights = softmax(point)
         total = np.tensordot(weights, stacked, axes=1)
         top = np.logaddexp.reduce(total, axis=1)
         shares = np.exp(total - top[:, None])
-        loss = float((top - weights @ taken).sum())
-        slope = np.einsum("nc,mnc->m", shares, stacked) - taken.sum(axis=1)
+        loss = float((each * (top - weights @ taken)).sum())
+        slope = np.einsum("nc,mnc->m", shares * each[:, None], stacked) - reached
         # Kullback-Leibler divergence of equal weights from these.
         loss -= PULL * float(np.log(weights).mean())
         slope -= PULL / (count * weights)

@@ -36,7 +36,7 @@ __all__ = [
 FEATURES = "label-features-"
 """Files of a readout stage that hold a partition's label features begin so."""
 GROUPS = "groups"
-"""The file of a readout stage that holds the graph's own group of every node."""
+"""The file of a readout stage that holds the graph's own partitions."""
 BATCH = 1 << 14
 """Rows of an embedding that a task holds at a time."""
 
@@ -60,6 +60,10 @@ class KnownLabels:
         """Class codes in local row order, -1 for rows that no model is fitted to."""
         arrays = self.where.read_arrays(self.record)
         return np.where(arrays["fitted"], arrays["labels"], -1).astype(np.int32)
+
+    def load_weights(self) -> NDArray[np.float64] | None:
+        """Weights in local row order; None: every label counts 1."""
+        return self.where.read_arrays(self.record).get("weights")
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,8 @@ class Labelled:
     labels: NDArray[np.int32]
     roles: NDArray[np.int8] | None
     x: NDArray[Any]
+    weights: NDArray[np.float64] | None = None
+    """Of the labels, shape (n,); None: every label counts 1."""
 
 
 def count_used(part: Part) -> int:
@@ -166,15 +172,18 @@ def gather_used(part: Part) -> Labelled | None:
     taken = nodes.filter(pa.array(used))
     roles = pc.index_in(taken["role"], pa.array(ROLES)).fill_null(-1).to_numpy()
     with_roles = part.has_roles and part.known is None
+    weights = None
     if part.known is None:
         labels = taken["label"].to_numpy().astype(np.int32)
     else:
-        labels = part.known.load()[used]
+        labels, weights = part.known.load()[used], part.known.load_weights()
+        weights = None if weights is None else weights[used]
     return Labelled(
         taken["index"].to_numpy(),
         labels,
         roles.astype(np.int8) if with_roles else None,
         np.concatenate(pieces),
+        weights,
     )
 
 
@@ -184,11 +193,13 @@ def assemble(pieces: Sequence[Labelled | None]) -> Labelled:
     index = np.concatenate([piece.index for piece in there])
     order = np.argsort(index)
     with_roles = [piece.roles for piece in there if piece.roles is not None]
+    weights = [piece.weights for piece in there if piece.weights is not None]
     return Labelled(
         index[order],
         np.concatenate([piece.labels for piece in there])[order],
         np.concatenate(with_roles)[order] if with_roles else None,
         np.concatenate([piece.x for piece in there])[order],
+        np.concatenate(weights)[order] if weights else None,
     )
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from xnq_dist.config import Settings
 from xnq_dist.errors import StageError
 from xnq_dist.failures import stage_errors
-from xnq_dist.graph.layout import load_labels, load_roles
+from xnq_dist.graph.layout import load_label_weights, load_labels, load_roles
 from xnq_dist.groups.own_groups import own_groups
 from xnq_dist.inputs import posteriors_inputs, readout_inputs
 from xnq_dist.progress import Progress, silent
@@ -243,7 +243,7 @@ class _Fit:
         attempt = stage.begin()
         at_once = folds_at_once(client, self.parts, self.dim, self.settings)
         groups = self._groups(run, graph, attempt)
-        own = attempt.write_arrays(GROUPS, groups=groups)
+        own = _write_groups(attempt, groups)
         if not at_once:
             files, facts = self._spilled(run.stage("labels"), labels, attempt)
             return _commit(stage, attempt, [*files, own], inputs, facts, began)
@@ -353,17 +353,25 @@ class _Fit:
             self.settings,
             attempt,
             self.progress,
-            groups,
+            groups[0],
+            load_label_weights(run.stage("labels"), known),
         )
-        files = [*fitted.files, attempt.write_arrays(GROUPS, groups=groups)]
+        files = [*fitted.files, _write_groups(attempt, groups)]
         return _commit(stage, attempt, files, inputs, fitted.facts, began)
 
     def _groups(
         self, run: RunDirectory, graph: Manifest, attempt: Attempt
-    ) -> NDArray[np.int32]:
-        """The graph's own groups, which the errors of posteriors are judged by."""
+    ) -> tuple[NDArray[np.int32], ...]:
+        """The graph's own partitions, which the errors of posteriors are judged by."""
         where = run.stage("graph")
         return own_groups(where, graph, self.settings, attempt, self.client)
+
+
+def _write_groups(
+    attempt: Attempt, groups: tuple[NDArray[np.int32], ...]
+) -> FileRecord:
+    names = ("groups", "fine")
+    return attempt.write_arrays(GROUPS, **dict(zip(names, groups, strict=False)))
 
 
 def _commit(

@@ -67,6 +67,12 @@ class SecondRows:
     """Columns of the embedding, shape (n, columns)."""
     blocks: tuple[int, ...]
     """Columns of each block."""
+    weights: Floats | None = None
+    """Of the labels, shape (n,); None: 1 each."""
+
+    def weighed(self, losses: Floats, rows: NDArray[np.bool_]) -> Floats:
+        """Losses of rows times their labels' weights."""
+        return losses if self.weights is None else losses * self.weights[rows]
 
     @property
     def count(self) -> int:
@@ -209,7 +215,9 @@ def fit_kind(rows: SecondRows, n_classes: int, kind: str, fold: int) -> TreeFit:
     held = rows.folds == fold
     judged = rows.seen(kind, held, fold), rows.labels[held]
     seen = rows.seen(kind, ~held, fold)
-    trees = fit_trees(seen, rows.labels[~held], n_classes, KINDS[kind], judged)
+    weights = None if rows.weights is None else rows.weights[~held]
+    own = seen, rows.labels[~held], n_classes, KINDS[kind]
+    trees = fit_trees(*own, judged, weights)
     return TreeFit(trees, staged(trees, *judged))
 
 
@@ -257,7 +265,7 @@ def conclude(
             parts, stage.components(first[held], z, rows.x[held], fold), strict=True
         ):
             part[held] = own
-    weights = pool_weights(parts, rows.labels)
+    weights = pool_weights(parts, rows.labels, rows.weights)
     chosen = SecondStage(coef, intercept, trees, priors, rows.blocks, weights)
     names = ["prior", "logistic", *trees]
     names += [f"block {at}" for at in range(count - len(names))]
@@ -286,7 +294,8 @@ def _fit_linear(rows: SecondRows, n_classes: int) -> tuple[Floats, Floats, float
             held = rows.folds == fold
             tried[place].append(model)
             z = np.ascontiguousarray(rows.z[held, fold])
-            loss += float(row_losses(decision(model, z), rows.labels[held]).sum())
+            losses = row_losses(decision(model, z), rows.labels[held])
+            loss += float(rows.weighed(losses, held).sum())
         try:
             place = looking.send(loss)
         except StopIteration as ended:
@@ -303,6 +312,14 @@ def _standardised(rows: SecondRows, n_classes: int, C: float, fold: int) -> Line
         middle, spread = z.mean(axis=0), z.std(axis=0)
     spread[spread < 1e-9] = 1.0  # a constant column: nothing to scale
     standard = (z - middle) / spread
-    model = fit(standard, rows.labels[used], n_classes, C, rough=True, smooth=True)
+    model = fit(
+        standard,
+        rows.labels[used],
+        n_classes,
+        C,
+        rough=True,
+        smooth=True,
+        weights=None if rows.weights is None else rows.weights[used],
+    )
     coef = model.coef / spread
     return LinearModel(coef, model.intercept - coef @ middle, C, model.converged)

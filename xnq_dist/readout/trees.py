@@ -95,6 +95,7 @@ def fit_trees(
     n_classes: int,
     shape: Shape,
     held: tuple[NDArray[np.float64], NDArray[np.int32]] | None = None,
+    weights: NDArray[np.float64] | None = None,
 ) -> BoostedTrees:
     """Boosted trees by scikit-learn's histogram method; its own seed, one thread.
 
@@ -107,6 +108,8 @@ def fit_trees(
     held
         Features and labels of rows left out: boosting ends where they have not gained
         for `STEP` rounds. None: all rounds.
+    weights
+        Of the rows, shape (n,); None: 1 each.
 
     References
     ----------
@@ -133,11 +136,13 @@ def fit_trees(
         middle = np.median(z, axis=0) if len(z) else np.zeros(z.shape[1])
         rows = np.concatenate([z, np.tile(middle, (len(absent), 1))])
         own = np.concatenate([labels, absent])
+        if weights is not None:
+            weights = np.concatenate([weights, np.ones(len(absent))])
     # The limit is the calling thread's own: other tasks of the process keep theirs.
     with threadpool_limits(limits=1, user_api="openmp"):
         for turns in range(STEP, most + 1, STEP) if held is not None else (most,):
             estimator.set_params(max_iter=turns)
-            estimator.fit(rows, own)
+            estimator.fit(rows, own, weights)
             made = _exported(estimator)
             if held is not None and np.argmin(staged(made, *held)) <= turns - STEP:
                 break

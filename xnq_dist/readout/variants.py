@@ -68,6 +68,7 @@ def class_priors(
     folds: NDArray[np.int32],
     n_classes: int,
     variants: Variants,
+    weights: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
     """Class shares among the labels that each variant sees, smoothed, shape (V, C).
 
@@ -75,8 +76,10 @@ def class_priors(
     ----------
     labels, folds
         Of the labelled nodes, shape (n,).
+    weights
+        Of their labels, shape (n,); None: 1 each.
     """
     counts = np.zeros((variants.folds, n_classes))
-    np.add.at(counts, (folds, labels), 1.0)
+    np.add.at(counts, (folds, labels), 1.0 if weights is None else weights)
     seen = variants.visible().astype(np.float64) @ counts + PSEUDO
     return np.asarray(seen / seen.sum(axis=1, keepdims=True), np.float64)

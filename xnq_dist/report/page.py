@@ -26,6 +26,7 @@ from xnq_dist.report.sections import (
 from xnq_dist.report.texts import QUANTIFIER_TEXT
 from xnq_dist.report.view import PrevalenceView
 from xnq_dist.report.wording import count, difference, figure, points, share, span
+from xnq_dist.selection.words import sentences
 from xnq_dist.store import SetAside
 
 __all__ = ["StageFacts", "page", "plot_files"]
@@ -149,6 +150,7 @@ def page(
         title=title,
         created=max((stage.created for stage in stages.values()), default=""),
         headline=_headline(view, stages, settings, totals),
+        labels=[plain(text, 1000) for text in _labels(quantify, settings)],
         last=f"class {plain(view.classes[-1], 60)}" if view.classes else "",
         columns=[f"class {plain(view.classes[c], 40)}" for c in columns],
         hidden_classes=len(view.classes) - len(columns) if limit > 1 else 0,
@@ -186,6 +188,16 @@ def page(
 
 def _facts(stages: Mapping[str, StageFacts], name: str) -> Mapping[str, Any]:
     return stages[name].facts if name in stages else {}
+
+
+def _labels(quantify: Mapping[str, Any], settings: Settings) -> list[str]:
+    """How the labelled nodes were chosen, and what follows: one sentence each."""
+    found = quantify.get("labels")
+    if settings.quantifier != "auto" or not found or "answers" not in found:
+        return []
+    if settings.memberships.drawn == "by_class":
+        return []
+    return sentences(found, settings.intervals.level)
 
 
 def _headline(

@@ -278,7 +278,8 @@ def _own_facts(
     quantify = manifests["quantify"].inputs
     read = [manifests[name].inputs for name in ("graph", "labels") if name in manifests]
     tables = {name: value for of in [*read, quantify] for name, value in of.items()}
-    names = ("nodes", "features", "edges", "labels", "roles", "memberships")
+    names = ["nodes", "features", "edges", "labels", "roles", "label_weights"]
+    names.append("memberships")
     contents = {name: tables[name] for name in names if is_table(tables.get(name))}
     return OwnFacts(
         source=str(quantify.get("communities") or ""),

@@ -1,0 +1,332 @@
+"""How labels were chosen: false alarms, power, and what correction gains.
+
+    python tests/benchmarks/label_choice.py FOLDER [POSITIVE] [--out FILE]
+        [--designs random=100,half=50,balanced=20,positives=20,high_degree=10,region=10]
+        [--shares .2,.05] [--full]
+
+FOLDER holds nodes.parquet and edges.parquet. Columns of features and of their neighbour
+means are made once a graph; every draw of labels then has its own posteriors, by the
+smallest readout of xnq+: one block, label features, a logistic second stage, nested
+folds. With --full the posteriors are those of the default settings, with a reservoir of
+its own for each draw. One row a draw goes to FILE; the summary is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from distributed import Client
+
+from xnq_dist.config import Settings, load_settings
+from xnq_dist.evaluation.case import Case
+from xnq_dist.evaluation.communities import _posteriors
+from xnq_dist.evaluation.designs import OWN_RESOLUTION, LabelPool, draw_labels
+from xnq_dist.evaluation.fit import FeatureRows
+from xnq_dist.evaluation.real import _truth
+from xnq_dist.evaluation.regions import communities_of
+from xnq_dist.evaluation.task import TaskSource, load_task
+from xnq_dist.evaluation.work import Work
+from xnq_dist.graph import layout
+from xnq_dist.graph.prepare import prepare
+from xnq_dist.graph.tables import Sources
+from xnq_dist.groups.leiden import leiden
+from xnq_dist.groups.own_groups import FINE
+from xnq_dist.quantify.auto import Auto
+from xnq_dist.quantify.surroundings import learnt_here
+from xnq_dist.readout.calibration import fit_calibration
+from xnq_dist.readout.first_stage import FirstStage, fit_hidden
+from xnq_dist.readout.label_features import label_features
+from xnq_dist.readout.plus import PRIOR_ROWS
+from xnq_dist.readout.second_stage import SecondRows, conclude, second_rows
+from xnq_dist.readout.variants import Variants, class_priors, node_folds
+from xnq_dist.store import RunDirectory
+
+WIDEST = 32
+"""Columns of the features, leading components of more."""
+STRENGTH = 100.0
+"""C of the first stage, the middle of its grid."""
+SMOOTHING = 10.0
+LAMBDAS = (0, 2, 5, 10, 15, np.inf)
+DESIGNS = "random=100,half=50,balanced=20,positives=20,high_degree=10,region=10"
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """What all draws share."""
+
+    name: str
+    x: np.ndarray
+    """Features and their neighbour means at one and two hops, log degree, (N, D)."""
+    adjacency: Any
+    pool: LabelPool
+    groups: tuple[np.ndarray, ...]
+    classes: tuple[str, ...]
+    work: Work
+
+
+def load(folder: Path, positive: str | None, made: str) -> Graph:
+    """Read a graph and make its columns; `made` is an empty folder."""
+    settings = load_settings(overrides=["method=xnq+"])
+    run = RunDirectory(made)
+    tables = (str(folder / f"{name}.parquet") for name in ("nodes", "edges"))
+    prepare(run, Sources(*tables), settings, 1)
+    task = load_task(run, TaskSource(folder.name, positive=positive), 0)
+    work = Work.begin(run, task, settings)
+    adjacency = layout.read_adjacency(*work.graph())
+    adjacency.sort_indices()
+    parts = list(FeatureRows(*work.graph()).parts())
+    features = np.empty((adjacency.shape[0], parts[0][1].shape[1]))
+    for index, values in parts:
+        features[index] = values
+    groups = tuple(
+        leiden(adjacency, resolution, 0).astype(np.int32)
+        for resolution in (OWN_RESOLUTION, FINE)
+    )
+    pool = LabelPool(task.labels, len(task.classes), groups[0].astype(int), adjacency)
+    name = folder.name if positive is None else f"{folder.name} {positive}"
+    x = columns(features, adjacency)
+    return Graph(name, x, adjacency, pool, groups, task.classes, work)
+
+
+def columns(features: np.ndarray, adjacency: Any) -> np.ndarray:
+    """Standardised features and neighbour means."""
+    spread = features.std(axis=0)
+    own = (features - features.mean(axis=0)) / np.where(spread > 1e-9, spread, 1.0)
+    if own.shape[1] > WIDEST:
+        _, vectors = np.linalg.eigh(own.T @ own)
+        own = own @ vectors[:, -WIDEST:]
+    degree = np.asarray(adjacency.sum(axis=1)).ravel()
+    own = np.concatenate([own, np.log1p(degree)[:, None]], axis=1)
+    found = [own]
+    for _ in range(2):
+        mean = adjacency @ found[-1] / np.maximum(degree, 1)[:, None]
+        found.append(mean)
+    x = np.concatenate(found, axis=1)
+    return ((x - x.mean(axis=0)) / np.maximum(x.std(axis=0), 1e-9)).astype(np.float32)
+
+
+def posteriors(graph: Graph, labels: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """Of every node by the models that its own fold is hidden from, calibrated."""
+    n_nodes, n_classes = len(labels), len(graph.classes)
+    folds, variants = node_folds(np.arange(n_nodes), count, seed), Variants(count)
+    rows = np.flatnonzero(labels >= 0)
+    own, known = folds[rows], labels[rows]
+    block = slice(0, graph.x.shape[1])
+    models = [
+        fit_hidden(graph.x[rows], known, own, n_classes, block, STRENGTH, hidden).model
+        for hidden in variants.hidden
+    ]
+    first = FirstStage.of((block.stop,), [models])
+    scores = first.scores(graph.x)
+    priors = class_priors(known, own, n_classes, variants)
+    hot = np.zeros((n_nodes, count, n_classes))
+    hot[rows, own, known] = 1.0
+    hop = np.concatenate([hot.reshape(n_nodes, -1), np.ones((n_nodes, 1))], axis=1)
+    mean = np.exp(scores[:, :, 0])
+    seen = variants.visible()[:, own].T
+    truth = np.eye(n_classes)[known]
+    mean[rows] = np.where(seen[:, :, None], truth[:, None], mean[rows])
+    hops, means = [], []
+    for _ in range(2):
+        hop = graph.adjacency @ hop
+        total = (graph.adjacency @ mean.reshape(n_nodes, -1)).reshape(mean.shape)
+        mean = (total + priors) / (total.sum(axis=2, keepdims=True) + 1)
+        hops.append(hop.astype(np.float32))
+        means.append(mean.reshape(n_nodes, -1).astype(np.float32))
+
+    def described(nodes: np.ndarray, places: np.ndarray) -> np.ndarray:
+        near = [values[nodes] for values in hops], [values[nodes] for values in means]
+        features = label_features(*near, priors, places, variants, SMOOTHING)
+        return second_rows(scores[nodes, places], features)
+
+    places = variants.places()
+    z = np.stack([described(rows, places[own, k]) for k in range(count)], axis=1)
+    second = SecondRows(known, own, z, graph.x[rows], first.blocks)
+    stage, held, _ = conclude(second, n_classes, {}, priors[:count], scores[rows, own])
+    calibration = fit_calibration("bcts", held, known, PRIOR_ROWS)
+    logits = np.empty((n_nodes, n_classes))
+    for fold in range(count):
+        of = np.flatnonzero(folds == fold)
+        z_of = described(of, np.full(len(of), fold))
+        logits[of] = stage.scores(scores[of, fold], z_of, graph.x[of], fold)
+    return calibration.apply(logits).astype(np.float64)
+
+
+def judged(
+    graph: Graph, design: str, share: float, draw: int, client: Client | None
+) -> dict[str, Any]:
+    """One draw: verdict, errors of the whole graph, coverage under `unknown`."""
+    settings = load_settings(overrides=["method=xnq+", f"seed={draw}"])
+    shown = draw_labels(design, graph.pool, share, draw)
+    count = settings.readout.folds
+    if client is None:
+        rows = posteriors(graph, shown.fitted, count, draw)
+    else:
+        rows = _posteriors(client, graph.work, shown.fitted, draw)
+    case = Case.of(graph.pool.truth, shown, rows, graph.classes)
+    found: dict[str, Any] = {"graph": graph.name, "design": design, "share": share}
+    found |= {"draw": draw, "labels": int(np.count_nonzero(shown.labels >= 0))}
+    answers = {}
+    for drawn in ("unknown", shown.drawn):
+        learnt, selection = learnt_here(
+            case.nodes,
+            case.reference,
+            graph.adjacency,
+            graph.groups,
+            declared(settings, drawn),
+        )
+        answers[drawn] = Auto(learnt=learnt)
+        if drawn == "unknown":
+            found |= verdict_of(selection, case)
+    free = (case.nodes.labels < 0) & (case.truth >= 0)
+    truth = np.bincount(case.truth[free], minlength=len(graph.classes)) / free.sum()
+    sets = communities_of(graph.groups[0].astype(np.int64))
+    counts, labelled = _truth(case, sets)
+    sizes = counts.sum(axis=1)
+    plain = answers["unknown"].scenarios(case.nodes, case.reference)["plain"]
+    found["plain_error"] = float(np.abs(plain.prevalence[0] - truth).mean())
+    for name, drawn in (("", "unknown"), ("declared_", shown.drawn)):
+        whole = answers[drawn].estimate_all(case.nodes, case.reference)
+        found[f"{name}error"] = float(np.abs(whole.prevalence[0] - truth).mean())
+        inside = (whole.lower[0] <= truth + 1e-9) & (truth <= whole.upper[0] + 1e-9)
+        found[f"{name}covered"] = float(inside.mean())
+        found[f"{name}width"] = float((whole.upper[0] - whole.lower[0]).mean())
+        each = answers[drawn].estimate(sets, case.nodes, case.reference, "exclude")
+        for where, some in (
+            ("with", (sizes >= 5) & (labelled > 0)),
+            ("without", (sizes >= 5) & (labelled == 0)),
+        ):
+            share_of = counts[some] / sizes[some, None]
+            held = (each.lower[some] <= share_of + 1e-9) & (
+                share_of <= each.upper[some] + 1e-9
+            )
+            mean = float(held.mean()) if some.any() else None
+            found[f"{name}covered_{where}"] = mean
+    return found
+
+
+def declared(settings: Settings, drawn: str) -> Settings:
+    """Settings with something declared of the labels."""
+    labels = settings.labels.model_copy(update={"drawn": drawn})
+    return settings.model_copy(update={"labels": labels})
+
+
+def verdict_of(selection: Any, case: Case) -> dict[str, Any]:
+    """Verdict, and lambda of the bias by the last class that the draw has."""
+    known = case.nodes.labels >= 0
+    truth = case.truth
+    last = truth == len(case.nodes.classes) - 1
+    rest = (truth >= 0) & ~last
+    odds = [
+        (np.count_nonzero(of & known) + 0.5) / (np.count_nonzero(of & ~known) + 0.5)
+        for of in (last, rest)
+    ]
+    beta = float(np.log(odds[0] / odds[1]))
+    variance = float(case.nodes.posteriors[known, -1].var())
+    share = known.mean()
+    reach = np.count_nonzero(known) * (1 - share) * variance
+    return {
+        "verdict": selection.verdict,
+        "pvalue": selection.pvalue,
+        "shift_pvalue": selection.shift_pvalue,
+        "probability": selection.probability,
+        "beta": beta,
+        "lambda": reach * beta**2,
+        "detectable": float(min(selection.factors[-1], 1e6)),
+    }
+
+
+def summary(rows: list[dict[str, Any]]) -> str:
+    """Alarms, power by lambda, errors and coverage as text."""
+    lines = []
+
+    def of(design: str) -> list[dict[str, Any]]:
+        return [row for row in rows if row["design"] == design]
+
+    def mean(some: list[dict[str, Any]], name: str) -> float:
+        values = [row[name] for row in some if row[name] is not None]
+        return float(np.mean(values)) if values else float("nan")
+
+    for design in dict.fromkeys(row["design"] for row in rows):
+        some = of(design)
+        by_class = [row["verdict"] in ("class", "both") for row in some]
+        by_place = [row["verdict"] in ("place", "both") for row in some]
+        line = f"{design:12} {len(some):5} draws, found: class {sum(by_class)}, "
+        line += f"place {sum(by_place)}; error of the whole graph plain "
+        line += f"{mean(some, 'plain_error'):.4f}, unknown {mean(some, 'error'):.4f}, "
+        line += f"declared {mean(some, 'declared_error'):.4f}; coverage of it "
+        line += f"{mean(some, 'covered'):.3f} ({mean(some, 'declared_covered'):.3f}), "
+        line += f"width {mean(some, 'width'):.3f} ({mean(some, 'declared_width'):.3f})"
+        line += ", communities with / without labels "
+        line += (
+            f"{mean(some, 'covered_with'):.3f} / {mean(some, 'covered_without'):.3f}"
+        )
+        line += f" ({mean(some, 'declared_covered_with'):.3f} / "
+        line += f"{mean(some, 'declared_covered_without'):.3f})"
+        lines.append(line)
+        if any(by_class):
+            hit = [
+                row for row, is_found in zip(some, by_class, strict=True) if is_found
+            ]
+            lines.append(
+                f"{'':12} where class is found: error {mean(hit, 'plain_error'):.4f} "
+                f"-> {mean(hit, 'error'):.4f}"
+            )
+    biased = of("balanced") + of("positives")
+    for low, high in pairwise(LAMBDAS):
+        some = [row for row in biased if low <= row["lambda"] < high]
+        if some:
+            power = np.mean([row["verdict"] in ("class", "both") for row in some])
+            lines.append(f"lambda {low}-{high}: power {power:.2f} of {len(some)}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Draw, judge, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("positive", nargs="?")
+    parser.add_argument("--designs", default=DESIGNS)
+    parser.add_argument("--shares", default=".2,.05")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--full", action="store_true")
+    asked = parser.parse_args()
+    with ExitStack() as opened:
+        made = opened.enter_context(tempfile.TemporaryDirectory())
+        graph, client = load(asked.folder, asked.positive, made), None
+        if asked.full:
+            one = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
+            client = opened.enter_context(Client(processes=False, **one))
+        rows = all_draws(graph, asked, client)
+    if asked.out is not None:
+        pq.write_table(pa.Table.from_pylist(rows), asked.out)
+    sys.stdout.write(f"{graph.name}\n{summary(rows)}\n")
+
+
+def all_draws(
+    graph: Graph, asked: argparse.Namespace, client: Client | None
+) -> list[dict[str, Any]]:
+    """One row a draw; what is done is written after every tenth."""
+    wanted = [item.split("=") for item in asked.designs.split(",")]
+    rows = []
+    for design, draws in wanted:
+        for share in map(float, asked.shares.split(",")):
+            for draw in range(int(draws)):
+                rows.append(judged(graph, design, share, draw, client))
+                if asked.out is not None and len(rows) % 10 == 0:
+                    pq.write_table(pa.Table.from_pylist(rows), asked.out)
+    return rows
+
+
+if __name__ == "__main__":
+    main()

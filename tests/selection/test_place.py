@@ -1,0 +1,91 @@
+"""Selection by place: variances of effects, counts by group."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from scipy.stats import norm
+
+from tests.selection.simulated import draw_world, label, rows_of
+from xnq_dist.selection.model import fit_model, plain_terms
+from xnq_dist.selection.place import degree_bins, place_terms, uneven
+from xnq_dist.selection.rows import Place, Rows, sampled
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.7])
+def test_variance_of_group_effects_is_recovered(spread):
+    rng = np.random.default_rng(0)
+    groups = rng.integers(0, 60, 12_000).astype(np.int32)
+    chance = expit(-1.2 + spread * rng.normal(0, 1, 60)[groups])
+    labelled = rng.random(len(groups)) < chance
+    folds = np.zeros(len(groups), np.int32)
+    terms = place_terms(folds, Place((groups,)), labelled)
+    assert terms.sizes == (60,)
+    assert terms.spreads[0] == pytest.approx(spread**2, rel=0.4, abs=0.02)
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.5])
+def test_even_labels_are_a_standard_normal_value(rate):
+    rng = np.random.default_rng(1)
+    groups = np.sort(rng.integers(0, 30, 3000)).astype(np.int32)
+    values = []
+    for _ in range(600):
+        labelled = rng.random(3000) < rate
+        (found,) = uneven([groups], labelled, np.full(3000, labelled.mean()))
+        values.append(found.z)
+    assert np.mean(values) == pytest.approx(0, abs=0.25)
+    assert 0.8 < np.std(values) < 1.2
+    assert np.mean(np.array(values) > norm.isf(0.05)) < 0.09
+    assert np.max(values) < 4
+
+
+def test_uneven_labels_are_noticed():
+    rng = np.random.default_rng(2)
+    groups = np.sort(rng.integers(0, 30, 3000)).astype(np.int32)
+    labelled = rng.random(3000) < np.where(groups % 2, 0.3, 0.1)
+    (found,) = uneven([groups], labelled, np.full(3000, 0.2))
+    assert found.z > 8
+    assert found.cv2 == pytest.approx(0.25, abs=0.06)
+
+
+def test_labels_by_class_alone_are_even_over_places():
+    """Groups have classes of their own, and M0 knows how many labels those bring."""
+    high = 0
+    for seed in range(10):
+        world = draw_world(seed, 4000)
+        odds = np.where(world.classes == 1, 5.0, 1.0)
+        rows = rows_of(world, label(world, odds))
+        found = fit_model(rows, plain_terms(rows.folds), 1.0)
+        (spread,) = uneven(rows.place.groups, rows.labelled, found.rates)
+        high += spread.z > 4 and spread.cv2 > 0.05
+    assert high == 0
+
+
+def test_bins_of_degree_keep_equal_degrees_together():
+    degree = np.repeat([1.0, 2.0, 3.0, 10.0], [50, 30, 15, 5])
+    bins = degree_bins(degree, 10)
+    assert [len(set(bins[degree == d])) for d in (1, 2, 3, 10)] == [1] * 4
+    assert (np.diff(bins) >= 0).all()
+
+
+def test_a_sample_of_nodes_is_the_same_for_one_seed_and_bounded():
+    labels = np.where(np.arange(1000) % 3 == 0, 0, -1)
+    chosen = sampled(labels, 7, most=100)
+    assert len(chosen) == 200
+    assert (labels[chosen] >= 0).sum() == 100
+    np.testing.assert_array_equal(chosen, sampled(labels, 7, most=100))
+    assert not np.array_equal(chosen, sampled(labels, 8, most=100))
+    np.testing.assert_array_equal(sampled(labels, 7), np.arange(1000))
+
+
+def test_groups_beyond_the_largest_share_the_level():
+    groups = np.repeat(np.arange(600), 3).astype(np.int32)
+    folds = np.zeros(1800, np.int32)
+    labelled = np.arange(1800) % 4 == 0
+    terms = place_terms(folds, Place((groups,)), labelled)
+    assert terms.sizes == (400,)
+    assert (terms.codes[0] >= 0).sum() == 1200
+    rows = Rows(np.full((1800, 2), 0.5), np.where(labelled, 0, -1), folds)
+    rows.labels[:9:4] = 1
+    assert fit_model(rows, terms, None).converged

@@ -1,0 +1,182 @@
+"""Selection by place: effects of where a node is, and whether there are any."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+from scipy.special import expit
+from scipy.stats import gamma, norm
+
+from xnq_dist.selection.model import FLAT, Terms
+from xnq_dist.selection.rows import Place
+
+__all__ = ["Spread", "degree_bins", "place_terms", "uneven"]
+
+Floats = NDArray[np.float64]
+Codes = NDArray[np.int32]
+
+DEGREE_BINS = 20
+DECILES = 10
+MOST_GROUPS = 400
+"""Groups of a factor with an effect of their own, the largest; M1 inverts a matrix of
+the number of its effects."""
+SMALLEST = 20
+"""Nodes of a group whose labels are counted against what is expected."""
+SLOPES = 1.0
+"""Precision of the effect of a standardised column."""
+FIRST, LEAST = 0.25, 1e-4
+"""Variance of the effects of groups to start from, and at least."""
+ROUNDS = 40
+CLOSE = 0.01
+"""Relative change of the variances at which their search ends."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How unevenly labels lie over the groups of one partition of the nodes."""
+
+    z: float
+    """As a standard normal value."""
+    cv2: float
+    """Squared coefficient of variation of the rate of labelling, beyond chance."""
+
+
+def degree_bins(degree: Floats, count: int) -> Codes:
+    """Bins of about as many nodes each, nodes of one degree together, shape (n,)."""
+    ends = np.quantile(degree, np.arange(1, count) / count)
+    return np.searchsorted(np.unique(ends), degree, side="left").astype(np.int32)
+
+
+def place_terms(folds: Codes, place: Place, labelled: NDArray[np.bool_]) -> Terms:
+    """What g of M1 is made of, with the variances that the labels show at b = 0."""
+    there = np.unique(folds)
+    columns = [(folds[:, None] == there[None]).astype(np.float64)]
+    factors = [_largest(groups) for groups in place.groups]
+    if place.degree is not None:
+        columns.append(_standardised(np.log1p(place.degree)[:, None]))
+        factors.append(degree_bins(place.degree, DEGREE_BINS))
+    if place.rates.size:
+        columns.append(_standardised(place.rates))
+    dense = np.concatenate(columns, axis=1)
+    precision = np.full(dense.shape[1], SLOPES)
+    precision[: len(there)] = FLAT
+    # A factor of one group says nothing that the level does not.
+    factors = [codes for codes in factors if codes.max(initial=0) > 0]
+    sizes = tuple(int(codes.max()) + 1 for codes in factors)
+    terms = Terms(dense, precision, tuple(factors), sizes, (FIRST,) * len(sizes))
+    return _with_spreads(terms, labelled.astype(np.float64))
+
+
+def _standardised(columns: Floats) -> Floats:
+    spread = columns.std(axis=0)
+    standard = (columns - columns.mean(axis=0)) / np.where(spread > 1e-12, spread, 1.0)
+    return np.asarray(standard, np.float64)
+
+
+def _largest(groups: Codes) -> Codes:
+    """Codes of the largest groups of the sample by falling size; -1 for the others."""
+    values, codes, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    order = np.lexsort((values, -counts))
+    place = np.full(len(values), -1, np.int32)
+    place[order[:MOST_GROUPS]] = np.arange(min(len(values), MOST_GROUPS))
+    return place[codes]
+
+
+def _with_spreads(terms: Terms, labelled: Floats) -> Terms:
+    """Variances of the factors by type II maximum likelihood, Laplace's approximation.
+
+    References
+    ----------
+    D. J. C. MacKay, "Bayesian interpolation", Neural Computation 4, 1992 (the update
+    by the number of well determined effects).
+    """
+    if not terms.sizes:
+        return terms
+    rate = labelled.mean()
+    effects = np.zeros(terms.width)
+    effects[: terms.dense.shape[1]] = np.where(
+        terms.precision == FLAT, np.log(rate) - np.log1p(-rate), 0.0
+    )
+    ends = terms.dense.shape[1] + np.cumsum([0, *terms.sizes])
+    none = np.empty((len(labelled), 0))
+    for _ in range(ROUNDS):
+        for _ in range(2):
+            share = expit(terms.values(effects))
+            weights = share * (1 - share)
+            precisions = terms.precisions()
+            information = terms.information(none, weights)
+            information[np.diag_indices(len(information))] += precisions
+            factor = cho_factor(information)
+            slopes = terms.slopes(labelled - share) - precisions * effects
+            step = cho_solve(factor, slopes)
+            effects = effects + np.clip(step, -2.0, 2.0)
+        inverse = np.diag(cho_solve(factor, np.eye(len(information))))
+        found = []
+        for k, spread in enumerate(terms.spreads):
+            own = slice(ends[k], ends[k + 1])
+            determined = terms.sizes[k] - inverse[own].sum() / spread
+            power = float((effects[own] ** 2).sum())
+            found.append(max(power / max(determined, 1e-6), LEAST))
+        moved = max(
+            abs(new - old) / old for new, old in zip(found, terms.spreads, strict=True)
+        )
+        terms = Terms(
+            terms.dense, terms.precision, terms.codes, terms.sizes, tuple(found)
+        )
+        if moved < CLOSE:
+            break
+    return terms
+
+
+def uneven(
+    groups: Sequence[Codes], labelled: NDArray[np.bool_], rates: Floats
+) -> list[Spread]:
+    """Labels counted in the groups of each partition against what is expected.
+
+    Parameters
+    ----------
+    groups
+        Partitions of the nodes, shape (n,) each.
+    labelled
+        Shape (n,).
+    rates
+        Probability of a label of every node where place plays no part, shape (n,).
+
+    Notes
+    -----
+    With observed O, expected E and variance V of a group of at least `SMALLEST` nodes,
+    the sum of ``(O - E)^2 / V`` is compared with the Gamma distribution of its mean and
+    variance, and ``cv2 = sum((O - E)^2 - V) / sum(E^2)``.
+    """
+    found = []
+    for codes in groups:
+        sizes = np.bincount(codes)
+        some = sizes >= SMALLEST
+        observed = np.bincount(codes, labelled)[some]
+        expected = np.bincount(codes, rates)[some]
+        spread = rates * (1 - rates)
+        variance = np.bincount(codes, spread)[some]
+        fourth = np.bincount(codes, spread * (1 - 6 * spread))[some]
+        if len(variance) < 2:
+            found.append(Spread(0.0, 0.0))
+            continue
+        excess = (observed - expected) ** 2
+        statistic = float((excess / variance).sum())
+        mean = float(len(variance))
+        noise = float((2 + fourth / variance**2).sum())
+        log_tail = gamma.logsf(statistic, mean**2 / noise, scale=noise / mean)
+        z = _normal_value(float(log_tail))
+        cv2 = float((excess - variance).sum() / (expected**2).sum())
+        found.append(Spread(z, cv2))
+    return found
+
+
+def _normal_value(log_tail: float) -> float:
+    """The standard normal value that leaves so much above it."""
+    if log_tail > -600:
+        return float(norm.isf(np.exp(log_tail)))
+    return float(np.sqrt(-2 * log_tail))

@@ -1,0 +1,225 @@
+"""Tests of how labels were chosen, and what follows for the posteriors.
+
+Thresholds were fixed on simulations and trial graphs before this code was; none is
+fitted to the graph at hand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln
+from scipy.stats import chi2
+
+from xnq_dist.blocks import one_blas_thread
+from xnq_dist.selection.model import Fit, Terms, fit_model, plain_terms
+from xnq_dist.selection.place import DECILES, Spread, degree_bins, place_terms, uneven
+from xnq_dist.selection.rows import Rows
+from xnq_dist.selection.shift import shift_pvalue
+
+__all__ = ["Selection", "detectable_factors", "judge", "reach"]
+
+Floats = NDArray[np.float64]
+
+PLACE_Z, PLACE_CV2 = 4.0, 0.05
+"""Selection by place is found above both."""
+CLASS_M0, CLASS_M1 = 0.01, 0.05
+"""P-values of b in M0 and in M1, both below which selection by class is found."""
+CLASS_BY_PLACE = 1e-5
+"""P-value of b in M1 below which it is found where selection by place is, too."""
+EQUAL = 0.1
+"""P-value of b in M0 that is enough where all classes have as many labels."""
+MANY = 4
+"""Classes from which on such counts need no test."""
+CHANCE = 0.01
+"""Probability of such counts below which they are no coincidence."""
+TESTED, ASSUMED = 3.0, 1.0
+"""Prior standard deviation of b in tests and in answers."""
+PRIOR = 0.2
+"""Probability of selection by class before a score is seen."""
+POWER = 13.3
+"""Noncentrality that M0's test needs to find a bias in 86 of 100 cases."""
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """How the labelled nodes were chosen, as far as scores and places show."""
+
+    by_place: bool
+    by_class: bool
+    pvalue: float
+    """Of b = 0 in M0."""
+    place_pvalue: float | None
+    """Of b = 0 in M1; None where the verdict does not hang on it."""
+    shift_pvalue: float
+    """Of the labelled nodes' mean scores being those of a random sample."""
+    place: tuple[Spread, ...]
+    """By the graph's groups, and by deciles of degree."""
+    bias: Floats
+    """b: log-factors by which classes are over-represented, summing to 0, (C,)."""
+    covariance: Floats
+    """Of b, shape (C, C)."""
+    probability: float
+    """Of selection by class."""
+    factors: Floats
+    """The least bias of each class against the rest that M0's test would have found,
+    as a factor; inf where none would have been, shape (C,)."""
+
+    @property
+    def verdict(self) -> str:
+        """``none``, ``class``, ``place`` or ``both``."""
+        names = {
+            (False, False): "none",
+            (False, True): "class",
+            (True, False): "place",
+            (True, True): "both",
+        }
+        return names[self.by_place, self.by_class]
+
+    def facts(self) -> dict[str, Any]:
+        """Figures, JSON values."""
+        return {
+            "verdict": self.verdict,
+            "pvalue": self.pvalue,
+            "place_pvalue": self.place_pvalue,
+            "shift_pvalue": self.shift_pvalue,
+            "place": [asdict(spread) for spread in self.place],
+            "bias": self.bias.tolist(),
+            "probability": self.probability,
+            "detectable": [
+                float(factor) if np.isfinite(factor) else None
+                for factor in self.factors
+            ],
+        }
+
+
+def judge(rows: Rows, sizes: tuple[int, int]) -> Selection | None:
+    """Ask for selection by place first, then by class.
+
+    Parameters
+    ----------
+    rows
+        Labelled and unlabelled nodes, all or a random sample of each.
+    sizes
+        Labelled and unlabelled nodes of the graph.
+
+    Returns
+    -------
+    None where there are no two of either, or labels of one class alone.
+    """
+    known = rows.labelled
+    if min(known.sum(), (~known).sum()) < 2:
+        return None
+    if len(np.unique(rows.labels[known])) < 2:
+        return None
+    with one_blas_thread():
+        return _judge(rows, sizes)
+
+
+def _judge(rows: Rows, sizes: tuple[int, int]) -> Selection:
+    plain = plain_terms(rows.folds)
+    null = fit_model(rows, plain, None)
+    pvalue = _pvalue(rows, plain, null)
+    answer = fit_model(rows, plain, ASSUMED, null)
+    place = _place(rows, answer)
+    by_place = any(s.z > PLACE_Z and s.cv2 > PLACE_CV2 for s in place)
+    equal = _equal_counts(rows, answer)
+    by_class = equal and (pvalue < EQUAL or rows.n_classes >= MANY)
+    place_pvalue = None
+    if by_place or (pvalue < CLASS_M0 and not by_class):
+        terms = place_terms(rows.folds, rows.place, rows.labelled)
+        held = fit_model(rows, terms, None)
+        place_pvalue = _pvalue(rows, terms, held)
+        by_class = place_pvalue < (CLASS_BY_PLACE if by_place else CLASS_M1)
+        if by_place:
+            answer, null = fit_model(rows, terms, ASSUMED, held), held
+    return Selection(
+        by_place,
+        by_class,
+        pvalue,
+        place_pvalue,
+        shift_pvalue(rows),
+        tuple(place),
+        answer.bias,
+        answer.covariance,
+        _probability(null, answer),
+        detectable_factors(rows, sizes),
+    )
+
+
+def _place(rows: Rows, answer: Fit) -> list[Spread]:
+    """Labels counted in groups and deciles of degree against M0."""
+    partitions = [groups for groups in rows.place.groups[:1] if groups.max() > 0]
+    if rows.place.degree is not None:
+        partitions.append(degree_bins(rows.place.degree, DECILES))
+    return uneven(partitions, rows.labelled, answer.rates)
+
+
+def _pvalue(rows: Rows, terms: Terms, null: Fit) -> float:
+    """Of b = 0; for several classes also of each class alone, the smaller one twice."""
+    found = fit_model(rows, terms, TESTED, null)
+    ratio = max(2 * (found.objective - null.objective), 0.0)
+    joint = float(chi2.sf(ratio, rows.n_classes - 1))
+    if rows.n_classes == 2:
+        return joint
+    single = _single_pvalues(rows, terms, null).min()
+    return min(1.0, 2 * min(joint, float(rows.n_classes * single)))
+
+
+def _single_pvalues(rows: Rows, terms: Terms, null: Fit) -> Floats:
+    """Of b = 0 against a bias of one class alone: score tests, shape (C,)."""
+    n_classes = rows.n_classes
+    p, rate = null.posteriors, null.rates
+    scores = p.T @ (rows.labelled - rate)
+    weights = rate * (1 - rate)
+    # At b = 0 the classes' parameters a and s do not enter P(R): g alone does.
+    joint = terms.information(p, weights)
+    own = joint[:n_classes, :n_classes]
+    cross = joint[n_classes:, :n_classes]
+    effects = joint[n_classes:, n_classes:] + np.diag(terms.precisions())
+    left = own - cross.T @ np.linalg.solve(effects, cross)
+    variance = np.maximum(np.diag(left), 1e-300)
+    return np.asarray(chi2.sf(scores**2 / variance, 1))
+
+
+def _probability(null: Fit, answer: Fit) -> float:
+    """Of b other than 0, by Laplace's approximation of the Bayes factor."""
+    log_factor = answer.objective - null.objective
+    log_factor -= (len(answer.bias) - 1) * np.log(ASSUMED)
+    log_factor -= 0.5 * (answer.log_determinant - null.log_determinant)
+    odds = np.log(PRIOR) - np.log1p(-PRIOR) + log_factor
+    return float(1 / (1 + np.exp(-np.clip(odds, -700, 700))))
+
+
+def _equal_counts(rows: Rows, answer: Fit) -> bool:
+    """Whether classes have as many labels each, and that is no coincidence."""
+    counts = np.bincount(rows.labels[rows.labelled], minlength=rows.n_classes)
+    if counts.max() - counts.min() > 1:
+        return False
+    known = rows.labelled
+    free = answer.posteriors[~known] * np.exp(-answer.bias)
+    free /= free.sum(axis=1, keepdims=True)
+    shares = (counts + free.sum(axis=0)) / len(known)
+    log_chance = gammaln(counts.sum() + 1) - gammaln(counts + 1).sum()
+    log_chance += (counts * np.log(np.maximum(shares, 1e-300))).sum()
+    return bool(log_chance < np.log(CHANCE))
+
+
+def reach(rows: Rows, sizes: tuple[int, int]) -> Floats:
+    """Noncentrality of M0's test, a unit of squared log-bias, by class, shape (C,).
+
+    ``n_l (1 - f) Var(p)`` with n_l labels, a labelled share f, and the variance of the
+    labelled nodes' scores.
+    """
+    n_known, n_free = sizes
+    variance = rows.posteriors[rows.labelled].var(axis=0)
+    return np.asarray(n_known * (n_free / (n_known + n_free)) * variance)
+
+
+def detectable_factors(rows: Rows, sizes: tuple[int, int]) -> Floats:
+    """The least bias of each class that M0's test would have found, shape (C,)."""
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.asarray(np.exp(np.sqrt(POWER / reach(rows, sizes))))

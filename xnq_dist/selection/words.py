@@ -1,0 +1,162 @@
+"""What is said of the choice of the labelled nodes, in plain English."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["sentences"]
+
+
+def sentences(labels: Mapping[str, Any], level: float) -> list[str]:
+    """Verdict, what it rests on, both answers, and what to do.
+
+    Parameters
+    ----------
+    labels
+        The fact ``labels`` of the stage ``quantify``: ``drawn``, ``verdict`` and the
+        other figures of `Selection.facts`, and ``answers``, one for each class.
+    level
+        Confidence level of the intervals.
+
+    Examples
+    --------
+    >>> sentences({"drawn": "weighted", "answers": []}, 0.95)
+    ['Labels count by their inclusion weights, as labels.drawn = weighted says.']
+    """
+    drawn = labels["drawn"]
+    if drawn == "weighted":
+        return [
+            "Labels count by their inclusion weights, as labels.drawn = weighted says."
+        ]
+    if "verdict" not in labels and not labels.get("prior"):
+        return [
+            "How the labelled nodes were chosen could not be tested: there are too few "
+            "labelled or unlabelled nodes."
+        ]
+    answers: Sequence[Mapping[str, Any]] = labels["answers"]
+    last = answers[-1]
+    found: list[str] = []
+    if last["answer"] is None:  # no unlabelled node to estimate
+        return found
+    if "verdict" in labels:
+        found += [_verdict(labels, answers), _reach(labels, last)]
+    found += [_answers(labels, last, level), _advice(labels, last)]
+    return [sentence for sentence in found if sentence]
+
+
+def _verdict(labels: Mapping[str, Any], answers: Sequence[Mapping[str, Any]]) -> str:
+    pvalue = _pvalue(labels["pvalue"])
+    more = max(answers, key=lambda answer: answer["bias"])
+    by_class = (
+        f"class {more['class']} has {more['factor']:.2g} times as many labels as the "
+        "other classes for the nodes that it has"
+    )
+    texts = {
+        "none": "Nothing shows that the labelled nodes were chosen by class "
+        f"(p = {pvalue}) or by their place in the graph.",
+        "class": f"The labelled nodes were chosen by class (p = {pvalue}): {by_class}.",
+        "place": "The labelled nodes were chosen by their place in the graph: some "
+        "communities or degrees have more labels than others. Nothing shows a choice "
+        "by class as well.",
+        "both": "The labelled nodes were chosen by their place in the graph and by "
+        f"class: {by_class}.",
+    }
+    text = texts[labels["verdict"]]
+    if not labels.get("exchangeable", True):
+        text += (
+            " With method = xnq these tests are approximate; method = xnq+ makes them "
+            "exact."
+        )
+    return text
+
+
+def _pvalue(value: float) -> str:
+    return f"{value:.2g}" if value >= 1e-4 else "less than 0.0001"
+
+
+def _reach(labels: Mapping[str, Any], last: Mapping[str, Any]) -> str:
+    if labels["verdict"] in ("class", "both"):
+        return ""
+    factor = last["detectable"]
+    if factor is None or factor > 100:
+        return (
+            "These labels and posteriors are too weak to show even a strong choice by "
+            "class."
+        )
+    return (
+        f"A choice by class in which class {last['class']} is less than {factor:.2g} "
+        "times as likely to be labelled as the rest could have gone unnoticed."
+    )
+
+
+def _answers(labels: Mapping[str, Any], last: Mapping[str, Any], level: float) -> str:
+    plain, tilted = last.get("if_random"), last.get("if_by_class")
+    if plain is None or tilted is None:
+        return ""
+    if labels.get("prior"):
+        return (
+            f"Class {last['class']} in the complete graph: labels.prior says "
+            f"{100 * tilted[0]:.1f} %, and all answers add up to it. Labels and "
+            f"posteriors alone say {_share(plain)}."
+        )
+    text = (
+        f"Class {last['class']} in the complete graph: {_share(plain)} if the labels "
+        f"are a random sample, {_share(tilted)} if they were chosen by class "
+        f"({100 * level:g} % intervals)"
+    )
+    if labels["alone"]:
+        return f"{text}; the second is reported."
+    return (
+        f"{text}; reported is their mean with the weights {1 - labels['tilted']:.2g} "
+        f"and {labels['tilted']:.2g}, {_share(last['answer'])}, and every interval "
+        "holds both."
+    )
+
+
+def _share(answer: Sequence[float]) -> str:
+    mean, lower, upper = (100 * value for value in answer)
+    return f"{mean:.1f} % ({lower:.1f}-{upper:.1f} %)"
+
+
+def _advice(labels: Mapping[str, Any], last: Mapping[str, Any]) -> str:
+    verdict, drawn = labels.get("verdict", "none"), labels["drawn"]
+    if labels.get("prior"):
+        return ""
+    if drawn == "random":
+        if verdict == "none":
+            return ""
+        return (
+            "This contradicts labels.drawn = random: check how the labels came about, "
+            "or set labels.drawn = unknown."
+        )
+    if drawn == "by_place":
+        if verdict not in ("class", "both"):
+            return ""
+        return (
+            "This contradicts labels.drawn = by_place, under which nothing is "
+            "corrected: set labels.drawn = unknown."
+        )
+    if verdict in ("class", "both"):
+        return (
+            "Answers are corrected for it. If the shares of the classes in the "
+            "complete graph are known, set labels.prior, which makes them more certain."
+        )
+    if drawn == "by_class":
+        return ""
+    plain, answer = last.get("if_random"), last["answer"]
+    if plain is None:
+        return ""
+    text = ""
+    if verdict == "none":
+        text = (
+            "If you know that the labels are a random sample, set labels.drawn = "
+            "random: the interval of the complete graph narrows from "
+            f"{100 * (answer[2] - answer[1]):.1f} to "
+            f"{100 * (plain[2] - plain[1]):.1f} points. "
+        )
+    return text + (
+        "If they were chosen by place alone, or by class, set labels.drawn = by_place "
+        "or by_class; if the shares of the classes are known, set labels.prior. "
+        "Labelling a random sample of the nodes settles it."
+    )
