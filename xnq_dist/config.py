@@ -16,6 +16,7 @@ from pydantic import (
 
 from xnq_dist.complaints import explain
 from xnq_dist.errors import SettingsError
+from xnq_dist.label_settings import LabelSettings
 from xnq_dist.sections import (
     AnomalySettings,
     AutoSettings,
@@ -30,7 +31,6 @@ from xnq_dist.sections import (
     InputSettings,
     IntervalSettings,
     KdeySettings,
-    LabelSettings,
     LeidenSettings,
     MatchingSettings,
     MembershipSettings,

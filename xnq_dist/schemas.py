@@ -92,6 +92,23 @@ _BENCHMARKED = (
     Column("benchmarked_upper", "double", "upper end of its interval", nullable=True),
 )
 
+_ESTIMATE = (
+    Column("lower", "double", "lower end of the interval", nullable=True),
+    Column("upper", "double", "upper end of the interval", nullable=True),
+    Column("se", "double", "standard error", nullable=True),
+    Column("cv", "double", "standard error over prevalence", nullable=True),
+    Column(
+        "quality",
+        "string",
+        "publishable, caution, not publishable or suppressed; null: no interval to "
+        "judge by",
+        nullable=True,
+    ),
+    *_BENCHMARKED,
+    Column("method", "string", "the quantifier"),
+)
+
+
 TABLES: dict[str, TableSchema] = {
     table.name: table
     for table in (
@@ -163,19 +180,7 @@ TABLES: dict[str, TableSchema] = {
                 "proportion of the class; null: nothing to estimate from",
                 nullable=True,
             ),
-            Column("lower", "double", "lower end of the interval", nullable=True),
-            Column("upper", "double", "upper end of the interval", nullable=True),
-            Column("se", "double", "standard error", nullable=True),
-            Column("cv", "double", "standard error over prevalence", nullable=True),
-            Column(
-                "quality",
-                "string",
-                "publishable, caution, not publishable or suppressed; null: no "
-                "interval to judge by",
-                nullable=True,
-            ),
-            *_BENCHMARKED,
-            Column("method", "string", "the quantifier"),
+            *_ESTIMATE,
             Column("iterations", "int32", "EM iterations; 0 for closed forms"),
             Column("converged", "bool", "whether the estimator's stopping rule held"),
             Column(
@@ -205,19 +210,7 @@ TABLES: dict[str, TableSchema] = {
             Column("n_estimated", "int64", "nodes whose class is estimated"),
             *_WEIGHTS,
             Column("prevalence", "double", "proportion of the class", nullable=True),
-            Column("lower", "double", "lower end of the interval", nullable=True),
-            Column("upper", "double", "upper end of the interval", nullable=True),
-            Column("se", "double", "standard error", nullable=True),
-            Column("cv", "double", "standard error over prevalence", nullable=True),
-            Column(
-                "quality",
-                "string",
-                "publishable, caution, not publishable or suppressed; null: no "
-                "interval to judge by",
-                nullable=True,
-            ),
-            *_BENCHMARKED,
-            Column("method", "string", "the quantifier"),
+            *_ESTIMATE,
             Column("drawn", "string", "labels.drawn, as set"),
             Column(
                 "verdict",

@@ -10,6 +10,7 @@ import pytest
 from tests.quantify.samples import make_communities, make_nodes
 from tests.quantify.test_auto import drawn, reference_from
 from xnq_dist.errors import InputError, SettingsError
+from xnq_dist.label_settings import LabelSettings
 from xnq_dist.quantify.auto import Auto
 from xnq_dist.quantify.learning import Learnt
 from xnq_dist.quantify.scenarios import (
@@ -20,7 +21,6 @@ from xnq_dist.quantify.scenarios import (
     study_nodes,
     tilt_of,
 )
-from xnq_dist.sections import LabelSettings
 from xnq_dist.selection.verdict import Selection
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.errors import InputError, SettingsError
+from xnq_dist.label_settings import LabelSettings
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.node_sums import class_codes
-from xnq_dist.sections import LabelSettings
 from xnq_dist.selection.rows import Place, Rows, log_rates, sampled
 from xnq_dist.selection.tilt import logit_variance, solve_bias, tilted_mean
 from xnq_dist.selection.verdict import Selection, judge
