@@ -194,7 +194,7 @@ def test_flagged_sets_are_those_whose_expected_error_is_large():
     free = np.flatnonzero(case.nodes.labels < 0)
     sets = joined([free[:5], free[5:20], *free[20:].reshape(-1, 10)[:9]])
     settings = small_settings("fit.error=.12")
-    estimators = Estimators(case, matrix, block, settings, ["auto"])
+    estimators = Estimators(case, matrix, (block,), settings, ["auto"])
     found = list(score_case(case, {"blocks": sets}, estimators))
     ((_, answer), *_) = estimators.answers(sets)
     expected = np.sqrt(2 / np.pi) * answer.sd[:, 1]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import small_settings
-from tests.quantify.test_leiden import cliques
+from tests.groups.test_leiden import cliques
 from xnq_dist import backend as backends
 from xnq_dist.errors import SettingsError
 from xnq_dist.groups import detection, gpu_leiden
