@@ -88,8 +88,10 @@ def test_pool_first_stage_trees_and_priors():
     )
     logits = np.stack([np.zeros(N), x[:, 0]], axis=1)
     calibration = fit_calibration("none", logits, y)
-    found = quality(logits, y, calibration, WEIGHTS)
-    again = quality(logits[TWICE], y[TWICE], calibration)
+    constant = np.where(y == 1, 0.4, 1.1)
+    found = quality(logits, y, calibration, constant, WEIGHTS)
+    again = quality(logits[TWICE], y[TWICE], calibration, constant[TWICE])
+    assert found["skill"]["value"] == pytest.approx(again["skill"]["value"])
     assert found["log_loss"] == pytest.approx(again["log_loss"])
     assert found["accuracy"] == pytest.approx(again["accuracy"])
 

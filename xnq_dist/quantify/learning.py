@@ -176,7 +176,7 @@ class Learnt:
         if held is None:
             prior = reference.prior / reference.prior.sum()
             flat = np.broadcast_to(prior, (len(labels), len(prior)))
-            some = np.empty(0, np.int64) if rows is None else rows
+            some = np.zeros(len(labels), np.int64) if rows is None else rows
             held = Held(some, labels, flat)
         codes = class_codes(nodes.posteriors.shape[1])
         within, without = np.empty(len(codes)), np.empty(len(codes))
