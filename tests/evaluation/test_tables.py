@@ -174,6 +174,20 @@ def test_change_is_against_the_wrong_method() -> None:
     assert found["Change, XNQ+ against XNQ"][1] == Cell("−33.3 %")
 
 
+def test_trained_networks_and_lr_are_baselines() -> None:
+    means = {
+        "xnq": {"cora-2": 0.02},
+        "lr": {"cora-2": 0.016},
+        "gcn": {"cora-2": 0.05},
+        "wvrn": {"cora-2": 0.04},
+    }
+    table = tables(results(exact(means)))["ae-binary"]
+    found = rows(table)
+    assert "LR" not in found
+    assert found["Change, XNQ against best baseline"][1].text == "+25.0 %"
+    assert any("LR and trained networks" in note for note in table.notes)
+
+
 def test_variants_lose_their_published_figure() -> None:
     means = {
         "xnq-dense": {"cora-2": 0.02},
