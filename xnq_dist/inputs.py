@@ -46,7 +46,7 @@ FORMATS = {
     "embeddings": 1,
     "readout": 3,
     "posteriors": 1,
-    "quantify": 5,
+    "quantify": 6,
     "published": 3,
 }
 """Raise a stage's number when it writes something else from the same inputs."""

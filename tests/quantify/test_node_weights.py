@@ -170,7 +170,8 @@ def test_intervals_cover_shares_of_unequal_weights(heavy, size):
     nodes = make_nodes(np.stack([1 - f, f], axis=1))
     nodes = dataclasses.replace(nodes, weights=weights)
     none = np.zeros((1, 1))
-    learnt = Learnt(np.zeros(n, np.int32), none, none[0], none, 1e-3, none[0], none[0])
+    one = none[0]
+    learnt = Learnt(np.zeros(n, np.int32), none, one, none, 1e-3, one, one, none)
     batch = make_communities(*np.arange(n).reshape(sets, size))
     reference = drawn(2)[1]
     found = Auto(learnt=learnt).estimate(batch, nodes, reference, "count")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from xnq_dist.quantify.auto import interval_of_counts
-from xnq_dist.quantify.learning import LOW, PRIOR_VARIANCE, Held, shift_variance
+from xnq_dist.quantify.learning import PRIOR_VARIANCE, Held, Learnt, shift_variance
 from xnq_dist.quantify.own_coverage import own_coverage
 
 
@@ -23,19 +23,25 @@ def drawn(seed, spread, count=60, size=30, n_classes=2):
     return groups, Held(rows, labels[rows].astype(np.int32), posteriors[rows])
 
 
+def learnt_on(groups, least, within=0.0, n_classes=2):
+    width = 1 if n_classes == 2 else n_classes
+    one, each = np.full(width, within), np.zeros((1, width))
+    return Learnt(groups, each, one, each, least, one, one, each)
+
+
 @pytest.mark.parametrize("spread", [0.0, 0.8])
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_simulated_groups_are_covered(spread, n_classes):
     found = [
-        own_coverage(held, groups, 0.001, 0.95)
+        own_coverage(held, learnt_on(groups, 0.001, 0.0, n_classes), 0.95)
         for groups, held in (drawn(s, spread, 60, 80, n_classes) for s in range(20))
     ]
     assert np.mean([one["groups"] for one in found]) > 55
-    # Intervals go out to whole nodes, and `LOW` widens those between groups.
+    # Intervals go out to whole nodes.
     assert np.mean([one["covered"] for one in found]) > 0.93
     # Four standard deviations: of 40 labels and of the groups' own shifts.
     sd = np.sqrt(0.25 / 40 + (0.2 * spread) ** 2)
-    assert np.mean([one["width"] for one in found]) < 4.5 * np.sqrt(LOW) * sd
+    assert np.mean([one["width"] for one in found]) < 4.5 * sd
 
 
 def test_a_groups_own_labels_say_nothing_of_its_spread():
@@ -48,15 +54,15 @@ def test_a_groups_own_labels_say_nothing_of_its_spread():
     covered, widths = [], []
     for group in np.flatnonzero(number >= 5):
         others = (np.arange(15) != group) & (number >= 5)
-        between = shift_variance(residuals[others], weights[others])
+        between = 0.1 + shift_variance(residuals[others], weights[others])
         shared = 1 / (weights[number >= 5].sum() + 1 / PRIOR_VARIANCE)
         mine, size = own == group, np.array(float(number[group]))
-        variance = weights[group] + (LOW * between + shared) * weights[group] ** 2
+        variance = weights[group] + (between + shared) * weights[group] ** 2
         sd = np.sqrt(variance) / size
         lower, upper = interval_of_counts(f[mine].mean(), sd, size, 0.95)
         covered.append(lower - 1e-9 <= y[mine].mean() <= upper + 1e-9)
         widths.append(upper - lower)
-    found = own_coverage(held, groups, 1e-9, 0.95)
+    found = own_coverage(held, learnt_on(groups, 1e-9, 0.1), 0.95)
     assert found["covered"] == pytest.approx(np.mean(covered))
     assert found["width"] == pytest.approx(np.mean(widths))
     assert found["groups"] == len(covered)
@@ -64,4 +70,4 @@ def test_a_groups_own_labels_say_nothing_of_its_spread():
 
 def test_few_groups_say_nothing():
     groups, held = drawn(1, 0.0, count=9)
-    assert own_coverage(held, groups, 0.001, 0.95) is None
+    assert own_coverage(held, learnt_on(groups, 0.001), 0.95) is None

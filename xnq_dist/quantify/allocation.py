@@ -5,8 +5,8 @@ N_h nodes of stratum h labelled at random, the covariance of `auto` is predicted
 
     V_S = sum_h r_h Q_h + sum_g v_g d_g^2 + w^2 v,      r_h = 1 - x_h / N_h,
 
-with every sum over unlabelled nodes shrunk by r_h, the variance v_g of a group that
-lacks labels by the labels that it gets (`learning.gaps`), and v by all of them.
+with every sum over unlabelled nodes shrunk by r_h, the variance v_g of a group by the
+labels that it gets (`learning.left_open`), and v by all of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.quantify.interface import Labelled, NodeTable, Reference
-from xnq_dist.quantify.learning import LOW, PRIOR_VARIANCE, Learnt, gaps
+from xnq_dist.quantify.learning import PRIOR_VARIANCE, Learnt, left_open
 from xnq_dist.quantify.node_sums import class_codes
 
 __all__ = ["Strata", "allocate", "choose", "proportional"]
@@ -58,7 +58,6 @@ class Strata:
     learnt: Learnt
     known: Floats
     """Sum of f (1 - f) over the labelled nodes, shape (K,)."""
-    n_labelled: int
     totals: Floats
     """What the communities' prevalence is of, shape (S,)."""
     budget: int
@@ -143,7 +142,6 @@ class Strata:
             groups=touched,
             learnt=learnt,
             known=known,
-            n_labelled=int(np.count_nonzero(~free)),
             totals=totals,
             budget=budget,
         )
@@ -194,14 +192,7 @@ class Strata:
         """Variances of each class's sums and their derivatives, (S,) and (S, H)."""
         learnt, inside = self.learnt, self.inside.astype(np.float64)
         left = self.sizes - labels
-        n_groups, n_nodes = len(learnt.variances), len(self.stratum)
-        members = np.bincount(learnt.groups, minlength=n_groups).astype(np.float64)
-        seen = np.bincount(learnt.groups[self.stratum < 0], minlength=n_groups)
         some = self.group >= 0
-        gained = np.bincount(self.group[some], labels[some], len(self.groups))
-        share = (self.n_labelled + self.budget) / max(n_nodes, 1)
-        expected = members[self.groups] * share
-        gap = gaps(expected, np.asarray(seen[self.groups] + gained, np.float64))
         at = np.where(some, self.group, 0)
         for k in range(self.weights.shape[1]):
             w, every = self.weights[:, k], learnt.variances[:, k]
@@ -212,10 +203,15 @@ class Strata:
             a = a_all[self.groups]
             elsewhere = float((a_all**2 * every).sum())
             elsewhere -= float((a**2 * every[self.groups]).sum())
-            # Only what a lack of labels adds becomes less.
-            lacking = LOW * learnt.without[k]
-            v = learnt.within[k] + lacking * gap**2
-            falling = -2 * lacking * gap / (expected + 1)
+            # Only what is left open by the group's own labels becomes less.
+            new = np.bincount(
+                self.group[some],
+                (labels * self.plain[:, k])[some],
+                len(self.groups),
+            )
+            told = learnt.information[self.groups, k] + new
+            opened = left_open(learnt.without[k], told)
+            v = learnt.within[k] + opened
             level += 1 / information + elsewhere
             off = np.zeros((len(inside), len(self.groups)))
             np.add.at(off.T, self.group[some], (inside * (left * w))[:, some].T)
@@ -227,7 +223,8 @@ class Strata:
             own = np.where(some, (off * v)[:, at], 0.0)
             change = -inside * self.squares[:, k]
             change -= 2 * inside * w * (own - common + total[:, None] * level)
-            change += np.where(some, (off**2 * falling)[:, at], 0.0)
+            falling = np.where(some, (off * opened)[:, at] ** 2, 0.0)
+            change -= falling * self.plain[:, k]
             change -= (total / information)[:, None] ** 2 * self.plain[:, k]
             yield np.maximum(variance, 0.0), change
 

@@ -320,9 +320,7 @@ def learn(job: Job) -> tuple[FileRecord, dict[str, Any]]:
         "variance_shared": found.shared.tolist(),
         "own_coverage": None
         if held is None
-        else own_coverage(
-            held, found.groups, found.least, job.settings.intervals.level
-        ),
+        else own_coverage(held, found, settings.intervals.level),
         "labels": {
             "drawn": settings.labels.drawn,
             "prior": settings.labels.prior is not None,

@@ -21,11 +21,10 @@ from xnq_dist.quantify.node_sums import NodeSums, class_codes
 from xnq_dist.quantify.scenarios import Tilt
 
 __all__ = [
-    "LOW",
     "PRIOR_VARIANCE",
     "Held",
     "Learnt",
-    "gaps",
+    "left_open",
     "mean_variance",
     "normalised",
     "shift_variance",
@@ -35,14 +34,14 @@ __all__ = [
 Floats = NDArray[np.float64]
 
 SPREADS = np.arange(61) * 0.05
-"""Spreads t of the groups' logit shifts, equally likely before any label is seen."""
+"""Spreads t of the groups' logit shifts."""
+PRIOR_SPREAD = 0.8
+"""Of the half-normal distribution of t before any label is seen."""
 FEWEST_LABELS = 3
 """Labels of a group from which on its level is compared with those of others."""
-LOW = 1.5
-"""Factor on the variance of groups without labels: measured spreads were lower than
-the true ones on the graphs where both are known (squirrel .31 for .51)."""
 PRIOR_VARIANCE = 4.0
 """Of the logit shift that all nodes share, before any label is seen."""
+ARRAYS = ("variances", "shared", "labelled", "within", "without", "information")
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +75,8 @@ class Learnt:
     """Variance between groups that have labels, shape (K,)."""
     without: Floats
     """What a group without labels adds, shape (K,)."""
+    information: Floats
+    """Sum of f (1 - f) over the labelled nodes of each group, shape (G, K)."""
     tilt: Tilt | None = None
     """What the choice of the labelled nodes means; None: nothing."""
 
@@ -86,8 +87,7 @@ class Learnt:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All but the groups, for an npz file."""
-        names = ("variances", "shared", "labelled", "within", "without")
-        found = {name: getattr(self, name) for name in names}
+        found = {name: getattr(self, name) for name in ARRAYS}
         tilt = {} if self.tilt is None else self.tilt.to_arrays()
         return {**found, "least": np.array(self.least), **tilt}
 
@@ -96,12 +96,11 @@ class Learnt:
         cls, groups: NDArray[np.int32], arrays: dict[str, NDArray[Any]]
     ) -> Learnt:
         """From the groups and what `arrays` gives."""
-        names = ("variances", "shared", "labelled", "within", "without")
         return cls(
             groups=groups,
             least=float(arrays["least"]),
             tilt=Tilt.from_arrays(arrays),
-            **{name: arrays[name] for name in names},
+            **{name: arrays[name] for name in ARRAYS},
         )
 
     def between(self, sums: NodeSums, shared: Floats | None = None) -> Floats:
@@ -124,7 +123,8 @@ class Learnt:
         width = len(class_codes(nodes.posteriors.shape[1]))
         none, least = np.zeros(width), 1.0 / (np.count_nonzero(nodes.labels >= 0) + 2.0)
         groups = np.zeros(len(nodes.labels), np.int32)
-        return cls(groups, none[None], none, none[None], least, none, none)
+        each = none[None]
+        return cls(groups, each, none, each, least, none, none, each)
 
     @classmethod
     def of(
@@ -158,7 +158,6 @@ class Learnt:
         """
         group_of: NDArray[np.int32] = groups.astype(np.int32)
         n_groups = int(groups.max(initial=0)) + 1
-        known = nodes.labels >= 0
         labels, rows = reference.labels, reference.rows
         if labels is None or reference.posteriors is None:
             labels, rows = np.empty(0, np.int32), np.empty(0, np.int64)
@@ -180,7 +179,8 @@ class Learnt:
             held = Held(some, labels, flat)
         codes = class_codes(nodes.posteriors.shape[1])
         within, without = np.empty(len(codes)), np.empty(len(codes))
-        shared, labelled = np.empty(len(codes)), np.zeros((n_groups, len(codes)))
+        shared, information = np.empty(len(codes)), np.empty((n_groups, len(codes)))
+        labelled = np.empty_like(information)
         for k, code in enumerate(codes):
             is_class = labels == code
             within[k] = _between(
@@ -201,17 +201,35 @@ class Learnt:
             # Of the labels' mean shift: more where some labels count for many nodes.
             noise = float((weights * each).sum()) + 1.0 / PRIOR_VARIANCE
             shared[k] = noise / total**2 + shift
-            labelled[:, k] = np.bincount(own, weights, n_groups) / total
-        gap = _gaps(group_of, known, n_groups)
-        variances = within + LOW * without * (gap * gap)[:, None]
-        found = within, without, tilt
+            information[:, k] = np.bincount(own, weights, n_groups)
+            labelled[:, k] = information[:, k] / total
+        variances = within + left_open(without, information)
+        found = within, without, information, tilt
         return cls(group_of, variances, shared, labelled, least, *found)
+
+
+def left_open(variance: Floats, information: Floats) -> Floats:
+    """Variance of a group's shift that its own labels leave.
+
+    Parameters
+    ----------
+    variance
+        Of the shift of a group without labels.
+    information
+        Sum of f (1 - f) over the group's labelled nodes, that of the log-likelihood.
+
+    Examples
+    --------
+    >>> left_open(np.array(0.5), np.array([0.0, 2.0])).tolist()
+    [0.5, 0.25]
+    """
+    return variance / (1.0 + variance * information)
 
 
 def shift_variance(
     residuals: Floats, weights: Floats, noise: Floats | None = None
 ) -> float:
-    """Posterior mean of t^2 where ``r_g ~ N(0, w_g + t^2 w_g^2)``.
+    """Posterior mean of t^2 where ``r_g ~ N(0, w_g + t^2 w_g^2)``, t half-normal.
 
     Parameters
     ----------
@@ -224,7 +242,7 @@ def shift_variance(
     Examples
     --------
     >>> round(shift_variance(np.zeros(0), np.zeros(0)), 3)  # no labels: the prior mean
-    3.025
+    0.623
     """
     some = weights > 0
     given = None if noise is None else noise[some]
@@ -243,7 +261,8 @@ def spread_likelihoods(
 
 def mean_variance(likelihood: Floats) -> Floats:
     """Posterior mean of t^2 from log-likelihoods of `SPREADS`, shape (..., T)."""
-    share = np.exp(likelihood - likelihood.max(axis=-1, keepdims=True))
+    density = likelihood - 0.5 * (SPREADS / PRIOR_SPREAD) ** 2
+    share = np.exp(density - density.max(axis=-1, keepdims=True))
     return np.asarray((share * SPREADS**2).sum(axis=-1) / share.sum(axis=-1))
 
 
@@ -279,19 +298,3 @@ def normalised(posteriors: NDArray[np.floating], prior: Floats) -> Floats:
     total = rows.sum(axis=1, keepdims=True)
     mean = np.broadcast_to(prior / prior.sum(), rows.shape)
     return np.where(total > 0, rows / np.where(total > 0, total, 1.0), mean)
-
-
-def _gaps(groups: NDArray[np.int32], known: NDArray[np.bool_], n_groups: int) -> Floats:
-    """By how much of their share groups lack labels, 0 to 1, shape (G,).
-
-    One label is added to those seen and to those expected: a small group lacks its one
-    or two labels by chance, and ordinary folds show what that makes of posteriors.
-    """
-    sizes = np.bincount(groups, minlength=n_groups)
-    seen = np.bincount(groups[known], minlength=n_groups)
-    return gaps(sizes * (seen.sum() / max(len(groups), 1)), seen.astype(np.float64))
-
-
-def gaps(expected: Floats, seen: Floats) -> Floats:
-    """The same from the labels that groups have, and those they are expected to."""
-    return np.asarray(np.maximum(0.0, 1.0 - (seen + 1.0) / (expected + 1.0)))

@@ -10,13 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xnq_dist.quantify.auto import interval_of_counts
 from xnq_dist.quantify.learning import (
-    LOW,
     PRIOR_VARIANCE,
     Held,
+    Learnt,
     mean_variance,
     spread_likelihoods,
 )
@@ -30,17 +29,13 @@ FEWEST_GROUPS = 10
 """Groups below which nothing is said."""
 
 
-def own_coverage(
-    held: Held, groups: NDArray[np.integer], least: float, level: float
-) -> dict[str, Any] | None:
+def own_coverage(held: Held, learnt: Learnt, level: float) -> dict[str, Any] | None:
     """Figures for people; None where too few groups have labels.
 
     Parameters
     ----------
-    groups
-        The graph's own group of every node, shape (N,).
-    least
-        Posteriors are taken at least so far from 0 and 1 in f (1 - f).
+    learnt
+        The graph's own groups, and the variance that groups with labels have.
     level
         Confidence level of the intervals.
 
@@ -51,23 +46,23 @@ def own_coverage(
         the interval; ``error`` and ``width``, the mean absolute error and the mean
         width of the intervals.
     """
-    own = groups[held.rows]
+    own, least = learnt.groups[held.rows], learnt.least
     number = np.bincount(own)
     judged = np.flatnonzero(number >= FEWEST_LABELS)
     if len(judged) < FEWEST_GROUPS:
         return None
     size = number[judged].astype(np.float64)
     figures = []
-    for code in class_codes(held.posteriors.shape[1]):
+    for k, code in enumerate(class_codes(held.posteriors.shape[1])):
         f = held.posteriors[:, code].astype(np.float64)
         inside = np.clip(f, least, 1 - least)
         w = np.bincount(own, inside * (1 - inside))[judged].astype(np.float64)
         mean = np.bincount(own, f)[judged] / size
         truth = np.bincount(own, held.labels == code)[judged] / size
         each = spread_likelihoods((truth - mean) * size, w)
-        others = mean_variance(each.sum(axis=0) - each)
+        others = learnt.within[k] + mean_variance(each.sum(axis=0) - each)
         shared = 1 / (w.sum() + 1 / PRIOR_VARIANCE)
-        sd = np.sqrt(w + (LOW * others + shared) * w * w) / size
+        sd = np.sqrt(w + (others + shared) * w * w) / size
         lower, upper = interval_of_counts(mean, sd, size, level)
         covered = (truth >= lower - 1e-9) & (truth <= upper + 1e-9)
         figures.append([covered, np.abs(truth - mean), upper - lower])
