@@ -172,7 +172,8 @@ def judged(
     if client is None:
         rows = posteriors(graph, shown.fitted, count, draw)
     else:
-        rows = _posteriors(client, graph.work, shown.fitted, draw)
+        made = _posteriors(client, graph.work, shown.fitted, graph.pool.own, draw)
+        rows = made["posteriors"].astype(np.float64)
     case = Case.of(graph.pool.truth, shown, rows, graph.classes)
     found: dict[str, Any] = {"graph": graph.name, "design": design, "share": share}
     found |= {"draw": draw, "labels": int(np.count_nonzero(shown.labels >= 0))}
