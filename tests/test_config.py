@@ -61,11 +61,6 @@ def test_all_faults_are_named_in_one_message():
         load_settings(overrides=["reservoir.dim=0", "sead=1"])
 
 
-def test_more_nonzeros_than_units_is_refused():
-    with pytest.raises(SettingsError, match=r"reservoir\.nonzeros = 16 is more than"):
-        load_settings(overrides=["reservoir.matrix=sparse", "reservoir.dim=8"])
-
-
 def test_overrides_win_over_the_file(tmp_path):
     file = tmp_path / "s.yaml"
     file.write_text("seed: 7\nreservoir: {dim: 64, supersteps: 5}\n")
