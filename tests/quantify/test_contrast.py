@@ -117,14 +117,14 @@ def test_differences_hold_both_scenarios_where_labels_may_be_biased(client, tmp_
         assert row.se == pytest.approx(0, abs=1e-3)
 
 
-def test_a_community_differs_from_itself_by_nothing(client, tmp_path):
+def test_a_community_differs_from_itself_by_zero(client, tmp_path):
     made, *_ = partitioned(tmp_path, client, "labelled=exclude", RANDOM)
     for row in contrast(str(made.run.location), "2", "2"):
         assert row.difference == 0
         assert row.se == pytest.approx(0, abs=1e-4)
 
 
-def test_what_cannot_be_compared_is_named(client, tmp_path):
+def test_errors_name_what_cannot_be_compared(client, tmp_path):
     made, *_ = partitioned(tmp_path, client)
     where = str(made.run.location)
     with pytest.raises(SettingsError, match="there is no community 'x'"):
