@@ -96,7 +96,7 @@ class Estimators:
         self.case = case.with_neighbours(adjacency)
         self._best = best = case if refitted is None else refitted
         declared = settings.labels.model_copy(update={"drawn": case.drawn})
-        self._learnt, self.selection = learnt_here(
+        self._learnt, _ = learnt_here(
             best.nodes,
             best.reference,
             adjacency,

@@ -217,7 +217,7 @@ def _pvalues(
     for part in _blocks(lengths):
         at = tested[part]
         args = trials[at], r[at], statistic[at], shown[at], third[at]
-        found[at] = np.minimum(2 * np.minimum(*_tails(*args)), 1.0)
+        found[at] = np.minimum(2 * _smaller_tail(*args), 1.0)
     return found
 
 
@@ -234,10 +234,10 @@ def _blocks(lengths: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     return np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(block)) + 1)
 
 
-def _tails(
+def _smaller_tail(
     trials: Floats, r: Floats, statistic: Floats, shown: Floats, third: Floats
-) -> tuple[Floats, Floats]:
-    """P(A >= a) and P(A <= a), summed over the labelled members' possible counts."""
+) -> Floats:
+    """Of P(A >= a) and P(A <= a), summed over the labelled members' possible counts."""
     first, lengths = _windows(trials, r)
     one = np.repeat(np.arange(len(trials)), lengths)
     start = np.cumsum(lengths) - lengths
@@ -246,17 +246,13 @@ def _tails(
     weight = gammaln(m + 1) - gammaln(k + 1) - gammaln(m - k + 1)
     weight = np.exp(weight + xlogy(k, p) + xlog1py(m - k, -p))
     off = statistic[one] - (k - m * p) / (p * (1 - p))
-    # Of equal counts the rounding must not decide.
+    # Rounding must leave equal counts equal.
     slack = 1e-9 * np.maximum(np.abs(statistic[one]), 1.0)
-    certain = shown[one] == 0
-    slack = np.where(certain, slack, 0.0)
+    slack = np.where(shown[one] == 0, slack, 0.0)
     upper = upper_tail(off - slack, shown[one], third[one])
     lower = upper_tail(-off - slack, shown[one], -third[one])
-    size = len(trials)
-    return tuple(
-        np.bincount(one, weight * tail, size).astype(np.float64)
-        for tail in (upper, lower)
-    )  # type: ignore[return-value]
+    sums = [np.bincount(one, weight * tail, len(trials)) for tail in (upper, lower)]
+    return np.minimum(*sums).astype(np.float64)
 
 
 def qvalues(pvalues: Floats) -> Floats:

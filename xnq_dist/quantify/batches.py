@@ -55,8 +55,6 @@ __all__ = [
 ]
 
 STAGE = "quantify"
-LEARNT = ("variances", "shared", "labelled", "within", "without")
-"""Arrays of `Learnt` in its file."""
 ENDS = ("prevalence", "lower", "upper")
 
 

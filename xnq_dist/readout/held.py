@@ -113,12 +113,13 @@ def held_by_group(
         return None
     folds = group_folds(groups, known, count)
     own = replace(attempt, id=f"{attempt.id}-groups")
+    rows = sample_rows(fitted, MOST_ROWS, settings.seed)
     crossed = CrossFit.of(
         client,
         source,
         labels,
         n_classes,
-        sample_rows(fitted, MOST_ROWS, settings.seed),
+        rows,
         lambda index: folds[groups[index]],
         settings,
         own,
@@ -131,7 +132,7 @@ def held_by_group(
         client.submit(
             _judge,
             crossed.rows,
-            sample_rows(fitted, MOST_ROWS, settings.seed),
+            rows,
             crossed.priors[:count],
             crossed.where,
             crossed.models,
