@@ -172,8 +172,7 @@ def judged(
     if client is None:
         rows = posteriors(graph, shown.fitted, count, draw)
     else:
-        own = graph.groups[0].astype(np.int64)
-        made = _posteriors(client, graph.work, shown.fitted, own, draw)
+        made = _posteriors(client, graph.work, shown.fitted, graph.pool.own, draw)
         rows = made["posteriors"].astype(np.float64)
     case = Case.of(graph.pool.truth, shown, rows, graph.classes)
     found: dict[str, Any] = {"graph": graph.name, "design": design, "share": share}

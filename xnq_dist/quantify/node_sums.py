@@ -156,7 +156,7 @@ def node_sums(
     return NodeSums(*sums, by_group)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def posterior_row(
     posteriors: NDArray[np.float32],
     prior: NDArray[np.float64],
@@ -189,7 +189,7 @@ def posterior_row(
     return norm
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def _add_members(
     offsets: NDArray[np.int64],
     members: NDArray[np.int64],

@@ -199,7 +199,7 @@ def _hessian(
     return np.asarray(whole[solved][:, solved])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def _cell_sums(
     cell: NDArray[np.int32],
     unlabelled: NDArray[np.bool_],

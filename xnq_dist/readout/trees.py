@@ -168,7 +168,7 @@ def _exported(estimator: Any) -> BoostedTrees:
     )
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def add_trees(
     z: NDArray[np.float64],
     roots: NDArray[np.int64],
