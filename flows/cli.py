@@ -348,8 +348,8 @@ def evaluate(
         bool,
         typer.Option(
             "--undeclared",
-            help="With --communities, labels.drawn = unknown for every design, rather "
-            "than what whoever chose the labels knows.",
+            help="With --communities, labels.drawn = unknown for every design, instead "
+            "of the value that describes it.",
         ),
     ] = False,
     config: Config = None,

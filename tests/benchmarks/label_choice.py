@@ -42,7 +42,7 @@ from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE
 from xnq_dist.quantify.auto import Auto
-from xnq_dist.quantify.surroundings import learnt_here
+from xnq_dist.quantify.surroundings import learn_in_process
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.first_stage import FirstStage, fit_hidden
 from xnq_dist.readout.label_features import label_features
@@ -179,7 +179,7 @@ def judged(
     found |= {"draw": draw, "labels": int(np.count_nonzero(shown.labels >= 0))}
     answers = {}
     for drawn in ("unknown", shown.drawn):
-        learnt, selection = learnt_here(
+        learnt, selection = learn_in_process(
             case.nodes,
             case.reference,
             graph.adjacency,

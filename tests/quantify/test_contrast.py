@@ -20,7 +20,7 @@ from xnq_dist.quantify.contrast import contrast
 from xnq_dist.quantify.learning import Learnt
 from xnq_dist.quantify.loading import load_node_table
 from xnq_dist.quantify.run import quantify
-from xnq_dist.quantify.surroundings import learnt_here
+from xnq_dist.quantify.surroundings import learn_in_process
 
 AUTO = "quantifier=auto"
 RANDOM = "labels.drawn=random"
@@ -84,7 +84,7 @@ def test_differences_hold_both_scenarios_where_labels_may_be_biased(client, tmp_
     adjacency = layout.read_adjacency(made.run.stage("graph"), graph)
     groups = leiden(adjacency, 3.0, 0), leiden(adjacency, 10.0, 0)
     settings = small_settings(AUTO)
-    learnt, _ = learnt_here(nodes, reference, adjacency, groups, settings)
+    learnt, _ = learn_in_process(nodes, reference, adjacency, groups, settings)
     ends = []
     for factors in (np.ones(2), learnt.tilt.factors):
         p = nodes.posteriors * factors

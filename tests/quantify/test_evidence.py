@@ -1,4 +1,4 @@
-"""What labels and posteriors show: against a slow twin, batches, calibrated samples."""
+"""What labels and posteriors show: an obvious loop, batches, calibrated samples."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def slow_evidence(nodes, reference, learnt, members, code, k):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_evidence_is_that_of_the_slow_twin(n_classes):
+def test_evidence_is_that_of_the_obvious_loop(n_classes):
     nodes, reference, learnt, _ = made(n_classes)
     sets = [np.arange(40), np.arange(30, 200), np.flatnonzero(nodes.labels < 0)[:25]]
     batch = make_communities(*sets)

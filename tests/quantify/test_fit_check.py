@@ -76,7 +76,7 @@ def test_pvalues_need_a_label_outside_its_own_posterior():
     reference = reference_from(nodes)
     found = fit_pvalues(gather_evidence(first, nodes, reference, learnt))
     assert np.isnan(found).tolist() == [True, False]
-    # A label that had a part in its own posterior is no witness.
+    # A posterior made with the label cannot be tested by it.
     seen = dataclasses.replace(nodes, out_of_fold=np.zeros(len(nodes.labels), bool))
     found = fit_pvalues(gather_evidence(first, seen, reference, learnt))
     assert np.isnan(found).all()

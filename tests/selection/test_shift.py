@@ -13,7 +13,7 @@ from xnq_dist.selection.shift import shift_pvalue, shift_statistic
 
 
 def permuted(rows, rng):
-    """Labels dealt anew within every fold."""
+    """Labels permuted within every fold."""
     labels = rows.labels.copy()
     for fold in np.unique(rows.folds):
         own = np.flatnonzero(rows.folds == fold)

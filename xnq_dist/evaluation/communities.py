@@ -86,8 +86,7 @@ class Plan:
     graph_family: str | None = None
     """Graphs like this one; None: itself only."""
     undeclared: bool = False
-    """Whether nothing is declared of the labels (`labels.drawn` = unknown), rather than
-    what each design knows."""
+    """Whether `labels.drawn` is unknown instead of the value that fits a design."""
 
     def cases(self, draws: int) -> list[tuple[str, float, int]]:
         """Design, share of the labels, number of the draw."""

@@ -1,8 +1,8 @@
 """Communities that differ from the rest, or from a given share, beyond chance.
 
 The question is whether a community's members could be a sample drawn at a share r of a
-class: r is given, or the mean of the other communities, those left out that differ by
-far. Two independent sources answer it. The labelled members' classes are counts, ``Y ~
+class: r is set, or is the mean of the other communities without those far off. Two
+independent sources answer it. The labelled members' classes are counts, ``Y ~
 Binomial(m, r)``. The unlabelled members' posteriors, corrected for the shift that
 labelled ones show (`evidence`), give a share ``q`` with the variance ``r (1 - r) / n +
 e^2``. The derivative of their log-likelihood by r, the locally most powerful statistic,
@@ -36,12 +36,12 @@ __all__ = ["Anomalies", "Seen", "find_anomalies", "qvalues", "robust_reference"]
 Floats = NDArray[np.float64]
 
 FAR = 3.0
-"""Typical distances from the mean of all, in units of chance, from which on a community
-is no part of the reference."""
+"""Multiple of the typical distance from the mean, in units of chance, beyond which a
+community is left out of the reference."""
 ROUNDS = 20
-"""Times that the reference is found from the communities left in, at most."""
+"""Maximum number of times that the reference is updated."""
 NEGLIGIBLE = 9.0
-"""Standard deviations (and twice their square in counts) beyond which a binomial has
+"""Standard deviations (plus half their square in counts) beyond which a binomial has
 less than 1e-15."""
 BLOCK = 1 << 20
 """Binomial terms worked on at a time."""
@@ -158,7 +158,7 @@ def robust_reference(
     -----
     With r the mean of the communities left in, ``z = (x - r) sqrt(n / (r (1 - r)))``:
     those beyond `FAR` times the median of abs(z), put on the scale of a standard
-    deviation and at least 1, are left out, until the same are.
+    deviation and at least 1, are left out, until the selection stays the same.
     """
     kept = weights > 0
     scale = 1.0

@@ -293,7 +293,7 @@ def rake_to(
 
 
 def learn(job: Job) -> tuple[FileRecord, dict[str, Any]]:
-    """What the answers of `auto` rest on, in one file, and figures for people."""
+    """What the answers of `auto` rest on, in one file, and figures for the manifest."""
     nodes, reference = job.nodes()
     run, settings = RunDirectory(job.run), job.settings
     held = load_held_posteriors(run, nodes.labels)

@@ -42,7 +42,7 @@ __all__ = ["Benchmarked"]
 Floats = NDArray[np.float64]
 
 MET = 1e-9
-"""Parts of a group's size by which its benchmark may be missed."""
+"""Deviation from a benchmark that is accepted, as part of its group's size."""
 BLOCK = 1 << 22
 """Communities times benchmarks whose covariances are held at once."""
 ARRAYS = ("weights", "squares", "codes", "shares", "se", "sizes")

@@ -74,7 +74,7 @@ class Tilt:
     """Factors of the posteriors, alike for all nodes of a cell."""
 
     cell: NDArray[np.int32]
-    """Cell of every node, -1: posteriors stay as they are, shape (N,)."""
+    """Cell of every node, -1: posteriors are unchanged, shape (N,)."""
     factors: NDArray[np.float64]
     """Of the classes in each cell, shape (cells, C)."""
 
@@ -358,7 +358,7 @@ def _note(
     labelled: Labelled,
     note: str | None,
 ) -> str | None:
-    """What to know of a community: its members, of all and of the unlabelled ones."""
+    """Note on a community, from the number and weight of all and unlabelled members."""
     if not members[0]:
         return EMPTY
     if not weights[0]:

@@ -19,7 +19,7 @@ from xnq_dist.quantify.interface import Communities, GroupSums, NodeTable
 __all__ = ["NodeSums", "class_codes", "node_sums", "posterior_row"]
 
 LOWEST = 1e-12
-"""Posteriors that are tilted are taken at least so large."""
+"""Lower bound of posteriors before they are tilted."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Posteriors moved as little as possible until sums over groups are as they must be.
+"""Posteriors changed as little as possible until sums over groups meet benchmarks.
 
 In a cell, the nodes that are in the same benchmarked groups, posteriors become
 
@@ -37,7 +37,7 @@ __all__ = ["Cells", "contradiction", "pseudo_inverse", "rake"]
 Floats = NDArray[np.float64]
 
 HOLDS = 1e-10
-"""Benchmarks hold to so much of their group's size."""
+"""Largest deviation from a benchmark, as part of its group's size."""
 STEPS, HALVINGS = 100, 30
 MOST_VARIABLES = 200_000
 """Cells times classes up to which benchmarks are checked against each other."""

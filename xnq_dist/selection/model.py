@@ -40,7 +40,7 @@ SCALE_PRIOR = 4.0
 SHIFT_PRIOR = 1.0
 """Precision of the intercepts a around 0."""
 FLAT = 1e-4
-"""Precision of effects that nothing but the nodes shall decide."""
+"""Precision of effects with an almost flat prior."""
 ROUNDS = 60
 TOLERANCE = 1e-9
 """Gain expected of another step, a node, at which the search ends."""

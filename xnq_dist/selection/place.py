@@ -22,14 +22,14 @@ Codes = NDArray[np.int32]
 DEGREE_BINS = 20
 DECILES = 10
 MOST_GROUPS = 400
-"""Groups of a factor with an effect of their own, the largest; M1 inverts a matrix of
-the number of its effects."""
+"""Groups of a factor that have effects, the largest ones: M1 inverts a matrix with a
+row for each effect."""
 SMALLEST = 20
 """Nodes of a group whose labels are counted against what is expected."""
 SLOPES = 1.0
 """Precision of the effect of a standardised column."""
 FIRST, LEAST = 0.25, 1e-4
-"""Variance of the effects of groups to start from, and at least."""
+"""First value and lower bound of the variance of groups' effects."""
 ROUNDS = 40
 CLOSE = 0.01
 """Relative change of the variances at which their search ends."""
@@ -138,7 +138,7 @@ def uneven(
     labelled
         Shape (n,).
     rates
-        Probability of a label of every node where place plays no part, shape (n,).
+        Probability of a label of every node if place has no effect, shape (n,).
 
     Notes
     -----
