@@ -24,7 +24,7 @@ from xnq_dist.graph.benchmark_table import Benchmark, BenchmarkTable, read_bench
 from xnq_dist.pipeline import check_sources, open_run, prepare
 from xnq_dist.quantify import run as stage
 from xnq_dist.quantify.auto import Auto
-from xnq_dist.quantify.benchmarked import Benchmarked
+from xnq_dist.quantify.benchmark_answers import Benchmarked
 from xnq_dist.quantify.benchmarks import Chosen, Targets
 from xnq_dist.quantify.interface import combine
 from xnq_dist.quantify.learning import Learnt

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize
 
 from tests.quantify.samples import draw_posteriors, make_communities, make_nodes
-from xnq_dist.quantify.interface import Tilt
+from xnq_dist.quantify.interface import CellTilt
 from xnq_dist.quantify.node_sums import node_sums
 from xnq_dist.quantify.raking import Cells, contradiction, rake
 
@@ -77,7 +77,7 @@ def raked(nodes, groups, targets, sizes):
     f /= f.sum(axis=1, keepdims=True)
     inside = cells.cell >= 0
     f[inside] *= factors[cells.cell[inside]]
-    return f / f.sum(axis=1, keepdims=True), Tilt(cells.cell, factors), prior
+    return f / f.sum(axis=1, keepdims=True), CellTilt(cells.cell, factors), prior
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

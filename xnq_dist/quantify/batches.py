@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
 from xnq_dist.quantify.auto import Auto
-from xnq_dist.quantify.benchmarked import Benchmarked
+from xnq_dist.quantify.benchmark_answers import Benchmarked
 from xnq_dist.quantify.benchmarks import Targets
 from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.evidence import Moments, gather_evidence

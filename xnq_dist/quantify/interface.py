@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "OF_GRAPHS",
     "QUANTIFIERS",
+    "CellTilt",
     "Communities",
     "Estimates",
     "GroupSums",
@@ -33,7 +34,6 @@ __all__ = [
     "Prevalence",
     "Quantifier",
     "Reference",
-    "Tilt",
     "combine",
     "combine_counts",
 ]
@@ -70,7 +70,7 @@ class NeighbourStatistics:
 
 
 @dataclass(frozen=True, eq=False)
-class Tilt:
+class CellTilt:
     """Factors of the posteriors, alike for all nodes of a cell."""
 
     cell: NDArray[np.int32]
@@ -99,7 +99,7 @@ class NodeTable:
     """There only for a quantifier with `needs_neighbours`."""
     weights: NDArray[np.float64] | None = None
     """What each node counts for, shape (N,); None: every node counts once."""
-    tilt: Tilt | None = None
+    tilt: CellTilt | None = None
     """What posteriors are multiplied by; None: nothing."""
 
     @cached_property

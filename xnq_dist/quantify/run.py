@@ -118,10 +118,10 @@ def quantify(
     sources
         The memberships table, or the node table when a column of it is named.
     settings
-        `communities`, `memberships`, `labels`, `quantifier`, `labelled`, `auto`,
-        `intervals`, `method`, `readout.folds`,
-        `quality`, `fit`, `sld`, `matching`, `kdey`, `leiden`, `backend`, `input`,
-        `columns`, `seed` and `scratch` are used.
+        `communities`, `memberships`, `labels`, `benchmark`, `quantifier`, `labelled`,
+        `intervals`, `method`, `readout.folds`, `quality`, `fit`, `sld`, `matching`,
+        `kdey`, `leiden`, `backend`, `input`, `columns`, `seed` and `scratch` are
+        used.
     client
         The workers.
     progress

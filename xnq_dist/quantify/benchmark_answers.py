@@ -24,18 +24,18 @@ from xnq_dist.blocks import one_blas_thread
 from xnq_dist.quantify.auto import estimates_of, over_scenarios, scenario_sums
 from xnq_dist.quantify.benchmarks import Targets
 from xnq_dist.quantify.interface import (
+    CellTilt,
     Communities,
     Estimates,
     GroupSums,
     NodeTable,
     Prevalence,
     Reference,
-    Tilt,
 )
 from xnq_dist.quantify.learning import Learnt
 from xnq_dist.quantify.node_sums import class_codes, node_sums
 from xnq_dist.quantify.raking import Cells, pseudo_inverse, rake
-from xnq_dist.quantify.scenarios import Tilt as Selected
+from xnq_dist.quantify.scenarios import Tilt
 
 __all__ = ["Benchmarked"]
 
@@ -53,7 +53,7 @@ ARRAYS = ("weights", "squares", "codes", "shares", "se", "sizes")
 class Benchmarked:
     """Posteriors raked to G benchmarked groups, and what intervals follow from."""
 
-    tilt: Tilt
+    tilt: CellTilt
     incidence: csr_array[Any]
     """1 where the nodes of a cell are in a group, shape (cells, G)."""
     weights: Floats
@@ -89,7 +89,7 @@ class Benchmarked:
         if missed.max() > MET:
             worst = np.argsort(-missed, kind="stable")[:2].tolist()
             raise targets.contradicts(min(worst), max(worst), len(worst) > 1)
-        tilt = Tilt(cells.cell, factors)
+        tilt = CellTilt(cells.cell, factors)
         moved = replace(nodes, tilt=tilt)
         number, width = len(factors), len(class_codes(len(prior)))
         whole = _by_cell(None, moved, prior, tilt, learnt.least)
@@ -132,7 +132,7 @@ class Benchmarked:
         shape = (len(arrays["factors"]), len(arrays["codes"]))
         at = (arrays["rows"], arrays["columns"])
         return cls(
-            tilt=Tilt(arrays["cell"], arrays["factors"]),
+            tilt=CellTilt(arrays["cell"], arrays["factors"]),
             incidence=csr_array((np.ones(len(at[0])), at), shape=shape),
             sums=GroupSums(
                 arrays["offsets"], arrays["groups"], arrays["group_weights"]
@@ -165,7 +165,7 @@ class Benchmarked:
         reference: Reference,
         learnt: Learnt,
         level: float,
-        scenario: Selected | None,
+        scenario: Tilt | None,
     ) -> Estimates:
         moved, prior = replace(nodes, tilt=self.tilt), reference.prior
         sums, variance, inflation = scenario_sums(batch, moved, prior, learnt, scenario)
@@ -253,7 +253,7 @@ def _by_cell(
     batch: Communities | None,
     nodes: NodeTable,
     prior: Floats,
-    tilt: Tilt,
+    tilt: CellTilt,
     least: float,
 ) -> GroupSums:
     """Sums of communities by cell; the nodes in no cell are one more."""
