@@ -287,8 +287,8 @@ def rake_to(
     quantifier = job.quantifier()
     if not isinstance(quantifier, Auto) or quantifier.learnt is None:
         raise ValueError("benchmarks need the quantifier auto")
-    wanted = Targets.from_arrays(path, groups, job.stage.read_arrays(targets))
-    made = Benchmarked.of(nodes, reference, quantifier.learnt, wanted)
+    known = Targets.from_arrays(path, groups, job.stage.read_arrays(targets))
+    made = Benchmarked.of(nodes, reference, quantifier.learnt, known)
     return job.attempt.write_arrays("raked", **made.arrays())
 
 
