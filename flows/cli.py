@@ -17,7 +17,7 @@ from flows.datasets import app as datasets_app
 from flows.ending import named_ending
 from flows.environment import prepare_environment
 from flows.label_plan import label_plan
-from flows.output import is_done, print_json, print_summary
+from flows.output import Directory, Json, is_done, print_json, print_summary
 from xnq_dist._version import __version__
 from xnq_dist.errors import SettingsError
 from xnq_dist.failures import OPEN, stage_errors
@@ -66,9 +66,6 @@ Config = Annotated[
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="One setting; may be repeated."),
-]
-Json = Annotated[
-    bool, typer.Option("--json", help="Print a machine-readable summary last.")
 ]
 
 
@@ -351,8 +348,8 @@ def evaluate(
         bool,
         typer.Option(
             "--undeclared",
-            help="With --communities, labels.drawn = unknown for every design, rather "
-            "than what whoever chose the labels knows.",
+            help="With --communities, labels.drawn = unknown for every design, instead "
+            "of the value that describes it.",
         ),
     ] = False,
     config: Config = None,
@@ -477,11 +474,6 @@ def bench(
     print_json({**report.record(), "slower": slower}, as_json)
     if slower:
         raise typer.Exit(1)
-
-
-Directory = Annotated[
-    str, typer.Argument(metavar="DIR", help="Run directory: --out of run.")
-]
 
 
 @app.command()

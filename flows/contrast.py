@@ -7,22 +7,18 @@ from typing import Annotated
 
 import typer
 
-from flows.output import print_json
+from flows.output import Directory, Json, print_json
 
 __all__ = ["contrast"]
 
 
 def contrast(
-    directory: Annotated[
-        str, typer.Argument(metavar="DIR", help="Run directory: --out of run.")
-    ],
+    directory: Directory,
     first: Annotated[str, typer.Argument(help="Name of a community.")],
     second: Annotated[
         str, typer.Argument(help="Name of the community to compare it with.")
     ],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a machine-readable summary last.")
-    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Difference of two communities' prevalence, with its interval."""
     from xnq_dist.quantify.contrast import contrast as compare

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from flows.output import Json
+
 __all__ = ["app"]
 
 app = typer.Typer(
@@ -18,10 +20,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-Json = Annotated[
-    bool, typer.Option("--json", help="Print a machine-readable summary last.")
-]
 
 
 @app.command("list")

@@ -27,7 +27,7 @@ DEMO_SETTINGS = [
     "partitions=4",
     "labels.drawn=random",
 ]
-"""A small reservoir for a small graph, and what the demo knows of its labels."""
+"""A small reservoir for a small graph, whose labels are a random sample."""
 UNDECLARED, DECLARED = "auto (the run's)", "auto, drawn by class"
 """The default, the mean posterior; and with memberships.drawn = by_class, SLD."""
 

@@ -13,8 +13,8 @@ DEFAULTS = {
     # A deployment's flow that is tried without an API starts one on loopback, which
     # takes longer than Prefect's own patience on a busy machine.
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
-    # A deployed flow's own calls would wait a minute each for an API that has died,
-    # on which no result depends.
+    # A deployed flow's own calls would wait a minute each for an API that has died; no
+    # result depends on them.
     "PREFECT_CLIENT_MAX_RETRIES": "1",
     # The command line reports by itself; Prefect only speaks up when something is off.
     "PREFECT_LOGGING_LEVEL": "WARNING",

@@ -284,7 +284,7 @@ def run_communities_evaluation(
     do
         Does each stage.
     undeclared
-        Whether nothing is declared of the labels.
+        Whether `labels.drawn` is unknown for every design.
     """
     from xnq_dist.evaluation.communities import Plan, check_plan, check_shares
     from xnq_dist.evaluation.keep import unpublish_communities

@@ -7,15 +7,13 @@ from typing import Annotated
 
 import typer
 
-from flows.output import print_json
+from flows.output import Directory, Json, print_json
 
 __all__ = ["label_plan"]
 
 
 def label_plan(
-    directory: Annotated[
-        str, typer.Argument(metavar="DIR", help="Run directory: --out of run.")
-    ],
+    directory: Directory,
     budget: Annotated[int, typer.Option(help="Number of nodes to label.")],
     out: Annotated[
         str, typer.Option(help="Table of the nodes: .parquet or .csv.")
@@ -31,9 +29,7 @@ def label_plan(
         int, typer.Option(help="Number of communities with the widest intervals.")
     ] = 20,
     seed: Annotated[int, typer.Option(help="Seed of the choice.")] = 0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a machine-readable summary last.")
-    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Which nodes to label next, so that the widest intervals shrink most.
 

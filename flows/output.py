@@ -1,14 +1,21 @@
-"""What commands print last: where results are, for people and for programs."""
+"""What commands share: two arguments, and what they print last."""
 
 from __future__ import annotations
 
 import json
 import time
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
-__all__ = ["is_done", "print_json", "print_summary"]
+__all__ = ["Directory", "Json", "is_done", "print_json", "print_summary"]
+
+Directory = Annotated[
+    str, typer.Argument(metavar="DIR", help="Run directory: --out of run.")
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print a machine-readable summary last.")
+]
 
 
 def is_done(out: str, sources: Any, settings: Any, as_json: bool) -> bool:

@@ -60,7 +60,7 @@ def _imported() -> list[str]:
     return [name for name in sys.modules if name.startswith(("sklearn.", "xnq_dist."))]
 
 
-def test_memory_that_the_client_is_yet_to_take_is_not_given_to_workers(
+def test_workers_leave_room_for_memory_the_client_is_yet_to_take(
     monkeypatch: Any,
 ) -> None:
     free = 10 * 2**30

@@ -123,7 +123,7 @@ def test_the_base_is_never_written_and_may_go(tmp_path, graph, client):
     }
 
 
-def test_files_are_shared_not_copied(tmp_path, graph, client):
+def test_files_are_shared_with_the_base(tmp_path, graph, client):
     run = night(tmp_path / "run", members_of(graph), SETTINGS, client)
     made = requantify(client, run, tmp_path / "b")
     for name in ("graph", "embeddings", "posteriors"):
@@ -147,7 +147,7 @@ def test_files_that_cannot_be_linked_are_copied(tmp_path, graph, client, monkeyp
     assert one.read_bytes() == other.read_bytes()
 
 
-def test_nothing_is_done_twice(tmp_path, graph, client):
+def test_a_second_call_reuses_every_stage(tmp_path, graph, client):
     run = night(tmp_path / "run", members_of(graph), SETTINGS, client)
     labels = label_table(tmp_path, other_labels(graph))
     made = requantify(client, run, tmp_path / "b", labels=labels)

@@ -63,7 +63,7 @@ def run(tmp_path):
     return found
 
 
-def test_a_folder_without_a_manifest_is_nothing(run):
+def test_a_folder_needs_a_manifest_to_be_a_stage(run):
     stage = run.stage("posteriors")
     attempt = stage.begin()
     attempt.write_table("part-00000", table(), "posteriors")
@@ -81,7 +81,7 @@ def test_committed_stage_is_read_back(run):
 
 
 @pytest.mark.parametrize("damage", ["truncated", "removed", "manifest", "version"])
-def test_damaged_stage_is_not_whole(run, damage):
+def test_damage_to_a_stage_is_noticed(run, damage):
     stage = committed(run)
     record = stage.manifest().files[0]
     path = stage.folder.path(record.name)
@@ -128,7 +128,7 @@ def test_arrays_come_back_and_corruption_is_seen(run):
     assert str(there) == str(caught.value)
 
 
-def test_objects_are_never_pickled_into_a_file(run):
+def test_arrays_of_objects_are_refused(run):
     attempt = run.stage("graph").begin()
     with pytest.raises(ValueError, match="allow_pickle"):
         attempt.write_arrays("x", a=np.array([{}], dtype=object))
@@ -218,7 +218,7 @@ def test_table_that_does_not_fit_its_schema_is_refused_on_write_and_read(run):
         stage.read_table(stage.manifest().files[0], "embeddings")
 
 
-def test_no_rows_written_is_a_fault(run):
+def test_tables_need_a_row(run):
     attempt = run.stage("posteriors").begin()
     with (
         pytest.raises(StageError, match="nothing written"),
@@ -258,7 +258,7 @@ def test_lock_of_a_dead_process_is_taken_over(run):
         pass
 
 
-def test_reused_process_number_does_not_count_as_alive(run):
+def test_reused_process_number_counts_as_dead(run):
     run.folder.write_bytes(LOCK, lock_of(pid=os.getpid(), process_started=1.0))
     with RunLock(run.folder):
         pass
@@ -319,7 +319,7 @@ def test_same_host_name_in_another_container_lives_by_its_heartbeat(run):
         RunLock(run.folder).__enter__()
 
 
-def test_manifest_of_zero_bytes_is_no_manifest(run):
+def test_manifest_of_zero_bytes_counts_as_absent(run):
     stage = committed(run)
     stage.folder.write_bytes(MANIFEST, b"\x00" * 300)
     assert stage.manifest() is None

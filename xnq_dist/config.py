@@ -48,7 +48,7 @@ __all__ = ["Settings", "load_settings"]
 
 
 LEAST_FOLDS = 3
-"""Of xnq+, which hides two of them at a time."""
+"""Minimum number of folds of xnq+, which hides two of them at a time."""
 
 
 class Settings(Section):

@@ -106,17 +106,15 @@ def labels_inputs(graph: Manifest, tables: Digests) -> dict[str, Any]:
         Digests of ``labels`` and ``roles``, and of ``label_weights`` where labels have
         inclusion weights.
     """
-    return {
+    inputs = {
         "format": FORMATS["labels"],
         "graph": graph.fingerprint,
         "labels": dict(tables["labels"]),
         "roles": dict(tables["roles"]),
-        **(
-            {"label_weights": dict(tables["label_weights"])}
-            if "label_weights" in tables
-            else {}
-        ),
     }
+    if "label_weights" in tables:
+        inputs["label_weights"] = dict(tables["label_weights"])
+    return inputs
 
 
 def selects_scales(settings: Settings) -> bool:

@@ -255,8 +255,8 @@ def relabel(
     InputError
         When the table of labels breaks the data contract.
     SettingsError
-        When labels that are there were read without the weights that are asked for, or
-        with weights that are not.
+        When the existing labels were read with inclusion weights and the settings have
+        none, or the other way round.
     StageError
         When the labels changed and the embeddings were not kept.
     """
@@ -280,8 +280,8 @@ def relabel(
     weighted = settings.columns.label_weight is not None
     if weighted != ("label_weights" in known.inputs):
         raise SettingsError(
-            f"the labels in {run.uri} were read with labels.drawn "
-            f"{'not ' if weighted else ''}= weighted: name their table with --labels, "
-            "so that they are read as these settings say"
+            f"the labels in {run.uri} were read with{'out' if weighted else ''} "
+            "inclusion weights (labels.drawn = weighted): name their table with "
+            "--labels, so that they are read again with these settings"
         )
     return known

@@ -289,7 +289,7 @@ class AutoSettings(Section):
     reference_edges: int = Field(
         5_000_000,
         ge=0,
-        description="maximum number of edges up to which Leiden partitions the graph "
+        description="number of edges up to which Leiden partitions the graph "
         "into the groups that intervals are learnt on (all edges in one process); "
         "above it label propagation does, on the workers",
     )

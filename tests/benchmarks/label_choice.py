@@ -42,7 +42,7 @@ from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE
 from xnq_dist.quantify.auto import Auto
-from xnq_dist.quantify.surroundings import learnt_here
+from xnq_dist.quantify.surroundings import learn_in_process
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.first_stage import FirstStage, fit_hidden
 from xnq_dist.readout.label_features import label_features
@@ -179,7 +179,7 @@ def judged(
     found |= {"draw": draw, "labels": int(np.count_nonzero(shown.labels >= 0))}
     answers = {}
     for drawn in ("unknown", shown.drawn):
-        learnt, selection = learnt_here(
+        learnt, selection = learn_in_process(
             case.nodes,
             case.reference,
             graph.adjacency,
@@ -301,31 +301,30 @@ def main() -> None:
     parser.add_argument("--shares", default=".2,.05")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--full", action="store_true")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with ExitStack() as opened:
         made = opened.enter_context(tempfile.TemporaryDirectory())
-        graph, client = load(asked.folder, asked.positive, made), None
-        if asked.full:
+        graph, client = load(options.folder, options.positive, made), None
+        if options.full:
             one = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
             client = opened.enter_context(Client(processes=False, **one))
-        rows = all_draws(graph, asked, client)
-    if asked.out is not None:
-        pq.write_table(pa.Table.from_pylist(rows), asked.out)
+        rows = all_draws(graph, options, client)
+    if options.out is not None:
+        pq.write_table(pa.Table.from_pylist(rows), options.out)
     sys.stdout.write(f"{graph.name}\n{summary(rows)}\n")
 
 
 def all_draws(
-    graph: Graph, asked: argparse.Namespace, client: Client | None
+    graph: Graph, options: argparse.Namespace, client: Client | None
 ) -> list[dict[str, Any]]:
-    """One row a draw; what is done is written after every tenth."""
-    wanted = [item.split("=") for item in asked.designs.split(",")]
+    """One row a draw, written to the file after every tenth."""
     rows = []
-    for design, draws in wanted:
-        for share in map(float, asked.shares.split(",")):
+    for design, draws in (item.split("=") for item in options.designs.split(",")):
+        for share in map(float, options.shares.split(",")):
             for draw in range(int(draws)):
                 rows.append(judged(graph, design, share, draw, client))
-                if asked.out is not None and len(rows) % 10 == 0:
-                    pq.write_table(pa.Table.from_pylist(rows), asked.out)
+                if options.out is not None and len(rows) % 10 == 0:
+                    pq.write_table(pa.Table.from_pylist(rows), options.out)
     return rows
 
 

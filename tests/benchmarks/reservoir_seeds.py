@@ -117,7 +117,8 @@ def main() -> None:
             for share, draw in ways
         }
         for seed, way in itertools.product(range(asked.seeds), ways):
-            posteriors[way].append(_posteriors(client, work, shown[way].fitted, seed))
+            made = _posteriors(client, work, shown[way].fitted, own, seed)
+            posteriors[way].append(made["posteriors"].astype(np.float64))
     names = [
         name
         for name in asked.quantifiers.split(",")

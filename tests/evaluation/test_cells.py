@@ -117,7 +117,7 @@ def test_false_alarms_stay_at_the_level_over_many_cells():
     assert sum(alarms) <= 8
 
 
-def test_few_draws_or_communities_are_not_tested():
+def test_tests_need_enough_draws_and_communities():
     few = ratio_cells(results(rows({"pcc": 1.0, "bad": 2.0}, draws=9)), "bad", "pcc")
     assert [(cell.draws, cell.pvalue, cell.above) for cell in few] == [
         (9, None, False)

@@ -278,7 +278,7 @@ def test_estimators_that_need_edges_are_in_the_comparison():
     assert shown("sis_nacc") == "SIS-NACC"
 
 
-def test_sld_held_back_by_nothing_is_sld():
+def test_sld_held_back_by_almost_no_weight_is_sld():
     case, _, block = draw_case()
     sets = block_sets(block)
     exact = Sld(1e-9, 100_000)

@@ -56,7 +56,7 @@ class Cells(HTMLParser):
             self.rows[-1][-1] += data.strip("\n")
 
 
-def test_renderings_disagree() -> None:
+def test_renderings_agree() -> None:
     made = Table(
         "t",
         "Title",
@@ -96,7 +96,7 @@ def test_renderings_disagree() -> None:
     assert r"\caption{Title}" in latex
 
 
-def test_name_becomes_markup() -> None:
+def test_names_are_escaped_in_every_format() -> None:
     made = Table(NASTY, NASTY, (NASTY, "A"), (Group(((Cell(NASTY), Cell()),), NASTY),))
     reader = Cells()
     reader.feed(to_html(made))
@@ -115,12 +115,12 @@ def test_name_becomes_markup() -> None:
     assert "{[}g]" in latex
 
 
-def test_line_break_or_control_character_breaks_a_row() -> None:
+def test_rows_with_line_breaks_and_control_characters_stay_one_line() -> None:
     made = Table("t", "t", ("a", "b"), (Group(((Cell("x\n| y\x00"), Cell("1")),)),))
     assert "| x \\| y\ufffd | 1 |" in to_markdown(made)
 
 
-def test_ragged_table() -> None:
+def test_ragged_tables_are_refused() -> None:
     with pytest.raises(XnqError, match="same number"):
         Table("t", "t", ("a", "b"), (Group(((Cell("x"),),)),))
 
@@ -145,7 +145,7 @@ def exact(means) -> list[dict]:
     ]
 
 
-def test_best_and_second_best_are_wrong() -> None:
+def test_best_and_second_best_are_marked() -> None:
     found = rows(tables(results(exact(MEANS)))["ae-binary"])
     # A method that answers for the whole graph is not ranked.
     assert found["LBQ (graph level)"][1] == Cell("0.0010 ± 0.0000")
@@ -156,7 +156,7 @@ def test_best_and_second_best_are_wrong() -> None:
     assert marks["ENQ"] == ["", ""]
 
 
-def test_published_figure_is_not_beside_ours() -> None:
+def test_published_figures_are_next_to_ours() -> None:
     found = rows(tables(results(exact(MEANS)))["ae-binary"])
     assert found["XNQ"][1].beside == "0.015 ± 0.011"
     assert found["XNQ"][2].beside == ""
@@ -165,7 +165,7 @@ def test_published_figure_is_not_beside_ours() -> None:
     assert found["ENQ"][2] == Cell()
 
 
-def test_change_is_against_the_wrong_method() -> None:
+def test_changes_are_against_the_best_baseline_and_xnq() -> None:
     found = rows(tables(results(exact(MEANS)))["ae-binary"])
     own = found["Change, XNQ against best baseline"]
     assert own[1] == Cell("−50.0 %", "−48.3 %")
@@ -188,7 +188,7 @@ def test_trained_networks_and_lr_are_baselines() -> None:
     assert any("LR and trained networks" in note for note in table.notes)
 
 
-def test_variants_lose_their_published_figure() -> None:
+def test_variants_keep_their_published_figure() -> None:
     means = {
         "xnq-dense": {"cora-2": 0.02},
         "xnq-sparse": {"cora-2": 0.01},
@@ -213,7 +213,7 @@ def test_variants_lose_their_published_figure() -> None:
     assert ablation["XNQ dense"][1].text == "0.0200 ± 0.0000"
 
 
-def test_number_of_configurations_or_winner_is_not_said() -> None:
+def test_number_of_configurations_and_winner_are_listed() -> None:
     soft = ("cc", "acc", "pcc", "pacc", "sld")
     made = evaluation(
         {"xnq": {"cora-2": 0.02}, "lr": {"cora-2": 0.03}}, {"lr": soft}, draws=4
@@ -230,7 +230,7 @@ def test_number_of_configurations_or_winner_is_not_said() -> None:
     assert rows(every["cost"])["XNQ"][2].text == "1"
 
 
-def test_ablation_lacks_a_row() -> None:
+def test_ablation_has_every_row() -> None:
     made = evaluation(
         {"xnq": {"cora-2": 0.02}, "lr": {"cora-2": 0.03}}, {"xnq": ("sld", "kdey_ml")}
     )[0]
@@ -245,7 +245,7 @@ def test_ablation_lacks_a_row() -> None:
     assert found["XNQ"][1].mark == "best"
 
 
-def test_figure_far_from_the_paper_is_not_listed() -> None:
+def test_figures_far_from_the_paper_are_listed() -> None:
     means = {"xnq": {"cora-2": 0.036}, "wvrn": {"cora-2": 0.1}, "enq": {"mine": 9.0}}
     made = tables(results(exact(means)))["differences"]
     (only,) = [cells for group in made.groups for cells in group.rows]
@@ -255,7 +255,7 @@ def test_figure_far_from_the_paper_is_not_listed() -> None:
     assert made.notes[0].startswith("1 of 2 figures")
 
 
-def test_few_labels_have_no_table() -> None:
+def test_few_labels_have_a_table() -> None:
     several = results([*exact({"xnq": {"cora-2": 0.1}}), row(0.3, share=0.02)])
     found = rows(tables(several)["label-shares"])
     assert found["100 %"][1].text == "0.1000 ± 0.0000"
@@ -263,7 +263,7 @@ def test_few_labels_have_no_table() -> None:
     assert "label-shares" not in tables(results(exact(MEANS)))
 
 
-def test_folds_or_quantifiers_that_differ_are_not_said() -> None:
+def test_folds_and_quantifiers_that_differ_are_noted() -> None:
     odd = [
         *exact({"xnq": {"cora-2": 0.1}, "wvrn": {"cora-2": 0.1}}),
         row(0.1, method="enq", quantifier="kdey_ml"),

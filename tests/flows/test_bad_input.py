@@ -208,7 +208,7 @@ def test_unwritable_output(tables, capfd):
     assert "--out" in sentence
 
 
-def test_foreign_folder_is_never_written_to(tables, capfd):
+def test_foreign_folders_are_left_as_they_were(tables, capfd):
     sentence = refused(capfd, run(tables, "--overwrite", out=tables))
     assert "lies in the run directory" in sentence
     assert (tables / "nodes.parquet").exists()

@@ -22,7 +22,7 @@ def run(*arguments: str) -> int:
     return int(ended.value.code or 0)
 
 
-def test_help_imports_nothing_heavy():
+def test_help_imports_light_modules_alone():
     """What makes `--help` slow is imports: none of the heavy ones may happen."""
     code = (
         "import sys; import flows.cli\n"

@@ -17,7 +17,7 @@ on_devices = pytest.mark.parametrize("device_line", DEVICES, indirect=True)
 
 
 @on_devices
-def test_prevalence_differs_from_the_cpus(device_line, tmp_path, small_graph):
+def test_prevalence_agrees_with_the_cpus(device_line, tmp_path, small_graph):
     given = ("quantifier=sld", "reservoir.recurrent_scale=0.9")
     tables = {}
     for backend, count in (("gpu", 2), ("cpu", 1)):
@@ -37,7 +37,7 @@ def test_prevalence_differs_from_the_cpus(device_line, tmp_path, small_graph):
 
 @on_devices
 @pytest.mark.parametrize("weighted", [False, True])
-def test_sums_over_neighbours_have_other_bits(
+def test_sums_over_neighbours_have_the_cpus_bits(
     device_line, weighted, tmp_path, monkeypatch
 ):
     graph = write_graph(tmp_path / "input", 200, 900, weighted=True)
@@ -62,7 +62,7 @@ def test_sums_over_neighbours_have_other_bits(
 
 
 @on_devices
-def test_the_default_settings_answer_otherwise_on_a_gpu(device_line, tmp_path):
+def test_the_default_settings_answer_alike_on_a_gpu(device_line, tmp_path):
     """xnq+, its label features and `auto`, from the same graph."""
     graph = write_graph(tmp_path / "input", 240, 1000, labelled=0.7)
     tables = {}
@@ -84,7 +84,7 @@ def test_the_default_settings_answer_otherwise_on_a_gpu(device_line, tmp_path):
 
 
 @on_devices
-def test_a_gpu_too_small_is_found_out_late(device_line, tmp_path, small_graph):
+def test_a_gpu_too_small_is_refused_at_the_start(device_line, tmp_path, small_graph):
     settings = small_settings("backend=gpu", "cluster.device_memory=1MiB")
     with pytest.raises(DoesNotFitError, match=r"its GPU's memory but may use 1\.0 MiB"):
         whole_line(tmp_path / "run", small_graph.sources, settings, device_line)

@@ -67,7 +67,7 @@ def measured(tmp_path, monkeypatch, where):
     return measure.read_rows(out), out, page, options
 
 
-def test_the_measuring_command_fails_or_says_what_cannot_be(measured, capsys):
+def test_measured_figures_are_those_expected(measured, capsys):
     rows, out, page, where = measured
     with out.open() as stream:
         assert len(list(csv.DictReader(stream))) == len(rows)
@@ -114,7 +114,7 @@ def test_the_measuring_command_fails_or_says_what_cannot_be(measured, capsys):
     assert "worst term: " in told
 
 
-def test_the_command_cannot_be_started_as_is_written():
+def test_the_command_starts_as_documented():
     root = Path(__file__).parents[2]
     written = Path(__file__).with_name("RESULTS.md").read_text()
     calls = re.findall(r"^python -m tests\.gpu\.measure(.*)$", written, re.MULTILINE)
@@ -128,7 +128,7 @@ def test_the_command_cannot_be_started_as_is_written():
     assert all(option in done.stdout for option in options)
 
 
-def test_a_part_that_is_promised_is_none_of_the_commands():
+def test_documented_parts_are_those_of_the_command():
     written = Path(__file__).with_name("RESULTS.md").read_text()
     table = written.split("| part | what | aim |")[1].split("\n\n")[0]
     firsts = [line.split("|")[1] for line in table.splitlines()[2:]]
@@ -156,9 +156,7 @@ def absent(make, job):
         (AttributeError("no sort"), "AttributeError: no sort"),
     ],
 )
-def test_a_part_that_fails_takes_the_others_with_it(
-    error, said, where, monkeypatch, capsys
-):
+def test_other_parts_run_after_one_fails(error, said, where, monkeypatch, capsys):
     modules = {
         "measure_broken": SimpleNamespace(part_broken=broken(error)),
         "measure_absent": SimpleNamespace(part_absent=absent),
@@ -184,7 +182,7 @@ def test_a_part_that_fails_takes_the_others_with_it(
     assert measure.main([*options, "--parts", "absent", "sound"]) == 0
 
 
-def test_a_part_in_a_process_of_its_own_gives_no_rows(where, capsys):
+def test_a_part_in_a_process_of_its_own_gives_rows(where, capsys):
     make_backend("standin")
     options, out, _ = where
     options.remove("--here")
@@ -198,7 +196,7 @@ def test_a_part_in_a_process_of_its_own_gives_no_rows(where, capsys):
     assert f"{NOT_RUN}: sld: the time given by --minutes" in capsys.readouterr().out
 
 
-def test_a_process_that_dies_is_waited_for_or_forgotten(monkeypatch):
+def test_a_process_that_dies_is_a_failed_part(monkeypatch):
     told = list(measure.said_there("floor", ["--standin"], 0.05))
     assert told == [(FAILED, "stopped when the time given by --minutes was up")]
     monkeypatch.setattr(sys, "executable", "/bin/false")
@@ -208,7 +206,7 @@ def test_a_process_that_dies_is_waited_for_or_forgotten(monkeypatch):
     assert measure.heard("[1, 2]\n") == ("", None)
 
 
-def test_a_machine_without_a_gpu_is_measured(where, monkeypatch, capsys):
+def test_a_machine_without_a_gpu_is_refused(where, monkeypatch, capsys):
     none = backends.GpuFacts({}, 0, "CuPy finds no CUDA device")
     monkeypatch.setattr(backends, "gpu_facts", lambda: none)
     assert measure.main(where[0][2:]) == 1
@@ -216,7 +214,9 @@ def test_a_machine_without_a_gpu_is_measured(where, monkeypatch, capsys):
     assert not where[1].exists()
 
 
-def test_parts_that_need_rapids_or_data_fail(where, monkeypatch, capsys, tmp_path):
+def test_parts_that_lack_rapids_or_data_are_skipped(
+    where, monkeypatch, capsys, tmp_path
+):
     monkeypatch.setattr(backends, "_installed", lambda name: name == "cupy")
     monkeypatch.setattr(backends, "gpu_facts", lambda: backends.GpuFacts({}, 1, "", 1))
     monkeypatch.setattr(measure, "environment", dict)
@@ -227,14 +227,14 @@ def test_parts_that_need_rapids_or_data_fail(where, monkeypatch, capsys, tmp_pat
     assert f"{NOT_RUN}: tolokers: XNQ_DATA_DIR names no folder" in told
 
 
-def test_a_device_has_no_workers_of_its_own():
+def test_a_device_has_workers_of_its_own():
     settings = small_settings("cluster.workers=1")
     with cluster_of(backends.gpu, settings) as client:
         assert client.submit(sum, [1, 2]).result() == 3
         assert not client.scheduler.address.startswith("inproc")  # processes
 
 
-def test_a_part_of_a_graph_has_edges_out_of_it(tmp_path):
+def test_a_part_of_a_graph_has_the_edges_inside_it(tmp_path):
     data = write_tolokers(tmp_path)
     head(data / "tolokers", tmp_path / "less", 100)
     edges = pq.read_table(tmp_path / "less" / "edges.parquet").to_pydict()
@@ -247,7 +247,7 @@ def test_a_part_of_a_graph_has_edges_out_of_it(tmp_path):
         assert pq.read_metadata(tmp_path / "less" / f"{name}.parquet").num_rows == rows
 
 
-def test_a_missed_aim_passes():
+def test_a_missed_aim_is_reported():
     most = Aim("fast", "job", "s", 5.0, "again")
     rows = [("job", "first", "s", 9.0, "s"), ("job", "again 1", "s", 4.0, "s")]
     assert most.verdict(rows) == ("pass", "4 (at most 5)")
@@ -265,7 +265,7 @@ def test_a_missed_aim_passes():
     assert {aim.part for aim in AIMS} <= set(measure.PARTS)
 
 
-def test_errors_apart_by_more_than_the_seeds_pass():
+def test_errors_apart_by_more_than_the_seeds_miss_the_aim():
     near = list(
         compared("made", {"cpu": [0.10, 0.12, 0.11], "gpu": [0.11, 0.12, 0.12]})
     )

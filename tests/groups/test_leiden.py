@@ -19,26 +19,26 @@ def cliques(sizes: list[int], bridges: list[tuple[int, int]]) -> sp.csr_array:
     return sp.csr_array(dense)
 
 
-def test_cliques_are_not_found_or_not_numbered_by_size():
+def test_cliques_are_found_and_numbered_by_size():
     adjacency = cliques([4, 7, 5], [(0, 4), (10, 11)])
     expected = [2] * 4 + [0] * 7 + [1] * 5
     assert leiden(adjacency, seed=1).tolist() == expected
 
 
-def test_one_direction_of_an_edge_is_lost():
+def test_one_direction_of_an_edge_is_enough():
     both = cliques([5, 5], [(0, 5)])
     one = sp.csr_array(sp.triu(both))
     assert leiden(one).tolist() == leiden(both).tolist() == [0] * 5 + [1] * 5
 
 
-def test_weights_are_ignored():
+def test_weights_decide():
     # A ring of four: heavy pairs (0, 1) and (2, 3) belong together.
     rows, columns = [0, 1, 2, 3], [1, 2, 3, 0]
     ring = sp.csr_array((np.array([9.0, 1, 9, 1]), (rows, columns)), shape=(4, 4))
     assert leiden(ring).tolist() == [0, 0, 1, 1]
 
 
-def test_seed_does_not_decide_or_python_stream_is_consumed():
+def test_seed_decides_and_pythons_stream_is_kept():
     rng = np.random.default_rng(0)
     adjacency = sp.csr_array((rng.random((120, 120)) < 0.05).astype(np.float32))
     random.seed(3)
@@ -60,19 +60,19 @@ def test_igraph_keeps_our_random_stream():
     assert igraph.Graph.Erdos_Renyi(30, 0.2).get_edgelist() == one
 
 
-def test_higher_resolution_does_not_split():
+def test_higher_resolution_splits():
     adjacency = cliques([6, 6], [(0, 6), (1, 7), (2, 8), (3, 9), (4, 10)])
     assert leiden(adjacency, 0.05).max() < leiden(adjacency, 3.0).max()
 
 
 @pytest.mark.parametrize("weight", [None, 0.0], ids=["no edges", "weights of 0"])
-def test_graph_without_edges_breaks_detection(weight):
+def test_nodes_of_a_graph_without_edges_are_groups_of_one(weight):
     empty = sp.csr_array((3, 3))
     if weight is not None:
         empty = sp.csr_array((np.array([weight]), ([0], [1])), shape=(3, 3))
     assert leiden(empty).tolist() == [0, 1, 2]
 
 
-def test_equal_sizes_are_numbered_by_chance():
+def test_equal_sizes_are_numbered_by_first_node():
     assert number_by_size(np.array([9, 9, 4, 4, 1])).tolist() == [0, 0, 1, 1, 2]
     assert number_by_size(np.array([], np.int64)).tolist() == []

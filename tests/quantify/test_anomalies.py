@@ -242,7 +242,7 @@ def test_labels_and_estimates_that_disagree_make_the_reference_uncertain():
     assert (found.pvalue[:, 1] < 0.05).mean() < 0.05
 
 
-def test_one_community_or_none_has_nothing_to_be_compared_with():
+def test_effects_need_a_second_community():
     count = np.array([9])
     one = find_anomalies(
         np.array([[0.5, 0.5]]), count, labels_alone(np.array([4]), count)

@@ -169,7 +169,7 @@ def test_groups_without_labels_are_less_certain():
     np.testing.assert_allclose(shifted.shared - learnt.shared, 0.5)
 
 
-def test_nothing_is_certain_without_labels():
+def test_intervals_are_wide_without_labels():
     nodes, *_ = drawn(2)
     nodes = dataclasses.replace(nodes, labels=np.full(N, -1, np.int32))
     auto, batch = Auto(), make_communities(np.arange(N))
@@ -216,7 +216,7 @@ def test_samples_drawn_by_class_keep_the_answers_of_sld(n_classes):
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
-def test_samples_are_no_worse_than_a_constant_where_posteriors_say_nothing(n_classes):
+def test_samples_match_a_constant_where_posteriors_are_noise(n_classes):
     """Confident posteriors that know nothing of the classes, few labels."""
     rng = np.random.default_rng(n_classes)
     errors: dict[str, list[float]] = {"auto": [], "sld": [], "constant": []}

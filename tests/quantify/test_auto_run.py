@@ -19,7 +19,7 @@ from xnq_dist.quantify import run as stage
 from xnq_dist.quantify.auto import Auto
 from xnq_dist.quantify.loading import load_groups, load_node_table
 from xnq_dist.quantify.run import estimate_with, quantify
-from xnq_dist.quantify.surroundings import learnt_here
+from xnq_dist.quantify.surroundings import learn_in_process
 
 AUTO = "quantifier=auto"
 
@@ -133,7 +133,7 @@ def test_stage_answers_as_one_process(client, tmp_path, drawn):
         leiden(adjacency, resolution, settings.seed).astype(np.int32)
         for resolution in (3.0, 10.0)
     )
-    learnt, _ = learnt_here(nodes, reference, adjacency, groups, settings)
+    learnt, _ = learn_in_process(nodes, reference, adjacency, groups, settings)
     assert (learnt.tilt is None) == (drawn == "random")
     found = Auto(learnt=learnt).estimate(batch, nodes, reference, "exclude")
     for name, values in (

@@ -24,7 +24,7 @@ from xnq_dist.graph.benchmark_table import Benchmark, BenchmarkTable, read_bench
 from xnq_dist.pipeline import check_sources, open_run, prepare
 from xnq_dist.quantify import run as stage
 from xnq_dist.quantify.auto import Auto
-from xnq_dist.quantify.benchmarked import Benchmarked
+from xnq_dist.quantify.benchmark_answers import Benchmarked
 from xnq_dist.quantify.benchmarks import Chosen, Targets
 from xnq_dist.quantify.interface import combine
 from xnq_dist.quantify.learning import Learnt
@@ -300,7 +300,7 @@ def test_a_benchmark_of_the_whole_takes_shared_errors_out_of_all_intervals():
     assert np.mean(covered[1::2]) >= 0.93
 
 
-def test_the_same_benchmarks_in_another_table_change_nothing(client, tmp_path):
+def test_the_same_benchmarks_in_another_table_reuse_the_stage(client, tmp_path):
     made = make_run(tmp_path / "made")
     sources = of(made, memberships=write_part(tmp_path, np.arange(300) % 3))
     columns = {"community": [1, 2], "class": [1, 0], "share": [0.5, 0.4]}
@@ -377,7 +377,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_tables_of_no_use_are_refused_before_anything_is_computed(tmp_path, case):
+def test_unusable_tables_are_refused_before_anything_is_computed(tmp_path, case):
     changes, error = BAD[case]
     made = make_run(tmp_path / "made")
     table = {"community": [1], "class": ["1"], "share": [0.5], **changes}

@@ -20,7 +20,7 @@ from xnq_dist.quantify.contrast import contrast
 from xnq_dist.quantify.learning import Learnt
 from xnq_dist.quantify.loading import load_node_table
 from xnq_dist.quantify.run import quantify
-from xnq_dist.quantify.surroundings import learnt_here
+from xnq_dist.quantify.surroundings import learn_in_process
 
 AUTO = "quantifier=auto"
 RANDOM = "labels.drawn=random"
@@ -84,7 +84,7 @@ def test_differences_hold_both_scenarios_where_labels_may_be_biased(client, tmp_
     adjacency = layout.read_adjacency(made.run.stage("graph"), graph)
     groups = leiden(adjacency, 3.0, 0), leiden(adjacency, 10.0, 0)
     settings = small_settings(AUTO)
-    learnt, _ = learnt_here(nodes, reference, adjacency, groups, settings)
+    learnt, _ = learn_in_process(nodes, reference, adjacency, groups, settings)
     ends = []
     for factors in (np.ones(2), learnt.tilt.factors):
         p = nodes.posteriors * factors
@@ -117,14 +117,14 @@ def test_differences_hold_both_scenarios_where_labels_may_be_biased(client, tmp_
         assert row.se == pytest.approx(0, abs=1e-3)
 
 
-def test_a_community_differs_from_itself_by_nothing(client, tmp_path):
+def test_a_community_differs_from_itself_by_zero(client, tmp_path):
     made, *_ = partitioned(tmp_path, client, "labelled=exclude", RANDOM)
     for row in contrast(str(made.run.location), "2", "2"):
         assert row.difference == 0
         assert row.se == pytest.approx(0, abs=1e-4)
 
 
-def test_what_cannot_be_compared_is_named(client, tmp_path):
+def test_errors_name_what_cannot_be_compared(client, tmp_path):
     made, *_ = partitioned(tmp_path, client)
     where = str(made.run.location)
     with pytest.raises(SettingsError, match="there is no community 'x'"):

@@ -1,4 +1,4 @@
-"""What labels and posteriors show: against a slow twin, batches, calibrated samples."""
+"""What labels and posteriors show: an obvious loop, batches, calibrated samples."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def slow_evidence(nodes, reference, learnt, members, code, k):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_evidence_is_that_of_the_slow_twin(n_classes):
+def test_evidence_is_that_of_the_obvious_loop(n_classes):
     nodes, reference, learnt, _ = made(n_classes)
     sets = [np.arange(40), np.arange(30, 200), np.flatnonzero(nodes.labels < 0)[:25]]
     batch = make_communities(*sets)
@@ -93,7 +93,7 @@ def test_evidence_is_that_of_the_slow_twin(n_classes):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_evidence_has_the_same_bits_whatever_else_is_asked(n_classes):
+def test_evidence_keeps_its_bits_in_every_batch(n_classes):
     nodes, reference, learnt, _ = made(n_classes)
     rng = np.random.default_rng(0)
     sets = [np.sort(rng.choice(600, size, replace=False)) for size in (5, 90, 300, 40)]
@@ -155,7 +155,7 @@ def test_shares_by_posteriors_are_those_that_members_were_drawn_at():
         assert (error / found.error[:, 0]).std() == pytest.approx(1, abs=0.12)
 
 
-def test_posteriors_that_are_all_the_same_show_nothing():
+def test_scores_need_posteriors_that_vary():
     nodes, reference, learnt, _ = made(2)
     same = dataclasses.replace(nodes, posteriors=np.full((600, 2), 0.5, np.float32))
     moments = Moments.of(same, reference.prior)

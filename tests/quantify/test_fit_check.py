@@ -70,19 +70,19 @@ def test_labels_that_disagree_with_posteriors_have_small_pvalues():
     assert (usual < 0.01).mean() < 0.02
 
 
-def test_communities_without_labelled_members_have_no_pvalue():
+def test_pvalues_need_a_label_outside_its_own_posterior():
     nodes, _, learnt = labelled_sets(2, 10, 1, 0)
     first = make_communities(np.arange(1, 9), np.arange(0, 9))
     reference = reference_from(nodes)
     found = fit_pvalues(gather_evidence(first, nodes, reference, learnt))
     assert np.isnan(found).tolist() == [True, False]
-    # A label that had a part in its own posterior is no witness.
+    # A posterior made with the label cannot be tested by it.
     seen = dataclasses.replace(nodes, out_of_fold=np.zeros(len(nodes.labels), bool))
     found = fit_pvalues(gather_evidence(first, seen, reference, learnt))
     assert np.isnan(found).all()
 
 
-def test_pvalues_do_not_depend_on_other_communities():
+def test_pvalues_keep_their_bits_in_every_batch():
     nodes, batch, learnt = labelled_sets(3, 40, 9, 5, spread=0.3)
     reference = reference_from(nodes)
     whole = fit_pvalues(gather_evidence(batch, nodes, reference, learnt))

@@ -75,7 +75,7 @@ def strata_of(nodes, reference, groups, sets, budget):
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("labelled", ["count", "exclude"])
-def test_errors_without_new_labels_are_those_of_auto(n_classes, weighted, labelled):
+def test_errors_before_new_labels_are_those_of_auto(n_classes, weighted, labelled):
     nodes, _, groups, _ = network(0, n_classes)
     if weighted:
         weights = np.random.default_rng(1).exponential(1, len(groups))
@@ -297,7 +297,7 @@ def test_a_plan_is_for_the_communities_that_are_named(client, tmp_path):
     assert row.planned < row.random < row.now
 
 
-def test_what_cannot_be_planned_is_named(client, tmp_path):
+def test_errors_name_what_cannot_be_planned(client, tmp_path):
     made, _, where = finished(tmp_path, client)
     with pytest.raises(SettingsError, match="there is no community 'x'"):
         plan_labels(where, 5, ["x"])

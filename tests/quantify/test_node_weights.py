@@ -124,7 +124,7 @@ def test_weights_of_one_keep_every_bit(n_classes, labelled):
     st.floats(0.1, 1e6),
     st.randoms(use_true_random=False),
 )
-def test_units_and_order_of_members_leave_answers_as_they_are(numbers, unit, order):
+def test_answers_are_the_same_in_any_unit_and_order_of_members(numbers, unit, order):
     weights = np.resize(np.array(numbers, float), 600)
     weights[0] = 1.0
     nodes, reference, auto = weighted(3, weights)
@@ -143,7 +143,7 @@ def test_units_and_order_of_members_leave_answers_as_they_are(numbers, unit, ord
     np.testing.assert_allclose(one.prevalence, copies.prevalence, atol=1e-12)
 
 
-def test_members_without_weight_are_nothing_to_estimate():
+def test_estimates_need_members_of_weight():
     weights = np.zeros(600)
     nodes, reference, auto = weighted(2, weights)
     known, free = (
@@ -301,7 +301,7 @@ def test_a_changed_weight_redoes_the_stage_quantify_alone(client, tmp_path):
         (["1"] * 8, pa.string(), "'persons' of .* is string, not a number"),
     ],
 )
-def test_weights_of_no_use_are_named_before_anything_is_computed(
+def test_unusable_weights_are_named_before_anything_is_computed(
     tmp_path, weights, kind, error
 ):
     made = make_run(tmp_path / "made")
@@ -331,6 +331,6 @@ def test_weights_that_are_all_zero_are_refused(client, tmp_path):
 
 
 @pytest.mark.parametrize("other", ["quantifier=pcc", "memberships.drawn=by_class"])
-def test_estimators_without_weights_are_refused(other):
+def test_estimators_that_ignore_weights_are_refused(other):
     with pytest.raises(SettingsError, match=r"columns\.node_weight needs quantifier"):
         load_settings(overrides=["columns.node_weight=persons", other])

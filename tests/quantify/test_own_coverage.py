@@ -44,7 +44,7 @@ def test_simulated_groups_are_covered(spread, n_classes):
     assert np.mean([one["width"] for one in found]) < 4.5 * sd
 
 
-def test_a_groups_own_labels_say_nothing_of_its_spread():
+def test_spread_of_a_group_is_learnt_from_the_others_alone():
     """The same group by group, with the spread learnt from all others."""
     groups, held = drawn(0, 0.6, count=15, size=24)
     f, own = held.posteriors[:, 1], groups[held.rows]
@@ -68,6 +68,6 @@ def test_a_groups_own_labels_say_nothing_of_its_spread():
     assert found["groups"] == len(covered)
 
 
-def test_few_groups_say_nothing():
+def test_coverage_needs_ten_groups():
     groups, held = drawn(1, 0.0, count=9)
     assert own_coverage(held, learnt_on(groups, 0.001), 0.95) is None

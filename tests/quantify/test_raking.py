@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize
 
 from tests.quantify.samples import draw_posteriors, make_communities, make_nodes
-from xnq_dist.quantify.interface import Tilt
+from xnq_dist.quantify.interface import CellTilt
 from xnq_dist.quantify.node_sums import node_sums
 from xnq_dist.quantify.raking import Cells, contradiction, rake
 
@@ -77,7 +77,7 @@ def raked(nodes, groups, targets, sizes):
     f /= f.sum(axis=1, keepdims=True)
     inside = cells.cell >= 0
     f[inside] *= factors[cells.cell[inside]]
-    return f / f.sum(axis=1, keepdims=True), Tilt(cells.cell, factors), prior
+    return f / f.sum(axis=1, keepdims=True), CellTilt(cells.cell, factors), prior
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -143,7 +143,9 @@ def test_raked_posteriors_are_the_nearest_in_relative_entropy():
 
 @given(st.integers(0, 10**6), st.permutations(range(3)), st.sampled_from([2, 3]))
 @settings(max_examples=25)
-def test_the_order_of_groups_and_members_does_not_matter(seed, order, n_classes):
+def test_posteriors_are_the_same_in_any_order_of_groups_and_members(
+    seed, order, n_classes
+):
     nodes, groups, classes = made(n_classes, seed % 50)
     targets, sizes = true_targets(nodes, groups, classes)
     one, *_ = raked(nodes, groups, targets, sizes)
@@ -162,7 +164,7 @@ def test_shares_of_zero_and_of_all_can_be_met():
         assert (nodes.weights[rows] * f[rows, 0]).sum() < 1e-9 * sizes[2]
 
 
-def test_benchmarks_that_follow_from_others_change_nothing():
+def test_benchmarks_that_follow_from_others_keep_the_posteriors():
     """The parts of a partition and the whole."""
     nodes, _, classes = made(3)
     parts = [np.arange(k, N, 4) for k in range(4)]

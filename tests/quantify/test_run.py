@@ -120,7 +120,7 @@ def of(made, **changes):
     return dataclasses.replace(made.graph.sources, **changes)
 
 
-def test_rows_differ_from_each_community_alone(made, client, tmp_path):
+def test_rows_are_those_of_each_community_alone(made, client, tmp_path):
     path, sets = draw_memberships(tmp_path)
     told = []
     manifest = quantify(
@@ -167,7 +167,7 @@ def test_rows_differ_from_each_community_alone(made, client, tmp_path):
     assert [name.split("-")[0] for name in kept] == ["prevalence", "evidence", "totals"]
 
 
-def test_intervals_that_nobody_wants_are_made(made, client, tmp_path):
+def test_intervals_are_made_on_request(made, client, tmp_path):
     path, _ = draw_memberships(tmp_path, 6)
     sources = of(made, memberships=path)
     with_them = quantify(made.run, sources, small_settings(), client)
@@ -183,7 +183,7 @@ def test_intervals_that_nobody_wants_are_made(made, client, tmp_path):
     assert quantify(made.run, sources, settings, client).attempt == first.attempt
 
 
-def test_batches_or_partitions_change_a_bit(made, client, tmp_path, monkeypatch):
+def test_batches_and_partitions_keep_every_bit(made, client, tmp_path, monkeypatch):
     path, _ = draw_memberships(tmp_path)
     sources = of(made, memberships=path)
     first = answered(made.run, quantify(made.run, sources, small_settings(), client))
@@ -199,7 +199,7 @@ def test_batches_or_partitions_change_a_bit(made, client, tmp_path, monkeypatch)
     assert answered(other.run, manifest).equals(first)
 
 
-def test_worker_processes_change_a_bit_or_keep_the_nodes(
+def test_worker_processes_keep_every_bit_and_free_the_nodes(
     made, client, cluster_connection, tmp_path, monkeypatch
 ):
     path, _ = draw_memberships(tmp_path, 12)
@@ -238,7 +238,7 @@ def _nodes_held() -> bool:
     return batches._CACHE._held is not None
 
 
-def test_whole_stage_is_done_again_or_stale_one_is_kept(made, client, tmp_path):
+def test_whole_stages_are_reused_and_stale_ones_made_again(made, client, tmp_path):
     path, _ = draw_memberships(tmp_path, 5)
     sources = of(made, memberships=path)
     first = quantify(made.run, sources, small_settings(), client)
@@ -262,7 +262,7 @@ def test_whole_stage_is_done_again_or_stale_one_is_kept(made, client, tmp_path):
 @pytest.mark.parametrize(
     "name", [n for n in QUANTIFIERS if n not in (*OF_GRAPHS, "sld")]
 )
-def test_other_quantifiers_fail_on_workers(made, client, tmp_path, name):
+def test_other_quantifiers_run_on_workers(made, client, tmp_path, name):
     path, sets = draw_memberships(tmp_path, 8)
     sources, settings = of(made, memberships=path), small_settings(f"quantifier={name}")
     table = answered(made.run, quantify(made.run, sources, settings, client))
@@ -274,7 +274,7 @@ def test_other_quantifiers_fail_on_workers(made, client, tmp_path, name):
     np.testing.assert_array_equal(list(here.values()), table["prevalence"][1::2])
 
 
-def test_calibration_nodes_are_not_the_reference(tmp_path):
+def test_calibration_nodes_are_the_reference(tmp_path):
     graph = write_graph(tmp_path / "input", nodes=200, edges=500)
     table = pq.read_table(graph.sources.nodes)
     labels = graph.labels
@@ -295,7 +295,7 @@ def test_calibration_nodes_are_not_the_reference(tmp_path):
         np.testing.assert_allclose(reference.posterior_rates[:, y], expected, atol=1e-6)
 
 
-def test_excluded_labels_or_dropped_members_make_no_row(made, client, tmp_path):
+def test_excluded_labels_and_dropped_members_leave_a_row(made, client, tmp_path):
     known = int(np.flatnonzero(made.graph.labels >= 0)[0])
     unknown = int(np.flatnonzero(made.graph.labels < 0)[0])
     table = pa.table(
@@ -321,7 +321,7 @@ def test_excluded_labels_or_dropped_members_make_no_row(made, client, tmp_path):
     assert np.isnan(values["gone"])
 
 
-def test_detected_communities_lose_a_node(made, client):
+def test_detected_communities_hold_every_node(made, client):
     sources = made.graph.sources
     manifest = quantify(made.run, sources, small_settings(), client)
     assert manifest.facts["source"] == "leiden"
@@ -337,7 +337,7 @@ def test_detected_communities_lose_a_node(made, client):
     assert again.attempt != manifest.attempt
 
 
-def test_string_ids_are_lost_among_detected_communities(tmp_path, client):
+def test_detected_communities_keep_string_ids(tmp_path, client):
     graph = write_graph(tmp_path / "input", nodes=100, edges=300)
     nodes = pq.read_table(graph.sources.nodes)
     text = pa.array([f"n{v:03d}" for v in range(100)])
@@ -355,7 +355,7 @@ def test_string_ids_are_lost_among_detected_communities(tmp_path, client):
     assert sorted(found["node_id"].to_pylist()) == text.to_pylist()
 
 
-def test_column_of_the_node_table_is_not_used(tmp_path, client):
+def test_column_of_the_node_table_names_communities(tmp_path, client):
     made = make_run(tmp_path)
     table = pq.read_table(made.graph.sources.nodes)
     club = pa.array([None if v % 5 == 0 else v % 2 for v in range(300)])
@@ -368,7 +368,7 @@ def test_column_of_the_node_table_is_not_used(tmp_path, client):
     assert manifest.facts["without_community"] == 60
 
 
-def test_missing_memberships_or_stages_are_not_explained(made, client, tmp_path):
+def test_missing_memberships_and_stages_are_named(made, client, tmp_path):
     with pytest.raises(SettingsError, match="no memberships table is named"):
         quantify(
             made.run, made.graph.sources, small_settings("communities=given"), client
@@ -389,7 +389,7 @@ def test_missing_memberships_or_stages_are_not_explained(made, client, tmp_path)
         estimate_with(made.run, sources, small_settings(), "pcc", "bot")
 
 
-def test_unused_memberships_are_not_told(made, client, tmp_path, caplog):
+def test_unused_memberships_are_reported(made, client, tmp_path, caplog):
     path, _ = draw_memberships(tmp_path, 2)
     sources = of(made, memberships=path)
     quantify(made.run, sources, small_settings("communities=leiden"), client)
@@ -435,7 +435,7 @@ def test_quantifier_that_needs_neighbours_sees_their_sums(
         )
 
 
-def test_fault_on_a_worker_leaves_a_manifest(tmp_path, client):
+def test_fault_on_a_worker_leaves_the_stage_unfinished(tmp_path, client):
     made = make_run(tmp_path)
     manifest = made.run.stage("graph").manifest()
     broken = made.posteriors.copy()
@@ -448,7 +448,7 @@ def test_fault_on_a_worker_leaves_a_manifest(tmp_path, client):
     assert made.run.stage("quantify").manifest() is None
 
 
-def test_posteriors_of_other_nodes_or_classes_are_taken(tmp_path):
+def test_posteriors_of_other_nodes_or_classes_are_refused(tmp_path):
     made = make_run(tmp_path)
     manifest = made.run.stage("graph").manifest()
     with pytest.raises(StageError, match="3 classes in the readout"):
@@ -472,7 +472,7 @@ def test_posteriors_of_other_nodes_or_classes_are_taken(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["nacc", "npacc"])
-def test_neighbours_on_workers_differ_from_the_whole_adjacency(
+def test_neighbours_on_workers_are_those_of_the_whole_adjacency(
     made, client, tmp_path, name
 ):
     path, sets = draw_memberships(tmp_path, 8)

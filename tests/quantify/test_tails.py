@@ -21,7 +21,7 @@ def test_tails_are_those_of_pearsons_third_type_and_of_the_normal():
         np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
-def test_sums_without_variance_are_zero():
+def test_sums_of_variance_zero_are_zero():
     at = np.array([-1.0, 0.0, 1.0])
     assert upper_tail(at, np.zeros(3), np.zeros(3)).tolist() == [1.0, 1.0, 0.0]
 

@@ -28,7 +28,7 @@ def roles_of(rows, seed=0):
     return rng.choice(np.array([0, 0, 0, 0, 0, 0, 1, 1, 1, -1], np.int8), rows)
 
 
-def test_a_label_has_no_part_in_its_own_out_of_fold_logits():
+def test_out_of_fold_logits_are_independent_of_the_nodes_own_label():
     x, y = states(120, 20, 3)
     plan = plan_folds(y, None, 3, GIVEN, 0)
     flipped = y.copy()
@@ -141,7 +141,7 @@ def test_prior_is_that_of_the_labels_that_fitted_the_proportions(kind, from_trai
     np.testing.assert_allclose(found.prior, np.bincount(rows) / len(rows))
 
 
-def test_training_roles_alone_do_when_nothing_is_calibrated():
+def test_training_roles_alone_suffice_when_calibration_is_off():
     x, y = states(100, 6, 2)
     roles = np.zeros(100, np.int8)
     settings = ReadoutSettings(calibration="none")
@@ -229,7 +229,7 @@ def test_diagnostics_say_what_was_measured():
     )
 
 
-def test_a_fold_that_did_not_converge_is_told():
+def test_a_fold_that_failed_to_converge_is_reported():
     x, y = states(60, 5, 2)
     plan = plan_folds(y, None, 2, GIVEN, 0)
     fits = [fit_fold(x, y, plan, 2, 1.0, fold) for fold in range(4)]

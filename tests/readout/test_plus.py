@@ -99,7 +99,7 @@ def test_same_prevalence_and_posteriors_for_any_partitions(
         assert facts[0] == facts[1]
 
 
-def test_held_rows_hang_on_no_label_of_their_group(
+def test_held_rows_are_independent_of_the_labels_of_their_group(
     graph, run, thread_client, monkeypatch
 ):
     """All labels of one group swapped: it is seen and scored as before, bit for bit."""
@@ -297,7 +297,7 @@ def test_scores_for_evaluation_are_those_of_the_run(tmp_path, run, thread_client
         assert run.stage(name).manifest() == manifest
 
 
-def test_labels_that_are_hidden_have_no_part(tmp_path, run, thread_client):
+def test_scores_are_independent_of_hidden_labels(tmp_path, run, thread_client):
     """Other labels than the graph's; the hidden ones may be anything."""
     labels = load_labels(run.stage("labels"), run.stage("labels").manifest())
     shown = np.where(np.arange(len(labels)) % 3 > 0, labels, -1).astype(np.int32)
@@ -311,7 +311,7 @@ def test_labels_that_are_hidden_have_no_part(tmp_path, run, thread_client):
     assert right.mean() > 0.7
 
 
-def test_random_labels_earn_nothing(tmp_path, run, thread_client):
+def test_random_labels_have_the_log_loss_of_the_prior(tmp_path, run, thread_client):
     """A leak of a node's own label would show as a loss below that of the prior."""
     rng = np.random.default_rng(4)
     labels = rng.integers(0, 2, run.stage("graph").manifest().facts["n_nodes"])
@@ -383,7 +383,7 @@ def test_more_classes_roles_and_isolated_nodes(tmp_path, thread_client):
     np.testing.assert_array_equal(saved(run).index, np.flatnonzero(pooled))
 
 
-def test_what_cannot_be_is_said_before_any_work(tmp_path, run, thread_client):
+def test_impossible_fits_are_refused_before_any_work(tmp_path, run, thread_client):
     labels = load_labels(run.stage("labels"), run.stage("labels").manifest())
     folder = RunDirectory(tmp_path)
     lone = labels.copy()

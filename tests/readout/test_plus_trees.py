@@ -106,7 +106,7 @@ def test_a_class_without_a_row_has_a_small_probability():
     assert 0 < shares[:, 2].max() < 0.1
 
 
-def test_boosting_ends_where_held_out_rows_gain_no_more():
+def test_boosting_ends_once_held_out_rows_stop_improving():
     z, labels = rows(2)
     noise = np.random.default_rng(3).standard_normal(z.shape)
     found = fit_trees(noise, labels, 2, SHAPE, (noise[::-1] * 1.1, labels))

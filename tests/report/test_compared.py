@@ -22,7 +22,7 @@ def view_with_gaps(count=30, classes=("a", "b", "c")):
     return compared(table, Settings())
 
 
-def test_communities_without_an_interval_are_lost():
+def test_communities_without_an_interval_keep_their_rows():
     view, found = view_with_gaps()
     assert found is not None
     rows = anomaly_rows(view, found, Settings())
@@ -36,7 +36,7 @@ def test_communities_without_an_interval_are_lost():
             assert (row[name] is None) == (nothing or no_interval), name
 
 
-def test_ranks_are_not_those_of_the_values():
+def test_ranks_are_those_of_the_values():
     view, found = view_with_gaps()
     assert found is not None
     rows = anomaly_rows(view, found, Settings()).to_pylist()
@@ -52,7 +52,7 @@ def test_ranks_are_not_those_of_the_values():
             assert sizes == sorted(sizes, reverse=True)
 
 
-def test_equal_values_are_ranked_by_chance():
+def test_equal_values_are_ranked_by_size_and_place():
     values = np.array([[0.5], [np.nan], [0.5], [0.9], [0.5]])
     sizes = np.array([10, 99, 30, 1, 30])
     assert ranks(values, sizes)[:, 0].tolist() == [4, 0, 2, 1, 3]

@@ -80,7 +80,7 @@ def test_results_of_other_settings_are_compared_with_the_same_earlier_ones(
     assert len(Published(RunDirectory(folder)).versions()) == 3
 
 
-def test_comparison_is_left_out_where_it_is_not_requested(tmp_path: Path) -> None:
+def test_comparison_can_be_switched_off(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     publish(folder)
     publish(folder, "anomalies.last=null", seed=1)
@@ -88,14 +88,14 @@ def test_comparison_is_left_out_where_it_is_not_requested(tmp_path: Path) -> Non
     assert "Since the earlier results" not in page_of(folder)
 
 
-def test_named_run_is_not_compared(tmp_path: Path) -> None:
+def test_named_run_is_compared_with(tmp_path: Path) -> None:
     first = publish(tmp_path / "first")
     publish(tmp_path / "second", f"anomalies.last={first}", seed=1)
     assert f"Compared with {first}, made 20" in page_of(tmp_path / "second")
     assert (tmp_path / "second" / "changes.parquet").exists()
 
 
-def test_bad_earlier_runs_are_not_named_before_the_work(tmp_path: Path) -> None:
+def test_bad_earlier_runs_are_named_before_the_work(tmp_path: Path) -> None:
     whole = publish(tmp_path / "whole")
     none = publish(tmp_path / "none", intervals=False)
     torn = publish(tmp_path / "torn")
@@ -127,7 +127,7 @@ def test_bad_earlier_runs_are_not_named_before_the_work(tmp_path: Path) -> None:
     assert check_named(settings_of()) is None
 
 
-def test_results_are_thrown_away_for_want_of_a_comparison(tmp_path: Path) -> None:
+def test_results_are_published_where_the_comparison_fails(tmp_path: Path) -> None:
     gone = str(tmp_path / "gone")
     publish(tmp_path / "run", f"anomalies.last={gone}")
     assert "Not compared: anomalies.last: " in page_of(tmp_path / "run")
@@ -143,7 +143,7 @@ def test_results_are_thrown_away_for_want_of_a_comparison(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("ids", ["integers", "strings"])
-def test_numbers_of_detected_communities_are_taken_for_names(
+def test_numbers_of_detected_communities_are_matched_by_members(
     tmp_path: Path, ids: str
 ) -> None:
     def detected(*communities: int) -> pa.Table:
@@ -174,7 +174,7 @@ def test_numbers_of_detected_communities_are_taken_for_names(
     shutil.rmtree(tmp_path / "a")
 
 
-def test_names_of_other_communities_or_labels_are_compared(tmp_path: Path) -> None:
+def test_names_are_compared_for_the_same_communities_and_labels(tmp_path: Path) -> None:
     table = prevalence_table(NAMES, ("person", "bot"), intervals=True)
     source = {"source": "column:region"}
     first = write_fake_run(tmp_path / "a", [table], ("person", "bot"), **source)
@@ -191,7 +191,7 @@ def test_names_of_other_communities_or_labels_are_compared(tmp_path: Path) -> No
         check_named(settings_of(f"anomalies.last={first.uri}", "columns.label=spam"))
 
 
-def test_results_of_other_node_weights_are_not_compared_with(tmp_path: Path) -> None:
+def test_results_of_other_node_weights_are_refused(tmp_path: Path) -> None:
     before = publish(tmp_path / "before")
     settings = settings_of(f"anomalies.last={before}", "columns.node_weight=persons")
     with pytest.raises(SettingsError, match=r"made with columns\.node_weight = None"):

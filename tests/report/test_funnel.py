@@ -40,7 +40,7 @@ def marks(svg: bytes) -> dict[str, int]:
     return found
 
 
-def test_typical_error_is_not_the_median_at_the_size():
+def test_typical_error_is_the_median_at_the_size():
     sizes = np.repeat([10.0, 100.0, 1000.0], 50)
     error = np.repeat([0.3, 0.2, 0.1], 50)
     error[::5] = np.nan
@@ -55,7 +55,7 @@ def test_typical_error_is_not_the_median_at_the_size():
     assert few == pytest.approx([0.5] * 6)
 
 
-def test_anomalies_and_warnings_look_like_the_others():
+def test_anomalies_and_warnings_have_marks_of_their_own():
     plain = sorted(marks(funnel(shown(), "bot")).values())
     svg = funnel(shown(beyond=40, flagged=15), "bot")
     # Each form once more in the legend.
@@ -72,7 +72,7 @@ def test_anomalies_and_warnings_look_like_the_others():
     assert b"than chance" not in funnel(shown(), "bot")
 
 
-def test_many_communities_are_drawn_one_by_one():
+def test_many_communities_are_drawn_in_hexagons():
     many = shown(count=40_000, beyond=15_000, flagged=3_000)
     svg = funnel(many, "bot")
     found = marks(svg)
@@ -83,7 +83,7 @@ def test_many_communities_are_drawn_one_by_one():
         assert text in svg
 
 
-def test_reference_of_the_plot_is_not_that_of_the_anomalies():
+def test_reference_of_the_plot_is_that_of_the_anomalies():
     table = prevalence_table(np.arange(40), intervals=True)
     view, found = compared(table, Settings())
     weights, last = view.n_nodes, view.prevalence[:, -1]
@@ -101,7 +101,7 @@ def test_reference_of_the_plot_is_not_that_of_the_anomalies():
     assert not Funnel.of(view, None, Settings()).higher.any()
 
 
-def test_nothing_to_draw_fails():
+def test_empty_funnels_are_drawn():
     empty = PrevalenceView.of(prevalence_table(["a"]).slice(0, 0), ["a", "b"])
     none = np.empty(0)
     nothing = np.empty(0, np.bool_)

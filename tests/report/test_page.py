@@ -90,7 +90,7 @@ def test_how_labels_were_chosen_comes_first() -> None:
     assert "How the labels were chosen" not in html
 
 
-def test_names_become_markup() -> None:
+def test_names_are_escaped() -> None:
     html = made(prevalence_table(NASTY, classes=("<i>person</i>", '"bot" & $co_2$')))
     reader = read(html)
     assert not {"script", "i"} & {*reader.tags}
@@ -103,7 +103,7 @@ def test_names_become_markup() -> None:
     assert "日本語 ページ 🙂" in reader.text
 
 
-def test_page_asks_for_something_outside() -> None:
+def test_page_is_self_contained() -> None:
     html = made(prevalence_table(["a", "b"]))
     reader = read(html)
     assert not {"script", "link", "img", "iframe", "image"} & {*reader.tags}
@@ -115,7 +115,7 @@ def test_page_asks_for_something_outside() -> None:
     assert not re.search(r"url\((?!#)", html)
 
 
-def test_ids_of_two_plots_meet() -> None:
+def test_ids_on_the_page_are_unique() -> None:
     reader = read(made(prevalence_table(["a", "b"])))
     ids = [value for name, value in reader.attributes if name == "id"]
     assert len(ids) == len(set(ids)) > 10
@@ -123,7 +123,7 @@ def test_ids_of_two_plots_meet() -> None:
     assert {target[1:] for target in pointed} <= set(ids)
 
 
-def test_headers_and_plots_lack_names_for_readers() -> None:
+def test_headers_and_plots_have_names_for_screen_readers() -> None:
     html = made(prevalence_table(["a", "b"]))
     assert not re.search(r"<th(?![^>]*scope=)[^a-z]", html)
     assert html.count('role="img"') == html.count("<svg") == 3
@@ -131,7 +131,7 @@ def test_headers_and_plots_lack_names_for_readers() -> None:
 
 
 @pytest.mark.parametrize("classes", [2, 10])
-def test_page_grows_with_communities(classes: int) -> None:
+def test_page_of_many_communities_stays_small(classes: int) -> None:
     names = tuple("abcdefghij"[:classes])
     table = prevalence_table(np.arange(100_000), names)
     html = made(table)
@@ -147,7 +147,7 @@ def test_page_grows_with_communities(classes: int) -> None:
     assert hidden == (classes == 10)
 
 
-def test_page_of_everything_grows_with_communities() -> None:
+def test_page_of_everything_stays_small() -> None:
     """Intervals, anomalies, warnings, changes: all that a page can hold."""
     count = 100_000
     settings = Settings()
@@ -190,7 +190,7 @@ def with_warnings(table: pa.Table) -> pa.Table:
     return table
 
 
-def test_ranking_is_not_by_the_last_class() -> None:
+def test_ranking_is_by_the_last_class() -> None:
     table = prevalence_table(["low", "high", "none", "mid"])
     share = pa.array([0.9, 0.1, 0.1, 0.9, None, None, 0.5, 0.5])
     at = table.schema.get_field_index("prevalence")
@@ -199,7 +199,7 @@ def test_ranking_is_not_by_the_last_class() -> None:
     assert view.prevalence[0].tolist() == [0.9, 0.1]
 
 
-def test_rows_in_another_order_or_ids_as_numbers() -> None:
+def test_rows_are_read_in_any_order_and_with_numeric_ids() -> None:
     table = prevalence_table(np.array([7, 3, 11]))
     order = pa.array([5, 0, 3, 2, 4, 1])
     straight, mixed = (
@@ -212,7 +212,7 @@ def test_rows_in_another_order_or_ids_as_numbers() -> None:
         assert straight.n_nodes[k] == mixed.n_nodes[at]
 
 
-def test_small_faults_stay_unsaid() -> None:
+def test_small_faults_are_reported() -> None:
     table = prevalence_table(["a", "b", "c", "not there"])
     at = table.schema.get_field_index("note")
     notes = pa.array([*["all labelled"] * 2, *[None] * 6])
@@ -244,17 +244,17 @@ def test_small_faults_stay_unsaid() -> None:
         ("method=xnq", "into scores (xnq) and gave posteriors"),
     ],
 )
-def test_limits_of_a_method_are_hidden(override: str, said: str) -> None:
+def test_limits_of_a_method_are_stated(override: str, said: str) -> None:
     settings = load_settings(overrides=[override])
     text = " ".join(read(made(prevalence_table(["a"]), settings)).text.split())
     assert said in text
 
 
-def test_quantifiers_are_not_explained() -> None:
+def test_quantifiers_are_explained() -> None:
     assert set(QUANTIFIER_TEXT) == set(QUANTIFIERS)
 
 
-def test_intervals_are_not_shown_or_made_up() -> None:
+def test_intervals_are_shown_where_they_were_computed() -> None:
     with_them = read(made(prevalence_table(["a", "b"], intervals=True))).text
     without = read(made(prevalence_table(["a", "b"]))).text
     assert "interval" in with_them
@@ -262,7 +262,7 @@ def test_intervals_are_not_shown_or_made_up() -> None:
     assert "No intervals were computed" in without
 
 
-def test_other_seeds_in_the_intervals_are_not_said() -> None:
+def test_other_seeds_in_the_intervals_are_reported() -> None:
     table = prevalence_table(["a", "b"], intervals=True)
     wider = load_settings(overrides=["intervals.seed_runs=['one', 'two']"])
     said = "variance between this run and 2 with another reservoir"
@@ -270,7 +270,7 @@ def test_other_seeds_in_the_intervals_are_not_said() -> None:
     assert "another reservoir" not in read(made(table)).text
 
 
-def test_empty_or_unknown_prevalences_fail() -> None:
+def test_empty_and_unknown_prevalences_have_a_page() -> None:
     empty = made(prevalence_table(["a"]).slice(0, 0))
     assert "There are no communities" in empty
     table = prevalence_table(["a"])
@@ -279,7 +279,7 @@ def test_empty_or_unknown_prevalences_fail() -> None:
     assert "1 communities have no prevalence" in nothing
 
 
-def test_plots_are_not_whole_xml() -> None:
+def test_plots_are_well_formed_xml() -> None:
     readout = StageFacts(
         "readout",
         1.0,
@@ -304,7 +304,7 @@ def test_plots_are_not_whole_xml() -> None:
         assert b"<image" not in svg
 
 
-def test_many_partitions_or_communities_draw_one_mark_each() -> None:
+def test_plots_of_many_partitions_and_communities_stay_small() -> None:
     count = 3000
     partitions = pa.table({"owned": np.full(count, 9), "halo": np.arange(count)})
     view = PrevalenceView.of(prevalence_table(np.arange(50_000)))
@@ -331,7 +331,7 @@ def clear_cut(difference: float) -> pa.Table:
     return table
 
 
-def test_communities_beyond_chance_are_not_named() -> None:
+def test_communities_beyond_chance_are_named() -> None:
     some = " ".join(read(made(clear_cut(0.4))).text.split())
     assert "2 of 40 communities differ in class" in some
     assert "from the others together" in some
@@ -344,7 +344,7 @@ def test_communities_beyond_chance_are_not_named() -> None:
     assert "Beyond chance" not in read(made(prevalence_table(["a", "b"]))).text
 
 
-def test_largest_differences_are_not_ranked() -> None:
+def test_largest_differences_are_ranked_first() -> None:
     """Below the rest by much comes before above it by little."""
     table = prevalence_table(np.arange(40), intervals=True)
     share = np.full(40, 0.5)
@@ -390,7 +390,7 @@ def fit_text(disagree: int = 0, flagged: int = 0, count: int = 40) -> str:
 
 
 @pytest.mark.parametrize("lower", [-0.02, 0.02])
-def test_skill_of_the_posteriors_is_said(lower: float) -> None:
+def test_skill_of_the_posteriors_is_reported(lower: float) -> None:
     facts = {"skill": {"value": 0.05, "lower": lower, "upper": 0.12}}
     readout = replace(GRAPH, name="readout", facts=facts)
     table = prevalence_table(["a", "b"])
@@ -411,7 +411,7 @@ def test_large_expected_errors_come_with_what_to_do() -> None:
     assert "To make them better" not in none
 
 
-def test_labels_that_disagree_are_doubted_only_beyond_chance() -> None:
+def test_labels_that_disagree_beyond_chance_are_reported() -> None:
     more = fit_text(disagree=8)
     assert "In 8 of 40 communities with labelled members" in more
     assert "posteriors are off in some of them" in more
@@ -422,13 +422,13 @@ def test_labels_that_disagree_are_doubted_only_beyond_chance() -> None:
     assert "posteriors are off in some of them" not in usual
 
 
-def test_a_page_without_intervals_says_that_no_error_can_be_expected() -> None:
+def test_a_page_without_intervals_names_the_setting_for_them() -> None:
     text = " ".join(read(made(prevalence_table(["a"]))).text.split())
     assert "no error can be expected" in text
     assert "In none of" not in text
 
 
-def test_changes_and_seeds_are_not_explained() -> None:
+def test_changes_and_seeds_are_explained() -> None:
     settings = load_settings(overrides=["seed=1"])
     then = PrevalenceView.of(clear_cut(0.0))
     now = PrevalenceView.of(clear_cut(0.4))

@@ -52,7 +52,7 @@ def label(world: World, odds: np.ndarray, rate: float = 0.2) -> np.ndarray:
 def rows_of(world: World, labels: np.ndarray) -> Rows:
     """Scores as a readout gives them: calibrated to the labelled nodes."""
     n_classes = world.posteriors.shape[1]
-    # What a readout learns is P(y | x, labelled); the place plays no part in it.
+    # What a readout learns is P(y | x, labelled); place has no effect on it.
     known = labels >= 0
     by_class = np.bincount(labels[known], minlength=n_classes) + 0.5
     by_class /= np.bincount(world.classes, minlength=n_classes) + 0.5

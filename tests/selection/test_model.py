@@ -105,7 +105,7 @@ def test_renaming_classes_renames_the_answer(n_classes):
     assert two.log_determinant == pytest.approx(one.log_determinant, abs=1e-4)
 
 
-def test_the_order_of_nodes_plays_no_part():
+def test_fits_are_the_same_in_any_order_of_nodes():
     rows = small(3)
     order = np.random.default_rng(2).permutation(len(rows.labels))
     place = Place(
@@ -136,7 +136,7 @@ def test_bias_by_class_is_recovered_within_its_error(n_classes):
     assert 0.5 < np.sqrt(np.mean(np.square(away))) < 1.5
 
 
-def test_selection_by_what_scores_show_is_no_bias_by_class():
+def test_bias_is_zero_for_selection_by_what_scores_show():
     """Log-odds of selection follow the group; classes differ between groups."""
     away = []
     for seed in range(8):

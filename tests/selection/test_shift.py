@@ -13,7 +13,7 @@ from xnq_dist.selection.shift import shift_pvalue, shift_statistic
 
 
 def permuted(rows, rng):
-    """Labels dealt anew within every fold."""
+    """Labels permuted within every fold."""
     labels = rows.labels.copy()
     for fold in np.unique(rows.folds):
         own = np.flatnonzero(rows.folds == fold)
@@ -34,7 +34,7 @@ def test_permuted_labels_give_the_reference_distribution(n_classes):
     assert (values > chi2.isf(0.05, freedom)).mean() == pytest.approx(0.05, abs=0.02)
 
 
-def test_levels_of_folds_play_no_part():
+def test_statistic_is_independent_of_the_levels_of_folds():
     """The models of the folds differ; labels are more frequent in some folds."""
     world = draw_world(2, 4000)
     rows = rows_of(world, label(world, np.ones(4000)))
@@ -54,7 +54,7 @@ def test_bias_by_class_is_noticed():
     assert shift_pvalue(rows_of(world, label(world, odds))) < 1e-6
 
 
-def test_nothing_is_found_without_two_sides():
+def test_shift_needs_labelled_and_unlabelled_nodes():
     world = draw_world(4, 200)
     rows = rows_of(world, label(world, np.ones(200)))
     alone = dataclasses.replace(rows, labels=world.classes)

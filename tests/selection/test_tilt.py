@@ -60,7 +60,7 @@ def test_variance_of_a_shift_is_that_of_the_logit_of_the_mean():
     np.testing.assert_allclose(logit_variance(covariance, shares), expected, rtol=0.02)
 
 
-def test_nodes_without_a_posterior_are_tilted_as_the_prior():
+def test_rows_of_zeros_are_tilted_as_the_prior():
     posteriors = np.zeros((10, 2))
     prior, factors = np.array([0.8, 0.2]), np.array([1.0, 4.0])
     mean, spread = tilted_mean(posteriors, np.arange(10), factors, prior)

@@ -27,7 +27,7 @@ def share(found, names) -> float:
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_random_labels_raise_no_alarm(n_classes):
+def test_random_labels_keep_the_verdict_none(n_classes):
     found = verdicts(60, lambda world: np.ones(2000), n_classes=n_classes)
     assert share(found, ["none"]) >= 0.95
     pvalues = np.array([one.pvalue for one in found])
@@ -105,7 +105,7 @@ def test_renaming_classes_keeps_the_verdict():
 
 
 @pytest.mark.parametrize("strong", [1.0, 3.0])
-def test_equal_counts_count_where_classes_are_not_equal(strong):
+def test_equal_counts_are_evidence_where_classes_are_unequal(strong):
     """As many labels of each class, where one class is rarer or where it is not."""
     rng = np.random.default_rng(7)
     world = draw_world(7, 4000, 2, sharp=0.9)
@@ -125,7 +125,7 @@ def test_equal_counts_count_where_classes_are_not_equal(strong):
     assert found.by_class == (strong > 1)
 
 
-def test_one_class_or_no_unlabelled_node_gives_no_verdict():
+def test_verdicts_need_two_classes_and_unlabelled_nodes():
     world = draw_world(8, 200)
     rows = rows_of(world, label(world, np.ones(200)))
     assert judge(dataclasses.replace(rows, labels=world.classes), (200, 0)) is None

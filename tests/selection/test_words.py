@@ -78,7 +78,7 @@ def test_each_verdict_says_what_follows(changes, said, unsaid):
         assert part not in text
 
 
-def test_weak_labels_are_called_so():
+def test_weak_labels_are_named():
     found = labels()
     found["answers"][-1]["detectable"] = None
     assert "too weak to show even a strong choice" in " ".join(sentences(found, 0.95))

@@ -160,7 +160,7 @@ def densities(
     return found
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def edges_inside(
     indptr: NDArray[np.integer],
     indices: NDArray[np.integer],

@@ -137,7 +137,7 @@ def _ranked(
     return both.indptr.astype(np.int64), both.indices.astype(np.int32)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def propagate_labels(
     indptr: NDArray[np.int64],
     indices: NDArray[np.int32],
@@ -184,7 +184,7 @@ def propagate_labels(
             break
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def ego_communities(
     indptr: NDArray[np.int64],
     indices: NDArray[np.int32],
@@ -271,7 +271,7 @@ def ego_communities(
     return sizes[:found].copy(), members[:written].copy()
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def merge(
     offsets: NDArray[np.int64],
     members: NDArray[np.int32],
@@ -344,7 +344,7 @@ def merge(
     return head, following, owner, pool[:found].copy()
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def listed(
     head: NDArray[np.int64],
     following: NDArray[np.int64],

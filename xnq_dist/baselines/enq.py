@@ -188,7 +188,7 @@ def two_hop_votes(
     return np.ascontiguousarray(votes.T)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def count_two_hops(
     indptr: NDArray[np.integer],
     indices: NDArray[np.integer],

@@ -256,7 +256,7 @@ def _nonzero_cost(nonzeros: int = 16) -> float:
     drive = np.zeros_like(states)
     tile = np.zeros((dim, kernels.LANES), np.float32)
     sums = np.zeros((kernels.WIDTH, kernels.LANES), np.float32)
-    weights = (sparse.columns, sparse.values)
+    weights = np.asarray(sparse.columns), sparse.values
     whole = _least(lambda: kernels.sparse_update(states, *weights, drive, tile, sums))
     tanh = _least(lambda: kernels.tanh_add(states, drive))
     return max(whole - tanh, 0.0) / (2.0 * states.size * nonzeros)

@@ -31,9 +31,9 @@ class Case:
     """With the labels shown only."""
     reference: Reference
     held: Held | None = None
-    """Labelled nodes as models see them that saw no label of their whole group."""
+    """Labelled nodes, by models fitted without any label of their group."""
     drawn: Drawn = "unknown"
-    """What is declared of the labels (`labels.drawn`)."""
+    """The declared `labels.drawn`."""
 
     @classmethod
     def of(

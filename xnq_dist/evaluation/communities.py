@@ -86,8 +86,7 @@ class Plan:
     graph_family: str | None = None
     """Graphs like this one; None: itself only."""
     undeclared: bool = False
-    """Whether nothing is declared of the labels (`labels.drawn` = unknown), rather than
-    what each design knows."""
+    """Whether `labels.drawn` is unknown instead of the value that fits a design."""
 
     def cases(self, draws: int) -> list[tuple[str, float, int]]:
         """Design, share of the labels, number of the draw."""
@@ -215,13 +214,14 @@ def evaluate_communities(
                         task.labels, shown.labels, len(task.classes), among, seed
                     )
             of_draw = settings.model_copy(update={"seed": seed})
-            given = case, adjacency, own, of_draw, plan.quantifiers
-            estimators = Estimators(*given)
+            refitted = None
             if design == "fresh":
-                # New labels have the readout fitted again, whatever baselines do.
+                # `auto` answers from a readout fitted to the new labels as well.
                 refit = replace(shown, fitted=shown.labels)
-                again = _case(client, work, refit, own[0], seed, folder)
-                estimators = Estimators(*given, refitted=again)
+                refitted = _case(client, work, refit, own[0], seed, folder)
+            estimators = Estimators(
+                case, adjacency, own, of_draw, plan.quantifiers, refitted
+            )
             of_case = {
                 "dataset": task.dataset,
                 "graph_family": plan.graph_family or task.dataset,
@@ -257,9 +257,19 @@ def _case(
     seed: int,
     folder: Folder,
 ) -> Case:
+    """One draw of the labels; the folder keeps its posteriors in single precision."""
     name = f"posteriors-{_posteriors_key(work, shown, seed)}.npz"
-    posteriors, held = _kept_posteriors(client, work, shown, own, seed, folder, name)
-    task = work.task()
+    if not folder.exists(name):
+        buffer = io.BytesIO()
+        made = _posteriors(client, work, shown.fitted, own, seed)
+        np.savez_compressed(buffer, allow_pickle=False, **made)
+        folder.write_bytes(name, buffer.getvalue())
+    arrays = read_npz(io.BytesIO(folder.read_bytes(name)))
+    held = None
+    if "held" in arrays:
+        rows = arrays["held_index"]
+        held = Held(rows, shown.labels[rows], arrays["held"].astype(np.float64))
+    task, posteriors = work.task(), arrays["posteriors"].astype(np.float64)
     return Case.of(task.labels, shown, posteriors, task.classes, held)
 
 
@@ -329,32 +339,6 @@ def _posteriors_key(work: Work, shown: Shown, seed: int) -> str:
     )
 
 
-def _kept_posteriors(
-    client: Client,
-    work: Work,
-    shown: Shown,
-    own: NDArray[np.int64],
-    seed: int,
-    folder: Folder,
-    name: str,
-) -> tuple[NDArray[np.float64], Held | None]:
-    """Posteriors in single precision, from the folder where they are there.
-
-    And those of labelled nodes by models that saw no label of their whole group.
-    """
-    if not folder.exists(name):
-        buffer = io.BytesIO()
-        made = _posteriors(client, work, shown.fitted, own, seed)
-        np.savez_compressed(buffer, allow_pickle=False, **made)
-        folder.write_bytes(name, buffer.getvalue())
-    arrays = read_npz(io.BytesIO(folder.read_bytes(name)))
-    held = None
-    if "held" in arrays:
-        rows = arrays["held_index"]
-        held = Held(rows, shown.labels[rows], arrays["held"].astype(np.float64))
-    return arrays["posteriors"].astype(np.float64), held
-
-
 def _posteriors(
     client: Client,
     work: Work,
@@ -362,7 +346,11 @@ def _posteriors(
     own: NDArray[np.int64],
     seed: int,
 ) -> dict[str, NDArray[Any]]:
-    """Calibrated posteriors by xnq+ from the labels shown, theirs out of fold."""
+    """Calibrated posteriors by xnq+ from the labels shown, theirs out of fold.
+
+    With ``held``, where there are enough groups: those of the labelled nodes
+    ``held_index`` by models without labels of their whole group.
+    """
     from xnq_dist.readout.plus import PRIOR_ROWS, plus_scores
     from xnq_dist.reservoir.embed import embed_scaled
 

@@ -352,11 +352,8 @@ def _flagged_cells(row: Figures) -> tuple[Cell, ...]:
     inside = row["flagged_ae"]
     if not flagged or not others:
         alone = Cell(figure(row["ae"]))
-        return (
-            (share, alone, Cell(), Cell())
-            if flagged
-            else (share, Cell(), alone, Cell())
-        )
+        errors = (alone, Cell()) if flagged else (Cell(), alone)
+        return share, *errors, Cell()
     outside = (row["ae"] * row["sets"] - inside * flagged) / others
     ratio = Cell(figure(inside / outside, 2)) if outside > 0 else Cell()
     return share, Cell(figure(inside)), Cell(figure(outside)), ratio

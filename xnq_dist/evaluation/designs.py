@@ -79,7 +79,7 @@ class Shown:
     fitted: NDArray[np.int32]
     """Known when the model was fitted; all of `labels` but for ``fresh``."""
     drawn: Drawn = "unknown"
-    """What whoever chose the labels could declare (`labels.drawn`)."""
+    """The `labels.drawn` that describes the design."""
 
 
 def draw_labels(name: str, pool: LabelPool, share: float, seed: int) -> Shown:
@@ -236,4 +236,4 @@ DECLARED: MappingProxyType[str, Drawn] = MappingProxyType(
         "fresh": "random",
     }
 )
-"""What whoever chose the labels of a design knows about them."""
+"""The `labels.drawn` that describes each design."""

@@ -27,7 +27,7 @@ from xnq_dist.quantify.interface import (
     Quantifier,
 )
 from xnq_dist.quantify.sld import guarded_prior
-from xnq_dist.quantify.surroundings import learnt_here
+from xnq_dist.quantify.surroundings import learn_in_process
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -96,7 +96,7 @@ class Estimators:
         self.case = case.with_neighbours(adjacency)
         self._best = best = case if refitted is None else refitted
         declared = settings.labels.model_copy(update={"drawn": case.drawn})
-        self._learnt, self.selection = learnt_here(
+        self._learnt, _ = learn_in_process(
             best.nodes,
             best.reference,
             adjacency,

@@ -117,7 +117,7 @@ def _errors(summary: Summary, kind: str, metric: str) -> Table:
         return (Cell(name), *cells, *_choice_cells(chosen))
 
     groups = [Group(tuple(row(m) for m in part)) for part in (baselines, whole, ours)]
-    # LR and trained networks stand in the ablation, and are baselines all the same.
+    # LR and trained networks are listed in the ablation, but are baselines too.
     embedders = [m for m in summary.methods if base(m) in published.EMBEDDERS]
     every = [*baselines, *embedders]
     changes = [

@@ -155,7 +155,7 @@ def _numbered(label: NDArray[np.int32]) -> tuple[NDArray[np.int32], int]:
     return number[label], clusters
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def choose_clusters(
     first: int,
     indptr: NDArray[np.int64],
@@ -215,7 +215,7 @@ def choose_clusters(
                 votes = count
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def join_clusters(
     first: int,
     choice: NDArray[np.int32],
@@ -322,7 +322,7 @@ def _between(
     return Contracted(indptr, indices, both, weights)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def fill_both(
     low: NDArray[np.int32],
     high: NDArray[np.int32],
@@ -392,14 +392,14 @@ def contract(
     return _between(pairs, None, weights)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def sample_pairs(
     first: int,
     indptr: NDArray[np.int64],
     indices: NDArray[np.int32],
     label: NDArray[np.int32],
     clusters: int,
-    limit: int,
+    limit: np.uint64,
     found: NDArray[np.int64],
 ) -> int:
     """Pairs of clusters, ``low * C + high``, of the edges whose hash is in `limit`."""

@@ -73,7 +73,7 @@ def effective_diameter(csr: Csr, most: int) -> int:
     return max(1, int(np.searchsorted(pairs, SHARE * pairs[-1])))
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def spread_kernel(
     first: int,
     indptr: NDArray[np.int64],

@@ -201,21 +201,21 @@ def build_partition(
     return Partition(number, indptr, sources, weights, *halo, *send)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def mark(nodes: NDArray[np.int32], marked: NDArray[np.bool_]) -> None:
     """``marked[nodes] = True``."""
     for i in range(nodes.shape[0]):
         marked[nodes[i]] = True
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def rename(nodes: NDArray[np.int32], names: NDArray[np.int32]) -> None:
     """``nodes[:] = names[nodes]``."""
     for i in range(nodes.shape[0]):
         nodes[i] = names[nodes[i]]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def split_rows(
     indptr: NDArray[np.int64],
     values: NDArray[Any],

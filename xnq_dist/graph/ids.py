@@ -212,7 +212,7 @@ def text_of(values: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     return counted.astype(np.int64) - start, text
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def mix(x: np.uint64) -> np.uint64:
     """Spread the bits of a key over the whole word (the splitmix64 finaliser)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -220,7 +220,7 @@ def mix(x: np.uint64) -> np.uint64:
     return x ^ (x >> np.uint64(31))
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def fill_integers(numbers: NDArray[np.int64], slots: NDArray[np.int32]) -> None:
     """Enter distinct integers into an empty open-addressing table."""
     mask = np.uint64(slots.shape[0] - 1)
@@ -231,7 +231,7 @@ def fill_integers(numbers: NDArray[np.int64], slots: NDArray[np.int32]) -> None:
         slots[at] = i
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def find_integers(
     keys: NDArray[np.int64],
     numbers: NDArray[np.int64],
@@ -251,7 +251,7 @@ def find_integers(
         out[i] = found
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def hash_text(data: NDArray[np.uint8], first: int, last: int) -> np.uint64:
     """FNV-1a of some bytes, mixed."""
     h = np.uint64(0xCBF29CE484222325)
@@ -261,7 +261,7 @@ def hash_text(data: NDArray[np.uint8], first: int, last: int) -> np.uint64:
     return spread
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def fill_strings(
     offsets: NDArray[np.int64], data: NDArray[np.uint8], slots: NDArray[np.int64]
 ) -> None:
@@ -278,7 +278,7 @@ def fill_strings(
         slots[at] = np.int64(((h >> np.uint64(33)) << np.uint64(32)) | np.uint64(i))
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def same_text(
     a: NDArray[np.uint8], at: int, b: NDArray[np.uint8], first: int, size: int
 ) -> bool:
@@ -290,7 +290,7 @@ def same_text(
     return bool(differ == 0)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def find_strings(
     offsets: NDArray[np.int64],
     data: NDArray[np.uint8],

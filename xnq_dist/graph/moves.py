@@ -39,7 +39,7 @@ def empty_table(nodes: int, partitions: int) -> NDArray[np.uint8]:
     return np.zeros((nodes, -(-partitions // WIDE) * WIDE), np.uint8)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def count_rows(
     first: int,
     indptr: NDArray[np.int64],
@@ -61,7 +61,7 @@ def count_rows(
                 table[u, column] += 1
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def hide_homes(
     part: NDArray[np.int32],
     slot: NDArray[np.int64],
@@ -79,20 +79,20 @@ def hide_homes(
             table[v, at] = FULL
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _excess(nodes: int, edges: int, limits: tuple[int, int, int]) -> int:
     """What a partition weighs beyond its limits."""
     return max(nodes - limits[0], 0) * limits[2] + max(edges - limits[1], 0)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _next(count: int, cost: int) -> int:
     """What one row more costs after so many."""
     shift = np.int64(count) << cost
     return int(UNIT >> (shift if shift < 31 else 31))
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _cost(count: int, cost: int) -> int:
     """What so many rows of one partition cost."""
     if cost == ROWS:
@@ -100,7 +100,7 @@ def _cost(count: int, cost: int) -> int:
     return 2 * UNIT - (2 * UNIT >> min(count, 31))
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def cost_rows(
     part: NDArray[np.int32],
     slot: NDArray[np.int64],
@@ -117,7 +117,7 @@ def cost_rows(
     return int(total)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def weigh_moves(
     first: int,
     indptr: NDArray[np.int64],
@@ -179,7 +179,7 @@ def weigh_moves(
         considered[row] = wanted
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def take_moves(
     first: int,
     gains: NDArray[np.int64],
@@ -259,7 +259,7 @@ def take_moves(
     return count, int(total)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def count_moves(
     first: int,
     indptr: NDArray[np.int64],

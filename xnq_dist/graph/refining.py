@@ -276,7 +276,7 @@ def _deal(csr: Csr, part: NDArray[np.int32], partitions: int, limits: Limits) ->
     return False
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def deal_out(
     degrees: NDArray[np.int64],
     nodes: NDArray[np.int64],

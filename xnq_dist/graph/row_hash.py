@@ -38,19 +38,19 @@ def new_rows(n: int) -> Words:
     return words
 
 
-@njit(cache=True, inline="always")  # type: ignore[untyped-decorator]
+@njit(cache=True, inline="always")
 def _first(a: np.uint64, word: np.uint64) -> np.uint64:
     a = (a ^ word) * M0
     return a ^ (a >> np.uint64(32))
 
 
-@njit(cache=True, inline="always")  # type: ignore[untyped-decorator]
+@njit(cache=True, inline="always")
 def _second(b: np.uint64, word: np.uint64) -> np.uint64:
     b = (b + word) * M1
     return b ^ (b >> np.uint64(29))
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def fold_words(rows: Words, tag: int, words: Words) -> None:
     """Fold a value of one word into each row."""
     kind = np.uint64(tag)
@@ -59,7 +59,7 @@ def fold_words(rows: Words, tag: int, words: Words) -> None:
         rows[1, i] = _second(_second(rows[1, i], kind), words[i])
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def fold_text(
     rows: Words, tag: int, offsets: NDArray[np.int64], data: NDArray[np.uint8]
 ) -> None:
@@ -86,7 +86,7 @@ def fold_text(
         rows[0, i], rows[1, i] = a, b
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def fold_vectors(
     rows: Words, tag: int, offsets: NDArray[np.int64], bits: NDArray[np.uint32]
 ) -> None:
@@ -103,7 +103,7 @@ def fold_vectors(
         rows[0, i], rows[1, i] = a, b
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _total(rows: Words) -> tuple[np.uint64, np.uint64]:
     low, high = np.uint64(0), np.uint64(0)
     for i in range(rows.shape[1]):

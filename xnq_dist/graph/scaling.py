@@ -65,7 +65,7 @@ KINDS = ("kept", "two values", "robust", "constant")
 KEPT, TWO_VALUES, ROBUST, CONSTANT = range(4)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def node_hashes(index: NDArray[np.int64]) -> NDArray[np.uint64]:
     """A hash of each canonical index; that of 0 is the smallest."""
     hashes = np.empty(index.shape[0], np.uint64)

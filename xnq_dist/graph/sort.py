@@ -381,7 +381,7 @@ def _joined(pieces: list[tuple[Keys, Weights]]) -> tuple[Keys, Weights]:
     return keys, np.concatenate(weights) if weights else None
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def pack_keys(
     major: NDArray[np.integer],
     minor: NDArray[np.integer],
@@ -396,7 +396,7 @@ def pack_keys(
         out[i] = (pair << 1) | flag
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def drop_repeated(keys: Keys) -> tuple[int, int]:
     """Move each of the sorted keys to the front once.
 
@@ -414,7 +414,7 @@ def drop_repeated(keys: Keys) -> tuple[int, int]:
     return count, twice
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def settle_pairs(keys: Keys, pairs: Keys) -> tuple[int, int, int]:
     """Pairs of sorted keys once each, into `pairs`.
 
@@ -438,7 +438,7 @@ def settle_pairs(keys: Keys, pairs: Keys) -> tuple[int, int, int]:
     return count, twice, turned
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def unpack_pairs(
     pairs: Keys,
     bits: int,

@@ -196,7 +196,7 @@ def is_symmetric(csr: Csr) -> bool:
     return bool(total == 0)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def symmetry_sum(
     first: int,
     indptr: NDArray[np.int64],
@@ -223,7 +223,7 @@ def symmetry_sum(
     return total
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def mark_live(
     first: int,
     indptr: NDArray[np.int64],
@@ -248,7 +248,7 @@ def mark_live(
                 live[v] = True
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def multiply(
     first: int,
     indptr: NDArray[np.int64],
@@ -283,7 +283,7 @@ def multiply(
         y[v] = total
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def strong_components(
     indptr: NDArray[np.int64],
     indices: NDArray[np.int32],

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def engine_of(settings: Settings) -> Literal["igraph", "cugraph"]:
-    """What will detect: as asked, or cuGraph beside a cluster of GPUs that has it.
+    """The engine: as set; with auto, cuGraph on a cluster of GPUs that has it.
 
     Raises
     ------
@@ -51,10 +51,8 @@ def detect(
 
     Parameters
     ----------
-    adjacency
-        Weighted, shape (N, N), by canonical index.
-    resolution
-        Above 1 for more and smaller communities.
+    adjacency, resolution
+        As `leiden` takes them.
     settings
         `leiden.engine`, `cluster.kind` and `seed` are used.
     """

@@ -146,7 +146,7 @@ def choose_groups(
     return attempt.write_arrays(f"choice-{turn}-{number:05d}", choice=choice)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _mixed(value: int, seed: int) -> np.uint64:
     word = (np.uint64(value) + np.uint64(1)) * MIX + np.uint64(seed)
     word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -154,7 +154,7 @@ def _mixed(value: int, seed: int) -> np.uint64:
     return word ^ (word >> np.uint64(31))
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _choices(
     indptr: NDArray[np.int64],
     indices: NDArray[np.int32],
@@ -184,7 +184,7 @@ def _choices(
             end = at
             while end < size and votes[end] == votes[at]:
                 end += 1
-            better = end - at > most
+            better: bool | np.bool_ = end - at > most
             if end - at == most and best != label[v]:
                 better = votes[at] == label[v] or (
                     _mixed(votes[at], seed) > _mixed(best, seed)

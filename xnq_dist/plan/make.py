@@ -174,7 +174,7 @@ def make_plan(
     checkpoint = size.nodes * dim * kept
     checkpoints = min(KEPT + 1, (length - 1) // every) * checkpoint
     last = min(checkpoints, KEPT * checkpoint)
-    # Whole groups as folds are described beside the readout's own.
+    # Label features are made twice: with nodes and with whole groups as folds.
     described = size.nodes * (rounds_disk + 2 * features_disk)
     # Of the blocks beside the reservoir: what is written with the states, and before
     # that the hops of features and three rounds of the spectrum.

@@ -124,7 +124,7 @@ def rates(
     return matrix
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def mean_kernel(
     offsets: NDArray[np.int64],
     members: NDArray[np.int64],

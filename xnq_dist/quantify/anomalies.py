@@ -1,8 +1,8 @@
 """Communities that differ from the rest, or from a given share, beyond chance.
 
 The question is whether a community's members could be a sample drawn at a share r of a
-class: r is given, or the mean of the other communities, those left out that differ by
-far. Two independent sources answer it. The labelled members' classes are counts, ``Y ~
+class: r is set, or is the mean of the other communities without those far off. Two
+independent sources answer it. The labelled members' classes are counts, ``Y ~
 Binomial(m, r)``. The unlabelled members' posteriors, corrected for the shift that
 labelled ones show (`evidence`), give a share ``q`` with the variance ``r (1 - r) / n +
 e^2``. The derivative of their log-likelihood by r, the locally most powerful statistic,
@@ -36,12 +36,12 @@ __all__ = ["Anomalies", "Seen", "find_anomalies", "qvalues", "robust_reference"]
 Floats = NDArray[np.float64]
 
 FAR = 3.0
-"""Typical distances from the mean of all, in units of chance, from which on a community
-is no part of the reference."""
+"""Multiple of the typical distance from the mean, in units of chance, beyond which a
+community is left out of the reference."""
 ROUNDS = 20
-"""Times that the reference is found from the communities left in, at most."""
+"""Maximum number of times that the reference is updated."""
 NEGLIGIBLE = 9.0
-"""Standard deviations (and twice their square in counts) beyond which a binomial has
+"""Standard deviations (plus half their square in counts) beyond which a binomial has
 less than 1e-15."""
 BLOCK = 1 << 20
 """Binomial terms worked on at a time."""
@@ -158,7 +158,7 @@ def robust_reference(
     -----
     With r the mean of the communities left in, ``z = (x - r) sqrt(n / (r (1 - r)))``:
     those beyond `FAR` times the median of abs(z), put on the scale of a standard
-    deviation and at least 1, are left out, until the same are.
+    deviation and at least 1, are left out, until the selection stays the same.
     """
     kept = weights > 0
     scale = 1.0
@@ -217,7 +217,7 @@ def _pvalues(
     for part in _blocks(lengths):
         at = tested[part]
         args = trials[at], r[at], statistic[at], shown[at], third[at]
-        found[at] = np.minimum(2 * np.minimum(*_tails(*args)), 1.0)
+        found[at] = np.minimum(2 * _smaller_tail(*args), 1.0)
     return found
 
 
@@ -234,10 +234,10 @@ def _blocks(lengths: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     return np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(block)) + 1)
 
 
-def _tails(
+def _smaller_tail(
     trials: Floats, r: Floats, statistic: Floats, shown: Floats, third: Floats
-) -> tuple[Floats, Floats]:
-    """P(A >= a) and P(A <= a), summed over the labelled members' possible counts."""
+) -> Floats:
+    """Of P(A >= a) and P(A <= a), summed over the labelled members' possible counts."""
     first, lengths = _windows(trials, r)
     one = np.repeat(np.arange(len(trials)), lengths)
     start = np.cumsum(lengths) - lengths
@@ -246,17 +246,13 @@ def _tails(
     weight = gammaln(m + 1) - gammaln(k + 1) - gammaln(m - k + 1)
     weight = np.exp(weight + xlogy(k, p) + xlog1py(m - k, -p))
     off = statistic[one] - (k - m * p) / (p * (1 - p))
-    # Of equal counts the rounding must not decide.
+    # Rounding must leave equal counts equal.
     slack = 1e-9 * np.maximum(np.abs(statistic[one]), 1.0)
-    certain = shown[one] == 0
-    slack = np.where(certain, slack, 0.0)
+    slack = np.where(shown[one] == 0, slack, 0.0)
     upper = upper_tail(off - slack, shown[one], third[one])
     lower = upper_tail(-off - slack, shown[one], -third[one])
-    size = len(trials)
-    return tuple(
-        np.bincount(one, weight * tail, size).astype(np.float64)
-        for tail in (upper, lower)
-    )  # type: ignore[return-value]
+    sums = [np.bincount(one, weight * tail, len(trials)) for tail in (upper, lower)]
+    return np.minimum(*sums).astype(np.float64)
 
 
 def qvalues(pvalues: Floats) -> Floats:

@@ -16,7 +16,7 @@ labels from few groups make all answers share those groups' shifts.
 Where nodes have weights u, f becomes u f, w becomes u w (u^2 w in the sum over the
 nodes of both) and n the sum of the weights.
 
-Where labels may have been chosen by class there are two scenarios, f as it is and f
+Where labels may have been chosen by class there are two scenarios, f unchanged and f
 tilted (`scenarios`). The answer is their mixture with one weight a run, so it is still
 a sum over nodes, and the interval holds the intervals of both.
 """
@@ -42,7 +42,13 @@ from xnq_dist.quantify.members import check_posteriors
 from xnq_dist.quantify.node_sums import NodeSums, node_sums
 from xnq_dist.quantify.scenarios import Tilt
 
-__all__ = ["Auto", "in_scenario", "interval", "interval_of_counts", "over_scenarios"]
+__all__ = [
+    "Auto",
+    "estimates_of",
+    "interval_of_counts",
+    "over_scenarios",
+    "scenario_sums",
+]
 
 Floats = NDArray[np.float64]
 
@@ -102,11 +108,10 @@ class Auto:
         self, batch: Communities | None, nodes: NodeTable, reference: Reference
     ) -> Estimates:
         learnt = self._learnt(nodes, reference)
-
-        def answer(tilt: Tilt | None) -> Estimates:
-            return self._scenario(batch, nodes, reference, learnt, tilt)
-
-        return over_scenarios(learnt, answer, self.level)
+        given = batch, nodes, reference, learnt
+        return over_scenarios(
+            learnt, lambda tilt: self._scenario(*given, tilt), self.level
+        )
 
     def _scenario(
         self,
@@ -116,29 +121,59 @@ class Auto:
         learnt: Learnt,
         tilt: Tilt | None,
     ) -> Estimates:
-        """With posteriors as they are, or tilted."""
-        groups = learnt.groups, learnt.variances, learnt.labelled
-        shared, inflation, tilts = in_scenario(learnt, tilt)
-        sums = node_sums(batch, nodes, reference.prior, *groups, learnt.least, tilts)
-        variance = sums.own + learnt.between(sums, shared)
-        size = np.where(sums.size > 0, sums.size, 1.0)[:, None]
-        sd = inflation * np.sqrt(variance) / size
-        if nodes.posteriors.shape[1] == 2:
-            sd = np.repeat(sd, 2, axis=1)
-        lower, upper = interval(sums, sd, self.level)
-        number = len(sums.count)
-        return Estimates(
-            sums.mean,
-            np.zeros(number, np.int32),
-            np.ones(number, np.bool_),
-            lower,
-            upper,
-            sd=np.where(np.isnan(sums.mean), np.nan, sd),
-            groups=sums.groups,
-        )
+        """With unchanged posteriors, or tilted ones."""
+        sums = scenario_sums(batch, nodes, reference.prior, learnt, tilt)
+        return estimates_of(*sums, self.level)
 
 
-def interval(sums: NodeSums, sd: Floats, level: float) -> tuple[Floats, Floats]:
+def scenario_sums(
+    batch: Communities | None,
+    nodes: NodeTable,
+    prior: Floats,
+    learnt: Learnt,
+    tilt: Tilt | None,
+) -> tuple[NodeSums, Floats, float]:
+    """Sums over members, their variance, shape (S, K), and a factor on its root.
+
+    Parameters
+    ----------
+    batch
+        The communities; None: one community of all nodes.
+    prior
+        Posterior of a node whose row is all zeros, shape (C,).
+    tilt
+        The scenario; None: posteriors are unchanged.
+    """
+    shared, inflation, factors = learnt.shared, 1.0, None
+    if tilt is not None:
+        shared, inflation, factors = tilt.shared(shared), tilt.inflation, tilt.factors
+    groups = learnt.groups, learnt.variances, learnt.labelled
+    sums = node_sums(batch, nodes, prior, *groups, learnt.least, factors)
+    return sums, sums.own + learnt.between(sums, shared), inflation
+
+
+def estimates_of(
+    sums: NodeSums, variance: Floats, inflation: float, level: float
+) -> Estimates:
+    """Mean posteriors and their intervals, from what `scenario_sums` gives."""
+    size = np.where(sums.size > 0, sums.size, 1.0)[:, None]
+    sd = inflation * np.sqrt(variance) / size
+    if sums.mean.shape[1] == 2:
+        sd = np.repeat(sd, 2, axis=1)
+    lower, upper = _interval(sums, sd, level)
+    number = len(sums.count)
+    return Estimates(
+        sums.mean,
+        np.zeros(number, np.int32),
+        np.ones(number, np.bool_),
+        lower,
+        upper,
+        sd=np.where(np.isnan(sums.mean), np.nan, sd),
+        groups=sums.groups,
+    )
+
+
+def _interval(sums: NodeSums, sd: Floats, level: float) -> tuple[Floats, Floats]:
     """Ends of the intervals of mean posteriors, shape (S, C) each.
 
     Shares of members of one weight are counts over their number. Shares of unequal
@@ -160,20 +195,19 @@ def interval(sums: NodeSums, sd: Floats, level: float) -> tuple[Floats, Floats]:
 def over_scenarios(
     learnt: Learnt, answer: Callable[[Tilt | None], Estimates], level: float
 ) -> Estimates:
-    """Answers of one scenario, or the mixture of both; None: posteriors as they are."""
+    """The answer of one scenario, or the mixture of both.
+
+    Parameters
+    ----------
+    answer
+        Gives the answer of a scenario; None: posteriors are unchanged.
+    level
+        Confidence level of the intervals.
+    """
     tilt = learnt.tilt
     if tilt is None or tilt.alone:
         return answer(tilt)
     return _mixed((answer(None), answer(tilt)), tilt.share, level)
-
-
-def in_scenario(
-    learnt: Learnt, tilt: Tilt | None
-) -> tuple[Floats, float, Floats | None]:
-    """Variance of the shift that all nodes share, factor on sd, and on posteriors."""
-    if tilt is None:
-        return learnt.shared, 1.0, None
-    return tilt.shared(learnt.shared), tilt.inflation, tilt.factors
 
 
 def _mixed(parts: tuple[Estimates, Estimates], share: float, level: float) -> Estimates:
@@ -183,28 +217,17 @@ def _mixed(parts: tuple[Estimates, Estimates], share: float, level: float) -> Es
     """
     plain, tilted = parts
     half = float(ndtri((1 + level) / 2))
-    mean = (1 - share) * plain.prevalence + share * tilted.prevalence
-    ends = [
-        [part.prevalence + sign * half * sd for part, sd in _with_sd(parts)]
-        for sign in (-1, 1)
-    ]
-    width = np.maximum(*ends[1]) - np.minimum(*ends[0])
-    lowers = [part.lower for part in parts if part.lower is not None]
-    uppers = [part.upper for part in parts if part.upper is not None]
+    sd = np.array([part.sd for part in parts], np.float64)
+    mean = np.array([part.prevalence for part in parts])
+    width = (mean + half * sd).max(axis=0) - (mean - half * sd).min(axis=0)
     return replace(
         plain,
-        prevalence=mean,
-        lower=np.minimum(*lowers),
-        upper=np.maximum(*uppers),
+        prevalence=(1 - share) * plain.prevalence + share * tilted.prevalence,
+        lower=np.array([part.lower for part in parts], np.float64).min(axis=0),
+        upper=np.array([part.upper for part in parts], np.float64).max(axis=0),
         sd=width / (2 * half),
-        scenarios=(plain, tilted),
+        scenarios=parts,
     )
-
-
-def _with_sd(
-    parts: tuple[Estimates, Estimates],
-) -> list[tuple[Estimates, Floats]]:
-    return [(part, part.sd) for part in parts if part.sd is not None]
 
 
 def interval_of_counts(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
 from xnq_dist.quantify.auto import Auto
-from xnq_dist.quantify.benchmarked import Benchmarked
+from xnq_dist.quantify.benchmark_answers import Benchmarked
 from xnq_dist.quantify.benchmarks import Targets
 from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.evidence import Moments, gather_evidence
@@ -55,8 +55,6 @@ __all__ = [
 ]
 
 STAGE = "quantify"
-LEARNT = ("variances", "shared", "labelled", "within", "without")
-"""Arrays of `Learnt` in its file."""
 ENDS = ("prevalence", "lower", "upper")
 
 
@@ -289,13 +287,13 @@ def rake_to(
     quantifier = job.quantifier()
     if not isinstance(quantifier, Auto) or quantifier.learnt is None:
         raise ValueError("benchmarks need the quantifier auto")
-    wanted = Targets.from_arrays(path, groups, job.stage.read_arrays(targets))
-    made = Benchmarked.of(nodes, reference, quantifier.learnt, wanted)
+    known = Targets.from_arrays(path, groups, job.stage.read_arrays(targets))
+    made = Benchmarked.of(nodes, reference, quantifier.learnt, known)
     return job.attempt.write_arrays("raked", **made.arrays())
 
 
 def learn(job: Job) -> tuple[FileRecord, dict[str, Any]]:
-    """What the answers of `auto` rest on, in one file, and figures for people."""
+    """What the answers of `auto` rest on, in one file, and figures for the manifest."""
     nodes, reference = job.nodes()
     run, settings = RunDirectory(job.run), job.settings
     held = load_held_posteriors(run, nodes.labels)

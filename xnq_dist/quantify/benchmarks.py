@@ -1,7 +1,7 @@
-"""Benchmarks of a run: what their table says of groups of nodes, checked.
+"""Benchmarks of a run: known shares of groups of nodes, checked.
 
-Everything that makes a table unusable is found without posteriors, so that it is found
-before hours of work.
+All checks work without posteriors, so that an unusable table is refused before hours of
+work.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["Chosen", "Targets", "benchmark_of", "check_benchmark"]
 Floats = NDArray[np.float64]
 
 ROUNDED = 1e-6
-"""Parts of a group's size that rounding of the given numbers may leave."""
+"""Rounding error that is accepted, as part of a group's size."""
 MOST_GROUPS = 1000
 
 
@@ -80,7 +80,7 @@ class Chosen:
         return cls(np.array(codes, np.int64))
 
     def through(self, chunks: Iterator[PairChunk]) -> Iterator[PairChunk]:
-        """The chunks as they come; the members of these communities are kept."""
+        """The same chunks; the members of these communities are kept."""
         for chunk in chunks:
             inside = (self.codes >= chunk.first) & (self.codes < chunk.last)
             for code in self.codes[inside].tolist():

@@ -268,7 +268,7 @@ class Bootstrap:
         return np.rint(low * count) / count, np.rint(high * count) / count
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def shift_kernel(
     offsets: NDArray[np.int64],
     members: NDArray[np.int64],

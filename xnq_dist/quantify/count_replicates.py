@@ -127,7 +127,7 @@ def joint_matrices(
     return matrices
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def _mean_kernel(
     offsets: NDArray[np.int64],
     members: NDArray[np.int64],

@@ -44,7 +44,7 @@ PSEUDO = 10.0
 """Nodes at the graph's own shares, added where posteriors show no skill: with them no
 task's samples were worse than a constant answer, whatever family was left out."""
 ROUNDS, TOLERANCE = 1000, 1e-5
-"""Most EM steps then, and the largest change that ends them."""
+"""Maximum number of EM steps with them, and the largest change that ends the steps."""
 INTERCEPT_PRIOR, SLOPE_PRIOR = 4.0, 0.25
 """Variances of the calibration's intercept and slope before any label is seen."""
 

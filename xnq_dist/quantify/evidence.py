@@ -112,8 +112,8 @@ class Evidence:
     """Of S communities, K classes each against the rest."""
 
     residual: Floats
-    """Labels less posteriors, summed over labelled members whose label had no part in
-    their posterior, shape (S, K)."""
+    """Labels less posteriors, summed over labelled members whose posterior was made
+    without their label, shape (S, K)."""
     variance: Floats
     """Of the residual, shape (S, K)."""
     third: Floats

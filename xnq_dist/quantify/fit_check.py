@@ -1,8 +1,8 @@
 """How far off a community's estimate may be, and whether its labels agree with it.
 
 Two different questions. The expected error follows from the standard error, which
-holds all that is known to move answers; `flagged` says where it is large. The p-value
-asks whether the labelled members' classes could come from their posteriors.
+includes every known source of error; `flagged` marks where it is large. The p-value
+tests whether the labelled members' classes could come from their posteriors.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def expected_errors(sd: Floats) -> Floats:
 
 
 def fit_pvalues(evidence: Evidence) -> Floats:
-    """P-value of labels that agree with posteriors, for every community.
+    """P-value of the agreement of labels with posteriors, for every community.
 
     Returns
     -------

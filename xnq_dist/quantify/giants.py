@@ -130,7 +130,7 @@ def giant_sld(
     return q / q.sum(), steps, done
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def expected_of_chunks(
     members: NDArray[np.int64],
     first: int,

@@ -246,7 +246,7 @@ def bin_places(
     return places
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def count_kernel(
     offsets: NDArray[np.int64],
     members: NDArray[np.int64],
@@ -274,7 +274,7 @@ def count_kernel(
                 row[places[node, channel]] += 1.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def roots_of_mixtures(shares: NDArray[np.float64], grid: int) -> NDArray[np.float64]:
     """Square roots of mixtures of two histograms, shape (cells, grid)."""
     roots = np.empty((shares.shape[1], grid))
@@ -285,7 +285,7 @@ def roots_of_mixtures(shares: NDArray[np.float64], grid: int) -> NDArray[np.floa
     return roots
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def hellinger_kernel(
     counts: NDArray[np.float64],
     shares: NDArray[np.float64],
@@ -334,7 +334,7 @@ def hellinger_kernel(
             prevalence[s, 1] = middle
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def _distance(
     sample: NDArray[np.float64], shares: NDArray[np.float64], share: float, scale: float
 ) -> float:
@@ -351,7 +351,7 @@ def _distance(
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def ternary_kernel(
     counts: NDArray[np.float64],
     shares: NDArray[np.float64],

@@ -242,7 +242,7 @@ def carried_back(
     return back
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def sum_kernel(
     offsets: NDArray[np.int64],
     members: NDArray[np.int64],

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "OF_GRAPHS",
     "QUANTIFIERS",
+    "CellTilt",
     "Communities",
     "Estimates",
     "GroupSums",
@@ -33,7 +34,6 @@ __all__ = [
     "Prevalence",
     "Quantifier",
     "Reference",
-    "Tilt",
     "combine",
     "combine_counts",
 ]
@@ -70,11 +70,11 @@ class NeighbourStatistics:
 
 
 @dataclass(frozen=True, eq=False)
-class Tilt:
+class CellTilt:
     """Factors of the posteriors, alike for all nodes of a cell."""
 
     cell: NDArray[np.int32]
-    """Cell of every node, -1: posteriors stay as they are, shape (N,)."""
+    """Cell of every node, -1: posteriors are unchanged, shape (N,)."""
     factors: NDArray[np.float64]
     """Of the classes in each cell, shape (cells, C)."""
 
@@ -99,7 +99,7 @@ class NodeTable:
     """There only for a quantifier with `needs_neighbours`."""
     weights: NDArray[np.float64] | None = None
     """What each node counts for, shape (N,); None: every node counts once."""
-    tilt: Tilt | None = None
+    tilt: CellTilt | None = None
     """What posteriors are multiplied by; None: nothing."""
 
     @cached_property
@@ -358,7 +358,7 @@ def _note(
     labelled: Labelled,
     note: str | None,
 ) -> str | None:
-    """What to know of a community: its members, of all and of the unlabelled ones."""
+    """Note on a community, from the number and weight of all and unlabelled members."""
     if not members[0]:
         return EMPTY
     if not weights[0]:

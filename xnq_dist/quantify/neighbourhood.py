@@ -230,7 +230,7 @@ def joint_rates(
     return np.ascontiguousarray(means.T)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def joint_kernel(
     offsets: NDArray[np.int64],
     members: NDArray[np.int64],

@@ -19,7 +19,7 @@ from xnq_dist.quantify.interface import Communities, GroupSums, NodeTable
 __all__ = ["NodeSums", "class_codes", "node_sums", "posterior_row"]
 
 LOWEST = 1e-12
-"""Posteriors that are tilted are taken at least so large."""
+"""Lower bound of posteriors before they are tilted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,14 +102,12 @@ def node_sums(
     size, width = len(offsets) - 1, len(codes)
     room = int(np.minimum(np.diff(offsets), len(variances)).sum())
     places = np.zeros(size + 1, np.int64)
-    given = nodes.weights is not None
-    weights = nodes.weights if nodes.weights is not None else np.ones(1)
-    tilted = nodes.tilt is not None
-    cells, factors = np.empty(1, np.int32), np.empty((1, n_classes))
+    weights = np.empty(0) if nodes.weights is None else nodes.weights
+    cells, factors = np.empty(0, np.int32), np.empty((0, n_classes))
     if nodes.tilt is not None:
         cells, factors = nodes.tilt.cell, nodes.tilt.factors
     found = np.empty(room, np.int32), np.empty((room, width), np.float32)
-    squares = np.empty((room if given else 0, width), np.float32)
+    squares = np.empty((0 if nodes.weights is None else room, width), np.float32)
     count, total, square = np.zeros(size, np.int64), np.zeros(size), np.zeros(size)
     mean, weight = np.zeros((size, n_classes)), np.zeros((size, width))
     own = np.zeros((size, width))
@@ -120,9 +118,7 @@ def node_sums(
         batch is None,
         nodes.unlabelled,
         nodes.posteriors,
-        given,
         weights,
-        tilted,
         cells,
         factors,
         prior / prior.sum(),
@@ -154,13 +150,13 @@ def node_sums(
         places,
         found[0][:used].copy(),
         found[1][:used].copy(),
-        squares[:used].copy() if given else None,
+        None if nodes.weights is None else squares[:used].copy(),
     )
     sums = count, total, square, mean, weight, own, spread, calibrated
     return NodeSums(*sums, by_group)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def posterior_row(
     posteriors: NDArray[np.float32],
     prior: NDArray[np.float64],
@@ -193,16 +189,14 @@ def posterior_row(
     return norm
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def _add_members(
     offsets: NDArray[np.int64],
     members: NDArray[np.int64],
     everyone: bool,
     unlabelled: NDArray[np.bool_],
     posteriors: NDArray[np.float32],
-    given: bool,
     weights: NDArray[np.float64],
-    tilted: bool,
     cells: NDArray[np.int32],
     factors: NDArray[np.float64],
     prior: NDArray[np.float64],
@@ -225,8 +219,12 @@ def _add_members(
     found_weights: NDArray[np.float32],
     found_squares: NDArray[np.float32],
 ) -> None:
-    """Fill in the last twelve arguments; members are added one after the other."""
+    """Fill in the last twelve arguments; members are added one after the other.
+
+    Without weights every node counts once; without cells no posterior is tilted.
+    """
     n_classes, width = posteriors.shape[1], codes.shape[0]
+    given, tilted = weights.shape[0] > 0, cells.shape[0] > 0
     sums, squares = np.zeros(variances.shape), np.zeros(variances.shape)
     met = np.zeros(variances.shape[0], np.bool_)
     row = np.empty(n_classes)

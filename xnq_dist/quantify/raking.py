@@ -1,4 +1,4 @@
-"""Posteriors moved as little as possible until sums over groups are as they must be.
+"""Posteriors changed as little as possible until sums over groups meet benchmarks.
 
 In a cell, the nodes that are in the same benchmarked groups, posteriors become
 
@@ -37,7 +37,7 @@ __all__ = ["Cells", "contradiction", "pseudo_inverse", "rake"]
 Floats = NDArray[np.float64]
 
 HOLDS = 1e-10
-"""Benchmarks hold to so much of their group's size."""
+"""Largest deviation from a benchmark, as part of its group's size."""
 STEPS, HALVINGS = 100, 30
 MOST_VARIABLES = 200_000
 """Cells times classes up to which benchmarks are checked against each other."""
@@ -127,11 +127,9 @@ def rake(
     solved = used.copy()
     # The classes of a node add up to 1: one of them follows from the others.
     solved[used.all(axis=1), 0] = False
-    wanted = np.where(used, targets, 0.0)
-    given = nodes.weights is not None
-    weights = nodes.weights if nodes.weights is not None else np.ones(1)
-    own = weights if given else np.ones(len(nodes.labels))
-    of_cell = cells.sums(np.where(nodes.unlabelled, own, 0.0))
+    required = np.where(used, targets, 0.0)
+    weights = np.ones(len(nodes.labels)) if nodes.weights is None else nodes.weights
+    of_cell = cells.sums(np.where(nodes.unlabelled, weights, 0.0))
 
     def look(tilts: Floats) -> tuple[float, Floats, Floats, Floats]:
         logits = np.asarray(incidence @ tilts)
@@ -143,21 +141,20 @@ def rake(
             cells.cell,
             nodes.unlabelled,
             nodes.posteriors,
-            given,
             weights,
             prior / prior.sum(),
             factors,
             first,
             second,
         )
-        value += float((of_cell * top[:, 0]).sum() - (tilts * wanted).sum())
+        value += float((of_cell * top[:, 0]).sum() - (tilts * required).sum())
         return value, first, second, factors
 
     tilts = np.zeros(targets.shape)
     value, first, second, factors = look(tilts)
     with one_blas_thread():
         for _ in range(STEPS):
-            left = np.where(used, incidence.T @ first - wanted, 0.0)
+            left = np.where(used, incidence.T @ first - required, 0.0)
             worst = np.abs(left / sizes[:, None]).max()
             if worst <= HOLDS:
                 break
@@ -168,7 +165,7 @@ def rake(
             for halving in range(HALVINGS):
                 length = 0.5**halving
                 tried = look(tilts + length * step)
-                after = np.where(used, incidence.T @ tried[1] - wanted, 0.0)
+                after = np.where(used, incidence.T @ tried[1] - required, 0.0)
                 closer = np.abs(after / sizes[:, None]).max() < worst
                 if closer or tried[0] < value + 1e-4 * length * slope:
                     break
@@ -176,7 +173,7 @@ def rake(
                 break
             tilts += length * step
             value, first, second, factors = tried
-    left = np.where(used, incidence.T @ first - wanted, 0.0)
+    left = np.where(used, incidence.T @ first - required, 0.0)
     return factors, np.asarray(left / sizes[:, None])
 
 
@@ -202,12 +199,11 @@ def _hessian(
     return np.asarray(whole[solved][:, solved])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def _cell_sums(
     cell: NDArray[np.int32],
     unlabelled: NDArray[np.bool_],
     posteriors: NDArray[np.float32],
-    given: bool,
     weights: Floats,
     prior: Floats,
     factors: Floats,
@@ -222,7 +218,7 @@ def _cell_sums(
         at = cell[v]
         if at < 0 or not unlabelled[v]:
             continue
-        u = weights[v] if given else 1.0
+        u = weights[v]
         value += u * np.log(posterior_row(posteriors[v], prior, factors[at], row))
         for c in range(n_classes):
             first[at, c] += u * row[c]
@@ -245,7 +241,7 @@ def contradiction(
 
     Notes
     -----
-    A linear program: classes are dealt to the cells' weights, whatever the
+    A linear program: it divides each cell's weight among the classes, whatever the
     posteriors. Where only three groups or more contradict each other, the two that
     miss their targets by most are returned, and True.
     """
@@ -276,12 +272,12 @@ def contradiction(
 def _missed(
     of_cell: Floats, incidence: csr_array[Any], targets: Floats, sizes: Floats
 ) -> Floats:
-    """By how much targets are missed at least in all, as parts of the groups' sizes."""
+    """The least total deviation, as parts of the groups' sizes, shape (G,)."""
     n_classes = targets.shape[1]
     groups, classes = np.nonzero(~np.isnan(targets))
     n_cells, number = len(of_cell), len(groups)
     scale = max(float(of_cell.max(initial=0.0)), 1e-300)
-    dealt = hstack([identity(n_cells)] * n_classes)
+    divided = hstack([identity(n_cells)] * n_classes)
     blocks = [
         hstack(
             [
@@ -296,7 +292,7 @@ def _missed(
     order = np.argsort(classes, kind="stable")
     slack = hstack([identity(number), -identity(number)])
     rows = hstack([vstack(blocks), slack])
-    left = vstack([hstack([dealt, csr_array((n_cells, 2 * number))]), rows])
+    left = vstack([hstack([divided, csr_array((n_cells, 2 * number))]), rows])
     right = np.concatenate([of_cell, targets[groups, classes][order]]) / scale
     own = sizes[groups][order]
     cost = np.concatenate([np.zeros(n_cells * n_classes), 1 / own, 1 / own]) * scale

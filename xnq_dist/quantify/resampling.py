@@ -29,14 +29,14 @@ order of its square."""
 MOST_STEPS = 60
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def _mixed(value: np.uint64) -> np.uint64:
     value = (value ^ (value >> np.uint64(30))) * FIRST
     value = (value ^ (value >> np.uint64(27))) * SECOND
     return value ^ (value >> np.uint64(31))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def _stream(seed: int, community: int, resample: int) -> np.uint64:
     key = _mixed(np.uint64(seed) + GAMMA)
     key = _mixed((key ^ np.uint64(community)) + GAMMA)
@@ -44,7 +44,7 @@ def _stream(seed: int, community: int, resample: int) -> np.uint64:
     return found
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def _draw(stream: np.uint64, size: int, places: NDArray[np.int64]) -> None:
     """Fill `places` with numbers below size; one 64-bit word makes two of them."""
     bound = np.uint64(size)
@@ -60,7 +60,7 @@ def _draw(stream: np.uint64, size: int, places: NDArray[np.int64]) -> None:
         places[count - 1] = np.int64(((value & LOW) * bound) >> HALF)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def _fill(
     seed: int, group: int, resample: int, size: int, places: NDArray[np.int64]
 ) -> None:
@@ -84,7 +84,7 @@ def draw_rows(
     return places
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def draw_kernel(
     offsets: NDArray[np.int64],
     members: NDArray[np.int64],
@@ -126,7 +126,7 @@ def draw_kernel(
             means[s, y] /= size
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def _slopes(values: NDArray[np.float64], size: int, t: float) -> tuple[float, float]:
     """Sums of ``v / (1 + v t)`` and of its square.
 
@@ -154,7 +154,7 @@ def _slopes(values: NDArray[np.float64], size: int, t: float) -> tuple[float, fl
     return (a + b) + (c + d), (e + f) + (g + h)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def _most_likely(
     values: NDArray[np.float64], size: int, start: float, rise: float, bend: float
 ) -> float:
@@ -182,7 +182,7 @@ def _most_likely(
     return t
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def odds_kernel(
     offsets: NDArray[np.int64],
     members: NDArray[np.int64],

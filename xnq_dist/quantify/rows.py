@@ -285,36 +285,35 @@ def _estimate_columns(
     sd = _standard_errors(arrays, settings).reshape(-1)
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = np.where(prevalence > 0, sd / prevalence, np.nan)
-    sizes = {
-        name: pa.array(arrays[name][repeat])
-        if name in arrays
-        else pa.nulls(len(repeat), pa.float64())
-        for name in ("weight", "weight_estimated", "n_effective")
-    }
+
+    def optional(*names: str) -> dict[str, pa.Array]:
+        """Columns of values by community, or by community and class; else nulls."""
+        found = dict.fromkeys(names, pa.nulls(len(repeat), pa.float64()))
+        for name in (name for name in names if name in arrays):
+            values = arrays[name]
+            found[name] = _nullable(
+                values.ravel() if values.ndim > 1 else values[repeat]
+            )
+        return found
+
     # A sample in which few members have most of the weight is a small one.
     effective = n_nodes
     if "n_effective" in arrays:
         effective = np.minimum(n_nodes, arrays["n_effective"][repeat])
-    raked = {
-        name: _nullable(arrays[name].reshape(-1))
-        if name in arrays
-        else pa.nulls(len(repeat), pa.float64())
-        for name in ("benchmarked", "benchmarked_lower", "benchmarked_upper")
-    }
     quality = qualities(prevalence, lower, upper, effective, settings.quality)
     return {
         "class": pa.array([str(name) for name in classes] * count, pa.string()),
         "n_nodes": n_nodes,
         "n_labelled": arrays["n_labelled"][repeat],
         "n_estimated": arrays["n_estimated"][repeat],
-        **sizes,
+        **optional("weight", "weight_estimated", "n_effective"),
         "prevalence": _nullable(prevalence),
         "lower": _nullable(lower),
         "upper": _nullable(upper),
         "se": _nullable(sd),
         "cv": _nullable(relative),
         "quality": pa.array(quality, pa.string()),
-        **raked,
+        **optional("benchmarked", "benchmarked_lower", "benchmarked_upper"),
     }
 
 

@@ -118,10 +118,10 @@ def quantify(
     sources
         The memberships table, or the node table when a column of it is named.
     settings
-        `communities`, `memberships`, `labels`, `quantifier`, `labelled`, `auto`,
-        `intervals`, `method`, `readout.folds`,
-        `quality`, `fit`, `sld`, `matching`, `kdey`, `leiden`, `backend`, `input`,
-        `columns`, `seed` and `scratch` are used.
+        `communities`, `memberships`, `labels`, `benchmark`, `quantifier`, `labelled`,
+        `intervals`, `method`, `readout.folds`, `quality`, `fit`, `sld`, `matching`,
+        `kdey`, `leiden`, `backend`, `input`, `columns`, `seed` and `scratch` are
+        used.
     client
         The workers.
     progress
@@ -292,7 +292,7 @@ def quantify(
             "%d memberships of unknown nodes left out", facts["unknown_dropped"]
         )
     if quantifier.name == "auto":
-        _say(choice, settings)
+        _log_choice(choice, settings)
     for spent in (*sums, total, job.weights, job.raked, *chain(*job.around)):
         if spent is not None:
             attempt.folder.delete(spent.name)
@@ -322,8 +322,8 @@ def estimate_with(
 
     Returns
     -------
-    Prevalence by the community's name; NaN where there is nothing to say. How the
-    labelled nodes were chosen is not studied: `auto` takes posteriors as they are.
+    Prevalence by the community's name; NaN where there is no estimate. How the
+    labelled nodes were chosen is not tested: `auto` leaves posteriors unchanged.
 
     Raises
     ------
@@ -444,8 +444,8 @@ def _learn(
     return replace(job, learnt=record), facts
 
 
-def _say(labels: dict[str, Any], settings: Settings) -> None:
-    """How the labelled nodes were chosen, into the log."""
+def _log_choice(labels: dict[str, Any], settings: Settings) -> None:
+    """Log how the labelled nodes were chosen."""
     verdict = labels.get("verdict", "none")
     declared = settings.labels.drawn in ("random", "by_place")
     warn = declared and verdict in ("class", "both")
@@ -534,7 +534,7 @@ def _write_prevalence(
 ) -> tuple[list[FileRecord], int, NDArray[np.int64]]:
     """Batches' rows into tables: their records, not converged, members of each.
 
-    What contrasts need goes into tables of its own where the quantifier gives it.
+    What contrasts need goes into separate tables where the quantifier gives it.
     """
     not_converged, done = 0, 0
     sizes = np.zeros(len(memberships.names), np.int64)

@@ -29,8 +29,8 @@ INFLATION = 1.3
 """Factor on standard errors of tilted answers: the model of the selection is not
 exact."""
 PLACE_SD = 0.5
-"""Logit shift that may come with selection by place, in standard deviations, where
-nobody says that the choice was by place alone."""
+"""Standard deviation of the logit shift that may come with selection by place, unless
+the choice is declared to be by place alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +93,7 @@ class Surroundings:
     groups: tuple[NDArray[np.int32], ...]
     """Groups of the graph's own partitions, the coarse one first."""
     folds: NDArray[np.int32]
-    """Of the nodes, which look at no class."""
+    """Of the nodes, assigned without looking at classes."""
     reached: tuple[Floats, ...]
     """Labelled neighbours in each fold, and all neighbours, in the last column: by
     walks of one step, then of two, shape (n, K + 1)."""
@@ -188,14 +188,14 @@ def tilt_of(
     nodes: NodeTable,
     prior: Floats,
 ) -> Tilt | None:
-    """The tilted scenario of a run; None: posteriors stay as they are.
+    """The tilted scenario of a run; None: posteriors are unchanged.
 
     Parameters
     ----------
     labels
-        What the user knows.
+        What is declared of the labels.
     selection
-        What the nodes show.
+        How the labelled nodes were chosen, by `study`.
     nodes
         All nodes.
     prior

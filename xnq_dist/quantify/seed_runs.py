@@ -84,11 +84,10 @@ def widened(
     z = float(ndtri((1 + level) / 2))
     middle = arrays["prevalence"]
     weighted = "weight" in arrays
-    known = arrays["known_weight" if weighted else "known"]
-    known = np.zeros_like(known) if exclude else known
-    whole, part = ("n_nodes", "n_estimated")
+    whole, part, of_class = "n_nodes", "n_estimated", "known"
     if weighted:
-        whole, part = ("weight", "weight_estimated")
+        whole, part, of_class = "weight", "weight_estimated", "known_weight"
+    known = np.zeros_like(arrays[of_class]) if exclude else arrays[of_class]
     members = arrays[part if exclude else whole]
     count = np.where(members > 0, members, 1)[:, None].astype(np.float64)
     least = known / count

@@ -45,7 +45,7 @@ SMALLEST = 1e-290
 LOG_2 = float(np.log(2.0))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def _solve(system: NDArray[np.float64], right: NDArray[np.float64], size: int) -> None:
     """Gaussian elimination with partial pivoting in place; the answer in `right`."""
     for k in range(size):
@@ -70,7 +70,7 @@ def _solve(system: NDArray[np.float64], right: NDArray[np.float64], size: int) -
         right[k] = value / system[k, k]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def _quadratic(
     gram: NDArray[np.float64], linear: NDArray[np.float64], p: NDArray[np.float64]
 ) -> bool:
@@ -135,7 +135,7 @@ def _quadratic(
     return False
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def simplex_kernel(
     matrix: NDArray[np.float64],
     means: NDArray[np.float64],
@@ -174,7 +174,7 @@ def simplex_kernel(
         _write(p, means[s])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def mixture_kernel(
     matrices: NDArray[np.float64],
     counts: NDArray[np.float64],
@@ -218,7 +218,7 @@ def mixture_kernel(
         _write(p, prevalence[s])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def _write(p: NDArray[np.float64], row: NDArray[np.float64]) -> None:
     """P on the simplex, without the rounding that may have left it."""
     mass = 0.0
@@ -229,7 +229,7 @@ def _write(p: NDArray[np.float64], row: NDArray[np.float64]) -> None:
         row[i] = p[i] / mass
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def _gap(gradient: NDArray[np.float64], p: NDArray[np.float64]) -> float:
     """How much better than p any point of the simplex can be, at most."""
     at = 0.0
@@ -240,7 +240,7 @@ def _gap(gradient: NDArray[np.float64], p: NDArray[np.float64]) -> float:
     return at - least
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def _newton_target(
     hessian: NDArray[np.float64],
     gradient: NDArray[np.float64],
@@ -273,7 +273,7 @@ def _newton_target(
     return slope
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def _gather(
     members: NDArray[np.int64],
     first: int,
@@ -288,7 +288,7 @@ def _gather(
             block[y, k] = ratios[node, y]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def _mixture(
     block: NDArray[np.float64],
     filled: int,
@@ -305,7 +305,7 @@ def _mixture(
             mixture[k] += weight * block[y, k]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def _minus_log(mixture: NDArray[np.float64], filled: int) -> float:
     """Sum of ``-log``, infinite where a member is impossible.
 
@@ -327,7 +327,7 @@ def _minus_log(mixture: NDArray[np.float64], filled: int) -> float:
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def _product(a: NDArray[np.float64], b: NDArray[np.float64], size: int) -> float:
     """Inner product in eight running sums: vectorised with no leave to reorder."""
     s = t = u = v = w = x = y = z = 0.0
@@ -346,7 +346,7 @@ def _product(a: NDArray[np.float64], b: NDArray[np.float64], size: int) -> float
     return ((s + t) + (u + v)) + ((w + x) + (y + z))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def likelihood_kernel(
     offsets: NDArray[np.int64],
     members: NDArray[np.int64],
@@ -451,7 +451,7 @@ def likelihood_kernel(
         converged[s] = done
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def _topsoe(
     sample: NDArray[np.float64],
     shares: NDArray[np.float64],
@@ -474,7 +474,7 @@ def _topsoe(
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def _longest(
     sample: NDArray[np.float64],
     shares: NDArray[np.float64],
@@ -498,7 +498,7 @@ def _longest(
     return length
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def topsoe_kernel(
     samples: NDArray[np.float64],
     shares: NDArray[np.float64],

@@ -107,7 +107,7 @@ def guarded_prior(prior: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(prior / prior.sum())
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def sld_kernel(
     offsets: NDArray[np.int64],
     members: NDArray[np.int64],

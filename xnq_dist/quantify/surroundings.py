@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "WALKS",
     "labels_around",
-    "learnt_here",
+    "learn_in_process",
     "read_surroundings",
     "surroundings_of",
 ]
@@ -62,7 +62,7 @@ class _Step:
     """Walks one step longer."""
 
     def __call__(self, number: int, turn: int, values: Array, sums: Array) -> Array:
-        """The sums as they are."""
+        """The sums, unchanged."""
         return sums
 
 
@@ -154,19 +154,19 @@ def surroundings_of(
         Labelled nodes, shape (N,).
     """
     every = np.arange(adjacency.shape[0])
-    dealt = node_folds(every, folds, seed)
+    assigned = node_folds(every, folds, seed)
     links = adjacency.copy()
     links.data = np.ones_like(links.data)
-    values = _indicators(known, dealt, folds).astype(np.float64)
+    values = _indicators(known, assigned, folds).astype(np.float64)
     reached = []
     for _ in range(WALKS):
         values = links @ values
         reached.append(values[rows])
     own = tuple(codes[rows] for codes in groups)
-    return Surroundings(own, dealt[rows], tuple(reached))
+    return Surroundings(own, assigned[rows], tuple(reached))
 
 
-def learnt_here(
+def learn_in_process(
     nodes: NodeTable,
     reference: Reference,
     adjacency: csr_array[Any],

@@ -16,7 +16,7 @@ TILE = 4096
 """Members gathered at a time; with two classes a tile fits a core's own cache."""
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def gather(
     members: NDArray[np.int64],
     first: int,
@@ -54,7 +54,7 @@ def gather(
     return filled, seen, position
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def add_expected(
     block: NDArray[np.float64],
     filled: int,
@@ -96,7 +96,7 @@ def add_expected(
         total[y] += weights[y] * (((a + b) + (c + d)) + ((e + f) + (g + h)))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def add_expected_of_two(
     block: NDArray[np.float64],
     filled: int,

@@ -1,9 +1,9 @@
 """Cross-fitting of xnq+: first stages of every variant, label features, rows.
 
-The labelled rows meet in one task; label features count all labels, and everything else
-stays in files, one a partition. Who is hidden from whom is said by `variants`, which
-nodes hide together by the folds: of nodes dealt one by one for the readout itself, of
-whole groups to see what a group without labels adds.
+The labelled rows are gathered in one task; label features count all labels, and
+everything else stays in files, one a partition. `variants` lists the folds that each
+model hides. Folds consist of single nodes for the readout itself, and of whole groups
+to measure what a group without labels adds.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class CrossFit:
         Parameters
         ----------
         labels
-            Class codes by canonical index, -1 for labels not to be seen, shape (N,).
+            Class codes by canonical index, -1 for hidden labels, shape (N,).
         fitted
             Labelled nodes that models are fitted to, ascending.
         strengths
@@ -192,7 +192,7 @@ class CrossFit:
 
 @dataclass(frozen=True, eq=False)
 class _Work:
-    """The fits, side by side as far as memory allows."""
+    """The fits, as many at a time as memory allows."""
 
     client: Client
     rows: _Future
@@ -220,10 +220,10 @@ class _Work:
         hidden = Variants(count).hidden
         every = range(len(self.blocks))
         looking = {block: search(len(grids[block])) for block in every}
-        asked = {block: next(looking[block]) for block in every}
+        pending = {block: next(looking[block]) for block in every}
         tried: list[dict[int, list[_Future]]] = [{} for _ in every]
         chosen: dict[int, int] = {}
-        while asked:
+        while pending:
             jobs = [
                 (
                     block,
@@ -231,19 +231,19 @@ class _Work:
                     hidden[fold],
                     self._before(tried[block], fold),
                 )
-                for block, place in asked.items()
+                for block, place in pending.items()
                 for fold in range(count)
             ]
             found = self._fits(jobs)
             losses = gather(self.client, self.client.map(_loss, found, pure=False))
-            for number, (block, place) in enumerate(list(asked.items())):
+            for number, (block, place) in enumerate(list(pending.items())):
                 mine = slice(number * count, (number + 1) * count)
                 tried[block][place] = found[mine]
                 try:
-                    asked[block] = looking[block].send(sum(losses[mine]))
+                    pending[block] = looking[block].send(sum(losses[mine]))
                 except StopIteration as ended:
                     chosen[block] = ended.value
-                    del asked[block]
+                    del pending[block]
         singles = [tried[block][chosen[block]] for block in every]
         # From scratch: a single fold's model has seen the labels of every other fold.
         jobs = [

@@ -1,9 +1,8 @@
 """Posteriors of labelled nodes by models that saw no label of their whole group.
 
-They show what posteriors are worth where nobody labelled anything: ordinary folds hide
-a node's own label and leave its neighbours'. Groups are those of the graph itself;
-C is that of the readout, and no trees take part: this is to measure with, not to answer
-with.
+They show how good posteriors are where no node is labelled: ordinary folds hide a
+node's own label, but not its neighbours'. Groups are those of the graph itself, C is
+that of the readout, and trees are left out: these posteriors only measure errors.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ if TYPE_CHECKING:
 __all__ = ["PRIOR_ROWS", "group_folds", "held_by_group", "sample_rows"]
 
 MOST_ROWS = 50_000
-"""Labelled rows that are judged: more say hardly more of a variance."""
+"""Maximum number of labelled rows: more hardly improve an estimate of variance."""
 SAMPLE_PURPOSE = 403
 """Key of the random stream that chooses rows."""
 PRIOR_ROWS = 2.0
-"""Rows' worth of the priors of the calibration."""
+"""Strength of the priors of the calibration, in rows."""
 
 
 def sample_rows(index: NDArray[np.int64], most: int, seed: int) -> NDArray[np.int64]:
-    """Some of the nodes, chosen by their canonical index alone, ascending."""
+    """At most so many nodes, chosen by their canonical index alone, ascending."""
     key = np.random.SeedSequence(seed, spawn_key=(SAMPLE_PURPOSE,))
     order = np.argsort(mixed_bits(index, key), kind="stable")
     return np.sort(index[order[:most]])
@@ -49,7 +48,7 @@ def sample_rows(index: NDArray[np.int64], most: int, seed: int) -> NDArray[np.in
 def group_folds(
     groups: NDArray[np.int32], known: NDArray[np.bool_], count: int
 ) -> NDArray[np.int32]:
-    """Fold of each group: the groups of most labels first, each to the emptiest fold.
+    """Fold of each group: groups with most labels first, each to the emptiest fold.
 
     Parameters
     ----------
@@ -92,7 +91,7 @@ def held_by_group(
     Parameters
     ----------
     labels
-        Class codes by canonical index, -1 for labels not to be seen, shape (N,).
+        Class codes by canonical index, -1 for hidden labels, shape (N,).
     fitted
         Labelled nodes that the readout is fitted to, ascending.
     groups
@@ -113,12 +112,13 @@ def held_by_group(
         return None
     folds = group_folds(groups, known, count)
     own = replace(attempt, id=f"{attempt.id}-groups")
+    rows = sample_rows(fitted, MOST_ROWS, settings.seed)
     crossed = CrossFit.of(
         client,
         source,
         labels,
         n_classes,
-        sample_rows(fitted, MOST_ROWS, settings.seed),
+        rows,
         lambda index: folds[groups[index]],
         settings,
         own,
@@ -131,7 +131,7 @@ def held_by_group(
         client.submit(
             _judge,
             crossed.rows,
-            sample_rows(fitted, MOST_ROWS, settings.seed),
+            rows,
             crossed.priors[:count],
             crossed.where,
             crossed.models,

@@ -52,7 +52,7 @@ MOST_ROWS = 200_000
 FEWEST_ROWS = 1_000
 """Of more labelled rows than that, so many must fit in ``readout.memory``."""
 FEWEST_FOR_TREES = 100
-"""Labelled rows from which on trees join the pool: leaves hold 40."""
+"""Minimum number of labelled rows for trees: a leaf holds at least 40."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def scaled_weights(
 ) -> NDArray[np.float64]:
     """Weights whose sum over the labelled nodes is their effective number.
 
-    That is ``(sum w)^2 / sum w^2``: so many labels of equal weight would say as much.
+    That is ``(sum w)^2 / sum w^2``: so many labels of equal weight are as informative.
     """
     own = weights[shown]
     return np.asarray(weights * (own.sum() / (own**2).sum()))

@@ -70,10 +70,6 @@ class SecondRows:
     weights: Floats | None = None
     """Of the labels, shape (n,); None: 1 each."""
 
-    def weighed(self, losses: Floats, rows: NDArray[np.bool_]) -> Floats:
-        """Losses of rows times their labels' weights."""
-        return losses if self.weights is None else losses * self.weights[rows]
-
     @property
     def count(self) -> int:
         """Folds."""
@@ -295,7 +291,9 @@ def _fit_linear(rows: SecondRows, n_classes: int) -> tuple[Floats, Floats, float
             tried[place].append(model)
             z = np.ascontiguousarray(rows.z[held, fold])
             losses = row_losses(decision(model, z), rows.labels[held])
-            loss += float(rows.weighed(losses, held).sum())
+            if rows.weights is not None:
+                losses = losses * rows.weights[held]
+            loss += float(losses.sum())
         try:
             place = looking.send(loss)
         except StopIteration as ended:

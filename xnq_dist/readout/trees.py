@@ -28,7 +28,7 @@ ROUNDS, ROUNDS_OF_MANY = 250, 100
 """Most boosting rounds, and from `MANY` classes on."""
 MANY = 5
 STEP = 50
-"""Rounds between two looks at rows left out; as many without a new low end a fit."""
+"""Rounds between two checks on held-out rows; a fit ends after as many in vain."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,8 +106,8 @@ def fit_trees(
     labels
         Class codes, shape (n,).
     held
-        Features and labels of rows left out: boosting ends where they have not gained
-        for `STEP` rounds. None: all rounds.
+        Features and labels of held-out rows: boosting ends once their loss has not
+        fallen for `STEP` rounds. None: all rounds.
     weights
         Of the rows, shape (n,); None: 1 each.
 
@@ -168,7 +168,7 @@ def _exported(estimator: Any) -> BoostedTrees:
     )
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def add_trees(
     z: NDArray[np.float64],
     roots: NDArray[np.int64],

@@ -40,7 +40,7 @@ def seen_in(view: PrevalenceView, evidence: pa.Table) -> Seen:
 def compare(view: PrevalenceView, settings: Settings, seen: Seen) -> Anomalies | None:
     """Every community against the rest or the share set; None without intervals.
 
-    Where one community has no interval, nothing is said of how far it is off.
+    A community without an interval is not compared.
     """
     if not view.classes or not view.has_intervals:
         return None

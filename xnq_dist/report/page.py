@@ -193,9 +193,7 @@ def _facts(stages: Mapping[str, StageFacts], name: str) -> Mapping[str, Any]:
 def _labels(quantify: Mapping[str, Any], settings: Settings) -> list[str]:
     """How the labelled nodes were chosen, and what follows: one sentence each."""
     found = quantify.get("labels")
-    if settings.quantifier != "auto" or not found or "answers" not in found:
-        return []
-    if settings.memberships.drawn == "by_class":
+    if not found or settings.quantifier != "auto":
         return []
     return sentences(found, settings.intervals.level)
 

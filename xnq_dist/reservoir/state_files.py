@@ -170,7 +170,7 @@ def open_partition(
     return PartitionOnDisk(partition, offsets, recurrent, tiles, spec, files)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def row_tiles(
     indptr: NDArray[np.int64],
     indices: NDArray[np.int32],

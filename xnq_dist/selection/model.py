@@ -40,7 +40,7 @@ SCALE_PRIOR = 4.0
 SHIFT_PRIOR = 1.0
 """Precision of the intercepts a around 0."""
 FLAT = 1e-4
-"""Precision of effects that nothing but the nodes shall decide."""
+"""Precision of effects with an almost flat prior."""
 ROUNDS = 60
 TOLERANCE = 1e-9
 """Gain expected of another step, a node, at which the search ends."""
@@ -65,6 +65,13 @@ class Terms:
     def width(self) -> int:
         """Effects in all."""
         return int(self.dense.shape[1]) + sum(self.sizes)
+
+    def constant(self, rate: float) -> Floats:
+        """Effects under which P(R = 1) is one rate everywhere, shape (width,)."""
+        found = np.zeros(self.width)
+        # Columns of the folds, the flat ones, add up to one everywhere.
+        found[np.flatnonzero(self.precision == FLAT)] = np.log(rate) - np.log1p(-rate)
+        return found
 
     def values(self, effects: Floats) -> Floats:
         """The value of g of every node, shape (n,)."""
@@ -270,14 +277,8 @@ class _Problem:
     def first(self, start: Fit | None) -> Floats:
         point = self.middle.copy()
         if start is None:
-            rate = self.labelled.mean()
-            folds = slice(len(point) - self.terms.width, None)
-            level = np.log(rate) - np.log1p(-rate)
-            # Columns of folds add up to one everywhere.
-            where = point[folds]
-            where[: self.terms.dense.shape[1]] = np.where(
-                self.terms.precision == FLAT, level, 0.0
-            )
+            effects = slice(len(point) - self.terms.width, None)
+            point[effects] = self.terms.constant(self.labelled.mean())
             return point
         slope, bias = np.array([start.slope]), self.basis.T @ start.bias
         return np.concatenate([start.shift, slope, bias, start.effects])

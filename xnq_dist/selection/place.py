@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 from scipy.stats import gamma, norm
 
-from xnq_dist.selection.model import FLAT, Terms
+from xnq_dist.selection.model import Terms, plain_terms
 from xnq_dist.selection.rows import Place
 
 __all__ = ["Spread", "degree_bins", "place_terms", "uneven"]
@@ -22,14 +22,14 @@ Codes = NDArray[np.int32]
 DEGREE_BINS = 20
 DECILES = 10
 MOST_GROUPS = 400
-"""Groups of a factor with an effect of their own, the largest; M1 inverts a matrix of
-the number of its effects."""
+"""Groups of a factor that have effects, the largest ones: M1 inverts a matrix with a
+row for each effect."""
 SMALLEST = 20
 """Nodes of a group whose labels are counted against what is expected."""
 SLOPES = 1.0
 """Precision of the effect of a standardised column."""
 FIRST, LEAST = 0.25, 1e-4
-"""Variance of the effects of groups to start from, and at least."""
+"""First value and lower bound of the variance of groups' effects."""
 ROUNDS = 40
 CLOSE = 0.01
 """Relative change of the variances at which their search ends."""
@@ -53,8 +53,8 @@ def degree_bins(degree: Floats, count: int) -> Codes:
 
 def place_terms(folds: Codes, place: Place, labelled: NDArray[np.bool_]) -> Terms:
     """What g of M1 is made of, with the variances that the labels show at b = 0."""
-    there = np.unique(folds)
-    columns = [(folds[:, None] == there[None]).astype(np.float64)]
+    level = plain_terms(folds)
+    columns = [level.dense]
     factors = [_largest(groups) for groups in place.groups]
     if place.degree is not None:
         columns.append(_standardised(np.log1p(place.degree)[:, None]))
@@ -63,8 +63,8 @@ def place_terms(folds: Codes, place: Place, labelled: NDArray[np.bool_]) -> Term
         columns.append(_standardised(place.rates))
     dense = np.concatenate(columns, axis=1)
     precision = np.full(dense.shape[1], SLOPES)
-    precision[: len(there)] = FLAT
-    # A factor of one group says nothing that the level does not.
+    precision[: len(level.precision)] = level.precision
+    # The effect of a single group is that of the level.
     factors = [codes for codes in factors if codes.max(initial=0) > 0]
     sizes = tuple(int(codes.max()) + 1 for codes in factors)
     terms = Terms(dense, precision, tuple(factors), sizes, (FIRST,) * len(sizes))
@@ -96,11 +96,7 @@ def _with_spreads(terms: Terms, labelled: Floats) -> Terms:
     """
     if not terms.sizes:
         return terms
-    rate = labelled.mean()
-    effects = np.zeros(terms.width)
-    effects[: terms.dense.shape[1]] = np.where(
-        terms.precision == FLAT, np.log(rate) - np.log1p(-rate), 0.0
-    )
+    effects = terms.constant(labelled.mean())
     ends = terms.dense.shape[1] + np.cumsum([0, *terms.sizes])
     none = np.empty((len(labelled), 0))
     for _ in range(ROUNDS):
@@ -124,9 +120,7 @@ def _with_spreads(terms: Terms, labelled: Floats) -> Terms:
         moved = max(
             abs(new - old) / old for new, old in zip(found, terms.spreads, strict=True)
         )
-        terms = Terms(
-            terms.dense, terms.precision, terms.codes, terms.sizes, tuple(found)
-        )
+        terms = replace(terms, spreads=tuple(found))
         if moved < CLOSE:
             break
     return terms
@@ -144,7 +138,7 @@ def uneven(
     labelled
         Shape (n,).
     rates
-        Probability of a label of every node where place plays no part, shape (n,).
+        Probability of a label of every node if place has no effect, shape (n,).
 
     Notes
     -----

@@ -15,14 +15,13 @@ Floats = NDArray[np.float64]
 Codes = NDArray[np.int32]
 
 MOST = 200_000
-"""Labelled nodes, and unlabelled ones, that the model is fitted to: more than that
-move no verdict."""
+"""Maximum number of labelled, and of unlabelled, nodes that the model is fitted to."""
 PURPOSE = 611
 """Key of the random stream that chooses them."""
 MOST_EFFECTS = 900
 """Effects in the model, about: its information matrix has as many rows."""
 LEAST = 1e-9
-"""Scores are taken at least so far from 0."""
+"""Lower bound of scores."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,10 +16,10 @@ Floats = NDArray[np.float64]
 def shift_statistic(rows: Rows) -> tuple[float, int]:
     """Squared distance of mean scores in units of chance, and degrees of freedom.
 
-    Within a fold labelled and unlabelled nodes are scored alike, by models that no
-    label of the fold is behind. So under random labels each fold's labelled nodes are
-    a simple random sample of it, whatever the scores are worth. Differences of the
-    folds' means are added up with the weights ``n_l n_u / (n_l + n_u)``; their variance
+    Within a fold labelled and unlabelled nodes are scored alike, by models fitted
+    without any label of the fold. So under random labels each fold's labelled nodes are
+    a simple random sample of it, however good the scores are. Differences of the folds'
+    means are added up with the weights ``n_l n_u / (n_l + n_u)``; their variance
     is that of random sampling from the fold.
     """
     n_classes = rows.n_classes

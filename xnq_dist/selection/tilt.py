@@ -35,7 +35,7 @@ def tilted_mean(
     Parameters
     ----------
     posteriors, rows
-        Of all nodes, shape (N, C), and which nodes are meant, shape (m,).
+        Of all nodes, shape (N, C), and the nodes to use, shape (m,).
     factors
         Shape (C,).
     prior
@@ -84,7 +84,7 @@ def solve_bias(
     shares: Floats,
     prior: Floats,
 ) -> Floats:
-    """B at which the mean of the tilted posteriors is the given one, summing to 0.
+    """Bias b, summing to 0, with which tilted posteriors have the given mean.
 
     Newton's method on a convex function: the mean of f is the gradient of the mean of
     ``log sum_y p_y exp(-b_y)`` in -b, so there is one answer for shares above 0.
@@ -92,7 +92,7 @@ def solve_bias(
     Parameters
     ----------
     posteriors, rows
-        Of all nodes, shape (N, C), and which nodes are meant, shape (m,).
+        Of all nodes, shape (N, C), and the nodes to use, shape (m,).
     shares
         Above 0, summing to 1, shape (C,).
     prior
@@ -124,7 +124,7 @@ def solve_bias(
     for _ in range(ROUNDS):
         if np.abs(slope).max() < TOLERANCE:
             break
-        # Constant vectors change nothing: the outer product makes it regular.
+        # Singular along constant vectors, until the outer product is added.
         step = -np.linalg.solve(second + 1.0 / n_classes**2, slope)
         step *= min(1.0, 5.0 / max(np.abs(step).max(), 1e-300))
         for _ in range(60):

@@ -1,7 +1,6 @@
 """Tests of how labels were chosen, and what follows for the posteriors.
 
-Thresholds were fixed on simulations and trial graphs before this code was; none is
-fitted to the graph at hand.
+Thresholds come from simulations and trial graphs; none is fitted to the graph at hand.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class Selection:
     pvalue: float
     """Of b = 0 in M0."""
     place_pvalue: float | None
-    """Of b = 0 in M1; None where the verdict does not hang on it."""
+    """Of b = 0 in M1; None where the verdict does not depend on it."""
     shift_pvalue: float
     """Of the labelled nodes' mean scores being those of a random sample."""
     place: tuple[Spread, ...]
@@ -97,7 +96,7 @@ class Selection:
 
 
 def judge(rows: Rows, sizes: tuple[int, int]) -> Selection | None:
-    """Ask for selection by place first, then by class.
+    """Test for selection by place first, then by class.
 
     Parameters
     ----------
@@ -108,7 +107,7 @@ def judge(rows: Rows, sizes: tuple[int, int]) -> Selection | None:
 
     Returns
     -------
-    None where there are no two of either, or labels of one class alone.
+    None with fewer than two nodes of either, or with labels of one class alone.
     """
     known = rows.labelled
     if min(known.sum(), (~known).sum()) < 2:

@@ -1,4 +1,4 @@
-"""What is said of the choice of the labelled nodes, in plain English."""
+"""Sentences on how the labelled nodes were chosen, for the report and the log."""
 
 from __future__ import annotations
 

@@ -21,37 +21,39 @@ from scipy.sparse import csr_array, diags_array
 from scipy.special import ndtri
 
 from xnq_dist.blocks import one_blas_thread
-from xnq_dist.quantify.auto import in_scenario, interval, over_scenarios
+from xnq_dist.quantify.auto import estimates_of, over_scenarios, scenario_sums
 from xnq_dist.quantify.benchmarks import Targets
 from xnq_dist.quantify.interface import (
+    CellTilt,
     Communities,
     Estimates,
     GroupSums,
     NodeTable,
     Prevalence,
     Reference,
-    Tilt,
 )
 from xnq_dist.quantify.learning import Learnt
 from xnq_dist.quantify.node_sums import class_codes, node_sums
 from xnq_dist.quantify.raking import Cells, pseudo_inverse, rake
-from xnq_dist.quantify.scenarios import Tilt as Selected
+from xnq_dist.quantify.scenarios import Tilt
 
 __all__ = ["Benchmarked"]
 
 Floats = NDArray[np.float64]
 
 MET = 1e-9
-"""Parts of a group's size by which its benchmark may be missed."""
+"""Deviation from a benchmark that is accepted, as part of its group's size."""
 BLOCK = 1 << 22
 """Communities times benchmarks whose covariances are held at once."""
+ARRAYS = ("weights", "squares", "codes", "shares", "se", "sizes")
+"""Fields that `Benchmarked.arrays` takes over."""
 
 
 @dataclass(frozen=True, eq=False)
 class Benchmarked:
     """Posteriors raked to G benchmarked groups, and what intervals follow from."""
 
-    tilt: Tilt
+    tilt: CellTilt
     incidence: csr_array[Any]
     """1 where the nodes of a cell are in a group, shape (cells, G)."""
     weights: Floats
@@ -87,7 +89,7 @@ class Benchmarked:
         if missed.max() > MET:
             worst = np.argsort(-missed, kind="stable")[:2].tolist()
             raise targets.contradicts(min(worst), max(worst), len(worst) > 1)
-        tilt = Tilt(cells.cell, factors)
+        tilt = CellTilt(cells.cell, factors)
         moved = replace(nodes, tilt=tilt)
         number, width = len(factors), len(class_codes(len(prior)))
         whole = _by_cell(None, moved, prior, tilt, learnt.least)
@@ -114,19 +116,14 @@ class Benchmarked:
         """For an npz file."""
         rows, columns = self.incidence.nonzero()
         return {
+            **{name: getattr(self, name) for name in ARRAYS},
             "cell": self.tilt.cell,
             "factors": self.tilt.factors,
             "rows": rows,
             "columns": columns,
-            "weights": self.weights,
-            "squares": self.squares,
             "offsets": self.sums.offsets,
             "groups": self.sums.groups,
             "group_weights": self.sums.weights,
-            "codes": self.codes,
-            "shares": self.shares,
-            "se": self.se,
-            "sizes": self.sizes,
         }
 
     @classmethod
@@ -134,14 +131,13 @@ class Benchmarked:
         """From what `arrays` gives."""
         shape = (len(arrays["factors"]), len(arrays["codes"]))
         at = (arrays["rows"], arrays["columns"])
-        names = ("weights", "squares", "codes", "shares", "se", "sizes")
         return cls(
-            tilt=Tilt(arrays["cell"], arrays["factors"]),
+            tilt=CellTilt(arrays["cell"], arrays["factors"]),
             incidence=csr_array((np.ones(len(at[0])), at), shape=shape),
             sums=GroupSums(
                 arrays["offsets"], arrays["groups"], arrays["group_weights"]
             ),
-            **{name: arrays[name] for name in names},
+            **{name: arrays[name] for name in ARRAYS},
         )
 
     def estimate(
@@ -154,14 +150,13 @@ class Benchmarked:
     ) -> Estimates:
         """As `Auto.estimate`, from the raked posteriors; None: all nodes.
 
-        Nodes in no group with a benchmark are taken as `auto` takes them; the others'
-        posteriors are raked as they are, for a benchmark knows what labels may miss.
+        Scenarios tilt the posteriors of nodes in no group with a benchmark. Those of
+        the others are raked alone: a benchmark corrects for any choice of the labels.
         """
-
-        def answer(scenario: Selected | None) -> Estimates:
-            return self._scenario(batch, nodes, reference, learnt, level, scenario)
-
-        return over_scenarios(learnt, answer, level)
+        given = batch, nodes, reference, learnt, level
+        return over_scenarios(
+            learnt, lambda scenario: self._scenario(*given, scenario), level
+        )
 
     def _scenario(
         self,
@@ -170,25 +165,14 @@ class Benchmarked:
         reference: Reference,
         learnt: Learnt,
         level: float,
-        scenario: Selected | None,
+        scenario: Tilt | None,
     ) -> Estimates:
         moved, prior = replace(nodes, tilt=self.tilt), reference.prior
-        groups = learnt.groups, learnt.variances, learnt.labelled
-        shared, inflation, tilts = in_scenario(learnt, scenario)
-        sums = node_sums(batch, moved, prior, *groups, learnt.least, tilts)
-        variance = sums.own + learnt.between(sums, shared)
+        sums, variance, inflation = scenario_sums(batch, moved, prior, learnt, scenario)
         own = _by_cell(batch, moved, prior, self.tilt, learnt.least)
         for k, code in enumerate(class_codes(len(prior))):
             variance[:, k] += self._change(k, code, own, sums.groups, learnt)
-        variance = np.maximum(variance, 0.0)
-        size = np.where(sums.size > 0, sums.size, 1.0)[:, None]
-        sd = inflation * np.sqrt(variance) / size
-        if len(prior) == 2:
-            sd = np.repeat(sd, 2, axis=1)
-        lower, upper = interval(sums, sd, level)
-        number = len(sums.count)
-        nothing, done = np.zeros(number, np.int32), np.ones(number, np.bool_)
-        return Estimates(sums.mean, nothing, done, lower, upper, sd=sd)
+        return estimates_of(sums, np.maximum(variance, 0.0), inflation, level)
 
     def _change(
         self, k: int, code: int, own: GroupSums, by_group: GroupSums, learnt: Learnt
@@ -269,7 +253,7 @@ def _by_cell(
     batch: Communities | None,
     nodes: NodeTable,
     prior: Floats,
-    tilt: Tilt,
+    tilt: CellTilt,
     least: float,
 ) -> GroupSums:
     """Sums of communities by cell; the nodes in no cell are one more."""
