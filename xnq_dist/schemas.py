@@ -276,7 +276,7 @@ TABLES: dict[str, TableSchema] = {
         ),
         _table(
             "group_sums",
-            "sums over communities by group of the graph's own partition, for "
+            "sums over communities by group of the graph's own partitions, for "
             "covariances",
             Column("community", "int64", "place of the community in prevalence"),
             Column("group", "int32", "the group"),
@@ -293,7 +293,7 @@ TABLES: dict[str, TableSchema] = {
                 "sum of u^2 f (1 - f); null without node weights",
                 nullable=True,
             ),
-            version=2,
+            version=3,
         ),
         _table(
             "label_plan",

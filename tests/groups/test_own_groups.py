@@ -9,9 +9,10 @@ import pytest
 from distributed import Client
 
 from tests.conftest import small_settings
+from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
-from xnq_dist.groups.own_groups import own_groups
+from xnq_dist.groups.own_groups import degree_groups, own_groups
 from xnq_dist.store import RunDirectory
 
 
@@ -55,8 +56,11 @@ def test_label_propagation_on_workers_recovers_planted_blocks(client, tmp_path):
         graph = prepare(run, sources, settings, partitions)
         attempt = run.stage("readout").begin()
         own = own_groups(run.stage("graph"), graph, settings, attempt, client)
-        assert len(own) == 1
-        found.append(own[0])
+        (by_links,) = own.links
+        found.append(by_links)
+        degree = np.diff(layout.read_adjacency(run.stage("graph"), graph).indptr)
+        np.testing.assert_array_equal(own.degree, degree_groups(degree))
+        np.testing.assert_array_equal(own.stacked, [by_links, own.degree])
         assert attempt.folder.names() == []
     np.testing.assert_array_equal(found[0], found[1])
     sizes = np.bincount(found[0])
@@ -76,5 +80,5 @@ def test_a_graph_without_edges_is_one_group(client, tmp_path):
     run = RunDirectory(tmp_path / "run")
     graph = prepare(run, sources, small_settings("input.self_loops=drop"), 2)
     attempt = run.stage("readout").begin()
-    (groups,) = own_groups(run.stage("graph"), graph, small_settings(), attempt, client)
-    np.testing.assert_array_equal(groups, 0)
+    found = own_groups(run.stage("graph"), graph, small_settings(), attempt, client)
+    np.testing.assert_array_equal(found.stacked, 0)

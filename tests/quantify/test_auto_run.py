@@ -214,7 +214,7 @@ def test_posteriors_of_held_out_groups_replace_the_bound(client, tmp_path):
     bound = quantify(made.run, sources, settings, client).facts
     assert not bound["variance_without_labels_measured"]
     stage = made.run.stage("readout")
-    groups = load_groups(made.run)[0]
+    groups = load_groups(made.run)
     known = np.flatnonzero(made.graph.labels >= 0)
     unknown = np.flatnonzero(made.graph.labels < 0)[:1]
     for index, error in ((known, None), (unknown, "is not of the labelled nodes")):
@@ -222,7 +222,9 @@ def test_posteriors_of_held_out_groups_replace_the_bound(client, tmp_path):
         attempt = stage.begin()
         held = {"index": index, "posterior": made.posteriors[index]}
         files = [
-            attempt.write_arrays("groups", groups=groups),
+            attempt.write_arrays(
+                "groups", groups=groups.links[0], degree=groups.degree
+            ),
             attempt.write_arrays("held", **held),
         ]
         stage.commit(attempt, files, "r", {}, {"prior": PRIOR}, 0.0)

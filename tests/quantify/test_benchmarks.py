@@ -208,6 +208,7 @@ def raked(nodes, reference, groups, table, sets, labelled="count"):
 def test_variances_are_those_of_the_formula(n_classes):
     nodes, reference, groups, _ = drawn(n_classes)
     weights = np.random.default_rng(4).exponential(1, len(groups))
+    groups = np.stack([groups, np.arange(len(groups)) // 9])
     nodes = dataclasses.replace(nodes, weights=weights)
     sets = [np.arange(0, 300), np.arange(200, 500), np.arange(250, 420), np.arange(600)]
     rows = [

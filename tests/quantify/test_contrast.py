@@ -18,7 +18,7 @@ from xnq_dist.graph import layout
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.quantify.contrast import contrast
 from xnq_dist.quantify.learning import Learnt
-from xnq_dist.quantify.loading import load_node_table
+from xnq_dist.quantify.loading import load_groups, load_node_table
 from xnq_dist.quantify.run import quantify
 from xnq_dist.quantify.surroundings import learn_in_process
 
@@ -46,9 +46,7 @@ def partitioned(tmp_path, client, *settings: str):
 def test_differences_follow_from_the_covariance(client, tmp_path):
     made, part, manifest = partitioned(tmp_path, client, RANDOM)
     nodes, reference = load_node_table(made.run, [0.4, 0.6])
-    graph = made.run.stage("graph").manifest()
-    adjacency = layout.read_adjacency(made.run.stage("graph"), graph)
-    learnt = Learnt.of(nodes, reference, leiden(adjacency, 3.0, 0))
+    learnt = Learnt.of(nodes, reference, load_groups(made.run).stacked)
     a, b = np.flatnonzero(part == 0), np.flatnonzero(part == 1)
 
     def slow(one, two):

@@ -17,7 +17,8 @@ def made(n_classes, seed=0):
     nodes, reference, groups, classes = drawn(n_classes, seed)
     moments = Moments.of(nodes, reference.prior)
     reference = dataclasses.replace(reference, moments=moments)
-    return nodes, reference, Learnt.of(nodes, reference, groups), classes
+    both = np.stack([groups, np.arange(len(groups)) // 9])
+    return nodes, reference, Learnt.of(nodes, reference, both), classes
 
 
 def normal(nodes, code):
@@ -31,8 +32,8 @@ def slow_covariance(w, learnt, one, two, k):
     for members in (one, two):
         by_group = np.zeros(len(learnt.variances))
         for v in members:
-            by_group[learnt.groups[v]] += w[v]
-        off.append(by_group - by_group.sum() * learnt.labelled[:, k])
+            by_group[learnt.groups[:, v]] += w[v]
+        off.append(by_group - w[members].sum() * learnt.labelled[:, k])
     shared = learnt.shared[k] * w[one].sum() * w[two].sum()
     return float((off[0] * off[1] * learnt.variances[:, k]).sum() + shared)
 

@@ -68,22 +68,27 @@ def communities_of(groups, seed: int):
 
 def strata_of(nodes, reference, groups, sets, budget):
     learnt = Learnt.of(nodes, reference, groups)
-    cell = Cells.of(make_communities(*sets), len(groups)).cell
+    cell = Cells.of(make_communities(*sets), len(nodes.labels)).cell
     return Strata.of(nodes, reference, learnt, sets, cell, budget)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("labelled", ["count", "exclude"])
-def test_errors_before_new_labels_are_those_of_auto(n_classes, weighted, labelled):
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_errors_before_new_labels_are_those_of_auto(
+    n_classes, weighted, labelled, partitions
+):
     nodes, _, groups, _ = network(0, n_classes)
+    place = np.arange(len(groups))
+    groups = np.stack([groups, place // 7, place % 5])[:partitions]
     if weighted:
-        weights = np.random.default_rng(1).exponential(1, len(groups))
+        weights = np.random.default_rng(1).exponential(1, len(place))
         nodes = dataclasses.replace(nodes, weights=weights)
     reference = reference_from(nodes)
-    sets = communities_of(groups, 0)
+    sets = communities_of(groups[0], 0)
     learnt = Learnt.of(nodes, reference, groups)
-    cell = Cells.of(make_communities(*sets), len(groups)).cell
+    cell = Cells.of(make_communities(*sets), len(place)).cell
     strata = Strata.of(nodes, reference, learnt, sets, cell, 0, labelled)
     batch = make_communities(*sets)
     found = Auto(learnt=learnt).estimate(batch, nodes, reference, labelled)
@@ -94,9 +99,11 @@ def test_errors_before_new_labels_are_those_of_auto(n_classes, weighted, labelle
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_slopes_are_differences_of_the_norm(n_classes):
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_slopes_are_differences_of_the_norm(n_classes, partitions):
     nodes, reference, groups, _ = network(1, n_classes)
     sets = communities_of(groups, 1)[::4]
+    groups = np.stack([groups, np.arange(len(groups)) // 7])[:partitions]
     strata = strata_of(nodes, reference, groups, sets, 50)
     labels = 0.5 * proportional(strata)
     slope = strata.slope(labels)

@@ -19,14 +19,12 @@ from tests.quantify.test_run import answered, draw_memberships, make_run, of
 from xnq_dist.config import load_settings
 from xnq_dist.due import due_stages
 from xnq_dist.errors import InputError, SettingsError
-from xnq_dist.graph import layout
-from xnq_dist.groups.leiden import leiden
 from xnq_dist.pipeline import check_sources, open_run, prepare
 from xnq_dist.quantify.auto import Auto
 from xnq_dist.quantify.contrast import contrast
 from xnq_dist.quantify.interface import combine
 from xnq_dist.quantify.learning import Learnt
-from xnq_dist.quantify.loading import load_node_table
+from xnq_dist.quantify.loading import load_groups, load_node_table
 from xnq_dist.quantify.run import estimate_with, quantify
 
 AUTO = "quantifier=auto"
@@ -54,9 +52,10 @@ def slow_covariance(nodes, learnt: Learnt, a, b, k: int, code: int) -> float:
     sums = [sum(u[v] * w[v] for v in some) for some in (one, two)]
     rows = np.flatnonzero(nodes.labels >= 0)
     for g in range(len(learnt.variances)):
-        part = w[rows[learnt.groups[rows] == g]].sum() / (w[rows].sum() + 0.25)
+        inside = (learnt.groups == g).any(axis=0)
+        part = w[rows[inside[rows]]].sum() / (w[rows].sum() + 0.25)
         d_g = [
-            sum(u[v] * w[v] for v in some if learnt.groups[v] == g) - whole * part
+            sum(u[v] * w[v] for v in some if inside[v]) - whole * part
             for some, whole in zip((one, two), sums, strict=True)
         ]
         total += d_g[0] * d_g[1] * learnt.variances[g, k]
@@ -171,7 +170,7 @@ def test_intervals_cover_shares_of_unequal_weights(heavy, size):
     nodes = dataclasses.replace(nodes, weights=weights)
     none = np.zeros((1, 1))
     one = none[0]
-    learnt = Learnt(np.zeros(n, np.int32), none, one, none, 1e-3, one, one, none)
+    learnt = Learnt(np.zeros((1, n), np.int32), none, one, none, 1e-3, one, one, none)
     batch = make_communities(*np.arange(n).reshape(sets, size))
     reference = drawn(2)[1]
     found = Auto(learnt=learnt).estimate(batch, nodes, reference, "count")
@@ -238,9 +237,7 @@ def test_differences_are_of_weighted_shares(client, tmp_path):
     quantify(made.run, sources, small_settings(*WEIGHTED), client)
     nodes, reference = load_node_table(made.run, [0.4, 0.6])
     nodes = dataclasses.replace(nodes, weights=weights)
-    graph = made.run.stage("graph").manifest()
-    adjacency = layout.read_adjacency(made.run.stage("graph"), graph)
-    learnt = Learnt.of(nodes, reference, leiden(adjacency, 3.0, 0))
+    learnt = Learnt.of(nodes, reference, load_groups(made.run).stacked)
     a, b, everyone = (
         np.flatnonzero(part == 0),
         np.flatnonzero(part == 1),

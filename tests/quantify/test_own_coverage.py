@@ -26,7 +26,7 @@ def drawn(seed, spread, count=60, size=30, n_classes=2):
 def learnt_on(groups, least, within=0.0, n_classes=2):
     width = 1 if n_classes == 2 else n_classes
     one, each = np.full(width, within), np.zeros((1, width))
-    return Learnt(groups, each, one, each, least, one, one, each)
+    return Learnt(groups[None].astype(np.int32), each, one, each, least, one, one, each)
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.8])

@@ -18,7 +18,7 @@ from xnq_dist.errors import InputError, SettingsError, StageError
 from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.groups.leiden import leiden
-from xnq_dist.groups.own_groups import FINE, RESOLUTION
+from xnq_dist.groups.own_groups import FINE, RESOLUTION, degree_groups
 from xnq_dist.quantify import batches
 from xnq_dist.quantify import run as stage
 from xnq_dist.quantify.interface import OF_GRAPHS, QUANTIFIERS, combine
@@ -64,7 +64,9 @@ def write_posteriors(run, manifest, posteriors, prior=PRIOR):
         leiden(adjacency, resolution, 0).astype(np.int32)
         for resolution in (RESOLUTION, FINE)
     )
-    files = [attempt.write_arrays("groups", groups=groups, fine=fine)]
+    degree = degree_groups(np.diff(adjacency.indptr))
+    arrays = {"groups": groups, "fine": fine, "degree": degree}
+    files = [attempt.write_arrays("groups", **arrays)]
     readout.commit(attempt, files, "r", {}, {"prior": prior}, 0.0)
     target = run.stage("posteriors")
     attempt = target.begin()

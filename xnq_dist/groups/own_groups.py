@@ -1,13 +1,15 @@
-"""The graph's own partition into groups, the same for any partitions and workers.
+"""The graph's own partitions into groups, the same for any cut and any workers.
 
-Leiden where one process can hold all edges; else label propagation on the workers, in
-rounds. In a round half of the nodes choose, all from the same labels, the group that
-most of their in-neighbours are in; then they join in a seeded order while the group has
-room. Every step depends on the graph and the seed alone.
+One partition is by degree. Others are by links: Leiden where one process can hold all
+edges; else label propagation on the workers, in rounds. In a round half of the nodes
+choose, all from the same labels, the group that most of their in-neighbours are in;
+then they join in a seeded order while the group has room. Every step depends on the
+graph and the seed alone.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,12 +25,21 @@ from xnq_dist.waiting import gather
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["FINE", "RESOLUTION", "choose_groups", "own_groups"]
+__all__ = [
+    "FINE",
+    "RESOLUTION",
+    "Groups",
+    "choose_groups",
+    "degree_groups",
+    "own_groups",
+]
 
 RESOLUTION = 3.0
 """Of Leiden."""
 FINE = 10.0
 """Of a second partition, where one process can hold all edges."""
+DEGREES = 20
+"""Groups by degree."""
 ROUNDS = 8
 """Of label propagation, each for half of the nodes."""
 GROUPS = 200
@@ -37,16 +48,43 @@ ROOM = 100
 MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """The graph's own partitions: group of every node, shape (N,) each."""
+
+    links: tuple[NDArray[np.int32], ...]
+    """By links, numbered by falling size; a coarse partition, and a finer one where
+    Leiden makes them."""
+    degree: NDArray[np.int32]
+    """By the number of in-neighbours."""
+
+    @property
+    def stacked(self) -> NDArray[np.int32]:
+        """Every partition, the coarse one first, shape (L, N)."""
+        return np.stack([*self.links, self.degree])
+
+
+def degree_groups(degree: NDArray[np.integer]) -> NDArray[np.int32]:
+    """At most `DEGREES` groups of about as many nodes, nodes of one degree together.
+
+    Examples
+    --------
+    >>> degree_groups(np.array([5, 1, 1, 9])).tolist()
+    [1, 0, 0, 2]
+    """
+    ends = np.unique(np.quantile(degree, np.arange(1, DEGREES) / DEGREES))
+    found = np.searchsorted(ends, degree, side="left")
+    return np.unique(found, return_inverse=True)[1].astype(np.int32)
+
+
 def own_groups(
     stage: Stage,
     graph: Manifest,
     settings: Settings,
     attempt: Attempt,
     client: Client,
-) -> tuple[NDArray[np.int32], ...]:
-    """Group of every node in each partition, shape (N,), numbered by falling size.
-
-    A second, finer partition follows where Leiden makes them.
+) -> Groups:
+    """The graph's own partitions.
 
     Parameters
     ----------
@@ -61,20 +99,37 @@ def own_groups(
 
     Notes
     -----
-    The client holds all edges for Leiden, else about 24 bytes a node.
+    The client holds all edges for Leiden, else about 28 bytes a node.
     """
     n_nodes, n_edges = int(graph.facts["n_nodes"]), int(graph.facts["n_edges"])
     if not n_edges:
-        return (np.zeros(n_nodes, np.int32),)
+        alone = np.zeros(n_nodes, np.int32)
+        return Groups((alone,), alone)
+    index, files = layout.node_index(stage, graph), Stage(attempt.folder, "groups")
+    made = client.map(
+        degrees,
+        range(len(index)),
+        stage=stage,
+        graph=graph,
+        attempt=attempt,
+        pure=False,
+    )
+    degree = np.empty(n_nodes, np.int64)
+    for rows, record in zip(index, gather(client, made), strict=True):
+        degree[rows] = files.read_arrays(record)["degree"]
+        attempt.folder.delete(record.name)
+    by_degree = degree_groups(degree)
     if n_edges <= settings.auto.reference_edges:
         from xnq_dist.groups.leiden import leiden
 
         adjacency = layout.read_adjacency(stage, graph)
-        return tuple(
+        by_links = tuple(
             leiden(adjacency, resolution, settings.seed).astype(np.int32)
             for resolution in (RESOLUTION, FINE)
         )
-    return (_propagated(stage, graph, settings.seed, attempt, client),)
+        return Groups(by_links, by_degree)
+    own = _propagated(stage, graph, settings.seed, attempt, client)
+    return Groups((own,), by_degree)
 
 
 def _propagated(
@@ -108,6 +163,23 @@ def _propagated(
         attempt.folder.delete(record.name)
         join_clusters(0, choice, each, most, label, weight)
     return number_by_size(label).astype(np.int32)
+
+
+def degrees(number: int, stage: Stage, graph: Manifest, attempt: Attempt) -> FileRecord:
+    """Number of in-neighbours of the nodes of one partition; run on a worker.
+
+    Parameters
+    ----------
+    number
+        The partition.
+    stage, graph
+        The stage ``graph``.
+    attempt
+        Where the file goes.
+    """
+    part = layout.load_partition(stage, graph, number)
+    degree = np.diff(part.indptr).astype(np.int32)
+    return attempt.write_arrays(f"degree-{number:05d}", degree=degree)
 
 
 def choose_groups(

@@ -6,7 +6,8 @@ N_h nodes of stratum h labelled at random, the covariance of `auto` is predicted
     V_S = sum_h r_h Q_h + sum_g v_g d_g^2 + w^2 v,      r_h = 1 - x_h / N_h,
 
 with every sum over unlabelled nodes shrunk by r_h, the variance v_g of a group by the
-labels that it gets (`learning.left_open`), and v by all of them.
+labels that it gets (`learning.left_open`), and v by all of them. Groups are those of
+the coarse partition; what finer ones and degree add shrinks with ``w^2``.
 """
 
 from __future__ import annotations
@@ -17,9 +18,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.quantify.interface import Labelled, NodeTable, Reference
+from xnq_dist.quantify.interface import (
+    Communities,
+    Labelled,
+    NodeTable,
+    Reference,
+)
 from xnq_dist.quantify.learning import PRIOR_VARIANCE, Learnt, left_open
-from xnq_dist.quantify.node_sums import class_codes
+from xnq_dist.quantify.node_sums import class_codes, node_sums
 
 __all__ = ["Strata", "allocate", "choose", "proportional"]
 
@@ -56,6 +62,8 @@ class Strata:
     groups: NDArray[np.int64]
     """The groups that matter, shape (G',); `group` numbers them from 0."""
     learnt: Learnt
+    other: Floats
+    """What all partitions but the coarse one add to the variance now, shape (S, K)."""
     known: Floats
     """Sum of f (1 - f) over the labelled nodes, shape (K,)."""
     totals: Floats
@@ -96,10 +104,12 @@ class Strata:
         """
         codes = class_codes(nodes.posteriors.shape[1])
         free = nodes.unlabelled
-        touched = np.unique(learnt.groups[free & (cell >= 0)]).astype(np.int64)
+        learnt, finer = learnt.split()
+        coarse = learnt.groups[0]
+        touched = np.unique(coarse[free & (cell >= 0)]).astype(np.int64)
         place = np.full(len(learnt.variances), -1, np.int64)
         place[touched] = np.arange(len(touched))
-        group = place[learnt.groups]
+        group = place[coarse]
         key = (cell.astype(np.int64) + 1) * (len(touched) + 1) + group + 1
         rows = nodes.posteriors[free].astype(np.float64)
         total = rows.sum(axis=1, keepdims=True)
@@ -141,6 +151,7 @@ class Strata:
             group=there // BANDS % (len(touched) + 1) - 1,
             groups=touched,
             learnt=learnt,
+            other=_between(nodes, reference, finer, communities),
             known=known,
             totals=totals,
             budget=budget,
@@ -219,14 +230,35 @@ class Strata:
             off -= total[:, None] * a
             variance = (inside * (left * self.squares[:, k])).sum(axis=1)
             variance += (off**2 * v).sum(axis=1) + total**2 * level
+            now = (inside * (self.sizes * w)).sum(axis=1)
+            other = self.other[:, k] / np.where(now > 0, now, 1.0) ** 2
+            variance += total**2 * other
             common = (off * (v * a)).sum(axis=1)[:, None]
             own = np.where(some, (off * v)[:, at], 0.0)
             change = -inside * self.squares[:, k]
             change -= 2 * inside * w * (own - common + total[:, None] * level)
+            change -= 2 * inside * w * (total * other)[:, None]
             falling = np.where(some, (off * opened)[:, at] ** 2, 0.0)
             change -= falling * self.plain[:, k]
             change -= (total / information)[:, None] ** 2 * self.plain[:, k]
             yield np.maximum(variance, 0.0), change
+
+
+def _between(
+    nodes: NodeTable,
+    reference: Reference,
+    learnt: Learnt,
+    communities: list[NDArray[np.int64]],
+) -> Floats:
+    """Variance that shifts add to the sums over communities, shape (S, K)."""
+    if not len(learnt.groups):
+        return np.zeros((len(communities), len(learnt.shared)))
+    sizes = [len(members) for members in communities]
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    members = np.concatenate([np.empty(0, np.int64), *communities])
+    given = learnt.groups, learnt.variances, learnt.labelled, learnt.least
+    batch = Communities(offsets, members)
+    return learnt.between(node_sums(batch, nodes, reference.prior, *given))
 
 
 def _bands(values: Floats) -> NDArray[np.int64]:

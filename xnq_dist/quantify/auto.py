@@ -3,7 +3,7 @@
 An answer is a sum over nodes: answers of disjoint communities add up to that of their
 union, and none depends on what else is asked. Errors that nodes share are kept as
 shared: with w = f (1 - f), sums over unlabelled nodes, n of all members, and g the
-graph's own groups,
+groups of the graph's own partitions (by links, coarse and fine, and by degree),
 
     Cov(S, T) = [ w(S and T) + sum_g d_g(S) d_g(T) v_g + w(S) w(T) v ] / (n_S n_T)
 

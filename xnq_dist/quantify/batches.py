@@ -151,8 +151,8 @@ class Job:
         return Benchmarked.from_arrays(self.stage.read_arrays(self.raked))
 
     def read_groups(self) -> NDArray[np.int32]:
-        """Group of every node, shape (N,)."""
-        return load_groups(RunDirectory(self.run))[0]
+        """Group of every node in each of the graph's own partitions, shape (L, N)."""
+        return load_groups(RunDirectory(self.run)).stacked
 
     def _read_learnt(self) -> Learnt:
         if self.learnt is None:
@@ -301,11 +301,13 @@ def learn(job: Job) -> tuple[FileRecord, dict[str, Any]]:
     selection = None
     if job.around:
         rows = study_nodes(nodes, reference, settings.seed)
-        around = read_surroundings(run, job.stage, job.around, groups, rows, settings)
+        around = read_surroundings(
+            run, job.stage, job.around, groups.links, rows, settings
+        )
         own_folds = settings.method == "xnq+"
         selection = study(nodes, reference, rows, around, own_folds)
     tilt = tilt_of(settings.labels, selection, nodes, reference.prior)
-    found = Learnt.of(nodes, reference, groups[0], held, tilt=tilt)
+    found = Learnt.of(nodes, reference, groups.stacked, held, tilt=tilt)
     record = job.attempt.write_arrays("learnt", **found.arrays())
     studied = {} if selection is None else selection.facts()
     if tilt is not None:

@@ -61,7 +61,7 @@ class Benchmarked:
     squares: Floats
     """Sum of u^2 f' (1 - f'), shape (cells, K)."""
     sums: GroupSums
-    """The groups' sums by group of the graph's own partition."""
+    """The groups' sums by group of the graph's own partitions."""
     codes: NDArray[np.int64]
     """The groups' communities, -1: all nodes, shape (G,)."""
     shares: Floats
@@ -189,7 +189,10 @@ class Benchmarked:
 
         def between(one: csr_array[Any], two: csr_array[Any]) -> Floats:
             """Covariance that groups and the level make, shape (S, B)."""
-            own, other = (np.asarray(each.sum(axis=1)) for each in (one, two))
+            # Every partition's groups add up to all members.
+            own, other = (
+                np.asarray(each.sum(axis=1)) / len(learnt.groups) for each in (one, two)
+            )
             found = (one @ diags_array(v) @ two.T).toarray()
             found -= (one @ (v * a))[:, None] * other
             found -= own[:, None] * (two @ (v * a))

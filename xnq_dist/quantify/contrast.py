@@ -104,11 +104,21 @@ def contrast(location: str, first: str, second: str) -> list[Contrast]:
     classes = [str(name) for name in whole_stage(run, "labels").facts["classes"]]
     names = table["community"].combine_chunks()[:: len(classes)].cast(pa.string())
     labelled = str(manifest.inputs["labelled"])
+    learnt = stage.read_arrays(manifest.named("learnt-")[0])
     a, b = (
-        _read(stage, manifest, table, names, name, len(classes), labelled, run.uri)
+        _read(
+            stage,
+            manifest,
+            table,
+            names,
+            name,
+            len(classes),
+            labelled,
+            int(learnt["partitions"]),
+            run.uri,
+        )
         for name in (first, second)
     )
-    learnt = stage.read_arrays(manifest.named("learnt-")[0])
     level = float(manifest.inputs["intervals"]["level"])
     z = float(ndtri((1 + level) / 2))
     ends, pvalues = [], []
@@ -150,6 +160,7 @@ def _read(
     name: str,
     n_classes: int,
     labelled: str,
+    partitions: int,
     where: str,
 ) -> _Community:
     """One community; its name is looked up as text."""
@@ -171,7 +182,9 @@ def _read(
         sums = stage.read_table(manifest.named(stem)[0], "group_sums")
         own = sums.filter(pc.equal(sums["community"], place))
         weights.append(_vectors(own, "weights"))
-        apart.append(_vectors(own, "squares" if weighted else "weights").sum(axis=0))
+        squares = _vectors(own, "squares" if weighted else "weights")
+        # Every partition's groups add up to all members.
+        apart.append(squares.sum(axis=0) / partitions)
     sizes = SIZES[2:] if weighted else SIZES[:2]
     size = float(rows[sizes[1] if labelled == "exclude" else sizes[0]][0].as_py())
     part = float(rows[sizes[1]][0].as_py()) / size if size else 0.0
@@ -222,21 +235,21 @@ def _variance(
     other seeds have shown, too.
     """
     tilt = Tilt.from_arrays(learnt)
-    inflation, of_all = 1.0, learnt["shared"]
+    inflation, of_all, partitions = 1.0, learnt["shared"], int(learnt["partitions"])
     if tilt is not None and (tilt.alone or scenario == 1):
         inflation, of_all = tilt.inflation**2, tilt.shared(of_all)
 
     def covariance(
         one: _Community, two: _Community, both: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        off = []
+        off, sums = [], []
         for each in (one, two):
             own = each.weights[scenario]
-            by_group = -learnt["labelled"] * own.sum(axis=0)
+            sums.append(own.sum(axis=0) / partitions)
+            by_group = -learnt["labelled"] * sums[-1]
             by_group[each.groups] += own
             off.append(by_group)
         found = both + (off[0] * off[1] * learnt["variances"]).sum(axis=0)
-        sums = [each.weights[scenario].sum(axis=0) for each in (one, two)]
         found += sums[0] * sums[1] * of_all
         return np.asarray(inflation * found / (one.size * two.size))
 

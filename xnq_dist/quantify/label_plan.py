@@ -109,7 +109,7 @@ def plan_labels(
     manifest, settings, sources = _finished(run, budget, worst)
     stage = run.stage(QUANTIFY)
     arrays = stage.read_arrays(manifest.named("learnt-")[0])
-    learnt = Learnt.from_arrays(load_groups(run)[0], arrays)
+    learnt = Learnt.from_arrays(load_groups(run).stacked, arrays)
     nodes, reference = load_node_table(run, whole_stage(run, "readout").facts["prior"])
     ids = layout.load_ids(run.stage("graph"), whole_stage(run, "graph"))
     table = stage.read_table(manifest.named("prevalence-")[0], "prevalence")

@@ -5,12 +5,13 @@ by how much posteriors are off together within a group: with the residual sums
 ``r_g = sum (y - f)`` and ``w_g = sum f (1 - f)``, ``r_g ~ N(0, w_g + t^2 w_g^2)`` where
 t is the spread of the groups' own logit shifts. Groups are those of the graph, never
 the communities asked for, so that a community's interval depends on nothing but
-itself.
+itself. There are several partitions of the nodes: by links, coarse and fine, and by
+degree; a community that follows none of them has errors along all.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,8 @@ class Learnt:
     """Variances of the logit shifts that nodes share, a class against the rest."""
 
     groups: NDArray[np.int32]
-    """Group of every node, shape (N,)."""
+    """Group of every node in each partition, the coarse one first, shape (L, N); no
+    two partitions have a code in common."""
     variances: Floats
     """Of each group's own shift, shape (G, K)."""
     shared: Floats
@@ -85,19 +87,35 @@ class Learnt:
         """Variance of the groups' mean shift in the calibration, shape (K,)."""
         return np.asarray((self.variances * self.labelled**2).sum(axis=0))
 
+    def split(self) -> tuple[Learnt, Learnt]:
+        """The coarse partition and what all nodes share; the other partitions."""
+        first = int(self.groups[0].max(initial=0)) + 1
+        names = ("variances", "labelled", "information")
+        parts = []
+        for rows, some in (
+            (slice(0, 1), slice(0, first)),
+            (slice(1, None), slice(first, None)),
+        ):
+            values = {name: getattr(self, name)[some] for name in names}
+            groups = self.groups[rows] - np.int32(some.start)
+            parts.append(replace(self, groups=groups, **values))
+        coarse, finer = parts
+        return coarse, replace(finer, shared=np.zeros_like(self.shared))
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All but the groups, for an npz file."""
         found = {name: getattr(self, name) for name in ARRAYS}
+        found["partitions"] = np.array(len(self.groups))
         tilt = {} if self.tilt is None else self.tilt.to_arrays()
         return {**found, "least": np.array(self.least), **tilt}
 
     @classmethod
     def from_arrays(
-        cls, groups: NDArray[np.int32], arrays: dict[str, NDArray[Any]]
+        cls, groups: NDArray[np.integer], arrays: dict[str, NDArray[Any]]
     ) -> Learnt:
-        """From the groups and what `arrays` gives."""
+        """From the groups as `of` takes them, and what `arrays` gives."""
         return cls(
-            groups=groups,
+            groups=_numbered(groups)[0],
             least=float(arrays["least"]),
             tilt=Tilt.from_arrays(arrays),
             **{name: arrays[name] for name in ARRAYS},
@@ -145,7 +163,8 @@ class Learnt:
         reference
             The labelled nodes whose label had no part in their posterior.
         groups
-            The graph's own group of every node, shape (N,).
+            The graph's own group of every node, shape (N,); or in each of L partitions,
+            the coarse one first, shape (L, N).
         held
             Of some labelled nodes. None: in their place the reference's nodes, their
             posteriors all the class proportions, so that what a group without labels
@@ -156,17 +175,18 @@ class Learnt:
         tilt
             The scenario in which labels were chosen by class, with its own shift.
         """
-        group_of: NDArray[np.int32] = groups.astype(np.int32)
-        n_groups = int(groups.max(initial=0)) + 1
+        numbered, ends = _numbered(groups)
+        group_of, n_groups = numbered[0], ends[0]
         labels, rows = reference.labels, reference.rows
         if labels is None or reference.posteriors is None:
             labels, rows = np.empty(0, np.int32), np.empty(0, np.int64)
             posteriors = np.empty((0, nodes.posteriors.shape[1]))
         else:
             posteriors = normalised(reference.posteriors, reference.prior)
-        own = np.zeros(len(labels), np.int32)
+        every = np.zeros((len(numbered), len(labels)), np.int32)
         if rows is not None:
-            own = group_of[rows]
+            every = numbered[:, rows]
+        own = every[0]
         each = np.ones(len(labels))
         if reference.weights is not None:
             each = reference.weights * (len(labels) / reference.weights.sum())
@@ -179,7 +199,7 @@ class Learnt:
             held = Held(some, labels, flat)
         codes = class_codes(nodes.posteriors.shape[1])
         within, without = np.empty(len(codes)), np.empty(len(codes))
-        shared, information = np.empty(len(codes)), np.empty((n_groups, len(codes)))
+        shared, information = np.empty(len(codes)), np.empty((ends[-1], len(codes)))
         labelled = np.empty_like(information)
         for k, code in enumerate(codes):
             is_class = labels == code
@@ -201,11 +221,22 @@ class Learnt:
             # Of the labels' mean shift: more where some labels count for many nodes.
             noise = float((weights * each).sum()) + 1.0 / PRIOR_VARIANCE
             shared[k] = noise / total**2 + shift
-            information[:, k] = np.bincount(own, weights, n_groups)
+            all_weights = np.tile(weights, len(every))
+            information[:, k] = np.bincount(every.ravel(), all_weights, ends[-1])
             labelled[:, k] = information[:, k] / total
-        variances = within + left_open(without, information)
+        variances = left_open(without, information)
+        variances[:n_groups] += within
         found = within, without, information, tilt
-        return cls(group_of, variances, shared, labelled, least, *found)
+        return cls(numbered, variances, shared, labelled, least, *found)
+
+
+def _numbered(groups: NDArray[np.integer]) -> tuple[NDArray[np.int32], list[int]]:
+    """Groups of partitions, each numbered after those before, and where each ends."""
+    rows = np.atleast_2d(groups)
+    ends = np.cumsum(rows.max(axis=1, initial=0) + 1)
+    found = rows.astype(np.int32)
+    found[1:] += ends[:-1, None].astype(np.int32)
+    return found, ends.tolist()
 
 
 def left_open(variance: Floats, information: Floats) -> Floats:

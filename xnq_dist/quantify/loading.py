@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from xnq_dist.errors import StageError
 from xnq_dist.graph import layout
 from xnq_dist.graph.labels import ROLES
+from xnq_dist.groups.own_groups import Groups
 from xnq_dist.quantify.adjusted import rates
 from xnq_dist.quantify.interface import NeighbourStatistics, NodeTable, Reference
 from xnq_dist.quantify.learning import Held
@@ -198,14 +199,12 @@ def load_node_table(
     return nodes, reference
 
 
-def load_groups(run: RunDirectory) -> tuple[NDArray[np.int32], ...]:
-    """The graph's own partitions, from the stage ``readout``, shape (N,) each.
-
-    The coarse one is first; there is no other where Leiden cannot hold all edges.
-    """
+def load_groups(run: RunDirectory) -> Groups:
+    """The graph's own partitions, from the stage ``readout``."""
     (record,) = whole_stage(run, "readout").named("groups-")
     arrays = run.stage("readout").read_arrays(record)
-    return tuple(arrays[name] for name in ("groups", "fine") if name in arrays)
+    by_links = tuple(arrays[name] for name in ("groups", "fine") if name in arrays)
+    return Groups(by_links, arrays["degree"])
 
 
 def load_held_posteriors(run: RunDirectory, labels: NDArray[np.int32]) -> Held | None:

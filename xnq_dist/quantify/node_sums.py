@@ -1,9 +1,10 @@
 """Sums over the unlabelled members of communities: all that `auto` needs of them.
 
 One pass over the members adds up posteriors f and weights ``w = f (1 - f)``, the latter
-by group of the graph's own partition as well. Members are added in their order, so the
-sums of a community have the same bits in every batch. Nodes may have weights u of their
-own: sums are then of u f and u w, variances of u^2 w; weights of 1 change no bit.
+by group of each of the graph's own partitions as well. Members are added in their
+order, so the sums of a community have the same bits in every batch. Nodes may have
+weights u of their own: sums are then of u f and u w, variances of u^2 w; weights of 1
+change no bit.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ def node_sums(
     prior
         Posterior of a node whose row is all zeros, shape (C,).
     groups
-        Group of every node, shape (N,).
+        Group of every node, shape (N,); or in each of L partitions, shape (L, N), no
+        two of which have a group's code in common.
     variances
         Variance of each group's own logit shift, shape (G, K).
     labelled
@@ -90,6 +92,7 @@ def node_sums(
         What posteriors are multiplied by, class by class, before they are normalised,
         shape (C,); None: by 1.
     """
+    groups = np.atleast_2d(groups)
     if tilts is None:
         tilts = np.ones(nodes.posteriors.shape[1])
     prior = prior * tilts
@@ -100,7 +103,8 @@ def node_sums(
     else:
         offsets, members = batch.offsets, batch.members
     size, width = len(offsets) - 1, len(codes)
-    room = int(np.minimum(np.diff(offsets), len(variances)).sum())
+    most = len(groups) * np.diff(offsets)
+    room = int(np.minimum(most, len(variances)).sum())
     places = np.zeros(size + 1, np.int64)
     weights = np.empty(0) if nodes.weights is None else nodes.weights
     cells, factors = np.empty(0, np.int32), np.empty((0, n_classes))
@@ -225,6 +229,7 @@ def _add_members(
     """
     n_classes, width = posteriors.shape[1], codes.shape[0]
     given, tilted = weights.shape[0] > 0, cells.shape[0] > 0
+    levels = groups.shape[0]
     sums, squares = np.zeros(variances.shape), np.zeros(variances.shape)
     met = np.zeros(variances.shape[0], np.bool_)
     row = np.empty(n_classes)
@@ -247,11 +252,12 @@ def _add_members(
             else:
                 for y in range(n_classes):
                     total += tilts[y] * posteriors[v, y]
-            g = groups[v]
-            if not met[g]:
-                met[g] = True
-                found_groups[at] = g
-                at += 1
+            for level in range(levels):
+                g = groups[level, v]
+                if not met[g]:
+                    met[g] = True
+                    found_groups[at] = g
+                    at += 1
             for k in range(width):
                 y = codes[k]
                 if moved:
@@ -263,8 +269,10 @@ def _add_members(
                 mean[s, y] += u * f
                 inside = min(max(f, least), 1.0 - least)
                 w = inside * (1.0 - inside)
-                sums[g, k] += u * w
-                squares[g, k] += u * u * w
+                for level in range(levels):
+                    g = groups[level, v]
+                    sums[g, k] += u * w
+                    squares[g, k] += u * u * w
         count[s], size[s], square[s] = number, sum_of_weights, sum_of_squares
         for j in range(begin, at):
             g = found_groups[j]
@@ -280,4 +288,8 @@ def _add_members(
                 sums[g, k] = 0.0
                 squares[g, k] = 0.0
             met[g] = False
+        for k in range(width):
+            # Every partition's groups add up to all members.
+            weight[s, k] /= levels
+            own[s, k] /= levels
         places[s + 1] = at

@@ -16,6 +16,7 @@ from xnq_dist.quantify.learning import (
     PRIOR_VARIANCE,
     Held,
     Learnt,
+    left_open,
     mean_variance,
     spread_likelihoods,
 )
@@ -46,7 +47,8 @@ def own_coverage(held: Held, learnt: Learnt, level: float) -> dict[str, Any] | N
         the interval; ``error`` and ``width``, the mean absolute error and the mean
         width of the intervals.
     """
-    own, least = learnt.groups[held.rows], learnt.least
+    every, least = learnt.groups[:, held.rows], learnt.least
+    own = every[0]
     number = np.bincount(own)
     judged = np.flatnonzero(number >= FEWEST_LABELS)
     if len(judged) < FEWEST_GROUPS:
@@ -56,13 +58,22 @@ def own_coverage(held: Held, learnt: Learnt, level: float) -> dict[str, Any] | N
     for k, code in enumerate(class_codes(held.posteriors.shape[1])):
         f = held.posteriors[:, code].astype(np.float64)
         inside = np.clip(f, least, 1 - least)
-        w = np.bincount(own, inside * (1 - inside))[judged].astype(np.float64)
+        each_w = inside * (1 - inside)
+        w = np.bincount(own, each_w)[judged].astype(np.float64)
         mean = np.bincount(own, f)[judged] / size
         truth = np.bincount(own, held.labels == code)[judged] / size
         each = spread_likelihoods((truth - mean) * size, w)
         others = learnt.within[k] + mean_variance(each.sum(axis=0) - each)
         shared = 1 / (w.sum() + 1 / PRIOR_VARIANCE)
-        sd = np.sqrt(w + (others + shared) * w * w) / size
+        variance = w + (others + shared) * w * w
+        for codes in every[1:]:
+            at, inverse = np.unique(np.stack([own, codes]), axis=1, return_inverse=True)
+            part = np.bincount(inverse, each_w)
+            # The group's own labels are held out of the other partitions' too.
+            left = np.maximum(learnt.information[at[1], k] - part, 0.0)
+            shifts = part * part * left_open(learnt.without[k], left)
+            variance += np.bincount(at[0], shifts, len(number))[judged]
+        sd = np.sqrt(variance) / size
         lower, upper = interval_of_counts(mean, sd, size, level)
         covered = (truth >= lower - 1e-9) & (truth <= upper + 1e-9)
         figures.append([covered, np.abs(truth - mean), upper - lower])

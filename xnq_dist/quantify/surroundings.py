@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
 from xnq_dist.graph import layout
+from xnq_dist.groups.own_groups import Groups, degree_groups
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.learning import Held, Learnt
 from xnq_dist.quantify.loading import whole_stage
@@ -179,7 +180,7 @@ def learn_in_process(
     Parameters
     ----------
     groups
-        The graph's own partitions, the coarse one first, shape (N,) each.
+        The graph's own partitions by links, the coarse one first, shape (N,) each.
     settings
         `labels`, `method`, `readout.folds` and `seed` are used.
     held
@@ -194,4 +195,5 @@ def learn_in_process(
         own_folds = settings.method == "xnq+"
         selection = study(nodes, reference, rows, around, own_folds)
     tilt = tilt_of(settings.labels, selection, nodes, reference.prior)
-    return Learnt.of(nodes, reference, groups[0], held, tilt=tilt), selection
+    every = Groups(groups, degree_groups(np.diff(adjacency.indptr))).stacked
+    return Learnt.of(nodes, reference, every, held, tilt=tilt), selection

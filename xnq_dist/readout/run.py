@@ -20,7 +20,7 @@ from xnq_dist.config import Settings
 from xnq_dist.errors import StageError
 from xnq_dist.failures import stage_errors
 from xnq_dist.graph.layout import load_label_weights, load_labels, load_roles
-from xnq_dist.groups.own_groups import own_groups
+from xnq_dist.groups.own_groups import Groups, own_groups
 from xnq_dist.inputs import posteriors_inputs, readout_inputs
 from xnq_dist.progress import Progress, silent
 from xnq_dist.readout.apply import SavedReadout
@@ -353,25 +353,21 @@ class _Fit:
             self.settings,
             attempt,
             self.progress,
-            groups[0],
+            groups.links[0],
             load_label_weights(run.stage("labels"), known),
         )
         files = [*fitted.files, _write_groups(attempt, groups)]
         return _commit(stage, attempt, files, inputs, fitted.facts, began)
 
-    def _groups(
-        self, run: RunDirectory, graph: Manifest, attempt: Attempt
-    ) -> tuple[NDArray[np.int32], ...]:
+    def _groups(self, run: RunDirectory, graph: Manifest, attempt: Attempt) -> Groups:
         """The graph's own partitions, which the errors of posteriors are judged by."""
         where = run.stage("graph")
         return own_groups(where, graph, self.settings, attempt, self.client)
 
 
-def _write_groups(
-    attempt: Attempt, groups: tuple[NDArray[np.int32], ...]
-) -> FileRecord:
-    names = ("groups", "fine")
-    return attempt.write_arrays(GROUPS, **dict(zip(names, groups, strict=False)))
+def _write_groups(attempt: Attempt, groups: Groups) -> FileRecord:
+    by_links = dict(zip(("groups", "fine"), groups.links, strict=False))
+    return attempt.write_arrays(GROUPS, **by_links, degree=groups.degree)
 
 
 def _commit(
