@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -47,6 +49,15 @@ def test_simulated_groups_are_covered(spread, n_classes):
 def test_spread_of_a_group_is_learnt_from_the_others_alone():
     """The same group by group, with the spread learnt from all others."""
     groups, held = drawn(0, 0.6, count=15, size=24)
+    learnt = learnt_on(groups, 1e-9, 0.1)
+    other = 15 + np.arange(len(groups)) % 4
+    weight = held.posteriors[:, 1] * (1 - held.posteriors[:, 1])
+    learnt = dataclasses.replace(
+        learnt,
+        groups=np.stack([groups, other]).astype(np.int32),
+        without=np.array([0.4]),
+        information=np.bincount(other[held.rows], weight)[:, None],
+    )
     f, own = held.posteriors[:, 1], groups[held.rows]
     w, y = f * (1 - f), held.labels == 1
     residuals, weights = np.bincount(own, y - f), np.bincount(own, w)
@@ -58,11 +69,15 @@ def test_spread_of_a_group_is_learnt_from_the_others_alone():
         shared = 1 / (weights[number >= 5].sum() + 1 / PRIOR_VARIANCE)
         mine, size = own == group, np.array(float(number[group]))
         variance = weights[group] + (between + shared) * weights[group] ** 2
+        for e in range(15, 19):
+            part = w[mine & (other[held.rows] == e)].sum()
+            left = w[~mine & (other[held.rows] == e)].sum()
+            variance += part**2 / (1 / 0.4 + left)
         sd = np.sqrt(variance) / size
         lower, upper = interval_of_counts(f[mine].mean(), sd, size, 0.95)
         covered.append(lower - 1e-9 <= y[mine].mean() <= upper + 1e-9)
         widths.append(upper - lower)
-    found = own_coverage(held, learnt_on(groups, 1e-9, 0.1), 0.95)
+    found = own_coverage(held, learnt, 0.95)
     assert found["covered"] == pytest.approx(np.mean(covered))
     assert found["width"] == pytest.approx(np.mean(widths))
     assert found["groups"] == len(covered)
