@@ -95,7 +95,7 @@ def test_every_setting_is_explained():
     assert {"reservoir.dim", "quantifier", "cluster.kind"} <= {row[0] for row in rows}
     assert [row[0] for row in rows if not row[3]] == []
     text = settings_help()
-    assert "reservoir.matrix = dense  [dense, sparse, ring]" in text
+    assert "reservoir.matrix = sparse  [dense, sparse, ring]" in text
     assert "readout.C = select  [float, select]" in text
 
 
@@ -108,8 +108,12 @@ SIZE = GraphSize(nodes=10**6, edges=10**7, features=10)
 WORKERS = Workers(count=4, threads=1, memory=8 * 2**30)
 
 
+DENSE = ["reservoir.dim=512", "reservoir.matrix=dense", "reservoir.supersteps=30"]
+
+
 def planned(*overrides, size=SIZE, partitions=4):
-    return make_plan(size, load_settings(overrides=overrides), partitions, WORKERS)
+    settings = load_settings(overrides=[*DENSE, *overrides])
+    return make_plan(size, settings, partitions, WORKERS)
 
 
 def test_plan_refuses_with_both_numbers_and_the_setting():
@@ -142,14 +146,15 @@ def test_states_beyond_memory_go_to_a_disk_and_only_they():
 
 
 def test_partitions_are_as_many_as_memory_asks_for():
-    settings = load_settings(overrides=["reservoir.dim=4096"])
+    settings = load_settings(overrides=[*DENSE, "reservoir.dim=4096"])
     assert wanted_partitions(SIZE, load_settings(), WORKERS) == 4
     # Dense, 4096 units: fewer than four partitions on a worker do not fit.
     tight = Workers(count=4, threads=1, memory=3 * 2**30)
     count = wanted_partitions(SIZE, settings, tight)
     assert count % 4 == 0
     for number, fits in ((count, True), (count - 4, False)):
-        there = load_settings(overrides=["reservoir.dim=4096", "readout.memory=1MiB"])
+        small = ["reservoir.dim=4096", "readout.memory=1MiB"]
+        there = load_settings(overrides=[*DENSE, *small])
         found = make_plan(SIZE, there, number, tight)
         room = 3 * 2**30 - 500 * 2**20
         assert (1.1 * (found.worker_memory - 500 * 2**20) <= room) == fits

@@ -19,7 +19,13 @@ NUMBERS = [field.name for field in fields(Costs) if field.name != "basis"]
 FREE = Costs(**dict.fromkeys(NUMBERS, 0.0), basis="nothing costs anything")
 SIZE = GraphSize(1000, 20_000, 8, 2, labelled=100, memberships=500)
 GIVEN = ("reservoir.recurrent_scale=1.0", "reservoir.input_scale=0.3")
-PLAIN = ("method=xnq", "reservoir.dim=64", "reservoir.supersteps=10", *GIVEN)
+PLAIN = (
+    "method=xnq",
+    "reservoir.dim=64",
+    "reservoir.supersteps=10",
+    "reservoir.matrix=dense",
+    *GIVEN,
+)
 PLUS = ("method=xnq+", "reservoir.dim=64", "reservoir.supersteps=10")
 
 
