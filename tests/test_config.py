@@ -179,7 +179,7 @@ def test_plan_counts_what_xnq_plus_keeps_of_a_node():
     # label features are there twice: with whole groups as folds, too.
     described = 4 * (2 * (7 + 5 * 7 // 5) + 2 * ((5 + 15) * 2 + 1))
     # The blocks beside the states are in files of their own while the table is written.
-    posteriors = 2 * 4 + 12 + 4
+    posteriors = 2 * 4 + 12 + 12
     most = max(described, 4 * columns) - posteriors
     assert plus.run_disk - plain.run_disk == SIZE.nodes * (4 * columns + most)
     # More labelled rows than memory go through files, twice, by plain xnq alone.

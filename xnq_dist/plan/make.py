@@ -183,8 +183,9 @@ def make_plan(
     if plus:
         spectral = 3 * (blocks[2] + SPARE + 2) if len(blocks) > 2 else 0
         rounds += size.nodes * 4 * (blocks[1] + 3 + spectral)
-    # Groups take 4 bytes a node; posteriors with whole groups left out are few.
-    posteriors = size.nodes * (size.classes * 4 + 16 + features_disk)
+    # Three partitions of groups take 12 bytes a node; posteriors with whole groups left
+    # out are few.
+    posteriors = size.nodes * (size.classes * 4 + 24 + features_disk)
     # Labelled rows beyond the memory go through files, by partition and by group.
     beyond = not plus and labelled * dim * 8 > settings.readout.memory_bytes
     item = 2 if settings.embeddings.dtype == "float16" else 4
