@@ -250,8 +250,8 @@ def test_xnq_plus_is_a_method(client, graph, tmp_path, monkeypatch):
     names = RunDirectory(work.run).folder.names()
     assert not [n for n in names if n.startswith(("draw", "embeddings"))]
     # Another matrix is another method.
-    sparse = evaluate(client, work, "xnq+sparse", quantifiers=("sld", "pcc"))
-    assert figures(sparse) != figures(result)
+    dense = evaluate(client, work, "xnq+dense", quantifiers=("sld", "pcc"))
+    assert figures(dense) != figures(result)
     with monkeypatch.context() as patched:
         patched.setattr("xnq_dist.readout.plus.plus_scores", None)
         again = evaluate(client, work, "xnq+", quantifiers=("sld", "pcc", "cc"))
