@@ -1,0 +1,150 @@
+"""How wide the prior of spreads between groups has to be, a family of graphs left out.
+
+    python tests/benchmarks/interval_prior.py OUT FOLDER [FOLDER ...]
+        [--values .4,.8,1.6,100] [--settings KEY=VALUE ...]
+
+OUT is what `xnq-dist evaluate --communities ... --designs random` has written for the
+graphs in the FOLDERs (with its default shares and `seed`): posteriors are read from
+there, and the intervals of `auto` are made anew with every value of
+`learning.PRIOR_SPREAD` in turn. For every family the least value is chosen under which
+intervals of communities of 20 unlabelled members on hold .94 at every share of labels
+on the *other* families; its coverage on the family left out is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from xnq_dist.config import load_settings
+from xnq_dist.datasets.families import family_of
+from xnq_dist.evaluation.case import Case
+from xnq_dist.evaluation.communities import Plan, _kinds, _posteriors_key
+from xnq_dist.evaluation.designs import OWN_RESOLUTION, LabelPool, draw_labels
+from xnq_dist.evaluation.real import _truth
+from xnq_dist.evaluation.regions import only
+from xnq_dist.evaluation.task import TaskSource, load_task
+from xnq_dist.evaluation.work import Work
+from xnq_dist.graph import layout
+from xnq_dist.groups.leiden import leiden
+from xnq_dist.groups.own_groups import FINE, Groups, degree_groups
+from xnq_dist.npz import read_npz
+from xnq_dist.quantify import learning
+from xnq_dist.quantify.auto import Auto
+from xnq_dist.quantify.learning import Held, Learnt
+from xnq_dist.store import Folder, RunDirectory
+
+SHARES = (0.6, 0.06, 0.012)
+KINDS = ("leiden", "bfs", "walk", "followers", "random", "whole", "unions", "attribute")
+LEAST = 20
+COVERED = 0.94
+
+
+@dataclass(frozen=True)
+class Found:
+    """Intervals of one draw."""
+
+    family: str
+    value: float
+    share: float
+    sets: int
+    held: float
+    width: float
+
+
+def intervals(
+    out: Path, folder: Path, values: list[float], overrides: list[str]
+) -> Iterator[Found]:
+    """Every draw that is in the folder of an evaluation."""
+    settings = load_settings(overrides=["method=xnq+", *overrides])
+    run = RunDirectory(out / folder.name)
+    task = load_task(run, TaskSource(folder.name), settings.seed)
+    work = Work.begin(run, task, settings)
+    adjacency = layout.read_adjacency(*work.graph())
+    adjacency.sort_indices()
+    own = [leiden(adjacency, each, settings.seed) for each in (OWN_RESOLUTION, FINE)]
+    by_links = tuple(groups.astype(np.int32) for groups in own)
+    groups = Groups(by_links, degree_groups(np.diff(adjacency.indptr))).stacked
+    pool = LabelPool(task.labels, len(task.classes), own[0], adjacency)
+    given = folder / "memberships.parquet"
+    kinds = (*KINDS, "given") if given.exists() else KINDS
+    plan = Plan(kinds, SHARES, memberships=str(given))
+    sets = [only(each, pool.known) for _, each in _kinds(work, plan, adjacency)]
+    cases = Folder.of(work.run).child("cases")
+    for draw in range(settings.evaluation.label_draws):
+        for share in SHARES:
+            shown = draw_labels("random", pool, share, settings.seed + draw)
+            key = _posteriors_key(work, shown, settings.seed + draw)
+            arrays = read_npz(io.BytesIO(cases.read_bytes(f"posteriors-{key}.npz")))
+            held = None
+            if "held" in arrays:
+                rows = arrays["held_index"]
+                held = Held(rows, shown.labels[rows], arrays["held"].astype(np.float64))
+            posteriors = arrays["posteriors"].astype(np.float64)
+            case = Case.of(task.labels, shown, posteriors, task.classes, held)
+            for value in values:
+                learning.PRIOR_SPREAD = value
+                learnt = Learnt.of(case.nodes, case.reference, groups, held)
+                for batch in sets:
+                    counts, _ = _truth(case, batch)
+                    size = counts.sum(axis=1)
+                    some = size >= LEAST
+                    found = Auto(learnt=learnt).estimate(
+                        batch, case.nodes, case.reference, "exclude"
+                    )
+                    truth = counts[some] / size[some, None]
+                    low, high = found.lower[some], found.upper[some]
+                    inside = (truth >= low - 1e-9) & (truth <= high + 1e-9)
+                    yield Found(
+                        family_of(folder.name, folder),
+                        value,
+                        share,
+                        int(some.sum()),
+                        float(inside.mean(axis=1).sum()),
+                        float((high - low).mean(axis=1).sum()),
+                    )
+
+
+def covered(rows: list[Found], value: float, share: float) -> tuple[float, float]:
+    """Coverage and mean width of some draws' intervals."""
+    some = [row for row in rows if (row.value, row.share) == (value, share)]
+    sets = sum(row.sets for row in some)
+    return sum(row.held for row in some) / sets, sum(row.width for row in some) / sets
+
+
+def main() -> None:
+    """Choose without each family, judge on it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("folders", type=Path, nargs="+")
+    parser.add_argument("--values", default=".4,.8,1.6,100")
+    parser.add_argument("--settings", nargs="*", default=[])
+    given = parser.parse_args()
+    values = [float(value) for value in given.values.split(",")]
+    rows = [
+        row
+        for folder in given.folders
+        for row in intervals(given.out, folder, values, given.settings)
+    ]
+    for family in sorted({row.family for row in rows}):
+        others = [row for row in rows if row.family != family]
+        own = [row for row in rows if row.family == family]
+        enough = [
+            value
+            for value in values
+            if min(covered(others, value, share)[0] for share in SHARES) >= COVERED
+        ]
+        chosen = min(enough, default=max(values))
+        figures = [covered(own, chosen, share) for share in SHARES]
+        text = ", ".join(f"{held:.3f} ({width:.3f})" for held, width in figures)
+        sys.stdout.write(f"{family}: {chosen:g} chosen on the others; covers {text}\n")
+
+
+if __name__ == "__main__":
+    main()
