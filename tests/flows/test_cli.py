@@ -43,7 +43,7 @@ def test_help_imports_light_modules_alone():
 def test_run_help_explains_each_setting(capsys):
     assert run("run", "--help") == 0
     text = capsys.readouterr().out
-    for key in ("reservoir.dim = 512", "readout.calibration = bcts", "cluster.kind"):
+    for key in ("reservoir.dim = 256", "readout.calibration = bcts", "cluster.kind"):
         assert key in text
 
 
