@@ -13,7 +13,7 @@ from xnq_dist import pipeline
 from xnq_dist.errors import SettingsError
 from xnq_dist.quantify.seed_runs import PSEUDO, between_runs, widened
 
-MOVED = ("lower", "upper", "se", "cv", "quality")
+MOVED = ("lower", "upper", "se", "cv", "quality", "flagged")
 """Columns that the other runs change."""
 
 
