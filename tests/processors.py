@@ -97,7 +97,8 @@ def main() -> None:
         Client(cluster) as client,
     ):
         keep = arguments.unfinished
-        embed(out / "going-on", sources, client, "partitions=2", keep=keep)
+        dense = "reservoir.matrix=dense"
+        embed(out / "going-on", sources, client, "partitions=2", dense, keep=keep)
         found = {
             f"{matrix} {parts}": embed(
                 out / f"{matrix}-{parts}",

@@ -137,7 +137,12 @@ Scales = Annotated[tuple[Scale, ...], Field(min_length=1, max_length=64)]
 class ReservoirSettings(Section):
     """The untrained graph reservoir (METHODS: node embedder)."""
 
-    dim: int = Field(256, ge=1, le=65536, description="units of the state, d'")
+    dim: int = Field(
+        256,
+        ge=1,
+        le=65536,
+        description="units of the state, d'; method = xnq gains from 512 or more",
+    )
     supersteps: Annotated[int, Field(ge=1, le=10000)] | Literal["auto"] = Field(
         "auto",
         description="updates of every state, L; auto: two more than the distance "

@@ -233,7 +233,7 @@ class Cluster:
         from distributed import Client
 
         try:
-            if not wait_until(self._file.exists, 60):
+            if not wait_until(self._written, 60):
                 raise TimeoutError("the scheduler did not start")
             with Client(self.address, timeout=60) as client:
                 client.wait_for_workers(len(self.workers), timeout=60)
@@ -241,6 +241,14 @@ class Cluster:
             self.__exit__()
             raise
         return self
+
+    def _written(self) -> bool:
+        """Whether the scheduler's file is there to its end."""
+        try:
+            json.loads(self._file.read_text())
+        except (FileNotFoundError, ValueError):
+            return False
+        return True
 
     @property
     def address(self) -> str:
