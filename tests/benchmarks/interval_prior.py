@@ -14,18 +14,17 @@ on the *other* families; its coverage on the family left out is printed.
 from __future__ import annotations
 
 import argparse
-import io
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from distributed import Client
 
 from xnq_dist.config import load_settings
 from xnq_dist.datasets.families import family_of
-from xnq_dist.evaluation.case import Case
-from xnq_dist.evaluation.communities import Plan, _kinds, _posteriors_key
+from xnq_dist.evaluation.communities import Plan, _case, _kinds
 from xnq_dist.evaluation.designs import OWN_RESOLUTION, LabelPool, draw_labels
 from xnq_dist.evaluation.real import _truth
 from xnq_dist.evaluation.regions import only
@@ -34,10 +33,9 @@ from xnq_dist.evaluation.work import Work
 from xnq_dist.graph import layout
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE, Groups, degree_groups
-from xnq_dist.npz import read_npz
 from xnq_dist.quantify import learning
 from xnq_dist.quantify.auto import Auto
-from xnq_dist.quantify.learning import Held, Learnt
+from xnq_dist.quantify.learning import Learnt
 from xnq_dist.store import Folder, RunDirectory
 
 SHARES = (0.6, 0.06, 0.012)
@@ -59,9 +57,9 @@ class Found:
 
 
 def intervals(
-    out: Path, folder: Path, values: list[float], overrides: list[str]
+    client: Client, out: Path, folder: Path, values: list[float], overrides: list[str]
 ) -> Iterator[Found]:
-    """Every draw that is in the folder of an evaluation."""
+    """Every draw; posteriors that the folder lacks are made."""
     settings = load_settings(overrides=["method=xnq+", *overrides])
     run = RunDirectory(out / folder.name)
     task = load_task(run, TaskSource(folder.name), settings.seed)
@@ -80,17 +78,10 @@ def intervals(
     for draw in range(settings.evaluation.label_draws):
         for share in SHARES:
             shown = draw_labels("random", pool, share, settings.seed + draw)
-            key = _posteriors_key(work, shown, settings.seed + draw)
-            arrays = read_npz(io.BytesIO(cases.read_bytes(f"posteriors-{key}.npz")))
-            held = None
-            if "held" in arrays:
-                rows = arrays["held_index"]
-                held = Held(rows, shown.labels[rows], arrays["held"].astype(np.float64))
-            posteriors = arrays["posteriors"].astype(np.float64)
-            case = Case.of(task.labels, shown, posteriors, task.classes, held)
+            case = _case(client, work, shown, own[0], settings.seed + draw, cases)
             for value in values:
                 learning.PRIOR_SPREAD = value
-                learnt = Learnt.of(case.nodes, case.reference, groups, held)
+                learnt = Learnt.of(case.nodes, case.reference, groups, case.held)
                 for batch in sets:
                     counts, _ = _truth(case, batch)
                     size = counts.sum(axis=1)
@@ -127,11 +118,13 @@ def main() -> None:
     parser.add_argument("--settings", nargs="*", default=[])
     given = parser.parse_args()
     values = [float(value) for value in given.values.split(",")]
-    rows = [
-        row
-        for folder in given.folders
-        for row in intervals(given.out, folder, values, given.settings)
-    ]
+    one = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
+    with Client(processes=False, **one) as client:
+        rows = [
+            row
+            for folder in given.folders
+            for row in intervals(client, given.out, folder, values, given.settings)
+        ]
     for family in sorted({row.family for row in rows}):
         others = [row for row in rows if row.family != family]
         own = [row for row in rows if row.family == family]

@@ -32,7 +32,6 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -185,22 +184,20 @@ def table_rows(path: Path, repeats: int) -> Iterator[dict[str, Any]]:
                 continue
             quantifier = QUANTIFIERS[name](settings)
             found = quantifier.estimate(sets, nodes, reference, "exclude").prevalence
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                fitted, asked = held, rows
-                if name == "acc":
-                    fitted, asked = (votes_of(one) for one in (held, rows))
-                theirs = their_quantifier(kind, fitted, y, **options)
-                # EMQ learns it from the classifier's fit, which is not done again.
-                theirs.train_prevalence = reference.prior
-                said = np.array([theirs.aggregate(asked[one]) for one in samples])
+            fitted, queried = held, rows
+            if name == "acc":
+                fitted, queried = (votes_of(one) for one in (held, rows))
+            theirs = their_quantifier(kind, fitted, y, **options)
+            # EMQ learns it from the classifier's fit, which is not done again.
+            theirs.train_prevalence = reference.prior
+            answers = np.array([theirs.aggregate(queried[one]) for one in samples])
             yield shared | {
                 "quantifier": name,
                 "ours": float(quapy.error.mae(true, found)),
-                "theirs": float(quapy.error.mae(true, said)),
+                "theirs": float(quapy.error.mae(true, answers)),
                 "ours_rae": float(relative_absolute_error(true, found, sizes).mean()),
-                "theirs_rae": float(quapy.error.mrae(true, said, eps=0.5 / size)),
-                "apart": float(np.abs(found - said).max()),
+                "theirs_rae": float(quapy.error.mrae(true, answers, eps=0.5 / size)),
+                "apart": float(np.abs(found - answers).max()),
             }
 
 
@@ -228,9 +225,9 @@ def shifted(
     n_classes = int(truth.max()) + 1
     exponent = random.exponential(size=(count, 1))
     shares = np.arange(1, n_classes + 1) ** exponent
-    wanted = SIZE * shares / shares.sum(axis=1, keepdims=True)
-    counts = np.floor(wanted).astype(int)
-    rank = np.argsort(np.argsort(counts - wanted, axis=1), axis=1)
+    expected = SIZE * shares / shares.sum(axis=1, keepdims=True)
+    counts = np.floor(expected).astype(int)
+    rank = np.argsort(np.argsort(counts - expected, axis=1), axis=1)
     counts += rank < SIZE - counts.sum(axis=1, keepdims=True)
     counts = random.permuted(counts, axis=1)
     pools = [random.permutation(test[truth[test] == code]) for code in range(n_classes)]
@@ -289,7 +286,7 @@ def network(
     return softmax(found.logits, axis=1)
 
 
-def graph_rows(asked: argparse.Namespace, opened: ExitStack) -> Iterator[dict]:
+def graph_rows(options: argparse.Namespace, opened: ExitStack) -> Iterator[dict]:
     """Errors of every estimator on every kind of samples of every split."""
     settings = load_settings(
         overrides=[
@@ -301,9 +298,9 @@ def graph_rows(asked: argparse.Namespace, opened: ExitStack) -> Iterator[dict]:
         ]
     )
     run = RunDirectory(opened.enter_context(tempfile.TemporaryDirectory()))
-    tables = (str(asked.folder / f"{name}.parquet") for name in ("nodes", "edges"))
+    tables = (str(options.folder / f"{name}.parquet") for name in ("nodes", "edges"))
     prepare(run, Sources(*tables), settings, 1)
-    task = load_task(run, TaskSource(asked.folder.name), 0)
+    task = load_task(run, TaskSource(options.folder.name), 0)
     work = Work.begin(run, task, settings)
     adjacency = layout.read_adjacency(*work.graph())
     adjacency.sort_indices()
@@ -325,12 +322,12 @@ def graph_rows(asked: argparse.Namespace, opened: ExitStack) -> Iterator[dict]:
         labels[rows] = truth[rows]
         return labels
 
-    for split in range(asked.splits):
+    for split in range(options.splits):
         random = np.random.default_rng(split)
         train, validation, test = draw_split(truth, random)
         starts = np.concatenate(
             [
-                random.permutation(test[truth[test] == code])[: asked.repeats]
+                random.permutation(test[truth[test] == code])[: options.repeats]
                 for code in range(n_classes)
             ]
         )
@@ -346,7 +343,7 @@ def graph_rows(asked: argparse.Namespace, opened: ExitStack) -> Iterator[dict]:
             "5 %": Shown(all_of, few, "random"),
             "20 %": Shown(all_of, all_of, "random"),
         }
-        if asked.gcn:
+        if options.gcn:
             cases["gcn"] = Shown(rest, few, "random")
         for name, shown in cases.items():
             held = None
@@ -359,11 +356,11 @@ def graph_rows(asked: argparse.Namespace, opened: ExitStack) -> Iterator[dict]:
                     index, values = made["held_index"], made["held"]
                     held = Held(index, shown.labels[index], values.astype(np.float64))
             case = Case.of(truth, shown, rows, task.classes, held)
-            said = rows[test].argmax(axis=1)
+            answers = rows[test].argmax(axis=1)
             shared = {
                 "split": split,
                 "readout": name,
-                "accuracy": float((said == truth[test]).mean()),
+                "accuracy": float((answers == truth[test]).mean()),
             }
             seeded = settings.model_copy(update={"seed": split})
             estimators = Estimators(case, adjacency, own, seeded, ASKED)
@@ -428,10 +425,12 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--gcn", action="store_true")
     parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
-    if asked.what == "tables":
-        for name in asked.names.split(","):
-            for row in table_rows(asked.folder / f"{name}.dat", asked.repeats or 100):
+    options = parser.parse_args()
+    if options.what == "tables":
+        for name in options.names.split(","):
+            for row in table_rows(
+                options.folder / f"{name}.dat", options.repeats or 100
+            ):
                 values = (
                     f"{value:.4f}" if isinstance(value, float) else value
                     for value in row.values()
@@ -440,11 +439,11 @@ def main() -> None:
                 sys.stdout.write(" ".join(f"{k}={v}" for k, v in pairs) + "\n")
                 sys.stdout.flush()
         return
-    asked.repeats = asked.repeats or 10
+    options.repeats = options.repeats or 10
     with ExitStack() as opened:
-        rows = list(graph_rows(asked, opened))
-    if asked.out is not None:
-        pq.write_table(pa.Table.from_pylist(rows), asked.out)
+        rows = list(graph_rows(options, opened))
+    if options.out is not None:
+        pq.write_table(pa.Table.from_pylist(rows), options.out)
     print_graph(rows)
 
 

@@ -122,7 +122,7 @@ def test_a_community_differs_from_itself_by_zero(client, tmp_path):
         assert row.se == pytest.approx(0, abs=1e-4)
 
 
-def test_errors_name_what_cannot_be_compared(client, tmp_path):
+def test_errors_name_the_community_or_the_quantifier(client, tmp_path):
     made, *_ = partitioned(tmp_path, client)
     where = str(made.run.location)
     with pytest.raises(SettingsError, match="there is no community 'x'"):

@@ -304,7 +304,7 @@ def test_a_plan_is_for_the_communities_that_are_named(client, tmp_path):
     assert row.planned < row.random < row.now
 
 
-def test_errors_name_what_cannot_be_planned(client, tmp_path):
+def test_errors_name_the_faulty_option_or_table(client, tmp_path):
     made, _, where = finished(tmp_path, client)
     with pytest.raises(SettingsError, match="there is no community 'x'"):
         plan_labels(where, 5, ["x"])

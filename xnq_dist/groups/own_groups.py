@@ -9,8 +9,10 @@ graph and the seed alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import njit
@@ -105,19 +107,8 @@ def own_groups(
     if not n_edges:
         alone = np.zeros(n_nodes, np.int32)
         return Groups((alone,), alone)
-    index, files = layout.node_index(stage, graph), Stage(attempt.folder, "groups")
-    made = client.map(
-        degrees,
-        range(len(index)),
-        stage=stage,
-        graph=graph,
-        attempt=attempt,
-        pure=False,
-    )
-    degree = np.empty(n_nodes, np.int64)
-    for rows, record in zip(index, gather(client, made), strict=True):
-        degree[rows] = files.read_arrays(record)["degree"]
-        attempt.folder.delete(record.name)
+    degree = np.empty(n_nodes, np.int32)
+    _by_partition(degrees, stage, graph, attempt, client, degree)
     by_degree = degree_groups(degree)
     if n_edges <= settings.auto.reference_edges:
         from xnq_dist.groups.leiden import leiden
@@ -138,31 +129,38 @@ def _propagated(
     from xnq_dist.groups.leiden import number_by_size
 
     n_nodes = int(graph.facts["n_nodes"])
-    index = layout.node_index(stage, graph)
-    files = Stage(attempt.folder, "groups")
     label = np.arange(n_nodes, dtype=np.int32)
     weight, each = np.ones(n_nodes, np.int64), np.ones(n_nodes, np.int64)
     most = max(ROOM, n_nodes // GROUPS)
     for turn in range(ROUNDS):
         record = attempt.write_arrays(f"labels-{turn}", label=label)
-        made = client.map(
-            choose_groups,
-            range(len(index)),
-            stage=stage,
-            graph=graph,
-            attempt=attempt,
-            labels=record,
-            seed=seed,
-            turn=turn,
-            pure=False,
-        )
         choice = label.copy()
-        for rows, chosen in zip(index, gather(client, made), strict=True):
-            choice[rows] = files.read_arrays(chosen)["choice"]
-            attempt.folder.delete(chosen.name)
+        more = {"labels": record, "seed": seed, "turn": turn}
+        _by_partition(choose_groups, stage, graph, attempt, client, choice, **more)
         attempt.folder.delete(record.name)
         join_clusters(0, choice, each, most, label, weight)
     return number_by_size(label).astype(np.int32)
+
+
+def _by_partition(
+    task: Callable[..., FileRecord],
+    stage: Stage,
+    graph: Manifest,
+    attempt: Attempt,
+    client: Client,
+    values: NDArray[np.int32],
+    **more: Any,
+) -> None:
+    """Fill in a value of every node, made by a task a partition on the workers."""
+    index, files = layout.node_index(stage, graph), Stage(attempt.folder, "groups")
+    made = client.map(
+        partial(task, stage=stage, graph=graph, attempt=attempt, **more),
+        range(len(index)),
+        pure=False,
+    )
+    for rows, record in zip(index, gather(client, made), strict=True):
+        values[rows] = files.read_arrays(record)["values"]
+        attempt.folder.delete(record.name)
 
 
 def degrees(number: int, stage: Stage, graph: Manifest, attempt: Attempt) -> FileRecord:
@@ -179,7 +177,7 @@ def degrees(number: int, stage: Stage, graph: Manifest, attempt: Attempt) -> Fil
     """
     part = layout.load_partition(stage, graph, number)
     degree = np.diff(part.indptr).astype(np.int32)
-    return attempt.write_arrays(f"degree-{number:05d}", degree=degree)
+    return attempt.write_arrays(f"degree-{number:05d}", values=degree)
 
 
 def choose_groups(
@@ -215,7 +213,7 @@ def choose_groups(
     choice = _choices(
         part.indptr.astype(np.int64), part.indices, columns, label, seed, turn
     )
-    return attempt.write_arrays(f"choice-{turn}-{number:05d}", choice=choice)
+    return attempt.write_arrays(f"choice-{turn}-{number:05d}", values=choice)
 
 
 @njit(cache=True, nogil=True)

@@ -220,8 +220,8 @@ class Strata:
                 (labels * self.plain[:, k])[some],
                 len(self.groups),
             )
-            told = learnt.information[self.groups, k] + new
-            opened = left_open(learnt.without[k], told)
+            after = learnt.information[self.groups, k] + new
+            opened = left_open(learnt.without[k], after)
             v = learnt.within[k] + opened
             level += 1 / information + elsewhere
             off = np.zeros((len(inside), len(self.groups)))
