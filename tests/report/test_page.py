@@ -9,9 +9,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from tests.report.fake_run import NASTY, compared, prevalence_table
+from tests.report.fake_run import NASTY, compared, prevalence_table, totals_table
 from tests.selection.test_words import labels
 from xnq_dist.config import Settings, load_settings
 from xnq_dist.quantify import QUANTIFIERS
@@ -260,6 +261,44 @@ def test_intervals_are_shown_where_they_were_computed() -> None:
     assert "interval" in with_them
     assert "No intervals were computed" not in with_them
     assert "No intervals were computed" in without
+
+
+def raked(table: pa.Table, by: float) -> pa.Table:
+    """The table with benchmarked shares for all communities but the second."""
+    mask = pc.equal(table["community"], "b")
+    for name, value in (
+        ("benchmarked", by),
+        ("benchmarked_lower", by - 0.0311),
+        ("benchmarked_upper", by + 0.0322),
+    ):
+        own = pc.if_else(mask, pa.scalar(None, pa.float64()), value)
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, own)
+    return table
+
+
+def test_benchmarked_shares_are_shown_beside_the_others() -> None:
+    table = raked(prevalence_table(["a", "b"], intervals=True), 0.4321)
+    view = PrevalenceView.of(table)
+    text = read(page(view, {"graph": GRAPH}, Settings(), {})).text
+    assert "43.2 % 40.1 – 46.4 %" in text
+    assert "raked to the known shares" in text
+    assert view.benchmarked[0].tolist() == pytest.approx([0.4321, 0.401, 0.4643])
+    assert np.isnan(view.benchmarked[1]).all()
+
+
+def test_a_page_without_benchmarks_has_no_column_for_them() -> None:
+    text = read(made(prevalence_table(["a", "b"], intervals=True))).text
+    assert "benchmarked" not in text.lower()
+
+
+def test_the_whole_graph_is_shown_as_benchmarked() -> None:
+    totals = totals_table()
+    place = totals.column_names.index("benchmarked")
+    totals = totals.set_column(place, "benchmarked", pa.array([0.75, 0.25]))
+    view = PrevalenceView.of(prevalence_table(["a"]))
+    text = read(page(view, {"graph": GRAPH}, Settings(), {}, totals=totals)).text
+    assert "raked to the benchmarks 25.0 %" in text
 
 
 def test_other_seeds_in_the_intervals_are_reported() -> None:

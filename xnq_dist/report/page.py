@@ -160,6 +160,7 @@ def page(
         communities=total,
         left_out=total - TOP - BOTTOM,
         intervals=view.has_intervals,
+        benchmarked=view.has_benchmarks,
         anomalies=anomalous(view, anomalies, settings) if anomalies else None,
         changes=changes_section(view, earlier, settings)
         if isinstance(earlier, Changed)
@@ -256,6 +257,8 @@ def _whole(totals: pa.Table, name: str, settings: Settings) -> tuple[str, str]:
     if row["lower"] is not None:
         level = f"{100 * settings.intervals.level:g} %"
         what += f"; {level} interval {span(row['lower'], row['upper'])}"
+    if row["benchmarked"] is not None:
+        what += f"; raked to the benchmarks {share(row['benchmarked'])}"
     number = "" if row["prevalence"] is None else share(row["prevalence"])
     return f"{what})", number
 
@@ -300,6 +303,7 @@ class _Ranking:
             "n_estimated": int(view.n_estimated[k]),
             "values": [float(view.prevalence[k, c]) for c in self.columns],
             "interval": "",
+            "benchmarked": "",
             "remarks": "; ".join(_remarks(view, k)),
             "effect": "",
             "effect_rank": 0,
@@ -307,6 +311,8 @@ class _Ranking:
         }
         if view.classes:
             row["interval"] = span(view.lower[k, -1], view.upper[k, -1])
+            value, *ends = view.benchmarked[k].tolist()
+            row["benchmarked"] = f"{share(value)} {span(*ends)}".strip()
         if self.anomalies is not None:
             effect = float(self.anomalies.effect[k, -1])
             row["effect"] = points(effect)

@@ -45,6 +45,9 @@ class PrevalenceView:
     notes: pa.Array
     quality: NDArray[np.object_]
     """Of the last class's estimate, shape (K,); None where it is not judged."""
+    benchmarked: Floats
+    """The last class's share raked to benchmarks and the ends of its interval, shape
+    (K, 3); NaN where there is none."""
 
     @classmethod
     def of(cls, table: pa.Table, classes: Sequence[str] = ()) -> PrevalenceView:
@@ -68,6 +71,8 @@ class PrevalenceView:
 
         def matrix(name: str) -> Floats:
             values = np.full(shape, np.nan)
+            if name not in table.column_names:
+                return values
             column = pc.fill_null(table[name].cast(pa.float64()), float("nan"))
             values[rows, columns] = column.to_numpy()
             return values
@@ -84,13 +89,17 @@ class PrevalenceView:
             of_last = np.flatnonzero(columns == len(order) - 1)
             said = table["quality"].to_numpy(zero_copy_only=False)
             quality[rows[of_last]] = said[of_last]
+        raked = [
+            matrix(name)[:, -1:]
+            for name in ("benchmarked", "benchmarked_lower", "benchmarked_upper")
+        ]
         return cls(
             names=names,
             classes=tuple(order),
             prevalence=matrix("prevalence"),
             lower=matrix("lower"),
             upper=matrix("upper"),
-            se=matrix("se") if "se" in table.column_names else np.full(shape, np.nan),
+            se=matrix("se"),
             n_nodes=of_community("n_nodes", np.int64, 0),
             n_labelled=of_community("n_labelled", np.int64, 0),
             n_estimated=of_community("n_estimated", np.int64, 0),
@@ -99,6 +108,7 @@ class PrevalenceView:
             fit_pvalue=of_community("fit_pvalue", np.float64, np.nan),
             notes=table["note"].combine_chunks().take(pa.array(first)),
             quality=quality,
+            benchmarked=np.concatenate(raked, axis=1),
         )
 
     @cached_property
@@ -117,6 +127,11 @@ class PrevalenceView:
     def has_intervals(self) -> bool:
         """Whether any community has one."""
         return bool(np.any(~np.isnan(self.lower)))
+
+    @property
+    def has_benchmarks(self) -> bool:
+        """Whether any answer was raked."""
+        return bool(np.any(~np.isnan(self.benchmarked)))
 
     def estimates(self) -> tuple[Floats, Floats, Floats]:
         """Prevalence and the ends of its intervals, shape (K, C) each."""
