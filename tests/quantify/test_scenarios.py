@@ -108,7 +108,9 @@ def found_selection(**changes) -> Selection:
     [
         ("unknown", {}, 0.1, False),
         ("unknown", {"by_class": True}, 1.0, True),
-        ("unknown", {"by_place": True}, 0.1, False),
+        ("unknown", {"by_place": True}, 0.0, False),
+        ("unknown", {"by_place": True, "by_class": True}, 0.5, False),
+        ("by_class", {"by_place": True, "by_class": True}, 1.0, True),
         ("by_class", {}, 1.0, True),
         ("random", {"by_class": True}, None, None),
         ("by_place", {"by_class": True}, None, None),

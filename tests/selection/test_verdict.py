@@ -131,3 +131,22 @@ def test_verdicts_need_two_classes_and_unlabelled_nodes():
     assert judge(dataclasses.replace(rows, labels=world.classes), (200, 0)) is None
     one = np.where(rows.labels == 1, 1, -1).astype(np.int32)
     assert judge(dataclasses.replace(rows, labels=one), sizes(rows)) is None
+
+
+def test_labels_that_follow_degree_a_little_are_hardly_counted_as_bias_by_class():
+    """Degree goes with the class here, so a model without degree sees a bias."""
+    found = []
+    for seed in range(12):
+        world = draw_world(seed, n=4000)
+        scores = np.log(world.posteriors[:, 1] / world.posteriors[:, 0])
+        degree = np.ceil(
+            np.exp(2 + scores / scores.std() + world.rng.normal(0, 1, 4000))
+        )
+        world = dataclasses.replace(world, degree=degree)
+        odds = np.exp(0.3 * np.log(degree) / np.log(degree).std())
+        rows = rows_of(world, label(world, odds))
+        found.append(judge(rows, sizes(rows)))
+    doubted = [each for each in found if each.pvalue < 0.01]
+    assert len(doubted) >= 4
+    assert share(doubted, ("none", "place")) >= 0.9
+    assert np.mean([each.probability for each in doubted]) < 0.3

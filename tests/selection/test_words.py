@@ -54,11 +54,15 @@ def test_nothing_found_says_what_may_have_gone_unnoticed_and_what_to_do():
             ],
             ["unnoticed", "narrows"],
         ),
-        ({"verdict": "place"}, ["place in the graph", "by_place"], ["narrows"]),
         (
-            {"verdict": "both", "alone": True},
-            ["place", "class: class bot"],
-            ["narrows"],
+            {"verdict": "place", "tilted": 0.0},
+            ["place in the graph", "the first is reported, and every", "by_place"],
+            ["narrows", "weights"],
+        ),
+        (
+            {"verdict": "both", "tilted": 0.5},
+            ["place", "class: class bot", "weights 0.5 and 0.5", "from few places"],
+            ["narrows", "corrected for it"],
         ),
         (
             {"drawn": "random", "verdict": "class"},

@@ -31,6 +31,10 @@ exact."""
 PLACE_SD = 0.5
 """Standard deviation of the logit shift that may come with selection by place, unless
 the choice is declared to be by place alone."""
+CONTESTED = 0.5
+"""Share of the tilted scenario where selection by place and by class are both found:
+one region alone labelled looks like that, too, and either answer may then be far off.
+Halfway between them the larger of the two possible errors is least."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +221,8 @@ def tilt_of(
         return Tilt(np.exp(-bias), 1.0, True, np.zeros(len(codes)), 1.0, known=True)
     if selection is None:
         return None
-    alone = labels.drawn == "by_class" or selection.by_class
+    contested = selection.by_place and labels.drawn == "unknown"
+    alone = labels.drawn == "by_class" or (selection.by_class and not contested)
     factors = np.exp(-selection.bias)
     mean, spread = tilted_mean(nodes.posteriors, free, factors, prior)
     shift = logit_variance(selection.covariance, mean)
@@ -225,6 +230,8 @@ def tilt_of(
         # So that the share of all unlabelled nodes has the variance (.5 q (1 - q))^2.
         shift += (PLACE_SD * mean * (1 - mean) / np.maximum(spread, 1e-12)) ** 2
     share = 1.0 if alone else selection.probability
+    if contested:
+        share = CONTESTED if selection.by_class else 0.0
     return Tilt(factors, share, alone, shift[codes], INFLATION)
 
 

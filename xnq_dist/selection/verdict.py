@@ -27,6 +27,9 @@ PLACE_Z, PLACE_CV2 = 4.0, 0.05
 """Selection by place is found above both."""
 CLASS_M0, CLASS_M1 = 0.01, 0.05
 """P-values of b in M0 and in M1, both below which selection by class is found."""
+DOUBTFUL = 0.1
+"""P-value of b in M0 below which M1 is fitted, too: labels that follow degree or place
+a little, too little to be found, look like labels chosen by class to M0."""
 CLASS_BY_PLACE = 1e-5
 """P-value of b in M1 below which it is found where selection by place is, too."""
 EQUAL = 0.1
@@ -52,7 +55,7 @@ class Selection:
     pvalue: float
     """Of b = 0 in M0."""
     place_pvalue: float | None
-    """Of b = 0 in M1; None where the verdict does not depend on it."""
+    """Of b = 0 in M1; None where it was not fitted."""
     shift_pvalue: float
     """Of the labelled nodes' mean scores being those of a random sample."""
     place: tuple[Spread, ...]
@@ -128,12 +131,15 @@ def _judge(rows: Rows, sizes: tuple[int, int]) -> Selection:
     equal = _equal_counts(rows, answer)
     by_class = equal and (pvalue < EQUAL or rows.n_classes >= MANY)
     place_pvalue = None
-    if by_place or (pvalue < CLASS_M0 and not by_class):
+    if by_place or (pvalue < DOUBTFUL and not by_class):
         terms = place_terms(rows.folds, rows.place, rows.labelled)
         held = fit_model(rows, terms, None)
         place_pvalue = _pvalue(rows, terms, held)
-        by_class = place_pvalue < (CLASS_BY_PLACE if by_place else CLASS_M1)
         if by_place:
+            by_class = place_pvalue < CLASS_BY_PLACE
+        else:
+            by_class = pvalue < CLASS_M0 and place_pvalue < CLASS_M1
+        if by_place or not by_class:
             answer, null = fit_model(rows, terms, ASSUMED, held), held
     return Selection(
         by_place,

@@ -107,6 +107,8 @@ def _answers(labels: Mapping[str, Any], last: Mapping[str, Any], level: float) -
     )
     if labels["alone"]:
         return f"{text}; the second is reported."
+    if not labels["tilted"]:
+        return f"{text}; the first is reported, and every interval holds both."
     return (
         f"{text}; reported is their mean with the weights {1 - labels['tilted']:.2g} "
         f"and {labels['tilted']:.2g}, {_share(last['answer'])}, and every interval "
@@ -138,9 +140,14 @@ def _advice(labels: Mapping[str, Any], last: Mapping[str, Any]) -> str:
             "corrected: set labels.drawn = unknown."
         )
     if verdict in ("class", "both"):
+        first = "Answers are corrected for it."
+        if verdict == "both" and drawn == "unknown":
+            first = (
+                "Labels from few places can look like that without a choice by class."
+            )
         return (
-            "Answers are corrected for it. If the shares of the classes in the "
-            "complete graph are known, set labels.prior, which makes them more certain."
+            f"{first} If the shares of the classes in the complete graph are known, "
+            "set labels.prior, which makes answers more certain."
         )
     if drawn == "by_class":
         return ""
