@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import sklearn.ensemble
-import sklearn.linear_model  # noqa: F401
+import sklearn.ensemble  # noqa: F401
 
 import xnq_dist.quantify.batches
 import xnq_dist.readout.plus

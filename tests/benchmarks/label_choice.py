@@ -44,8 +44,9 @@ from xnq_dist.groups.own_groups import FINE
 from xnq_dist.quantify.auto import Auto
 from xnq_dist.quantify.surroundings import learn_in_process
 from xnq_dist.readout.calibration import fit_calibration
-from xnq_dist.readout.first_stage import FirstStage, fit_hidden
+from xnq_dist.readout.first_stage import FirstStage, block_rows
 from xnq_dist.readout.label_features import label_features
+from xnq_dist.readout.logistic import Job, fit_jobs
 from xnq_dist.readout.plus import PRIOR_ROWS
 from xnq_dist.readout.second_stage import SecondRows, conclude, second_rows
 from xnq_dist.readout.variants import Variants, class_priors, node_folds
@@ -122,11 +123,9 @@ def posteriors(graph: Graph, labels: np.ndarray, count: int, seed: int) -> np.nd
     rows = np.flatnonzero(labels >= 0)
     own, known = folds[rows], labels[rows]
     block = slice(0, graph.x.shape[1])
-    models = [
-        fit_hidden(graph.x[rows], known, own, n_classes, block, STRENGTH, hidden).model
-        for hidden in variants.hidden
-    ]
-    first = FirstStage.of((block.stop,), [models])
+    seen_rows = block_rows(graph.x[rows], known, own, n_classes, block)
+    fits = fit_jobs(seen_rows, [Job(hidden, STRENGTH) for hidden in variants.hidden])
+    first = FirstStage.of((block.stop,), [[fit.model for fit in fits]])
     scores = first.scores(graph.x)
     priors = class_priors(known, own, n_classes, variants)
     hot = np.zeros((n_nodes, count, n_classes))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xnq_dist.readout.first_stage import GRID, fit_hidden, search
-from xnq_dist.readout.logistic import row_losses
+from xnq_dist.readout.first_stage import GRID, block_rows
+from xnq_dist.readout.logistic import Job, fit_jobs, row_losses
 from xnq_dist.readout.pool import pool_weights, pooled
+from xnq_dist.readout.search import search_from_middle
 from xnq_dist.readout.second_stage import (
     KINDS,
     SecondRows,
@@ -162,7 +163,7 @@ def test_the_pool_is_the_best_of_a_grid():
     ],
 )
 def test_the_search_goes_from_the_middle_to_where_it_gains(losses, best):
-    looking = search(len(losses))
+    looking = search_from_middle(len(losses))
     tried = [next(looking)]
     while True:
         try:
@@ -182,6 +183,7 @@ def test_a_class_whose_labels_are_hidden_has_a_small_probability():
     labels[:2] = 2
     folds = node_folds(np.arange(60), FOLDS, 0)
     folds[:2] = 1
-    found = fit_hidden(x, labels, folds, 3, slice(0, 5), GRID[0], (1,))
+    rows = block_rows(x, labels, folds, 3, slice(0, 5))
+    (found,) = fit_jobs(rows, [Job((1,), GRID[0])])
     assert np.isfinite(found.model.intercept).all()
     assert np.isfinite(found.loss)

@@ -20,20 +20,20 @@ from xnq_dist.graph.layout import node_index
 from xnq_dist.progress import Progress
 from xnq_dist.readout.first_stage import (
     GRID,
-    BlockFit,
     FirstStage,
+    block_rows,
     columns_of,
-    fit_hidden,
-    search,
 )
 from xnq_dist.readout.label_features import VisibleLabels
+from xnq_dist.readout.logistic import Job, LinearModel
+from xnq_dist.readout.objective import MemoryRows
 from xnq_dist.readout.plus_features import read_fitted, spread_features
 from xnq_dist.readout.rows import KnownLabels, Labelled, Part, assemble, gather_used
+from xnq_dist.readout.search import cross_fit, search_from_middle
 from xnq_dist.readout.second_stage import KINDS, SecondRows, fit_kind, second_rows
-from xnq_dist.readout.tasks import in_window, watch
+from xnq_dist.readout.tasks import TaskFits, in_window, watch
 from xnq_dist.readout.variants import Variants, class_priors
 from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
-from xnq_dist.waiting import gather, result
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -152,8 +152,10 @@ class CrossFit:
             len(fitted),
             progress,
         )
-        fits, chosen = work.first_stage(strengths)
-        models = result(client, client.submit(_write_models, blocks, fits, attempt))
+        found, chosen = work.first_stage(strengths)
+        models = attempt.write_arrays(
+            "models", **FirstStage.of(blocks, found).to_arrays()
+        )
         priors = class_priors(
             labels[shown],
             fold_of(shown),
@@ -212,76 +214,30 @@ class _Work:
 
     def first_stage(
         self, strengths: Sequence[float] | None
-    ) -> tuple[list[list[_Future]], list[float]]:
-        """Fits of each block in every variant, and the C of each block."""
+    ) -> tuple[list[list[LinearModel]], list[float]]:
+        """Models of each block in every variant, and the C of each block."""
         count, chosen_C = self.settings.readout.folds, self.settings.readout.C
         grid = GRID if chosen_C == "select" else (chosen_C,)
         grids = [grid if strengths is None else (C,) for C in strengths or self.blocks]
-        hidden = Variants(count).hidden
-        every = range(len(self.blocks))
-        looking = {block: search(len(grids[block])) for block in every}
-        pending = {block: next(looking[block]) for block in every}
-        tried: list[dict[int, list[_Future]]] = [{} for _ in every]
-        chosen: dict[int, int] = {}
-        while pending:
-            jobs = [
-                (
-                    block,
-                    grids[block][place],
-                    hidden[fold],
-                    self._before(tried[block], fold),
-                )
-                for block, place in pending.items()
-                for fold in range(count)
-            ]
-            found = self._fits(jobs)
-            losses = gather(self.client, self.client.map(_loss, found, pure=False))
-            for number, (block, place) in enumerate(list(pending.items())):
-                mine = slice(number * count, (number + 1) * count)
-                tried[block][place] = found[mine]
-                try:
-                    pending[block] = looking[block].send(sum(losses[mine]))
-                except StopIteration as ended:
-                    chosen[block] = ended.value
-                    del pending[block]
-        singles = [tried[block][chosen[block]] for block in every]
-        # From scratch: a single fold's model has seen the labels of every other fold.
-        jobs = [
-            (block, grids[block][chosen[block]], folds, None)
-            for block in every
-            for folds in hidden[count:]
-        ]
-        more = self._fits(jobs)
-        size = len(hidden) - count
-        fits = [
-            singles[block] + more[block * size : (block + 1) * size] for block in every
-        ]
-        return fits, [grids[block][chosen[block]] for block in every]
-
-    @staticmethod
-    def _before(tried: dict[int, list[_Future]], fold: int) -> _Future | None:
-        return next(reversed(tried.values()))[fold] if tried else None
-
-    def _fits(self, jobs: Sequence[tuple[int, float, Any, Any]]) -> list[_Future]:
-        columns = columns_of(self.blocks)
-
-        def submit(number: int) -> _Future:
-            block, C, hidden, before = jobs[number]
-            return self.client.submit(
-                _fit_hidden,
-                self.rows,
-                self.folds,
-                self.n_classes,
-                columns[block],
-                C,
-                hidden,
-                before,
-                pure=False,
+        rows = [
+            self.client.submit(
+                _block_rows, self.rows, self.folds, self.n_classes, columns, pure=False
             )
-
-        return in_window(
-            self.client, submit, len(jobs), self._at_once, "fits", self.progress
+            for columns in columns_of(self.blocks)
+        ]
+        fit_all = TaskFits(self.client, rows, "fits", self.progress)
+        chosen = cross_fit(grids, count, search_from_middle, fit_all)
+        best = [grid[one.place] for grid, one in zip(grids, chosen, strict=True)]
+        # From scratch: a single fold's model has seen the labels of every other fold.
+        pairs = Variants(count).hidden[count:]
+        more = fit_all(
+            [Job(pair, C, None, at) for at, C in enumerate(best) for pair in pairs]
         )
+        models = [
+            [fit.model for fit in (*one.fits, *more[at * len(pairs) :][: len(pairs)])]
+            for at, one in enumerate(chosen)
+        ]
+        return models, best
 
     def trees(self, rows: _Future) -> dict[str, list[_Future]]:
         """Trees of every kind and fold."""
@@ -302,28 +258,10 @@ class _Work:
         }
 
 
-def _fit_hidden(
-    rows: Labelled,
-    folds: NDArray[np.int32],
-    n_classes: int,
-    columns: slice,
-    C: float,
-    hidden: tuple[int, ...],
-    before: BlockFit | None,
-) -> BlockFit:
-    known = rows.x, rows.labels, folds
-    return fit_hidden(*known, n_classes, columns, C, hidden, before, rows.weights)
-
-
-def _loss(fitted: BlockFit) -> float:
-    return fitted.loss
-
-
-def _write_models(
-    blocks: Sequence[int], fits: Sequence[Sequence[BlockFit]], attempt: Attempt
-) -> FileRecord:
-    first = FirstStage.of(blocks, [[fit.model for fit in block] for block in fits])
-    return attempt.write_arrays("models", **first.to_arrays())
+def _block_rows(
+    rows: Labelled, folds: NDArray[np.int32], n_classes: int, columns: slice
+) -> MemoryRows:
+    return block_rows(rows.x, rows.labels, folds, n_classes, columns, rows.weights)
 
 
 def _fitted_features(

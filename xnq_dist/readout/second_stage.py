@@ -9,16 +9,25 @@ chosen by the log-loss of rows scored so.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from xnq_dist.readout.first_stage import columns_of, search
-from xnq_dist.readout.logistic import LinearModel, decision, fit, row_losses
+from xnq_dist.readout.first_stage import columns_of
+from xnq_dist.readout.logistic import (
+    Fit,
+    Job,
+    LinearModel,
+    decision,
+    fit_jobs,
+    row_losses,
+)
+from xnq_dist.readout.objective import MemoryRows
 from xnq_dist.readout.pool import pool_weights, pooled
+from xnq_dist.readout.search import cross_fit, search_from_middle
 from xnq_dist.readout.trees import (
     BoostedTrees,
     Shape,
@@ -279,45 +288,22 @@ def conclude(
 
 
 def _fit_linear(rows: SecondRows, n_classes: int) -> tuple[Floats, Floats, float]:
-    """Logistic regressions of standardised columns, as models of the raw ones."""
-    tried: dict[int, list[LinearModel]] = {}
-    looking = search(len(GRID))
-    place = next(looking)
-    while True:
-        tried[place], loss = [], 0.0
-        for fold in range(rows.count):
-            model = _standardised(rows, n_classes, GRID[place], fold)
-            held = rows.folds == fold
-            tried[place].append(model)
-            z = np.ascontiguousarray(rows.z[held, fold])
-            losses = row_losses(decision(model, z), rows.labels[held])
-            if rows.weights is not None:
-                losses = losses * rows.weights[held]
-            loss += float(losses.sum())
-        try:
-            place = looking.send(loss)
-        except StopIteration as ended:
-            models = tried[ended.value]
-            coef = np.stack([model.coef for model in models])
-            return coef, np.stack([m.intercept for m in models]), GRID[ended.value]
+    """Logistic regressions penalised as if columns were standardised."""
+    by_fold = [_standardised(rows, n_classes, fold) for fold in range(rows.count)]
+
+    def fit_all(jobs: Sequence[Job]) -> list[Fit]:
+        return [fit for job in jobs for fit in fit_jobs(by_fold[job.hidden[0]], [job])]
+
+    (chosen,) = cross_fit([GRID], rows.count, search_from_middle, fit_all)
+    coef = np.stack([fit.model.coef for fit in chosen.fits])
+    intercept = np.stack([fit.model.intercept for fit in chosen.fits])
+    return coef, intercept, GRID[chosen.place]
 
 
-def _standardised(rows: SecondRows, n_classes: int, C: float, fold: int) -> LinearModel:
-    used = rows.folds != fold
-    z = rows.z[used, fold]
-    middle, spread = np.zeros(z.shape[1]), np.ones(z.shape[1])
-    if len(z):
-        middle, spread = z.mean(axis=0), z.std(axis=0)
+def _standardised(rows: SecondRows, n_classes: int, fold: int) -> MemoryRows:
+    """The rows as the models without a fold see them."""
+    z, used = rows.z[:, fold], rows.folds != fold
+    spread = z[used].std(axis=0) if used.any() else np.ones(z.shape[1])
     spread[spread < 1e-9] = 1.0  # a constant column: nothing to scale
-    standard = (z - middle) / spread
-    model = fit(
-        standard,
-        rows.labels[used],
-        n_classes,
-        C,
-        rough=True,
-        smooth=True,
-        weights=None if rows.weights is None else rows.weights[used],
-    )
-    coef = model.coef / spread
-    return LinearModel(coef, model.intercept - coef @ middle, C, model.converged)
+    known = z, rows.labels, rows.folds, n_classes, rows.weights
+    return replace(MemoryRows.of(*known, smooth=True), penalty=spread**2)
