@@ -34,7 +34,7 @@ __all__ = [
     "group_sums",
 ]
 
-GROUP_ROWS = 1 << 15
+GROUP_ROWS = 1 << 13
 """Rows of a group: what a task holds of rows in files."""
 BLOCK_VALUES = 1 << 17
 """Values of a block in float64: as many as the second cache of a core holds."""
