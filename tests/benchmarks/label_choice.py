@@ -150,8 +150,8 @@ def posteriors(graph: Graph, labels: np.ndarray, count: int, seed: int) -> np.nd
 
     places = variants.places()
     z = np.stack([described(rows, places[own, k]) for k in range(count)], axis=1)
-    second = SecondRows(known, own, z, graph.x[rows], first.blocks)
-    stage, held, _ = conclude(second, n_classes, {}, priors[:count], scores[rows, own])
+    second = SecondRows(known, own, z, graph.x[rows], first.blocks, scores[rows, own])
+    stage, held, _ = conclude(second, n_classes, {}, priors[:count])
     calibration = fit_calibration("bcts", held, known, PRIOR_ROWS)
     logits = np.empty((n_nodes, n_classes))
     for fold in range(count):

@@ -120,9 +120,9 @@ def test_held_rows_are_independent_of_the_labels_of_their_group(
     seen = []
     conclude = held.conclude
 
-    def watched(rows, n_classes, trees, priors, first):
-        seen.append((rows, first))
-        return conclude(rows, n_classes, trees, priors, first)
+    def watched(rows, n_classes, trees, priors):
+        seen.append(rows)
+        return conclude(rows, n_classes, trees, priors)
 
     monkeypatch.setattr(held, "conclude", watched)
     for shown in (labels, other):
@@ -134,11 +134,11 @@ def test_held_rows_are_independent_of_the_labels_of_their_group(
         assert attempt.folder.names() == [found.name]
     again = run.stage("trial").read_arrays(found)["posterior"]
     run.stage("trial").folder.delete_folder()
-    (rows, first), (rows_then, first_then) = seen
+    rows, rows_then = seen
     np.testing.assert_array_equal(rows.folds, rows_then.folds)
     assert len(np.unique(rows.folds[own])) == 1
     fold = rows.folds[own][0]
-    np.testing.assert_array_equal(first[own], first_then[own])
+    np.testing.assert_array_equal(rows.scores[own], rows_then.scores[own])
     np.testing.assert_array_equal(rows.z[own, fold], rows_then.z[own, fold])
     assert (rows.z[~own] != rows_then.z[~own]).any()
     assert (written["posterior"] != again).any()

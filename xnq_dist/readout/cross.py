@@ -29,9 +29,9 @@ from xnq_dist.readout.logistic import Job, LinearModel
 from xnq_dist.readout.objective import MemoryRows
 from xnq_dist.readout.plus_features import read_fitted, spread_features
 from xnq_dist.readout.rows import KnownLabels, Labelled, Part, assemble, gather_used
-from xnq_dist.readout.search import cross_fit, search_from_middle
-from xnq_dist.readout.second_stage import KINDS, SecondRows, fit_kind, second_rows
-from xnq_dist.readout.tasks import TaskFits, in_window, watch
+from xnq_dist.readout.search import Fitter, cross_fit, search_from_middle
+from xnq_dist.readout.second_stage import SecondRows, second_rows
+from xnq_dist.readout.tasks import TaskFits, watch
 from xnq_dist.readout.variants import Variants, class_priors
 from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     _Future = Future[Any]
 
-__all__ = ["CrossFit", "Embedded", "FoldOf", "own_scores"]
+__all__ = ["CrossFit", "Embedded", "FoldOf"]
 
 BLOCK = 1 << 14
 """Rows scored at a time."""
@@ -81,7 +81,6 @@ class CrossFit:
     """C of each block."""
     rows: _Future
     """`SecondRows`."""
-    work: _Work
 
     @classmethod
     def of(
@@ -142,17 +141,16 @@ class CrossFit:
         watch(client, pieces, "labelled rows", progress)
         rows = client.submit(assemble, pieces, pure=False)
         del pieces
-        work = _Work(
-            client,
-            rows,
-            client.submit(np.asarray, fold_of(fitted), pure=False),
-            blocks,
-            n_classes,
-            settings,
-            len(fitted),
-            progress,
-        )
-        found, chosen = work.first_stage(strengths)
+        folds = client.submit(np.asarray, fold_of(fitted), pure=False)
+        ready = [
+            client.submit(_block_rows, rows, folds, n_classes, columns, pure=False)
+            for columns in columns_of(blocks)
+        ]
+        fit_all = TaskFits(client, ready, "fits", progress)
+        given = settings.readout.C
+        grid = GRID if given == "select" else (given,)
+        grids = [(C,) for C in strengths] if strengths else [grid] * len(blocks)
+        found, strengths = _first_stage(grids, count, fit_all)
         models = attempt.write_arrays(
             "models", **FirstStage.of(blocks, found).to_arrays()
         )
@@ -179,11 +177,11 @@ class CrossFit:
             client.submit(_fitted_features, part, where, record, pure=False)
             for part, record in zip(parts, features, strict=True)
         ]
-        both = client.submit(
-            _second_rows, rows, work.folds, seen, where, models, count, pure=False
+        described = client.submit(
+            _second_rows, rows, folds, seen, where, models, count, pure=False
         )
         return cls(
-            where, parts, visible, priors, models, features, tuple(chosen), both, work
+            where, parts, visible, priors, models, features, strengths, described
         )
 
     def delete(self, attempt: Attempt) -> None:
@@ -192,70 +190,22 @@ class CrossFit:
             attempt.folder.delete(record.name)
 
 
-@dataclass(frozen=True, eq=False)
-class _Work:
-    """The fits, as many at a time as memory allows."""
-
-    client: Client
-    rows: _Future
-    """`Labelled`."""
-    folds: _Future
-    """Of the rows."""
-    blocks: tuple[int, ...]
-    n_classes: int
-    settings: Settings
-    fitted: int
-    progress: Progress
-
-    @property
-    def _at_once(self) -> int:
-        need = max(1, self.fitted * max(self.blocks) * 8)
-        return max(1, int(self.settings.readout.memory_bytes // need))
-
-    def first_stage(
-        self, strengths: Sequence[float] | None
-    ) -> tuple[list[list[LinearModel]], list[float]]:
-        """Models of each block in every variant, and the C of each block."""
-        count, chosen_C = self.settings.readout.folds, self.settings.readout.C
-        grid = GRID if chosen_C == "select" else (chosen_C,)
-        grids = [grid if strengths is None else (C,) for C in strengths or self.blocks]
-        rows = [
-            self.client.submit(
-                _block_rows, self.rows, self.folds, self.n_classes, columns, pure=False
-            )
-            for columns in columns_of(self.blocks)
-        ]
-        fit_all = TaskFits(self.client, rows, "fits", self.progress)
-        chosen = cross_fit(grids, count, search_from_middle, fit_all)
-        best = [grid[one.place] for grid, one in zip(grids, chosen, strict=True)]
-        # From scratch: a single fold's model has seen the labels of every other fold.
-        pairs = Variants(count).hidden[count:]
-        more = fit_all(
-            [Job(pair, C, None, at) for at, C in enumerate(best) for pair in pairs]
-        )
-        models = [
-            [fit.model for fit in (*one.fits, *more[at * len(pairs) :][: len(pairs)])]
-            for at, one in enumerate(chosen)
-        ]
-        return models, best
-
-    def trees(self, rows: _Future) -> dict[str, list[_Future]]:
-        """Trees of every kind and fold."""
-        count = self.settings.readout.folds
-        jobs = [(kind, fold) for kind in KINDS for fold in range(count)]
-
-        def submit(number: int) -> _Future:
-            kind, fold = jobs[number]
-            return self.client.submit(
-                fit_kind, rows, self.n_classes, kind, fold, pure=False
-            )
-
-        found = in_window(
-            self.client, submit, len(jobs), self._at_once, "trees", self.progress
-        )
-        return {
-            kind: found[at * count : (at + 1) * count] for at, kind in enumerate(KINDS)
-        }
+def _first_stage(
+    grids: Sequence[Sequence[float]], folds: int, fit_all: Fitter
+) -> tuple[list[list[LinearModel]], tuple[float, ...]]:
+    """Models of each block in every variant, and the C of each block."""
+    chosen = cross_fit(grids, folds, search_from_middle, fit_all)
+    best = tuple(grid[one.place] for grid, one in zip(grids, chosen, strict=True))
+    # From scratch: a single fold's model has seen the labels of every other fold.
+    pairs = Variants(folds).hidden[folds:]
+    more = fit_all(
+        [Job(pair, C, None, at) for at, C in enumerate(best) for pair in pairs]
+    )
+    models = [
+        [fit.model for fit in (*one.fits, *more[at * len(pairs) :][: len(pairs)])]
+        for at, one in enumerate(chosen)
+    ]
+    return models, best
 
 
 def _block_rows(
@@ -285,11 +235,12 @@ def _second_rows(
     order = np.argsort(np.concatenate([index for index, _ in seen]))
     features = np.concatenate([values for _, values in seen])[order]
     places = Variants(count).places()[folds]
-    found = []
+    found, own = [], []
     for begin in range(0, len(rows.x), BLOCK):
         block = slice(begin, begin + BLOCK)
         scores = first.scores(rows.x[block])
         at = np.arange(len(scores))
+        own.append(scores[at, folds[block]])
         found.append(
             np.stack(
                 [
@@ -299,26 +250,5 @@ def _second_rows(
                 axis=1,
             )
         )
-    z = np.concatenate(found)
-    return SecondRows(rows.labels, folds, z, rows.x, first.blocks, rows.weights)
-
-
-def own_scores(rows: SecondRows, first: FirstStage) -> NDArray[np.float64]:
-    """Log-probabilities by the blocks of the first stage, a row's own fold hidden.
-
-    Parameters
-    ----------
-    first
-        The variants that hide a fold alone.
-
-    Returns
-    -------
-    NDArray
-        Shape (n, B, C).
-    """
-    found = np.empty((len(rows.labels), *first.intercept.shape[1:]))
-    for begin in range(0, len(found), BLOCK):
-        block = slice(begin, begin + BLOCK)
-        scores = first.scores(rows.x[block])
-        found[block] = scores[np.arange(len(scores)), rows.folds[block]]
-    return found
+    known = rows.x, first.blocks, np.concatenate(own), rows.weights
+    return SecondRows(rows.labels, folds, np.concatenate(found), *known)

@@ -76,6 +76,9 @@ class SecondRows:
     """Columns of the embedding, shape (n, columns)."""
     blocks: tuple[int, ...]
     """Columns of each block."""
+    scores: Floats
+    """Log-probabilities by the blocks of the first stage, the row's own fold hidden,
+    shape (n, B, C)."""
     weights: Floats | None = None
     """Of the labels, shape (n,); None: 1 each."""
 
@@ -231,7 +234,6 @@ def conclude(
     n_classes: int,
     fits: dict[str, Sequence[TreeFit]],
     priors: Floats,
-    first: Floats,
 ) -> tuple[SecondStage, Floats, dict[str, Any]]:
     """Choose rounds and weights; the stage, its scores of the rows, figures.
 
@@ -241,9 +243,6 @@ def conclude(
         By kind, one a fold.
     priors
         Shape (K, C).
-    first
-        Log-probabilities of the rows by the blocks of the first stage, their own fold
-        hidden, shape (n, B, C).
 
     Returns
     -------
@@ -258,7 +257,7 @@ def conclude(
         turns[kind] = int(np.argmin(losses[1:])) + 1
         trees[kind] = tuple(fold.trees.cut(turns[kind]) for fold in folds)
     few = len(rows.labels) < FEW
-    count = 2 + len(trees) + (first.shape[1] if few else 0)
+    count = 2 + len(trees) + (rows.scores.shape[1] if few else 0)
     stage = SecondStage(
         coef, intercept, trees, priors, rows.blocks, np.full(count, 1.0 / count)
     )
@@ -267,7 +266,9 @@ def conclude(
         held = rows.folds == fold
         z = np.ascontiguousarray(rows.z[held, fold])
         for part, own in zip(
-            parts, stage.components(first[held], z, rows.x[held], fold), strict=True
+            parts,
+            stage.components(rows.scores[held], z, rows.x[held], fold),
+            strict=True,
         ):
             part[held] = own
     weights = pool_weights(parts, rows.labels, rows.weights)
