@@ -133,10 +133,18 @@ def test_columns_without_information_have_no_weight(smooth):
     assert share == pytest.approx((y.sum() + half) / (200 + 2 * half), abs=1e-4)
 
 
-def test_a_far_mean_changes_the_intercept_alone():
+@pytest.mark.parametrize("mean", [1e3, 1e6])
+@pytest.mark.parametrize("C", [1.0, 1e5])
+def test_a_far_mean_changes_the_intercept_alone(mean, C):
     x, y = states(300, 24, 3)
-    near, far = fit(x, y, 3, 10.0), fit(x.astype(np.float64) + 1000.0, y, 3, 10.0)
-    np.testing.assert_allclose(far.coef, near.coef, atol=1e-4)
+    x = x.astype(np.float64)
+    near, far = fit(x, y, 3, C), fit(x + mean, y, 3, C)
+    assert far.converged
+    np.testing.assert_allclose(
+        softmax(decision(far, x + mean), axis=1),
+        softmax(decision(near, x), axis=1),
+        atol=1e-4,
+    )
 
 
 def test_one_class_alone_has_a_finite_model_when_smooth():

@@ -18,7 +18,7 @@ from scipy.special import log_softmax
 
 from xnq_dist.products import product
 from xnq_dist.readout.logistic import LinearModel
-from xnq_dist.readout.objective import MemoryRows
+from xnq_dist.readout.objective import ROUNDING, MemoryRows
 
 __all__ = ["GRID", "FirstStage", "block_rows", "columns_of"]
 
@@ -110,8 +110,8 @@ def block_rows(
     # Of all rows: no class is looked at.
     spread = rows.moments.covariance()
     total = float(spread.sum() if spread.ndim == 1 else np.trace(spread))
-    # Columns that are all constant leave the rounding of their squares.
+    # Columns that are all constant have no more than the rounding of their squares.
     squares = rows.moments.products
     size = float(squares.sum() if squares.ndim == 1 else np.trace(squares))
-    constant = total <= 1e-12 * size / max(1.0, float(rows.moments.counts.sum()))
-    return replace(rows, penalty=1.0 if constant else total)
+    size /= max(1.0, float(rows.moments.counts.sum()))
+    return replace(rows, penalty=total if total > 2 * ROUNDING * size else 1.0)

@@ -40,6 +40,8 @@ BLOCK_VALUES = 1 << 17
 """Values of a block in float64: as many as the second cache of a core holds."""
 DEVICE_VALUES = 1 << 23
 """The same on a GPU, which needs large blocks to be busy."""
+ROUNDING = 1e-13
+"""Share of a column's mean square that a variance may be off by."""
 WIDEST = 2048
 """Maximum number of columns whose covariance is computed; beyond, variances are."""
 
@@ -95,12 +97,18 @@ class Moments:
         return count, self.totals[seen].sum(axis=0) / max(count, 1e-300)
 
     def covariance(self) -> Floats:
-        """Of all rows, shape (d, d); variances, (d,), if wide."""
+        """Of all rows, shape (d, d); variances, (d,), if wide.
+
+        Not below zero: what rounding may take from the squares is added.
+        """
         count, mean = self.without(())
-        if self.products.ndim == 1:
-            found = self.products / max(count, 1e-300) - mean**2
-            return np.asarray(np.maximum(found, 0.0), np.float64)
-        return self.products / max(count, 1e-300) - np.outer(mean, mean)
+        found = self.products / max(count, 1e-300)
+        if found.ndim == 1:
+            return np.asarray(np.maximum(found - mean**2, ROUNDING * found))
+        rounded = ROUNDING * found.diagonal()
+        found -= np.outer(mean, mean)
+        found[np.diag_indices(len(found))] += rounded
+        return found
 
 
 @dataclass(frozen=True, eq=False)
