@@ -13,10 +13,10 @@ import pyarrow as pa
 import sklearn.ensemble  # noqa: F401
 
 import xnq_dist.quantify.batches
-import xnq_dist.readout.plus
+import xnq_dist.readout.plus.fit
 import xnq_dist.reservoir.embed
 import xnq_dist.reservoir.kernels  # noqa: F401
-from xnq_dist.readout.trees import add_trees
+from xnq_dist.readout.plus.trees import add_trees
 
 __all__ = ["dask_setup"]
 

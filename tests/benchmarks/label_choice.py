@@ -44,12 +44,12 @@ from xnq_dist.groups.own_groups import FINE
 from xnq_dist.quantify.auto import Auto
 from xnq_dist.quantify.surroundings import learn_in_process
 from xnq_dist.readout.calibration import fit_calibration
-from xnq_dist.readout.first_stage import FirstStage, block_rows
-from xnq_dist.readout.label_features import label_features
 from xnq_dist.readout.logistic import Job, fit_jobs
-from xnq_dist.readout.plus import PRIOR_ROWS
-from xnq_dist.readout.second_stage import SecondRows, conclude, second_rows
-from xnq_dist.readout.variants import Variants, class_priors, node_folds
+from xnq_dist.readout.plus.first_stage import FirstStage, block_rows
+from xnq_dist.readout.plus.fit import PRIOR_ROWS
+from xnq_dist.readout.plus.label_features import label_features
+from xnq_dist.readout.plus.second_stage import SecondRows, conclude, second_rows
+from xnq_dist.readout.plus.variants import Variants, class_priors, node_folds
 from xnq_dist.store import RunDirectory
 
 WIDEST = 32

@@ -17,12 +17,12 @@ from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.learning import Learnt
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.diagnostics import quality
-from xnq_dist.readout.first_stage import block_rows
 from xnq_dist.readout.logistic import Job, fit, fit_jobs
-from xnq_dist.readout.plus import scaled_weights
-from xnq_dist.readout.pool import pool_weights
-from xnq_dist.readout.trees import Shape, boosted_logits, fit_trees
-from xnq_dist.readout.variants import Variants, class_priors
+from xnq_dist.readout.plus.first_stage import block_rows
+from xnq_dist.readout.plus.fit import scaled_weights
+from xnq_dist.readout.plus.pool import pool_weights
+from xnq_dist.readout.plus.trees import Shape, boosted_logits, fit_trees
+from xnq_dist.readout.plus.variants import Variants, class_priors
 
 N = 200
 TWICE = np.repeat(np.arange(N), np.where(np.arange(N) % 3 == 0, 2, 1))

@@ -14,14 +14,15 @@ from xnq_dist.errors import DoesNotFitError, InputError
 from xnq_dist.graph.layout import load_labels, node_index, read_adjacency
 from xnq_dist.graph.tables import Sources
 from xnq_dist.progress import silent
-from xnq_dist.readout import held, plus
-from xnq_dist.readout.cross import Embedded
-from xnq_dist.readout.plus import plus_scores
-from xnq_dist.readout.plus_features import read_own
-from xnq_dist.readout.plus_model import SavedPlus
+from xnq_dist.readout.plus import fit as plus
+from xnq_dist.readout.plus import held
+from xnq_dist.readout.plus.cross import Embedded
+from xnq_dist.readout.plus.feature_files import read_own
+from xnq_dist.readout.plus.fit import plus_scores
+from xnq_dist.readout.plus.model import SavedPlus
+from xnq_dist.readout.plus.second_stage import second_rows
+from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.readout.rows import FEATURES
-from xnq_dist.readout.second_stage import second_rows
-from xnq_dist.readout.variants import node_folds
 from xnq_dist.store import RunDirectory
 
 PLUS = (

@@ -7,11 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from xnq_dist.readout.first_stage import GRID, block_rows
 from xnq_dist.readout.logistic import Job, fit_jobs, row_losses
-from xnq_dist.readout.pool import pool_weights, pooled
-from xnq_dist.readout.search import search_from_middle
-from xnq_dist.readout.second_stage import (
+from xnq_dist.readout.plus.first_stage import GRID, block_rows
+from xnq_dist.readout.plus.pool import pool_weights, pooled
+from xnq_dist.readout.plus.second_stage import (
     KINDS,
     SecondRows,
     SecondStage,
@@ -20,7 +19,8 @@ from xnq_dist.readout.second_stage import (
     second_rows,
     tree_columns,
 )
-from xnq_dist.readout.variants import Variants, class_priors, node_folds
+from xnq_dist.readout.plus.variants import Variants, class_priors, node_folds
+from xnq_dist.readout.search import search_from_middle
 
 FOLDS = 3
 BLOCKS = (2, 6, 4)
@@ -96,7 +96,7 @@ def test_few_labels_bring_the_first_stage_into_the_pool():
 
 
 def test_models_of_a_fold_are_the_same_whatever_its_labels(monkeypatch):
-    monkeypatch.setattr("xnq_dist.readout.second_stage.GRID", (1.0,))
+    monkeypatch.setattr("xnq_dist.readout.plus.second_stage.GRID", (1.0,))
     rows = sample("crossed")
     before, *_ = fitted(rows)
     flipped = rows.labels.copy()

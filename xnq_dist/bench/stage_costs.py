@@ -144,8 +144,8 @@ def _tree_costs(rng: np.random.Generator, rows: int, busy: Busy) -> dict[str, fl
     """From few rows and from many, by one core: the other stages wait for them."""
     from time import thread_time
 
-    from xnq_dist.readout.second_stage import KINDS
-    from xnq_dist.readout.trees import ROUNDS, boosted_logits, fit_trees
+    from xnq_dist.readout.plus.second_stage import KINDS
+    from xnq_dist.readout.plus.trees import ROUNDS, boosted_logits, fit_trees
 
     columns, few = 24, rows // 8
     x, labels = _planted(rng, rows, columns)
@@ -166,8 +166,8 @@ def _tree_costs(rng: np.random.Generator, rows: int, busy: Busy) -> dict[str, fl
 
 
 def _feature_cost(rng: np.random.Generator, rows: int, busy: Busy) -> float:
-    from xnq_dist.readout.label_features import HOPS, label_features
-    from xnq_dist.readout.variants import Variants
+    from xnq_dist.readout.plus.label_features import HOPS, label_features
+    from xnq_dist.readout.plus.variants import Variants
 
     variants, prior = Variants(5), np.array([0.6, 0.4])
     hops = [

@@ -21,7 +21,7 @@ from xnq_dist.plan.size import GraphSize, Plan, Workers
 from xnq_dist.quantify.giants import store_bytes
 from xnq_dist.quantify.gpu_bytes import quantified_bytes
 from xnq_dist.readout.objective import DEVICE_VALUES, WIDEST
-from xnq_dist.readout.plus import MOST_ROWS
+from xnq_dist.readout.plus.fit import MOST_ROWS
 from xnq_dist.readout.select import UNITS
 from xnq_dist.reservoir.checkpoint import KEPT, checkpoint_interval
 from xnq_dist.reservoir.descriptors import SPARE

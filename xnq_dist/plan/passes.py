@@ -7,10 +7,10 @@ from typing import Any
 from xnq_dist.config import Settings
 from xnq_dist.plan.seconds import NeighbourSums
 from xnq_dist.plan.size import GraphSize, Workers
-from xnq_dist.readout.label_features import HOPS, feature_count
-from xnq_dist.readout.second_stage import KINDS, tree_columns
+from xnq_dist.readout.plus.label_features import HOPS, feature_count
+from xnq_dist.readout.plus.second_stage import KINDS, tree_columns
+from xnq_dist.readout.plus.variants import Variants
 from xnq_dist.readout.select import INPUT_SCALES, RECURRENT_SCALES
-from xnq_dist.readout.variants import Variants
 from xnq_dist.reservoir.descriptors import DOUBLE_ROUNDS, SPARE, widths
 
 __all__ = ["FINE", "blocks_of", "candidates_of", "fits_of", "sums_of"]

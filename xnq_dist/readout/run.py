@@ -304,7 +304,7 @@ class _Fit:
         inputs: dict[str, Any],
     ) -> Manifest:
         """The same for xnq+, all labelled nodes with a role pooled."""
-        from xnq_dist.readout.plus import fit_plus
+        from xnq_dist.readout.plus.fit import fit_plus
 
         began = time.perf_counter()
         labels = load_labels(run.stage("labels"), known)
@@ -388,7 +388,7 @@ def _posteriors(
     write: Callable[..., FileRecord] = write_posteriors
     more: list[tuple[FileRecord, ...]] = [()] * len(parts)
     if features:
-        from xnq_dist.readout.plus_model import write_plus_posteriors
+        from xnq_dist.readout.plus.model import write_plus_posteriors
 
         write, more = write_plus_posteriors, [(record,) for record in features]
     futures = [

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from xnq_dist.readout.first_stage import columns_of
 from xnq_dist.readout.logistic import (
     Fit,
     Job,
@@ -26,15 +25,16 @@ from xnq_dist.readout.logistic import (
     row_losses,
 )
 from xnq_dist.readout.objective import MemoryRows
-from xnq_dist.readout.pool import pool_weights, pooled
-from xnq_dist.readout.search import cross_fit, search_from_middle
-from xnq_dist.readout.trees import (
+from xnq_dist.readout.plus.first_stage import columns_of
+from xnq_dist.readout.plus.pool import pool_weights, pooled
+from xnq_dist.readout.plus.trees import (
     BoostedTrees,
     Shape,
     boosted_logits,
     fit_trees,
     staged,
 )
+from xnq_dist.readout.search import cross_fit, search_from_middle
 from xnq_dist.reservoir.descriptors import HOPS, RAW
 
 __all__ = [

@@ -21,16 +21,22 @@ from xnq_dist.config import Settings
 from xnq_dist.errors import DoesNotFitError
 from xnq_dist.progress import Progress, silent
 from xnq_dist.readout.calibration import fit_calibration
-from xnq_dist.readout.cross import CrossFit, Embedded
 from xnq_dist.readout.diagnostics import quality
-from xnq_dist.readout.first_stage import FirstStage
 from xnq_dist.readout.folds import check_counts
-from xnq_dist.readout.held import PRIOR_ROWS, held_by_group, sample_rows
-from xnq_dist.readout.plus_model import SavedPlus, partition_logits
+from xnq_dist.readout.plus.cross import CrossFit, Embedded
+from xnq_dist.readout.plus.first_stage import FirstStage
+from xnq_dist.readout.plus.held import PRIOR_ROWS, held_by_group, sample_rows
+from xnq_dist.readout.plus.model import SavedPlus, partition_logits
+from xnq_dist.readout.plus.second_stage import (
+    KINDS,
+    SecondRows,
+    TreeFit,
+    conclude,
+    fit_kind,
+)
+from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.readout.rows import Part
-from xnq_dist.readout.second_stage import KINDS, SecondRows, TreeFit, conclude, fit_kind
 from xnq_dist.readout.tasks import in_window
-from xnq_dist.readout.variants import node_folds
 from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.waiting import gather, result
 

@@ -19,8 +19,8 @@ from xnq_dist.config import Settings
 from xnq_dist.draws import mixed_bits
 from xnq_dist.progress import Progress
 from xnq_dist.readout.calibration import fit_calibration
-from xnq_dist.readout.cross import CrossFit, Embedded
-from xnq_dist.readout.second_stage import SecondRows, conclude
+from xnq_dist.readout.plus.cross import CrossFit, Embedded
+from xnq_dist.readout.plus.second_stage import SecondRows, conclude
 from xnq_dist.store import Attempt, FileRecord
 from xnq_dist.waiting import result
 

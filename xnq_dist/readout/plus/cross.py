@@ -18,21 +18,21 @@ from numpy.typing import NDArray
 from xnq_dist.config import Settings
 from xnq_dist.graph.layout import node_index
 from xnq_dist.progress import Progress
-from xnq_dist.readout.first_stage import (
+from xnq_dist.readout.logistic import Job, LinearModel
+from xnq_dist.readout.objective import MemoryRows
+from xnq_dist.readout.plus.feature_files import read_fitted, spread_features
+from xnq_dist.readout.plus.first_stage import (
     GRID,
     FirstStage,
     block_rows,
     columns_of,
 )
-from xnq_dist.readout.label_features import VisibleLabels
-from xnq_dist.readout.logistic import Job, LinearModel
-from xnq_dist.readout.objective import MemoryRows
-from xnq_dist.readout.plus_features import read_fitted, spread_features
+from xnq_dist.readout.plus.label_features import VisibleLabels
+from xnq_dist.readout.plus.second_stage import SecondRows, second_rows
+from xnq_dist.readout.plus.variants import Variants, class_priors
 from xnq_dist.readout.rows import KnownLabels, Labelled, Part, assemble, gather_used
 from xnq_dist.readout.search import Fitter, cross_fit, search_from_middle
-from xnq_dist.readout.second_stage import SecondRows, second_rows
 from xnq_dist.readout.tasks import TaskFits, watch
-from xnq_dist.readout.variants import Variants, class_priors
 from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
 
 if TYPE_CHECKING:
