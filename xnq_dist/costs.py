@@ -33,8 +33,6 @@ GPU_WIRE = 5e10
 are packed and unpacked on the way."""
 VALUE_BYTES = 4.0
 """Bytes of a state's value."""
-FIT_PASSES = 15.0
-"""Passes over its rows that a fit on a GPU takes."""
 PASSES = 8.0
 """Bytes over bytes of state that all that is elementwise in a superstep moves."""
 
@@ -74,11 +72,9 @@ class Costs:
     task: float
     """One task scheduled."""
     row: float
-    """One value of a labelled row in one pass of a fit by L-BFGS."""
-    fit: float
-    """One value of a labelled row in a fit by Newton's method, as C is climbed."""
+    """One value of a labelled row in one pass of a fit."""
     square: float
-    """One pair of a row's values in such a fit."""
+    """One pair of a labelled row's values in the covariance of all."""
     score: float
     """One value of an embedding, made part of logits."""
     posterior: float
@@ -120,8 +116,7 @@ class Costs:
             copy=1.0 / GPU_MEMORY,
             wire=1.0 / GPU_WIRE,
             row=VALUE_BYTES / GPU_MEMORY,
-            fit=FIT_PASSES * VALUE_BYTES / GPU_MEMORY,
-            square=0.0,
+            square=2.0 / GPU_FLOPS,
             basis=f"GPU from its data sheet, never measured; the rest {self.basis}",
             edges_measured=0.0,
         )

@@ -44,7 +44,7 @@ FORMATS = {
     "labels": 1,
     "select": 1,
     "embeddings": 1,
-    "readout": 4,
+    "readout": 5,
     "posteriors": 1,
     "quantify": 6,
     "published": 3,

@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import sklearn.ensemble
-import sklearn.linear_model  # noqa: F401
+import sklearn.ensemble  # noqa: F401
 
 import xnq_dist.quantify.batches
-import xnq_dist.readout.plus
+import xnq_dist.readout.plus.fit
 import xnq_dist.reservoir.embed
 import xnq_dist.reservoir.kernels  # noqa: F401
-from xnq_dist.readout.trees import add_trees
+from xnq_dist.readout.plus.trees import add_trees
 
 __all__ = ["dask_setup"]
 

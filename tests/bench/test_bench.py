@@ -183,7 +183,6 @@ COSTS = Costs(
     read=1e-8,
     task=1e-3,
     row=1e-9,
-    fit=1e-8,
     square=1e-10,
     score=1e-9,
     posterior=1e-7,
@@ -364,7 +363,7 @@ def test_a_cost_is_not_measured():
 def test_costs_of_readouts_are_not_of_one_unit(tmp_path):
     bench = Bench("toy", "small", 1, tmp_path)
     found = fit_costs(bench, lambda work, repeats=1: 1e-3)
-    assert set(found) == {"fit", "square", "tree", "bin", "leaf", "feature"}
+    assert set(found) == {"square", "tree", "bin", "leaf", "feature"}
     assert all(value >= 0 for value in found.values())
     assert found["leaf"] == pytest.approx(1e-3 / (1_000 * 250))
     assert found["feature"] == pytest.approx(1e-3 / (1_000 * 7))

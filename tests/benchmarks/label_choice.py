@@ -44,11 +44,12 @@ from xnq_dist.groups.own_groups import FINE
 from xnq_dist.quantify.auto import Auto
 from xnq_dist.quantify.surroundings import learn_in_process
 from xnq_dist.readout.calibration import fit_calibration
-from xnq_dist.readout.first_stage import FirstStage, fit_hidden
-from xnq_dist.readout.label_features import label_features
-from xnq_dist.readout.plus import PRIOR_ROWS
-from xnq_dist.readout.second_stage import SecondRows, conclude, second_rows
-from xnq_dist.readout.variants import Variants, class_priors, node_folds
+from xnq_dist.readout.logistic import Job, fit_jobs
+from xnq_dist.readout.plus.first_stage import FirstStage, block_rows
+from xnq_dist.readout.plus.fit import PRIOR_ROWS
+from xnq_dist.readout.plus.label_features import label_features
+from xnq_dist.readout.plus.second_stage import SecondRows, conclude, second_rows
+from xnq_dist.readout.plus.variants import Variants, class_priors, node_folds
 from xnq_dist.store import RunDirectory
 
 WIDEST = 32
@@ -122,11 +123,9 @@ def posteriors(graph: Graph, labels: np.ndarray, count: int, seed: int) -> np.nd
     rows = np.flatnonzero(labels >= 0)
     own, known = folds[rows], labels[rows]
     block = slice(0, graph.x.shape[1])
-    models = [
-        fit_hidden(graph.x[rows], known, own, n_classes, block, STRENGTH, hidden).model
-        for hidden in variants.hidden
-    ]
-    first = FirstStage.of((block.stop,), [models])
+    seen_rows = block_rows(graph.x[rows], known, own, n_classes, block)
+    fits = fit_jobs(seen_rows, [Job(hidden, STRENGTH) for hidden in variants.hidden])
+    first = FirstStage.of((block.stop,), [[fit.model for fit in fits]])
     scores = first.scores(graph.x)
     priors = class_priors(known, own, n_classes, variants)
     hot = np.zeros((n_nodes, count, n_classes))
@@ -151,8 +150,8 @@ def posteriors(graph: Graph, labels: np.ndarray, count: int, seed: int) -> np.nd
 
     places = variants.places()
     z = np.stack([described(rows, places[own, k]) for k in range(count)], axis=1)
-    second = SecondRows(known, own, z, graph.x[rows], first.blocks)
-    stage, held, _ = conclude(second, n_classes, {}, priors[:count], scores[rows, own])
+    second = SecondRows(known, own, z, graph.x[rows], first.blocks, scores[rows, own])
+    stage, held, _ = conclude(second, n_classes, {}, priors[:count])
     calibration = fit_calibration("bcts", held, known, PRIOR_ROWS)
     logits = np.empty((n_nodes, n_classes))
     for fold in range(count):

@@ -83,7 +83,7 @@ from xnq_dist.quantify.learning import Held
 from xnq_dist.quantify.neighbourhood import votes_of
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.logistic import COARSE_GRID, decision, fit, row_losses
-from xnq_dist.readout.plus import PRIOR_ROWS
+from xnq_dist.readout.plus.fit import PRIOR_ROWS
 from xnq_dist.store import RunDirectory
 
 TABLES = "spambase,wdbc,ionosphere,sonar,optdigits,satimage,letter"

@@ -253,7 +253,7 @@ def test_xnq_plus_is_a_method(client, graph, tmp_path, monkeypatch):
     dense = evaluate(client, work, "xnq+dense", quantifiers=("sld", "pcc"))
     assert figures(dense) != figures(result)
     with monkeypatch.context() as patched:
-        patched.setattr("xnq_dist.readout.plus.plus_scores", None)
+        patched.setattr("xnq_dist.readout.plus.fit.plus_scores", None)
         again = evaluate(client, work, "xnq+", quantifiers=("sld", "pcc", "cc"))
     assert figures(result).items() < figures(again).items()
 

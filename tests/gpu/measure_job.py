@@ -24,8 +24,9 @@ from tests.gpu.made import (
 from xnq_dist.backend import GpuBackend
 from xnq_dist.quantify.gpu_sets import GpuSld
 from xnq_dist.quantify.interface import NodeTable, Reference
-from xnq_dist.readout.blockwise import fit_blocks
-from xnq_dist.readout.logistic import decision
+from xnq_dist.readout.logistic import Job as Regression
+from xnq_dist.readout.logistic import decision, fit_jobs
+from xnq_dist.readout.objective import MemoryRows
 from xnq_dist.reservoir import device
 
 
@@ -52,8 +53,11 @@ class Genius:
         after = states_after(backend, there, drive, moved, job.steps)
         states = device.decode(backend.to_host(after))
         embedded = time.perf_counter()
-        model = fit_blocks(backend, states[shown], labels[shown], 2, 1.0)
-        logits = decision(model, states, os.cpu_count() or 1)
+        folds = np.zeros(len(shown), np.int32)
+        known = states[shown], labels[shown], folds, 2
+        rows = MemoryRows.of(*known, backend=backend)
+        (fitted,) = fit_jobs(rows, [Regression((), 1.0)])
+        logits = decision(fitted.model, states, os.cpu_count() or 1)
         share = 1 / (1 + np.exp(logits[:, 0] - logits[:, 1]))
         read = time.perf_counter()
         posteriors = np.stack([1 - share, share], axis=1).astype(np.float32)

@@ -11,7 +11,7 @@ from xnq_dist.costs import Costs
 from xnq_dist.groups.own_groups import ROUNDS
 from xnq_dist.plan import GraphSize, Workers, make_plan
 from xnq_dist.plan.passes import candidates_of, fits_of, sums_of
-from xnq_dist.plan.seconds import NeighbourSums
+from xnq_dist.plan.seconds import PASSES, NeighbourSums
 from xnq_dist.quantify.surroundings import WALKS
 from xnq_dist.reservoir.volume import Cut
 
@@ -54,9 +54,9 @@ UNITS = {
     "read": ("readout", 2 * 64_000 * 4),
     "score": ("readout", 64_000),
     "posterior": ("readout", 1000),
-    # Eight values of C by five folds of 80 rows, then all 100.
-    "fit": ("readout", 64 * (8 * 5 * 80 + 100)),
-    "square": ("readout", 64 * 64 * (8 * 5 * 80 + 100)),
+    # Eight values of C by five folds of 80 rows, then all 100; one covariance.
+    "row": ("readout", 64 * (8 * 5 * 80 + 100) * PASSES),
+    "square": ("readout", 64 * 64 * 100),
     "table": ("write", 64_000 * 4),
     "known": ("quantify", 1000),
     "name": ("quantify", 1000),
@@ -136,18 +136,13 @@ def test_search_of_the_scales_is_counted():
     assert searched == 10 * 20_000 * (512 + 6 * 128)
 
 
-def test_folds_that_share_memory_take_one_turn():
-    overrides = ["method=xnq", "readout.memory=1 GiB", "reservoir.dim=64"]
-    settings = load_settings(overrides=overrides)
-    rows = 2**20  # half a GiB of float64
+def test_folds_share_the_threads_of_all_workers():
+    settings = load_settings(overrides=["method=xnq"])
 
-    def turns(workers, labelled=rows):
-        found = fits_of(SIZE, settings, labelled, Workers(workers, 1, 2**34))
-        return found["turns"], found["newton"]
+    def turns(*workers):
+        return fits_of(SIZE, settings, Workers(*workers, 2**34))["turns"]
 
-    assert [turns(count) for count in (1, 2, 8)] == [(5, True), (3, True), (3, True)]
-    assert turns(8, rows // 4) == (1, True)
-    assert turns(8, 4 * rows) == (5, False)
+    assert [turns(*some) for some in ((1, 1), (2, 1), (2, 2), (8, 1))] == [5, 3, 2, 1]
 
 
 def test_the_busiest_worker_decides():

@@ -1,21 +1,17 @@
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from tests.readout.samples import states
 from xnq_dist.errors import InputError
+from xnq_dist.readout import logistic, objective
 from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.fit import (
-    climb,
-    finish,
-    fit_fold,
     fit_readout_arrays,
     out_of_fold_log_loss,
     plan_folds,
 )
-from xnq_dist.readout.logistic import GRID, decision, fit, row_losses
+from xnq_dist.readout.logistic import GRID, Job, decision, fit, fit_jobs, row_losses
+from xnq_dist.readout.objective import MemoryRows
 from xnq_dist.sections import ReadoutSettings
 
 SELECT = ReadoutSettings()
@@ -30,17 +26,18 @@ def roles_of(rows, seed=0):
 
 def test_out_of_fold_logits_are_independent_of_the_nodes_own_label():
     x, y = states(120, 20, 3)
-    plan = plan_folds(y, None, 3, GIVEN, 0)
+    folds = plan_folds(y, None, 3, GIVEN, 0).folds
     flipped = y.copy()
     flipped[17] = (y[17] + 1) % 3
-    fold = int(plan.folds[17])
-    before = fit_fold(x, y, plan, 3, 1.0, fold)
-    after = fit_fold(x, flipped, plan, 3, 1.0, fold)
-    assert 17 in before.held
-    np.testing.assert_array_equal(before.logits, after.logits)
-    other = (fold + 1) % plan.count
-    changed = fit_fold(x, flipped, plan, 3, 1.0, other)
-    assert (fit_fold(x, y, plan, 3, 1.0, other).logits != changed.logits).any()
+    before, after = (
+        fit_jobs(MemoryRows.of(x, known, folds, 3), [Job((k,), 1.0) for k in range(4)])
+        for known in (y, flipped)
+    )
+    fold = int(folds[17])
+    one, two = before[fold].model, after[fold].model
+    np.testing.assert_array_equal(decision(one, x), decision(two, x))
+    other = (fold + 1) % 4
+    assert (before[other].model.coef != after[other].model.coef).any()
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -78,11 +75,11 @@ def test_selected_strength_has_the_least_out_of_fold_log_loss():
         assert tried["log_loss"] == pytest.approx(losses[tried["C"]], rel=1e-4)
 
 
-def test_any_map_gives_the_same_bits():
+def test_any_number_of_threads_gives_the_same_bits(monkeypatch):
+    monkeypatch.setattr(objective, "GROUP_ROWS", 50)
     x, y = states(160, 30, 3)
     expected = fit_readout_arrays(x, y, None, 3, SELECT, 1)
-    with ThreadPoolExecutor(3) as pool:
-        found = fit_readout_arrays(x, y, None, 3, SELECT, 1, map=pool.map)
+    found = fit_readout_arrays(x, y, None, 3, SELECT, 1, threads=3)
     np.testing.assert_array_equal(found.model.coef, expected.model.coef)
     np.testing.assert_array_equal(
         found.held_out_posteriors, expected.held_out_posteriors
@@ -95,7 +92,8 @@ def test_roles_keep_training_and_calibration_apart():
     roles = roles_of(300)
     found = fit_readout_arrays(x, y, roles, 2, ReadoutSettings(C=0.5), 0)
     expected = fit(x[roles == 0], y[roles == 0], 2, 0.5)
-    np.testing.assert_array_equal(found.model.coef, expected.coef)
+    # Not its bits: rows in blocks are those of all roles.
+    np.testing.assert_allclose(found.model.coef, expected.coef, rtol=1e-6, atol=1e-9)
     np.testing.assert_array_equal(found.held_out, np.flatnonzero(roles != 0))
     np.testing.assert_array_equal(
         found.held_out_logits, decision(found.model, x[roles != 0])
@@ -188,15 +186,6 @@ def test_half_precision_embeddings_are_read_as_they_are():
     np.testing.assert_array_equal(found.held_out_logits, expected.held_out_logits)
 
 
-def test_climb_goes_on_over_one_rise_and_stops_after_two():
-    def run(losses):
-        return climb(range(len(losses)), lambda place: [losses[place], 1.0])
-
-    assert run([5, 4, 4.5, 3, 3.5, 3.6, 0]) == (3, [6, 5, 5.5, 4, 4.5, 4.6])
-    assert run([1]) == (0, [2])
-    assert run([3, 2, 1]) == (2, [4, 3, 2])
-
-
 def test_diagnostics_say_what_was_measured():
     x, y = states(400, 10, 2)
     found = fit_readout_arrays(x, y, None, 2, SELECT, 0)
@@ -229,12 +218,11 @@ def test_diagnostics_say_what_was_measured():
     )
 
 
-def test_a_fold_that_failed_to_converge_is_reported():
+def test_a_fold_that_failed_to_converge_is_reported(monkeypatch):
+    monkeypatch.setattr(logistic, "ROUNDS", 2)
+    monkeypatch.setattr(logistic, "REFRESHES", 0)
     x, y = states(60, 5, 2)
-    plan = plan_folds(y, None, 2, GIVEN, 0)
-    fits = [fit_fold(x, y, plan, 2, 1.0, fold) for fold in range(4)]
-    fits[2] = replace(fits[2], model=replace(fits[2].model, converged=False))
-    found = finish(x, y, None, 2, GIVEN, plan, fits, 0, [1.0])
+    found = fit_readout_arrays(x, y, None, 2, GIVEN, 0)
     assert not found.diagnostics["converged"]
 
 

@@ -14,14 +14,15 @@ from xnq_dist.errors import DoesNotFitError, InputError
 from xnq_dist.graph.layout import load_labels, node_index, read_adjacency
 from xnq_dist.graph.tables import Sources
 from xnq_dist.progress import silent
-from xnq_dist.readout import held, plus
-from xnq_dist.readout.cross import Embedded
-from xnq_dist.readout.plus import plus_scores
-from xnq_dist.readout.plus_features import read_own
-from xnq_dist.readout.plus_model import SavedPlus
+from xnq_dist.readout.plus import fit as plus
+from xnq_dist.readout.plus import held
+from xnq_dist.readout.plus.cross import Embedded
+from xnq_dist.readout.plus.feature_files import read_own
+from xnq_dist.readout.plus.fit import plus_scores
+from xnq_dist.readout.plus.model import SavedPlus
+from xnq_dist.readout.plus.second_stage import second_rows
+from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.readout.rows import FEATURES
-from xnq_dist.readout.second_stage import second_rows
-from xnq_dist.readout.variants import node_folds
 from xnq_dist.store import RunDirectory
 
 PLUS = (
@@ -120,9 +121,9 @@ def test_held_rows_are_independent_of_the_labels_of_their_group(
     seen = []
     conclude = held.conclude
 
-    def watched(rows, n_classes, trees, priors, first):
-        seen.append((rows, first))
-        return conclude(rows, n_classes, trees, priors, first)
+    def watched(rows, n_classes, trees, priors):
+        seen.append(rows)
+        return conclude(rows, n_classes, trees, priors)
 
     monkeypatch.setattr(held, "conclude", watched)
     for shown in (labels, other):
@@ -134,11 +135,11 @@ def test_held_rows_are_independent_of_the_labels_of_their_group(
         assert attempt.folder.names() == [found.name]
     again = run.stage("trial").read_arrays(found)["posterior"]
     run.stage("trial").folder.delete_folder()
-    (rows, first), (rows_then, first_then) = seen
+    rows, rows_then = seen
     np.testing.assert_array_equal(rows.folds, rows_then.folds)
     assert len(np.unique(rows.folds[own])) == 1
     fold = rows.folds[own][0]
-    np.testing.assert_array_equal(first[own], first_then[own])
+    np.testing.assert_array_equal(rows.scores[own], rows_then.scores[own])
     np.testing.assert_array_equal(rows.z[own, fold], rows_then.z[own, fold])
     assert (rows.z[~own] != rows_then.z[~own]).any()
     assert (written["posterior"] != again).any()

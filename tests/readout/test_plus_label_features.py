@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from xnq_dist.readout.label_features import (
+from xnq_dist.readout.plus.label_features import (
     HopStart,
     HopStep,
     VisibleLabels,
     feature_count,
     label_features,
 )
-from xnq_dist.readout.variants import Variants, class_priors, node_folds
+from xnq_dist.readout.plus.variants import Variants, class_priors, node_folds
 from xnq_dist.store import RunDirectory
 
 NODES, FOLDS = 40, 3
@@ -132,7 +132,7 @@ def test_features_are_those_of_the_slow_twin(tmp_path, weighted):
 def test_rows_described_in_blocks_have_the_same_features(tmp_path, monkeypatch):
     graph = sample(True)
     whole = features(tmp_path / "whole", *graph)
-    monkeypatch.setattr("xnq_dist.readout.label_features.BLOCK", 7)
+    monkeypatch.setattr("xnq_dist.readout.plus.label_features.BLOCK", 7)
     np.testing.assert_array_equal(features(tmp_path / "blocks", *graph), whole)
 
 

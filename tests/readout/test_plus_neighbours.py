@@ -14,8 +14,8 @@ from tests.readout.test_plus_label_features import (
     sample,
     shown,
 )
-from xnq_dist.readout.first_stage import FirstStage
-from xnq_dist.readout.neighbours import PosteriorStart, PosteriorStep
+from xnq_dist.readout.plus.first_stage import FirstStage
+from xnq_dist.readout.plus.neighbours import PosteriorStart, PosteriorStep
 
 RNG = np.random.default_rng(8)
 BLOCKS = (3, 2)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from xnq_dist.readout.first_stage import GRID, fit_hidden, search
-from xnq_dist.readout.logistic import row_losses
-from xnq_dist.readout.pool import pool_weights, pooled
-from xnq_dist.readout.second_stage import (
+from xnq_dist.readout.logistic import Job, fit_jobs, row_losses
+from xnq_dist.readout.plus.first_stage import GRID, block_rows
+from xnq_dist.readout.plus.pool import pool_weights, pooled
+from xnq_dist.readout.plus.second_stage import (
     KINDS,
     SecondRows,
     SecondStage,
@@ -17,7 +19,8 @@ from xnq_dist.readout.second_stage import (
     second_rows,
     tree_columns,
 )
-from xnq_dist.readout.variants import Variants, class_priors, node_folds
+from xnq_dist.readout.plus.variants import Variants, class_priors, node_folds
+from xnq_dist.readout.search import search_from_middle
 
 FOLDS = 3
 BLOCKS = (2, 6, 4)
@@ -34,7 +37,8 @@ def sample(kind: str, count: int = 600, classes: int = 2) -> SecondRows:
         labels += (z[:, 1] > 1).astype(np.int32)
     x = rng.standard_normal((count, sum(BLOCKS))).astype(np.float32)
     folds = node_folds(np.arange(count), FOLDS, 0)
-    return SecondRows(labels, folds, np.stack([z] * FOLDS, axis=1), x, BLOCKS)
+    first = np.full((count, len(BLOCKS), classes), -np.log(classes))
+    return SecondRows(labels, folds, np.stack([z] * FOLDS, axis=1), x, BLOCKS, first)
 
 
 def fitted(rows: SecondRows, classes: int = 2, kinds=tuple(KINDS)):
@@ -43,13 +47,12 @@ def fitted(rows: SecondRows, classes: int = 2, kinds=tuple(KINDS)):
         for kind in kinds
     }
     priors = class_priors(rows.labels, rows.folds, classes, Variants(FOLDS))[:FOLDS]
-    first = np.full((len(rows.labels), len(BLOCKS), classes), -np.log(classes))
-    return conclude(rows, classes, fits, priors, first), first
+    return conclude(rows, classes, fits, priors)
 
 
 def test_what_wins_on_held_out_rows_weighs_most():
-    (_, _, linear), _ = fitted(sample("linear"))
-    (_, _, crossed), _ = fitted(sample("crossed"))
+    _, _, linear = fitted(sample("linear"))
+    _, _, crossed = fitted(sample("crossed"))
     assert max(linear["pool"], key=linear["pool"].__getitem__) == "logistic"
     assert linear["pool"]["prior"] < 0.2
     losses = crossed["second_stage_log_losses"]
@@ -61,8 +64,8 @@ def test_noise_is_drawn_to_the_prior():
     rows = sample("linear")
     rng = np.random.default_rng(3)
     labels = (rng.random(len(rows.labels)) < 0.2).astype(np.int32)
-    noise = SecondRows(labels, rows.folds, rows.z, rows.x, BLOCKS)
-    (_, held, facts), _ = fitted(noise)
+    noise = replace(rows, labels=labels)
+    _, held, facts = fitted(noise)
     constant = facts["second_stage_log_losses"]["prior"]
     assert row_losses(held, labels).mean() < 1.01 * constant
 
@@ -70,11 +73,11 @@ def test_noise_is_drawn_to_the_prior():
 @pytest.mark.parametrize("classes", [2, 3])
 def test_held_out_scores_are_those_of_the_folds_own_models(classes):
     rows = sample("crossed", classes=classes)
-    (stage, held, facts), first = fitted(rows, classes)
+    stage, held, facts = fitted(rows, classes)
     again = SecondStage.from_arrays(stage.to_arrays())
     for fold in range(FOLDS):
         own = rows.folds == fold
-        arguments = first[own], rows.z[own, fold].copy(), rows.x[own], fold
+        arguments = rows.scores[own], rows.z[own, fold].copy(), rows.x[own], fold
         np.testing.assert_allclose(stage.scores(*arguments), held[own], atol=1e-10)
         np.testing.assert_array_equal(
             again.scores(*arguments), stage.scores(*arguments)
@@ -86,25 +89,25 @@ def test_held_out_scores_are_those_of_the_folds_own_models(classes):
 
 def test_few_labels_bring_the_first_stage_into_the_pool():
     rows = sample("linear", 120)
-    (stage, _, facts), first = fitted(rows)
+    stage, _, facts = fitted(rows)
     assert list(facts["pool"])[-3:] == ["block 0", "block 1", "block 2"]
-    found = stage.components(first[:4], rows.z[:4, 0].copy(), rows.x[:4], 0)
+    found = stage.components(rows.scores[:4], rows.z[:4, 0].copy(), rows.x[:4], 0)
     assert len(found) == len(stage.weights) == 7
 
 
 def test_models_of_a_fold_are_the_same_whatever_its_labels(monkeypatch):
-    monkeypatch.setattr("xnq_dist.readout.second_stage.GRID", (1.0,))
+    monkeypatch.setattr("xnq_dist.readout.plus.second_stage.GRID", (1.0,))
     rows = sample("crossed")
-    (before, *_), _ = fitted(rows)
+    before, *_ = fitted(rows)
     flipped = rows.labels.copy()
     flipped[11] = 1 - flipped[11]
-    other = SecondRows(flipped, rows.folds, rows.z, rows.x, BLOCKS)
+    other = replace(rows, labels=flipped)
     fold = rows.folds[11]
     for kind in KINDS:
         trees = [fit_kind(which, 2, kind, fold).trees for which in (rows, other)]
         for name, values in trees[0].to_arrays("").items():
             np.testing.assert_array_equal(values, trees[1].to_arrays("")[name])
-    (after, *_), _ = fitted(other)
+    after, *_ = fitted(other)
     np.testing.assert_array_equal(before.coef[fold], after.coef[fold])
     np.testing.assert_array_equal(before.priors[fold], after.priors[fold])
     assert not np.array_equal(before.coef, after.coef)
@@ -162,7 +165,7 @@ def test_the_pool_is_the_best_of_a_grid():
     ],
 )
 def test_the_search_goes_from_the_middle_to_where_it_gains(losses, best):
-    looking = search(len(losses))
+    looking = search_from_middle(len(losses))
     tried = [next(looking)]
     while True:
         try:
@@ -182,6 +185,7 @@ def test_a_class_whose_labels_are_hidden_has_a_small_probability():
     labels[:2] = 2
     folds = node_folds(np.arange(60), FOLDS, 0)
     folds[:2] = 1
-    found = fit_hidden(x, labels, folds, 3, slice(0, 5), GRID[0], (1,))
+    rows = block_rows(x, labels, folds, 3, slice(0, 5))
+    (found,) = fit_jobs(rows, [Job((1,), GRID[0])])
     assert np.isfinite(found.model.intercept).all()
     assert np.isfinite(found.loss)

@@ -7,9 +7,9 @@ import pytest
 import sklearn
 from scipy.special import softmax
 
-from xnq_dist.readout import trees as module
 from xnq_dist.readout.logistic import row_losses
-from xnq_dist.readout.trees import (
+from xnq_dist.readout.plus import trees as module
+from xnq_dist.readout.plus.trees import (
     ROUNDS,
     BoostedTrees,
     Shape,

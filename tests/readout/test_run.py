@@ -255,7 +255,7 @@ def test_too_little_memory_is_refused_before_any_embedding_is_read(
     assert "readout.memory is 1.86e-05 GiB: set readout.memory to 1MiB" in message
 
 
-def test_folds_wait_for_each_other_when_memory_is_short(tmp_path, threads_client):
+def test_memory_for_one_copy_of_the_rows_is_enough(tmp_path, threads_client):
     x, labels, role = graph_labels()
     run = make_run(tmp_path / "short", 1, x, labels, role)
     need = int((labels >= 0).sum()) * DIM * 8

@@ -15,7 +15,7 @@ from tests.readout.test_run import (
 )
 from xnq_dist.config import load_settings
 from xnq_dist.errors import DamagedError, DoesNotFitError
-from xnq_dist.readout import row_blocks, spilled
+from xnq_dist.readout import objective, spilled
 from xnq_dist.readout.run import fit_readout
 
 __all__ = ["threads_client"]
@@ -26,37 +26,35 @@ BEYOND = load_settings(overrides=[*WHOLE, "readout.memory=10kB"])
 
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch):
-    monkeypatch.setattr(row_blocks, "GROUP_ROWS", 100)
-    monkeypatch.setattr(row_blocks, "PRODUCT_ROWS", 64)
+    monkeypatch.setattr(objective, "GROUP_ROWS", 100)
+    monkeypatch.setattr(objective, "BLOCK_VALUES", 64 * DIM)
 
 
 @pytest.mark.parametrize(
     ("with_roles", "classes"), [(False, 3), (True, 2)], ids=["cross-fit", "roles"]
 )
-def test_rows_in_files_give_another_readout(
+def test_rows_in_files_give_the_same_bits_as_rows_in_memory(
     tmp_path, threads_client, with_roles, classes
 ):
     x, labels, role = graph_labels(classes, with_roles)
     within = make_run(tmp_path / "within", 2, x, labels, role, classes)
     fit_readout(within, load_settings(overrides=WHOLE), threads_client)
     expected, flags = read_posteriors(within)
-    found = []
+    expected_bits = readout_bits(within)
     for parts in (1, 3):
         run = make_run(tmp_path / str(parts), parts, x, labels, role, classes)
         fit_readout(run, BEYOND, threads_client)
-        found.append((read_posteriors(run), readout_bits(run)))
+        posterior, out_of_fold = read_posteriors(run)
+        np.testing.assert_array_equal(posterior, expected)
+        np.testing.assert_array_equal(out_of_fold, flags)
+        for name, values in readout_bits(run).items():
+            np.testing.assert_array_equal(values, expected_bits[name])
         facts = run.stage("readout").manifest().facts
         assert facts["converged"]
         assert facts["dim"] == DIM
         assert facts["C"] == within.stage("readout").manifest().facts["C"]
         names = run.stage("readout").folder.names()
         assert not [name for name in names if name.endswith(".rows")]
-    (posterior, out_of_fold), bits = found[0]
-    np.testing.assert_allclose(posterior, expected, atol=2e-3)
-    np.testing.assert_array_equal(out_of_fold, flags)
-    np.testing.assert_array_equal(found[1][0][0], posterior)
-    for name, values in bits.items():
-        np.testing.assert_array_equal(found[1][1][name], values)
 
 
 def test_a_given_strength_with_roles_needs_no_fold(tmp_path, threads_client):
@@ -68,7 +66,7 @@ def test_a_given_strength_with_roles_needs_no_fold(tmp_path, threads_client):
         fit_readout(run, load_settings(overrides=[*given, *memory]), threads_client)
         posteriors.append(read_posteriors(run)[0])
         assert run.stage("readout").manifest().facts["folds"] == 0
-    np.testing.assert_allclose(*posteriors, atol=2e-3)
+    np.testing.assert_array_equal(*posteriors)
 
 
 def test_not_even_one_group_fits(tmp_path, threads_client):

@@ -7,25 +7,20 @@ close they come: the excess of the loss over the best one found is a row of its 
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.bench.harness import OURS, Bench
-from xnq_dist.readout.logistic import LinearModel, decision, row_losses
-from xnq_dist.readout.row_blocks import (
-    GROUP_ROWS,
-    WHOLE,
-    Moments,
-    Problem,
-    Terms,
-    add_moments,
-    fit_problems,
-    group_moments,
-    group_terms,
+from xnq_dist.readout.logistic import (
+    Job,
+    LinearModel,
+    decision,
+    fit_jobs,
+    row_losses,
 )
+from xnq_dist.readout.objective import GROUP_ROWS, MemoryRows
 
 __all__ = ["readout"]
 
@@ -43,10 +38,10 @@ def readout(bench: Bench) -> None:
     few = 1 if bench.size == "full" else bench.repeat
 
     def ours() -> None:
-        models[OURS] = _fit_blocks(x, y, threads)
+        models[OURS] = _fit(x, y, threads)
 
     def one_thread() -> None:
-        _fit_blocks(x, y, 1)
+        _fit(x, y, 1)
 
     seconds = bench.time(case, OURS, ours, warm=bench.size == "small")
     bench.time(case, f"{OURS}, one thread", one_thread, repeat=few, warm=False)
@@ -89,27 +84,9 @@ def _states(rows: int, width: int) -> tuple[NDArray[np.float32], NDArray[np.int3
     return x, y
 
 
-def _fit_blocks(
-    x: NDArray[np.float32], y: NDArray[np.int32], threads: int
-) -> LinearModel:
-    """As `spilled` does it, groups on threads instead of tasks."""
-    folds = np.zeros(len(x), np.int32)
-    cuts = [slice(at, at + GROUP_ROWS) for at in range(0, len(x), GROUP_ROWS)]
-    with ThreadPoolExecutor(threads) as pool:
-
-        def moments(cut: slice) -> Moments:
-            return group_moments(x[cut], folds[cut])
-
-        def evaluate(problems: Any) -> list[list[Terms]]:
-            def work(cut: slice) -> list[Terms]:
-                asked: list[Problem] = list(problems)
-                return group_terms(x[cut], y[cut], folds[cut], asked)
-
-            return list(pool.map(work, cuts))
-
-        total = add_moments(None, list(pool.map(moments, cuts)))
-        found = fit_problems(evaluate, total, {WHOLE: len(x)}, CLASSES, C)
-    return found[WHOLE]
+def _fit(x: NDArray[np.float32], y: NDArray[np.int32], threads: int) -> LinearModel:
+    rows = MemoryRows.of(x, y, np.zeros(len(x), np.int32), CLASSES, threads=threads)
+    return fit_jobs(rows, [Job((), C)])[0].model
 
 
 def _lbfgs(x: NDArray[np.float32], y: NDArray[np.int32]) -> LinearModel:

@@ -12,8 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.bench.harness import Bench
-from xnq_dist.plan.passes import FINE
-from xnq_dist.readout.logistic import GRID
 from xnq_dist.store import Attempt, RunDirectory
 
 __all__ = ["fit_costs", "run_costs"]
@@ -112,12 +110,12 @@ def fit_costs(bench: Bench, busy: Busy) -> dict[str, float]:
 
     Returns
     -------
-    ``fit``, ``square``, ``tree``, ``bin``, ``leaf`` and ``feature``.
+    ``square``, ``tree``, ``bin``, ``leaf`` and ``feature``.
     """
     rng = np.random.default_rng(0)
     rows = bench.choose(1_000, 16_000)
     return {
-        **_newton_costs(rng, rows, busy),
+        "square": _square_cost(rng, rows, busy),
         **_tree_costs(rng, rows, busy),
         "feature": _feature_cost(rng, rows, busy),
     }
@@ -132,35 +130,22 @@ def _planted(
     return x, (logits + rng.logistic(size=rows) > 0).astype(np.int32)
 
 
-def _newton_costs(rng: np.random.Generator, rows: int, busy: Busy) -> dict[str, float]:
-    """From climbs of C with few columns and with many, a fifth of the rows held out."""
-    from xnq_dist.readout.fit import FoldPlan, fit_fold
+def _square_cost(rng: np.random.Generator, rows: int, busy: Busy) -> float:
+    """A pair of a row's values in the moments of all rows."""
+    from xnq_dist.readout.objective import Group, group_moments
 
-    narrow, wide = 64, 384
-    seconds = {}
-    for width in (narrow, wide):
-        # As many bytes of either, more than a core's own caches.
-        count = rows * wide // width
-        plan = FoldPlan((np.arange(count) % 5).astype(np.int32), 5, GRID)
-        x, labels = _planted(rng, count, width)
-
-        def climb(_: int) -> None:
-            # Of this turn of the loop: it is done before the next.
-            found = None
-            for C in GRID[:FINE]:
-                found = fit_fold(x, labels, plan, 2, C, 0, found)  # noqa: B023
-
-        seconds[width] = busy(climb, 1) / (FINE * 0.8 * count * width)
-    square = max((seconds[wide] - seconds[narrow]) / (wide - narrow), 0.0)
-    return {"fit": max(seconds[narrow] - narrow * square, 0.0), "square": square}
+    width = 256
+    x, labels = _planted(rng, rows, width)
+    group = Group(x, labels, np.zeros(rows, np.int32))
+    return busy(lambda _: group_moments(group, 1), 5) / (rows * width * width)
 
 
 def _tree_costs(rng: np.random.Generator, rows: int, busy: Busy) -> dict[str, float]:
     """From few rows and from many, by one core: the other stages wait for them."""
     from time import thread_time
 
-    from xnq_dist.readout.second_stage import KINDS
-    from xnq_dist.readout.trees import ROUNDS, boosted_logits, fit_trees
+    from xnq_dist.readout.plus.second_stage import KINDS
+    from xnq_dist.readout.plus.trees import ROUNDS, boosted_logits, fit_trees
 
     columns, few = 24, rows // 8
     x, labels = _planted(rng, rows, columns)
@@ -181,8 +166,8 @@ def _tree_costs(rng: np.random.Generator, rows: int, busy: Busy) -> dict[str, fl
 
 
 def _feature_cost(rng: np.random.Generator, rows: int, busy: Busy) -> float:
-    from xnq_dist.readout.label_features import HOPS, label_features
-    from xnq_dist.readout.variants import Variants
+    from xnq_dist.readout.plus.label_features import HOPS, label_features
+    from xnq_dist.readout.plus.variants import Variants
 
     variants, prior = Variants(5), np.array([0.6, 0.4])
     hops = [

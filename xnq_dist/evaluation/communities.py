@@ -351,7 +351,7 @@ def _posteriors(
     With ``held``, where there are enough groups: those of the labelled nodes
     ``held_index`` by models without labels of their whole group.
     """
-    from xnq_dist.readout.plus import PRIOR_ROWS, plus_scores
+    from xnq_dist.readout.plus.fit import PRIOR_ROWS, plus_scores
     from xnq_dist.reservoir.embed import embed_scaled
 
     settings = work.settings.model_copy(update={"method": "xnq+", "seed": seed})

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from xnq_dist.errors import DoesNotFitError
 from xnq_dist.evaluation.interface import Scores, Task
 from xnq_dist.graph.layout import load_nodes
-from xnq_dist.readout.logistic import decision, fit, solver_guard
+from xnq_dist.readout.logistic import decision, fit
 from xnq_dist.store import FileRecord, Manifest, Stage
 
 __all__ = ["EmbeddedRows", "FeatureRows", "Rows", "fit_split"]
@@ -92,10 +92,10 @@ def fit_split(task: Task, split: int, rows: Rows, C: float, memory: int) -> Scor
         mine = taken[index]
         pieces.append(x[mine])
         indexes.append(index[mine])
-        # The solver works on float64, beside the float32 rows gathered here.
-        size += pieces[-1].size * 12
+        # The pieces and, in order, the rows made of them.
+        size += pieces[-1].size * 8
         if size > memory:
-            need = x.shape[1] * 12 * len(train)
+            need = x.shape[1] * 8 * len(train)
             raise DoesNotFitError(
                 f"{len(train)} training rows of {x.shape[1]} values take "
                 f"{need / 2**20:.0f} MiB, more than readout.memory = "
@@ -117,8 +117,7 @@ def fit_split(task: Task, split: int, rows: Rows, C: float, memory: int) -> Scor
     for index, x in rows.parts():
         at = place[index]
         mine = at >= 0
-        with solver_guard():
-            logits[at[mine]] = decision(model, x[mine])
+        logits[at[mine]] = decision(model, x[mine])
     return Scores(
         held,
         logits[: len(held)],

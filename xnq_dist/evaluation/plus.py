@@ -68,7 +68,7 @@ def plus_split_scores(
     splits: Sequence[int],
 ) -> Iterator[tuple[int, int, Scores]]:
     """Scores of xnq+ in every split; all share the stage ``embeddings``."""
-    from xnq_dist.readout.plus import plus_scores
+    from xnq_dist.readout.plus.fit import plus_scores
     from xnq_dist.reservoir.embed import embed_scaled
 
     task = work.task()

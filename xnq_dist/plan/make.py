@@ -20,9 +20,8 @@ from xnq_dist.plan.seconds import Work, stage_seconds
 from xnq_dist.plan.size import GraphSize, Plan, Workers
 from xnq_dist.quantify.giants import store_bytes
 from xnq_dist.quantify.gpu_bytes import quantified_bytes
-from xnq_dist.readout.blockwise import ROWS
-from xnq_dist.readout.plus import MOST_ROWS
-from xnq_dist.readout.row_blocks import WIDEST
+from xnq_dist.readout.objective import DEVICE_VALUES, WIDEST
+from xnq_dist.readout.plus.fit import MOST_ROWS
 from xnq_dist.readout.select import UNITS
 from xnq_dist.reservoir.checkpoint import KEPT, checkpoint_interval
 from xnq_dist.reservoir.descriptors import SPARE
@@ -122,11 +121,11 @@ def make_plan(
             one = (owned, largest_halo, edges, dim, columns, weights)
             return resident * device_bytes(*one, 2 if halves else 4)
 
-        # Of every fold that is fitted at a time its rows in float32; a block of them
-        # and their covariance twice in float64.
+        # Of every task that fits at a time the rows in float32; a block of them and
+        # their covariance twice in float64.
         fits = min(workers.threads, settings.readout.folds)
         rows = min(4 * fits * labelled * dim, settings.readout.memory_bytes // 2)
-        rows += fits * 8 * dim * (ROWS + 2 * min(dim, WIDEST))
+        rows += fits * 8 * (DEVICE_VALUES + 2 * dim * min(dim, WIDEST))
         # Sums over neighbours, a few columns at a time, whatever tile was asked for.
         sums = device_bytes(owned, largest_halo, edges, 2 * COLUMNS, COLUMNS, 0, 4)
         many = size.nodes, size.classes, settings.quantifier, workers.threads
@@ -229,7 +228,7 @@ def make_plan(
             item=item,
             candidates=candidates_of(settings),
             candidate_dim=min(dim, UNITS),
-            **fits_of(size, settings, labelled, workers),
+            **fits_of(size, settings, workers),
             **sums_of(size, settings),
             auto=settings.quantifier == "auto",
             detects=detects,

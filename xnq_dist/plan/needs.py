@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from xnq_dist.config import Settings
 from xnq_dist.inputs import set_scales
 from xnq_dist.plan.size import GraphSize, Workers
-from xnq_dist.readout.label_features import HOPS, feature_count
-from xnq_dist.readout.variants import Variants
+from xnq_dist.readout.plus.label_features import HOPS, feature_count
+from xnq_dist.readout.plus.variants import Variants
 from xnq_dist.reservoir.volume import (
     SLACK,
     WORKER,

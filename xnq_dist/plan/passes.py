@@ -7,12 +7,10 @@ from typing import Any
 from xnq_dist.config import Settings
 from xnq_dist.plan.seconds import NeighbourSums
 from xnq_dist.plan.size import GraphSize, Workers
-from xnq_dist.readout.label_features import HOPS, feature_count
-from xnq_dist.readout.logistic import NEWTON_BINARY, NEWTON_PARAMETERS
-from xnq_dist.readout.plus import MOST_ROWS
-from xnq_dist.readout.second_stage import KINDS, tree_columns
+from xnq_dist.readout.plus.label_features import HOPS, feature_count
+from xnq_dist.readout.plus.second_stage import KINDS, tree_columns
+from xnq_dist.readout.plus.variants import Variants
 from xnq_dist.readout.select import INPUT_SCALES, RECURRENT_SCALES
-from xnq_dist.readout.variants import Variants
 from xnq_dist.reservoir.descriptors import DOUBLE_ROUNDS, SPARE, widths
 
 __all__ = ["FINE", "blocks_of", "candidates_of", "fits_of", "sums_of"]
@@ -20,8 +18,6 @@ __all__ = ["FINE", "blocks_of", "candidates_of", "fits_of", "sums_of"]
 FINE, SEARCHED = 8, 3
 """Values of C that are usually tried: by the climb up to between 1 and 10, and two
 beyond the best; by xnq+ from the middle of its grid on."""
-VALUE = 8
-"""Bytes of a value in a fit."""
 
 
 def candidates_of(settings: Settings) -> int:
@@ -43,13 +39,10 @@ def blocks_of(size: GraphSize, settings: Settings) -> tuple[int, ...]:
     return tuple(width for width in (dim, beside.features, beside.spectrum) if width)
 
 
-def fits_of(
-    size: GraphSize, settings: Settings, labelled: int, workers: Workers
-) -> dict[str, Any]:
-    """Of the first readout: ``folds``, ``fits``, ``newton`` and ``turns``."""
+def fits_of(size: GraphSize, settings: Settings, workers: Workers) -> dict[str, Any]:
+    """Of the first readout: ``folds``, ``fits`` and ``turns``."""
     wanted, plus = settings.readout, settings.method == "xnq+"
     blocks = blocks_of(size, settings)
-    dim = max(blocks)
     fits = (SEARCHED if plus else FINE) if wanted.C == "select" else 1
     if plus:
         # Of every block; and, once C is chosen, with each pair of folds hidden, and
@@ -57,17 +50,10 @@ def fits_of(
         fits = len(blocks) * (
             fits + 2 * len(Variants(wanted.folds)) // wanted.folds - 1
         )
-        labelled = min(labelled, MOST_ROWS)
-    there = int(wanted.memory_bytes // max(1, labelled * dim * VALUE))
-    at_once = min(wanted.folds, workers.count * workers.threads, max(1, there))
-    few = dim <= NEWTON_BINARY
-    if size.classes > 2:
-        few = size.classes * dim <= NEWTON_PARAMETERS
+    at_once = min(wanted.folds, workers.count * workers.threads)
     return {
         "folds": wanted.folds,
         "fits": fits,
-        # A GPU fits by L-BFGS; so do rows that go through files.
-        "newton": few and there > 0,
         "turns": -(-wanted.folds // at_once),
     }
 

@@ -12,8 +12,8 @@ __all__ = ["NeighbourSums", "Work", "stage_seconds"]
 
 SEARCH_FITS = 3
 """Values of C that each candidate of the scales' search is judged by."""
-PASSES = 15
-"""Passes over the rows that a fit by L-BFGS takes."""
+PASSES = 12
+"""Passes over the rows that a fit takes."""
 TREES = 250
 """Boosted trees of a model, one a class where there are more than two."""
 SECOND_FITS = 4
@@ -73,10 +73,8 @@ class Work:
     folds: int
     fits: int
     """Values of C that the readout tries."""
-    newton: bool
-    """Whether it is fitted by Newton's method, all rows in memory; else by L-BFGS."""
     turns: int
-    """Turns that the folds of one C take, side by side as far as memory allows."""
+    """Turns that the folds of one C take, in parallel on all threads."""
     beside: tuple[NeighbourSums, ...]
     """Of xnq+, for blocks of the embedding beside the reservoir; none for xnq."""
     sums: tuple[NeighbourSums, ...]
@@ -151,17 +149,20 @@ def _search(work: Work, costs: Costs) -> float:
     if not work.candidates:
         return 0.0
     rows = work.labelled * (work.folds - 1.0)
-    judged = SEARCH_FITS * _fit(work, costs, rows, work.candidate_dim)
+    judged = _moments(work, costs, work.candidate_dim)
+    judged += SEARCH_FITS * _fit(work, costs, rows, work.candidate_dim)
     return work.candidates * (_embed(work, costs, work.candidate_dim) + judged)
 
 
 def _fit(work: Work, costs: Costs, rows: float, dim: int) -> float:
     """One fit to some rows, or several fits to as many in all."""
-    binary = work.classes == 2
-    width = dim if binary else dim * work.classes
-    if work.newton:
-        return rows * width * (costs.fit + width * costs.square)
-    return rows * dim * (1 if binary else work.classes) * PASSES * costs.row
+    outputs = 1 if work.classes == 2 else work.classes
+    return rows * dim * outputs * PASSES * costs.row
+
+
+def _moments(work: Work, costs: Costs, dim: int) -> float:
+    """The covariance of the labelled rows, for all fits."""
+    return float(work.labelled) * dim * dim * costs.square
 
 
 def _readout(work: Work, costs: Costs) -> float:
@@ -173,6 +174,7 @@ def _readout(work: Work, costs: Costs) -> float:
     write = work.most_nodes * costs.posterior / work.lanes
     rows = work.labelled * (work.folds - 1.0) / max(1, work.folds)
     fits = work.fits * work.turns * _fit(work, costs, rows, work.dim)
+    fits += _moments(work, costs, work.dim)
     if not work.sums:
         fits += _fit(work, costs, work.labelled, work.dim)
     return read + score + write + fits + _groups(work, costs)

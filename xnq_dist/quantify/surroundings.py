@@ -15,7 +15,7 @@ from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.learning import Held, Learnt
 from xnq_dist.quantify.loading import whole_stage
 from xnq_dist.quantify.scenarios import Surroundings, study, study_nodes, tilt_of
-from xnq_dist.readout.variants import node_folds
+from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.reservoir.propagation import propagate
 from xnq_dist.selection.verdict import Selection
 from xnq_dist.store import Attempt, FileRecord, Manifest, RunDirectory, Stage

@@ -1,12 +1,11 @@
 """The readout of labelled rows: folds, choice of C, calibration, diagnostics.
 
-Pure functions of arrays. One fold is one unit of work, so that folds can run side by
-side on any kind of map.
+Functions of rows in memory or in files, and of whatever runs the fits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,22 +20,20 @@ from xnq_dist.readout.folds import assign_folds, check_counts
 from xnq_dist.readout.logistic import (
     COARSE_GRID,
     GRID,
+    Job,
     LinearModel,
     decision,
-    fit,
+    fit_jobs,
     row_losses,
-    solver_guard,
 )
+from xnq_dist.readout.objective import Group, MemoryRows, Rows
+from xnq_dist.readout.search import Chosen, climb, cross_fit
 from xnq_dist.sections import ReadoutSettings
 
 __all__ = [
     "FittedReadout",
-    "FoldFit",
     "FoldPlan",
-    "climb",
-    "conclude",
     "finish",
-    "fit_fold",
     "fit_readout_arrays",
     "grid_of",
     "out_of_fold_log_loss",
@@ -45,8 +42,6 @@ __all__ = [
 
 TRAIN, CALIBRATION = 0, 1
 """Codes of the roles, in the order of `graph.labels.ROLES`; -1 is none."""
-PATIENCE = 2
-"""Steps without a new low after which the search of C stops."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,24 +51,10 @@ class FoldPlan:
     folds: NDArray[np.int32]
     """Fold of each row, -1 for rows that the readout is not fitted to, shape (n,)."""
     count: int
-    """Number of folds; 0: C is given and no fold is needed."""
+    """Number of folds; 0: C is given and no fold is needed, all fitted rows are in
+    fold 0."""
     grid: tuple[float, ...]
     """Ascending values of C."""
-    backend: str = "cpu"
-    """What fits: ``cpu`` or ``gpu``."""
-
-
-@dataclass(frozen=True, eq=False)
-class FoldFit:
-    """One fold at one C: a model of the other folds' rows, the logits of its own."""
-
-    held: NDArray[np.int64]
-    """Rows of the fold, ascending, shape (m,)."""
-    model: LinearModel
-    logits: NDArray[np.float64]
-    """Of the fold's own rows, shape (m, C)."""
-    loss: float
-    """Sum of the log-losses of the fold's own rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,79 +124,11 @@ def plan_folds(
     counts = np.bincount(labels[used], minlength=n_classes)
     needs_folds = settings.C == "select" or roles is None
     check_counts(counts, 2 if needs_folds else 1, names, what)
-    folds = np.full(len(labels), -1, np.int32)
+    folds = np.where(used, 0, -1).astype(np.int32)
     if not needs_folds:
         return FoldPlan(folds, 0, grid)
     folds[used] = assign_folds(labels[used], settings.folds, seed)
     return FoldPlan(folds, int(folds.max()) + 1, grid)
-
-
-def fit_fold(
-    x: NDArray[Any],
-    labels: NDArray[np.int32],
-    plan: FoldPlan,
-    n_classes: int,
-    C: float,
-    fold: int,
-    before: FoldFit | None = None,
-) -> FoldFit:
-    """Fit the rows of the other folds: the unit of work.
-
-    Parameters
-    ----------
-    x
-        Embeddings, any float type, shape (n, d').
-    labels
-        Class codes, shape (n,).
-    plan
-        The folds.
-    n_classes
-        Number of classes.
-    C
-        Inverse L2 strength.
-    fold
-        The fold that is left out.
-    before
-        The same fold at the C before, to start from.
-    """
-    train = np.flatnonzero((plan.folds >= 0) & (plan.folds != fold))
-    held = np.flatnonzero(plan.folds == fold)
-    start = None if before is None else before.model
-    with solver_guard():
-        rows = x[train], labels[train]
-        model = fit(*rows, n_classes, C, start, rough=True, backend=plan.backend)
-        logits = decision(model, x[held])
-    loss = float(row_losses(logits, labels[held]).sum())
-    return FoldFit(held, model, logits, loss)
-
-
-def climb(
-    grid: Sequence[float], fit_all: Callable[[float], Sequence[float]]
-) -> tuple[int, list[float]]:
-    """Go up the grid until the loss over all folds has no new low for `PATIENCE` steps.
-
-    Parameters
-    ----------
-    grid
-        Ascending values of C.
-    fit_all
-        From C to the loss of each fold; called in the order of the grid.
-
-    Returns
-    -------
-    tuple
-        Place of the least loss, and the summed loss of each place tried.
-    """
-    losses: list[float] = []
-    best = 0
-    for place, C in enumerate(grid):
-        # The order of the sum is that of the folds, whichever is done first.
-        losses.append(sum(fit_all(C)))
-        if losses[place] < losses[best]:
-            best = place
-        if place - best >= PATIENCE:
-            break
-    return best, losses
 
 
 def fit_readout_arrays(
@@ -225,7 +138,7 @@ def fit_readout_arrays(
     n_classes: int,
     settings: ReadoutSettings,
     seed: int,
-    map: Callable[..., Iterable[FoldFit]] = map,  # noqa: A002
+    threads: int = 1,
 ) -> FittedReadout:
     """Fit, select C, calibrate.
 
@@ -243,8 +156,8 @@ def fit_readout_arrays(
         The section ``readout``.
     seed
         Seed of the run; it decides the folds.
-    map
-        What runs the folds, as the built-in `map`.
+    threads
+        Groups of rows worked on at a time.
 
     Raises
     ------
@@ -252,58 +165,32 @@ def fit_readout_arrays(
         When a class has too few rows for what is asked.
     """
     plan = plan_folds(labels, roles, n_classes, settings, seed)
-    fits, place, losses = _search(x, labels, plan, n_classes, map)
-    return finish(x, labels, roles, n_classes, settings, plan, fits, place, losses)
-
-
-def _search(
-    x: NDArray[Any],
-    labels: NDArray[np.int32],
-    plan: FoldPlan,
-    n_classes: int,
-    map: Callable[..., Iterable[FoldFit]],  # noqa: A002
-) -> tuple[list[FoldFit], int, list[float]]:
-    """All folds at the best C, its place in the grid, the losses."""
-    if not plan.count:
-        return [], 0, []
-    tried: list[list[FoldFit]] = []
-
-    def fit_all(C: float) -> list[float]:
-        before = tried[-1] if tried else [None] * plan.count
-        work = partial(fit_fold, x, labels, plan, n_classes, C)
-        tried.append(list(map(work, range(plan.count), before)))
-        return [fold.loss for fold in tried[-1]]
-
-    best, losses = climb(plan.grid, fit_all)
-    return tried[best], best, losses
+    rows = MemoryRows.of(x, labels, plan.folds, n_classes, threads=threads)
+    (chosen,) = cross_fit([plan.grid], plan.count, climb, partial(fit_jobs, rows))
+    return finish(rows, labels, roles, settings, plan, chosen)
 
 
 def finish(
-    x: NDArray[Any],
+    rows: Rows,
     labels: NDArray[np.int32],
     roles: NDArray[np.int8] | None,
-    n_classes: int,
     settings: ReadoutSettings,
     plan: FoldPlan,
-    fits: Sequence[FoldFit],
-    place: int,
-    losses: Sequence[float],
+    chosen: Chosen,
     names: Sequence[Any] | None = None,
 ) -> FittedReadout:
     """The readout from its folds: final model, calibration, diagnostics.
 
     Parameters
     ----------
-    x, labels, roles, n_classes, settings
+    rows
+        The labelled rows, with the folds of the plan.
+    labels, roles, settings
         As for `fit_readout_arrays`.
     plan
         Folds and grid.
-    fits
-        Every fold at the chosen C, in order.
-    place
-        Place of the chosen C in the grid.
-    losses
-        Summed out-of-fold log-loss of each C tried.
+    chosen
+        Every fold at the chosen C.
     names
         The classes' names by code, for messages.
 
@@ -312,100 +199,69 @@ def finish(
     InputError
         When there is nothing to calibrate on.
     """
-    used = np.ones(len(labels), bool) if roles is None else roles == TRAIN
-    start = fits[0].model if fits else None
-    model = fit(
-        x[used], labels[used], n_classes, plan.grid[place], start, backend=plan.backend
-    )
-    outside = decision(model, x[~used])
-    return conclude(
-        labels,
-        roles,
-        n_classes,
-        settings,
-        plan,
-        fits,
-        place,
-        losses,
-        (model, outside),
-        names,
-    )
-
-
-def conclude(
-    labels: NDArray[np.int32],
-    roles: NDArray[np.int8] | None,
-    n_classes: int,
-    settings: ReadoutSettings,
-    plan: FoldPlan,
-    fits: Sequence[FoldFit],
-    place: int,
-    losses: Sequence[float],
-    final: tuple[LinearModel, NDArray[np.float64]],
-    names: Sequence[Any] | None = None,
-) -> FittedReadout:
-    """`finish` once the final model is there.
-
-    Parameters
-    ----------
-    final
-        The model of all rows (with roles: all training rows), and the logits of the
-        other rows, in order.
-    """
-    C = plan.grid[place]
-    used = np.ones(len(labels), bool) if roles is None else roles == TRAIN
-    model, outside = final
-    out_of_fold = np.full((len(labels), n_classes), np.nan)
-    for fold in fits:
-        out_of_fold[fold.held] = fold.logits
-    if roles is None:
-        held = calibrating = np.arange(len(labels))
-        held_logits = out_of_fold
-    else:
-        held = np.flatnonzero(~used)
-        calibrating = np.flatnonzero(roles == CALIBRATION)
-        held_logits = outside
-    logits = held_logits[np.searchsorted(held, calibrating)]
+    C, n_classes = plan.grid[chosen.place], rows.n_classes
+    used = plan.folds >= 0
+    fold_models = tuple(fit.model for fit in chosen.fits)
+    start = fold_models[0] if fold_models else None
+    (final,) = fit_jobs(rows, [Job((), C, start)])
+    model = final.model
+    logits = np.concatenate(list(rows.over(_own_logits, fold_models, model)))
+    held = np.arange(len(labels)) if roles is None else np.flatnonzero(~used)
+    calibrating = held if roles is None else np.flatnonzero(roles == CALIBRATION)
     truth = labels[calibrating]
     if settings.calibration != "none" and roles is not None:
         counts = np.bincount(truth, minlength=n_classes)
         check_counts(counts, 1, names, "calibration")
-    calibration = fit_calibration(settings.calibration, logits, truth)
-    judged, judged_labels = logits, truth
-    if not len(calibrating) and fits:
-        judged, judged_labels = out_of_fold[used], labels[used]
+    calibration = fit_calibration(settings.calibration, logits[calibrating], truth)
+    judged = calibrating
+    if not len(judged) and fold_models:
+        judged = np.flatnonzero(used)
+    judged_labels = labels[judged]
     # Biases take in the proportions of the labels they were fitted to; a temperature,
     # or nothing, leaves the proportions that the readout itself was fitted to.
     moves_prior = settings.calibration in ("bcts", "platt", "platt_logit")
     standing = truth if moves_prior else labels[used]
     prior = np.bincount(standing, minlength=n_classes) / len(standing)
-    fold_models = tuple(fold.model for fold in fits)
-    share = np.bincount(judged_labels, minlength=n_classes) / max(len(judged_labels), 1)
+    share = np.bincount(judged_labels, minlength=n_classes) / max(len(judged), 1)
     constant = -np.log(share[judged_labels])
     return FittedReadout(
         model=model,
         fold_models=fold_models,
-        folds=plan.folds,
+        folds=plan.folds if plan.count else np.full_like(plan.folds, -1),
         calibration=calibration,
         prior=prior,
         held_out=held.astype(np.int64),
-        held_out_logits=held_logits,
-        held_out_posteriors=calibration.apply(held_logits),
+        held_out_logits=logits[held],
+        held_out_posteriors=calibration.apply(logits[held]),
         diagnostics={
             "C": C,
             "calibration": settings.calibration,
             "folds": plan.count,
             "n_labelled": len(labels),
             "n_fitted": int(used.sum()),
-            "n_judged": len(judged_labels),
+            "n_judged": len(judged),
             "strengths": [
-                {"C": tried, "log_loss": loss / int((plan.folds >= 0).sum())}
-                for tried, loss in zip(plan.grid, losses, strict=False)
+                {"C": plan.grid[place], "log_loss": loss / int(used.sum())}
+                for place, loss in chosen.losses.items()
             ],
             "converged": all(m.converged for m in (model, *fold_models)),
-            **quality(judged, judged_labels, calibration, constant),
+            **quality(logits[judged], judged_labels, calibration, constant),
         },
     )
+
+
+def _own_logits(
+    group: Group, fold_models: Sequence[LinearModel], model: LinearModel
+) -> NDArray[np.float64]:
+    """Logits of rows by the model without their fold; by `model` if they are in none.
+
+    NaN for rows that all models have seen.
+    """
+    logits = np.full((len(group.folds), len(model.coef)), np.nan)
+    for fold, own in (*enumerate(fold_models), (-1, model)):
+        mine = group.folds == fold
+        logits[mine] = decision(own, group.x[mine])
+    return logits
 
 
 def out_of_fold_log_loss(
@@ -447,10 +303,12 @@ def out_of_fold_log_loss(
     if not len(grid):
         raise InputError("the grid of C is empty: give at least one value")
     assigned = assign_folds(labels, folds, seed)
-    plan = FoldPlan(assigned, int(assigned.max()) + 1, tuple(sorted(grid)))
-    fits, place, _ = _search(x, labels, plan, n_classes, map)
+    count, ascending = int(assigned.max()) + 1, sorted(grid)
+    rows = MemoryRows.of(x, labels, assigned, n_classes)
+    (chosen,) = cross_fit([ascending], count, climb, partial(fit_jobs, rows))
     losses = np.empty(len(labels))
-    for fold in fits:
-        losses[fold.held] = row_losses(fold.logits, labels[fold.held])
+    for fold, fit in enumerate(chosen.fits):
+        held = assigned == fold
+        losses[held] = row_losses(decision(fit.model, x[held]), labels[held])
     error = float(losses.std(ddof=1) / np.sqrt(len(losses)))
-    return float(losses.mean()), error, plan.grid[place]
+    return float(losses.mean()), error, ascending[chosen.place]

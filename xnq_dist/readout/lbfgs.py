@@ -1,7 +1,7 @@
 """L-BFGS that asks for gradients instead of calling for them.
 
-Written as a generator, so that several fits can be driven side by side: every round
-asks for one point each, and one pass over the rows answers all of them.
+Written as a generator, so that several fits can share each pass over the rows: every
+round asks for one point each.
 
 References
 ----------
@@ -10,13 +10,13 @@ J. Nocedal, S. J. Wright, "Numerical Optimization", 2nd edition, 2006, algorithm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Found", "minimise"]
+__all__ = ["Minimum", "minimise"]
 
 MEMORY = 20
 """Steps that the model of the curvature remembers."""
@@ -31,50 +31,50 @@ Answer = tuple[float, Vector]
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class Minimum:
     """Where a minimisation ended."""
 
     point: Vector
-    slope: float
-    """Largest entry of the gradient there."""
+    gain: float
+    """Decrease that another step promises, as a share of the value."""
     rounds: int
     """Points that were asked for."""
 
 
 def minimise(
-    start: Vector,
-    precondition: Callable[[Vector], Vector],
-    tolerance: float,
-    most: int = 1000,
-) -> Generator[Vector, Answer, Found]:
+    start: Vector, tolerance: float, most: int = 1000
+) -> Generator[Vector, Answer, Minimum]:
     """Minimise a smooth convex function; yields points, is sent value and gradient.
+
+    Coordinates are expected to be scaled so that the curvature is at most about 1.
 
     Parameters
     ----------
     start
         First point, shape (p,).
-    precondition
-        A symmetric positive model of the inverse Hessian, applied to a vector.
     tolerance
-        Largest entry of the gradient at which it stops.
+        Decrease promised by another step, as a share of the value, at which it stops.
     most
-        Most points asked for.
+        Maximum number of points.
 
     Returns
     -------
-    Found
-        Also where rounding or `most` ended it: see `slope`.
+    Minimum
+        Also where rounding or `most` ended it: see `gain`.
     """
     point = start.copy()
     value, gradient = yield point
     asked = 1
     steps: list[tuple[Vector, Vector, float]] = []
-    while float(np.abs(gradient).max()) > tolerance and asked < most:
-        direction = -_inverse_times(gradient, steps, precondition)
+    while True:
+        direction = -_inverse_times(gradient, steps)
         promised = float(gradient @ direction)
-        if promised >= 0:  # rounding has spoilt the model: start it anew
-            steps, direction = [], -precondition(gradient)
+        if promised > 0:  # rounding has spoilt the model: start it anew
+            steps, direction = [], -gradient
             promised = float(gradient @ direction)
+        gain = -promised / 2 / max(abs(value), np.finfo(float).tiny)
+        if gain <= tolerance or asked >= most:
+            break
         length = 1.0
         slack = ROUNDING * abs(value)
         for _ in range(HALVINGS):
@@ -92,13 +92,11 @@ def minimise(
         if curvature > 1e-12 * float(np.sqrt((step @ step) * (change @ change))):
             steps = [*steps[-MEMORY + 1 :], (step, change, curvature)]
         point, value, gradient = trial, new_value, new_gradient
-    return Found(point, float(np.abs(gradient).max()), asked)
+    return Minimum(point, gain, asked)
 
 
 def _inverse_times(
-    gradient: Vector,
-    steps: list[tuple[Vector, Vector, float]],
-    precondition: Callable[[Vector], Vector],
+    gradient: Vector, steps: list[tuple[Vector, Vector, float]]
 ) -> Vector:
     """The two-loop recursion."""
     rest = gradient.copy()
@@ -107,10 +105,9 @@ def _inverse_times(
         share = float(step @ rest) / curvature
         rest -= share * change
         shares.append(share)
-    found = precondition(rest)
     if steps:
         _, change, curvature = steps[-1]
-        found = found * (curvature / float(change @ precondition(change)))
+        rest *= curvature / float(change @ change)
     for (step, change, curvature), share in zip(steps, reversed(shares), strict=True):
-        found += (share - float(change @ found) / curvature) * step
-    return found
+        rest += (share - float(change @ rest) / curvature) * step
+    return rest

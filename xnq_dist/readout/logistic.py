@@ -1,73 +1,92 @@
-"""Logistic regression by scikit-learn, made fast and repeatable for this job.
+"""Logistic regressions fitted by block L-BFGS: one solver for all sizes and places.
 
-Everything is float64: in float32 Newton's method fails once C is large and hundreds of
-slow steps take its place. Features are centred, which leaves the optimum where it is
-(the intercept is free) and takes L-BFGS a third of the steps. BLAS runs on one thread,
-which is faster on a few thousand rows and gives the same bits on any machine load.
+Minimises C times the summed log-loss plus half the squared coefficients; intercepts are
+free. Rows are in memory, on a GPU or in files (`objective.Rows`); several fits share
+each pass over them. Everything is float64.
+
+The Hessian is at most a quarter of the rows' covariance plus the penalty (two classes;
+for more a quarter serves as a scale). The solver works in coordinates in which that
+bound is the identity, so collinear columns take no more steps than others. One pass
+over the rows makes the covariance, for all folds and values of C. Where that is far
+from the Hessian, as for classes that are almost perfectly apart, the coordinates are
+scaled anew by the Hessian itself after some rounds.
+
+References
+----------
+D. Boehning, B. G. Lindsay, "Monotonicity of quadratic-approximation algorithms",
+Annals of the Institute of Statistical Mathematics 40, 1988.
+D. C. Liu, J. Nocedal, "On the limited memory BFGS method for large scale optimization",
+Mathematical Programming 45, 1989.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-import warnings
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cholesky
+from scipy.linalg.lapack import dtrtri
 from scipy.special import log_softmax
 
 from xnq_dist.backend import choose
 from xnq_dist.blocks import one_blas_thread
 from xnq_dist.errors import InputError
 from xnq_dist.products import product
+from xnq_dist.readout.lbfgs import Minimum, minimise
+from xnq_dist.readout.objective import (
+    Group,
+    MemoryRows,
+    Problem,
+    Rows,
+    group_sums,
+)
 
 __all__ = [
     "COARSE_GRID",
     "GRID",
+    "Fit",
+    "Job",
     "LinearModel",
     "decision",
     "fit",
+    "fit_jobs",
     "row_losses",
-    "solver_guard",
 ]
 
 log = logging.getLogger(__name__)
+
+Floats = NDArray[np.float64]
 
 GRID = tuple(float(10.0 ** (step / 2)) for step in range(-4, 7))
 """Values of C tried when it is to be selected: 1e-2 to 1e3 in half decades."""
 COARSE_GRID = GRID[::2]
 """Whole decades, for comparisons where speed matters more."""
 
-TOLERANCE = 1e-6
-"""Largest entry of the mean objective's gradient at which a solver stops."""
-ROUGH = 1e-4
-"""The same for Newton's method in a search: its next step would gain less than a
-millionth of the loss, at half the cost again."""
-SLACK = 10
-"""Times the tolerance up to which a fit counts as converged: L-BFGS may stop at
-rounding instead."""
-NEWTON_BINARY = 4096
-NEWTON_PARAMETERS = 256
-"""Newton's method up to so many features (two classes) or parameters (more): its
-Hessian has that many rows. L-BFGS beyond."""
-
+TOLERANCE = 1e-10
+"""Decrease that another step promises, as a share of the objective, at which a fit is
+done: posteriors are then within about 1e-5 of those at the optimum."""
+SLACK = 1000
+"""Times the tolerance up to which a fit counts as converged: rounding may stop it."""
+ROUNDS, COLUMNS_A_ROUND = 12, 24
+"""Evaluations of the objective before the coordinates are scaled anew, and columns that
+allow for another one: a Hessian takes longer the more columns it has."""
+REFRESHES = 20
+"""Maximum number of times that they are."""
 HALF = 0.5
 """Labels of each class that smoothing adds."""
-
-_ROUNDS = {"newton-cholesky": 100, "lbfgs": 1000, "last": 20_000}
 
 
 @dataclass(frozen=True, eq=False)
 class LinearModel:
     """A linear readout in logits form, one row a class; binary: the first row is 0."""
 
-    coef: NDArray[np.float64]
+    coef: Floats
     """Weights, shape (C, d')."""
-    intercept: NDArray[np.float64]
+    intercept: Floats
     """Shape (C,)."""
     strength: float
     """The inverse L2 strength C that it was fitted with."""
@@ -75,53 +94,61 @@ class LinearModel:
     """Whether the solver reached its tolerance."""
 
 
-class _Guard:
-    """Settings of the process that hold while any thread is inside.
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A regression to fit."""
 
-    Threads of a worker fit at the same time, but the number of BLAS threads and the
-    warning filters belong to the process: the first thread in has them set, the last
-    one out has them put back.
+    hidden: tuple[int, ...]
+    """Folds whose rows are left out."""
+    C: float
+    """Inverse L2 strength."""
+    start: LinearModel | None = None
+    """A model to start from, such as the one for a neighbouring C."""
+    block: int = 0
+    """Which of several sets of rows it is fitted to."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A fitted regression, and how well it predicts the rows left out."""
+
+    model: LinearModel
+    loss: float
+    """Sum of the weighted log-losses of the hidden rows."""
+
+
+def fit_jobs(rows: Rows, jobs: Sequence[Job]) -> list[Fit]:
+    """Fit several regressions, one pass over the rows a round.
+
+    A fit that does not reach its tolerance has `converged` False, and a line in the
+    log.
+
+    Parameters
+    ----------
+    rows
+        The rows; each class has one outside the hidden folds, unless they are smooth.
+    jobs
+        What to fit.
     """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._stack = ExitStack()
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                with ExitStack() as stack:
-                    stack.enter_context(one_blas_thread())
-                    stack.enter_context(warnings.catch_warnings())
-                    _ignore_solver_warnings()
-                    self._stack = stack.pop_all()
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                self._stack.close()
-
-
-_GUARD = _Guard()
-
-
-def _ignore_solver_warnings() -> None:
-    # Convergence is measured here on the gradient, recorded and logged.
-    from scipy.linalg import LinAlgWarning
-    from sklearn.exceptions import ConvergenceWarning
-
-    for category in (ConvergenceWarning, LinAlgWarning):
-        warnings.simplefilter("ignore", category)
-
-
-@contextmanager
-def solver_guard() -> Iterator[None]:
-    """One BLAS thread and no solver warnings, safe in threads that overlap."""
-    with _GUARD:
-        yield
+    with one_blas_thread():
+        there, scales = rows.placed(), {}
+        for C in {job.C for job in jobs}:
+            count, _ = rows.moments.without(())
+            ridge = rows.penalty / (C * max(count, 1.0))
+            scales[C] = _Scale.of(rows.moments.covariance() / 4, ridge)
+        searches = [_Search(there, job, scales[job.C]) for job in jobs]
+        while running := [search for search in searches if search.result is None]:
+            problems = [search.point for search in running]
+            sums: Any = sum(there.over(group_sums, problems))
+            for search, mine in zip(running, sums, strict=True):
+                if not search.answer(mine):
+                    search.refresh()
+        found = [search.result for search in searches if search.result is not None]
+        losses: Any = np.zeros(len(jobs))
+        if any(job.hidden for job in jobs):
+            hidden = [job.hidden for job in jobs]
+            losses = sum(rows.over(_hidden_losses, hidden, found))
+    return [Fit(*each) for each in zip(found, losses.tolist(), strict=True)]
 
 
 def fit(
@@ -130,12 +157,11 @@ def fit(
     n_classes: int,
     C: float,
     start: LinearModel | None = None,
-    rough: bool = False,
     backend: str = "cpu",
     smooth: bool = False,
-    weights: NDArray[np.float64] | None = None,
+    weights: Floats | None = None,
 ) -> LinearModel:
-    """Minimise C * sum of log-losses + |coef|^2 / 2 (the intercept is free).
+    """Fit all rows at one C.
 
     Parameters
     ----------
@@ -148,21 +174,14 @@ def fit(
     C
         Inverse L2 strength.
     start
-        A model to start from, such as the one for a neighbouring C.
-    rough
-        Stop a step earlier, for a search.
+        A model to start from.
     backend
-        ``cpu``, or ``gpu``: L-BFGS over blocks of rows on the device.
+        ``cpu`` or ``gpu``.
     smooth
         Add half a label of every class at the mean of the rows: a class without a row
-        has a small probability then, and few labels no extreme intercepts. On CPUs.
+        has a small probability then, and few labels no extreme intercepts.
     weights
-        Of the rows' log-losses, shape (n,); None: 1 each. On CPUs.
-
-    Returns
-    -------
-    LinearModel
-        With `converged` False, and a line in the log, when the solver gave up.
+        Of the rows' log-losses, shape (n,); None: 1 each.
 
     Raises
     ------
@@ -175,99 +194,136 @@ def fit(
             f"a readout of {n_classes} classes cannot be fitted to rows of classes "
             f"{np.flatnonzero(counts).tolist()}: each class needs a labelled node"
         )
-    if backend == "gpu" and not smooth and weights is None:
-        from xnq_dist.readout.blockwise import fit_blocks
-
-        # Not rough: L-BFGS, unlike Newton, stops close to where it is told.
-        found = fit_blocks(choose("gpu"), x, y, n_classes, C, start)
-        if not found.converged:
-            log.warning("readout with C = %g did not reach its tolerance", C)
-        return found
-    binary = n_classes == 2
-    rows = x.astype(np.float64, order="C")
-    middle = rows.mean(axis=0) if len(rows) else np.zeros(rows.shape[1])
-    rows -= middle
-    if smooth:
-        rows = np.concatenate([rows, np.zeros((n_classes, rows.shape[1]))])
-        y = np.concatenate([y, np.arange(n_classes, dtype=y.dtype)])
-        own, weights = weights, np.ones(len(y))
-        weights[-n_classes:] = HALF
-        if own is not None:
-            weights[:-n_classes] = own
-    width = rows.shape[1] if binary else n_classes * rows.shape[1]
-    newton = width <= (NEWTON_BINARY if binary else NEWTON_PARAMETERS)
-    solver, tolerance = "lbfgs", TOLERANCE
-    if smooth and rough:
-        tolerance = ROUGH
-    if newton:
-        solver, tolerance = "newton-cholesky", ROUGH if rough else TOLERANCE
-    model = None if start is None else _moved(start, middle)
-    with solver_guard():
-        model = _solve(rows, y, n_classes, C, model, solver, tolerance, weights)
-        if not model.converged:
-            model = _solve(rows, y, n_classes, C, model, "last", TOLERANCE, weights)
-    if not model.converged:
-        log.warning("readout with C = %g did not reach its tolerance", C)
-    return _moved(model, -middle)
+    folds = np.zeros(len(y), np.int32)
+    where = choose(backend)
+    rows = MemoryRows.of(x, y, folds, n_classes, weights, smooth, where)
+    return fit_jobs(rows, [Job((), C, start)])[0].model
 
 
-def _moved(model: LinearModel, shift: NDArray[np.float64]) -> LinearModel:
-    """The same logits for features that have `shift` taken off."""
-    return replace(model, intercept=model.intercept + model.coef @ shift)
+@dataclass(frozen=True, eq=False)
+class _Scale:
+    """Coordinates of coefficients in which the Hessian is about the identity."""
+
+    factor: Floats
+    """Lower Cholesky factor of the Hessian, shape (d, d); roots, (d,), if wide."""
+    inverse: Floats
+    """Of the factor."""
+
+    @classmethod
+    def of(cls, hessian: Floats, ridge: Floats | float) -> _Scale:
+        """From the loss's Hessian (its diagonal, if wide) and the penalty's."""
+        if hessian.ndim == 1:
+            roots = np.sqrt(hessian + ridge)
+            return cls(roots, 1 / roots)
+        # Rounding may leave the covariance a little below zero.
+        hessian[np.diag_indices(len(hessian))] += ridge + 1e-12 * np.trace(hessian)
+        factor = cholesky(hessian, lower=True, overwrite_a=True, check_finite=False)
+        return cls(factor, dtrtri(factor, lower=1)[0])
 
 
-def _solve(
-    x: NDArray[np.float64],
-    y: NDArray[np.int32],
-    n_classes: int,
-    C: float,
-    start: LinearModel | None,
-    solver: str,
-    tolerance: float,
-    weights: NDArray[np.float64] | None = None,
-) -> LinearModel:
-    from sklearn.linear_model import LogisticRegression
+class _Search:
+    """One fit: points in scaled coordinates of centred rows, one after the other."""
 
-    estimator = LogisticRegression(
-        C=C,
-        solver="lbfgs" if solver == "last" else solver,
-        tol=tolerance,
-        max_iter=_ROUNDS[solver],
-        warm_start=True,
-    )
-    if start is not None:
-        coef, intercept = start.coef, start.intercept
-        if n_classes == 2:
-            coef, intercept = coef[1:] - coef[:1], intercept[1:] - intercept[:1]
-        # The solver works on these arrays: they must not be the start model's own.
-        estimator.coef_, estimator.intercept_ = coef.copy(), intercept.copy()
-    estimator.fit(x, y, weights)
-    coef, intercept = estimator.coef_, estimator.intercept_
-    if n_classes == 2:
-        coef = np.concatenate([np.zeros_like(coef), coef])
-        intercept = np.concatenate([np.zeros(1), intercept])
-    coef = np.ascontiguousarray(coef)
-    slope = _gradient(x, y, coef, intercept, C, weights)
-    return LinearModel(coef, intercept, C, bool(slope <= SLACK * tolerance))
+    def __init__(self, rows: Rows, job: Job, scale: _Scale) -> None:
+        self._rows, self._job, self._scale = rows, job, scale
+        self._outputs = 1 if rows.n_classes == 2 else rows.n_classes
+        self._count, self._mean = rows.moments.without(job.hidden)
+        self._count = self._count or 1.0
+        self._middle, self._root = self._mean, 0.5
+        self._rounds = ROUNDS + len(self._mean) // COLUMNS_A_ROUND
+        self._ridge = rows.penalty / (job.C * self._count)
+        coef = np.zeros((self._outputs, len(self._mean)))
+        intercept = np.zeros(self._outputs)
+        if job.start is not None:
+            coef, intercept = job.start.coef, job.start.intercept
+            if self._outputs == 1:
+                coef, intercept = coef[1:] - coef[:1], intercept[1:] - intercept[:1]
+        self.point = Problem(job.hidden, coef, intercept)
+        """The point that is asked about, in terms of the rows themselves."""
+        self._refreshed = 0
+        self.result: LinearModel | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        factor, coef = self._scale.factor, self.point.coef
+        scaled = coef * factor if factor.ndim == 1 else coef @ factor
+        shift = (self.point.intercept + coef @ self._middle) * self._root
+        start = np.column_stack([scaled, shift]).ravel()
+        self._steps = minimise(start, TOLERANCE, self._rounds)
+        self._ask(next(self._steps))
+
+    def _ask(self, point: Floats) -> None:
+        values, inverse = point.reshape(self._outputs, -1), self._scale.inverse
+        scaled = values[:, :-1]
+        coef = scaled * inverse if inverse.ndim == 1 else scaled @ inverse
+        shift = values[:, -1] / self._root
+        self.point = Problem(self._job.hidden, coef, shift - coef @ self._middle)
+
+    def answer(self, sums: Floats) -> bool:
+        """Go on from what `group_sums` adds up to; False: scale anew (`refresh`)."""
+        outputs, coef = self._outputs, self.point.coef
+        loss, pushes = sums[0], sums[-outputs:]
+        slopes = sums[1:-outputs].reshape(coef.shape)
+        if self._rows.smooth:
+            logits = self.point.intercept + coef @ self._mean
+            if outputs == 1:
+                logits = np.concatenate([[0.0], logits])
+            logs = log_softmax(logits)
+            loss = loss - HALF * logs.sum()
+            more = (HALF * (len(logs) * np.exp(logs) - 1))[-outputs:]
+            slopes, pushes = slopes + more[:, None] * self._mean, pushes + more
+        value = loss / self._count + float((self._ridge * coef**2).sum()) / 2
+        # The derivative by a coefficient of centred rows.
+        slopes = (slopes - pushes[:, None] * self._middle) / self._count
+        slopes, inverse = slopes + self._ridge * coef, self._scale.inverse
+        slopes = slopes * inverse if inverse.ndim == 1 else slopes @ inverse.T
+        shifts = pushes / (self._count * self._root)
+        gradient = np.column_stack([slopes, shifts]).ravel()
+        try:
+            self._ask(self._steps.send((float(value), gradient)))
+        except StopIteration as ended:
+            found: Minimum = ended.value
+            self._ask(found.point)
+            if found.gain > TOLERANCE and found.rounds >= self._rounds:
+                return False
+            self._end(found.gain <= SLACK * TOLERANCE)
+        return True
+
+    def refresh(self) -> None:
+        """Scale by the Hessian at the point."""
+        if self._refreshed == REFRESHES:
+            self._end(False)
+            return
+        self._refreshed += 1
+        moments = self._rows.moments_at(self.point)
+        weight, self._middle = moments.without(())
+        hessian = moments.covariance() * (weight / self._count)
+        self._root = max(float(np.sqrt(weight / self._count)), 1e-6)
+        self._scale = _Scale.of(hessian, self._ridge)
+        self._begin()
+
+    def _end(self, converged: bool) -> None:
+        coef, intercept = self.point.coef, self.point.intercept
+        if self._outputs == 1:
+            coef = np.concatenate([np.zeros_like(coef), coef])
+            intercept = np.concatenate([np.zeros(1), intercept])
+        if not converged:
+            log.warning("readout with C = %g did not converge", self._job.C)
+        self.result = LinearModel(coef, intercept, self._job.C, converged)
 
 
-def _gradient(
-    x: NDArray[np.float64],
-    y: NDArray[np.int32],
-    coef: NDArray[np.float64],
-    intercept: NDArray[np.float64],
-    C: float,
-    weights: NDArray[np.float64] | None = None,
-) -> float:
-    """Largest entry of the mean objective's gradient."""
-    excess = np.exp(log_softmax(x @ coef.T + intercept, axis=1))
-    excess[np.arange(len(y)), y] -= 1
-    if weights is not None:
-        excess *= weights[:, None]
-    first = 1 if len(coef) == 2 else 0
-    penalty = coef[first:] / (C * len(y))
-    slopes = (excess.T @ x)[first:] / len(y) + penalty
-    return float(max(np.abs(slopes).max(), np.abs(excess.mean(axis=0)).max()))
+def _hidden_losses(
+    group: Group, hidden: Sequence[tuple[int, ...]], models: Sequence[LinearModel]
+) -> Floats:
+    """Summed log-loss of the rows that each model has not seen."""
+    found = np.zeros(len(models))
+    for number, (folds, model) in enumerate(zip(hidden, models, strict=True)):
+        held = np.isin(group.folds, folds)
+        losses = row_losses(decision(model, group.x[held]), group.labels[held])
+        if group.weights is not None:
+            losses = losses * group.weights[held]
+        found[number] = losses.sum()
+    return found
 
 
 def decision(

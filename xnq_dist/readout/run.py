@@ -1,7 +1,7 @@
 """The stages ``readout`` and ``posteriors``; arithmetic is in the other modules.
 
-The labelled rows meet inside a task, the folds run as tasks beside each other, and one
-task per partition writes its posteriors. Only counts and figures pass the client.
+The labelled rows meet inside a task, the fits run as tasks in parallel, and one task
+per partition writes its posteriors. Only figures and models pass the client.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import json
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.backend import choose
+from xnq_dist.cluster import workers
 from xnq_dist.config import Settings
 from xnq_dist.errors import StageError
 from xnq_dist.failures import stage_errors
@@ -26,13 +28,13 @@ from xnq_dist.progress import Progress, silent
 from xnq_dist.readout.apply import SavedReadout
 from xnq_dist.readout.fit import (
     FittedReadout,
-    FoldFit,
     FoldPlan,
-    conclude,
     finish,
     grid_of,
     plan_folds,
 )
+from xnq_dist.readout.logistic import Fit, Job, fit_jobs
+from xnq_dist.readout.objective import MemoryRows
 from xnq_dist.readout.rows import (
     FEATURES,
     GROUPS,
@@ -43,11 +45,8 @@ from xnq_dist.readout.rows import (
     gather_used,
     write_posteriors,
 )
-from xnq_dist.readout.tasks import (
-    cross_fit,
-    folds_at_once,
-    watch,
-)
+from xnq_dist.readout.search import Chosen, climb, cross_fit
+from xnq_dist.readout.tasks import TaskFits, rows_fit, watch
 from xnq_dist.sections import ReadoutSettings
 from xnq_dist.store import (
     Attempt,
@@ -70,41 +69,36 @@ log = logging.getLogger(__name__)
 
 
 def _plan(
-    rows: Labelled,
-    classes: list[Any],
-    settings: ReadoutSettings,
-    seed: int,
-    backend: str,
+    rows: Labelled, classes: list[Any], settings: ReadoutSettings, seed: int
 ) -> FoldPlan:
     count = len(classes)
-    plan = plan_folds(rows.labels, rows.roles, count, settings, seed, classes)
-    return replace(plan, backend=backend)
+    return plan_folds(rows.labels, rows.roles, count, settings, seed, classes)
+
+
+def _fold_count(plan: FoldPlan) -> int:
+    return plan.count
+
+
+def _ready(
+    rows: Labelled, plan: FoldPlan, n_classes: int, backend: str, threads: int
+) -> MemoryRows:
+    """The rows with their moments."""
+    known = rows.x, rows.labels, plan.folds, n_classes
+    return MemoryRows.of(*known, backend=choose(backend), threads=threads)
 
 
 def _finish(
     rows: Labelled,
+    ready: MemoryRows,
     plan: FoldPlan,
-    fits: Sequence[FoldFit],
-    place: int,
-    losses: Sequence[float],
+    chosen: Chosen,
     classes: list[Any],
     settings: ReadoutSettings,
     attempt: Attempt,
 ) -> tuple[list[FileRecord], dict[str, Any]]:
     """Fit, calibrate and write the readout; its files and figures."""
-    count = len(classes)
-    fitted = finish(
-        rows.x,
-        rows.labels,
-        rows.roles,
-        count,
-        settings,
-        plan,
-        fits,
-        place,
-        losses,
-        classes,
-    )
+    known = rows.labels, rows.roles, settings, plan, chosen, classes
+    fitted = finish(ready, *known)
     return _write(fitted, rows.index, int(rows.x.shape[1]), classes, attempt)
 
 
@@ -241,42 +235,27 @@ class _Fit:
         client, readout = self.client, self.settings.readout
         stage = run.stage("readout")
         attempt = stage.begin()
-        at_once = folds_at_once(client, self.parts, self.dim, self.settings)
+        within = rows_fit(client, self.parts, self.dim, self.settings)
         groups = self._groups(run, graph, attempt)
         own = _write_groups(attempt, groups)
-        if not at_once:
+        if not within:
             files, facts = self._spilled(run.stage("labels"), labels, attempt)
             return _commit(stage, attempt, [*files, own], inputs, facts, began)
         pieces = client.map(gather_used, self.parts, pure=False)
         watch(client, pieces, "labelled rows", self.progress)
         rows = client.submit(assemble, pieces, pure=False)
-        plan = client.submit(
-            _plan,
-            rows,
-            self.classes,
-            readout,
-            self.settings.seed,
-            self.settings.backend,
-            pure=False,
-        )
+        classes, seed = self.classes, self.settings.seed
+        plan = client.submit(_plan, rows, classes, readout, seed, pure=False)
         # Assembled: let the workers drop the pieces.
         del pieces
-        grid, progress = grid_of(readout), self.progress
-        fits, place, losses = cross_fit(
-            client, rows, plan, len(self.classes), grid, at_once, progress
-        )
-        finished = client.submit(
-            _finish,
-            rows,
-            plan,
-            fits,
-            place,
-            losses,
-            self.classes,
-            readout,
-            attempt,
-            pure=False,
-        )
+        threads = max(workers(client).values())
+        place = len(classes), self.settings.backend, threads
+        ready = client.submit(_ready, rows, plan, *place, pure=False)
+        count = result(client, client.submit(_fold_count, plan, pure=False))
+        fits = TaskFits(client, [ready], "folds", self.progress)
+        (chosen,) = cross_fit([grid_of(readout)], count, climb, fits)
+        known = rows, ready, plan, chosen, classes, readout, attempt
+        finished = client.submit(_finish, *known, pure=False)
         files, facts = result(client, finished)
         return _commit(stage, attempt, [*files, own], inputs, facts, began)
 
@@ -299,29 +278,21 @@ class _Fit:
         plan = plan_folds(
             labels, roles, count, readout, self.settings.seed, self.classes
         )
-        folds = plan.folds
-        if not plan.count and roles is not None:
-            # A single fold of all that the readout is fitted to; none is left out.
-            folds = np.where(roles == 0, 0, -1).astype(np.int32)
         rows = Labelled(index, labels, roles, np.empty((len(index), 0), np.float32))
         spilled = spill(
-            self.client, self.parts, rows, folds, count, attempt, self.progress
+            self.client, self.parts, rows, plan.folds, count, attempt, self.progress
         )
-        fits, place, losses = spilled.cross_fit(plan, self.progress)
-        final = spilled.whole(plan.grid[place], fits)
+
+        def fit_all(jobs: Sequence[Job]) -> list[Fit]:
+            self.progress("folds", 0, len(jobs))
+            found = fit_jobs(spilled, jobs)
+            self.progress("folds", len(jobs), len(jobs))
+            return found
+
+        (chosen,) = cross_fit([plan.grid], plan.count, climb, fit_all)
+        of_rows = labels, roles, readout, plan, chosen, self.classes
+        fitted = finish(spilled, *of_rows)
         spilled.delete()
-        fitted = conclude(
-            labels,
-            roles,
-            count,
-            readout,
-            plan,
-            fits,
-            place,
-            losses,
-            final,
-            self.classes,
-        )
         return _write(fitted, index, self.dim, self.classes, attempt)
 
     def commit_plus(
@@ -333,7 +304,7 @@ class _Fit:
         inputs: dict[str, Any],
     ) -> Manifest:
         """The same for xnq+, all labelled nodes with a role pooled."""
-        from xnq_dist.readout.plus import fit_plus
+        from xnq_dist.readout.plus.fit import fit_plus
 
         began = time.perf_counter()
         labels = load_labels(run.stage("labels"), known)
@@ -417,7 +388,7 @@ def _posteriors(
     write: Callable[..., FileRecord] = write_posteriors
     more: list[tuple[FileRecord, ...]] = [()] * len(parts)
     if features:
-        from xnq_dist.readout.plus_model import write_plus_posteriors
+        from xnq_dist.readout.plus.model import write_plus_posteriors
 
         write, more = write_plus_posteriors, [(record,) for record in features]
     futures = [

@@ -7,29 +7,23 @@ the groups. A task holds one group, the client the models and sums of their shap
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.errors import StageError
 from xnq_dist.progress import Progress, silent
-from xnq_dist.readout import row_blocks
-from xnq_dist.readout.fit import FoldFit, FoldPlan, climb
-from xnq_dist.readout.logistic import LinearModel, decision
-from xnq_dist.readout.row_blocks import (
-    WHOLE,
+from xnq_dist.readout import objective
+from xnq_dist.readout.objective import (
+    Group,
     Moments,
     Problem,
-    Terms,
     add_moments,
-    fit_problems,
-    fold_logits,
     group_moments,
-    group_terms,
 )
 from xnq_dist.readout.rows import Labelled, Part, gather_used
 from xnq_dist.readout.tasks import thread_count, watch
@@ -40,6 +34,8 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
     _Future = Future[Any]
+
+Result = TypeVar("Result")
 
 __all__ = ["SpilledRows", "spill"]
 
@@ -57,14 +53,14 @@ class RowGroup:
     width: int
     dtype: str
 
-    def load(self) -> tuple[NDArray[Any], NDArray[np.int32], NDArray[np.int32]]:
-        """Embeddings, shape (m, d'), labels and folds, shape (m,)."""
+    def load(self) -> Group:
+        """The rows in memory."""
         with checked(self.folder, self.record) as stream:
             data = stream.read()
         labels = np.frombuffer(data, np.int32, self.rows)
         folds = np.frombuffer(data, np.int32, self.rows, 4 * self.rows)
         x = np.frombuffer(data, self.dtype, offset=8 * self.rows)
-        return x.reshape(self.rows, self.width), labels, folds
+        return Group(x.reshape(self.rows, self.width), labels, folds)
 
 
 @dataclass(frozen=True)
@@ -80,80 +76,31 @@ class _Piece:
 
 @dataclass(frozen=True, eq=False)
 class SpilledRows:
-    """All labelled rows as groups in files, and the regressions of them."""
+    """All labelled rows as groups in files."""
 
     client: Client
     groups: tuple[RowGroup, ...]
     moments: Moments
-    labels: NDArray[np.int32]
-    """Class codes in canonical order, shape (n,)."""
-    folds: NDArray[np.int32]
-    """Fold of each row; below 0: in no fit."""
     n_classes: int
 
-    def fit(
-        self,
-        folds: Sequence[int],
-        C: float,
-        starts: Mapping[int, LinearModel] | None = None,
-    ) -> dict[int, LinearModel]:
-        """Models that leave these folds out (`WHOLE`: none), fitted side by side."""
-        used = self.folds[self.folds >= 0]
-        counts = {fold: int(np.count_nonzero(used != fold)) for fold in folds}
-        return fit_problems(
-            self._terms, self.moments, counts, self.n_classes, C, starts
-        )
+    penalty: float = 1.0
+    smooth: bool = False
 
-    def _terms(self, problems: Sequence[Problem]) -> Iterator[list[Terms]]:
-        yield from chain.from_iterable(self._over_groups(_terms, problems))
+    def placed(self) -> SpilledRows:
+        """Sums are computed by the workers."""
+        return self
 
-    def _over_groups(self, work: Any, *arguments: Any) -> list[list[Any]]:
+    def over(self, work: Callable[..., Result], *arguments: Any) -> list[Result]:
         """Results of ``work(group, *arguments)`` in the order of the groups."""
         tasks = [
             self.client.submit(_each, work, some, *arguments, pure=False)
             for some in _shared(self.groups, thread_count(self.client) * TASKS_A_THREAD)
         ]
-        return gather(self.client, tasks)
+        return list(chain.from_iterable(gather(self.client, tasks)))
 
-    def cross_fit(
-        self, plan: FoldPlan, progress: Progress = silent
-    ) -> tuple[list[FoldFit], int, list[float]]:
-        """Every fold at the best C, its place in the grid, the losses.
-
-        The client holds the logits of the rows, 8 C bytes each.
-        """
-        if not plan.count:
-            return [], 0, []
-        tried: list[dict[int, LinearModel]] = []
-        every = list(range(plan.count))
-
-        def fit_all(C: float) -> list[float]:
-            progress("folds", len(tried), len(plan.grid))
-            tried.append(self.fit(every, C, tried[-1] if tried else None))
-            models = [tried[-1][fold] for fold in every]
-            losses = chain.from_iterable(self._over_groups(_losses, models))
-            return [float(loss) for loss in sum(losses, np.zeros(plan.count))]
-
-        best, losses = climb(plan.grid, fit_all)
-        progress("folds", len(plan.grid), len(plan.grid))
-        models = [tried[best][fold] for fold in every]
-        pieces = list(chain.from_iterable(self._over_groups(_logits, models)))
-        logits = np.concatenate([piece for piece, _ in pieces])
-        by_fold = sum((sums for _, sums in pieces), np.zeros(plan.count))
-        fits = []
-        for fold in every:
-            held = np.flatnonzero(self.folds == fold)
-            fits.append(FoldFit(held, models[fold], logits[held], float(by_fold[fold])))
-        return fits, best, losses
-
-    def whole(
-        self, C: float, fits: Sequence[FoldFit]
-    ) -> tuple[LinearModel, NDArray[np.float64]]:
-        """The model of all rows, and the logits of those that are in no fit."""
-        starts = {WHOLE: fits[0].model} if fits else None
-        model = self.fit([WHOLE], C, starts)[WHOLE]
-        pieces = chain.from_iterable(self._over_groups(_outside, model))
-        return model, np.concatenate(list(pieces))
+    def moments_at(self, problem: Problem) -> Moments:
+        """Moments of rows weighted by the curvature of their losses."""
+        return _moments(self.client, self.groups, 1, problem)
 
     def delete(self) -> None:
         """Remove the files."""
@@ -188,7 +135,7 @@ def spill(
     StageError
         When the partitions hold other rows.
     """
-    size = row_blocks.GROUP_ROWS
+    size = objective.GROUP_ROWS
     bounds = rows.index[::size]
     written = [
         client.submit(_write_piece, part, number, bounds, attempt, pure=False)
@@ -214,15 +161,20 @@ def spill(
     del joined
     for piece in pieces:
         attempt.folder.delete(piece.record.name)
+    count = int(folds.max()) + 1
+    return SpilledRows(client, groups, _moments(client, groups, count), n_classes)
+
+
+def _moments(client: Client, groups: Sequence[RowGroup], *arguments: Any) -> Moments:
     before: _Future | None = None
     for some in _shared(groups, thread_count(client) * TASKS_A_THREAD):
-        sums = client.submit(_each, _moments, some, pure=False)
+        sums = client.submit(_each, group_moments, some, *arguments, pure=False)
         # One after the other: no worker holds more than a few of them.
         before = client.submit(add_moments, before, sums, pure=False)
     if before is None:
         raise StageError("there is no labelled row: this is a fault of the program")
-    moments = result(client, before)
-    return SpilledRows(client, groups, moments, rows.labels, folds, n_classes)
+    found: Moments = result(client, before)
+    return found
 
 
 def _shared(groups: Sequence[RowGroup], tasks: int) -> Iterator[Sequence[RowGroup]]:
@@ -232,7 +184,7 @@ def _shared(groups: Sequence[RowGroup], tasks: int) -> Iterator[Sequence[RowGrou
 
 
 def _each(work: Any, groups: Sequence[RowGroup], *arguments: Any) -> list[Any]:
-    return [work(group, *arguments) for group in groups]
+    return [work(group.load(), *arguments) for group in groups]
 
 
 def _write_piece(
@@ -280,27 +232,3 @@ def _write_group(
     data = labels.astype(np.int32).tobytes() + folds.astype(np.int32).tobytes()
     record = attempt.write_bytes(f"group-{number:05d}", "rows", data + x.tobytes())
     return RowGroup(attempt.folder, record, len(labels), width, str(dtype))
-
-
-def _moments(group: RowGroup) -> Moments:
-    x, _, folds = group.load()
-    return group_moments(x, folds)
-
-
-def _terms(group: RowGroup, problems: Sequence[Problem]) -> list[Terms]:
-    return group_terms(*group.load(), problems)
-
-
-def _logits(
-    group: RowGroup, models: Sequence[LinearModel]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    return fold_logits(*group.load(), models)
-
-
-def _losses(group: RowGroup, models: Sequence[LinearModel]) -> NDArray[np.float64]:
-    return _logits(group, models)[1]
-
-
-def _outside(group: RowGroup, model: LinearModel) -> NDArray[np.float64]:
-    x, _, folds = group.load()
-    return decision(model, x[folds < 0])

@@ -1,28 +1,28 @@
-"""Dask under the readouts: folds as tasks that run side by side, progress.
+"""Dask under the readouts: fits as tasks that run side by side, progress.
 
-What comes back to the client is counts and figures; rows and models stay on the
-workers.
+What comes back to the client is counts, figures and models; rows stay on the workers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 from xnq_dist.cluster import workers
 from xnq_dist.config import Settings
 from xnq_dist.errors import DoesNotFitError
 from xnq_dist.progress import Progress
-from xnq_dist.readout import row_blocks
-from xnq_dist.readout.fit import FoldFit, FoldPlan, climb, fit_fold
-from xnq_dist.readout.rows import Labelled, Part, count_used
+from xnq_dist.readout import objective
+from xnq_dist.readout.logistic import Fit, Job, fit_jobs
+from xnq_dist.readout.rows import Part, count_used
 from xnq_dist.sizes import parse_bytes
 from xnq_dist.waiting import (
     Heartbeats,
     gather,
     raise_failure,
-    result,
     wait_all,
     wait_some,
 )
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     _Future = Future[Any]
 
 __all__ = [
-    "cross_fit",
-    "folds_at_once",
+    "TaskFits",
     "in_window",
+    "rows_fit",
     "thread_count",
     "watch",
 ]
@@ -44,12 +44,10 @@ VALUE_BYTES = 8
 """The readout is fitted in float64."""
 
 
-def folds_at_once(
+def rows_fit(
     client: Client, parts: Sequence[Part], dim: int, settings: Settings
-) -> int:
-    """Folds that the memory set for the readout lets run beside each other.
-
-    0 when the labelled rows must be taken group by group, from files.
+) -> bool:
+    """Whether `readout.memory` holds the labelled rows; if not, files do.
 
     Raises
     ------
@@ -60,82 +58,47 @@ def folds_at_once(
     counts = client.map(count_used, parts, pure=False)
     labelled: int = sum(gather(client, counts))
     need = max(1, labelled * dim * VALUE_BYTES)
-    if need > there:
-        group = row_blocks.GROUP_ROWS
-        if labelled > group and group * dim * VALUE_BYTES <= there:
-            return 0
-        labelled = min(labelled, group)
-        need = labelled * dim * VALUE_BYTES
-        raise DoesNotFitError(
-            f"the embeddings of {labelled:,} labelled nodes (d' = {dim}) need "
-            f"{need / 2**30:.3g} GiB but readout.memory is {there / 2**30:.3g} "
-            f"GiB: set readout.memory to {-(-need // 2**20)}MiB or more, or lower "
-            "reservoir.dim"
-        )
-    return int(there // need)
+    if need <= there:
+        return True
+    group = objective.GROUP_ROWS
+    if labelled > group and group * dim * VALUE_BYTES <= there:
+        return False
+    labelled = min(labelled, group)
+    need = labelled * dim * VALUE_BYTES
+    raise DoesNotFitError(
+        f"the embeddings of {labelled:,} labelled nodes (d' = {dim}) need "
+        f"{need / 2**30:.3g} GiB but readout.memory is {there / 2**30:.3g} "
+        f"GiB: set readout.memory to {-(-need // 2**20)}MiB or more, or lower "
+        "reservoir.dim"
+    )
 
 
-def cross_fit(
-    client: Client,
-    rows: _Future,
-    plan: _Future,
-    n_classes: int,
-    grid: Sequence[float],
-    at_once: int,
-    progress: Progress,
-) -> tuple[list[_Future], int, list[float]]:
-    """All folds at the best C, left on the workers; its place, the losses.
+@dataclass(frozen=True)
+class TaskFits:
+    """A `Fitter` whose fits are tasks, shared out among the threads of the workers."""
 
-    Parameters
-    ----------
-    rows, plan
-        A `Labelled` and a `FoldPlan` on the workers.
-    grid
-        Ascending values of C.
-    at_once
-        Folds that may run beside each other.
-    """
-    count = result(client, client.submit(_fold_count, plan, pure=False))
-    if not count:
-        return [], 0, []
-    tried: list[list[_Future]] = []
+    client: Client
+    rows: Sequence[_Future]
+    """`MemoryRows` of each block of columns, on the workers."""
+    what: str
+    """What progress is reported of."""
+    progress: Progress
 
-    def fit_all(C: float) -> list[float]:
-        before = tried[-1] if tried else [None] * count
-
-        def submit(fold: int) -> _Future:
-            return client.submit(
-                _fold, rows, plan, n_classes, C, fold, before[fold], pure=False
-            )
-
-        def tell(what: str, done: int, total: int) -> None:
-            progress(what, len(tried) * count + done, len(grid) * count)
-
-        tried.append(in_window(client, submit, count, at_once, "folds", tell))
-        return gather(client, client.map(_loss, tried[-1], pure=False))
-
-    best, losses = climb(grid, fit_all)
-    progress("folds", len(grid) * count, len(grid) * count)
-    return tried[best], best, losses
-
-
-def _fold_count(plan: FoldPlan) -> int:
-    return plan.count
-
-
-def _fold(
-    rows: Labelled,
-    plan: FoldPlan,
-    n_classes: int,
-    C: float,
-    fold: int,
-    before: FoldFit | None,
-) -> FoldFit:
-    return fit_fold(rows.x, rows.labels, plan, n_classes, C, fold, before)
-
-
-def _loss(fitted: FoldFit) -> float:
-    return fitted.loss
+    def __call__(self, jobs: Sequence[Job]) -> list[Fit]:
+        """Fits of the jobs, in order."""
+        threads = thread_count(self.client)
+        tasks = []
+        for block, same in groupby(jobs, lambda job: job.block):
+            mine = list(same)
+            size = -(-len(mine) // threads)
+            tasks += [
+                self.client.submit(
+                    fit_jobs, self.rows[block], mine[first : first + size], pure=False
+                )
+                for first in range(0, len(mine), size)
+            ]
+        watch(self.client, tasks, self.what, self.progress)
+        return list(chain.from_iterable(gather(self.client, tasks)))
 
 
 def in_window(

@@ -9,23 +9,32 @@ chosen by the log-loss of rows scored so.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from xnq_dist.readout.first_stage import columns_of, search
-from xnq_dist.readout.logistic import LinearModel, decision, fit, row_losses
-from xnq_dist.readout.pool import pool_weights, pooled
-from xnq_dist.readout.trees import (
+from xnq_dist.readout.logistic import (
+    Fit,
+    Job,
+    LinearModel,
+    decision,
+    fit_jobs,
+    row_losses,
+)
+from xnq_dist.readout.objective import MemoryRows
+from xnq_dist.readout.plus.first_stage import columns_of
+from xnq_dist.readout.plus.pool import pool_weights, pooled
+from xnq_dist.readout.plus.trees import (
     BoostedTrees,
     Shape,
     boosted_logits,
     fit_trees,
     staged,
 )
+from xnq_dist.readout.search import cross_fit, search_from_middle
 from xnq_dist.reservoir.descriptors import HOPS, RAW
 
 __all__ = [
@@ -67,6 +76,9 @@ class SecondRows:
     """Columns of the embedding, shape (n, columns)."""
     blocks: tuple[int, ...]
     """Columns of each block."""
+    scores: Floats
+    """Log-probabilities by the blocks of the first stage, the row's own fold hidden,
+    shape (n, B, C)."""
     weights: Floats | None = None
     """Of the labels, shape (n,); None: 1 each."""
 
@@ -222,7 +234,6 @@ def conclude(
     n_classes: int,
     fits: dict[str, Sequence[TreeFit]],
     priors: Floats,
-    first: Floats,
 ) -> tuple[SecondStage, Floats, dict[str, Any]]:
     """Choose rounds and weights; the stage, its scores of the rows, figures.
 
@@ -232,9 +243,6 @@ def conclude(
         By kind, one a fold.
     priors
         Shape (K, C).
-    first
-        Log-probabilities of the rows by the blocks of the first stage, their own fold
-        hidden, shape (n, B, C).
 
     Returns
     -------
@@ -249,7 +257,7 @@ def conclude(
         turns[kind] = int(np.argmin(losses[1:])) + 1
         trees[kind] = tuple(fold.trees.cut(turns[kind]) for fold in folds)
     few = len(rows.labels) < FEW
-    count = 2 + len(trees) + (first.shape[1] if few else 0)
+    count = 2 + len(trees) + (rows.scores.shape[1] if few else 0)
     stage = SecondStage(
         coef, intercept, trees, priors, rows.blocks, np.full(count, 1.0 / count)
     )
@@ -258,7 +266,9 @@ def conclude(
         held = rows.folds == fold
         z = np.ascontiguousarray(rows.z[held, fold])
         for part, own in zip(
-            parts, stage.components(first[held], z, rows.x[held], fold), strict=True
+            parts,
+            stage.components(rows.scores[held], z, rows.x[held], fold),
+            strict=True,
         ):
             part[held] = own
     weights = pool_weights(parts, rows.labels, rows.weights)
@@ -279,45 +289,22 @@ def conclude(
 
 
 def _fit_linear(rows: SecondRows, n_classes: int) -> tuple[Floats, Floats, float]:
-    """Logistic regressions of standardised columns, as models of the raw ones."""
-    tried: dict[int, list[LinearModel]] = {}
-    looking = search(len(GRID))
-    place = next(looking)
-    while True:
-        tried[place], loss = [], 0.0
-        for fold in range(rows.count):
-            model = _standardised(rows, n_classes, GRID[place], fold)
-            held = rows.folds == fold
-            tried[place].append(model)
-            z = np.ascontiguousarray(rows.z[held, fold])
-            losses = row_losses(decision(model, z), rows.labels[held])
-            if rows.weights is not None:
-                losses = losses * rows.weights[held]
-            loss += float(losses.sum())
-        try:
-            place = looking.send(loss)
-        except StopIteration as ended:
-            models = tried[ended.value]
-            coef = np.stack([model.coef for model in models])
-            return coef, np.stack([m.intercept for m in models]), GRID[ended.value]
+    """Logistic regressions penalised as if columns were standardised."""
+    by_fold = [_standardised(rows, n_classes, fold) for fold in range(rows.count)]
+
+    def fit_all(jobs: Sequence[Job]) -> list[Fit]:
+        return [fit for job in jobs for fit in fit_jobs(by_fold[job.hidden[0]], [job])]
+
+    (chosen,) = cross_fit([GRID], rows.count, search_from_middle, fit_all)
+    coef = np.stack([fit.model.coef for fit in chosen.fits])
+    intercept = np.stack([fit.model.intercept for fit in chosen.fits])
+    return coef, intercept, GRID[chosen.place]
 
 
-def _standardised(rows: SecondRows, n_classes: int, C: float, fold: int) -> LinearModel:
-    used = rows.folds != fold
-    z = rows.z[used, fold]
-    middle, spread = np.zeros(z.shape[1]), np.ones(z.shape[1])
-    if len(z):
-        middle, spread = z.mean(axis=0), z.std(axis=0)
+def _standardised(rows: SecondRows, n_classes: int, fold: int) -> MemoryRows:
+    """The rows as the models without a fold see them."""
+    z, used = rows.z[:, fold], rows.folds != fold
+    spread = z[used].std(axis=0) if used.any() else np.ones(z.shape[1])
     spread[spread < 1e-9] = 1.0  # a constant column: nothing to scale
-    standard = (z - middle) / spread
-    model = fit(
-        standard,
-        rows.labels[used],
-        n_classes,
-        C,
-        rough=True,
-        smooth=True,
-        weights=None if rows.weights is None else rows.weights[used],
-    )
-    coef = model.coef / spread
-    return LinearModel(coef, model.intercept - coef @ middle, C, model.converged)
+    known = z, rows.labels, rows.folds, n_classes, rows.weights
+    return replace(MemoryRows.of(*known, smooth=True), penalty=spread**2)

@@ -21,20 +21,29 @@ from xnq_dist.config import Settings
 from xnq_dist.errors import DoesNotFitError
 from xnq_dist.progress import Progress, silent
 from xnq_dist.readout.calibration import fit_calibration
-from xnq_dist.readout.cross import CrossFit, Embedded, own_scores
 from xnq_dist.readout.diagnostics import quality
-from xnq_dist.readout.first_stage import FirstStage
 from xnq_dist.readout.folds import check_counts
-from xnq_dist.readout.held import PRIOR_ROWS, held_by_group, sample_rows
-from xnq_dist.readout.plus_model import SavedPlus, partition_logits
+from xnq_dist.readout.plus.cross import CrossFit, Embedded
+from xnq_dist.readout.plus.first_stage import FirstStage
+from xnq_dist.readout.plus.held import PRIOR_ROWS, held_by_group, sample_rows
+from xnq_dist.readout.plus.model import SavedPlus, partition_logits
+from xnq_dist.readout.plus.second_stage import (
+    KINDS,
+    SecondRows,
+    TreeFit,
+    conclude,
+    fit_kind,
+)
+from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.readout.rows import Part
-from xnq_dist.readout.second_stage import SecondRows, TreeFit, conclude
-from xnq_dist.readout.variants import node_folds
+from xnq_dist.readout.tasks import in_window
 from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.waiting import gather, result
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Future
+
+    _Future = Future[Any]
 
 __all__ = [
     "MOST_ROWS",
@@ -164,7 +173,10 @@ def fit_plus(
     )
     trees: dict[str, list[Any]] = {}
     if settings.plus.boosting != "never" and len(fitted) >= FEWEST_FOR_TREES:
-        trees = crossed.work.trees(crossed.rows)
+        need = max(1, len(fitted) * max(source.blocks) * 8)
+        at_once = max(1, settings.readout.memory_bytes // need)
+        rows = crossed.rows, len(classes)
+        trees = _trees(client, *rows, count, at_once, progress)
     finished = client.submit(
         _finish,
         crossed.rows,
@@ -199,6 +211,24 @@ def fit_plus(
         )
     others = (files[1], *crossed.visible.records)
     return PlusFit(crossed.parts, files[0], crossed.features, others, held, facts)
+
+
+def _trees(
+    client: Client,
+    rows: _Future,
+    n_classes: int,
+    folds: int,
+    at_once: int,
+    progress: Progress,
+) -> dict[str, list[_Future]]:
+    """Trees of every kind and fold."""
+    jobs = [(kind, fold) for kind in KINDS for fold in range(folds)]
+
+    def submit(number: int) -> _Future:
+        return client.submit(fit_kind, rows, n_classes, *jobs[number], pure=False)
+
+    found = in_window(client, submit, len(jobs), at_once, "trees", progress)
+    return {kind: found[at * folds :][:folds] for at, kind in enumerate(KINDS)}
 
 
 def scaled_weights(
@@ -248,8 +278,7 @@ def _finish(
     """Second stage, pool and calibration; the readout's files and figures."""
     count, fitted = settings.readout.folds, len(rows.labels)
     first = FirstStage.from_arrays(where.read_arrays(models)).single(count)
-    own = own_scores(rows, first)
-    second, held, chosen = conclude(rows, len(classes), trees, priors, own)
+    second, held, chosen = conclude(rows, len(classes), trees, priors)
     kind = settings.readout.calibration
     known = held, rows.labels
     calibration = fit_calibration(kind, *known, PRIOR_ROWS, rows.weights)

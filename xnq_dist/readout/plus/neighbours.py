@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.readout.first_stage import FirstStage
-from xnq_dist.readout.label_features import VisibleLabels
+from xnq_dist.readout.plus.first_stage import FirstStage
+from xnq_dist.readout.plus.label_features import VisibleLabels
 from xnq_dist.readout.rows import Part
 from xnq_dist.store import FileRecord
 

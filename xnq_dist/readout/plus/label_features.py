@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.readout.variants import Variants
+from xnq_dist.readout.plus.variants import Variants
 from xnq_dist.store import FileRecord, Stage
 
 __all__ = [

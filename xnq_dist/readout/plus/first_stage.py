@@ -7,7 +7,7 @@ weak pull to the middle of the grid that decides where labels are few.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -17,23 +17,13 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from xnq_dist.products import product
-from xnq_dist.readout.logistic import LinearModel, decision, fit, row_losses
+from xnq_dist.readout.logistic import LinearModel
+from xnq_dist.readout.objective import ROUNDING, MemoryRows
 
-__all__ = ["GRID", "BlockFit", "FirstStage", "fit_hidden", "search"]
+__all__ = ["GRID", "FirstStage", "block_rows", "columns_of"]
 
 GRID = tuple(float(10.0**step) for step in range(-1, 6))
 """Values of C for rows of total variance 1."""
-PULL = 0.5
-"""Of the log-loss of all rows, for each step away from the middle of a grid."""
-
-
-@dataclass(frozen=True, eq=False)
-class BlockFit:
-    """The model of one block and variant, and what it says of the hidden rows."""
-
-    model: LinearModel
-    loss: float
-    """Sum of the log-losses of the hidden rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,18 +84,15 @@ def columns_of(blocks: Sequence[int]) -> list[slice]:
     return [slice(first, last) for first, last in pairwise(ends)]
 
 
-def fit_hidden(
+def block_rows(
     x: NDArray[Any],
     labels: NDArray[np.int32],
     folds: NDArray[np.int32],
     n_classes: int,
     columns: slice,
-    C: float,
-    hidden: tuple[int, ...],
-    before: BlockFit | None = None,
     weights: NDArray[np.float64] | None = None,
-) -> BlockFit:
-    """Fit one block to the rows of the folds that are not hidden: the unit of work.
+) -> MemoryRows:
+    """One block of the labelled rows, penalised as if its total variance were 1.
 
     Parameters
     ----------
@@ -115,55 +102,16 @@ def fit_hidden(
         Class codes and folds, shape (n,).
     columns
         The block.
-    C
-        Inverse L2 strength, for a block of total variance 1.
-    hidden
-        Folds left out.
-    before
-        The same at another C, to start from.
     weights
         Of the labels, shape (n,); None: 1 each.
     """
-    block = x[:, columns].astype(np.float64)
+    known = x[:, columns], labels, folds, n_classes, weights
+    rows = MemoryRows.of(*known, smooth=True)
     # Of all rows: no class is looked at.
-    size = float(np.sqrt(block.var(axis=0).sum())) or 1.0
-    held = np.isin(folds, hidden)
-    start = None
-    if before is not None:
-        start = replace(before.model, coef=before.model.coef * size)
-    model = fit(
-        block[~held] / size,
-        labels[~held],
-        n_classes,
-        C,
-        start,
-        rough=True,
-        smooth=True,
-        weights=None if weights is None else weights[~held],
-    )
-    model = replace(model, coef=model.coef / size)
-    logits = decision(model, block[held])
-    losses = row_losses(logits, labels[held])
-    if weights is not None:
-        losses = losses * weights[held]
-    return BlockFit(model, float(losses.sum()))
-
-
-def search(count: int) -> Generator[int, float, int]:
-    """Places of a grid to try, from the middle on; ends with the best.
-
-    Sent the log-loss of all rows at each place. Goes up as long as that gains, and
-    down where the first step up does not.
-    """
-    middle = (count - 1) // 2
-    losses = {middle: (yield middle)}
-    for step in (1, -1):
-        place = middle + step
-        while 0 <= place < count:
-            losses[place] = (yield place) + PULL * abs(place - middle)
-            if losses[place] > min(losses.values()):
-                break
-            place += step
-        if min(losses, key=losses.__getitem__) != middle:
-            break
-    return min(losses, key=losses.__getitem__)
+    spread = rows.moments.covariance()
+    total = float(spread.sum() if spread.ndim == 1 else np.trace(spread))
+    # Columns that are all constant have no more than the rounding of their squares.
+    squares = rows.moments.products
+    size = float(squares.sum() if squares.ndim == 1 else np.trace(squares))
+    size /= max(1.0, float(rows.moments.counts.sum()))
+    return replace(rows, penalty=total if total > 2 * ROUNDING * size else 1.0)

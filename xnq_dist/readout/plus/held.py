@@ -19,10 +19,9 @@ from xnq_dist.config import Settings
 from xnq_dist.draws import mixed_bits
 from xnq_dist.progress import Progress
 from xnq_dist.readout.calibration import fit_calibration
-from xnq_dist.readout.cross import CrossFit, Embedded, own_scores
-from xnq_dist.readout.first_stage import FirstStage
-from xnq_dist.readout.second_stage import SecondRows, conclude
-from xnq_dist.store import Attempt, FileRecord, Stage
+from xnq_dist.readout.plus.cross import CrossFit, Embedded
+from xnq_dist.readout.plus.second_stage import SecondRows, conclude
+from xnq_dist.store import Attempt, FileRecord
 from xnq_dist.waiting import result
 
 if TYPE_CHECKING:
@@ -133,8 +132,6 @@ def held_by_group(
             crossed.rows,
             rows,
             crossed.priors[:count],
-            crossed.where,
-            crossed.models,
             settings.readout.calibration,
             attempt,
             pure=False,
@@ -148,14 +145,10 @@ def _judge(
     rows: SecondRows,
     index: NDArray[np.int64],
     priors: NDArray[np.float64],
-    where: Stage,
-    models: FileRecord,
     calibration: str,
     attempt: Attempt,
 ) -> FileRecord:
-    first = FirstStage.from_arrays(where.read_arrays(models)).single(rows.count)
-    classes = priors.shape[1]
-    _, held, _ = conclude(rows, classes, {}, priors, own_scores(rows, first))
+    _, held, _ = conclude(rows, priors.shape[1], {}, priors)
     known = held, rows.labels
     fitted = fit_calibration(calibration, *known, PRIOR_ROWS, rows.weights)
     posterior = fitted.apply(held)

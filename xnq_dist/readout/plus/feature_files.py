@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
 from xnq_dist.progress import Progress, silent
-from xnq_dist.readout.label_features import (
+from xnq_dist.readout.plus.label_features import (
     HOPS,
     HopStart,
     HopStep,
     VisibleLabels,
     label_features,
 )
-from xnq_dist.readout.neighbours import PosteriorStart, PosteriorStep
+from xnq_dist.readout.plus.neighbours import PosteriorStart, PosteriorStep
 from xnq_dist.readout.rows import FEATURES, KnownLabels, Part
 from xnq_dist.readout.tasks import watch
 from xnq_dist.reservoir.propagation import propagate

@@ -1,0 +1,130 @@
+"""Sums over blocks of rows, the minimiser that they drive, and searches of C."""
+
+import numpy as np
+import pytest
+from scipy.optimize import check_grad
+
+from tests.readout.samples import states
+from xnq_dist.readout import objective
+from xnq_dist.readout.lbfgs import minimise
+from xnq_dist.readout.logistic import Fit
+from xnq_dist.readout.objective import (
+    Group,
+    MemoryRows,
+    Problem,
+    add_moments,
+    group_moments,
+    group_sums,
+)
+from xnq_dist.readout.search import climb, cross_fit, search_from_middle
+
+
+def test_sums_are_the_same_for_any_groups_and_blocks(monkeypatch):
+    x, y = states(300, 6, 3)
+    folds = (np.arange(300) % 3 - 1).astype(np.int32)
+    weights = np.random.default_rng(0).random(300)
+    problem = Problem((1,), np.ones((3, 6)), np.arange(3.0))
+    (whole,) = group_sums(Group(x, y, folds, weights), [problem])
+    monkeypatch.setattr(objective, "BLOCK_VALUES", 64 * 6)
+    (blocks,) = group_sums(Group(x, y, folds, weights), [problem])
+    own = folds == 0
+    (rows,) = group_sums(Group(x[own], y[own], folds[own], weights[own]), [problem])
+    monkeypatch.setattr(objective, "GROUP_ROWS", 70)
+    there = MemoryRows.of(x, y, folds, 3, weights)
+    (groups,) = sum(there.over(group_sums, [problem]))
+    for sums in (blocks, rows, groups):
+        np.testing.assert_allclose(sums, whole, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_sums_hold_the_gradient_of_the_loss(k):
+    x, y = states(60, 4, max(k, 2))
+    group = Group(x, y, np.zeros(60, np.int32))
+
+    def sums(flat):
+        problem = Problem((), flat[: 4 * k].reshape(k, 4), flat[4 * k :])
+        return group_sums(group, [problem])[0]
+
+    at = np.linspace(-1, 1, 5 * k)
+    gap = check_grad(lambda flat: sums(flat)[0], lambda flat: sums(flat)[1:], at)
+    assert gap < 1e-4
+    assert np.isfinite(sums(1e4 * at)).all()
+
+
+def test_moments_are_those_of_weighted_rows():
+    x, y = states(90, 5, 2)
+    folds = (np.arange(90) % 4 - 1).astype(np.int32)
+    weights = np.random.default_rng(0).random(90)
+    halves = (slice(0, 40), slice(40, 90))
+    groups = [Group(x[at], y[at], folds[at], weights[at]) for at in halves]
+    moments = add_moments(None, [group_moments(group, 3) for group in groups])
+    seen = np.isin(folds, [0, 2])
+    count, mean = moments.without((1,))
+    assert count == pytest.approx(weights[seen].sum())
+    np.testing.assert_allclose(
+        mean, np.average(x[seen], axis=0, weights=weights[seen]), rtol=1e-6
+    )
+    used = folds >= 0
+    expected = np.cov(x[used].T.astype(np.float64), aweights=weights[used], ddof=0)
+    np.testing.assert_allclose(moments.covariance(), expected, atol=1e-12)
+    # At weight zero the curvature of a binary loss is a quarter everywhere.
+    problem = Problem((1,), np.zeros((1, 5)), np.zeros(1))
+    bound = add_moments(None, [group_moments(group, 1, problem) for group in groups])
+    assert bound.without(())[0] == pytest.approx(count / 4)
+    np.testing.assert_allclose(bound.without(())[1], mean)
+
+
+def drive(search, evaluate):
+    """What a search found, and how often it asked."""
+    point, asked = next(search), 0
+    while True:
+        asked += 1
+        try:
+            point = search.send(evaluate(point))
+        except StopIteration as ended:
+            return ended.value, asked
+
+
+def test_minimum_of_a_steep_valley_is_reached():
+    scales = np.array([1.0, 1e4, 1e-2])
+    target = np.array([1.0, -2.0, 3.0])
+
+    def evaluate(point):
+        gap = point - target
+        return float(scales @ gap**2) / 2 + 1, scales * gap
+
+    found, asked = drive(minimise(np.zeros(3), 1e-16), evaluate)
+    assert found.gain <= 1e-16
+    assert found.rounds == asked < 60
+    np.testing.assert_allclose(found.point, target, atol=1e-6)
+    stopped, asked = drive(minimise(np.zeros(3), 1e-16, 5), evaluate)
+    assert stopped.gain > 1e-16
+    assert stopped.rounds == asked >= 5
+
+
+def test_climb_goes_on_over_one_rise_and_stops_after_two():
+    def run(losses):
+        return drive(climb(len(losses)), lambda place: losses[place])
+
+    assert run([5, 4, 4.5, 3, 3.5, 3.6, 0]) == (3, 6)
+    assert run([1]) == (0, 1)
+    assert run([3, 2, 1]) == (2, 3)
+
+
+def test_blocks_are_searched_together_and_start_from_the_fit_before():
+    losses = {0: [9, 8, 7, 5, 6], 1: [3, 1, 0, 2, 4]}
+    seen = []
+
+    def fit_all(jobs):
+        seen.append([(job.block, job.hidden, job.C, job.start) for job in jobs])
+        return [Fit((job.block, job.C), losses[job.block][int(job.C)]) for job in jobs]
+
+    grids = [range(5), range(5)]
+    first, second = cross_fit(grids, 2, search_from_middle, fit_all)
+    assert (first.place, second.place) == (3, 2)
+    assert first.losses == {2: 14, 3: 10, 4: 12}
+    assert [fit.model for fit in first.fits] == [(0, 3), (0, 3)]
+    assert [len(step) for step in seen] == [4, 4, 4]
+    assert seen[0][0] == (0, (0,), 2, None)
+    assert seen[1][1] == (0, (1,), 3, (0, 2))
+    assert cross_fit(grids, 0, climb, fit_all)[0].fits == ()

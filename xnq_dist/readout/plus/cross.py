@@ -1,0 +1,254 @@
+"""Cross-fitting of xnq+: first stages of every variant, label features, rows.
+
+The labelled rows are gathered in one task; label features count all labels, and
+everything else stays in files, one a partition. `variants` lists the folds that each
+model hides. Folds consist of single nodes for the readout itself, and of whole groups
+to measure what a group without labels adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.config import Settings
+from xnq_dist.graph.layout import node_index
+from xnq_dist.progress import Progress
+from xnq_dist.readout.logistic import Job, LinearModel
+from xnq_dist.readout.objective import MemoryRows
+from xnq_dist.readout.plus.feature_files import read_fitted, spread_features
+from xnq_dist.readout.plus.first_stage import (
+    GRID,
+    FirstStage,
+    block_rows,
+    columns_of,
+)
+from xnq_dist.readout.plus.label_features import VisibleLabels
+from xnq_dist.readout.plus.second_stage import SecondRows, second_rows
+from xnq_dist.readout.plus.variants import Variants, class_priors
+from xnq_dist.readout.rows import KnownLabels, Labelled, Part, assemble, gather_used
+from xnq_dist.readout.search import Fitter, cross_fit, search_from_middle
+from xnq_dist.readout.tasks import TaskFits, watch
+from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+    _Future = Future[Any]
+
+__all__ = ["CrossFit", "Embedded", "FoldOf"]
+
+BLOCK = 1 << 14
+"""Rows scored at a time."""
+
+FoldOf = Callable[[NDArray[np.int64]], NDArray[np.int32]]
+"""Fold of each node by its canonical index."""
+
+
+@dataclass(frozen=True, eq=False)
+class Embedded:
+    """A graph and its embedding."""
+
+    graph: Stage
+    manifest: Manifest
+    embeddings: Stage
+    embedded: Manifest
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Columns of each block."""
+        return tuple(self.embedded.facts["blocks"])
+
+
+@dataclass(frozen=True, eq=False)
+class CrossFit:
+    """Labelled rows as the second stage sees them, and what made them."""
+
+    where: Stage
+    parts: tuple[Part, ...]
+    visible: VisibleLabels
+    priors: NDArray[np.float64]
+    """Class shares that each variant knows, shape (V, C)."""
+    models: FileRecord
+    """`FirstStage` of all variants."""
+    features: tuple[FileRecord, ...]
+    """Label features, one file a partition."""
+    strengths: tuple[float, ...]
+    """C of each block."""
+    rows: _Future
+    """`SecondRows`."""
+
+    @classmethod
+    def of(
+        cls,
+        client: Client,
+        source: Embedded,
+        labels: NDArray[np.int32],
+        n_classes: int,
+        fitted: NDArray[np.int64],
+        fold_of: FoldOf,
+        settings: Settings,
+        attempt: Attempt,
+        progress: Progress,
+        strengths: Sequence[float] | None = None,
+        weights: NDArray[np.float64] | None = None,
+    ) -> CrossFit:
+        """Fit the first stages, and describe the rows.
+
+        Parameters
+        ----------
+        labels
+            Class codes by canonical index, -1 for hidden labels, shape (N,).
+        fitted
+            Labelled nodes that models are fitted to, ascending.
+        strengths
+            C of each block; None: chosen by out-of-fold loss, or as `readout.C` says.
+        weights
+            Weights of the labels by canonical index, shape (N,); None: all equal.
+        """
+        where = Stage(attempt.folder, "readout")
+        blocks, count = source.blocks, settings.readout.folds
+        shown = np.flatnonzero(labels >= 0)
+        visible = VisibleLabels(
+            where,
+            tuple(
+                attempt.write_arrays(
+                    f"labels-{number:05d}",
+                    labels=labels[rows],
+                    folds=fold_of(rows),
+                    fitted=np.isin(rows, fitted),
+                    **({} if weights is None else {"weights": weights[rows]}),
+                )
+                for number, rows in enumerate(node_index(source.graph, source.manifest))
+            ),
+            count,
+            n_classes,
+        )
+        parts = tuple(
+            Part(source.graph, node, source.embeddings, row, False, known=known)
+            for node, row, known in zip(
+                source.manifest.named("nodes-"),
+                source.embedded.named("part-"),
+                (KnownLabels(where, record) for record in visible.records),
+                strict=True,
+            )
+        )
+        pieces = client.map(gather_used, parts, pure=False)
+        watch(client, pieces, "labelled rows", progress)
+        rows = client.submit(assemble, pieces, pure=False)
+        del pieces
+        folds = client.submit(np.asarray, fold_of(fitted), pure=False)
+        ready = [
+            client.submit(_block_rows, rows, folds, n_classes, columns, pure=False)
+            for columns in columns_of(blocks)
+        ]
+        fit_all = TaskFits(client, ready, "fits", progress)
+        given = settings.readout.C
+        grid = GRID if given == "select" else (given,)
+        grids = [(C,) for C in strengths] if strengths else [grid] * len(blocks)
+        found, strengths = _first_stage(grids, count, fit_all)
+        models = attempt.write_arrays(
+            "models", **FirstStage.of(blocks, found).to_arrays()
+        )
+        priors = class_priors(
+            labels[shown],
+            fold_of(shown),
+            n_classes,
+            visible.variants,
+            None if weights is None else weights[shown],
+        )
+        features = spread_features(
+            client,
+            source.graph,
+            source.manifest,
+            visible,
+            parts,
+            models,
+            priors,
+            settings,
+            attempt,
+            progress,
+        )
+        seen = [
+            client.submit(_fitted_features, part, where, record, pure=False)
+            for part, record in zip(parts, features, strict=True)
+        ]
+        described = client.submit(
+            _second_rows, rows, folds, seen, where, models, count, pure=False
+        )
+        return cls(
+            where, parts, visible, priors, models, features, strengths, described
+        )
+
+    def delete(self, attempt: Attempt) -> None:
+        """Remove every file of it."""
+        for record in (*self.visible.records, *self.features, self.models):
+            attempt.folder.delete(record.name)
+
+
+def _first_stage(
+    grids: Sequence[Sequence[float]], folds: int, fit_all: Fitter
+) -> tuple[list[list[LinearModel]], tuple[float, ...]]:
+    """Models of each block in every variant, and the C of each block."""
+    chosen = cross_fit(grids, folds, search_from_middle, fit_all)
+    best = tuple(grid[one.place] for grid, one in zip(grids, chosen, strict=True))
+    # From scratch: a single fold's model has seen the labels of every other fold.
+    pairs = Variants(folds).hidden[folds:]
+    more = fit_all(
+        [Job(pair, C, None, at) for at, C in enumerate(best) for pair in pairs]
+    )
+    models = [
+        [fit.model for fit in (*one.fits, *more[at * len(pairs) :][: len(pairs)])]
+        for at, one in enumerate(chosen)
+    ]
+    return models, best
+
+
+def _block_rows(
+    rows: Labelled, folds: NDArray[np.int32], n_classes: int, columns: slice
+) -> MemoryRows:
+    return block_rows(rows.x, rows.labels, folds, n_classes, columns, rows.weights)
+
+
+def _fitted_features(
+    part: Part, where: Stage, record: FileRecord
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Canonical index and label features of a partition's fitted rows."""
+    nodes = part.read_nodes()
+    return nodes["index"].to_numpy()[part.used(nodes)], read_fitted(where, record)
+
+
+def _second_rows(
+    rows: Labelled,
+    folds: NDArray[np.int32],
+    seen: Sequence[tuple[NDArray[np.int64], NDArray[np.float32]]],
+    where: Stage,
+    models: FileRecord,
+    count: int,
+) -> SecondRows:
+    """Fitted rows as the second stage sees them."""
+    first = FirstStage.from_arrays(where.read_arrays(models))
+    order = np.argsort(np.concatenate([index for index, _ in seen]))
+    features = np.concatenate([values for _, values in seen])[order]
+    places = Variants(count).places()[folds]
+    found, own = [], []
+    for begin in range(0, len(rows.x), BLOCK):
+        block = slice(begin, begin + BLOCK)
+        scores = first.scores(rows.x[block])
+        at = np.arange(len(scores))
+        own.append(scores[at, folds[block]])
+        found.append(
+            np.stack(
+                [
+                    second_rows(scores[at, places[block, fold]], features[block, fold])
+                    for fold in range(count)
+                ],
+                axis=1,
+            )
+        )
+    known = rows.x, first.blocks, np.concatenate(own), rows.weights
+    return SecondRows(rows.labels, folds, np.concatenate(found), *known)
