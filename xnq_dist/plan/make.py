@@ -129,7 +129,7 @@ def make_plan(
         rows += fits * 8 * dim * (ROWS + 2 * min(dim, WIDEST))
         # Sums over neighbours, a few columns at a time, whatever tile was asked for.
         sums = device_bytes(owned, largest_halo, edges, 2 * COLUMNS, COLUMNS, 0, 4)
-        many = size.nodes, size.classes, settings.quantifier, workers.threads
+        many = size.nodes, size.classes, workers.threads
         device = int(max(on_device(tile), rows, sums, quantified_bytes(*many)))
         fitting = [2**k for k in range(17) if 2**k < dim]
         fitting = [k for k in fitting if on_device(k) <= workers.device]

@@ -25,7 +25,6 @@ from xnq_dist.quantify.interface import (
     Reference,
 )
 from xnq_dist.quantify.members import (
-    Usable,
     check_posteriors,
     reference_rows,
     usable_members,
@@ -80,16 +79,7 @@ class KdeyMl:
         at = nodes.posteriors[usable.rows].astype(np.float64)
         logs = log_densities(at, held, labels, self.bandwidth)
         ratios = np.exp(logs - logs.max(axis=1, keepdims=True))
-        return self.likeliest(usable, ratios, reference.prior)
-
-    def likeliest(
-        self,
-        usable: Usable,
-        ratios: NDArray[np.float64],
-        prior: NDArray[np.float64],
-    ) -> Estimates:
-        """As `most_likely`; elsewhere where there is a GPU."""
-        return most_likely(usable, ratios, prior)
+        return most_likely(usable, ratios, reference.prior)
 
 
 def log_densities(

@@ -59,16 +59,7 @@ class SldExact:
         usable = usable_members(batch, nodes)
         prior = guarded_prior(reference.prior)
         ratios = nodes.posteriors[usable.rows].astype(np.float64) / prior
-        return self.likeliest(usable, ratios, reference.prior)
-
-    def likeliest(
-        self,
-        usable: Usable,
-        ratios: NDArray[np.float64],
-        prior: NDArray[np.float64],
-    ) -> Estimates:
-        """As `most_likely`; elsewhere where there is a GPU."""
-        return most_likely(usable, ratios, prior)
+        return most_likely(usable, ratios, reference.prior)
 
 
 def most_likely(

@@ -24,27 +24,15 @@ from xnq_dist.quantify.interface import (
     NodeTable,
     Reference,
 )
-from xnq_dist.quantify.members import Usable, check_posteriors
-from xnq_dist.quantify.neighbourhood import NeighbourCounts
-from xnq_dist.quantify.recalibrated import SldBcts
+from xnq_dist.quantify.members import check_posteriors
 from xnq_dist.quantify.sld import guarded_prior
 
-__all__ = [
-    "GpuCounts",
-    "GpuNeighbourCounts",
-    "GpuSld",
-    "GpuSldBcts",
-    "sets_source",
-]
+__all__ = ["GpuCounts", "GpuSld", "sets_source"]
 
 BLOCK, WARPS = 256, 8
-MOST_CLASSES = 8
-"""A thread keeps all pairs of classes in registers; more: the CPU."""
 LARGE = 1024
 """Members from which a community has a block, not a warp, to itself."""
 
-_AROUND: WeakKeyDictionary[NodeTable, dict[str, Any]] = WeakKeyDictionary()
-"""What the neighbours say, by quantifier, on the device, as long as the table."""
 _TABLES: WeakKeyDictionary[NodeTable, tuple[Any, Any]] = WeakKeyDictionary()
 """Posteriors and the mask of unlabelled nodes on the device, as long as the table."""
 
@@ -168,30 +156,6 @@ class GpuSld:
 
 
 @dataclass(frozen=True)
-class GpuSldBcts(SldBcts):
-    """The quantifier ``sld_bcts``; its EM on a GPU."""
-
-    def em(
-        self,
-        usable: Usable,
-        calibrated: NDArray[np.float32],
-        prior: NDArray[np.float64],
-    ) -> Estimates:
-        """SLD of calibrated posteriors."""
-        batch = Communities(usable.offsets, usable.members)
-        if not len(batch) or not len(calibrated):
-            return super().em(usable, calibrated, prior)
-        backend = cast(GpuBackend, choose("gpu"))
-        table = (
-            backend.to_device(np.ones(len(calibrated), np.bool_)),
-            backend.to_device(calibrated),
-        )
-        rule = self.tolerance, self.max_iterations
-        defines = (f"-DCLASSES={len(prior)}",)
-        return _em(backend, _spread(backend, batch, table), prior, rule, defines)
-
-
-@dataclass(frozen=True)
 class GpuCounts(Counts):
     """The quantifiers ``cc``, ``pcc``, ``acc`` and ``pacc``, counted on a GPU."""
 
@@ -209,33 +173,5 @@ class GpuCounts(Counts):
             moved.grid,
             (BLOCK,),
             (*moved.arrays, np.int32(hard), *moved.spread, answers),
-        )
-        return np.asarray(backend.to_host(answers))
-
-
-@dataclass(frozen=True)
-class GpuNeighbourCounts(NeighbourCounts):
-    """The quantifiers ``nacc`` and ``npacc``, counted on a GPU."""
-
-    def joint(
-        self, batch: Communities, nodes: NodeTable, around: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """As `NeighbourCounts.joint`."""
-        width = nodes.posteriors.shape[1]
-        if not len(batch) or width > MOST_CLASSES:
-            return super().joint(batch, nodes, around)
-        backend = cast(GpuBackend, choose("gpu"))
-        moved = _moved(backend, batch, nodes)
-        there = _AROUND.setdefault(nodes, {})
-        if self.name not in there:
-            there[self.name] = backend.to_device(np.asarray(around, np.float64))
-        answers = backend.empty((len(batch), width**2), np.float64)
-        backend.kernel(sets_source(), "joint", _classes(nodes))(
-            moved.grid,
-            (BLOCK,),
-            (
-                *(*moved.arrays, there[self.name]),
-                *(np.int32(self.name == "nacc"), *moved.spread, answers),
-            ),
         )
         return np.asarray(backend.to_host(answers))

@@ -30,7 +30,6 @@ from xnq_dist.quantify.interface import (
     Reference,
 )
 from xnq_dist.quantify.members import (
-    Usable,
     check_posteriors,
     check_two_classes,
     reference_rows,
@@ -106,30 +105,7 @@ class Histograms:
         usable = usable_members(batch, nodes)
         places = self.places(nodes.posteriors[usable.rows].astype(np.float64))
         found = usable.new_estimates(reference.prior)
-        self.match(usable, places, shares, found)
-        return found
-
-    def match(
-        self,
-        usable: Usable,
-        places: NDArray[np.int32],
-        shares: NDArray[np.float64],
-        found: Estimates,
-    ) -> None:
-        """Histograms of all communities, and what is `nearest` to them, filled in.
-
-        Parameters
-        ----------
-        usable
-            The communities.
-        places
-            Cells of the nodes in `usable.rows`, from `places`.
-        shares
-            Of `class_shares`.
-        found
-            Estimates; rows of communities without members stay.
-        """
-        count = len(usable.offsets) - 1
+        count = len(batch)
         counts = np.empty((min(BLOCK, count), shares.shape[1]))
         for begin in range(0, count, BLOCK):
             offsets = usable.offsets[begin : begin + BLOCK + 1]
@@ -144,6 +120,7 @@ class Histograms:
                 found.iterations[rows],
                 found.converged[rows],
             )
+        return found
 
     def nearest(
         self,

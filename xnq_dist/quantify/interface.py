@@ -384,20 +384,12 @@ def _sld(settings: Settings) -> Quantifier:
 
 
 def _sld_bcts(settings: Settings) -> Quantifier:
-    if settings.backend == "gpu":
-        from xnq_dist.quantify.gpu_sets import GpuSldBcts
-
-        return GpuSldBcts(settings.sld.tolerance, settings.sld.max_iterations)
     from xnq_dist.quantify.recalibrated import SldBcts
 
     return SldBcts(settings.sld.tolerance, settings.sld.max_iterations)
 
 
 def _sld_exact(settings: Settings) -> Quantifier:
-    if settings.backend == "gpu":
-        from xnq_dist.quantify.gpu_simplex import GpuSldExact
-
-        return GpuSldExact()
     from xnq_dist.quantify.exact import SldExact
 
     return SldExact()
@@ -418,10 +410,6 @@ def _counts(name: Literal["cc", "pcc", "acc", "pacc"]) -> QuantifierFactory:
 
 def _neighbour_counts(name: Literal["nacc", "npacc"]) -> QuantifierFactory:
     def factory(settings: Settings) -> Quantifier:
-        if settings.backend == "gpu":
-            from xnq_dist.quantify.gpu_sets import GpuNeighbourCounts
-
-            return GpuNeighbourCounts(name)
         from xnq_dist.quantify.neighbourhood import NeighbourCounts
 
         return NeighbourCounts(name)
@@ -431,10 +419,6 @@ def _neighbour_counts(name: Literal["nacc", "npacc"]) -> QuantifierFactory:
 
 def _histograms(name: Literal["hdy", "dys", "dmy"]) -> QuantifierFactory:
     def factory(settings: Settings) -> Quantifier:
-        if settings.backend == "gpu":
-            from xnq_dist.quantify.gpu_matching import GpuHistograms
-
-            return GpuHistograms(name, settings.matching.bins)
         from xnq_dist.quantify.histograms import Histograms
 
         return Histograms(name, settings.matching.bins)
@@ -443,10 +427,6 @@ def _histograms(name: Literal["hdy", "dys", "dmy"]) -> QuantifierFactory:
 
 
 def _kdey_ml(settings: Settings) -> Quantifier:
-    if settings.backend == "gpu":
-        from xnq_dist.quantify.gpu_simplex import GpuKdeyMl
-
-        return GpuKdeyMl(settings.kdey.bandwidth)
     from xnq_dist.quantify.density import KdeyMl
 
     return KdeyMl(settings.kdey.bandwidth)

@@ -86,7 +86,16 @@ class NeighbourCounts:
         check_reference(self.name, reference)
         hard = self.name == "nacc"
         n_communities, n_classes = len(batch), nodes.posteriors.shape[1]
-        counts = self.joint(batch, nodes, near(self.name, nodes.neighbours, hard))
+        counts = np.empty((n_communities, n_classes**2))
+        joint_kernel(
+            batch.offsets,
+            batch.members,
+            nodes.unlabelled,
+            nodes.posteriors,
+            near(self.name, nodes.neighbours, hard),
+            hard,
+            counts,
+        )
         matrix = joint_rates(
             reference.posteriors,
             near(self.name, reference.neighbours, hard),
@@ -97,28 +106,6 @@ class NeighbourCounts:
         converged = np.ones(n_communities, np.bool_)
         mixture_kernel(matrix[None], counts, prevalence, converged)
         return Estimates(prevalence, np.zeros(n_communities, np.int32), converged)
-
-    def joint(
-        self, batch: Communities, nodes: NodeTable, around: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """What members and their neighbours are said to be, shape (S, C^2).
-
-        Parameters
-        ----------
-        around
-            Of `near`, shape (N, C).
-        """
-        counts = np.empty((len(batch), nodes.posteriors.shape[1] ** 2))
-        joint_kernel(
-            batch.offsets,
-            batch.members,
-            nodes.unlabelled,
-            nodes.posteriors,
-            around,
-            self.name == "nacc",
-            counts,
-        )
-        return counts
 
 
 def near(

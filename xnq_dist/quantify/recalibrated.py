@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xnq_dist.quantify.interface import (
     Communities,
@@ -21,7 +20,6 @@ from xnq_dist.quantify.interface import (
     Reference,
 )
 from xnq_dist.quantify.members import (
-    Usable,
     check_posteriors,
     reference_rows,
     usable_members,
@@ -78,34 +76,7 @@ class SldBcts:
         original = nodes.posteriors[usable.rows].astype(np.float64)
         calibrated = calibration.apply(np.log(np.maximum(original, FLOOR)))
         found = usable.new_estimates(prior)
-        answered = self.em(usable, calibrated, prior)
-        some = np.diff(usable.offsets) > 0
-        found.prevalence[some] = answered.prevalence[some]
-        return Estimates(found.prevalence, answered.iterations, answered.converged)
-
-    def em(
-        self,
-        usable: Usable,
-        calibrated: NDArray[np.float32],
-        prior: NDArray[np.float64],
-    ) -> Estimates:
-        """SLD of calibrated posteriors; of no meaning without members.
-
-        Parameters
-        ----------
-        usable
-            The communities.
-        calibrated
-            Posteriors of `usable.rows`, shape (n, C).
-        prior
-            Class proportions, shape (C,).
-        """
-        count = len(usable.offsets) - 1
-        answered = Estimates(
-            np.empty((count, len(prior))),
-            np.empty(count, np.int32),
-            np.empty(count, np.bool_),
-        )
+        answers = np.empty_like(found.prevalence)
         sld_kernel(
             usable.offsets,
             usable.members,
@@ -115,8 +86,10 @@ class SldBcts:
             self.tolerance,
             self.max_iterations,
             TILE,
-            answered.prevalence,
-            answered.iterations,
-            answered.converged,
+            answers,
+            found.iterations,
+            found.converged,
         )
-        return answered
+        some = np.diff(usable.offsets) > 0
+        found.prevalence[some] = answers[some]
+        return found

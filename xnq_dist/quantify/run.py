@@ -49,6 +49,7 @@ from xnq_dist.quantify.batches import (
 )
 from xnq_dist.quantify.benchmarks import Chosen, Targets, benchmark_of
 from xnq_dist.quantify.communities import Memberships
+from xnq_dist.quantify.gpu_bytes import MOST_MEMBERSHIPS
 from xnq_dist.quantify.interface import QUANTIFIERS, combine
 from xnq_dist.quantify.loading import NeighbourValues, load_node_table, whole_stage
 from xnq_dist.quantify.old_communities import OldCommunities
@@ -97,8 +98,8 @@ __all__ = ["estimate_with", "quantify"]
 
 log = logging.getLogger(__name__)
 
-FEWEST_MEMBERSHIPS, MOST_MEMBERSHIPS = 1 << 16, 1 << 22
-"""Memberships of a batch: enough to pay for a task, few enough for its memory."""
+FEWEST_MEMBERSHIPS = 1 << 16
+"""Memberships of a batch that pay for a task."""
 BATCHES_A_THREAD = 4
 
 
