@@ -20,7 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from xnq_dist.config import load_settings
-from xnq_dist.quantify.adjusted import rates
 from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.interface import (
     QUANTIFIERS,
@@ -52,8 +51,6 @@ def world(communities: int, classes: int) -> tuple[Communities, NodeTable, Refer
     held = rows[:LABELLED]
     reference = Reference(
         np.bincount(known, minlength=classes) / LABELLED,
-        rates(held, known, hard=True),
-        rates(held, known, hard=False),
         held,
         known,
     )

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from xnq_dist.quantify.adjusted import rates
 from xnq_dist.quantify.interface import (
     Communities,
     NeighbourStatistics,
@@ -87,8 +86,6 @@ def labelled_reference(
     shares = np.bincount(codes, minlength=posteriors.shape[1]) / len(codes)
     return Reference(
         shares,
-        rates(posteriors, codes, hard=True),
-        rates(posteriors, codes, hard=False),
         np.asarray(posteriors, np.float32),
         codes,
         neighbours=make_neighbours(posteriors),

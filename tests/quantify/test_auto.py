@@ -9,7 +9,6 @@ import pytest
 
 from tests.conftest import small_settings
 from tests.quantify.samples import draw_posteriors, make_communities, make_nodes
-from xnq_dist.quantify.adjusted import rates
 from xnq_dist.quantify.auto import Auto, interval_of_counts
 from xnq_dist.quantify.interface import QUANTIFIERS, Reference, combine
 from xnq_dist.quantify.learning import Held, Learnt, shift_variance
@@ -22,8 +21,7 @@ def reference_from(nodes) -> Reference:
     rows = np.flatnonzero(nodes.labels >= 0)
     labels, own = nodes.labels[rows], nodes.posteriors[rows]
     prior = np.bincount(labels, minlength=own.shape[1]) / len(rows)
-    hard, soft = rates(own, labels, hard=True), rates(own, labels, hard=False)
-    return Reference(prior, hard, soft, own, labels, rows=rows)
+    return Reference(prior, own, labels, rows=rows)
 
 
 def drawn(n_classes: int, seed: int = 0):

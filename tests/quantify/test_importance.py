@@ -116,14 +116,6 @@ def test_equal_weights_change_the_answer(name):
     """Without influence, or without an edge, it is ACC, PACC, NACC, NPACC."""
     for prior in PRIORS.values():
         nodes, reference, _, walks, sets = prepared(prior)
-        some = nodes.posteriors[:KNOWN].any(axis=1)
-        # Without the row of zeros, which counts as a vote in ACC's rates.
-        rates = [np.eye(len(prior)), np.eye(len(prior))]
-        for code in range(len(prior)):
-            own = nodes.posteriors[:KNOWN][some & (nodes.labels[:KNOWN] == code)]
-            rates[0][:, code] = np.eye(len(prior))[own.argmax(axis=1)].mean(axis=0)
-            rates[1][:, code] = own.astype(float).mean(axis=0)
-        reference = replace(reference, vote_rates=rates[0], posterior_rates=rates[1])
         batch = make_communities(*sets)
         plain = plain_twin(name).estimate(batch, nodes, reference, "count")
         for sis in (

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.evaluation.designs import Drawn, Shown
-from xnq_dist.quantify.adjusted import rates
 from xnq_dist.quantify.evidence import Moments
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.learning import Held
@@ -52,8 +51,6 @@ class Case:
         reference = Reference(
             # Posteriors are calibrated to the labels that the model was fitted to.
             np.bincount(fitted, minlength=len(classes)) / len(fitted),
-            rates(rows[known], labels[known], hard=True),
-            rates(rows[known], labels[known], hard=False),
             rows[known],
             labels[known],
             rows=np.flatnonzero(known),

@@ -13,7 +13,6 @@ from xnq_dist.errors import InputError, StageError
 from xnq_dist.evaluation.interface import Scores, Task
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
 from xnq_dist.evaluation.protocol import Samples
-from xnq_dist.quantify.adjusted import rates
 from xnq_dist.quantify.interface import (
     OF_GRAPHS,
     QUANTIFIERS,
@@ -147,9 +146,7 @@ def calibrated(
         out_of_fold=np.zeros(len(rows), np.bool_),
         classes=task.classes,
     )
-    reference = Reference(
-        prior, rates(held, truth, True), rates(held, truth, False), held, truth
-    )
+    reference = Reference(prior, held, truth)
     return Posteriors(nodes, reference)
 
 

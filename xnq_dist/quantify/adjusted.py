@@ -18,7 +18,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.errors import InputError
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
@@ -26,7 +25,7 @@ from xnq_dist.quantify.interface import (
     NodeTable,
     Reference,
 )
-from xnq_dist.quantify.members import check_posteriors, check_reference
+from xnq_dist.quantify.members import check_posteriors, labelled_rows
 from xnq_dist.quantify.simplex import simplex_kernel
 
 __all__ = ["Counts", "mean_kernel", "rates"]
@@ -60,15 +59,9 @@ class Counts:
         means = self.means(batch, nodes, hard)
         converged = np.ones(n_communities, np.bool_)
         if self.name in ("acc", "pacc"):
-            matrix = reference.vote_rates if hard else reference.posterior_rates
-            if matrix is None:
-                raise InputError(
-                    f"quantifier = {self.name} needs labelled nodes whose label had no "
-                    "part in the readout, and there are none: give some nodes the role "
-                    "calibration, or set quantifier = sld"
-                )
-            check_reference(self.name, reference)
-            simplex_kernel(np.ascontiguousarray(matrix, np.float64), means, converged)
+            held, codes = labelled_rows(self.name, reference)
+            matrix = reference.learnt(self, lambda: rates(held, codes, hard))
+            simplex_kernel(matrix, means, converged)
         return Estimates(means, np.zeros(n_communities, np.int32), converged)
 
     def means(
@@ -103,8 +96,8 @@ def rates(
 
     Returns
     -------
-    Shape (C, C): column j is the mean over the nodes of class j; a class without any
-    has the column of the identity.
+    Shape (C, C): column j is the mean over the nodes of class j, but for rows of
+    zeros; a class without any has the column of the identity.
 
     Examples
     --------
@@ -115,7 +108,8 @@ def rates(
     n_classes = posteriors.shape[1]
     said = np.asarray(posteriors, dtype=np.float64)
     if hard:
-        said = np.eye(n_classes)[said.argmax(axis=1)]
+        some = said.max(axis=1, initial=0.0) > 0
+        said = np.where(some[:, None], np.eye(n_classes)[said.argmax(axis=1)], 0.0)
     matrix = np.eye(n_classes)
     for j in range(n_classes):
         chosen = said[labels == j]

@@ -32,6 +32,8 @@ from xnq_dist.quantify.members import (
 
 __all__ = ["KdeyMl", "log_densities"]
 
+Grid = tuple[NDArray[np.float64], NDArray[np.float64]]
+
 PAIRS = 1 << 16
 """Pairs of a node and a labelled one worked on at a time: they fit a core's cache."""
 
@@ -77,7 +79,11 @@ class KdeyMl:
         held, labels = reference_rows(self.name, reference, nodes.classes)
         usable = usable_members(batch, nodes)
         at = nodes.posteriors[usable.rows].astype(np.float64)
-        logs = log_densities(at, held, labels, self.bandwidth)
+        grid = None
+        if len(nodes.classes) == 2:
+            own = held, labels, self.bandwidth
+            grid = reference.learnt(self, lambda: _on_a_grid(*own))
+        logs = log_densities(at, held, labels, self.bandwidth, grid)
         ratios = np.exp(logs - logs.max(axis=1, keepdims=True))
         return most_likely(usable, ratios, reference.prior)
 
@@ -87,6 +93,7 @@ def log_densities(
     posteriors: NDArray[np.float64],
     labels: NDArray[np.int32],
     bandwidth: float,
+    grid: Grid | None = None,
 ) -> NDArray[np.float64]:
     """Log-density of every class at given posteriors, less a constant for all.
 
@@ -98,6 +105,8 @@ def log_densities(
         Of labelled nodes, shapes (m, C) and (m,); some of every class.
     bandwidth
         Standard deviation of the kernel.
+    grid
+        What was made of two classes' labelled nodes before; None: it is made.
 
     Returns
     -------
@@ -111,25 +120,36 @@ def log_densities(
             own = posteriors[labels == code].T / bandwidth
             found[:, code], _ = _log_kernel_mean(at.T / bandwidth, own)
         return found
-    # Both posteriors move together: on the line the kernel is narrower by sqrt(2).
-    narrow = bandwidth / np.sqrt(2.0)
-    bends = np.ceil(CELLS_A_BEND / narrow**2)
-    cells = int(np.clip(bends, FEWEST_CELLS, MOST_CELLS))
-    grid = np.linspace(0.0, 1.0, cells + 1)
+    value, step = _on_a_grid(posteriors, labels, bandwidth) if grid is None else grid
+    cells = value.shape[1] - 1
     place = _second_share(at) * cells
     cell = np.clip(place.astype(np.int64), 0, cells - 1)
     u = place - cell
     for code in range(2):
-        own = _second_share(posteriors[labels == code]) / narrow
-        value, slope = _log_kernel_mean(grid[None] / narrow, own[None])
-        step = slope / (narrow * cells)
         found[:, code] = (
-            value[cell] * (1 + 2 * u) * (1 - u) ** 2
-            + step[cell] * u * (1 - u) ** 2
-            + value[cell + 1] * (3 - 2 * u) * u**2
-            - step[cell + 1] * (1 - u) * u**2
+            value[code, cell] * (1 + 2 * u) * (1 - u) ** 2
+            + step[code, cell] * u * (1 - u) ** 2
+            + value[code, cell + 1] * (3 - 2 * u) * u**2
+            - step[code, cell + 1] * (1 - u) * u**2
         )
     return found
+
+
+def _on_a_grid(
+    posteriors: NDArray[np.float64], labels: NDArray[np.int32], bandwidth: float
+) -> Grid:
+    """Two classes' log-densities along the line, and their rise over a cell.
+
+    Shapes (2, cells + 1) each.
+    """
+    # Both posteriors move together: on the line the kernel is narrower by sqrt(2).
+    narrow = bandwidth / np.sqrt(2.0)
+    bends = np.ceil(CELLS_A_BEND / narrow**2)
+    cells = int(np.clip(bends, FEWEST_CELLS, MOST_CELLS))
+    at = np.linspace(0.0, 1.0, cells + 1)[None] / narrow
+    own = [_second_share(posteriors[labels == code])[None] / narrow for code in (0, 1)]
+    value, slope = np.stack([_log_kernel_mean(at, each) for each in own], axis=1)
+    return value, slope / (narrow * cells)
 
 
 def _second_share(posteriors: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -101,7 +101,7 @@ class Histograms:
             check_two_classes(self.name, n_classes)
         check_posteriors(self.name, batch, nodes)
         held, labels = reference_rows(self.name, reference, nodes.classes)
-        shares = self.class_shares(held, labels)
+        shares = reference.learnt(self, lambda: self.class_shares(held, labels))
         usable = usable_members(batch, nodes)
         places = self.places(nodes.posteriors[usable.rows].astype(np.float64))
         found = usable.new_estimates(reference.prior)

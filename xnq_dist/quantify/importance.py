@@ -39,7 +39,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.errors import InputError, SettingsError, StageError
+from xnq_dist.errors import SettingsError, StageError
 from xnq_dist.quantify.adjusted import mean_kernel
 from xnq_dist.quantify.interface import (
     Communities,
@@ -48,7 +48,7 @@ from xnq_dist.quantify.interface import (
     NodeTable,
     Reference,
 )
-from xnq_dist.quantify.members import check_posteriors, check_reference
+from xnq_dist.quantify.members import check_posteriors, labelled_rows
 from xnq_dist.quantify.neighbourhood import joint_kernel, near
 from xnq_dist.quantify.simplex import mixture_kernel
 
@@ -114,21 +114,15 @@ class Sis:
             them.
         """
         check_posteriors(self.name, batch, nodes)
-        if reference.posteriors is None or reference.labels is None:
-            raise InputError(
-                f"quantifier = {self.name} needs labelled nodes whose label had no "
-                "part in the readout, and there are none: give some nodes the role "
-                "calibration, or set quantifier = sld"
-            )
+        _, codes = labelled_rows(self.name, reference)
         if reference.rows is None:
             raise StageError(
                 f"quantifier = {self.name} has not been told which nodes its labelled "
                 "ones are: this is a fault of the program"
             )
-        check_reference(self.name, reference)
         n_communities, n_classes = len(batch), nodes.posteriors.shape[1]
         counts = self._means(batch, nodes, nodes.unlabelled)
-        matrices = self._rates(batch, nodes, reference.rows, reference.labels)
+        matrices = self._rates(batch, nodes, reference.rows, codes)
         prevalence = np.full((n_communities, n_classes), np.nan)
         converged = np.ones(n_communities, np.bool_)
         mixture_kernel(matrices, counts, prevalence, converged)

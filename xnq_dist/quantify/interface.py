@@ -8,9 +8,9 @@ every quantifier.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,7 @@ __all__ = [
 ]
 
 Labelled = Literal["count", "exclude"]
+T = TypeVar("T")
 
 EMPTY = "no member is in the graph: nothing to estimate"
 ALL_LABELLED = "every member is labelled: counted exactly"
@@ -140,13 +141,9 @@ class Reference:
 
     prior: NDArray[np.float64]
     """Class proportions that the posteriors are calibrated to, shape (C,)."""
-    vote_rates: NDArray[np.float64] | None = None
-    """``[i, j]`` = P(largest posterior is i | class j), shape (C, C): M of ACC; None
-    without labelled nodes whose posterior may be used."""
-    posterior_rates: NDArray[np.float64] | None = None
-    """Column j is the mean posterior of class j, shape (C, C): M of PACC."""
     posteriors: NDArray[np.float32] | None = None
-    """Of the labelled nodes that the rates are made from, shape (m, C)."""
+    """Of the labelled nodes whose label had no part in their posterior, shape (m, C);
+    None: there are no such nodes."""
     labels: NDArray[np.int32] | None = None
     """Their class codes, shape (m,)."""
     moments: Moments | None = None
@@ -159,6 +156,21 @@ class Reference:
     """Inclusion weights of these nodes, shape (m,); None: all equal."""
     bootstrap: Bootstrap | None = None
     """What makes a classic quantifier's intervals; None: nothing does."""
+    _learnt: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def learnt(self, by: Any, learn: Callable[[], T]) -> T:
+        """What a quantifier learns from these nodes, once for all batches.
+
+        Parameters
+        ----------
+        by
+            The quantifier with its settings; hashable.
+        learn
+            Called the first time.
+        """
+        if by not in self._learnt:
+            self._learnt[by] = learn()
+        return cast(T, self._learnt[by])
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,8 +18,8 @@ from xnq_dist.quantify.interface import (
 __all__ = [
     "Usable",
     "check_posteriors",
-    "check_reference",
     "check_two_classes",
+    "labelled_rows",
     "reference_rows",
     "usable_members",
 ]
@@ -132,23 +132,31 @@ def check_two_classes(name: str, n_classes: int) -> None:
         )
 
 
-def check_reference(name: str, reference: Reference) -> None:
-    """Refuse labelled rows whose posterior is not a number.
+def labelled_rows(
+    name: str, reference: Reference
+) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """Posteriors and labels of the reference, shapes (m, C) and (m,).
 
     Raises
     ------
     InputError
-        Naming the first such row.
+        When there are no rows, or one is not finite.
     """
-    if reference.posteriors is None:
-        return
-    wrong = _not_finite(reference.posteriors)
+    posteriors, labels = reference.posteriors, reference.labels
+    if posteriors is None or labels is None or not len(labels):
+        raise InputError(
+            f"quantifier = {name} needs labelled nodes whose label had no part in the "
+            "readout, and there are none: give some nodes the role calibration, or set "
+            "quantifier = sld"
+        )
+    wrong = _not_finite(posteriors)
     if wrong.any():
         raise InputError(
             f"quantifier = {name}: the posterior of labelled row "
             f"{int(np.flatnonzero(wrong)[0])} of {len(wrong)} is not a finite number: "
             "check the features and the readout that made it"
         )
+    return posteriors, labels
 
 
 def reference_rows(
@@ -175,14 +183,7 @@ def reference_rows(
     InputError
         When there are no rows, none of some class, or one is not finite.
     """
-    check_reference(name, reference)
-    posteriors, labels = reference.posteriors, reference.labels
-    if posteriors is None or labels is None or not len(labels):
-        raise InputError(
-            f"quantifier = {name} needs labelled nodes whose label had no part in the "
-            "readout, and there are none: give some nodes the role calibration, or set "
-            "quantifier = sld"
-        )
+    posteriors, labels = labelled_rows(name, reference)
     values = np.asarray(posteriors, np.float64)
     some = values.sum(axis=1) > 0
     values, labels = values[some], labels[some]

@@ -22,7 +22,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.errors import InputError, StageError
+from xnq_dist.errors import StageError
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
@@ -31,7 +31,7 @@ from xnq_dist.quantify.interface import (
     NodeTable,
     Reference,
 )
-from xnq_dist.quantify.members import check_posteriors, check_reference
+from xnq_dist.quantify.members import check_posteriors, labelled_rows
 from xnq_dist.quantify.simplex import mixture_kernel
 
 if TYPE_CHECKING:
@@ -77,13 +77,7 @@ class NeighbourCounts:
             When the neighbours of nodes are not there.
         """
         check_posteriors(self.name, batch, nodes)
-        if reference.posteriors is None or reference.labels is None:
-            raise InputError(
-                f"quantifier = {self.name} needs labelled nodes whose label had no "
-                "part in the readout, and there are none: give some nodes the role "
-                "calibration, or set quantifier = sld"
-            )
-        check_reference(self.name, reference)
+        held, codes = labelled_rows(self.name, reference)
         hard = self.name == "nacc"
         n_communities, n_classes = len(batch), nodes.posteriors.shape[1]
         counts = np.empty((n_communities, n_classes**2))
@@ -96,12 +90,8 @@ class NeighbourCounts:
             hard,
             counts,
         )
-        matrix = joint_rates(
-            reference.posteriors,
-            near(self.name, reference.neighbours, hard),
-            reference.labels,
-            hard,
-        )
+        around = near(self.name, reference.neighbours, hard)
+        matrix = reference.learnt(self, lambda: joint_rates(held, around, codes, hard))
         prevalence = np.full((n_communities, n_classes), np.nan)
         converged = np.ones(n_communities, np.bool_)
         mixture_kernel(matrix[None], counts, prevalence, converged)

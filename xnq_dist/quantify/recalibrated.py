@@ -68,8 +68,9 @@ class SldBcts:
         """
         check_posteriors(self.name, batch, nodes)
         posteriors, labels = reference_rows(self.name, reference, nodes.classes)
-        calibration = fit_calibration(
-            "bcts", np.log(np.maximum(posteriors, FLOOR)), labels
+        logits = np.log(np.maximum(posteriors, FLOOR))
+        calibration = reference.learnt(
+            self, lambda: fit_calibration("bcts", logits, labels)
         )
         prior = np.bincount(labels, minlength=posteriors.shape[1]) / len(labels)
         usable = usable_members(batch, nodes)
