@@ -20,7 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from xnq_dist.config import load_settings
-from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.interface import (
     QUANTIFIERS,
     Communities,
@@ -28,6 +27,7 @@ from xnq_dist.quantify.interface import (
     NodeTable,
     Reference,
 )
+from xnq_dist.quantify.intervals.bootstrap import Bootstrap
 
 LABELLED = 6000
 
@@ -66,7 +66,7 @@ def cut(batch: Communities, begin: int, end: int) -> Communities:
 
 def main(
     communities: int = 100_000,
-    resamples: int = 500,
+    resamples: int = 100,
     names: str = "sld",
     classes: int = 2,
 ) -> None:
@@ -89,7 +89,7 @@ def main(
             found = answer(batch)
             seconds.append(time.perf_counter() - began)
         began = time.perf_counter()
-        made = Bootstrap.of(name, settings, reference, nodes.classes)
+        made = Bootstrap.of(quantifier, settings, reference)
         replicates = time.perf_counter() - began
         if made is None:
             raise ValueError(f"{name} has no bootstrap: name a classic quantifier")

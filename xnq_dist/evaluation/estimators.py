@@ -17,7 +17,6 @@ from xnq_dist.config import Settings
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.scoring import BINARY
 from xnq_dist.quantify.auto import Auto
-from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.importance import NAMES as WEIGHTED
 from xnq_dist.quantify.importance import Sis, walk_matrix
 from xnq_dist.quantify.interface import (
@@ -26,6 +25,7 @@ from xnq_dist.quantify.interface import (
     Estimates,
     Quantifier,
 )
+from xnq_dist.quantify.intervals.bootstrap import Bootstrap
 from xnq_dist.quantify.sld import guarded_prior
 from xnq_dist.quantify.surroundings import learn_in_process
 
@@ -36,8 +36,6 @@ __all__ = ["CANDIDATES", "ESTIMATORS", "TRIVIAL", "Estimators"]
 
 ESTIMATORS = (*QUANTIFIERS, *WEIGHTED)
 """Every quantifier, and those that only an evaluation has: they need all edges."""
-MOST_RESAMPLES = 100
-"""Of a community, for its interval: enough for its variance, where many are scored."""
 CANDIDATES = {
     "lab_pcc": ("lab_pcc5", "lab_pcc20", "lab_pcc80"),
     "map": ("map20", "map100"),
@@ -88,10 +86,6 @@ class Estimators:
             for name in names or ESTIMATORS
             if len(classes) == 2 or name not in BINARY
         ]
-        intervals = settings.intervals
-        fewer = intervals.model_copy(
-            update={"resamples": min(intervals.resamples, MOST_RESAMPLES)}
-        )
         self.settings = settings
         self.case = case.with_neighbours(adjacency)
         self._best = best = case if refitted is None else refitted
@@ -109,10 +103,9 @@ class Estimators:
             settings.model_copy(update={"memberships": drawn})
         )
         self._quantifiers = dict(_quantifiers(defined, adjacency, settings))
-        settings = settings.model_copy(update={"intervals": fewer})
         self._bootstraps = {
-            name: Bootstrap.of(name, settings, self.case.reference, classes)
-            for name in defined
+            name: Bootstrap.of(quantifier, settings, self.case.reference)
+            for name, quantifier in self._quantifiers.items()
             if name in QUANTIFIERS
         }
 

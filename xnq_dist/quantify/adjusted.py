@@ -38,6 +38,11 @@ class Counts:
     name: Literal["cc", "pcc", "acc", "pacc"]
     needs_neighbours: bool = False
 
+    @property
+    def trusts_posteriors(self) -> bool:
+        """Whether members are counted as their posteriors say."""
+        return self.name in ("cc", "pcc")
+
     def estimate(
         self,
         batch: Communities,

@@ -63,6 +63,7 @@ class Auto:
     """None: learnt from the reference, with all nodes in one group."""
     name: str = "auto"
     needs_neighbours: bool = False
+    gives_intervals: bool = True
 
     def estimate(
         self,

@@ -15,7 +15,6 @@ from xnq_dist.config import Settings
 from xnq_dist.quantify.auto import Auto
 from xnq_dist.quantify.benchmark_answers import Benchmarked
 from xnq_dist.quantify.benchmarks import Targets
-from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.evidence import Moments, gather_evidence
 from xnq_dist.quantify.fit_check import fit_pvalues
 from xnq_dist.quantify.interface import (
@@ -28,6 +27,7 @@ from xnq_dist.quantify.interface import (
     combine,
     combine_counts,
 )
+from xnq_dist.quantify.intervals.bootstrap import Bootstrap
 from xnq_dist.quantify.learning import Learnt
 from xnq_dist.quantify.loading import (
     NodeCache,
@@ -68,6 +68,9 @@ class Batch:
     members: FileRecord
 
 
+Loaded = tuple[NodeTable, Reference, Bootstrap | None]
+
+
 @dataclass(frozen=True)
 class Job:
     """What every batch of a run needs, small enough to send with each."""
@@ -104,13 +107,21 @@ class Job:
 
     def nodes(self) -> tuple[NodeTable, Reference]:
         """The node table, loaded once a process, with neighbours where needed."""
-        # Settings too: the reference holds what intervals are drawn by.
+        nodes, reference, _ = self._loaded()
+        return nodes, reference
+
+    def bootstrap(self) -> Bootstrap | None:
+        """What makes intervals, once a process; None: nothing does."""
+        return self._loaded()[2]
+
+    def _loaded(self) -> Loaded:
+        # Settings too: they decide how intervals are made.
         settings = self.settings.model_dump_json()
         key = (self.run, self.graph, self.posteriors, settings)
         files = (*self.neighbours, *([self.weights] if self.weights else []))
         return _CACHE.get((*key, *(record.checksum for record in files)), self._load)
 
-    def _load(self) -> tuple[NodeTable, Reference]:
+    def _load(self) -> Loaded:
         run = RunDirectory(self.run)
         nodes, reference = load_node_table(run, self.prior)
         if self.weights is not None:
@@ -122,13 +133,9 @@ class Job:
             if reference.rows is not None:
                 own = found.of(reference.rows)
                 reference = replace(reference, neighbours=own)
-        return nodes, replace(
-            reference,
-            moments=Moments.of(nodes, reference.prior),
-            bootstrap=Bootstrap.of(
-                self.settings.quantifier, self.settings, reference, nodes.classes
-            ),
-        )
+        reference = replace(reference, moments=Moments.of(nodes, reference.prior))
+        made = QUANTIFIERS[self.settings.quantifier](self.settings)
+        return nodes, reference, Bootstrap.of(made, self.settings, reference)
 
     def quantifier(self) -> Quantifier:
         """The quantifier; `auto` with what it has learnt."""
@@ -161,7 +168,7 @@ class Job:
         return Learnt.from_arrays(self.read_groups(), arrays)
 
 
-_CACHE: NodeCache[tuple[NodeTable, Reference]] = NodeCache()
+_CACHE: NodeCache[Loaded] = NodeCache()
 _LEARNT: NodeCache[Learnt] = NodeCache()
 _BENCHMARKED: NodeCache[Benchmarked] = NodeCache()
 
@@ -180,10 +187,9 @@ def answer_batch(job: Job, batch: Batch) -> FileRecord:
     labelled = job.settings.labelled
     quantifier = job.quantifier()
     found = quantifier.estimate(members, nodes, reference, labelled)
-    if reference.bootstrap is not None:
-        found = reference.bootstrap.with_ends(
-            members, nodes, reference, found, batch.first
-        )
+    bootstrap = job.bootstrap()
+    if bootstrap is not None:
+        found = bootstrap.with_ends(members, nodes, reference, found, batch.first)
     answer = combine(members, nodes, found, labelled)
     learnt = quantifier.learnt if isinstance(quantifier, Auto) else None
     evidence = gather_evidence(members, nodes, reference, learnt)

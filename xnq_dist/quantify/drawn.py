@@ -59,6 +59,7 @@ class DrawnByClass:
     """Confidence level of the intervals."""
     name: str = "sld"
     needs_neighbours: bool = False
+    gives_intervals: bool = True
 
     def estimate(
         self,

@@ -19,7 +19,6 @@ from xnq_dist.config import Settings
 from xnq_dist.quantify.weighted_sizes import WeightedSizes
 
 if TYPE_CHECKING:
-    from xnq_dist.quantify.bootstrap import Bootstrap
     from xnq_dist.quantify.evidence import Moments
 
 __all__ = [
@@ -63,7 +62,7 @@ class NeighbourStatistics:
     for a quantifier with `needs_neighbours`."""
 
     def of(self, rows: NDArray[np.integer]) -> NeighbourStatistics:
-        """The same of some nodes only."""
+        """The statistics of some nodes only."""
         votes = None if self.votes is None else self.votes[rows]
         return NeighbourStatistics(
             self.degree[rows], self.posterior_sum[rows], self.labelled[rows], votes
@@ -102,6 +101,18 @@ class NodeTable:
     """What each node counts for, shape (N,); None: every node counts once."""
     tilt: CellTilt | None = None
     """What posteriors are multiplied by; None: nothing."""
+
+    def of(self, rows: NDArray[np.integer]) -> NodeTable:
+        """The table of some nodes only."""
+        around, weights = self.neighbours, self.weights
+        return NodeTable(
+            self.posteriors[rows],
+            self.labels[rows],
+            self.out_of_fold[rows],
+            self.classes,
+            None if around is None else around.of(rows),
+            None if weights is None else weights[rows],
+        )
 
     @cached_property
     def unlabelled(self) -> NDArray[np.bool_]:
@@ -154,8 +165,6 @@ class Reference:
     """Of these nodes; there only for a quantifier with `needs_neighbours`."""
     weights: NDArray[np.float64] | None = None
     """Inclusion weights of these nodes, shape (m,); None: all equal."""
-    bootstrap: Bootstrap | None = None
-    """What makes a classic quantifier's intervals; None: nothing does."""
     _learnt: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def learnt(self, by: Any, learn: Callable[[], T]) -> T:
@@ -215,7 +224,12 @@ class Estimates:
 
 
 class Quantifier(Protocol):
-    """An estimator of class prevalence."""
+    """An estimator of class prevalence.
+
+    Two attributes are optional, false where they are missing: ``gives_intervals``, the
+    answers have intervals; ``trusts_posteriors``, posteriors are taken to hold in every
+    community, so that intervals shift them to no other class proportions.
+    """
 
     @property
     def name(self) -> str:
