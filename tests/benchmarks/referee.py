@@ -71,16 +71,16 @@ from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE
-from xnq_dist.quantify.importance import (
+from xnq_dist.quantify.classic.importance import (
     NAMES,
     ROUNDS,
     TELEPORT,
     carried_back,
     walk_matrix,
 )
+from xnq_dist.quantify.classic.neighbour_counts import votes_of
+from xnq_dist.quantify.default.learning import Held
 from xnq_dist.quantify.interface import QUANTIFIERS, Communities, Estimates
-from xnq_dist.quantify.learning import Held
-from xnq_dist.quantify.neighbourhood import votes_of
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.logistic import COARSE_GRID, decision, fit, row_losses
 from xnq_dist.readout.plus import PRIOR_ROWS

@@ -37,7 +37,7 @@ from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.quantify.interface import QUANTIFIERS
-from xnq_dist.quantify.seed_runs import between_runs, widened
+from xnq_dist.quantify.intervals.seed_runs import between_runs, widened
 from xnq_dist.store import RunDirectory
 
 Answer = tuple[np.ndarray, np.ndarray, np.ndarray]

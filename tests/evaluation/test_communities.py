@@ -41,8 +41,8 @@ from xnq_dist.evaluation.regions import (
     draw_samples_by_class,
     joined,
 )
-from xnq_dist.quantify.importance import Sis, walk_matrix
-from xnq_dist.quantify.sld import Sld
+from xnq_dist.quantify.classic.importance import Sis, walk_matrix
+from xnq_dist.quantify.classic.sld import Sld
 from xnq_dist.store import Folder
 
 

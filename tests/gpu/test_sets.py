@@ -7,6 +7,7 @@ import pytest
 
 from tests.conftest import small_settings
 from tests.gpu.conftest import make_backend
+from tests.quantify.classic.test_sld import PRIORS, shifted_sets
 from tests.quantify.samples import (
     draw_posteriors,
     make_communities,
@@ -14,12 +15,11 @@ from tests.quantify.samples import (
     reference_of,
     slow_sld,
 )
-from tests.quantify.test_sld import PRIORS, shifted_sets
 from xnq_dist import backend as backends
-from xnq_dist.quantify.adjusted import Counts
-from xnq_dist.quantify.gpu_sets import GpuCounts, GpuSld
+from xnq_dist.quantify.classic.counts import Counts
+from xnq_dist.quantify.classic.sld import Sld
+from xnq_dist.quantify.gpu.sets import GpuCounts, GpuSld
 from xnq_dist.quantify.interface import QUANTIFIERS, Reference
-from xnq_dist.quantify.sld import Sld
 
 CLASSIC = [name for name in QUANTIFIERS if name != "auto"]
 SIZES = (1, 2, 31, 33, 60, 100, 1025)
@@ -112,7 +112,7 @@ def test_the_backend_gpu_has_sld_and_counts_on_the_device_and_others_on_the_cpu(
     for backend in ("gpu", "cpu", "auto"):
         settings = small_settings(f"backend={backend}", f"quantifier={name}")
         module = type(QUANTIFIERS[name](settings)).__module__
-        assert module.endswith("gpu_sets") == (on_device and backend == "gpu")
+        assert module.endswith("gpu.sets") == (on_device and backend == "gpu")
 
 
 def test_threads_at_different_barriers_go_unnoticed():

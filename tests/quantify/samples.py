@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from xnq_dist.quantify.classic.neighbour_counts import votes_of
 from xnq_dist.quantify.interface import (
     Communities,
     NeighbourStatistics,
     NodeTable,
     Reference,
 )
-from xnq_dist.quantify.neighbourhood import votes_of
 
 
 def field_library() -> ModuleType:

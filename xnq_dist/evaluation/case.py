@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.evaluation.designs import Drawn, Shown
-from xnq_dist.quantify.evidence import Moments
+from xnq_dist.quantify.checks.evidence import Moments
+from xnq_dist.quantify.classic.neighbour_counts import neighbour_statistics
+from xnq_dist.quantify.default.learning import Held
 from xnq_dist.quantify.interface import NodeTable, Reference
-from xnq_dist.quantify.learning import Held
-from xnq_dist.quantify.neighbourhood import neighbour_statistics
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

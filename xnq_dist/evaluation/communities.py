@@ -53,8 +53,8 @@ from xnq_dist.inputs import FORMATS, set_scales
 from xnq_dist.npz import read_npz
 from xnq_dist.progress import Progress, silent
 from xnq_dist.quantify.communities import cut_batches, from_memberships
+from xnq_dist.quantify.default.learning import Held
 from xnq_dist.quantify.interface import Communities
-from xnq_dist.quantify.learning import Held
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.store import Folder, RunDirectory, fingerprint
 

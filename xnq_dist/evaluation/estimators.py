@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 from xnq_dist.config import Settings
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.scoring import BINARY
-from xnq_dist.quantify.auto import Auto
-from xnq_dist.quantify.importance import NAMES as WEIGHTED
-from xnq_dist.quantify.importance import Sis, walk_matrix
+from xnq_dist.quantify.classic.importance import NAMES as WEIGHTED
+from xnq_dist.quantify.classic.importance import Sis, walk_matrix
+from xnq_dist.quantify.classic.sld import guarded_prior
+from xnq_dist.quantify.default.auto import Auto
+from xnq_dist.quantify.default.surroundings import learn_in_process
 from xnq_dist.quantify.interface import (
     QUANTIFIERS,
     Communities,
@@ -26,8 +28,6 @@ from xnq_dist.quantify.interface import (
     Quantifier,
 )
 from xnq_dist.quantify.intervals.bootstrap import Bootstrap
-from xnq_dist.quantify.sld import guarded_prior
-from xnq_dist.quantify.surroundings import learn_in_process
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

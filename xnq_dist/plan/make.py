@@ -18,8 +18,8 @@ from xnq_dist.plan.needs import (
 from xnq_dist.plan.passes import blocks_of, candidates_of, fits_of, sums_of
 from xnq_dist.plan.seconds import Work, stage_seconds
 from xnq_dist.plan.size import GraphSize, Plan, Workers
-from xnq_dist.quantify.giants import store_bytes
-from xnq_dist.quantify.gpu_bytes import quantified_bytes
+from xnq_dist.quantify.classic.giants import store_bytes
+from xnq_dist.quantify.gpu.memory import quantified_bytes
 from xnq_dist.readout.blockwise import ROWS
 from xnq_dist.readout.plus import MOST_ROWS
 from xnq_dist.readout.row_blocks import WIDEST

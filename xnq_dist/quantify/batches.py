@@ -12,11 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
-from xnq_dist.quantify.auto import Auto
-from xnq_dist.quantify.benchmark_answers import Benchmarked
-from xnq_dist.quantify.benchmarks import Targets
-from xnq_dist.quantify.evidence import Moments, gather_evidence
-from xnq_dist.quantify.fit_check import fit_pvalues
+from xnq_dist.quantify.checks.evidence import Moments, gather_evidence
+from xnq_dist.quantify.checks.fit_check import fit_pvalues
+from xnq_dist.quantify.checks.own_coverage import own_coverage
+from xnq_dist.quantify.default.auto import Auto
+from xnq_dist.quantify.default.benchmark_answers import Benchmarked
+from xnq_dist.quantify.default.benchmarks import Targets
+from xnq_dist.quantify.default.learning import Learnt
+from xnq_dist.quantify.default.scenarios import study, study_nodes, tilt_of
+from xnq_dist.quantify.default.surroundings import read_surroundings
 from xnq_dist.quantify.interface import (
     QUANTIFIERS,
     Communities,
@@ -28,7 +32,6 @@ from xnq_dist.quantify.interface import (
     combine_counts,
 )
 from xnq_dist.quantify.intervals.bootstrap import Bootstrap
-from xnq_dist.quantify.learning import Learnt
 from xnq_dist.quantify.loading import (
     NodeCache,
     load_groups,
@@ -36,10 +39,7 @@ from xnq_dist.quantify.loading import (
     load_neighbours,
     load_node_table,
 )
-from xnq_dist.quantify.own_coverage import own_coverage
 from xnq_dist.quantify.rows import answer_arrays
-from xnq_dist.quantify.scenarios import study, study_nodes, tilt_of
-from xnq_dist.quantify.surroundings import read_surroundings
 from xnq_dist.quantify.weighted_sizes import WeightedSizes
 from xnq_dist.store import Attempt, FileRecord, RunDirectory, Stage
 

@@ -19,7 +19,7 @@ from xnq_dist.config import Settings
 from xnq_dist.quantify.weighted_sizes import WeightedSizes
 
 if TYPE_CHECKING:
-    from xnq_dist.quantify.evidence import Moments
+    from xnq_dist.quantify.checks.evidence import Moments
 
 __all__ = [
     "OF_GRAPHS",
@@ -401,22 +401,22 @@ def _note(
 
 def _sld(settings: Settings) -> Quantifier:
     if settings.backend == "gpu":
-        from xnq_dist.quantify.gpu_sets import GpuSld
+        from xnq_dist.quantify.gpu.sets import GpuSld
 
         return GpuSld(settings.sld.tolerance, settings.sld.max_iterations)
-    from xnq_dist.quantify.sld import Sld
+    from xnq_dist.quantify.classic.sld import Sld
 
     return Sld(settings.sld.tolerance, settings.sld.max_iterations)
 
 
 def _sld_bcts(settings: Settings) -> Quantifier:
-    from xnq_dist.quantify.recalibrated import SldBcts
+    from xnq_dist.quantify.classic.sld_bcts import SldBcts
 
     return SldBcts(settings.sld.tolerance, settings.sld.max_iterations)
 
 
 def _sld_exact(settings: Settings) -> Quantifier:
-    from xnq_dist.quantify.exact import SldExact
+    from xnq_dist.quantify.classic.sld_exact import SldExact
 
     return SldExact()
 
@@ -424,10 +424,10 @@ def _sld_exact(settings: Settings) -> Quantifier:
 def _counts(name: Literal["cc", "pcc", "acc", "pacc"]) -> QuantifierFactory:
     def factory(settings: Settings) -> Quantifier:
         if settings.backend == "gpu":
-            from xnq_dist.quantify.gpu_sets import GpuCounts
+            from xnq_dist.quantify.gpu.sets import GpuCounts
 
             return GpuCounts(name)
-        from xnq_dist.quantify.adjusted import Counts
+        from xnq_dist.quantify.classic.counts import Counts
 
         return Counts(name)
 
@@ -436,7 +436,7 @@ def _counts(name: Literal["cc", "pcc", "acc", "pacc"]) -> QuantifierFactory:
 
 def _neighbour_counts(name: Literal["nacc", "npacc"]) -> QuantifierFactory:
     def factory(settings: Settings) -> Quantifier:
-        from xnq_dist.quantify.neighbourhood import NeighbourCounts
+        from xnq_dist.quantify.classic.neighbour_counts import NeighbourCounts
 
         return NeighbourCounts(name)
 
@@ -445,7 +445,7 @@ def _neighbour_counts(name: Literal["nacc", "npacc"]) -> QuantifierFactory:
 
 def _histograms(name: Literal["hdy", "dys", "dmy"]) -> QuantifierFactory:
     def factory(settings: Settings) -> Quantifier:
-        from xnq_dist.quantify.histograms import Histograms
+        from xnq_dist.quantify.classic.histograms import Histograms
 
         return Histograms(name, settings.matching.bins)
 
@@ -453,17 +453,17 @@ def _histograms(name: Literal["hdy", "dys", "dmy"]) -> QuantifierFactory:
 
 
 def _kdey_ml(settings: Settings) -> Quantifier:
-    from xnq_dist.quantify.density import KdeyMl
+    from xnq_dist.quantify.classic.kdey_ml import KdeyMl
 
     return KdeyMl(settings.kdey.bandwidth)
 
 
 def _auto(settings: Settings) -> Quantifier:
     if settings.memberships.drawn == "by_class":
-        from xnq_dist.quantify.drawn import DrawnByClass
+        from xnq_dist.quantify.default.drawn import DrawnByClass
 
         return DrawnByClass(_sld(settings), settings.intervals.level)
-    from xnq_dist.quantify.auto import Auto
+    from xnq_dist.quantify.default.auto import Auto
 
     return Auto(settings.intervals.level)
 

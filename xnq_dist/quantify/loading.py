@@ -16,9 +16,9 @@ from xnq_dist.errors import StageError
 from xnq_dist.graph import layout
 from xnq_dist.graph.labels import ROLES
 from xnq_dist.groups.own_groups import Groups
+from xnq_dist.quantify.classic.neighbour_counts import votes_of
+from xnq_dist.quantify.default.learning import Held
 from xnq_dist.quantify.interface import NeighbourStatistics, NodeTable, Reference
-from xnq_dist.quantify.learning import Held
-from xnq_dist.quantify.neighbourhood import votes_of
 from xnq_dist.store import FileRecord, Manifest, RunDirectory, Stage
 
 __all__ = [

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
 from xnq_dist.drawing import plain
-from xnq_dist.quantify.anomalies import Anomalies
-from xnq_dist.quantify.quality import PUBLISHABLE
+from xnq_dist.quantify.checks.anomalies import Anomalies
+from xnq_dist.quantify.checks.quality import PUBLISHABLE
 from xnq_dist.report import plots
 from xnq_dist.report.changed import Changed
 from xnq_dist.report.funnel import DRAWN_ALONE, Funnel, funnel

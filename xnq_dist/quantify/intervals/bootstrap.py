@@ -29,6 +29,8 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from xnq_dist.config import Settings
+from xnq_dist.quantify.classic.members import usable_members
+from xnq_dist.quantify.classic.sld import guarded_prior
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
@@ -38,8 +40,6 @@ from xnq_dist.quantify.interface import (
 )
 from xnq_dist.quantify.intervals.draws import draw_kernel
 from xnq_dist.quantify.intervals.replicates import Replicate, make_replicates, vouched
-from xnq_dist.quantify.members import usable_members
-from xnq_dist.quantify.sld import guarded_prior
 
 __all__ = ["Bootstrap"]
 
