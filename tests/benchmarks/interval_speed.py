@@ -21,13 +21,13 @@ import numpy as np
 
 from xnq_dist.config import load_settings
 from xnq_dist.quantify.interface import (
-    QUANTIFIERS,
     Communities,
     Estimates,
     NodeTable,
     Reference,
 )
 from xnq_dist.quantify.intervals.bootstrap import Bootstrap
+from xnq_dist.quantify.registry import make_quantifier
 
 LABELLED = 6000
 
@@ -77,7 +77,7 @@ def main(
     middle = communities // 2
     halves = [(0, cut(batch, 0, middle)), (middle, cut(batch, middle, communities))]
     for name in names.split(","):
-        quantifier = QUANTIFIERS[name](settings)
+        quantifier = make_quantifier(name, settings)
 
         def answer(sets: Communities, by=quantifier) -> Estimates:
             return by.estimate(sets, nodes, reference, "count")

@@ -16,12 +16,14 @@ from tests.quantify.samples import (
     slow_sld,
 )
 from xnq_dist import backend as backends
+from xnq_dist.quantifiers import records
 from xnq_dist.quantify.classic.counts import Counts
 from xnq_dist.quantify.classic.sld import Sld
 from xnq_dist.quantify.gpu.sets import GpuCounts, GpuSld
-from xnq_dist.quantify.interface import QUANTIFIERS, Reference
+from xnq_dist.quantify.interface import Reference
+from xnq_dist.quantify.registry import make_quantifier
 
-CLASSIC = [name for name in QUANTIFIERS if name != "auto"]
+CLASSIC = [name for name in records() if name != "auto"]
 SIZES = (1, 2, 31, 33, 60, 100, 1025)
 
 
@@ -111,7 +113,7 @@ def test_the_backend_gpu_has_sld_and_counts_on_the_device_and_others_on_the_cpu(
     on_device = name in ("sld", "cc", "pcc", "acc", "pacc")
     for backend in ("gpu", "cpu", "auto"):
         settings = small_settings(f"backend={backend}", f"quantifier={name}")
-        module = type(QUANTIFIERS[name](settings)).__module__
+        module = type(make_quantifier(name, settings)).__module__
         assert module.endswith("gpu.sets") == (on_device and backend == "gpu")
 
 

@@ -19,15 +19,20 @@ from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE, RESOLUTION, degree_groups
+from xnq_dist.quantifiers import records
 from xnq_dist.quantify import batches
 from xnq_dist.quantify import stage as stage
+from xnq_dist.quantify.classic import counts
 from xnq_dist.quantify.classic.neighbour_counts import neighbour_statistics
-from xnq_dist.quantify.interface import OF_GRAPHS, QUANTIFIERS, combine
+from xnq_dist.quantify.interface import combine
 from xnq_dist.quantify.loading import load_node_table
+from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.quantify.stage import estimate_with, quantify
 from xnq_dist.store import RunDirectory
 
 PRIOR = [0.4, 0.6]
+
+OTHERS = {*records()} - {"auto", "sld", "nacc", "npacc"}
 
 
 @pytest.fixture
@@ -261,9 +266,7 @@ def test_whole_stages_are_reused_and_stale_ones_made_again(made, client, tmp_pat
     assert more.facts["n_communities"] == 7
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in QUANTIFIERS if n not in (*OF_GRAPHS, "sld")]
-)
+@pytest.mark.parametrize("name", sorted(OTHERS))
 def test_other_quantifiers_run_on_workers(made, client, tmp_path, name):
     path, sets = draw_memberships(tmp_path, 8)
     sources, settings = of(made, memberships=path), small_settings(f"quantifier={name}")
@@ -412,12 +415,11 @@ def test_quantifier_that_needs_neighbours_sees_their_sums(
 
         def estimate(self, batch, nodes, reference, labelled):
             seen.append(nodes)
-            return QUANTIFIERS["cc"](small_settings()).estimate(
-                batch, nodes, reference, labelled
-            )
+            plain = counts.Counts("cc")
+            return plain.estimate(batch, nodes, reference, labelled)
 
     made = make_run(tmp_path)
-    monkeypatch.setitem(QUANTIFIERS, "pcc", lambda _: Curious())
+    monkeypatch.setattr(counts, "make", lambda *_: Curious())
     path, _ = draw_memberships(tmp_path, 3)
     settings = small_settings("quantifier=pcc")
     quantify(made.run, of(made, memberships=path), settings, client)
@@ -491,7 +493,7 @@ def test_neighbours_on_workers_are_those_of_the_whole_adjacency(
     np.testing.assert_array_equal(reference.rows, np.flatnonzero(nodes.labels >= 0))
     reference = dataclasses.replace(reference, neighbours=found.of(reference.rows))
     batch = make_communities(*(sets[key] for key in sorted(sets)))
-    here = QUANTIFIERS[name](settings).estimate(batch, nodes, reference, "count")
+    here = make_quantifier(name, settings).estimate(batch, nodes, reference, "count")
     whole = combine(batch, nodes, here, "count").prevalence
     rows = table["prevalence"].to_numpy().reshape(-1, 2)
     order = np.argsort(table["community"].to_pylist()[::2])

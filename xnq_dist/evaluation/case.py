@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.evaluation.designs import Drawn, Shown
-from xnq_dist.quantify.checks.evidence import Moments
 from xnq_dist.quantify.classic.neighbour_counts import neighbour_statistics
 from xnq_dist.quantify.default.learning import Held
 from xnq_dist.quantify.interface import NodeTable, Reference
@@ -56,8 +55,6 @@ class Case:
             rows=np.flatnonzero(known),
         )
         nodes = NodeTable(rows, labels, known, classes)
-        moments = Moments.of(nodes, reference.prior)
-        reference = replace(reference, moments=moments)
         return cls(truth, nodes, reference, held, shown.drawn)
 
     def with_neighbours(self, adjacency: csr_array[Any]) -> Case:

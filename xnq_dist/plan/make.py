@@ -18,6 +18,7 @@ from xnq_dist.plan.needs import (
 from xnq_dist.plan.passes import blocks_of, candidates_of, fits_of, sums_of
 from xnq_dist.plan.seconds import Work, stage_seconds
 from xnq_dist.plan.size import GraphSize, Plan, Workers
+from xnq_dist.quantifiers import record_of
 from xnq_dist.quantify.classic.giants import store_bytes
 from xnq_dist.quantify.gpu.memory import quantified_bytes
 from xnq_dist.readout.blockwise import ROWS
@@ -98,7 +99,7 @@ def make_plan(
     readout = min(fitted * columns * 24, parse_bytes(settings.readout.memory) * 3)
     # Posteriors and neighbours' sums; `auto` holds one partition's edges beside them,
     # NACC the sums of all nodes.
-    values = 36 if settings.quantifier in ("nacc", "npacc") else 12
+    values = 36 if record_of(settings.quantifier).neighbours else 12
     quantify = size.nodes * (size.classes * values + 40) + edges * 24
     if settings.quantifier == "auto":
         quantify += model_bytes(size.nodes, size.classes, settings.readout.folds)

@@ -22,7 +22,6 @@ from xnq_dist.quantify.default.learning import Learnt
 from xnq_dist.quantify.default.scenarios import study, study_nodes, tilt_of
 from xnq_dist.quantify.default.surroundings import read_surroundings
 from xnq_dist.quantify.interface import (
-    QUANTIFIERS,
     Communities,
     Estimates,
     NodeTable,
@@ -39,6 +38,7 @@ from xnq_dist.quantify.loading import (
     load_neighbours,
     load_node_table,
 )
+from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.quantify.rows import answer_arrays
 from xnq_dist.quantify.weighted_sizes import WeightedSizes
 from xnq_dist.store import Attempt, FileRecord, RunDirectory, Stage
@@ -68,7 +68,7 @@ class Batch:
     members: FileRecord
 
 
-Loaded = tuple[NodeTable, Reference, Bootstrap | None]
+Loaded = tuple[NodeTable, Reference, Moments, Bootstrap | None]
 
 
 @dataclass(frozen=True)
@@ -107,11 +107,15 @@ class Job:
 
     def nodes(self) -> tuple[NodeTable, Reference]:
         """The node table, loaded once a process, with neighbours where needed."""
-        nodes, reference, _ = self._loaded()
+        nodes, reference, _, _ = self._loaded()
         return nodes, reference
 
     def bootstrap(self) -> Bootstrap | None:
         """What makes intervals, once a process; None: nothing does."""
+        return self._loaded()[3]
+
+    def moments(self) -> Moments:
+        """What the graph's posteriors are like, once a process."""
         return self._loaded()[2]
 
     def _loaded(self) -> Loaded:
@@ -133,13 +137,15 @@ class Job:
             if reference.rows is not None:
                 own = found.of(reference.rows)
                 reference = replace(reference, neighbours=own)
-        reference = replace(reference, moments=Moments.of(nodes, reference.prior))
-        made = QUANTIFIERS[self.settings.quantifier](self.settings)
-        return nodes, reference, Bootstrap.of(made, self.settings, reference)
+        # Resamples are made on the CPU: a device would be sent every one of them.
+        on_cpu = self.settings.model_copy(update={"backend": "cpu"})
+        made = make_quantifier(on_cpu.quantifier, on_cpu)
+        bootstrap = Bootstrap.of(made, self.settings, reference)
+        return nodes, reference, Moments.of(nodes, reference.prior), bootstrap
 
     def quantifier(self) -> Quantifier:
         """The quantifier; `auto` with what it has learnt."""
-        found = QUANTIFIERS[self.settings.quantifier](self.settings)
+        found = make_quantifier(self.settings.quantifier, self.settings)
         if isinstance(found, Auto) and self.learnt is not None:
             key = (self.run, self.attempt.id, self.learnt.checksum)
             return replace(found, learnt=_LEARNT.get(key, self._read_learnt))
@@ -192,7 +198,7 @@ def answer_batch(job: Job, batch: Batch) -> FileRecord:
         found = bootstrap.with_ends(members, nodes, reference, found, batch.first)
     answer = combine(members, nodes, found, labelled)
     learnt = quantifier.learnt if isinstance(quantifier, Auto) else None
-    evidence = gather_evidence(members, nodes, reference, learnt)
+    evidence = gather_evidence(members, nodes, reference, learnt, job.moments())
     arrays = answer_arrays(answer)
     if found.groups is not None:
         arrays["group_offsets"] = found.groups.offsets

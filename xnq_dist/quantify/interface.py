@@ -10,20 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.config import Settings
 from xnq_dist.quantify.weighted_sizes import WeightedSizes
 
-if TYPE_CHECKING:
-    from xnq_dist.quantify.checks.evidence import Moments
-
 __all__ = [
-    "OF_GRAPHS",
-    "QUANTIFIERS",
     "CellTilt",
     "Communities",
     "Estimates",
@@ -157,8 +151,6 @@ class Reference:
     None: there are no such nodes."""
     labels: NDArray[np.int32] | None = None
     """Their class codes, shape (m,)."""
-    moments: Moments | None = None
-    """Of the graph's posteriors; None: a community's posteriors show nothing."""
     rows: NDArray[np.int64] | None = None
     """Canonical indexes of these labelled nodes, ascending, shape (m,)."""
     neighbours: NeighbourStatistics | None = None
@@ -226,9 +218,11 @@ class Estimates:
 class Quantifier(Protocol):
     """An estimator of class prevalence.
 
-    Two attributes are optional, false where they are missing: ``gives_intervals``, the
-    answers have intervals; ``trusts_posteriors``, posteriors are taken to hold in every
-    community, so that intervals shift them to no other class proportions.
+    Three attributes are optional, false where they are missing: ``gives_intervals``,
+    the answers have intervals; ``trusts_posteriors``, posteriors are taken to hold in
+    every community, so that intervals shift them to no other class proportions;
+    ``adjusts_posteriors``, answers are adjusted by how posteriors come out at labelled
+    nodes, so that intervals need no other calibration of both.
     """
 
     @property
@@ -394,99 +388,3 @@ def _note(
     if members[1]:
         return NO_WEIGHT_LEFT
     return NONE_UNLABELLED if labelled == "exclude" else ALL_LABELLED
-
-
-# Factories import when called: the kernels' compiler takes half a second to import.
-
-
-def _sld(settings: Settings) -> Quantifier:
-    if settings.backend == "gpu":
-        from xnq_dist.quantify.gpu.sets import GpuSld
-
-        return GpuSld(settings.sld.tolerance, settings.sld.max_iterations)
-    from xnq_dist.quantify.classic.sld import Sld
-
-    return Sld(settings.sld.tolerance, settings.sld.max_iterations)
-
-
-def _sld_bcts(settings: Settings) -> Quantifier:
-    from xnq_dist.quantify.classic.sld_bcts import SldBcts
-
-    return SldBcts(settings.sld.tolerance, settings.sld.max_iterations)
-
-
-def _sld_exact(settings: Settings) -> Quantifier:
-    from xnq_dist.quantify.classic.sld_exact import SldExact
-
-    return SldExact()
-
-
-def _counts(name: Literal["cc", "pcc", "acc", "pacc"]) -> QuantifierFactory:
-    def factory(settings: Settings) -> Quantifier:
-        if settings.backend == "gpu":
-            from xnq_dist.quantify.gpu.sets import GpuCounts
-
-            return GpuCounts(name)
-        from xnq_dist.quantify.classic.counts import Counts
-
-        return Counts(name)
-
-    return factory
-
-
-def _neighbour_counts(name: Literal["nacc", "npacc"]) -> QuantifierFactory:
-    def factory(settings: Settings) -> Quantifier:
-        from xnq_dist.quantify.classic.neighbour_counts import NeighbourCounts
-
-        return NeighbourCounts(name)
-
-    return factory
-
-
-def _histograms(name: Literal["hdy", "dys", "dmy"]) -> QuantifierFactory:
-    def factory(settings: Settings) -> Quantifier:
-        from xnq_dist.quantify.classic.histograms import Histograms
-
-        return Histograms(name, settings.matching.bins)
-
-    return factory
-
-
-def _kdey_ml(settings: Settings) -> Quantifier:
-    from xnq_dist.quantify.classic.kdey_ml import KdeyMl
-
-    return KdeyMl(settings.kdey.bandwidth)
-
-
-def _auto(settings: Settings) -> Quantifier:
-    if settings.memberships.drawn == "by_class":
-        from xnq_dist.quantify.default.drawn import DrawnByClass
-
-        return DrawnByClass(_sld(settings), settings.intervals.level)
-    from xnq_dist.quantify.default.auto import Auto
-
-    return Auto(settings.intervals.level)
-
-
-QuantifierFactory = Callable[[Settings], Quantifier]
-
-QUANTIFIERS: dict[str, QuantifierFactory] = {
-    "auto": _auto,
-    "sld": _sld,
-    "sld_bcts": _sld_bcts,
-    "sld_exact": _sld_exact,
-    "cc": _counts("cc"),
-    "pcc": _counts("pcc"),
-    "acc": _counts("acc"),
-    "pacc": _counts("pacc"),
-    "nacc": _neighbour_counts("nacc"),
-    "npacc": _neighbour_counts("npacc"),
-    "hdy": _histograms("hdy"),
-    "dys": _histograms("dys"),
-    "dmy": _histograms("dmy"),
-    "kdey_ml": _kdey_ml,
-}
-"""Every quantifier by its name in the settings."""
-
-OF_GRAPHS = ("auto", "nacc", "npacc")
-"""Those that ask for the links between nodes, not for their posteriors alone."""

@@ -36,6 +36,7 @@ from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.detection import engine_of
 from xnq_dist.inputs import choose_source, quantify_inputs
 from xnq_dist.progress import Progress, silent
+from xnq_dist.quantifiers import record_of
 from xnq_dist.quantify import communities as sets
 from xnq_dist.quantify.batches import (
     STAGE,
@@ -52,7 +53,7 @@ from xnq_dist.quantify.default.benchmarks import Chosen, Targets, benchmark_of
 from xnq_dist.quantify.default.scenarios import check_prior
 from xnq_dist.quantify.default.surroundings import labels_around
 from xnq_dist.quantify.gpu.memory import MOST_MEMBERSHIPS
-from xnq_dist.quantify.interface import QUANTIFIERS, combine
+from xnq_dist.quantify.interface import combine
 from xnq_dist.quantify.intervals.seed_runs import (
     between_runs,
     check_seed_runs,
@@ -61,6 +62,7 @@ from xnq_dist.quantify.intervals.seed_runs import (
 )
 from xnq_dist.quantify.loading import NeighbourValues, load_node_table, whole_stage
 from xnq_dist.quantify.old_communities import OldCommunities
+from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.quantify.rows import (
     evidence_rows,
     group_rows,
@@ -166,7 +168,7 @@ def quantify(
         settings.labels.prior, tuple(str(name) for name in labels.facts["classes"])
     )
     source = choose_source(sources.memberships, settings)
-    quantifier = QUANTIFIERS[settings.quantifier](settings)
+    quantifier = make_quantifier(settings.quantifier, settings)
     prior = [float(value) for value in readout.facts["prior"]]
     tables = answer_digests(run.folder, sources, settings, source)
     engine = engine_of(settings) if source == "leiden" else ""
@@ -317,7 +319,7 @@ def estimate_with(
     run, sources, settings
         As `quantify` takes them.
     quantifier
-        A name in `QUANTIFIERS`, in place of the setting.
+        The name of a quantifier, in place of the setting.
     of_class
         The class, as text.
 
@@ -331,11 +333,10 @@ def estimate_with(
     SettingsError
         When there is no such quantifier or class.
     """
-    if quantifier not in QUANTIFIERS:
-        raise SettingsError(
-            f"there is no quantifier {quantifier!r}: choose one of "
-            f"{', '.join(QUANTIFIERS)}"
-        )
+    try:
+        record_of(quantifier)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
     graph, readout = whole_stage(run, "graph"), whole_stage(run, "readout")
     known = whole_stage(run, "labels")
     classes = [str(name) for name in known.facts["classes"]]
@@ -344,7 +345,7 @@ def estimate_with(
             f"there is no class {of_class!r}: choose one of {', '.join(classes)}"
         )
     at = classes.index(of_class)
-    estimator = QUANTIFIERS[quantifier](settings)
+    estimator = make_quantifier(quantifier, settings)
     if estimator.needs_neighbours:
         raise SettingsError(
             f"quantifier {quantifier!r} needs more than the posteriors: run it as the "

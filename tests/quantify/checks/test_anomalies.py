@@ -57,9 +57,9 @@ def world(rng, share, size, known, sharpness=1.2, spread=0.0, overall=0.3):
         labelled=np.zeros((len(size), 1)),
     )
     moments = Moments.of(make_nodes(rows[members:]), np.array([0.7, 0.3]))
-    reference = dataclasses.replace(reference_of([0.7, 0.3]), moments=moments)
+    reference = reference_of([0.7, 0.3])
     batch = make_communities(*np.split(np.arange(members), np.cumsum(size)[:-1]))
-    evidence = gather_evidence(batch, nodes, reference, learnt)
+    evidence = gather_evidence(batch, nodes, reference, learnt, moments)
     counted = np.bincount(community[labels == 1], minlength=len(size))
     expected = np.bincount(community[labels < 0], f[labels < 0], len(size))
     prevalence = (counted + expected) / size

@@ -15,8 +15,6 @@ from xnq_dist.quantify.default.learning import Learnt
 
 def made(n_classes, seed=0):
     nodes, reference, groups, classes = drawn(n_classes, seed)
-    moments = Moments.of(nodes, reference.prior)
-    reference = dataclasses.replace(reference, moments=moments)
     both = np.stack([groups, np.arange(len(groups)) // 9])
     return nodes, reference, Learnt.of(nodes, reference, both), classes
 
@@ -40,7 +38,7 @@ def slow_covariance(w, learnt, one, two, k):
 
 def slow_evidence(nodes, reference, learnt, members, code, k):
     """The formulas of the docstring for one community and class."""
-    m, f = reference.moments, normal(nodes, code)
+    m, f = Moments.of(nodes, reference.prior), normal(nodes, code)
     s = np.clip(f, m.low[k], m.high[k])
     inside = np.clip(f, learnt.least, 1 - learnt.least)
     w = inside * (1 - inside)
@@ -80,8 +78,8 @@ def slow_evidence(nodes, reference, learnt, members, code, k):
 def test_evidence_is_that_of_the_obvious_loop(n_classes):
     nodes, reference, learnt, _ = made(n_classes)
     sets = [np.arange(40), np.arange(30, 200), np.flatnonzero(nodes.labels < 0)[:25]]
-    batch = make_communities(*sets)
-    found = gather_evidence(batch, nodes, reference, learnt)
+    batch, moments = make_communities(*sets), Moments.of(nodes, reference.prior)
+    found = gather_evidence(batch, nodes, reference, learnt, moments)
     codes = [1] if n_classes == 2 else range(n_classes)
     for s, members in enumerate(sets):
         for k, code in enumerate(codes):
@@ -98,9 +96,12 @@ def test_evidence_keeps_its_bits_in_every_batch(n_classes):
     nodes, reference, learnt, _ = made(n_classes)
     rng = np.random.default_rng(0)
     sets = [np.sort(rng.choice(600, size, replace=False)) for size in (5, 90, 300, 40)]
-    whole = gather_evidence(make_communities(*sets), nodes, reference, learnt)
+    moments = Moments.of(nodes, reference.prior)
+    whole = gather_evidence(make_communities(*sets), nodes, reference, learnt, moments)
     for s, members in enumerate(sets):
-        alone = gather_evidence(make_communities(members), nodes, reference, learnt)
+        alone = gather_evidence(
+            make_communities(members), nodes, reference, learnt, moments
+        )
         for field in dataclasses.fields(Evidence):
             np.testing.assert_array_equal(
                 getattr(alone, field.name)[0], getattr(whole, field.name)[s]
@@ -137,7 +138,7 @@ def test_shares_by_posteriors_are_those_that_members_were_drawn_at():
     prior = np.array([0.7, 0.3])
     rows, classes = draw_posteriors(60_000, prior, 1.0, 1)
     nodes = make_nodes(rows, np.where(np.arange(60_000) < 300, classes, -1))
-    reference = dataclasses.replace(made(2)[1], moments=Moments.of(nodes, prior))
+    reference, moments = made(2)[1], Moments.of(nodes, prior)
     rng = np.random.default_rng(2)
     pools = [np.flatnonzero(classes[300:] == k) + 300 for k in (0, 1)]
     for share in (0.1, 0.3, 0.8):
@@ -150,7 +151,9 @@ def test_shares_by_posteriors_are_those_that_members_were_drawn_at():
             )
             for _ in range(400)
         ]
-        found = gather_evidence(make_communities(*sets), nodes, reference, None)
+        found = gather_evidence(
+            make_communities(*sets), nodes, reference, None, moments
+        )
         error = found.scores[:, 0] - share
         assert error.mean() == pytest.approx(0, abs=0.02)
         assert (error / found.error[:, 0]).std() == pytest.approx(1, abs=0.12)
@@ -160,10 +163,9 @@ def test_scores_need_posteriors_that_vary():
     nodes, reference, learnt, _ = made(2)
     same = dataclasses.replace(nodes, posteriors=np.full((600, 2), 0.5, np.float32))
     moments = Moments.of(same, reference.prior)
-    reference = dataclasses.replace(reference, moments=moments)
-    found = gather_evidence(make_communities(np.arange(50)), same, reference, learnt)
+    batch = make_communities(np.arange(50))
+    found = gather_evidence(batch, same, reference, learnt, moments)
     assert np.isnan(found.scores).all()
-    without = dataclasses.replace(reference, moments=None)
-    found = gather_evidence(make_communities(np.arange(50)), nodes, without, learnt)
+    found = gather_evidence(batch, nodes, reference, learnt)
     assert np.isnan(found.scores).all()
     assert found.checked[0] > 0

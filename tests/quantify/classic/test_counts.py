@@ -18,7 +18,7 @@ from xnq_dist.errors import InputError
 from xnq_dist.quantify.classic import counts as adjusted
 from xnq_dist.quantify.classic import simplex
 from xnq_dist.quantify.classic.counts import Counts, rates
-from xnq_dist.quantify.classic.simplex import simplex_kernel
+from xnq_dist.quantify.classic.simplex import mixture_kernel
 from xnq_dist.quantify.interface import Reference
 
 NAMES = ["cc", "pcc", "acc", "pacc"]
@@ -27,10 +27,10 @@ PRIORS = {"binary": [0.7, 0.3], "four": [0.1, 0.4, 0.3, 0.2]}
 
 def project(matrix, q):
     """The p of one q."""
-    means, converged = np.array([q], np.float64), np.zeros(1, np.bool_)
-    simplex_kernel(np.asarray(matrix, np.float64), means, converged)
+    found, converged = np.full((1, len(q)), np.nan), np.zeros(1, np.bool_)
+    mixture_kernel(np.array([matrix], np.float64), np.array([q]), found, converged)
     assert converged[0]
-    return means[0]
+    return found[0]
 
 
 def sample(prior, seed=0):
@@ -145,10 +145,10 @@ def test_compiled_code_differs_from_its_python(monkeypatch):
     compiled = {
         name: Counts(name).estimate(batch, nodes, reference, "count") for name in NAMES
     }
-    for name in ("_solve", "_quadratic", "_write", "simplex_kernel"):
+    for name in ("_solve", "_quadratic", "_write", "mixture_kernel"):
         monkeypatch.setattr(simplex, name, getattr(simplex, name).py_func)
     monkeypatch.setattr(adjusted, "mean_kernel", adjusted.mean_kernel.py_func)
-    monkeypatch.setattr(adjusted, "simplex_kernel", simplex.simplex_kernel)
+    monkeypatch.setattr(adjusted, "mixture_kernel", simplex.mixture_kernel)
     for name in NAMES:
         slow = Counts(name).estimate(batch, nodes, reference, "count")
         np.testing.assert_allclose(
@@ -160,10 +160,10 @@ def test_compiled_code_differs_from_its_python(monkeypatch):
     for classes in (2, 5, 8):
         matrix = rng.dirichlet(np.full(classes, 0.3), classes).T.copy()
         means = rng.dirichlet(np.full(classes, 0.3), 30)
-        slow, fast = means.copy(), means.copy()
+        slow, fast = np.empty((2, 30, classes))
         done = np.zeros(30, np.bool_)
-        simplex.simplex_kernel(matrix, slow, done)
-        simplex_kernel(matrix, fast, done)
+        simplex.mixture_kernel(matrix[None], means, slow, done)
+        mixture_kernel(matrix[None], means, fast, done)
         np.testing.assert_allclose(slow, fast, atol=1e-9)
 
 

@@ -17,22 +17,24 @@ from tests.quantify.samples import (
 )
 from xnq_dist.config import load_settings
 from xnq_dist.errors import InputError
+from xnq_dist.quantifiers import records
 from xnq_dist.quantify.classic import members
 from xnq_dist.quantify.classic.members import usable_members
-from xnq_dist.quantify.interface import QUANTIFIERS, Reference
+from xnq_dist.quantify.interface import Reference
+from xnq_dist.quantify.registry import make_quantifier
 
 NEED_ROWS = ["sld_bcts", "hdy", "dys", "dmy", "kdey_ml"]
 PRIORS = {2: [0.6, 0.4], 3: [0.2, 0.5, 0.3]}
 CASES = [
     (name, n)
-    for name in QUANTIFIERS
+    for name in records()
     for n in PRIORS
     if n == 2 or name not in ("hdy", "dys")
 ]
 
 
 def made(name):
-    return QUANTIFIERS[name](load_settings())
+    return make_quantifier(name, load_settings())
 
 
 def drawn(classes, seed=0):
@@ -85,7 +87,7 @@ def test_member_drawn_twice_counts_once_or_company_changes_a_bit(name, classes):
     np.testing.assert_allclose(four, once, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", QUANTIFIERS)
+@pytest.mark.parametrize("name", records())
 def test_labelled_or_no_members_are_estimated(name):
     posteriors, reference = drawn(2)
     posteriors[10:14] = 0
@@ -124,7 +126,7 @@ def test_missing_reference_or_class_is_not_explained(name):
         made(name).estimate(batch, nodes, one, "count")
 
 
-@pytest.mark.parametrize("name", QUANTIFIERS)
+@pytest.mark.parametrize("name", records())
 def test_posterior_that_is_not_a_number_is_counted(name):
     posteriors, reference = drawn(2)
     posteriors[7, 1] = np.nan

@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from tests.quantify.samples import draw_posteriors
+from tests.quantify.samples import draw_posteriors, exact_sld
 from xnq_dist.quantify.classic import simplex
 from xnq_dist.quantify.classic.simplex import likelihood_kernel, topsoe_kernel
-from xnq_dist.quantify.classic.sld import sld_exact
 
 KERNELS = (
     "_solve",
@@ -78,7 +77,7 @@ def test_maximum_likelihood_differs_from_its_twin(classes):
     assert done.all()
     assert taken.max() < 30
     for q, members in zip(found, sets, strict=True):
-        twin, _ = sld_exact(posteriors[members], prior)
+        twin, _ = exact_sld(posteriors[members], prior)
         a = posteriors[members] / prior
         assert np.log(a @ q).mean() >= np.log(a @ twin).mean() - 1e-9
         gradient = (a / (a @ q)[:, None]).mean(axis=0)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.quantify.samples import (
     draw_posteriors,
+    exact_sld,
     field_library,
     make_communities,
     make_nodes,
@@ -18,7 +19,7 @@ from tests.quantify.samples import (
     slow_sld,
 )
 from xnq_dist.quantify.classic import sld
-from xnq_dist.quantify.classic.sld import Sld, guarded_prior, sld_exact
+from xnq_dist.quantify.classic.sld import Sld, guarded_prior
 from xnq_dist.quantify.interface import Communities, Estimates
 
 PRIORS = {
@@ -206,7 +207,7 @@ def test_em_does_not_reach_the_maximum_likelihood(prior):
     posteriors, sets = shifted_sets(prior, seed=9, sizes=(40, 400))
     tight = estimate(posteriors, sets, prior, Sld(1e-12, 300_000))
     for s, members in enumerate(sets):
-        exact, gap = sld_exact(posteriors[members], np.array(prior))
+        exact, gap = exact_sld(posteriors[members], np.array(prior))
         assert gap < 1e-9
         assert exact.sum() == pytest.approx(1, abs=1e-12)
         np.testing.assert_allclose(tight.prevalence[s], exact, atol=1e-5)
@@ -217,7 +218,7 @@ def test_exact_maximum_is_beaten_by_another_point():
     for n in (1, 5, 60):
         posteriors = rng.dirichlet(np.ones(4) * 0.5, n)
         prior = np.array([0.1, 0.2, 0.3, 0.4])
-        exact, gap = sld_exact(posteriors, prior)
+        exact, gap = exact_sld(posteriors, prior)
         best = np.log(posteriors / prior @ exact).mean()
         others = rng.dirichlet(np.ones(4), 500) @ (posteriors / prior).T
         assert np.log(others).mean(axis=1).max() <= best + gap + 1e-12
@@ -225,10 +226,10 @@ def test_exact_maximum_is_beaten_by_another_point():
 
 def test_exact_fails_on_a_corner_on_alike_classes_or_on_nothing():
     corner = np.tile([1.0, 0.0], (9, 1))
-    np.testing.assert_allclose(sld_exact(corner, np.array([0.5, 0.5]))[0], [1, 0])
+    np.testing.assert_allclose(exact_sld(corner, np.array([0.5, 0.5]))[0], [1, 0])
     alike = np.full((9, 3), 1 / 3)
-    assert sld_exact(alike, np.full(3, 1 / 3))[1] < 1e-9
-    empty, gap = sld_exact(np.zeros((2, 2)), np.array([0.3, 0.7]))
+    assert exact_sld(alike, np.full(3, 1 / 3))[1] < 1e-9
+    empty, gap = exact_sld(np.zeros((2, 2)), np.array([0.3, 0.7]))
     assert (empty.tolist(), gap) == ([0.3, 0.7], 0.0)
 
 

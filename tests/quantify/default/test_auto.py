@@ -12,7 +12,8 @@ from tests.quantify.samples import draw_posteriors, make_communities, make_nodes
 from xnq_dist.quantify.classic.sld import Sld
 from xnq_dist.quantify.default.auto import Auto, interval_of_counts
 from xnq_dist.quantify.default.learning import Held, Learnt, shift_variance
-from xnq_dist.quantify.interface import QUANTIFIERS, Reference, combine
+from xnq_dist.quantify.interface import Reference, combine
+from xnq_dist.quantify.registry import make_quantifier
 
 N = 600
 
@@ -198,7 +199,7 @@ def test_samples_drawn_by_class_keep_the_answers_of_sld(n_classes):
     free = np.flatnonzero(nodes.labels < 0)
     batch = make_communities(*(free[classes[free] == y][:40] for y in range(n_classes)))
     settings = small_settings("quantifier=auto", "memberships.drawn=by_class")
-    by_class = QUANTIFIERS["auto"](settings)
+    by_class = make_quantifier("auto", settings)
     assert by_class.name == "sld"
     found = by_class.estimate(batch, nodes, reference, "count")
     plain = Sld(settings.sld.tolerance, settings.sld.max_iterations)
@@ -211,7 +212,7 @@ def test_samples_drawn_by_class_keep_the_answers_of_sld(n_classes):
     covered = (found.lower <= truth + 1e-9) & (truth <= found.upper + 1e-9)
     assert covered.mean() > 0.8
     assert (found.upper - found.lower).mean() < 0.6
-    mean = QUANTIFIERS["auto"](small_settings("quantifier=auto"))
+    mean = make_quantifier("auto", small_settings("quantifier=auto"))
     other = mean.estimate(batch, nodes, reference, "count").prevalence
     assert np.abs(found.prevalence - truth).mean() < np.abs(other - truth).mean() / 2
 
@@ -239,8 +240,8 @@ def test_samples_match_a_constant_where_posteriors_are_noise(n_classes):
         true = np.bincount(truth[chosen], minlength=n_classes) / 200
         settings = small_settings("quantifier=auto", "memberships.drawn=by_class")
         for name, answer in (
-            ("auto", QUANTIFIERS["auto"](settings)),
-            ("sld", QUANTIFIERS["sld"](settings)),
+            ("auto", make_quantifier("auto", settings)),
+            ("sld", make_quantifier("sld", settings)),
         ):
             found = answer.estimate(batch, nodes, reference, "count")
             errors[name].append(np.abs(found.prevalence[0] - true).mean())

@@ -17,7 +17,8 @@ from tests.quantify.samples import (
     make_nodes,
     reference_of,
 )
-from xnq_dist.quantify.interface import QUANTIFIERS, combine
+from xnq_dist.quantifiers import records
+from xnq_dist.quantify.interface import combine
 from xnq_dist.quantify.intervals import bootstrap
 from xnq_dist.quantify.intervals.bootstrap import Bootstrap
 from xnq_dist.quantify.intervals.draws import draw_kernel, draw_rows
@@ -28,9 +29,10 @@ from xnq_dist.quantify.intervals.replicates import (
     draw_again,
     make_replicates,
 )
+from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.readout.calibration import fit_calibration
 
-CLASSIC = [name for name in QUANTIFIERS if name != "auto"]
+CLASSIC = [name for name in records() if name != "auto"]
 MASK = (1 << 64) - 1
 
 
@@ -119,9 +121,12 @@ def slow_spread(made, block, nodes, shifted, first):
         for r in range(resamples if count else 0):
             other = made.replicates[replicate[r]]
             places = slow_places(made.seed, first + s, r, count, count)
+            posteriors = nodes.posteriors
+            if other.offset is not None:
+                posteriors = other.posteriors(logs)
             answer = made.quantifier.estimate(
                 make_communities(block.members[own][places]),
-                dataclasses.replace(nodes, posteriors=other.posteriors(logs)),
+                dataclasses.replace(nodes, posteriors=posteriors),
                 other.reference,
                 "exclude",
             ).prevalence[0]
@@ -141,7 +146,7 @@ def test_spread_is_that_of_each_resample_alone(name, n_classes):
     block = make_communities(*some, [])
     nodes = dataclasses.replace(nodes, labels=np.full(len(nodes.labels), -1, np.int32))
     settings = settings_of(12)
-    made = Bootstrap.of(QUANTIFIERS[name](settings), settings, reference)
+    made = Bootstrap.of(make_quantifier(name, settings), settings, reference)
     shifted = np.random.default_rng(1).dirichlet(np.ones(n_classes), len(block.members))
     expected = slow_spread(made, block, nodes, shifted, 7)
     found = made._spread(block, nodes, shifted, 7)
@@ -164,8 +169,8 @@ def test_members_drawn_are_those_counted():
 
 
 def ends_of(name, nodes, batch, reference, settings, first=0):
-    found = QUANTIFIERS[name](settings).estimate(batch, nodes, reference, "count")
-    ours = Bootstrap.of(QUANTIFIERS[name](settings), settings, reference)
+    found = make_quantifier(name, settings).estimate(batch, nodes, reference, "count")
+    ours = Bootstrap.of(make_quantifier(name, settings), settings, reference)
     return ours.with_ends(batch, nodes, reference, found, first)
 
 
@@ -300,7 +305,7 @@ class Halfway:
     needs_neighbours = False
 
     def estimate(self, batch, nodes, reference, labelled):
-        plain = QUANTIFIERS["pcc"](settings_of())
+        plain = make_quantifier("pcc", settings_of())
         found = plain.estimate(batch, nodes, reference, labelled)
         return dataclasses.replace(
             found, prevalence=(found.prevalence + reference.prior) / 2
@@ -324,7 +329,7 @@ def test_quantifier_without_labelled_nodes_has_an_interval():
         found = ends_of(name, nodes, batch, reference, settings_of(20))
         some = ~np.isnan(found.prevalence[:, 0])
         assert (found.upper > found.lower)[some].all()
-    auto, sld = (QUANTIFIERS[name](settings_of(20)) for name in ("auto", "sld"))
+    auto, sld = (make_quantifier(name, settings_of(20)) for name in ("auto", "sld"))
     assert Bootstrap.of(auto, settings_of(20), reference) is None
     assert Bootstrap.of(sld, settings_of(0), reference) is None
 

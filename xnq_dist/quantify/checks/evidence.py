@@ -135,15 +135,18 @@ def gather_evidence(
     nodes: NodeTable,
     reference: Reference,
     learnt: Learnt | None,
+    moments: Moments | None = None,
 ) -> Evidence:
     """Evidence of every community, which depends on nothing but itself and the graph.
 
     Parameters
     ----------
     batch, nodes, reference
-        As quantifiers take them; without `Reference.moments` posteriors show nothing.
+        As quantifiers take them.
     learnt
         Variances of the logit shifts that members share; None: there is no such shift.
+    moments
+        Of the graph's posteriors; None: a community's posteriors show nothing.
 
     Notes
     -----
@@ -185,7 +188,6 @@ def gather_evidence(
         error=np.full((size, len(codes)), np.nan),
         skew=np.full((size, len(codes)), np.nan),
     )
-    moments = reference.moments
     if moments is None:
         return found
     of_known = mine.sums(moments.score)

@@ -12,36 +12,83 @@ A. Bella et al., "Quantification via probability estimators", ICDM 2010.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from xnq_dist.config import Settings
+from xnq_dist.quantifiers import Record
 from xnq_dist.quantify.classic.members import check_posteriors, labelled_rows
-from xnq_dist.quantify.classic.simplex import simplex_kernel
+from xnq_dist.quantify.classic.simplex import mixture_kernel
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
     Labelled,
     NodeTable,
+    Quantifier,
     Reference,
 )
 
-__all__ = ["Counts", "mean_kernel", "rates"]
+__all__ = ["RECORDS", "Counts", "make", "mean_kernel", "rates"]
+
+RECORDS = (
+    Record(
+        name="cc",
+        title="CC",
+        text=(
+            "Classify and count: the share of nodes whose most probable class it is."
+        ),
+        rank=11,
+        votes=True,
+        gpu=True,
+    ),
+    Record(
+        name="acc",
+        title="ACC",
+        text="Adjusted count: votes corrected by the readout's own error rates.",
+        rank=12,
+        labelled=True,
+        votes=True,
+        gpu=True,
+    ),
+    Record(
+        name="pcc",
+        title="PCC",
+        text="Mean posterior (probabilistic classify and count).",
+        rank=13,
+        gpu=True,
+    ),
+    Record(
+        name="pacc",
+        title="PACC",
+        text=(
+            "Adjusted mean posterior: mean posteriors corrected by the "
+            "readout's own mean posteriors within each class."
+        ),
+        rank=14,
+        labelled=True,
+        gpu=True,
+    ),
+)
 
 
 @dataclass(frozen=True)
 class Counts:
     """The quantifiers ``cc``, ``pcc``, ``acc`` and ``pacc``."""
 
-    name: Literal["cc", "pcc", "acc", "pacc"]
+    name: str
     needs_neighbours: bool = False
 
     @property
     def trusts_posteriors(self) -> bool:
         """Whether members are counted as their posteriors say."""
         return self.name in ("cc", "pcc")
+
+    @property
+    def adjusts_posteriors(self) -> bool:
+        """Whether counts are adjusted."""
+        return not self.trusts_posteriors
 
     def estimate(
         self,
@@ -63,10 +110,12 @@ class Counts:
         n_communities = len(batch)
         means = self.means(batch, nodes, hard)
         converged = np.ones(n_communities, np.bool_)
-        if self.name in ("acc", "pacc"):
+        if self.adjusts_posteriors:
             held, codes = labelled_rows(self.name, reference)
             matrix = reference.learnt(self, lambda: rates(held, codes, hard))
-            simplex_kernel(matrix, means, converged)
+            answers = np.full_like(means, np.nan)
+            mixture_kernel(matrix[None], means, answers, converged)
+            means = answers
         return Estimates(means, np.zeros(n_communities, np.int32), converged)
 
     def means(
@@ -83,6 +132,11 @@ class Counts:
             means,
         )
         return means
+
+
+def make(name: str, settings: Settings) -> Quantifier:
+    """One of the four quantifiers."""
+    return Counts(name)
 
 
 def rates(

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from xnq_dist.config import Settings
+from xnq_dist.quantifiers import Record
 from xnq_dist.quantify.classic.members import (
     check_posteriors,
     check_two_classes,
@@ -34,16 +35,58 @@ from xnq_dist.quantify.interface import (
     Estimates,
     Labelled,
     NodeTable,
+    Quantifier,
     Reference,
 )
 
 __all__ = [
+    "RECORDS",
     "Histograms",
     "bin_places",
     "count_kernel",
     "hellinger_kernel",
+    "make",
     "ternary_kernel",
 ]
+
+RECORDS = (
+    Record(
+        name="hdy",
+        title="HDy",
+        text=(
+            "Histograms of the posterior: the mixture of the two classes' "
+            "histograms that is nearest to the community's (Hellinger "
+            "distance), and the median over 10, 20, ..., 110 bins."
+        ),
+        rank=15,
+        two_classes=True,
+        labelled=True,
+    ),
+    Record(
+        name="dys",
+        title="DyS",
+        text=(
+            "Histograms of the posterior: the mixture of the two classes' "
+            "histograms that is nearest to the community's (Topsoe distance)."
+        ),
+        rank=16,
+        two_classes=True,
+        labelled=True,
+        settings=("matching",),
+    ),
+    Record(
+        name="dmy",
+        title="DMy",
+        text=(
+            "Histograms of every class's posterior: the mixture of the classes'"
+            " histograms that is nearest to the community's (mean Topsoe "
+            "distance)."
+        ),
+        rank=17,
+        labelled=True,
+        settings=("matching",),
+    ),
+)
 
 HDY_BINS = tuple(range(10, 111, 10))
 """HDy's numbers of bins; its answer is the median over them."""
@@ -76,7 +119,7 @@ class Histograms:
     classes.
     """
 
-    name: Literal["hdy", "dys", "dmy"]
+    name: str
     bins: int = 8
     """Bins of a histogram; HDy has its own."""
     needs_neighbours: bool = False
@@ -130,7 +173,6 @@ class Histograms:
         prevalence: NDArray[np.float64],
         iterations: NDArray[np.int32],
         converged: NDArray[np.bool_],
-        tolerance: float = TOLERANCE,
     ) -> None:
         """The mixture of the classes' histograms that is nearest to each community's.
 
@@ -145,8 +187,6 @@ class Histograms:
         prevalence, iterations, converged
             Filled in, shapes (S, C), (S,) and (S,); rows of communities without
             members stay, as do the last two where the search has no steps to count.
-        tolerance
-            Certificate of ``dmy``.
         """
         if self.name == "hdy":
             hellinger_kernel(counts, shares, np.array(HDY_BINS), HDY_GRID, prevalence)
@@ -158,7 +198,7 @@ class Histograms:
             topsoe_kernel(
                 counts,
                 shares / channels,
-                tolerance,
+                TOLERANCE,
                 MOST_STEPS,
                 prevalence,
                 iterations,
@@ -185,6 +225,11 @@ class Histograms:
             chosen = places[labels == code]
             shares[code] = np.bincount(chosen.ravel(), minlength=width) / len(chosen)
         return shares
+
+
+def make(name: str, settings: Settings) -> Quantifier:
+    """One of the three quantifiers."""
+    return Histograms(name, settings.matching.bins)
 
 
 def bin_places(

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.config import Settings
+from xnq_dist.quantifiers import Record
 from xnq_dist.quantify.classic.members import (
     check_posteriors,
     reference_rows,
@@ -27,10 +29,26 @@ from xnq_dist.quantify.interface import (
     Estimates,
     Labelled,
     NodeTable,
+    Quantifier,
     Reference,
 )
 
-__all__ = ["KdeyMl", "log_densities"]
+__all__ = ["RECORDS", "KdeyMl", "log_densities", "make"]
+
+RECORDS = (
+    Record(
+        name="kdey_ml",
+        title="KDEy-ML",
+        text=(
+            "Kernel densities of the posteriors of each class's labelled nodes:"
+            " the mixture of them that makes the community's posteriors most "
+            "likely."
+        ),
+        rank=18,
+        labelled=True,
+        settings=("kdey",),
+    ),
+)
 
 Grid = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -86,6 +104,11 @@ class KdeyMl:
         logs = log_densities(at, held, labels, self.bandwidth, grid)
         ratios = np.exp(logs - logs.max(axis=1, keepdims=True))
         return most_likely(usable, ratios, reference.prior)
+
+
+def make(name: str, settings: Settings) -> Quantifier:
+    """The quantifier that the settings describe."""
+    return KdeyMl(settings.kdey.bandwidth)
 
 
 def log_densities(

@@ -128,7 +128,7 @@ def check_two_classes(name: str, n_classes: int) -> None:
     if n_classes != 2:
         raise InputError(
             f"quantifier = {name} is defined for two classes and there are "
-            f"{n_classes}: set quantifier = dmy, kdey_ml or sld"
+            f"{n_classes}: set quantifier = sld or dmy"
         )
 
 

@@ -16,13 +16,15 @@ without neighbours stands for its own, as in the authors' code.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from xnq_dist.config import Settings
 from xnq_dist.errors import StageError
+from xnq_dist.quantifiers import Record
 from xnq_dist.quantify.classic.members import check_posteriors, labelled_rows
 from xnq_dist.quantify.classic.simplex import mixture_kernel
 from xnq_dist.quantify.interface import (
@@ -31,6 +33,7 @@ from xnq_dist.quantify.interface import (
     Labelled,
     NeighbourStatistics,
     NodeTable,
+    Quantifier,
     Reference,
 )
 
@@ -38,12 +41,39 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 __all__ = [
+    "RECORDS",
     "NeighbourCounts",
     "joint_kernel",
     "joint_rates",
+    "make",
     "neighbour_statistics",
     "votes_of",
 ]
+
+RECORDS = (
+    Record(
+        name="nacc",
+        title="NACC",
+        text=(
+            "Neighbourhood-aware adjusted count (NACC): votes of a node and of "
+            "most of its neighbours, taken together, corrected by how often "
+            "each pair was seen at the labelled nodes of each class."
+        ),
+        labelled=True,
+        neighbours=True,
+    ),
+    Record(
+        name="npacc",
+        title="NPACC",
+        text=(
+            "Neighbourhood-aware adjusted mean posterior: products of a node's "
+            "posterior and its neighbours' mean posterior, corrected by what "
+            "they were at the labelled nodes of each class."
+        ),
+        labelled=True,
+        neighbours=True,
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -56,8 +86,9 @@ class NeighbourCounts:
     the graph makes a node its own neighbour.
     """
 
-    name: Literal["nacc", "npacc"]
+    name: str
     needs_neighbours: bool = True
+    adjusts_posteriors: bool = True
 
     def estimate(
         self,
@@ -96,6 +127,11 @@ class NeighbourCounts:
         converged = np.ones(n_communities, np.bool_)
         mixture_kernel(matrix[None], counts, prevalence, converged)
         return Estimates(prevalence, np.zeros(n_communities, np.int32), converged)
+
+
+def make(name: str, settings: Settings) -> Quantifier:
+    """One of both quantifiers."""
+    return NeighbourCounts(name)
 
 
 def near(

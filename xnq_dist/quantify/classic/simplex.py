@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["likelihood_kernel", "mixture_kernel", "simplex_kernel", "topsoe_kernel"]
+__all__ = ["likelihood_kernel", "mixture_kernel", "topsoe_kernel"]
 
 TOLERANCE = 1e-12
 """Largest violation of a quadratic programme's optimality conditions."""
@@ -133,45 +133,6 @@ def _quadratic(
             return True
         is_free[freed] = True
     return False
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def simplex_kernel(
-    matrix: NDArray[np.float64],
-    means: NDArray[np.float64],
-    converged: NDArray[np.bool_],
-) -> None:
-    """Replace every row q by the p on the simplex that minimises ||M p - q||.
-
-    Parameters
-    ----------
-    matrix
-        float64 (C, C), columns summing to 1.
-    means
-        float64 (S, C), replaced; rows with NaN stay.
-    converged
-        bool (S,), set to whether the optimality conditions hold within `TOLERANCE`.
-    """
-    n_classes = matrix.shape[0]
-    gram = np.empty((n_classes, n_classes))
-    for i in range(n_classes):
-        for j in range(n_classes):
-            value = RIDGE if i == j else 0.0
-            for k in range(n_classes):
-                value += matrix[k, i] * matrix[k, j]
-            gram[i, j] = value
-    linear = np.empty(n_classes)
-    p = np.empty(n_classes)
-    for s in range(means.shape[0]):
-        if np.isnan(means[s, 0]):
-            continue
-        for i in range(n_classes):
-            linear[i] = 0.0
-            for k in range(n_classes):
-                linear[i] += matrix[k, i] * means[s, k]
-        p[:] = 1.0 / n_classes
-        converged[s] = _quadratic(gram, linear, p)
-        _write(p, means[s])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -18,6 +18,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from xnq_dist.config import Settings
+from xnq_dist.quantifiers import Record
 from xnq_dist.quantify.classic.giants import FEWEST_ITERATIONS, LARGE, giant_sld
 from xnq_dist.quantify.classic.members import check_posteriors
 from xnq_dist.quantify.classic.tiles import TILE
@@ -29,10 +31,27 @@ from xnq_dist.quantify.interface import (
     Estimates,
     Labelled,
     NodeTable,
+    Quantifier,
     Reference,
 )
 
-__all__ = ["Sld", "guarded_prior", "sld_exact", "sld_kernel"]
+__all__ = ["RECORDS", "Sld", "guarded_prior", "make", "sld_kernel"]
+
+RECORDS = (
+    Record(
+        name="sld",
+        title="SLD",
+        text=(
+            "Expectation maximisation after Saerens, Latinne and Decaestecker "
+            "(SLD): starting from the class proportions of the labelled nodes, "
+            "posteriors are re-weighted and averaged in turns until the "
+            "proportions no longer move."
+        ),
+        rank=19,
+        settings=("sld",),
+        gpu=True,
+    ),
+)
 
 PRIOR_GUARD = 1e-4
 """Added to every class when the prior of some class is 0."""
@@ -90,6 +109,11 @@ class Sld:
             answer = giant_sld(own, *table, *rule)
             found.prevalence[s], found.iterations[s], found.converged[s] = answer
         return found
+
+
+def make(name: str, settings: Settings) -> Quantifier:
+    """The quantifier that the settings describe."""
+    return Sld(settings.sld.tolerance, settings.sld.max_iterations)
 
 
 def guarded_prior(prior: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -207,91 +231,3 @@ def sld_kernel(
             prevalence[s, y] = q[y] / mass
         iterations[s] = steps
         converged[s] = done
-
-
-def sld_exact(
-    posteriors: NDArray[np.floating],
-    prior: NDArray[np.float64],
-    tolerance: float = 1e-10,
-    max_iterations: int = 200,
-) -> tuple[NDArray[np.float64], float]:
-    """The maximum-likelihood prevalence itself, and how far it can be from it.
-
-    Maximises the mean over nodes of ``log sum_y posterior(y) q(y) / prior(y)``, which
-    is concave. With A the likelihood ratios over their mixture, the gradient is
-    ``mean(A)`` and no q has a mean log-likelihood higher by more than
-    ``max(mean(A)) - 1``: that is the certificate. Each step solves the quadratic
-    model over q >= 0; the sum of 1 follows from the optimum.
-
-    Parameters
-    ----------
-    posteriors
-        Shape (n, C); rows of zeros are left out.
-    prior
-        Shape (C,).
-    tolerance
-        The certificate that ends it.
-    max_iterations
-        Most Newton steps.
-
-    Returns
-    -------
-    prevalence, gap
-        Shape (C,), and the certificate reached. Where several q are equally likely
-        (two classes that no posterior tells apart) any of them.
-
-    References
-    ----------
-    Y. Kim et al., "A fast algorithm for maximum likelihood estimation of mixture
-    proportions using sequential quadratic programming", JCGS 29(2), 2020.
-    """
-    from scipy.linalg import cholesky, solve_triangular
-    from scipy.optimize import nnls
-
-    prior = guarded_prior(prior)
-    ratios = np.asarray(posteriors, dtype=np.float64) / prior
-    ratios = ratios[ratios.sum(axis=1) > 0]
-    if not ratios.shape[0]:
-        return prior, 0.0
-    ratios = ratios / ratios.max(axis=1, keepdims=True)
-    n, n_classes = ratios.shape
-    q = np.full(n_classes, 1 / n_classes)
-    best, best_gap = q, np.inf
-    for _ in range(max_iterations):
-        scaled = ratios / (ratios @ q)[:, None]
-        gradient = scaled.mean(axis=0)
-        gap = float(gradient.max()) - 1.0
-        if gap < best_gap:
-            best, best_gap = q, gap
-        if gap <= tolerance:
-            break
-        hessian = scaled.T @ scaled / n
-        ridge = 1e-13 * np.trace(hessian) * np.eye(n_classes)
-        # The linear term of the model is 2 mean(A) - 1, because H q = mean(A).
-        root = cholesky(hessian + ridge, lower=False)
-        target = solve_triangular(root, 2 * gradient - 1, trans="T", lower=False)
-        step = nnls(root, target)[0] - q
-        q = _line_search(ratios, q, step, 1.0 - gradient)
-    return best, best_gap
-
-
-def _line_search(
-    ratios: NDArray[np.float64],
-    q: NDArray[np.float64],
-    step: NDArray[np.float64],
-    slope: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """The first of steps 1, 1/2, 1/4, ... that pays, on the simplex."""
-
-    def cost(at: NDArray[np.float64]) -> float:
-        mixture = ratios @ at
-        if mixture.min() <= 0:
-            return np.inf
-        return float(at.sum() - np.log(mixture).mean())
-
-    start, expected = cost(q), float(slope @ step)
-    length = 1.0
-    while length > 1e-10 and cost(q + length * step) > start + 0.1 * length * expected:
-        length /= 2
-    moved = np.maximum(q + length * step, 0.0)
-    return np.asarray(moved / moved.sum())

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from xnq_dist.config import Settings
+from xnq_dist.quantifiers import Record
 from xnq_dist.quantify.classic.members import (
     check_posteriors,
     reference_rows,
@@ -24,11 +26,26 @@ from xnq_dist.quantify.interface import (
     Estimates,
     Labelled,
     NodeTable,
+    Quantifier,
     Reference,
 )
 from xnq_dist.readout.calibration import FLOOR, fit_calibration
 
-__all__ = ["SldBcts"]
+__all__ = ["RECORDS", "SldBcts", "make"]
+
+RECORDS = (
+    Record(
+        name="sld_bcts",
+        title="SLD-BCTS",
+        text=(
+            "SLD after bias-corrected temperature scaling: posteriors are "
+            "calibrated anew on the labelled nodes before expectation "
+            "maximisation."
+        ),
+        labelled=True,
+        settings=("sld",),
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -94,3 +111,8 @@ class SldBcts:
         some = np.diff(usable.offsets) > 0
         found.prevalence[some] = answers[some]
         return found
+
+
+def make(name: str, settings: Settings) -> Quantifier:
+    """The quantifier that the settings describe."""
+    return SldBcts(settings.sld.tolerance, settings.sld.max_iterations)

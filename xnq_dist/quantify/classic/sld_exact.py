@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.config import Settings
+from xnq_dist.quantifiers import Record
 from xnq_dist.quantify.classic.members import Usable, check_posteriors, usable_members
 from xnq_dist.quantify.classic.simplex import likelihood_kernel
 from xnq_dist.quantify.classic.sld import guarded_prior
@@ -15,10 +17,23 @@ from xnq_dist.quantify.interface import (
     Estimates,
     Labelled,
     NodeTable,
+    Quantifier,
     Reference,
 )
 
-__all__ = ["SldExact", "most_likely"]
+__all__ = ["RECORDS", "SldExact", "make", "most_likely"]
+
+RECORDS = (
+    Record(
+        name="sld_exact",
+        title="SLD exact",
+        text=(
+            "The class proportions that make the members' posteriors most "
+            "likely: where SLD's expectation maximisation would end after "
+            "endless steps."
+        ),
+    ),
+)
 
 TOLERANCE = 1e-10
 """Certificate: no prevalence has a mean log-likelihood higher by more."""
@@ -35,7 +50,7 @@ class SldExact:
     """The quantifier ``sld_exact``: where SLD's EM would end after endless steps.
 
     EM creeps where classes overlap: steps below SLD's tolerance can still be far from
-    the maximum. `sld.sld_exact` is the same for one community, by other means.
+    the maximum.
     """
 
     name: str = "sld_exact"
@@ -60,6 +75,11 @@ class SldExact:
         prior = guarded_prior(reference.prior)
         ratios = nodes.posteriors[usable.rows].astype(np.float64) / prior
         return most_likely(usable, ratios, reference.prior)
+
+
+def make(name: str, settings: Settings) -> Quantifier:
+    """The quantifier."""
+    return SldExact()
 
 
 def most_likely(

@@ -30,7 +30,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from xnq_dist.config import Settings
+from xnq_dist.quantifiers import Record
 from xnq_dist.quantify.classic.members import check_posteriors
+from xnq_dist.quantify.default.drawn import DrawnByClass
 from xnq_dist.quantify.default.learning import Learnt
 from xnq_dist.quantify.default.node_sums import NodeSums, node_sums
 from xnq_dist.quantify.default.scenarios import Tilt
@@ -39,16 +42,39 @@ from xnq_dist.quantify.interface import (
     Estimates,
     Labelled,
     NodeTable,
+    Quantifier,
     Reference,
 )
+from xnq_dist.quantify.registry import make_quantifier
 
 __all__ = [
+    "RECORDS",
     "Auto",
     "estimates_of",
     "interval_of_counts",
+    "make",
     "over_scenarios",
     "scenario_sums",
 ]
+
+RECORDS = (
+    Record(
+        name="auto",
+        title="auto",
+        text=(
+            "Known labels are counted; the unlabelled members add the mean of "
+            "their posteriors, so that the estimates of disjoint communities "
+            "add up to that of their union and none depends on which others are"
+            " asked for. Intervals hold three errors: which of the unlabelled "
+            "nodes are of the class, by how much posteriors are off together "
+            "within a group of the graph (learnt from the labelled nodes), and "
+            "by how much all of them are."
+        ),
+        rank=1,
+        graph=True,
+    ),
+)
+
 
 Floats = NDArray[np.float64]
 
@@ -254,3 +280,11 @@ def interval_of_counts(
         np.minimum(np.clip(lower, 0.0, 1.0), mean),
         np.maximum(np.clip(upper, 0.0, 1.0), mean),
     )
+
+
+def make(name: str, settings: Settings) -> Quantifier:
+    """The quantifier for communities, or for samples drawn by class."""
+    level = settings.intervals.level
+    if settings.memberships.drawn == "by_class":
+        return DrawnByClass(make_quantifier("sld", settings), level)
+    return Auto(level)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.backend import GpuBackend, choose
+from xnq_dist.config import Settings
 from xnq_dist.quantify.classic.counts import Counts
 from xnq_dist.quantify.classic.members import check_posteriors
 from xnq_dist.quantify.classic.sld import guarded_prior
@@ -24,10 +25,11 @@ from xnq_dist.quantify.interface import (
     Estimates,
     Labelled,
     NodeTable,
+    Quantifier,
     Reference,
 )
 
-__all__ = ["GpuCounts", "GpuSld", "sets_source"]
+__all__ = ["GpuCounts", "GpuSld", "make", "sets_source"]
 
 BLOCK, WARPS = 256, 8
 LARGE = 1024
@@ -175,3 +177,10 @@ class GpuCounts(Counts):
             (*moved.arrays, np.int32(hard), *moved.spread, answers),
         )
         return np.asarray(backend.to_host(answers))
+
+
+def make(name: str, settings: Settings) -> Quantifier:
+    """The quantifier that the settings describe."""
+    if name == "sld":
+        return GpuSld(settings.sld.tolerance, settings.sld.max_iterations)
+    return GpuCounts(name)

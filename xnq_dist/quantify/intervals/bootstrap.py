@@ -84,7 +84,10 @@ class Bootstrap:
         if not asked.resamples or getattr(quantifier, "gives_intervals", False):
             return None
         labels = DEFAULT_LABELS if reference.labels is None else len(reference.labels)
-        made = make_replicates(reference, labels, asked.resamples, settings.seed)
+        moved = not getattr(quantifier, "adjusts_posteriors", False)
+        made = make_replicates(
+            reference, labels, asked.resamples, settings.seed, calibrated=moved
+        )
         return cls(
             quantifier, made, asked.resamples, asked.level, settings.seed, labels
         )
@@ -203,7 +206,9 @@ class Bootstrap:
             offsets = np.append((block.offsets[:-1] + before).ravel(), drawn.size)
             answers = self.quantifier.estimate(
                 Communities(offsets, drawn.ravel()),
-                replace(nodes, posteriors=made.posteriors(logs)),
+                nodes
+                if made.offset is None
+                else replace(nodes, posteriors=made.posteriors(logs)),
                 made.reference,
                 "exclude",
             )

@@ -79,7 +79,11 @@ def vouched(posteriors: NDArray[np.floating], labels: int) -> NDArray[np.float32
 
 
 def make_replicates(
-    reference: Reference, labels: int, resamples: int, seed: int
+    reference: Reference,
+    labels: int,
+    resamples: int,
+    seed: int,
+    calibrated: bool = True,
 ) -> Sequence[Replicate]:
     """Replicates of the labelled nodes; without any, the reference as it is.
 
@@ -89,6 +93,8 @@ def make_replicates(
         Labelled nodes that the posteriors are calibrated by.
     resamples
         There are at most as many replicates.
+    calibrated
+        Whether posteriors are calibrated anew.
     """
     held, codes = reference.posteriors, reference.labels
     if held is None or codes is None:
@@ -101,27 +107,36 @@ def make_replicates(
     counts = np.bincount(codes, minlength=held.shape[1])
     key = np.random.SeedSequence(seed, spawn_key=(PURPOSE,))
     random = np.random.Generator(np.random.Philox(key))
-    slope, bias = _fitted(logs, codes)
+    whole = _fitted(logs, codes)
     few = np.sqrt(1 + FEW / max(int(counts[counts > 0].min()), 1))
     made = []
     for g in range(min(resamples, MOST)):
-        rows, drawn_codes = draw_again(codes, g, seed)
-        again, moved = _fitted(logs[rows], drawn_codes)
+        rows, drawn = draw_again(codes, g, seed)
         more = random.standard_normal(len(counts)) * few
         more *= np.sqrt(OPEN / np.maximum(counts, 0.5))
+        one = Replicate(reference)
+        if calibrated:
+            slope, offset = _relative(_fitted(logs[rows], drawn), whole, few)
+            one = Replicate(reference, slope, offset + more)
         prior = reference.prior * np.exp(more)
-        steeper = float(np.clip(few * np.log(again / slope), -MOST_SLOPE, MOST_SLOPE))
-        offset = few * (moved - bias * again / slope) + more
-        one = Replicate(reference, np.exp(steeper), offset)
         around = reference.neighbours
-        drawn = Reference(
+        own = Reference(
             prior / prior.sum(),
             one.posteriors(np.ascontiguousarray(logs[rows].T)),
-            drawn_codes,
+            drawn,
             neighbours=None if around is None else around.of(usable[rows]),
         )
-        made.append(replace(one, reference=drawn))
+        made.append(replace(one, reference=own))
     return made
+
+
+def _relative(
+    again: tuple[float, Floats], whole: tuple[float, Floats], times: float
+) -> tuple[float, Floats]:
+    """How a calibration differs from that by all rows, so many times as far."""
+    steeper = again[0] / whole[0]
+    slope = np.exp(np.clip(times * np.log(steeper), -MOST_SLOPE, MOST_SLOPE))
+    return float(slope), times * (again[1] - whole[1] * steeper)
 
 
 def _fitted(logs: NDArray[Any], labels: NDArray[np.int32]) -> tuple[float, Floats]:
