@@ -61,6 +61,13 @@ from xnq_dist.evaluation.communities import _posteriors
 from xnq_dist.evaluation.designs import OWN_RESOLUTION, Shown
 from xnq_dist.evaluation.estimators import Estimators
 from xnq_dist.evaluation.fit import FeatureRows
+from xnq_dist.evaluation.importance import (
+    NAMES,
+    ROUNDS,
+    TELEPORT,
+    carried_back,
+    walk_matrix,
+)
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
 from xnq_dist.evaluation.real import _truth
 from xnq_dist.evaluation.task import TaskSource, load_task
@@ -71,13 +78,6 @@ from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE
 from xnq_dist.quantifiers import records
-from xnq_dist.quantify.classic.importance import (
-    NAMES,
-    ROUNDS,
-    TELEPORT,
-    carried_back,
-    walk_matrix,
-)
 from xnq_dist.quantify.classic.neighbour_counts import votes_of
 from xnq_dist.quantify.default.learning import Held
 from xnq_dist.quantify.interface import Communities, Estimates

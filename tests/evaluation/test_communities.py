@@ -28,6 +28,7 @@ from xnq_dist.evaluation.community_tables import (
 from xnq_dist.evaluation.community_words import figure
 from xnq_dist.evaluation.designs import DESIGNS, LabelPool, Shown, draw_labels
 from xnq_dist.evaluation.estimators import TRIVIAL, Estimators, estimators
+from xnq_dist.evaluation.importance import Sis, walk_matrix
 from xnq_dist.evaluation.keep import (
     keep_communities,
     publish_communities,
@@ -41,7 +42,6 @@ from xnq_dist.evaluation.regions import (
     draw_samples_by_class,
     joined,
 )
-from xnq_dist.quantify.classic.importance import Sis, walk_matrix
 from xnq_dist.quantify.classic.sld import Sld
 from xnq_dist.store import Folder
 

@@ -12,9 +12,9 @@ from scipy.sparse import csr_array
 from tests.quantify.classic.test_neighbour_counts import KNOWN, PRIORS, N, drawn
 from tests.quantify.samples import field_library, make_communities
 from xnq_dist.errors import InputError, SettingsError, StageError
-from xnq_dist.quantify.classic import importance
+from xnq_dist.evaluation import importance
+from xnq_dist.evaluation.importance import NAMES, Sis, carried_back, walk_matrix
 from xnq_dist.quantify.classic.counts import Counts
-from xnq_dist.quantify.classic.importance import NAMES, Sis, carried_back, walk_matrix
 from xnq_dist.quantify.classic.neighbour_counts import (
     NeighbourCounts,
     neighbour_statistics,
