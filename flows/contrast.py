@@ -21,7 +21,7 @@ def contrast(
     as_json: Json = False,
 ) -> None:
     """Difference of two communities' prevalence, with its interval."""
-    from xnq_dist.quantify.contrast import contrast as compare
+    from xnq_dist.quantify.default.contrast import contrast as compare
 
     rows = compare(directory, first, second)
     for row in rows:

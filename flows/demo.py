@@ -16,7 +16,7 @@ from flows.running import run_pipeline
 from xnq_dist.config import Settings, load_settings
 from xnq_dist.graph.generate import demo_network
 from xnq_dist.graph.tables import Sources
-from xnq_dist.quantify.run import estimate_with
+from xnq_dist.quantify.stage import estimate_with
 from xnq_dist.store import RunDirectory, read_published
 
 __all__ = ["DEMO_SETTINGS", "DemoResult", "run_demo"]

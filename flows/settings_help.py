@@ -23,7 +23,11 @@ def settings_rows(
             rows += settings_rows(kind, f"{prefix}{name}.")
             continue
         default = "null" if field.default is None else str(field.default)
-        rows.append((prefix + name, _values(kind), default, field.description or ""))
+        schema: dict[str, Any] = {"description": field.description or ""}
+        if callable(field.json_schema_extra):
+            field.json_schema_extra(schema)
+        values = ", ".join(schema["enum"]) if "enum" in schema else _values(kind)
+        rows.append((prefix + name, values, default, schema["description"]))
     return rows
 
 

@@ -68,3 +68,52 @@ def test_modules_stay_small():
         if (count := len(file.read_text(encoding="utf-8").splitlines())) > 600
     }
     assert long == {}
+
+
+def module_graph() -> dict[str, set[str]]:
+    """What every module of the package imports of it, inside functions too."""
+    files = {
+        ".".join(file.relative_to(ROOT.parent).with_suffix("").parts): file
+        for file in ROOT.rglob("*.py")
+    }
+    files = {name.removesuffix(".__init__"): file for name, file in files.items()}
+    found: dict[str, set[str]] = {}
+    for name, file in files.items():
+        seen = set()
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                seen |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                full = {f"{node.module}.{alias.name}" for alias in node.names}
+                seen |= full & files.keys() or {node.module}
+        # Importing a module imports its packages first.
+        packages = {
+            one.rsplit(".", n)[0] for one in seen for n in range(1, one.count(".") + 1)
+        }
+        own = {one for one in packages if name.startswith(f"{one}.") or name == one}
+        found[name] = ((seen | packages) - own - {name}) & files.keys()
+    return found
+
+
+def reached(graph: dict[str, set[str]], start: str) -> set[str]:
+    """Modules that a module imports, directly or not."""
+    found: set[str] = set()
+    ahead = [*graph[start]]
+    while ahead:
+        name = ahead.pop()
+        if name not in found:
+            found.add(name)
+            ahead += graph[name]
+    return found
+
+
+WITHOUT_CIRCLES = ("xnq_dist.quantify",)
+"""Packages none of whose modules imports itself by way of others."""
+
+
+@pytest.mark.parametrize("package", WITHOUT_CIRCLES)
+def test_modules_import_each_other_one_way(package):
+    graph = module_graph()
+    own = [name for name in graph if f"{name}.".startswith(f"{package}.")]
+    assert own
+    assert [name for name in own if name in reached(graph, name)] == []

@@ -11,12 +11,15 @@ from pydantic import (
     BaseModel,
     Field,
     ValidationError,
+    field_validator,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from xnq_dist.complaints import explain
 from xnq_dist.errors import SettingsError
 from xnq_dist.label_settings import LabelSettings
+from xnq_dist.quantifiers import offer_quantifiers, records
 from xnq_dist.sections import (
     AnomalySettings,
     AutoSettings,
@@ -69,26 +72,11 @@ class Settings(Section):
         description="xnq, or xnq+: label features and a second stage, all labels with "
         "a role pooled and cross-fitted",
     )
-    quantifier: Literal[
-        "auto",
-        "sld",
-        "sld_bcts",
-        "sld_exact",
-        "cc",
-        "pcc",
-        "acc",
-        "pacc",
-        "nacc",
-        "npacc",
-        "hdy",
-        "dys",
-        "dmy",
-        "kdey_ml",
-    ] = Field(
+    quantifier: str = Field(
         "auto",
         description="estimator of a community's prevalence; auto: mean posterior of "
-        "the unlabelled members, with intervals; nacc and npacc: "
-        "acc and pacc that look at neighbours too; hdy and dys for two classes only",
+        "the unlabelled members, with intervals",
+        json_schema_extra=offer_quantifiers,
     )
     labelled: Literal["count", "exclude"] = Field(
         "count", description="known labels counted, or unlabelled nodes only"
@@ -133,6 +121,16 @@ class Settings(Section):
     scratch: str | None = Field(
         None, description="local folder for temporary files; null: the system's"
     )
+
+    @field_validator("quantifier")
+    @classmethod
+    def _is_a_quantifier(cls, value: str) -> str:
+        if value not in records():
+            names = ", ".join(records())
+            raise PydanticCustomError(
+                "choice", "choose one of {names}", {"names": names}
+            )
+        return value
 
     @model_validator(mode="after")
     def _units_for_every_scale(self) -> Settings:

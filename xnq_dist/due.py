@@ -251,7 +251,7 @@ def _answers_due(
         )
         others = settings.intervals.seed_runs
         if others:
-            from xnq_dist.quantify.seed_runs import check_seed_runs
+            from xnq_dist.quantify.intervals.seed_runs import check_seed_runs
 
             inputs["seed_runs"] = check_seed_runs(others, run.uri, graph, inputs)
         return set() if _is(quantify, inputs) else {"quantify"}

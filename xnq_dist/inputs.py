@@ -14,12 +14,12 @@ from typing import Any
 
 from xnq_dist.config import Settings
 from xnq_dist.errors import SettingsError
+from xnq_dist.quantifiers import record_of
 from xnq_dist.redaction import redacted
 from xnq_dist.store import Manifest, Published, RunDirectory
 
 __all__ = [
     "FORMATS",
-    "ON_GPU",
     "PREVIOUS",
     "choose_source",
     "embeddings_inputs",
@@ -53,12 +53,6 @@ FORMATS = {
 
 Digests = Mapping[str, Mapping[str, Any]]
 Scale = float | tuple[float, ...]
-
-ON_GPU = (
-    *("sld", "sld_bcts", "sld_exact", "cc", "pcc", "acc", "pacc"),
-    *("nacc", "npacc", "dys", "dmy", "kdey_ml"),
-)
-"""Quantifiers whose answers a GPU rounds otherwise; hdy has the CPU's bits there."""
 
 
 def graph_inputs(
@@ -273,14 +267,11 @@ def quantify_inputs(
     }
     by_class = settings.memberships.drawn == "by_class"
     sld = settings.quantifier == "auto" and by_class
-    if settings.backend == "gpu" and (sld or settings.quantifier in ON_GPU):
+    used = record_of("sld" if sld else settings.quantifier)
+    if settings.backend == "gpu" and used.gpu:
         inputs["backend"] = "gpu"  # sums in another order
-    if sld or settings.quantifier in ("sld", "sld_bcts"):
-        inputs["sld"] = settings.sld.model_dump()
-    elif settings.quantifier in ("dys", "dmy"):
-        inputs["matching"] = settings.matching.model_dump()
-    elif settings.quantifier == "kdey_ml":
-        inputs["kdey"] = settings.kdey.model_dump()
+    for section in used.settings:
+        inputs[section] = getattr(settings, section).model_dump()
     if settings.quantifier == "auto":
         inputs["drawn"] = settings.memberships.drawn
         inputs["labels_drawn"] = settings.labels.model_dump()
@@ -289,7 +280,7 @@ def quantify_inputs(
         inputs["intervals"] = settings.intervals.model_dump(exclude=left_out)
     else:
         intervals = settings.intervals.model_dump(exclude={"seed_runs"})
-        inputs["intervals"] = intervals | {"seed": settings.seed}
+        inputs["intervals"] = intervals | {"seed": settings.seed, "form": 2}
     inputs["quality"] = settings.quality.model_dump()
     if source == "leiden":
         inputs["leiden"] = settings.leiden.model_dump(exclude={"engine"})

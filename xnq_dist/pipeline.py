@@ -212,8 +212,8 @@ def prepare(
         When the plan needs more than there is.
     """
     from xnq_dist.graph import prepare as stage
-    from xnq_dist.quantify.benchmarks import check_benchmark
-    from xnq_dist.quantify.seed_runs import check_seed_runs
+    from xnq_dist.quantify.default.benchmarks import check_benchmark
+    from xnq_dist.quantify.intervals.seed_runs import check_seed_runs
     from xnq_dist.report.earlier import check_named
 
     check_named(settings, run.uri)
@@ -343,7 +343,7 @@ def quantify_communities(
     progress: Progress = silent,
 ) -> Manifest:
     """Stage ``quantify``: the prevalence of every community."""
-    from xnq_dist.quantify import run as stage
+    from xnq_dist.quantify import stage
 
     settings = _settled(settings, client)
     return stage.quantify(run, sources, settings, client, progress)
@@ -380,8 +380,8 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     from xnq_dist.graph.head import table_size
     from xnq_dist.graph.tables import open_table
     from xnq_dist.groups.detection import engine_of
-    from xnq_dist.quantify.benchmarks import benchmark_of
-    from xnq_dist.quantify.seed_runs import check_seed_runs
+    from xnq_dist.quantify.default.benchmarks import benchmark_of
+    from xnq_dist.quantify.intervals.seed_runs import check_seed_runs
     from xnq_dist.report.earlier import check_named
 
     if settings.cluster.kind == "address":

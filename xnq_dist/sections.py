@@ -353,11 +353,11 @@ class IntervalSettings(Section):
 
     level: float = Field(0.95, gt=0, lt=1, description="probability of an interval")
     resamples: int = Field(
-        500,
+        100,
         ge=0,
         le=100_000,
-        description="bootstrap resamples of a community (quantifiers other than auto), "
-        "20 or more; 0: no intervals",
+        description="bootstrap resamples of a community (quantifiers other than auto): "
+        "20 or more, 100 are enough for a mean and a variance; 0: no intervals",
     )
 
     seed_runs: tuple[str, ...] = Field(

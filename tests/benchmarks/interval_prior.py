@@ -33,9 +33,9 @@ from xnq_dist.evaluation.work import Work
 from xnq_dist.graph import layout
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE, Groups, degree_groups
-from xnq_dist.quantify import learning
-from xnq_dist.quantify.auto import Auto
-from xnq_dist.quantify.learning import Learnt
+from xnq_dist.quantify.default import learning
+from xnq_dist.quantify.default.auto import Auto
+from xnq_dist.quantify.default.learning import Learnt
 from xnq_dist.store import Folder, RunDirectory
 
 SHARES = (0.6, 0.06, 0.012)

@@ -20,15 +20,14 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from xnq_dist.config import load_settings
-from xnq_dist.quantify.adjusted import rates
-from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.interface import (
-    QUANTIFIERS,
     Communities,
     Estimates,
     NodeTable,
     Reference,
 )
+from xnq_dist.quantify.intervals.bootstrap import Bootstrap
+from xnq_dist.quantify.registry import make_quantifier
 
 LABELLED = 6000
 
@@ -52,8 +51,6 @@ def world(communities: int, classes: int) -> tuple[Communities, NodeTable, Refer
     held = rows[:LABELLED]
     reference = Reference(
         np.bincount(known, minlength=classes) / LABELLED,
-        rates(held, known, hard=True),
-        rates(held, known, hard=False),
         held,
         known,
     )
@@ -69,7 +66,7 @@ def cut(batch: Communities, begin: int, end: int) -> Communities:
 
 def main(
     communities: int = 100_000,
-    resamples: int = 500,
+    resamples: int = 100,
     names: str = "sld",
     classes: int = 2,
 ) -> None:
@@ -80,7 +77,7 @@ def main(
     middle = communities // 2
     halves = [(0, cut(batch, 0, middle)), (middle, cut(batch, middle, communities))]
     for name in names.split(","):
-        quantifier = QUANTIFIERS[name](settings)
+        quantifier = make_quantifier(name, settings)
 
         def answer(sets: Communities, by=quantifier) -> Estimates:
             return by.estimate(sets, nodes, reference, "count")
@@ -92,7 +89,7 @@ def main(
             found = answer(batch)
             seconds.append(time.perf_counter() - began)
         began = time.perf_counter()
-        made = Bootstrap.of(name, settings, reference, nodes.classes)
+        made = Bootstrap.of(quantifier, settings, reference)
         replicates = time.perf_counter() - began
         if made is None:
             raise ValueError(f"{name} has no bootstrap: name a classic quantifier")

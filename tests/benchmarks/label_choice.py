@@ -41,8 +41,8 @@ from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE
-from xnq_dist.quantify.auto import Auto
-from xnq_dist.quantify.surroundings import learn_in_process
+from xnq_dist.quantify.default.auto import Auto
+from xnq_dist.quantify.default.surroundings import learn_in_process
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.logistic import Job, fit_jobs
 from xnq_dist.readout.plus.first_stage import FirstStage, block_rows

@@ -61,9 +61,15 @@ from xnq_dist.evaluation.communities import _posteriors
 from xnq_dist.evaluation.designs import OWN_RESOLUTION, Shown
 from xnq_dist.evaluation.estimators import Estimators
 from xnq_dist.evaluation.fit import FeatureRows
+from xnq_dist.evaluation.importance import (
+    NAMES,
+    ROUNDS,
+    TELEPORT,
+    carried_back,
+    walk_matrix,
+)
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
 from xnq_dist.evaluation.real import _truth
-from xnq_dist.evaluation.scoring import BINARY
 from xnq_dist.evaluation.task import TaskSource, load_task
 from xnq_dist.evaluation.work import Work
 from xnq_dist.graph import layout
@@ -71,16 +77,11 @@ from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE
-from xnq_dist.quantify.importance import (
-    NAMES,
-    ROUNDS,
-    TELEPORT,
-    carried_back,
-    walk_matrix,
-)
-from xnq_dist.quantify.interface import QUANTIFIERS, Communities, Estimates
-from xnq_dist.quantify.learning import Held
-from xnq_dist.quantify.neighbourhood import votes_of
+from xnq_dist.quantifiers import records
+from xnq_dist.quantify.classic.neighbour_counts import votes_of
+from xnq_dist.quantify.default.learning import Held
+from xnq_dist.quantify.interface import Communities, Estimates
+from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.logistic import COARSE_GRID, decision, fit, row_losses
 from xnq_dist.readout.plus.fit import PRIOR_ROWS
@@ -174,15 +175,15 @@ def table_rows(path: Path, repeats: int) -> Iterator[dict[str, Any]]:
         }
         drawn = settings.memberships.model_copy(update={"drawn": "by_class"})
         by_class = settings.model_copy(update={"memberships": drawn})
-        auto = QUANTIFIERS["auto"](by_class)
+        auto = make_quantifier("auto", by_class)
         answer = auto.estimate(sets, nodes, reference, "exclude").prevalence
         ae = float(absolute_error(true, answer).mean())
         rae = float(relative_absolute_error(true, answer, sizes).mean())
         yield shared | {"quantifier": "auto", "ours": ae, "ours_rae": rae}
         for name, (kind, options) in THEIRS.items():
-            if name in BINARY and n_classes > 2:
+            if name in records() and not records()[name].defined_for(n_classes):
                 continue
-            quantifier = QUANTIFIERS[name](settings)
+            quantifier = make_quantifier(name, settings)
             found = quantifier.estimate(sets, nodes, reference, "exclude").prevalence
             fitted, queried = held, rows
             if name == "acc":

@@ -29,15 +29,14 @@ from xnq_dist.evaluation.designs import OWN_RESOLUTION, LabelPool, draw_labels
 from xnq_dist.evaluation.estimators import Estimators
 from xnq_dist.evaluation.real import _truth
 from xnq_dist.evaluation.regions import communities_of, draw_samples_by_class
-from xnq_dist.evaluation.scoring import BINARY
 from xnq_dist.evaluation.task import TaskSource, load_task
 from xnq_dist.evaluation.work import Work
 from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.leiden import leiden
-from xnq_dist.quantify.interface import QUANTIFIERS
-from xnq_dist.quantify.seed_runs import between_runs, widened
+from xnq_dist.quantifiers import records
+from xnq_dist.quantify.intervals.seed_runs import between_runs, widened
 from xnq_dist.store import RunDirectory
 
 Answer = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -87,7 +86,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=2)
     parser.add_argument("--shares", default=".6,.06,.012")
     parser.add_argument("--resamples", type=int, default=100)
-    parser.add_argument("--quantifiers", default=",".join(QUANTIFIERS))
+    parser.add_argument("--quantifiers", default=",".join(records()))
     asked = parser.parse_args()
     settings = load_settings(
         overrides=["method=xnq+", f"intervals.resamples={asked.resamples}"]
@@ -122,7 +121,7 @@ def main() -> None:
     names = [
         name
         for name in asked.quantifiers.split(",")
-        if len(task.classes) == 2 or name not in BINARY
+        if records()[name].defined_for(len(task.classes))
     ]
     figures: dict[tuple[float, str, str], list[dict]] = {}
     for (share, draw), several in posteriors.items():

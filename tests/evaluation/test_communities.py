@@ -27,7 +27,8 @@ from xnq_dist.evaluation.community_tables import (
 )
 from xnq_dist.evaluation.community_words import figure
 from xnq_dist.evaluation.designs import DESIGNS, LabelPool, Shown, draw_labels
-from xnq_dist.evaluation.estimators import ESTIMATORS, TRIVIAL, Estimators
+from xnq_dist.evaluation.estimators import TRIVIAL, Estimators, estimators
+from xnq_dist.evaluation.importance import Sis, walk_matrix
 from xnq_dist.evaluation.keep import (
     keep_communities,
     publish_communities,
@@ -41,8 +42,7 @@ from xnq_dist.evaluation.regions import (
     draw_samples_by_class,
     joined,
 )
-from xnq_dist.quantify.importance import Sis, walk_matrix
-from xnq_dist.quantify.sld import Sld
+from xnq_dist.quantify.classic.sld import Sld
 from xnq_dist.store import Folder
 
 
@@ -252,9 +252,9 @@ def test_estimators_that_need_edges_are_in_the_comparison():
     sets = block_sets(block)
     rows = score(case, sets, matrix, block, None)
     errors = {r.estimator: r.ae for r in rows}
-    assert set(errors) == {*ESTIMATORS, *TRIVIAL}
+    assert set(errors) == {*estimators(), *TRIVIAL}
     needed = ("nacc", "npacc", "sis_acc", "sis_pacc", "sis_nacc", "sis_npacc")
-    assert set(needed) <= set(ESTIMATORS)
+    assert set(needed) <= set(estimators())
     assert np.isfinite(list(errors.values())).all()
     # By hand, from the parts: one that knows neighbours and weights, and one of edges
     # that go nowhere, which leave ACC unchanged.

@@ -32,16 +32,6 @@ static inline float __uint_as_float(unsigned int bits) {
   std::memcpy(&value, &bits, 4);
   return value;
 }
-static inline long long __double_as_longlong(double value) {
-  long long bits;
-  std::memcpy(&bits, &value, 8);
-  return bits;
-}
-static inline double __longlong_as_double(long long bits) {
-  double value;
-  std::memcpy(&value, &bits, 8);
-  return value;
-}
 static inline float half_to_float(unsigned short bits) {
   unsigned int sign = (bits & 0x8000u) << 16, rest = bits & 0x7fffu;
   if (rest >= 0x7c00u) return __uint_as_float(sign | 0x7f800000u | ((rest & 0x3ffu) << 13));

@@ -22,7 +22,7 @@ from tests.gpu.made import (
     states_after,
 )
 from xnq_dist.backend import GpuBackend
-from xnq_dist.quantify.gpu_sets import GpuSld
+from xnq_dist.quantify.gpu.sets import GpuSld
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.readout.logistic import Job as Regression
 from xnq_dist.readout.logistic import decision, fit_jobs

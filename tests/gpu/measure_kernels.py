@@ -23,9 +23,9 @@ from tests.gpu.made import (
 )
 from xnq_dist import backend as backends
 from xnq_dist.backend import GpuBackend
-from xnq_dist.quantify.gpu_sets import GpuSld
+from xnq_dist.quantify.classic.sld import Sld
+from xnq_dist.quantify.gpu.sets import GpuSld
 from xnq_dist.quantify.interface import Communities, Reference
-from xnq_dist.quantify.sld import Sld
 from xnq_dist.reservoir import device
 from xnq_dist.reservoir.superstep import MemoryStates, superstep
 from xnq_dist.reservoir.weights import Recurrent

@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import small_settings
 from tests.graph.graphs import node_table
 from xnq_dist import backend as backends
-from xnq_dist import cluster, pipeline, plan
+from xnq_dist import cluster, pipeline
 from xnq_dist.config import load_settings
 from xnq_dist.errors import ClusterError, DoesNotFitError, SettingsError
 from xnq_dist.graph import gpu_ingest
@@ -26,7 +26,6 @@ from xnq_dist.plan import (
     check_fits,
     make_plan,
 )
-from xnq_dist.quantify.run import MOST_MEMBERSHIPS
 from xnq_dist.sizes import human
 
 FACTS = backends.GpuFacts({}, 4, "", 80 * 2**30)
@@ -137,25 +136,17 @@ def test_states_that_do_not_fit_a_gpu_are_not_refused():
     assert "memory of a GPU" not in dict(on_cpu.lines())
 
 
-def test_a_batch_of_communities_is_not_planned_for():
+def test_a_batch_of_communities_is_planned_for():
     workers = Workers(1, 1, 2**40, 20 * 2**30)
     # Little else: the states of one column at a time.
     given = "reservoir.dim=8", "reservoir.tile=1", "method=xnq", "readout.memory=1MiB"
     many = dataclasses.replace(SIZE, classes=50)
-    need = {
-        name: make_plan(many, cuda(*given, f"quantifier={name}"), 1, workers)
-        for name in ("auto", "nacc")
-    }
-    batch = 32 * 2**22 + many.nodes * (4 * 50 + 1)
-    assert need["nacc"].device_memory == batch + many.nodes * 8 * 50
-    assert batch <= need["auto"].device_memory < need["nacc"].device_memory
+    sld = cuda(*given, "quantifier=sld")
     # Every thread has one, as far as there are members.
-    nacc = cuda(*given, "quantifier=nacc")
-    for threads, batches in ((3, 3 * 2**22), (9, 8 * many.nodes)):
+    for threads, members in ((3, 3 * 2**22), (9, 8 * many.nodes)):
         crew = dataclasses.replace(workers, threads=threads)
-        more = make_plan(many, nacc, 1, crew).device_memory - need["nacc"].device_memory
-        assert more == 32 * (batches - 2**22)
-    assert plan.MOST_MEMBERSHIPS == MOST_MEMBERSHIPS
+        batches = 32 * members + many.nodes * (4 * 50 + 1)
+        assert make_plan(many, sld, 1, crew).device_memory == batches
 
 
 def test_folds_that_are_fitted_at_a_time_are_planned_as_one():

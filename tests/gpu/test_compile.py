@@ -11,9 +11,7 @@ from functools import cache
 import pytest
 
 from xnq_dist.backend import COMPILE
-from xnq_dist.quantify.gpu_matching import matching_source
-from xnq_dist.quantify.gpu_sets import sets_source
-from xnq_dist.quantify.gpu_simplex import simplex_source
+from xnq_dist.quantify.gpu.sets import sets_source
 from xnq_dist.reservoir.gpu_kernels import defines, superstep_source
 
 ARCHITECTURES = ["sm_80", "sm_90"]
@@ -26,10 +24,8 @@ SOURCES = {
         for rows in (8, 1)
     },
     **{f"sets-{count}": (sets_source, (f"-DCLASSES={count}",)) for count in (2, 7)},
-    "matching": (matching_source, ()),
-    **{f"simplex-{n}": (simplex_source, (f"-DCLASSES={n}",)) for n in (2, 8)},
 }
-BY_NVCC = ["superstep-float32-8", "sets-2", "matching", "simplex-2"]
+BY_NVCC = ["superstep-float32-8", "sets-2"]
 """nvcc takes seconds a source: not all of them."""
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-from itertools import product
-
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 
 from tests.conftest import small_settings
 from tests.gpu.conftest import make_backend
+from tests.quantify.classic.test_sld import PRIORS, shifted_sets
 from tests.quantify.samples import (
     draw_posteriors,
     make_communities,
@@ -18,22 +15,15 @@ from tests.quantify.samples import (
     reference_of,
     slow_sld,
 )
-from tests.quantify.test_sld import PRIORS, shifted_sets
 from xnq_dist import backend as backends
-from xnq_dist.quantify.adjusted import Counts, rates
-from xnq_dist.quantify.gpu_matching import GpuHistograms
-from xnq_dist.quantify.gpu_sets import (
-    GpuCounts,
-    GpuNeighbourCounts,
-    GpuSld,
-    GpuSldBcts,
-)
-from xnq_dist.quantify.histograms import Histograms
-from xnq_dist.quantify.interface import QUANTIFIERS, Reference
-from xnq_dist.quantify.neighbourhood import neighbour_statistics
-from xnq_dist.quantify.recalibrated import SldBcts
-from xnq_dist.quantify.sld import Sld
+from xnq_dist.quantifiers import records
+from xnq_dist.quantify.classic.counts import Counts
+from xnq_dist.quantify.classic.sld import Sld
+from xnq_dist.quantify.gpu.sets import GpuCounts, GpuSld
+from xnq_dist.quantify.interface import Reference
+from xnq_dist.quantify.registry import make_quantifier
 
+CLASSIC = [name for name in records() if name != "auto"]
 SIZES = (1, 2, 31, 33, 60, 100, 1025)
 
 
@@ -107,9 +97,7 @@ def test_counts_differ_from_the_cpus(name):
     nodes = make_nodes(posteriors, labels)
     known = labels >= 0
     reference = Reference(
-        np.array([0.2, 0.5, 0.3]),
-        rates(posteriors[known], labels[known], hard=True),
-        rates(posteriors[known], labels[known], hard=False),
+        np.array([0.2, 0.5, 0.3]), posteriors[known], labels[known].astype(np.int32)
     )
     sets = [np.arange(3000), [1, 2, 3], [0, 5], [], [7], np.arange(100, 180)]
     batch = make_communities(*sets)
@@ -120,124 +108,13 @@ def test_counts_differ_from_the_cpus(name):
     assert empty.prevalence.shape == (0, 3)
 
 
-@pytest.mark.usefixtures("on_device")
-def test_recalibrated_sld_differs_from_the_cpus():
-    posteriors, classes = draw_posteriors(2500, np.array([0.2, 0.5, 0.3]), 1.2, 4)
-    labels = np.where(np.arange(2500) % 5 == 0, classes, -1)
-    posteriors[7] = 0
-    nodes, known = make_nodes(posteriors, labels), labels >= 0
-    own = posteriors[known].astype(np.float32), labels[known].astype(np.int32)
-    prior = np.array([0.2, 0.5, 0.3])
-    reference = Reference(prior, posteriors=own[0], labels=own[1])
-    # Large, small, labelled alone, none, of zeros alone.
-    sets = [np.arange(2500), [1, 2, 3], [0, 5], [], [7], np.arange(100, 180)]
-    for some in (sets, sets[3:5], []):
-        batch = make_communities(*some)
-        there, here = (
-            quantifier.estimate(batch, nodes, reference, "count")
-            for quantifier in (GpuSldBcts(), SldBcts())
-        )
-        np.testing.assert_allclose(there.prevalence, here.prevalence, atol=1e-12)
-        sizes = np.diff(batch.offsets) > 2
-        np.testing.assert_array_equal(there.iterations[sizes], here.iterations[sizes])
-
-
-@pytest.mark.usefixtures("on_device")
-@pytest.mark.parametrize(
-    ("name", "bins"), [("hdy", 8), ("dys", 8), ("dys", 300), ("dmy", 8)]
-)
-def test_histograms_are_matched_otherwise_than_on_the_cpu(name, bins):
-    posteriors, classes = draw_posteriors(1500, np.array([0.3, 0.7]), 1.2, 4)
-    labels = np.where(np.arange(1500) % 5 == 0, classes, -1)
-    posteriors[7] = 0
-    nodes, known = make_nodes(posteriors, labels), labels >= 0
-    own = posteriors[known].astype(np.float32), labels[known].astype(np.int32)
-    reference = Reference(np.array([0.3, 0.7]), posteriors=own[0], labels=own[1])
-    # Large, small, of one, labelled alone, none, of zeros alone.
-    sets = [np.arange(1500), [1, 2, 3], [4], [0, 5], [], [7], np.arange(100, 180)]
-    for some in (sets, sets[3:6], []):
-        batch = make_communities(*some)
-        there, here = (
-            quantifier.estimate(batch, nodes, reference, "count")
-            for quantifier in (GpuHistograms(name, bins), Histograms(name, bins))
-        )
-        # A search's answer is right to its last bracket.
-        np.testing.assert_allclose(
-            there.prevalence, here.prevalence, atol=0 if name == "hdy" else 2e-5
-        )
-        # Newton steps are few, and the same ones.
-        np.testing.assert_array_equal(there.iterations, here.iterations)
-        np.testing.assert_array_equal(there.converged, here.converged)
-
-
-@pytest.mark.usefixtures("on_device")
-@pytest.mark.parametrize("name", ["sld_exact", "kdey_ml", "dmy"])
-def test_a_problem_over_the_simplex_has_another_answer(name):
-    prior = np.array([0.2, 0.5, 0.3])
-    posteriors, classes = draw_posteriors(1200, prior, 1.2, 4)
-    labels = np.where(np.arange(1200) % 5 == 0, classes, -1)
-    posteriors[7] = 0
-    posteriors[301:330] = [1.0, 0.0, 0.0]  # a corner
-    nodes, known = make_nodes(posteriors, labels), labels >= 0
-    own = posteriors[known].astype(np.float32), labels[known].astype(np.int32)
-    reference = Reference(prior, posteriors=own[0], labels=own[1])
-    sets = [np.arange(1200), [1, 2, 3], [4], [0, 5], [], [7], np.arange(301, 330)]
-    settings = [
-        small_settings(f"backend={b}", f"quantifier={name}") for b in ("gpu", "cpu")
-    ]
-    for some in (sets, sets[3:6], []):
-        batch = make_communities(*some)
-        there, here = (
-            QUANTIFIERS[name](chosen).estimate(batch, nodes, reference, "count")
-            for chosen in settings
-        )
-        # What the certificate leaves open: 1e-10 of a cost with a curvature of about 1.
-        np.testing.assert_allclose(there.prevalence, here.prevalence, atol=1e-5)
-        np.testing.assert_array_equal(there.converged, here.converged)
-        assert np.abs(there.iterations - here.iterations).max(initial=0) <= 1
-
-
-@pytest.mark.usefixtures("on_device")
-def test_counts_of_neighbours_differ_from_the_cpus():
-    posteriors, classes = draw_posteriors(1500, np.array([0.2, 0.5, 0.3]), 1.2, 4)
-    labels = np.where(np.arange(1500) % 5 == 0, classes, -1)
-    posteriors[7] = 0
-    rng = np.random.default_rng(3)
-    ends = rng.integers(0, 1300, (2, 4000))  # the last nodes have no neighbours
-    adjacency = csr_array((np.ones(4000), ends), shape=(1500, 1500))
-    bare, known = make_nodes(posteriors, labels), labels >= 0
-    found = neighbour_statistics(adjacency, bare)
-    nodes = dataclasses.replace(bare, neighbours=found)
-    reference = Reference(
-        np.array([0.2, 0.5, 0.3]),
-        posteriors=posteriors[known].astype(np.float32),
-        labels=labels[known].astype(np.int32),
-        neighbours=found.of(np.flatnonzero(known)),
-    )
-    sets = [np.arange(1500), [1, 2, 3], [0, 5], [], [7], np.arange(1290, 1400)]
-    settings = [small_settings(f"backend={where}") for where in ("gpu", "cpu")]
-    # One table serves both, which see other things in it.
-    for name, some in product(("nacc", "npacc"), (sets, sets[::-1], [])):
-        batch = make_communities(*some)
-        there, here = (
-            QUANTIFIERS[name](chosen).estimate(batch, nodes, reference, "count")
-            for chosen in settings
-        )
-        np.testing.assert_allclose(there.prevalence, here.prevalence, atol=1e-9)
-        assert isinstance(QUANTIFIERS[name](settings[0]), GpuNeighbourCounts)
-
-
-def test_the_setting_backend_is_not_heeded():
-    for name in ("hdy", "dys", "dmy"):
-        found = QUANTIFIERS[name](small_settings("backend=gpu", f"quantifier={name}"))
-        assert isinstance(found, GpuHistograms)
-        here = QUANTIFIERS[name](small_settings("backend=cpu", f"quantifier={name}"))
-        assert not isinstance(here, GpuHistograms)
-    for name in ("sld", "pacc", "sld_bcts"):
-        for backend, where in (("gpu", "gpu_sets"), ("cpu", ""), ("auto", "")):
-            settings = small_settings(f"backend={backend}", f"quantifier={name}")
-            found = QUANTIFIERS[name](settings)
-            assert ("gpu_sets" in type(found).__module__) == bool(where)
+@pytest.mark.parametrize("name", CLASSIC)
+def test_the_backend_gpu_has_sld_and_counts_on_the_device_and_others_on_the_cpu(name):
+    on_device = name in ("sld", "cc", "pcc", "acc", "pacc")
+    for backend in ("gpu", "cpu", "auto"):
+        settings = small_settings(f"backend={backend}", f"quantifier={name}")
+        module = type(make_quantifier(name, settings)).__module__
+        assert module.endswith("gpu.sets") == (on_device and backend == "gpu")
 
 
 def test_threads_at_different_barriers_go_unnoticed():

@@ -12,7 +12,7 @@ from xnq_dist.groups.own_groups import ROUNDS
 from xnq_dist.plan import GraphSize, Workers, make_plan
 from xnq_dist.plan.passes import candidates_of, fits_of, sums_of
 from xnq_dist.plan.seconds import PASSES, NeighbourSums
-from xnq_dist.quantify.surroundings import WALKS
+from xnq_dist.quantify.default.surroundings import WALKS
 from xnq_dist.reservoir.volume import Cut
 
 NUMBERS = [field.name for field in fields(Costs) if field.name != "basis"]

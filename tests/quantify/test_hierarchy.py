@@ -9,11 +9,11 @@ import pytest
 from distributed import Client
 
 from tests.conftest import small_settings
-from tests.quantify.test_run import answered, make_run, of
+from tests.quantify.test_stage import answered, make_run, of
 from xnq_dist.errors import InputError
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.quantify.hierarchy import Hierarchy, ParentPairs
-from xnq_dist.quantify.run import quantify
+from xnq_dist.quantify.stage import quantify
 
 AUTO = "quantifier=auto"
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import get_args
+from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
 
 from tests.quantify.samples import make_communities, make_nodes, reference_of
-from xnq_dist.config import Settings, load_settings
-from xnq_dist.quantify.interface import QUANTIFIERS, Estimates, combine
+from xnq_dist.config import load_settings
+from xnq_dist.quantifiers import FOLDERS, records
+from xnq_dist.quantify.interface import Estimates, combine
+from xnq_dist.quantify.registry import make_quantifier
 
 NODES = make_nodes(np.full((6, 3), 1 / 3), np.array([0, 0, 2, -1, -1, -1]))
 
@@ -62,13 +65,21 @@ def test_empty_community_is_lost():
     np.testing.assert_array_equal(found.prevalence[1], [0.5, 0.25, 0.25])
 
 
-def test_quantifier_of_the_settings_is_not_in_the_registry():
-    accepted = set(get_args(Settings.model_fields["quantifier"].annotation))
-    assert accepted == set(QUANTIFIERS)
-    for name in accepted:
-        made = QUANTIFIERS[name](load_settings(overrides=[f"quantifier={name}"]))
-        assert made.name == name
-        assert made.needs_neighbours == (name in ("nacc", "npacc"))
+@pytest.mark.parametrize("name", records())
+def test_every_record_is_of_a_quantifier(name):
+    made = make_quantifier(name, load_settings(overrides=[f"quantifier={name}"]))
+    assert made.name == name
+    assert made.needs_neighbours == records()[name].neighbours
+
+
+def test_records_are_read_as_their_modules_hold_them():
+    held = {
+        record.name: replace(record, module=f"{package}.{file.stem}")
+        for package, folder in FOLDERS.items()
+        for file in folder.glob("*.py")
+        for record in getattr(import_module(f"{package}.{file.stem}"), "RECORDS", ())
+    }
+    assert held == dict(records())
 
 
 @pytest.mark.parametrize("name", ["sld", "cc", "pcc"])
@@ -76,7 +87,7 @@ def test_batch_of_one_hundred_sets_differs_from_one_by_one(name):
     rng = np.random.default_rng(0)
     nodes = make_nodes(rng.dirichlet(np.ones(3), 300))
     sets = [np.sort(rng.choice(300, n, replace=False)) for n in range(1, 101)]
-    quantifier = QUANTIFIERS[name](load_settings())
+    quantifier = make_quantifier(name, load_settings())
     reference = reference_of([0.2, 0.3, 0.5])
     whole = quantifier.estimate(make_communities(*sets), nodes, reference, "count")
     for s, members in enumerate(sets):
@@ -85,6 +96,9 @@ def test_batch_of_one_hundred_sets_differs_from_one_by_one(name):
         np.testing.assert_array_equal(alone.prevalence[0], whole.prevalence[s])
 
 
-def test_import_of_the_interface_pulls_in_the_compiler():
-    code = "import sys, xnq_dist.quantify; sys.exit('numba' in sys.modules)"
+def test_records_and_the_interface_are_imported_without_the_compiler():
+    code = (
+        "import sys, xnq_dist.quantify.registry, xnq_dist.quantifiers as q; "
+        "q.records(); sys.exit('numba' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -13,19 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import small_settings
+from tests.quantify.default.test_auto import drawn
 from tests.quantify.samples import make_communities, make_nodes
-from tests.quantify.test_auto import drawn
-from tests.quantify.test_run import answered, draw_memberships, make_run, of
+from tests.quantify.test_stage import answered, draw_memberships, make_run, of
 from xnq_dist.config import load_settings
 from xnq_dist.due import due_stages
 from xnq_dist.errors import InputError, SettingsError
 from xnq_dist.pipeline import check_sources, open_run, prepare
-from xnq_dist.quantify.auto import Auto
-from xnq_dist.quantify.contrast import contrast
+from xnq_dist.quantify.default.auto import Auto
+from xnq_dist.quantify.default.contrast import contrast
+from xnq_dist.quantify.default.learning import Learnt
 from xnq_dist.quantify.interface import combine
-from xnq_dist.quantify.learning import Learnt
 from xnq_dist.quantify.loading import load_groups, load_node_table
-from xnq_dist.quantify.run import estimate_with, quantify
+from xnq_dist.quantify.stage import estimate_with, quantify
 
 AUTO = "quantifier=auto"
 WEIGHTED = (AUTO, "columns.node_weight=persons")

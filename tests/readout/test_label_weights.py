@@ -13,8 +13,8 @@ from tests.conftest import small_settings, write_graph
 from xnq_dist import pipeline
 from xnq_dist.errors import InputError, SettingsError
 from xnq_dist.graph.layout import load_label_weights
+from xnq_dist.quantify.default.learning import Learnt
 from xnq_dist.quantify.interface import NodeTable, Reference
-from xnq_dist.quantify.learning import Learnt
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.logistic import Job, fit, fit_jobs

@@ -15,11 +15,9 @@ import pytest
 from tests.report.fake_run import NASTY, compared, prevalence_table, totals_table
 from tests.selection.test_words import labels
 from xnq_dist.config import Settings, load_settings
-from xnq_dist.quantify import QUANTIFIERS
 from xnq_dist.report.changed import compare_with
 from xnq_dist.report.earlier import Earlier, OwnFacts
 from xnq_dist.report.page import StageFacts, page, plot_files
-from xnq_dist.report.texts import QUANTIFIER_TEXT
 from xnq_dist.report.view import PrevalenceView
 
 NO_PARTITIONS = pa.table(
@@ -249,10 +247,6 @@ def test_limits_of_a_method_are_stated(override: str, said: str) -> None:
     settings = load_settings(overrides=[override])
     text = " ".join(read(made(prevalence_table(["a"]), settings)).text.split())
     assert said in text
-
-
-def test_quantifiers_are_explained() -> None:
-    assert set(QUANTIFIER_TEXT) == set(QUANTIFIERS)
 
 
 def test_intervals_are_shown_where_they_were_computed() -> None:

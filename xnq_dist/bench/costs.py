@@ -328,10 +328,10 @@ def _row_cost() -> float:
 
 def _member_costs() -> dict[str, float]:
     """Of communities of a hundred, one in ten members labelled."""
-    from xnq_dist.quantify.auto import Auto
+    from xnq_dist.quantify.classic.sld import Sld
+    from xnq_dist.quantify.default.auto import Auto
+    from xnq_dist.quantify.default.learning import Learnt
     from xnq_dist.quantify.interface import Communities, NodeTable, Reference
-    from xnq_dist.quantify.learning import Learnt
-    from xnq_dist.quantify.sld import Sld
 
     rng = np.random.default_rng(0)
     posteriors = rng.dirichlet([1.0, 1.0], 20_000).astype(np.float32)

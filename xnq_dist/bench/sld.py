@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.bench.harness import OURS, Bench
-from xnq_dist.quantify.giants import giant_sld
+from xnq_dist.quantify.classic.giants import giant_sld
+from xnq_dist.quantify.classic.sld import Sld
 from xnq_dist.quantify.interface import Communities, NodeTable, Reference
-from xnq_dist.quantify.sld import Sld
 
 __all__ = ["sld"]
 
 BATCHES_A_THREAD = 4
-"""As `quantify.run` cuts them."""
+"""As `quantify.stage` cuts them."""
 PRIOR = np.array([0.7, 0.3])
 
 

@@ -9,11 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.evaluation.designs import Drawn, Shown
-from xnq_dist.quantify.adjusted import rates
-from xnq_dist.quantify.evidence import Moments
+from xnq_dist.quantify.classic.neighbour_counts import neighbour_statistics
+from xnq_dist.quantify.default.learning import Held
 from xnq_dist.quantify.interface import NodeTable, Reference
-from xnq_dist.quantify.learning import Held
-from xnq_dist.quantify.neighbourhood import neighbour_statistics
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -52,15 +50,11 @@ class Case:
         reference = Reference(
             # Posteriors are calibrated to the labels that the model was fitted to.
             np.bincount(fitted, minlength=len(classes)) / len(fitted),
-            rates(rows[known], labels[known], hard=True),
-            rates(rows[known], labels[known], hard=False),
             rows[known],
             labels[known],
             rows=np.flatnonzero(known),
         )
         nodes = NodeTable(rows, labels, known, classes)
-        moments = Moments.of(nodes, reference.prior)
-        reference = replace(reference, moments=moments)
         return cls(truth, nodes, reference, held, shown.drawn)
 
     def with_neighbours(self, adjacency: csr_array[Any]) -> Case:

@@ -31,7 +31,7 @@ from xnq_dist.evaluation.designs import (
     Shown,
     draw_labels,
 )
-from xnq_dist.evaluation.estimators import ESTIMATORS, Estimators
+from xnq_dist.evaluation.estimators import Estimators, estimators
 from xnq_dist.evaluation.fit import FeatureRows
 from xnq_dist.evaluation.real import Row, score_case
 from xnq_dist.evaluation.regions import (
@@ -53,8 +53,8 @@ from xnq_dist.inputs import FORMATS, set_scales
 from xnq_dist.npz import read_npz
 from xnq_dist.progress import Progress, silent
 from xnq_dist.quantify.communities import cut_batches, from_memberships
+from xnq_dist.quantify.default.learning import Held
 from xnq_dist.quantify.interface import Communities
-from xnq_dist.quantify.learning import Held
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.store import Folder, RunDirectory, fingerprint
 
@@ -80,7 +80,7 @@ class Plan:
     designs: tuple[str, ...] = ("random", "half")
     """Of `designs.DESIGNS`."""
     quantifiers: tuple[str, ...] | None = None
-    """Of `estimators.ESTIMATORS`; None: all."""
+    """Of `estimators.estimators`; None: all."""
     memberships: str | None = None
     """Table of the kind ``given``; None: this graph has none."""
     graph_family: str | None = None
@@ -120,7 +120,7 @@ def check_plan(
     for option, what, names, known in (
         ("--communities", "are no communities", kinds, KINDS),
         ("--designs", "is no design of labels", designs, DESIGNS),
-        ("--quantifiers", "is no quantifier", quantifiers or (), ESTIMATORS),
+        ("--quantifiers", "is no quantifier", quantifiers or (), estimators()),
     ):
         for name in names:
             if name not in known:
@@ -191,7 +191,7 @@ def evaluate_communities(
         task.dataset,
         plan.kinds,
         fingerprint(list(kinds), drawn),
-        plan.quantifiers or ESTIMATORS,
+        plan.quantifiers or estimators(),
         plan.undeclared,
         settings.model_dump(exclude={"cluster", "scratch", "input"}, mode="json"),
     )
@@ -219,7 +219,7 @@ def evaluate_communities(
                 # `auto` answers from a readout fitted to the new labels as well.
                 refit = replace(shown, fitted=shown.labels)
                 refitted = _case(client, work, refit, own[0], seed, folder)
-            estimators = Estimators(
+            scored = Estimators(
                 case, adjacency, own, of_draw, plan.quantifiers, refitted
             )
             of_case = {
@@ -232,7 +232,7 @@ def evaluate_communities(
                 "labels": int(np.count_nonzero(shown.labels >= 0)),
             }
             sink = pa.BufferOutputStream()
-            table = _table(of_case, score_case(case, sets, estimators))
+            table = _table(of_case, score_case(case, sets, scored))
             pq.write_table(table, sink, compression="zstd")
             folder.write_bytes(name, sink.getvalue().to_pybytes())
         with folder.open_input(name) as stream:

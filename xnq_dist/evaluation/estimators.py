@@ -15,29 +15,25 @@ from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
 from xnq_dist.evaluation.case import Case
-from xnq_dist.evaluation.scoring import BINARY
-from xnq_dist.quantify.auto import Auto
-from xnq_dist.quantify.bootstrap import Bootstrap
-from xnq_dist.quantify.importance import NAMES as WEIGHTED
-from xnq_dist.quantify.importance import Sis, walk_matrix
+from xnq_dist.evaluation.importance import NAMES as WEIGHTED
+from xnq_dist.evaluation.importance import Sis, walk_matrix
+from xnq_dist.quantifiers import records
+from xnq_dist.quantify.classic.sld import guarded_prior
+from xnq_dist.quantify.default.auto import Auto
+from xnq_dist.quantify.default.surroundings import learn_in_process
 from xnq_dist.quantify.interface import (
-    QUANTIFIERS,
     Communities,
     Estimates,
     Quantifier,
 )
-from xnq_dist.quantify.sld import guarded_prior
-from xnq_dist.quantify.surroundings import learn_in_process
+from xnq_dist.quantify.intervals.bootstrap import Bootstrap
+from xnq_dist.quantify.registry import make_quantifier
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["CANDIDATES", "ESTIMATORS", "TRIVIAL", "Estimators"]
+__all__ = ["CANDIDATES", "TRIVIAL", "Estimators", "estimators"]
 
-ESTIMATORS = (*QUANTIFIERS, *WEIGHTED)
-"""Every quantifier, and those that only an evaluation has: they need all edges."""
-MOST_RESAMPLES = 100
-"""Of a community, for its interval: enough for its variance, where many are scored."""
 CANDIDATES = {
     "lab_pcc": ("lab_pcc5", "lab_pcc20", "lab_pcc80"),
     "map": ("map20", "map100"),
@@ -50,6 +46,11 @@ pseudo-nodes at the prior."""
 
 Answer = Estimates | NDArray[np.float64]
 """A quantifier's, or prevalences alone, shape (S, C)."""
+
+
+def estimators() -> tuple[str, ...]:
+    """Every quantifier, and those that only an evaluation has: they need all edges."""
+    return (*records(), *WEIGHTED)
 
 
 class Estimators:
@@ -77,7 +78,7 @@ class Estimators:
             With the seed of the posteriors' folds; `labels.drawn` is what the case
             declares.
         names
-            Of `ESTIMATORS`; None: all that are defined for so many classes.
+            Of `estimators`; None: all that are defined for so many classes.
         refitted
             The case of a model fitted to all labels shown, which `auto` answers from;
             None: `case`.
@@ -85,13 +86,9 @@ class Estimators:
         classes = case.nodes.classes
         defined = [
             name
-            for name in names or ESTIMATORS
-            if len(classes) == 2 or name not in BINARY
+            for name in names or estimators()
+            if name not in records() or records()[name].defined_for(len(classes))
         ]
-        intervals = settings.intervals
-        fewer = intervals.model_copy(
-            update={"resamples": min(intervals.resamples, MOST_RESAMPLES)}
-        )
         self.settings = settings
         self.case = case.with_neighbours(adjacency)
         self._best = best = case if refitted is None else refitted
@@ -105,15 +102,14 @@ class Estimators:
             best.held,
         )
         drawn = settings.memberships.model_copy(update={"drawn": "by_class"})
-        self._drawn = QUANTIFIERS["auto"](
-            settings.model_copy(update={"memberships": drawn})
+        self._drawn = make_quantifier(
+            "auto", settings.model_copy(update={"memberships": drawn})
         )
         self._quantifiers = dict(_quantifiers(defined, adjacency, settings))
-        settings = settings.model_copy(update={"intervals": fewer})
         self._bootstraps = {
-            name: Bootstrap.of(name, settings, self.case.reference, classes)
-            for name in defined
-            if name in QUANTIFIERS
+            name: Bootstrap.of(quantifier, settings, self.case.reference)
+            for name, quantifier in self._quantifiers.items()
+            if name in records()
         }
 
     def answers(
@@ -143,8 +139,8 @@ def _quantifiers(
     """Quantifiers by name, before `auto` has learnt anything."""
     walks = None
     for name in names:
-        if name in QUANTIFIERS:
-            yield name, QUANTIFIERS[name](settings)
+        if name in records():
+            yield name, make_quantifier(name, settings)
             continue
         if walks is None:
             walks = walk_matrix(adjacency)
@@ -159,7 +155,7 @@ def _trivial(case: Case, sets: Communities) -> dict[str, NDArray[np.float64]]:
     labelled = np.bincount(cells, minlength=len(sets) * n_classes)
     labelled = labelled.reshape(len(sets), n_classes).astype(np.float64)
     number = labelled.sum(axis=1, keepdims=True)
-    pcc = QUANTIFIERS["pcc"](Settings())
+    pcc = make_quantifier("pcc", Settings())
     mean = pcc.estimate(sets, case.nodes, case.reference, "exclude").prevalence
     found = {
         "prior": np.tile(prior, (len(sets), 1)),

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from xnq_dist.evaluation import published
+from xnq_dist.quantifiers import records
 
 __all__ = [
     "DATASET_ORDER",
     "METHOD_ORDER",
-    "QUANTIFIER_ORDER",
     "base",
     "ordered",
     "ordered_methods",
@@ -20,7 +20,6 @@ __all__ = [
 ]
 
 METHOD_ORDER = ("wvrn", "cdq", "enq", "lbq", "lr", "gcn", "gat", "gin", "xnq", "xnq+")
-QUANTIFIER_ORDER = ("cc", "acc", "pcc", "pacc", "hdy", "dys", "dmy", "kdey_ml", "sld")
 DATASET_ORDER = (*published.BINARY, *published.MULTICLASS)
 
 NAMES = {
@@ -28,22 +27,16 @@ NAMES = {
     "cora": "Cora",
     "cora-2": "Cora-2",
     "cora-multi": "Cora-Multi",
-    "dmy": "DMy",
-    "dys": "DyS",
     "facebook100": "Facebook 100",
     "facebook100-johnshopkins55": "Johns Hopkins 55",
     "flickr": "Flickr",
     "genius": "Genius",
-    "hdy": "HDy",
-    "kdey_ml": "KDEy-ML",
     "minesweeper": "Minesweeper",
     "questions": "Questions",
     "sis_acc": "SIS-ACC",
     "sis_nacc": "SIS-NACC",
     "sis_npacc": "SIS-NPACC",
     "sis_pacc": "SIS-PACC",
-    "sld_bcts": "SLD-BCTS",
-    "sld_exact": "SLD exact",
     "squirrel-filtered": "Squirrel",
     "tolokers": "Tolokers",
     "twitch": "Twitch",
@@ -54,8 +47,8 @@ NAMES = {
     **{
         name: name.upper()
         for name in (
-            *("acc", "ae", "cc", "cdq", "enq", "gat", "gcn", "gin"),
-            *("lbq", "lr", "nacc", "npacc", "pacc", "pcc", "rae", "sld", "xnq", "xnq+"),
+            *("ae", "cdq", "enq", "gat", "gcn", "gin"),
+            *("lbq", "lr", "rae", "xnq", "xnq+"),
         )
     },
 }
@@ -80,6 +73,8 @@ def shown(name: str) -> str:
     """A method's, quantifier's, metric's or data set's name as papers write it."""
     if name in NAMES:
         return NAMES[name]
+    if name in records():
+        return records()[name].title
     known = base(name)
     if known == name:
         return name

@@ -19,7 +19,7 @@ from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.estimators import Answer, Estimators
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
 from xnq_dist.evaluation.regions import SAMPLES
-from xnq_dist.quantify.fit_check import expected_errors, standard_errors
+from xnq_dist.quantify.checks.fit_check import expected_errors, standard_errors
 from xnq_dist.quantify.interface import Communities, Estimates
 
 __all__ = ["LEAST_UNLABELLED", "SIZES", "Row", "score_case"]

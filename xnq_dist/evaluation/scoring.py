@@ -13,18 +13,15 @@ from xnq_dist.errors import InputError, StageError
 from xnq_dist.evaluation.interface import Scores, Task
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
 from xnq_dist.evaluation.protocol import Samples
-from xnq_dist.quantify.adjusted import rates
+from xnq_dist.quantifiers import record_of, records
 from xnq_dist.quantify.interface import (
-    OF_GRAPHS,
-    QUANTIFIERS,
     NodeTable,
     Reference,
 )
+from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.readout.calibration import fit_calibration
 
 __all__ = [
-    "BINARY",
-    "CRISP",
     "Posteriors",
     "calibrated",
     "errors",
@@ -32,10 +29,6 @@ __all__ = [
     "quantifiers_for",
 ]
 
-BINARY = ("hdy", "dys")
-"""Quantifiers that are defined for two classes alone."""
-CRISP = ("cc", "acc")
-"""Quantifiers that need no posteriors."""
 MOVES_PRIOR = ("bcts", "platt", "platt_logit")
 
 
@@ -67,30 +60,31 @@ def quantifiers_for(
         When one that was asked for is not defined for so many classes.
     """
     if wanted is None:
-        names = [
-            n
-            for n in QUANTIFIERS
-            if n not in OF_GRAPHS and (n_classes == 2 or n not in BINARY)
+        chosen = [
+            one
+            for one in records().values()
+            if not one.graph and not one.neighbours and one.defined_for(n_classes)
         ]
     else:
-        names = list(wanted)
-        for name in names:
-            if name == "auto":
+        chosen = [record_of(name) for name in wanted]
+        for one in chosen:
+            name = one.name
+            if one.graph:
                 raise InputError(
-                    "quantifier 'auto' is for communities of a graph, and these are "
+                    f"quantifier {name!r} is for communities of a graph, and these are "
                     "samples without edges, for which it is 'sld': name that"
                 )
-            if name in OF_GRAPHS:
+            if one.neighbours:
                 raise InputError(
                     f"quantifier {name!r} looks at neighbours, and these are samples "
                     "without edges: evaluate it with --communities"
                 )
-            if name in BINARY and n_classes > 2:
+            if not one.defined_for(n_classes):
                 raise InputError(
                     f"quantifier {name!r} is defined for two classes, and the task has "
                     f"{n_classes}: name a positive class (--positive), or use dmy"
                 )
-    return tuple(name for name in names if not crisp or name in CRISP)
+    return tuple(one.name for one in chosen if not crisp or one.votes)
 
 
 def calibrated(
@@ -147,9 +141,7 @@ def calibrated(
         out_of_fold=np.zeros(len(rows), np.bool_),
         classes=task.classes,
     )
-    reference = Reference(
-        prior, rates(held, truth, True), rates(held, truth, False), held, truth
-    )
+    reference = Reference(prior, held, truth)
     return Posteriors(nodes, reference)
 
 
@@ -163,7 +155,7 @@ def estimates(
     StageError
         When an estimate is not a number.
     """
-    found = QUANTIFIERS[quantifier](settings).estimate(
+    found = make_quantifier(quantifier, settings).estimate(
         samples.sets, posteriors.nodes, posteriors.reference, "exclude"
     )
     if not np.isfinite(found.prevalence).all():

@@ -21,13 +21,13 @@ from xnq_dist.errors import StageError
 from xnq_dist.evaluation import published
 from xnq_dist.evaluation.names import (
     DATASET_ORDER,
-    QUANTIFIER_ORDER,
     base,
     ordered,
     ordered_methods,
     span,
     tally,
 )
+from xnq_dist.quantifiers import records
 
 __all__ = [
     "ALLOWED",
@@ -266,7 +266,7 @@ def _pick(
 ) -> Choice:
     dataset, method, share, fold = key
     allowed = [q for q in ALLOWED.get(base(method), ()) if q in cells]
-    candidates = allowed or ordered(cells, QUANTIFIER_ORDER)
+    candidates = allowed or ordered(cells, tuple(records()))
     scored = [
         (cells[name]["validation", "ae"]["value"], place, name)
         for place, name in enumerate(candidates)
@@ -318,7 +318,7 @@ def _compared(results: pa.Table) -> dict[tuple[Any, ...], int]:
 def quantifiers_of(results: pa.Table, method: str) -> dict[str, Summary]:
     """One method with each of its quantifiers, for the ablation."""
     own = results.filter(pc.equal(results["method"], method))
-    names = ordered(own["quantifier"].unique().to_pylist(), QUANTIFIER_ORDER)
+    names = ordered(own["quantifier"].unique().to_pylist(), tuple(records()))
     return {
         name: summarise(own.filter(pc.equal(own["quantifier"], name))) for name in names
     }

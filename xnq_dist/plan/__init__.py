@@ -11,11 +11,9 @@ from xnq_dist.plan.checks import check_client_fits, check_fits, check_scratch_fi
 from xnq_dist.plan.make import make_plan
 from xnq_dist.plan.needs import wanted_partitions
 from xnq_dist.plan.size import GraphSize, Plan, Workers
-from xnq_dist.quantify.gpu_bytes import MOST_MEMBERSHIPS
 from xnq_dist.reservoir.volume import random_halo
 
 __all__ = [
-    "MOST_MEMBERSHIPS",
     "GraphSize",
     "Plan",
     "Workers",

@@ -18,10 +18,11 @@ from xnq_dist.plan.needs import (
 from xnq_dist.plan.passes import blocks_of, candidates_of, fits_of, sums_of
 from xnq_dist.plan.seconds import Work, stage_seconds
 from xnq_dist.plan.size import GraphSize, Plan, Workers
-from xnq_dist.quantify.giants import store_bytes
-from xnq_dist.quantify.gpu_bytes import quantified_bytes
 from xnq_dist.readout.objective import DEVICE_VALUES, WIDEST
 from xnq_dist.readout.plus.fit import MOST_ROWS
+from xnq_dist.quantifiers import record_of
+from xnq_dist.quantify.classic.giants import store_bytes
+from xnq_dist.quantify.gpu.memory import quantified_bytes
 from xnq_dist.readout.select import UNITS
 from xnq_dist.reservoir.checkpoint import KEPT, checkpoint_interval
 from xnq_dist.reservoir.descriptors import SPARE
@@ -97,7 +98,7 @@ def make_plan(
     readout = min(fitted * columns * 24, parse_bytes(settings.readout.memory) * 3)
     # Posteriors and neighbours' sums; `auto` holds one partition's edges beside them,
     # NACC the sums of all nodes.
-    values = 36 if settings.quantifier in ("nacc", "npacc") else 12
+    values = 36 if record_of(settings.quantifier).neighbours else 12
     quantify = size.nodes * (size.classes * values + 40) + edges * 24
     if settings.quantifier == "auto":
         quantify += model_bytes(size.nodes, size.classes, settings.readout.folds)
@@ -128,7 +129,7 @@ def make_plan(
         rows += fits * 8 * (DEVICE_VALUES + 2 * dim * min(dim, WIDEST))
         # Sums over neighbours, a few columns at a time, whatever tile was asked for.
         sums = device_bytes(owned, largest_halo, edges, 2 * COLUMNS, COLUMNS, 0, 4)
-        many = size.nodes, size.classes, settings.quantifier, workers.threads
+        many = size.nodes, size.classes, workers.threads
         device = int(max(on_device(tile), rows, sums, quantified_bytes(*many)))
         fitting = [2**k for k in range(17) if 2**k < dim]
         fitting = [k for k in fitting if on_device(k) <= workers.device]

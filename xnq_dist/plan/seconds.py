@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from xnq_dist.costs import Costs
 from xnq_dist.groups.own_groups import ROUNDS
-from xnq_dist.quantify.surroundings import WALKS
+from xnq_dist.quantify.default.surroundings import WALKS
 
 __all__ = ["NeighbourSums", "Work", "stage_seconds"]
 

@@ -1,7 +1,6 @@
 """Class prevalence of communities from calibrated posteriors and known labels."""
 
 from xnq_dist.quantify.interface import (
-    QUANTIFIERS,
     Communities,
     Estimates,
     NeighbourStatistics,
@@ -11,7 +10,6 @@ from xnq_dist.quantify.interface import (
 )
 
 __all__ = [
-    "QUANTIFIERS",
     "Communities",
     "Estimates",
     "NeighbourStatistics",

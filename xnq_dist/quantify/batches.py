@@ -12,14 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
-from xnq_dist.quantify.auto import Auto
-from xnq_dist.quantify.benchmark_answers import Benchmarked
-from xnq_dist.quantify.benchmarks import Targets
-from xnq_dist.quantify.bootstrap import Bootstrap
-from xnq_dist.quantify.evidence import Moments, gather_evidence
-from xnq_dist.quantify.fit_check import fit_pvalues
+from xnq_dist.quantify.checks.evidence import Moments, gather_evidence
+from xnq_dist.quantify.checks.fit_check import fit_pvalues
+from xnq_dist.quantify.checks.own_coverage import own_coverage
+from xnq_dist.quantify.default.auto import Auto
+from xnq_dist.quantify.default.benchmark_answers import Benchmarked
+from xnq_dist.quantify.default.benchmarks import Targets
+from xnq_dist.quantify.default.learning import Learnt
+from xnq_dist.quantify.default.scenarios import study, study_nodes, tilt_of
+from xnq_dist.quantify.default.surroundings import read_surroundings
 from xnq_dist.quantify.interface import (
-    QUANTIFIERS,
     Communities,
     Estimates,
     NodeTable,
@@ -28,7 +30,7 @@ from xnq_dist.quantify.interface import (
     combine,
     combine_counts,
 )
-from xnq_dist.quantify.learning import Learnt
+from xnq_dist.quantify.intervals.bootstrap import Bootstrap
 from xnq_dist.quantify.loading import (
     NodeCache,
     load_groups,
@@ -36,10 +38,8 @@ from xnq_dist.quantify.loading import (
     load_neighbours,
     load_node_table,
 )
-from xnq_dist.quantify.own_coverage import own_coverage
+from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.quantify.rows import answer_arrays
-from xnq_dist.quantify.scenarios import study, study_nodes, tilt_of
-from xnq_dist.quantify.surroundings import read_surroundings
 from xnq_dist.quantify.weighted_sizes import WeightedSizes
 from xnq_dist.store import Attempt, FileRecord, RunDirectory, Stage
 
@@ -66,6 +66,9 @@ class Batch:
     first: int
     communities: int
     members: FileRecord
+
+
+Loaded = tuple[NodeTable, Reference, Moments, Bootstrap | None]
 
 
 @dataclass(frozen=True)
@@ -104,13 +107,25 @@ class Job:
 
     def nodes(self) -> tuple[NodeTable, Reference]:
         """The node table, loaded once a process, with neighbours where needed."""
-        # Settings too: the reference holds what intervals are drawn by.
+        nodes, reference, _, _ = self._loaded()
+        return nodes, reference
+
+    def bootstrap(self) -> Bootstrap | None:
+        """What makes intervals, once a process; None: nothing does."""
+        return self._loaded()[3]
+
+    def moments(self) -> Moments:
+        """What the graph's posteriors are like, once a process."""
+        return self._loaded()[2]
+
+    def _loaded(self) -> Loaded:
+        # Settings too: they decide how intervals are made.
         settings = self.settings.model_dump_json()
         key = (self.run, self.graph, self.posteriors, settings)
         files = (*self.neighbours, *([self.weights] if self.weights else []))
         return _CACHE.get((*key, *(record.checksum for record in files)), self._load)
 
-    def _load(self) -> tuple[NodeTable, Reference]:
+    def _load(self) -> Loaded:
         run = RunDirectory(self.run)
         nodes, reference = load_node_table(run, self.prior)
         if self.weights is not None:
@@ -122,17 +137,15 @@ class Job:
             if reference.rows is not None:
                 own = found.of(reference.rows)
                 reference = replace(reference, neighbours=own)
-        return nodes, replace(
-            reference,
-            moments=Moments.of(nodes, reference.prior),
-            bootstrap=Bootstrap.of(
-                self.settings.quantifier, self.settings, reference, nodes.classes
-            ),
-        )
+        # Resamples are made on the CPU: a device would be sent every one of them.
+        on_cpu = self.settings.model_copy(update={"backend": "cpu"})
+        made = make_quantifier(on_cpu.quantifier, on_cpu)
+        bootstrap = Bootstrap.of(made, self.settings, reference)
+        return nodes, reference, Moments.of(nodes, reference.prior), bootstrap
 
     def quantifier(self) -> Quantifier:
         """The quantifier; `auto` with what it has learnt."""
-        found = QUANTIFIERS[self.settings.quantifier](self.settings)
+        found = make_quantifier(self.settings.quantifier, self.settings)
         if isinstance(found, Auto) and self.learnt is not None:
             key = (self.run, self.attempt.id, self.learnt.checksum)
             return replace(found, learnt=_LEARNT.get(key, self._read_learnt))
@@ -161,7 +174,7 @@ class Job:
         return Learnt.from_arrays(self.read_groups(), arrays)
 
 
-_CACHE: NodeCache[tuple[NodeTable, Reference]] = NodeCache()
+_CACHE: NodeCache[Loaded] = NodeCache()
 _LEARNT: NodeCache[Learnt] = NodeCache()
 _BENCHMARKED: NodeCache[Benchmarked] = NodeCache()
 
@@ -180,13 +193,12 @@ def answer_batch(job: Job, batch: Batch) -> FileRecord:
     labelled = job.settings.labelled
     quantifier = job.quantifier()
     found = quantifier.estimate(members, nodes, reference, labelled)
-    if reference.bootstrap is not None:
-        found = reference.bootstrap.with_ends(
-            members, nodes, reference, found, batch.first
-        )
+    bootstrap = job.bootstrap()
+    if bootstrap is not None:
+        found = bootstrap.with_ends(members, nodes, reference, found, batch.first)
     answer = combine(members, nodes, found, labelled)
     learnt = quantifier.learnt if isinstance(quantifier, Auto) else None
-    evidence = gather_evidence(members, nodes, reference, learnt)
+    evidence = gather_evidence(members, nodes, reference, learnt, job.moments())
     arrays = answer_arrays(answer)
     if found.groups is not None:
         arrays["group_offsets"] = found.groups.offsets

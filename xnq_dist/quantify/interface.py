@@ -8,23 +8,16 @@ every quantifier.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.config import Settings
 from xnq_dist.quantify.weighted_sizes import WeightedSizes
 
-if TYPE_CHECKING:
-    from xnq_dist.quantify.bootstrap import Bootstrap
-    from xnq_dist.quantify.evidence import Moments
-
 __all__ = [
-    "OF_GRAPHS",
-    "QUANTIFIERS",
     "CellTilt",
     "Communities",
     "Estimates",
@@ -39,6 +32,7 @@ __all__ = [
 ]
 
 Labelled = Literal["count", "exclude"]
+T = TypeVar("T")
 
 EMPTY = "no member is in the graph: nothing to estimate"
 ALL_LABELLED = "every member is labelled: counted exactly"
@@ -62,7 +56,7 @@ class NeighbourStatistics:
     for a quantifier with `needs_neighbours`."""
 
     def of(self, rows: NDArray[np.integer]) -> NeighbourStatistics:
-        """The same of some nodes only."""
+        """The statistics of some nodes only."""
         votes = None if self.votes is None else self.votes[rows]
         return NeighbourStatistics(
             self.degree[rows], self.posterior_sum[rows], self.labelled[rows], votes
@@ -102,6 +96,18 @@ class NodeTable:
     tilt: CellTilt | None = None
     """What posteriors are multiplied by; None: nothing."""
 
+    def of(self, rows: NDArray[np.integer]) -> NodeTable:
+        """The table of some nodes only."""
+        around, weights = self.neighbours, self.weights
+        return NodeTable(
+            self.posteriors[rows],
+            self.labels[rows],
+            self.out_of_fold[rows],
+            self.classes,
+            None if around is None else around.of(rows),
+            None if weights is None else weights[rows],
+        )
+
     @cached_property
     def unlabelled(self) -> NDArray[np.bool_]:
         """Nodes without a label, shape (N,): one byte a node stays in the cache."""
@@ -140,25 +146,32 @@ class Reference:
 
     prior: NDArray[np.float64]
     """Class proportions that the posteriors are calibrated to, shape (C,)."""
-    vote_rates: NDArray[np.float64] | None = None
-    """``[i, j]`` = P(largest posterior is i | class j), shape (C, C): M of ACC; None
-    without labelled nodes whose posterior may be used."""
-    posterior_rates: NDArray[np.float64] | None = None
-    """Column j is the mean posterior of class j, shape (C, C): M of PACC."""
     posteriors: NDArray[np.float32] | None = None
-    """Of the labelled nodes that the rates are made from, shape (m, C)."""
+    """Of the labelled nodes whose label had no part in their posterior, shape (m, C);
+    None: there are no such nodes."""
     labels: NDArray[np.int32] | None = None
     """Their class codes, shape (m,)."""
-    moments: Moments | None = None
-    """Of the graph's posteriors; None: a community's posteriors show nothing."""
     rows: NDArray[np.int64] | None = None
     """Canonical indexes of these labelled nodes, ascending, shape (m,)."""
     neighbours: NeighbourStatistics | None = None
     """Of these nodes; there only for a quantifier with `needs_neighbours`."""
     weights: NDArray[np.float64] | None = None
     """Inclusion weights of these nodes, shape (m,); None: all equal."""
-    bootstrap: Bootstrap | None = None
-    """What makes a classic quantifier's intervals; None: nothing does."""
+    _learnt: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def learnt(self, by: Any, learn: Callable[[], T]) -> T:
+        """What a quantifier learns from these nodes, once for all batches.
+
+        Parameters
+        ----------
+        by
+            The quantifier with its settings; hashable.
+        learn
+            Called the first time.
+        """
+        if by not in self._learnt:
+            self._learnt[by] = learn()
+        return cast(T, self._learnt[by])
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,7 +216,14 @@ class Estimates:
 
 
 class Quantifier(Protocol):
-    """An estimator of class prevalence."""
+    """An estimator of class prevalence.
+
+    Three attributes are optional, false where they are missing: ``gives_intervals``,
+    the answers have intervals; ``trusts_posteriors``, posteriors are taken to hold in
+    every community, so that intervals shift them to no other class proportions;
+    ``adjusts_posteriors``, answers are adjusted by how posteriors come out at labelled
+    nodes, so that intervals need no other calibration of both.
+    """
 
     @property
     def name(self) -> str:
@@ -368,119 +388,3 @@ def _note(
     if members[1]:
         return NO_WEIGHT_LEFT
     return NONE_UNLABELLED if labelled == "exclude" else ALL_LABELLED
-
-
-# Factories import when called: the kernels' compiler takes half a second to import.
-
-
-def _sld(settings: Settings) -> Quantifier:
-    if settings.backend == "gpu":
-        from xnq_dist.quantify.gpu_sets import GpuSld
-
-        return GpuSld(settings.sld.tolerance, settings.sld.max_iterations)
-    from xnq_dist.quantify.sld import Sld
-
-    return Sld(settings.sld.tolerance, settings.sld.max_iterations)
-
-
-def _sld_bcts(settings: Settings) -> Quantifier:
-    if settings.backend == "gpu":
-        from xnq_dist.quantify.gpu_sets import GpuSldBcts
-
-        return GpuSldBcts(settings.sld.tolerance, settings.sld.max_iterations)
-    from xnq_dist.quantify.recalibrated import SldBcts
-
-    return SldBcts(settings.sld.tolerance, settings.sld.max_iterations)
-
-
-def _sld_exact(settings: Settings) -> Quantifier:
-    if settings.backend == "gpu":
-        from xnq_dist.quantify.gpu_simplex import GpuSldExact
-
-        return GpuSldExact()
-    from xnq_dist.quantify.exact import SldExact
-
-    return SldExact()
-
-
-def _counts(name: Literal["cc", "pcc", "acc", "pacc"]) -> QuantifierFactory:
-    def factory(settings: Settings) -> Quantifier:
-        if settings.backend == "gpu":
-            from xnq_dist.quantify.gpu_sets import GpuCounts
-
-            return GpuCounts(name)
-        from xnq_dist.quantify.adjusted import Counts
-
-        return Counts(name)
-
-    return factory
-
-
-def _neighbour_counts(name: Literal["nacc", "npacc"]) -> QuantifierFactory:
-    def factory(settings: Settings) -> Quantifier:
-        if settings.backend == "gpu":
-            from xnq_dist.quantify.gpu_sets import GpuNeighbourCounts
-
-            return GpuNeighbourCounts(name)
-        from xnq_dist.quantify.neighbourhood import NeighbourCounts
-
-        return NeighbourCounts(name)
-
-    return factory
-
-
-def _histograms(name: Literal["hdy", "dys", "dmy"]) -> QuantifierFactory:
-    def factory(settings: Settings) -> Quantifier:
-        if settings.backend == "gpu":
-            from xnq_dist.quantify.gpu_matching import GpuHistograms
-
-            return GpuHistograms(name, settings.matching.bins)
-        from xnq_dist.quantify.histograms import Histograms
-
-        return Histograms(name, settings.matching.bins)
-
-    return factory
-
-
-def _kdey_ml(settings: Settings) -> Quantifier:
-    if settings.backend == "gpu":
-        from xnq_dist.quantify.gpu_simplex import GpuKdeyMl
-
-        return GpuKdeyMl(settings.kdey.bandwidth)
-    from xnq_dist.quantify.density import KdeyMl
-
-    return KdeyMl(settings.kdey.bandwidth)
-
-
-def _auto(settings: Settings) -> Quantifier:
-    if settings.memberships.drawn == "by_class":
-        from xnq_dist.quantify.drawn import DrawnByClass
-
-        return DrawnByClass(_sld(settings), settings.intervals.level)
-    from xnq_dist.quantify.auto import Auto
-
-    return Auto(settings.intervals.level)
-
-
-QuantifierFactory = Callable[[Settings], Quantifier]
-
-QUANTIFIERS: dict[str, QuantifierFactory] = {
-    "auto": _auto,
-    "sld": _sld,
-    "sld_bcts": _sld_bcts,
-    "sld_exact": _sld_exact,
-    "cc": _counts("cc"),
-    "pcc": _counts("pcc"),
-    "acc": _counts("acc"),
-    "pacc": _counts("pacc"),
-    "nacc": _neighbour_counts("nacc"),
-    "npacc": _neighbour_counts("npacc"),
-    "hdy": _histograms("hdy"),
-    "dys": _histograms("dys"),
-    "dmy": _histograms("dmy"),
-    "kdey_ml": _kdey_ml,
-}
-"""Every quantifier by its name in the settings."""
-
-OF_GRAPHS = ("auto", "nacc", "npacc")
-"""Those that ask for the links between nodes, not for their posteriors alone."""

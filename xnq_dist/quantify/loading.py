@@ -16,10 +16,9 @@ from xnq_dist.errors import StageError
 from xnq_dist.graph import layout
 from xnq_dist.graph.labels import ROLES
 from xnq_dist.groups.own_groups import Groups
-from xnq_dist.quantify.adjusted import rates
+from xnq_dist.quantify.classic.neighbour_counts import votes_of
+from xnq_dist.quantify.default.learning import Held
 from xnq_dist.quantify.interface import NeighbourStatistics, NodeTable, Reference
-from xnq_dist.quantify.learning import Held
-from xnq_dist.quantify.neighbourhood import votes_of
 from xnq_dist.store import FileRecord, Manifest, RunDirectory, Stage
 
 __all__ = [
@@ -251,8 +250,6 @@ def _reference(
     chosen, labels = nodes.posteriors[usable], nodes.labels[usable]
     return Reference(
         prior_array,
-        rates(chosen, labels, True),
-        rates(chosen, labels, False),
         chosen,
         labels,
         rows=np.flatnonzero(usable),

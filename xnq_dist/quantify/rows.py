@@ -10,9 +10,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
-from xnq_dist.quantify.fit_check import expected_errors, standard_errors
+from xnq_dist.quantify.checks.fit_check import expected_errors, standard_errors
+from xnq_dist.quantify.checks.quality import qualities
 from xnq_dist.quantify.interface import Prevalence
-from xnq_dist.quantify.quality import qualities
 
 __all__ = [
     "answer_arrays",

@@ -12,7 +12,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
-from xnq_dist.quantify.changes import Changes, SeedError, find_changes, seed_error
+from xnq_dist.quantify.checks.changes import (
+    Changes,
+    SeedError,
+    find_changes,
+    seed_error,
+)
 from xnq_dist.report.compared import ordered, ranks
 from xnq_dist.report.earlier import Earlier, OwnFacts
 from xnq_dist.report.view import PrevalenceView

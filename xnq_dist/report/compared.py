@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
-from xnq_dist.quantify.anomalies import Anomalies, Seen, find_anomalies
+from xnq_dist.quantify.checks.anomalies import Anomalies, Seen, find_anomalies
 from xnq_dist.report.view import PrevalenceView
 
 __all__ = ["anomaly_rows", "compare", "ordered", "ranks", "seen_in"]

@@ -18,7 +18,7 @@ from scipy.special import ndtri
 
 from xnq_dist.config import Settings
 from xnq_dist.drawing import INK, MAIN, plain, svg
-from xnq_dist.quantify.anomalies import Anomalies
+from xnq_dist.quantify.checks.anomalies import Anomalies
 from xnq_dist.report.plots import plain_numbers, round_ticks, vector_bar
 from xnq_dist.report.view import PrevalenceView
 

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from xnq_dist.config import Settings
 from xnq_dist.drawing import plain
-from xnq_dist.quantify.anomalies import Anomalies
-from xnq_dist.quantify.quality import PUBLISHABLE
+from xnq_dist.quantifiers import record_of
+from xnq_dist.quantify.checks.anomalies import Anomalies
+from xnq_dist.quantify.checks.quality import PUBLISHABLE
 from xnq_dist.report import plots
 from xnq_dist.report.changed import Changed
 from xnq_dist.report.funnel import DRAWN_ALONE, Funnel, funnel
@@ -23,7 +24,6 @@ from xnq_dist.report.sections import (
     fit_section,
     ranked_by_effect,
 )
-from xnq_dist.report.texts import QUANTIFIER_TEXT
 from xnq_dist.report.view import PrevalenceView
 from xnq_dist.report.wording import count, difference, figure, points, share, span
 from xnq_dist.selection.words import sentences
@@ -176,7 +176,7 @@ def page(
         dots=min(DOTS, total),
         settings=settings,
         quantifier=settings.quantifier,
-        quantifier_text=QUANTIFIER_TEXT.get(settings.quantifier, ""),
+        quantifier_text=record_of(settings.quantifier).text,
         source=plain(str(quantify.get("source", "")), 120),
         warnings=[*_warnings(view, stages), *map(_set_aside, aside)],
         stages=list(stages.values()),

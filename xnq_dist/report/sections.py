@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.special import bdtrc
 
 from xnq_dist.config import Settings
-from xnq_dist.quantify.anomalies import Anomalies
-from xnq_dist.quantify.fit_check import expected_errors
+from xnq_dist.quantify.checks.anomalies import Anomalies
+from xnq_dist.quantify.checks.fit_check import expected_errors
 from xnq_dist.report.changed import Changed
 from xnq_dist.report.compared import ordered
 from xnq_dist.report.view import PrevalenceView

@@ -1,0 +1,279 @@
+"""Communities that differ beyond chance: rates and power by simulation, exact tails."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy.special import expit, logit
+from scipy.stats import binom, false_discovery_control, norm
+
+from tests.quantify.samples import make_communities, make_nodes, reference_of
+from xnq_dist.quantify.checks.anomalies import (
+    Seen,
+    find_anomalies,
+    qvalues,
+    robust_reference,
+)
+from xnq_dist.quantify.checks.evidence import Moments, gather_evidence
+from xnq_dist.quantify.default.learning import Learnt
+
+
+def binomial_pvalues(known, labelled, r):
+    """The exact test on the labels alone, both tails doubled."""
+    tails = binom.cdf(known, labelled, r), binom.sf(known - 1, labelled, r)
+    return np.minimum(2 * np.minimum(*tails), 1.0)
+
+
+def world(rng, share, size, known, sharpness=1.2, spread=0.0, overall=0.3):
+    """Communities of members drawn at their shares, and what is seen of them.
+
+    Posteriors are calibrated at the overall share, but for a logit shift of each
+    community with the given spread, which its classes do not share.
+    """
+    members = int(size.sum())
+    community = np.repeat(np.arange(len(size)), size)
+    classes = rng.random(members) < share[community]
+    score = rng.normal(sharpness * (classes - 0.5), 1.0)
+    shift = rng.normal(0, spread, len(size)) if spread else np.zeros(len(size))
+    f = expit(sharpness * score + logit(overall) + shift[community])
+    place = np.arange(members) - np.repeat(np.cumsum(size) - size, size)
+    labels = np.where(place < known[community], classes, -1)
+    posteriors = np.stack([1 - f, f], axis=1)
+    # The rest of the graph: the same of nodes of which each is its own community.
+    other = rng.random(50_000) < overall
+    own = rng.normal(0, spread, len(other)) + logit(overall)
+    rest = expit(sharpness * rng.normal(sharpness * (other - 0.5), 1) + own)
+    rows = np.concatenate([posteriors, np.stack([1 - rest, rest], axis=1)])
+    nodes = make_nodes(rows, np.concatenate([labels, np.full(len(rest), -1)]))
+    groups = np.concatenate([community, np.zeros(len(rest))]).astype(np.int32)
+    nothing = Learnt.nothing(nodes)
+    learnt = dataclasses.replace(
+        nothing,
+        groups=groups,
+        least=1e-3,
+        variances=np.full((len(size), 1), spread**2),
+        labelled=np.zeros((len(size), 1)),
+    )
+    moments = Moments.of(make_nodes(rows[members:]), np.array([0.7, 0.3]))
+    reference = reference_of([0.7, 0.3])
+    batch = make_communities(*np.split(np.arange(members), np.cumsum(size)[:-1]))
+    evidence = gather_evidence(batch, nodes, reference, learnt, moments)
+    counted = np.bincount(community[labels == 1], minlength=len(size))
+    expected = np.bincount(community[labels < 0], f[labels < 0], len(size))
+    prevalence = (counted + expected) / size
+    both = np.stack([1 - prevalence, prevalence], axis=1)
+    seen = Seen(
+        known,
+        np.stack([known - counted, counted], axis=1),
+        size - known,
+        np.concatenate([1 - evidence.scores, evidence.scores], axis=1),
+        np.repeat(evidence.error, 2, axis=1),
+        np.concatenate([-evidence.skew, evidence.skew], axis=1),
+    )
+    return both, size, seen
+
+
+NULLS = 10_000
+
+
+@pytest.mark.parametrize(
+    ("overall", "known", "spread"),
+    [
+        (0.3, 0.0, 0.5),
+        (0.3, 0.06, 0.0),
+        (0.3, 0.5, 0.5),
+        (0.03, 0.0, 0.5),
+        (0.03, 0.06, 0.0),
+        (0.03, 0.5, 0.5),
+    ],
+)
+def test_pvalues_of_nulls_are_uniform_and_false_discoveries_rare(
+    overall, known, spread
+):
+    rng = np.random.default_rng(int(100 * (spread + known + overall)))
+    size = rng.integers(10, 200, NULLS)
+    labelled = np.floor(known * size).astype(np.int64)
+    share = np.full(NULLS, overall)
+    options = {"spread": spread, "overall": overall}
+    found = find_anomalies(*world(rng, share, size, labelled, **options))
+    p = found.pvalue[:, 1]
+    assert (p < 0.05).mean() < 0.056  # 2.8 standard errors
+    assert (p < 0.001).mean() < 0.0025
+    assert (found.qvalue <= 0.05).sum() <= 2
+    if overall == 0.3:
+        assert (p < 0.05).mean() > 0.03
+    given = find_anomalies(*world(rng, share, size, labelled, **options), overall)
+    assert (given.pvalue[:, 1] < 0.05).mean() < 0.056
+
+
+@pytest.mark.parametrize("sharpness", [0.05, 0.6, 2.0])
+@pytest.mark.parametrize("known", [2, 8, 40])
+def test_power_is_that_of_the_binomial_test_or_more(sharpness, known):
+    rng = np.random.default_rng(5)
+    share = np.where(np.arange(4000) < 400, 0.6, 0.3)
+    size, labelled = np.full(4000, 80), np.full(4000, known)
+    args = world(rng, share, size, labelled, sharpness=sharpness, spread=0.2)
+    found, own = find_anomalies(*args), np.arange(4000) < 400
+    alone = binomial_pvalues(args[2].known[:, 1], labelled, 0.3)
+    assert (found.pvalue[~own, 1] < 0.05).mean() < 0.06
+    for level in (0.05, 0.001):
+        power = (found.pvalue[own, 1] < level).mean()
+        assert power >= (alone[own] < level).mean() - 0.02
+        if sharpness == 2.0 and known < 40 and level == 0.001:
+            assert power > (alone[own] < level).mean() + 0.3
+    flagged = found.qvalue[:, 1] <= 0.05
+    assert (flagged & ~own).sum() <= 0.08 * flagged.sum() + 2
+    discovered = false_discovery_control(alone) <= 0.05
+    assert (flagged & own).sum() >= (discovered & own).sum() - 8
+
+
+def exact_tails(statistic, trials, r, unlabelled, error):
+    """P(A >= a), P(A <= a): both binomials term by term, normal noise."""
+    number = max(unlabelled, 1)
+    shown = 1 / (r * (1 - r) / number + error**2)
+    upper = lower = 0.0
+    for k in range(trials + 1):
+        for j in range(unlabelled + 1):
+            weight = binom.pmf(k, trials, r) * binom.pmf(j, unlabelled, r)
+            middle = (k - trials * r) / (r * (1 - r)) + (j / number - r) * shown
+            z = (statistic - middle) / (shown * error)
+            upper += weight * norm.sf(z)
+            lower += weight * norm.cdf(z)
+    return upper, lower
+
+
+def test_pvalues_are_those_of_sums_over_all_counts():
+    rng = np.random.default_rng(3)
+    for r in (0.05, 0.3, 0.5):
+        count = 20
+        labelled = rng.integers(0, 12, count)
+        known = rng.binomial(labelled, np.clip(3 * r, 0, 0.9))
+        unlabelled = rng.integers(5, 40, count)
+        q = r + rng.normal(0, 0.2, count)
+        # As much noise as posteriors have that explain half of the variance.
+        error = rng.uniform(1, 3, count) * np.sqrt(r * (1 - r) / unlabelled)
+        seen = Seen(
+            labelled,
+            np.stack([labelled - known, known], axis=1),
+            unlabelled,
+            np.stack([1 - q, q], axis=1),
+            np.stack([error, error], axis=1),
+            np.zeros((count, 2)),
+        )
+        prevalence = np.full((count, 2), 0.5)
+        found = find_anomalies(prevalence, labelled + unlabelled, seen, r)
+        for s in range(count):
+            shown = 1 / (r * (1 - r) / unlabelled[s] + error[s] ** 2)
+            a = (known[s] - labelled[s] * r) / (r * (1 - r)) + (q[s] - r) * shown
+            args = a, int(labelled[s]), r, int(unlabelled[s]), float(error[s])
+            exact = min(2 * min(exact_tails(*args)), 1.0)
+            near = found.pvalue[s, 1]
+            # Larger on the short side of a skewed sum, but hardly smaller.
+            assert 0.8 * exact - 1e-4 <= near <= 1.7 * exact + 1e-3, (r, s)
+
+
+def labels_alone(known, labelled):
+    """What is seen where posteriors show nothing."""
+    nothing = np.full((len(known), 2), np.nan)
+    classes = np.stack([labelled - known, known], axis=1)
+    return Seen(labelled, classes, np.zeros(len(known), np.int64), *[nothing] * 3)
+
+
+def test_labels_alone_give_the_exact_binomial_test():
+    labelled = np.repeat(np.arange(1, 41), 41)
+    known = np.minimum(np.tile(np.arange(41), 40), labelled)
+    seen = labels_alone(known, labelled)
+    prevalence = np.stack([1 - known / labelled, known / labelled], axis=1)
+    for r in (0.02, 0.3, 0.5):
+        found = find_anomalies(prevalence, labelled, seen, r)
+        expected = binomial_pvalues(known, labelled, r)
+        np.testing.assert_allclose(found.pvalue[:, 1], expected, rtol=1e-9)
+    # Large counts are summed over the counts that matter only.
+    many = np.array([1_000_000])
+    for k in (500_000, 501_000, 503_000):
+        one = find_anomalies(
+            np.array([[0.5, 0.5]]), many, labels_alone(np.array([k]), many), 0.5
+        )
+        exact = binomial_pvalues(k, many[0], 0.5)
+        assert one.pvalue[0, 1] == pytest.approx(exact, rel=1e-6, abs=1e-14)
+
+
+def test_reference_is_the_mean_of_the_others_without_those_far_off():
+    rng = np.random.default_rng(1)
+    size = rng.integers(50, 300, 500).astype(np.float64)
+    values = rng.binomial(size.astype(int), 0.3) / size
+    values[:60] = 0.75
+    kept, scale = robust_reference(values, size)
+    assert not kept[:60].any()
+    assert kept[60:].mean() > 0.98
+    assert 1.0 <= scale < 1.4
+    # Ordinary differences between communities leave none out.
+    apart = rng.uniform(0.1, 0.9, 500)
+    kept, scale = robust_reference(apart, size)
+    assert kept.mean() > 0.95
+    assert scale > 2
+    none, _ = robust_reference(np.zeros(0), np.zeros(0))
+    assert none.size == 0
+
+
+def test_effects_are_of_the_mean_of_the_others():
+    share = np.array([0.2, 0.5, 0.6, np.nan])
+    n = np.array([10, 30, 60, 5])
+    prevalence = np.stack([1 - share, share], axis=1)
+    seen = labels_alone(np.array([2, 15, 36, 0]), np.array([10, 30, 60, 0]))
+    found = find_anomalies(prevalence, n, seen)
+    rest = (30 * 0.5 + 60 * 0.6) / 90
+    assert found.reference[0, 1] == pytest.approx(rest)
+    assert found.effect[0] == pytest.approx([rest - 0.2, 0.2 - rest])
+    assert found.centre[1] == pytest.approx((10 * 0.2 + 15 + 36) / 100)
+    assert np.isnan(found.pvalue[3]).all()
+    assert np.isnan(found.effect[3]).all()
+    np.testing.assert_array_equal(found.pvalue[:3, 0], found.pvalue[:3, 1])
+
+
+def test_labels_and_estimates_that_disagree_make_the_reference_uncertain():
+    labelled = np.full(200, 100)
+    known = np.random.default_rng(0).binomial(100, 0.5, 200)
+    seen = labels_alone(known, labelled)
+    prevalence = np.tile([0.7, 0.3], (200, 1))
+    found = find_anomalies(prevalence, np.full(200, 1000), seen)
+    assert (found.pvalue[:, 1] < 0.05).mean() < 0.05
+
+
+def test_effects_need_a_second_community():
+    count = np.array([9])
+    one = find_anomalies(
+        np.array([[0.5, 0.5]]), count, labels_alone(np.array([4]), count)
+    )
+    assert np.isnan(one.effect).all()
+    empty = np.empty(0, np.int64)
+    none = find_anomalies(np.empty((0, 2)), empty, labels_alone(empty, empty))
+    assert none.effect.size == 0
+
+
+def test_a_reference_of_zero_is_refuted_by_one_member_of_the_class():
+    sure = np.array([[1.0, 0.0], [0.8, 0.2]])
+    labelled = np.array([5, 5])
+    seen = labels_alone(np.array([0, 1]), labelled)
+    found = find_anomalies(sure, labelled, seen, 0.0)
+    assert found.pvalue[0, 1] == 1.0
+    assert found.pvalue[1, 1] < 1e-7
+    silent = labels_alone(np.array([0, 0]), np.array([0, 0]))
+    assert np.isnan(find_anomalies(sure, labelled, silent, 0.3).pvalue).all()
+
+
+def test_qvalues_are_scipys():
+    rng = np.random.default_rng(7)
+    p = rng.random((200, 3)) ** 3
+    p[rng.random(p.shape) < 0.1] = np.nan
+    p[:9, 1] = p[9, 0]
+    found, some = qvalues(p), ~np.isnan(p)
+    np.testing.assert_allclose(found[some], false_discovery_control(p[some]))
+    assert np.isnan(found[~some]).all()
+    two = p[:, :2]
+    own, known = two[:, 1], ~np.isnan(two[:, 1])
+    expected = false_discovery_control(own[known])
+    for column in qvalues(two).T:
+        np.testing.assert_allclose(column[known], expected)

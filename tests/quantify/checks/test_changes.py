@@ -1,0 +1,150 @@
+"""Changes since an earlier run: rates by simulation, figures by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import betaincinv
+from scipy.stats import norm
+
+from xnq_dist.quantify.checks.changes import find_changes, seed_error
+
+LEVEL = 0.95
+Z = norm.ppf(0.975)
+
+
+def estimated(rng, share, n, level=LEVEL):
+    """Skewed intervals, as of shares estimated from n labels: (p, lower, upper)."""
+    x = rng.binomial(n, share)
+    ends = (0.5, (1 - level) / 2, (1 + level) / 2)
+    p, low, high = (betaincinv(x + 0.5, n - x + 0.5, end) for end in ends)
+    return both_classes(p, low, high)
+
+
+def both_classes(p, low, high):
+    mirror = (1 - p, 1 - high, 1 - low)
+    pairs = zip(mirror, (p, low, high), strict=True)
+    return tuple(np.stack(pair, axis=1) for pair in pairs)
+
+
+def draw_world(rng, size=1000, moved=0.1):
+    """True shares then and now of communities of which some have moved."""
+    then = rng.beta(1, 2.3, size)
+    has_moved = rng.random(size) < moved
+    now = np.where(has_moved, rng.random(size), then)
+    return then, now, rng.integers(5, 60, size), has_moved
+
+
+def test_more_than_the_rate_of_the_changes_are_false():
+    rng = np.random.default_rng(0)
+    false = found = there = careless = careless_false = 0
+    for _ in range(60):
+        then, now, n, moved = draw_world(rng)
+        a, b = estimated(rng, then, n), estimated(rng, now, n)
+        flagged = find_changes(b, a, LEVEL).qvalue[:, 1] <= 0.05
+        false += np.count_nonzero(flagged & ~moved)
+        found += np.count_nonzero(flagged)
+        there += np.count_nonzero(moved)
+        # As if the earlier results were the truth.
+        naive = find_changes(b, (a[0], a[0], a[0]), LEVEL).qvalue[:, 1] <= 0.05
+        careless_false += np.count_nonzero(naive & ~moved)
+        careless += np.count_nonzero(naive)
+    assert false <= 0.05 * found
+    assert found - false >= 0.3 * there
+    assert careless_false > 0.1 * careless
+
+
+def test_nothing_but_noise_is_called_a_change():
+    rng = np.random.default_rng(1)
+    worlds = 0
+    for _ in range(150):
+        then, _, n, _ = draw_world(rng, size=200)
+        pair = estimated(rng, then, n), estimated(rng, then, n)
+        worlds += bool((find_changes(*pair, LEVEL).qvalue <= 0.05).any())
+    assert worlds <= 0.05 * 150 + 2 * np.sqrt(150 * 0.05 * 0.95)
+
+
+def test_shared_errors_make_up_changes():
+    """What both runs have in common cancels: fewer false ones, never more."""
+    rng = np.random.default_rng(2)
+    rates = []
+    for common in (0.0, 0.8):
+        error, size = 0.05, 20_000
+        shared = rng.normal(0, error * np.sqrt(common), size)
+        runs = []
+        for _ in range(2):
+            p = 0.5 + shared + rng.normal(0, error * np.sqrt(1 - common), size)
+            runs.append(both_classes(p, p - Z * error, p + Z * error))
+        rates.append(np.mean(find_changes(*runs, LEVEL).pvalue[:, 1] < 0.05))
+    assert rates[0] == pytest.approx(0.05, abs=0.005)
+    assert rates[1] < 0.01
+
+
+def test_figures_differ_from_those_by_hand():
+    now = both_classes(*(np.array([x]) for x in (0.6, 0.5, 0.8)))
+    then = both_classes(*(np.array([x]) for x in (0.4, 0.35, 0.43)))
+    found = find_changes(now, then, LEVEL)
+    assert found.effect[0, 1] == pytest.approx(0.2)
+    assert found.lower[0, 1] == pytest.approx(0.2 - np.hypot(0.1, 0.03))
+    assert found.upper[0, 1] == pytest.approx(0.2 + np.hypot(0.2, 0.05))
+    p = 2 * norm.sf(0.2 / (np.hypot(0.1, 0.03) / Z))
+    assert found.pvalue[0, 1] == pytest.approx(p)
+    # The first class mirrors the second.
+    assert found.effect[0, 0] == pytest.approx(-0.2)
+    assert found.lower[0, 0] == pytest.approx(-found.upper[0, 1])
+    assert found.pvalue[0, 0] == pytest.approx(p)
+    assert found.qvalue[0].tolist() == pytest.approx([p, p])
+
+
+def test_interval_and_pvalue_contradict_each_other():
+    rng = np.random.default_rng(3)
+    then, now, n, _ = draw_world(rng, size=2000, moved=0.5)
+    found = find_changes(estimated(rng, now, n), estimated(rng, then, n), LEVEL)
+    outside = (found.lower > 0) | (found.upper < 0)
+    np.testing.assert_array_equal(outside, found.pvalue < 0.05)
+
+
+def test_levels_of_two_runs_are_mixed_up():
+    share, n = np.full(50, 0.4), np.full(50, 200)
+    then, now = np.random.default_rng(4), np.random.default_rng(5)
+    narrow = estimated(np.random.default_rng(4), share, n, 0.5)
+    mixed = find_changes(estimated(now, share, n), narrow, LEVEL, 0.5)
+    same = find_changes(
+        estimated(np.random.default_rng(5), share, n),
+        estimated(then, share, n),
+        LEVEL,
+    )
+    np.testing.assert_allclose(mixed.pvalue, same.pvalue, atol=0.01)
+
+
+def test_known_or_missing_communities_are_compared_by_chance():
+    p = np.array([[0.5, 0.5], [0.5, 0.5], [np.nan, np.nan], [0.2, 0.8]])
+    sure = (p, p, p)
+    moved = p + np.array([[0, 0], [0.01, -0.01], [0, 0], [0, 0]])
+    none = np.full_like(p, np.nan)
+    found = find_changes((moved, moved, moved), sure, LEVEL)
+    assert found.pvalue[:, 1].tolist()[:2] == [1.0, 0.0]
+    assert np.isnan(found.qvalue[2]).all()
+    unknown = find_changes((p, none, none), sure, LEVEL)
+    assert np.isnan(unknown.pvalue).all()
+    assert unknown.effect[0].tolist() == [0.0, 0.0]
+    empty = np.empty((0, 3))
+    assert find_changes((empty,) * 3, (empty,) * 3, LEVEL).qvalue.shape == (0, 3)
+
+
+def test_seed_error_is_not_that_of_one_run():
+    rng = np.random.default_rng(6)
+    size, error = 40_000, 0.03
+    one, other = 0.5 + rng.normal(0, error, (2, size))
+    half = Z * 0.04
+    found = seed_error(
+        (one, one - half, one + half), (other, other - half, other + half), LEVEL
+    )
+    assert found is not None
+    assert found.error == pytest.approx(error, rel=0.02)
+    assert found.claimed == pytest.approx(0.04, rel=1e-6)
+    outside = 2 * norm.sf(half / (error * np.sqrt(2)))
+    assert found.outside / size == pytest.approx(outside, rel=0.05)
+    assert found.largest == pytest.approx(np.abs(one - other).max())
+    nothing = np.full(3, np.nan)
+    assert seed_error((nothing,) * 3, (nothing,) * 3, LEVEL) is None

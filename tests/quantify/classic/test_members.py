@@ -1,0 +1,151 @@
+"""Usable members against a slow twin, and what every quantifier owes its caller."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.quantify.samples import (
+    draw_posteriors,
+    labelled_reference,
+    make_communities,
+    make_nodes,
+)
+from xnq_dist.config import load_settings
+from xnq_dist.errors import InputError
+from xnq_dist.quantifiers import records
+from xnq_dist.quantify.classic import members
+from xnq_dist.quantify.classic.members import usable_members
+from xnq_dist.quantify.interface import Reference
+from xnq_dist.quantify.registry import make_quantifier
+
+NEED_ROWS = ["sld_bcts", "hdy", "dys", "dmy", "kdey_ml"]
+PRIORS = {2: [0.6, 0.4], 3: [0.2, 0.5, 0.3]}
+CASES = [
+    (name, n)
+    for name in records()
+    for n in PRIORS
+    if n == 2 or name not in ("hdy", "dys")
+]
+
+
+def made(name):
+    return make_quantifier(name, load_settings())
+
+
+def drawn(classes, seed=0):
+    posteriors, codes = draw_posteriors(500, np.array(PRIORS[classes]), 1.1, seed)
+    return posteriors[200:], labelled_reference(posteriors[:200], codes[:200])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**31), st.booleans())
+def test_usable_members_differ_from_their_definition(seed, dense):
+    rng = np.random.default_rng(seed)
+    posteriors = rng.dirichlet(np.ones(2), 40).astype(np.float32)
+    posteriors[rng.random(40) < 0.3] = 0
+    labels = np.where(rng.random(40) < 0.3, 1, -1)
+    sets = [rng.integers(0, 40, rng.integers(0, 6)) for _ in range(5)]
+    nodes, batch = make_nodes(posteriors, labels), make_communities(*sets)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(members, "DENSE_SHARE", 100 if dense else 0)
+        found = usable_members(batch, nodes)
+    kept = [[v for v in m if labels[v] < 0 and posteriors[v].any()] for m in sets]
+    assert found.rows.tolist() == sorted({v for m in kept for v in m})
+    for s, expected in enumerate(kept):
+        own = found.members[found.offsets[s] : found.offsets[s + 1]]
+        np.testing.assert_array_equal(found.rows[own], expected)
+        assert found.unlabelled[s] == any(labels[v] < 0 for v in sets[s])
+
+
+@pytest.mark.parametrize(("name", "classes"), CASES)
+def test_member_drawn_twice_counts_once_or_company_changes_a_bit(name, classes):
+    posteriors, reference = drawn(classes)
+    rng = np.random.default_rng(1)
+    sets = [rng.integers(0, 300, n) for n in (1, 7, 90)]
+    sets.append(np.repeat(sets[1], 4))
+    sets.append(np.concatenate([np.repeat(5, 30), np.arange(20)]))
+    nodes = make_nodes(posteriors)
+    whole = made(name).estimate(make_communities(*sets), nodes, reference, "count")
+    np.testing.assert_allclose(whole.prevalence.sum(axis=1), 1, atol=1e-12)
+    assert (whole.prevalence >= 0).all()
+    for s, chosen in enumerate(sets):
+        batch = make_communities(chosen)
+        alone = made(name).estimate(batch, nodes, reference, "count")
+        np.testing.assert_array_equal(alone.prevalence[0], whole.prevalence[s])
+        assert alone.iterations[0] == whole.iterations[s]
+        # As if every draw were a node of its own.
+        unrolled = make_nodes(posteriors[chosen])
+        own = make_communities(np.arange(len(chosen)))
+        apart = made(name).estimate(own, unrolled, reference, "count")
+        np.testing.assert_allclose(apart.prevalence[0], whole.prevalence[s], atol=1e-9)
+    four, once = whole.prevalence[3], whole.prevalence[1]
+    np.testing.assert_allclose(four, once, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", records())
+def test_labelled_or_no_members_are_estimated(name):
+    posteriors, reference = drawn(2)
+    posteriors[10:14] = 0
+    labels = np.where(np.arange(300) % 3 == 0, 1, -1)
+    sets = [np.arange(60), [0, 3, 3], [], np.flatnonzero(labels[:60] < 0), [10, 11]]
+    nodes = make_nodes(posteriors, labels)
+    found = made(name).estimate(make_communities(*sets), nodes, reference, "count")
+    assert np.isnan(found.prevalence[1:3]).all()
+    np.testing.assert_array_equal(found.iterations[1:3], 0)
+    assert found.converged[1:3].all()
+    np.testing.assert_array_equal(found.prevalence[0], found.prevalence[3])
+    np.testing.assert_allclose(found.prevalence[4].sum(), 1)
+    nothing = make_communities()
+    empty = made(name).estimate(nothing, nodes, reference, "count")
+    assert empty.prevalence.shape == (0, 2)
+
+
+@pytest.mark.parametrize("name", ["hdy", "dys"])
+def test_binary_quantifier_answers_for_three_classes(name):
+    posteriors, reference = drawn(3)
+    with pytest.raises(InputError, match=f"= {name} is defined for two classes and .*"):
+        made(name).estimate(
+            make_communities([0]), make_nodes(posteriors), reference, "count"
+        )
+
+
+@pytest.mark.parametrize("name", NEED_ROWS)
+def test_missing_reference_or_class_is_not_explained(name):
+    posteriors, reference = drawn(2)
+    nodes, batch = make_nodes(posteriors), make_communities([0, 1])
+    bare = Reference(reference.prior)
+    with pytest.raises(InputError, match="role calibration, or set quantifier = sld"):
+        made(name).estimate(batch, nodes, bare, "count")
+    one = replace(reference, labels=np.zeros(200, np.int32))
+    with pytest.raises(InputError, match=r"every class .* class 'c1' has none"):
+        made(name).estimate(batch, nodes, one, "count")
+
+
+@pytest.mark.parametrize("name", records())
+def test_posterior_that_is_not_a_number_is_counted(name):
+    posteriors, reference = drawn(2)
+    posteriors[7, 1] = np.nan
+    nodes = make_nodes(posteriors)
+    with pytest.raises(InputError, match=f"= {name}: the posterior of row 7 is not a"):
+        made(name).estimate(make_communities([1], [7, 2]), nodes, reference, "count")
+    # Nobody asks for it, or it is labelled: no reason to stop.
+    for other in (nodes, make_nodes(posteriors, np.where(np.arange(300) == 7, 0, -1))):
+        sets = make_communities([1, 2], np.arange(8, 300))
+        assert not np.isnan(
+            made(name).estimate(sets, other, reference, "count").prevalence
+        ).any()
+    if name in (*NEED_ROWS, "acc", "pacc", "nacc", "npacc"):
+        broken = reference.posteriors.copy()
+        broken[3] = np.nan
+        with pytest.raises(InputError, match="labelled row 3 of 200 is not a finite"):
+            made(name).estimate(
+                make_communities([1]),
+                nodes,
+                replace(reference, posteriors=broken),
+                "count",
+            )

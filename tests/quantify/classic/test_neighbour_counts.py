@@ -1,0 +1,260 @@
+"""NACC and NPACC: a slow twin, ACC where neighbours say nothing, QuaPy, SLSQP."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.sparse import csr_array
+
+from tests.quantify.samples import (
+    draw_posteriors,
+    field_library,
+    labelled_reference,
+    make_communities,
+    make_nodes,
+)
+from xnq_dist.errors import InputError, StageError
+from xnq_dist.quantify.classic import neighbour_counts as neighbourhood
+from xnq_dist.quantify.classic import simplex
+from xnq_dist.quantify.classic.counts import Counts
+from xnq_dist.quantify.classic.neighbour_counts import (
+    NeighbourCounts,
+    joint_rates,
+    neighbour_statistics,
+    votes_of,
+)
+from xnq_dist.quantify.classic.simplex import mixture_kernel
+from xnq_dist.quantify.interface import NeighbourStatistics, Reference
+
+PRIORS = {"binary": [0.7, 0.3], "four": [0.1, 0.4, 0.3, 0.2]}
+N, KNOWN = 400, 150
+
+
+def drawn(prior, seed=0, isolated=True):
+    """Nodes, labelled reference, adjacency and sets; weighted edges, a few of nodes."""
+    rng = np.random.default_rng(seed)
+    posteriors, classes = draw_posteriors(N, np.array(prior), 1.1, seed)
+    posteriors[[KNOWN - 1, KNOWN + 7]] = 0
+    dense = rng.random((N, N)) * (rng.random((N, N)) < 0.02)
+    if isolated:
+        dense[[3, KNOWN + 1]] = 0
+    adjacency = csr_array(dense)
+    labels = np.where(np.arange(N) < KNOWN, classes, -1)
+    nodes = make_nodes(posteriors, labels)
+    nodes = replace(nodes, neighbours=neighbour_statistics(adjacency, nodes))
+    reference = labelled_reference(posteriors[:KNOWN], classes[:KNOWN])
+    rows = np.arange(KNOWN)
+    reference = replace(reference, rows=rows, neighbours=nodes.neighbours.of(rows))
+    sets = [rng.choice(N, n) for n in (5, 40, 300)]
+    return nodes, reference, adjacency, sets
+
+
+def slow_pairs(nodes, dense, v, hard):
+    """What a node and its neighbours say, shape (C, C); None where it says nothing."""
+    posteriors = nodes.posteriors.astype(float)
+    own = posteriors[v]
+    if not own.any():
+        return None
+    around = np.zeros(len(own))
+    for u in np.flatnonzero(dense[v]):
+        if posteriors[u].any():
+            said = posteriors[u]
+            if hard:
+                said = np.eye(len(own))[said.argmax()]
+            around += dense[v, u] * said
+    if not around.any():
+        around = own
+    if hard:
+        return np.outer(
+            np.eye(len(own))[own.argmax()], np.eye(len(own))[around.argmax()]
+        )
+    return np.outer(own / own.sum(), around / around.sum())
+
+
+def slow_mean(nodes, adjacency, members, hard):
+    dense = adjacency.toarray()
+    said = [slow_pairs(nodes, dense, v, hard) for v in members]
+    return np.mean([one for one in said if one is not None], axis=0).ravel()
+
+
+def cost(matrix, q, p):
+    return float(((matrix @ p - q) ** 2).sum())
+
+
+@pytest.mark.parametrize("name", ["nacc", "npacc"])
+@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
+def test_answers_differ_from_slow_twin(name, prior):
+    nodes, reference, adjacency, sets = drawn(prior)
+    hard, width = name == "nacc", len(prior)
+    batch = make_communities(*sets)
+    found = NeighbourCounts(name).estimate(batch, nodes, reference, "count")
+    matrix = np.stack(
+        [
+            slow_mean(nodes, adjacency, np.flatnonzero(nodes.labels == code), hard)
+            for code in range(width)
+        ],
+        axis=1,
+    )
+    near = reference.neighbours.votes if hard else reference.neighbours.posterior_sum
+    made = joint_rates(reference.posteriors, near, reference.labels, hard)
+    np.testing.assert_allclose(made, matrix, atol=1e-7)
+    np.testing.assert_allclose(made.sum(axis=0), 1)
+    for s, members in enumerate(sets):
+        free = [v for v in members if nodes.labels[v] < 0]
+        q = slow_mean(nodes, adjacency, free, hard)
+        theirs = minimize(
+            lambda p, q=q: cost(matrix, q, p),
+            np.full(width, 1 / width),
+            method="SLSQP",
+            bounds=[(0, 1)] * width,
+            constraints={"type": "eq", "fun": lambda p: 1 - p.sum()},
+            options={"ftol": 1e-14, "maxiter": 500},
+        )
+        np.testing.assert_allclose(found.prevalence[s], theirs.x, atol=1e-4)
+        # The ridge may cost this much.
+        assert cost(matrix, q, found.prevalence[s]) <= theirs.fun + 1e-9
+    assert found.converged.all()
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
+def test_neighbours_that_all_say_the_same_change_an_answer(prior):
+    """Then a pair says no more than the node: ACC and PACC, QuaPy's too."""
+    theirs = field_library()
+    from quapy.functional import normalize_prevalence, prevalence_from_probabilities
+
+    nodes, reference, _, sets = drawn(prior)
+    width = len(prior)
+    everywhere = np.tile(np.eye(width)[1] * 3, (N, 1))
+    same = NeighbourStatistics(np.full(N, 3.0), everywhere, everywhere * 0, everywhere)
+    nodes = replace(nodes, neighbours=same)
+    reference = replace(reference, neighbours=same.of(reference.rows))
+    # Rows of zeros are votes for class 0 in QuaPy.
+    some = reference.posteriors.any(axis=1)
+    rows, codes = reference.posteriors[some].astype(float), reference.labels[some]
+    names = np.arange(width)
+    batch = make_communities(*sets)
+    for name, twin, rates in (
+        (
+            "nacc",
+            "acc",
+            theirs.ACC.getPteCondEstim(names, codes, rows.argmax(axis=1)),
+        ),
+        ("npacc", "pacc", theirs.PACC.getPteCondEstim(names, codes, rows)),
+    ):
+        found = NeighbourCounts(name).estimate(batch, nodes, reference, "count")
+        plain = Counts(twin).estimate(batch, nodes, reference, "count")
+        np.testing.assert_allclose(found.prevalence, plain.prevalence, atol=1e-6)
+        for s, members in enumerate(sets):
+            free = [
+                v for v in members if nodes.labels[v] < 0 and nodes.posteriors[v].any()
+            ]
+            q = prevalence_from_probabilities(
+                nodes.posteriors[free].astype(float), binarize=twin == "acc"
+            )
+            answer = theirs.ACC.solve_adjustment(rates, q, "inversion", "minimize")
+            answer = normalize_prevalence(answer, method="clip")
+            np.testing.assert_allclose(found.prevalence[s], answer, atol=1e-3)
+
+
+def test_classes_predicted_alike_are_not_told_apart_by_neighbours():
+    """Of three classes two have the same votes; their neighbours do not."""
+    rng = np.random.default_rng(0)
+    classes = rng.choice(3, 1200, p=[0.4, 0.3, 0.3])
+    own = np.where(classes == 0, 0, rng.integers(1, 3, 1200))
+    around = np.where(rng.random(1200) < 0.9, classes, rng.integers(0, 3, 1200))
+    posteriors = np.eye(3)[own].astype(np.float32)
+    votes = np.eye(3)[around]
+    neighbours = NeighbourStatistics(np.ones(1200), votes, votes * 0, votes)
+    known = np.arange(600)
+    nodes = replace(make_nodes(posteriors), neighbours=neighbours)
+    reference = replace(
+        labelled_reference(posteriors[known], classes[known]),
+        neighbours=neighbours.of(known),
+    )
+    members = np.flatnonzero(classes[600:] < 2) + 600
+    batch = make_communities(members)
+    true = np.bincount(classes[members], minlength=3) / len(members)
+    aware = NeighbourCounts("nacc").estimate(batch, nodes, reference, "count")
+    plain = Counts("acc").estimate(batch, nodes, reference, "count")
+    assert np.abs(aware.prevalence[0] - true).max() < 0.03
+    assert np.abs(plain.prevalence[0] - true).max() > 0.2
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**31), st.integers(2, 5))
+def test_one_matrix_for_all_rows_is_as_good_as_one_for_each(seed, classes):
+    rng = np.random.default_rng(seed)
+    matrix = rng.dirichlet(np.full(classes, 0.5), classes).T.copy()
+    q = rng.dirichlet(np.full(classes, 0.4), 4)
+    q[2] = np.nan
+    found, each = np.full((2, 4, classes), np.nan)
+    done, wide = np.zeros((2, 4), np.bool_)
+    mixture_kernel(matrix[None], q, found, done)
+    mixture_kernel(np.repeat(matrix[None], 4, axis=0), q, each, wide)
+    np.testing.assert_array_equal(found, each)
+    np.testing.assert_array_equal(done, wide)
+
+
+def test_class_without_labelled_nodes_does_not_say_its_own_name():
+    posteriors = np.array([[0.8, 0.1, 0.1], [0, 0, 0]])
+    matrix = joint_rates(posteriors, posteriors, np.array([0, 1]), hard=True)
+    np.testing.assert_array_equal(matrix[:, 0], np.eye(9)[0])
+    # Class 1 has a node, which says nothing.
+    np.testing.assert_array_equal(matrix[:, 1], np.eye(9)[4])
+    np.testing.assert_array_equal(matrix[:, 2], np.eye(9)[8])
+
+
+def test_statistics_differ_from_those_by_hand():
+    nodes, _, adjacency, _ = drawn(PRIORS["four"])
+    found, dense = nodes.neighbours, adjacency.toarray()
+    np.testing.assert_allclose(found.degree, dense.sum(axis=1))
+    np.testing.assert_allclose(
+        found.posterior_sum, dense @ nodes.posteriors.astype(float)
+    )
+    known = np.eye(5)[nodes.labels][:, :4]
+    np.testing.assert_allclose(found.labelled, dense @ known)
+    votes = votes_of(nodes.posteriors)
+    assert votes[KNOWN + 7].sum() == 0
+    np.testing.assert_allclose(found.votes, dense @ votes)
+    np.testing.assert_array_equal(found.of(np.array([4, 2])).votes, found.votes[[4, 2]])
+
+
+def test_compiled_code_differs_from_its_python(monkeypatch):
+    nodes, reference, _, sets = drawn(PRIORS["four"])
+    batch = make_communities(sets[0], [1, 2], [KNOWN + 7])
+    compiled = {
+        name: NeighbourCounts(name).estimate(batch, nodes, reference, "count")
+        for name in ("nacc", "npacc")
+    }
+    for name in ("_solve", "_quadratic", "_write"):
+        monkeypatch.setattr(simplex, name, getattr(simplex, name).py_func)
+    monkeypatch.setattr(neighbourhood, "mixture_kernel", mixture_kernel.py_func)
+    kernel = neighbourhood.joint_kernel.py_func
+    monkeypatch.setattr(neighbourhood, "joint_kernel", kernel)
+    for name, fast in compiled.items():
+        slow = NeighbourCounts(name).estimate(batch, nodes, reference, "count")
+        np.testing.assert_allclose(slow.prevalence, fast.prevalence, atol=1e-9)
+        assert np.isnan(slow.prevalence[1]).all()
+        assert np.isfinite(slow.prevalence[2]).all()
+
+
+@pytest.mark.parametrize("name", ["nacc", "npacc"])
+def test_what_is_missing_is_not_named(name):
+    nodes, reference, _, _ = drawn(PRIORS["binary"])
+    batch = make_communities([KNOWN, KNOWN + 2])
+    with pytest.raises(InputError, match="role calibration, or set quantifier = sld"):
+        NeighbourCounts(name).estimate(
+            batch, nodes, Reference(np.array([0.5, 0.5])), "count"
+        )
+    for table, known in (
+        (replace(nodes, neighbours=None), reference),
+        (nodes, replace(reference, neighbours=None)),
+    ):
+        with pytest.raises(StageError, match=f"= {name} has not been told"):
+            NeighbourCounts(name).estimate(batch, table, known, "count")

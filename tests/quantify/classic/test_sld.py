@@ -1,0 +1,238 @@
+"""SLD against its definition, the exact optimum and the field's own code."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.quantify.samples import (
+    draw_posteriors,
+    exact_sld,
+    field_library,
+    make_communities,
+    make_nodes,
+    reference_of,
+    slow_sld,
+)
+from xnq_dist.quantify.classic import sld
+from xnq_dist.quantify.classic.sld import Sld, guarded_prior
+from xnq_dist.quantify.interface import Communities, Estimates
+
+PRIORS = {
+    "even": [0.5, 0.5],
+    "rare": [0.97, 0.03],
+    "three": [0.2, 0.5, 0.3],
+    "five": [0.05, 0.4, 0.25, 0.2, 0.1],
+}
+
+
+def estimate(posteriors, members, prior, quantifier=None, labels=None) -> Estimates:
+    nodes = make_nodes(posteriors, labels)
+    batch = members if isinstance(members, Communities) else make_communities(*members)
+    return (quantifier or Sld()).estimate(batch, nodes, reference_of(prior), "count")
+
+
+def shifted_sets(prior, seed=0, sizes=(1, 2, 7, 8, 9, 100, 1500)):
+    """Posteriors, and sets whose classes are proportioned otherwise than the prior."""
+    rng = np.random.default_rng(seed)
+    posteriors, classes = draw_posteriors(4000, np.array(prior), 1.2, seed)
+    sets = []
+    for size in sizes:
+        weights = rng.dirichlet(np.ones(len(prior)))[classes]
+        chosen = rng.choice(4000, size, replace=False, p=weights / weights.sum())
+        sets.append(np.sort(chosen))
+    return posteriors, sets
+
+
+@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
+def test_kernel_differs_from_the_definition(prior):
+    posteriors, sets = shifted_sets(prior)
+    found = estimate(posteriors, sets, prior)
+    for s, members in enumerate(sets):
+        q, steps, converged = slow_sld(posteriors[members], np.array(prior))
+        np.testing.assert_allclose(found.prevalence[s], q, rtol=0, atol=1e-12)
+        assert (found.iterations[s], found.converged[s]) == (steps, converged)
+
+
+@pytest.mark.parametrize("prior", [PRIORS["rare"], PRIORS["three"]], ids=len)
+def test_compiled_code_differs_from_its_python(monkeypatch, prior):
+    posteriors, sets = shifted_sets(prior, sizes=(1, 3, 8, 30))
+    posteriors[sets[3][:2]] = 0
+    labels = np.full(len(posteriors), -1)
+    labels[sets[3][4]] = 1
+    sets.append(sets[3][4:5])
+    compiled = estimate(posteriors, sets, prior, labels=labels)
+    kernels = ("_gather", "_add_expected", "_add_expected_of_two", "sld_kernel")
+    for kernel in kernels:
+        monkeypatch.setattr(sld, kernel, getattr(sld, kernel).py_func)
+    # A tile smaller than the largest set takes the other way through the kernel.
+    for tile in (4096, 16):
+        monkeypatch.setattr(sld, "TILE", tile)
+        slow = estimate(posteriors, sets, prior, labels=labels)
+        np.testing.assert_allclose(slow.prevalence, compiled.prevalence, atol=1e-13)
+        np.testing.assert_array_equal(slow.iterations, compiled.iterations)
+
+
+def test_large_community_is_gathered_wrongly(monkeypatch):
+    posteriors, _ = draw_posteriors(20_000, np.array([0.3, 0.7]), 0.8, 3)
+    members = np.flatnonzero(np.arange(20_000) % 10 != 3)
+    q, steps, _ = slow_sld(posteriors[members], np.array([0.3, 0.7]))
+    found = estimate(posteriors, [members, np.arange(20_000)], [0.3, 0.7])
+    np.testing.assert_allclose(found.prevalence[0], q, atol=1e-12)
+    assert found.iterations[0] == steps
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
+def test_answers_differ_from_quapy(prior):
+    emq = field_library().EMQ
+    posteriors, sets = shifted_sets(prior, seed=5, sizes=(1, 3, 20, 100, 500, 3000))
+    found = estimate(posteriors, sets, prior)
+    for s, members in enumerate(sets):
+        theirs, _ = emq.EM(np.array(prior), posteriors[members].astype(float))
+        np.testing.assert_allclose(found.prevalence[s], theirs, atol=1e-9)
+
+
+@pytest.mark.oracle
+def test_answers_differ_from_quapy_on_20_000_members():
+    emq = field_library().EMQ
+    posteriors, _ = draw_posteriors(20_000, np.array([0.6, 0.4]), 0.3, 8)
+    found = estimate(posteriors, [np.arange(20_000)], [0.5, 0.5])
+    theirs, _ = emq.EM(np.array([0.5, 0.5]), posteriors.astype(float))
+    np.testing.assert_allclose(found.prevalence[0], theirs, atol=1e-9)
+
+
+@pytest.mark.oracle
+def test_zero_prior_or_saturated_posteriors_differ_from_quapy():
+    emq = field_library().EMQ
+    rng = np.random.default_rng(2)
+    saturated = np.eye(3, dtype=np.float32)[rng.integers(0, 3, 200)]
+    saturated[:50] = rng.dirichlet(np.ones(3), 50)
+    for prior in ([0.5, 0.5, 0.0], [0.2, 0.3, 0.5]):
+        found = estimate(saturated, [np.arange(200)], prior)
+        theirs, _ = emq.EM(np.array(prior), saturated.astype(float))
+        np.testing.assert_allclose(found.prevalence[0], theirs, atol=1e-9)
+
+
+@pytest.mark.oracle
+def test_iteration_limit_differs_from_quapy(monkeypatch):
+    emq = field_library().EMQ
+    posteriors, sets = shifted_sets([0.5, 0.5], sizes=(50,))
+    monkeypatch.setattr(emq, "MAX_ITER", 14)
+    found = estimate(posteriors, sets, [0.5, 0.5], Sld(1e-12, 14))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the method has reached the maximum")
+        theirs, _ = emq.EM(np.array([0.5, 0.5]), posteriors[sets[0]].astype(float), 0.0)
+    np.testing.assert_allclose(found.prevalence[0], theirs, atol=1e-12)
+    assert found.iterations[0] == 14
+    assert not found.converged[0]
+
+
+def test_row_of_zeros_makes_nan():
+    posteriors, _ = draw_posteriors(40, np.array([0.4, 0.6]), 1.0, 0)
+    zeros = posteriors.copy()
+    zeros[30:] = 0
+    with_zeros = estimate(zeros, [np.arange(40)], [0.4, 0.6])
+    without = estimate(posteriors, [np.arange(30)], [0.4, 0.6])
+    np.testing.assert_array_equal(with_zeros.prevalence, without.prevalence)
+
+
+def test_nothing_but_zeros_leaves_the_prior():
+    found = estimate(np.zeros((5, 2)), [np.arange(5)], [0.25, 0.75])
+    np.testing.assert_array_equal(found.prevalence, [[0.25, 0.75]])
+
+
+@pytest.mark.parametrize("certain", [0, 1])
+def test_two_saturated_classes_leave_the_simplex(certain):
+    posteriors = np.tile(np.eye(2, dtype=np.float32)[certain], (1000, 1))
+    found = estimate(posteriors, [np.arange(1000), [5]], [0.7, 0.3])
+    np.testing.assert_allclose(found.prevalence, [np.eye(2)[certain]] * 2, atol=1e-13)
+    assert (found.prevalence >= 0).all()
+    mixed = np.concatenate([posteriors, 1 - posteriors[:250], [[1e-30, 1.0]]])
+    found = estimate(mixed, [np.arange(1251)], [0.7, 0.3])
+    q, _, _ = slow_sld(mixed, np.array([0.7, 0.3]))
+    np.testing.assert_allclose(found.prevalence[0], q, atol=1e-12)
+
+
+def test_impossible_class_gets_a_share():
+    posteriors = np.tile(np.float32([0.6, 0.0, 0.4]), (30, 1))
+    found = estimate(posteriors, [np.arange(30)], [0.3, 0.3, 0.4])
+    assert found.prevalence[0, 1] == 0
+
+
+def test_labelled_member_is_estimated():
+    posteriors, _ = draw_posteriors(60, np.array([0.5, 0.5]), 1.0, 1)
+    labels = np.where(np.arange(60) % 3 == 0, 1, -1)
+    found = estimate(posteriors, [np.arange(60), [0, 3]], [0.5, 0.5], labels=labels)
+    alone = estimate(posteriors, [np.flatnonzero(labels < 0)], [0.5, 0.5])
+    np.testing.assert_array_equal(found.prevalence[0], alone.prevalence[0])
+    assert np.isnan(found.prevalence[1]).all()
+    assert found.iterations[1] == 0
+
+
+def test_empty_community_or_batch_breaks_the_kernel():
+    posteriors, _ = draw_posteriors(10, np.array([0.5, 0.5]), 1.0, 1)
+    found = estimate(posteriors, [[], [1, 2], []], [0.5, 0.5])
+    assert np.isnan(found.prevalence[[0, 2]]).all()
+    assert not np.isnan(found.prevalence[1]).any()
+    assert len(estimate(posteriors, [], [0.5, 0.5]).iterations) == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**31), st.integers(2, 5), st.integers(1, 60))
+def test_prevalence_leaves_the_simplex_or_depends_on_the_company(seed, classes, size):
+    rng = np.random.default_rng(seed)
+    posteriors = rng.dirichlet(np.full(classes, 0.3), 80).astype(np.float32)
+    prior = rng.dirichlet(np.ones(classes))
+    # Overlapping sets, one with members twice: each as if it were alone.
+    sets = [rng.integers(0, 80, size), rng.integers(0, 80, 25), np.arange(80)]
+    found = estimate(posteriors, sets, prior)
+    np.testing.assert_allclose(found.prevalence.sum(axis=1), 1, atol=1e-12)
+    assert (found.prevalence >= 0).all()
+    for s, members in enumerate(sets):
+        alone = estimate(posteriors, [members], prior)
+        np.testing.assert_array_equal(alone.prevalence[0], found.prevalence[s])
+    shuffled = estimate(posteriors, [rng.permutation(m) for m in sets], prior)
+    np.testing.assert_allclose(shuffled.prevalence, found.prevalence, atol=1e-12)
+    doubled = estimate(posteriors, [np.concatenate([m, m]) for m in sets], prior)
+    np.testing.assert_allclose(doubled.prevalence, found.prevalence, atol=1e-12)
+
+
+@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
+def test_em_does_not_reach_the_maximum_likelihood(prior):
+    posteriors, sets = shifted_sets(prior, seed=9, sizes=(40, 400))
+    tight = estimate(posteriors, sets, prior, Sld(1e-12, 300_000))
+    for s, members in enumerate(sets):
+        exact, gap = exact_sld(posteriors[members], np.array(prior))
+        assert gap < 1e-9
+        assert exact.sum() == pytest.approx(1, abs=1e-12)
+        np.testing.assert_allclose(tight.prevalence[s], exact, atol=1e-5)
+
+
+def test_exact_maximum_is_beaten_by_another_point():
+    rng = np.random.default_rng(4)
+    for n in (1, 5, 60):
+        posteriors = rng.dirichlet(np.ones(4) * 0.5, n)
+        prior = np.array([0.1, 0.2, 0.3, 0.4])
+        exact, gap = exact_sld(posteriors, prior)
+        best = np.log(posteriors / prior @ exact).mean()
+        others = rng.dirichlet(np.ones(4), 500) @ (posteriors / prior).T
+        assert np.log(others).mean(axis=1).max() <= best + gap + 1e-12
+
+
+def test_exact_fails_on_a_corner_on_alike_classes_or_on_nothing():
+    corner = np.tile([1.0, 0.0], (9, 1))
+    np.testing.assert_allclose(exact_sld(corner, np.array([0.5, 0.5]))[0], [1, 0])
+    alike = np.full((9, 3), 1 / 3)
+    assert exact_sld(alike, np.full(3, 1 / 3))[1] < 1e-9
+    empty, gap = exact_sld(np.zeros((2, 2)), np.array([0.3, 0.7]))
+    assert (empty.tolist(), gap) == ([0.3, 0.7], 0.0)
+
+
+def test_prior_guard_changes_a_prior_above_zero():
+    assert guarded_prior(np.array([0.2, 0.8])).tolist() == [0.2, 0.8]
+    assert (guarded_prior(np.array([0.0, 0.4, 0.6])) > 0).all()

@@ -1,0 +1,237 @@
+"""`auto` on a run directory: groups, partitions, totals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client
+
+from tests.conftest import small_settings
+from tests.quantify.samples import make_communities
+from tests.quantify.test_stage import PRIOR, answered, draw_memberships, make_run, of
+from xnq_dist.errors import SettingsError, StageError
+from xnq_dist.graph import layout
+from xnq_dist.groups.leiden import leiden
+from xnq_dist.quantify import stage as stage
+from xnq_dist.quantify.default.auto import Auto
+from xnq_dist.quantify.default.surroundings import learn_in_process
+from xnq_dist.quantify.loading import load_groups, load_node_table
+from xnq_dist.quantify.stage import estimate_with, quantify
+
+AUTO = "quantifier=auto"
+
+
+@pytest.fixture
+def client(thread_client: Client) -> Client:
+    return thread_client
+
+
+def read(run, manifest, name: str) -> pa.Table:
+    schema = "group_sums" if name in ("sums", "tilted") else name
+    record = manifest.named(f"{name}-")[0]
+    return run.stage("quantify").read_table(record, schema)
+
+
+def test_batches_and_partitions_keep_every_bit(client, tmp_path, monkeypatch):
+    settings = small_settings(AUTO)
+    made = make_run(tmp_path / "one")
+    path, sets = draw_memberships(tmp_path)
+    manifest = quantify(made.run, of(made, memberships=path), settings, client)
+    first = answered(made.run, manifest)
+    left = made.run.stage("quantify").folder.names()
+    kept = [record.name for record in manifest.files]
+    assert sorted(left) == sorted(["_manifest.json", *kept])
+    names = [name.split("-")[0] for name in kept]
+    more = ["tilted", "scenarios"]
+    assert names == ["prevalence", "evidence", "sums", *more, "totals", "learnt"]
+    assert manifest.facts["groups"] > 1
+    monkeypatch.setattr(stage, "FEWEST_MEMBERSHIPS", 100)
+    monkeypatch.setattr(stage, "MOST_MEMBERSHIPS", 100)
+    other = make_run(tmp_path / "two", partitions=2)
+    again = quantify(other.run, of(other, memberships=path), settings, client)
+    assert answered(other.run, again).equals(first)
+    for name in ("evidence", "sums", "totals", *more):
+        one, two = read(made.run, manifest, name), read(other.run, again, name)
+        assert one.equals(two)
+    labels = made.graph.labels
+    for row in first.to_pylist():
+        members = sets[row["community"]]
+        known = labels[members][labels[members] >= 0]
+        share = np.count_nonzero(known == int(row["class"])) / len(members)
+        rest = 1 - len(known) / len(members)
+        assert row["lower"] - 1e-9 <= row["prevalence"] <= row["upper"] + 1e-9
+        # Known labels are counted: nothing is left open of them.
+        assert share - 1e-9 <= row["lower"]
+        assert row["upper"] <= share + rest + 1e-9
+        if len(known) == len(members):
+            assert row["lower"] == row["upper"] == row["prevalence"]
+            assert row["se"] == 0
+
+
+def test_other_communities_leave_an_answer_as_it_is(client, tmp_path):
+    made = make_run(tmp_path / "made")
+    path, _ = draw_memberships(tmp_path)
+    settings = small_settings(AUTO)
+    manifest = quantify(made.run, of(made, memberships=path), settings, client)
+    table = answered(made.run, manifest)
+    totals = read(made.run, manifest, "totals")
+    everything = pq.read_table(path)
+    few = everything.filter(pc.is_in(everything["community"], pa.array(["set 003"])))
+    pq.write_table(few, tmp_path / "few.parquet")
+    sources = of(made, memberships=str(tmp_path / "few.parquet"))
+    manifest = quantify(made.run, sources, settings, client)
+    alone = answered(made.run, manifest)
+    same = table.filter(pc.equal(table["community"], "set 003"))
+    assert alone.num_rows == 2
+    assert alone.equals(same)
+    assert read(made.run, manifest, "totals").equals(totals)
+
+
+@pytest.mark.parametrize("drawn", ["unknown", "random", "by_class"])
+@pytest.mark.parametrize("labelled", ["count", "exclude"])
+def test_a_partition_of_the_nodes_adds_up_to_the_totals(
+    client, tmp_path, labelled, drawn
+):
+    made = make_run(tmp_path / "made")
+    part = np.random.default_rng(1).integers(0, 23, 300)
+    path = tmp_path / "part.parquet"
+    pq.write_table(pa.table({"community": part, "node_id": np.arange(300)}), path)
+    settings = small_settings(AUTO, f"labelled={labelled}", f"labels.drawn={drawn}")
+    sources = of(made, memberships=str(path))
+    manifest = quantify(made.run, sources, settings, client)
+    rows = answered(made.run, manifest).to_pylist()
+    totals = read(made.run, manifest, "totals").to_pylist()
+    weight = "n_nodes" if labelled == "count" else "n_estimated"
+    for total in totals:
+        own = [row for row in rows if row["class"] == total["class"]]
+        summed = sum(row[weight] * row["prevalence"] for row in own)
+        assert summed / total[weight] == pytest.approx(total["prevalence"], abs=1e-9)
+        assert total["lower"] < total["prevalence"] < total["upper"]
+        # What all communities share does not average out where labels may be biased.
+        if drawn == "random":
+            assert total["se"] < min(row["se"] for row in own)
+        assert total["method"] == "auto"
+        assert total["quality"] is not None
+
+
+@pytest.mark.parametrize("drawn", ["unknown", "random", "by_class"])
+def test_stage_answers_as_one_process(client, tmp_path, drawn):
+    """The same from partitions on workers as from the whole adjacency here."""
+    made = make_run(tmp_path)
+    path, sets = draw_memberships(tmp_path)
+    settings = small_settings(AUTO, "labelled=exclude", f"labels.drawn={drawn}")
+    sources = of(made, memberships=path)
+    table = answered(made.run, quantify(made.run, sources, settings, client))
+    nodes, reference = load_node_table(made.run, [0.4, 0.6])
+    manifest = made.run.stage("graph").manifest()
+    adjacency = layout.read_adjacency(made.run.stage("graph"), manifest)
+    batch = make_communities(*(sets[name] for name in sorted(sets)))
+    groups = tuple(
+        leiden(adjacency, resolution, settings.seed).astype(np.int32)
+        for resolution in (3.0, 10.0)
+    )
+    learnt, _ = learn_in_process(nodes, reference, adjacency, groups, settings)
+    assert (learnt.tilt is None) == (drawn == "random")
+    found = Auto(learnt=learnt).estimate(batch, nodes, reference, "exclude")
+    for name, values in (
+        ("prevalence", found.prevalence),
+        ("lower", found.lower),
+        ("upper", found.upper),
+        ("se", found.sd),
+    ):
+        own = table[name].to_numpy(zero_copy_only=False)
+        np.testing.assert_array_equal(own, values.ravel())
+    if drawn == "random":
+        points = estimate_with(made.run, sources, settings, "auto", "1")
+        np.testing.assert_array_equal(list(points.values()), found.prevalence[:, 1])
+
+
+def test_totals_say_how_labels_were_chosen(client, tmp_path, caplog):
+    made = make_run(tmp_path)
+    path, _ = draw_memberships(tmp_path, 3)
+    sources = of(made, memberships=path)
+    with caplog.at_level("INFO"):
+        manifest = quantify(made.run, sources, small_settings(AUTO), client)
+    rows = read(made.run, manifest, "totals").to_pylist()
+    known = manifest.facts["labels"]
+    for row, answer in zip(rows, known["answers"], strict=True):
+        assert row["drawn"] == "unknown"
+        assert row["verdict"] == known["verdict"]
+        assert row["detectable_factor"] > 1
+        assert row["bias"] == pytest.approx(answer["bias"])
+        share = row["weight_by_class"]
+        mixed = (1 - share) * row["if_random"] + share * row["if_by_class"]
+        assert row["prevalence"] == pytest.approx(mixed)
+        ends = [row[f"if_{name}_lower"] for name in ("random", "by_class")]
+        assert row["lower"] == pytest.approx(min(ends))
+        ends = [row[f"if_{name}_upper"] for name in ("random", "by_class")]
+        assert row["upper"] == pytest.approx(max(ends))
+    assert sum(row["bias"] for row in rows) == pytest.approx(0, abs=1e-9)
+    (said,) = [r.getMessage() for r in caplog.records if "labels: " in r.getMessage()]
+    assert "if the labels are a random sample" in said
+    assert "labels.drawn = random: the interval" in said
+    # Declared: no second scenario, and the verdict is still there.
+    settings = small_settings(AUTO, "labels.drawn=random")
+    manifest = quantify(made.run, sources, settings, client)
+    for row, before in zip(
+        read(made.run, manifest, "totals").to_pylist(), rows, strict=True
+    ):
+        assert row["verdict"] == before["verdict"]
+        assert row["if_by_class"] is None
+        for end in ("prevalence", "lower", "upper"):
+            name = "if_random" if end == "prevalence" else f"if_random_{end}"
+            assert row[end] == row[name] == before[name]
+    # Other quantifiers have totals without a study of the labels.
+    manifest = quantify(made.run, sources, small_settings(), client)
+    row = read(made.run, manifest, "totals").to_pylist()[0]
+    assert row["verdict"] is None
+    assert row["drawn"] == "unknown"
+
+
+def test_known_shares_of_the_complete_graph_are_met(client, tmp_path):
+    made = make_run(tmp_path)
+    path, _ = draw_memberships(tmp_path, 3)
+    sources = of(made, memberships=path)
+    settings = small_settings(AUTO, "labels.prior={0: 0.55, 1: 0.45}")
+    manifest = quantify(made.run, sources, settings, client)
+    totals = read(made.run, manifest, "totals")
+    shares = totals["prevalence"].to_pylist()
+    assert shares == pytest.approx([0.55, 0.45], abs=1e-9)
+    bias = totals["bias"].to_pylist()
+    assert bias[1] > 0 > bias[0]
+    wrong = small_settings(AUTO, "labels.prior={0: 0.55, bot: 0.45}")
+    with pytest.raises(SettingsError, match="unknown class 'bot'"):
+        quantify(made.run, sources, wrong, client)
+
+
+def test_posteriors_of_held_out_groups_replace_the_bound(client, tmp_path):
+    made = make_run(tmp_path / "made")
+    path, _ = draw_memberships(tmp_path, 3)
+    sources, settings = of(made, memberships=path), small_settings(AUTO)
+    bound = quantify(made.run, sources, settings, client).facts
+    assert not bound["variance_without_labels_measured"]
+    stage = made.run.stage("readout")
+    groups = load_groups(made.run)
+    known = np.flatnonzero(made.graph.labels >= 0)
+    unknown = np.flatnonzero(made.graph.labels < 0)[:1]
+    for index, error in ((known, None), (unknown, "is not of the labelled nodes")):
+        made.run.stage("quantify").folder.delete_folder()
+        attempt = stage.begin()
+        held = {"index": index, "posterior": made.posteriors[index]}
+        files = [
+            attempt.write_arrays(
+                "groups", groups=groups.links[0], degree=groups.degree
+            ),
+            attempt.write_arrays("held", **held),
+        ]
+        stage.commit(attempt, files, "r", {}, {"prior": PRIOR}, 0.0)
+        if error is not None:
+            with pytest.raises(StageError, match=error):
+                quantify(made.run, sources, settings, client)
+            continue
+        measured = quantify(made.run, sources, settings, client).facts
+        assert measured["variance_without_labels_measured"]
+        assert measured["variance_without_labels"] != bound["variance_without_labels"]

@@ -1,0 +1,133 @@
+"""Differences of communities, against the definition of their covariance."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client
+
+from tests.conftest import small_settings
+from tests.quantify.default.test_auto import slow_covariance
+from tests.quantify.test_stage import answered, draw_memberships, make_run, of
+from xnq_dist.errors import SettingsError
+from xnq_dist.graph import layout
+from xnq_dist.groups.leiden import leiden
+from xnq_dist.quantify.default.contrast import contrast
+from xnq_dist.quantify.default.learning import Learnt
+from xnq_dist.quantify.default.surroundings import learn_in_process
+from xnq_dist.quantify.loading import load_groups, load_node_table
+from xnq_dist.quantify.stage import quantify
+
+AUTO = "quantifier=auto"
+RANDOM = "labels.drawn=random"
+
+
+@pytest.fixture
+def client(thread_client: Client) -> Client:
+    return thread_client
+
+
+def partitioned(tmp_path, client, *settings: str):
+    """A run on a partition of the nodes into five, with a community of all above."""
+    made = make_run(tmp_path)
+    part = np.arange(300) * 13 % 17 % 5
+    path = tmp_path / "part.parquet"
+    columns = {"community": part, "node_id": np.arange(300), "parent": [9] * 300}
+    pq.write_table(pa.table(columns), path)
+    chosen = small_settings(AUTO, *settings)
+    manifest = quantify(made.run, of(made, memberships=str(path)), chosen, client)
+    return made, part, manifest
+
+
+def test_differences_follow_from_the_covariance(client, tmp_path):
+    made, part, manifest = partitioned(tmp_path, client, RANDOM)
+    nodes, reference = load_node_table(made.run, [0.4, 0.6])
+    learnt = Learnt.of(nodes, reference, load_groups(made.run).stacked)
+    a, b = np.flatnonzero(part == 0), np.flatnonzero(part == 1)
+
+    def slow(one, two):
+        return slow_covariance(nodes, learnt, one, two, 0, 1)
+
+    found = contrast(str(made.run.location), "0", "1")
+    rows = answered(made.run, manifest)["prevalence"].to_pylist()
+    for k, row in enumerate(found):
+        assert row.class_name == str(k)
+        assert row.difference == pytest.approx(rows[k] - rows[2 + k])
+        variance = slow(a, a) + slow(b, b) - 2 * slow(a, b)
+        assert row.se**2 == pytest.approx(variance, rel=1e-5)
+        assert row.lower < row.difference < row.upper
+        assert 0 <= row.pvalue <= 1
+    # A community within another: the nodes of both are not counted twice.
+    whole = contrast(str(made.run.location), "0", "9")[1]
+    everyone = np.arange(300)
+    variance = slow(a, a) + slow(everyone, everyone) - 2 * slow(a, everyone)
+    assert whole.se**2 == pytest.approx(variance, rel=1e-5)
+    back = contrast(str(made.run.location), "9", "0")[1]
+    assert (back.difference, back.se) == (-whole.difference, whole.se)
+
+
+def test_differences_hold_both_scenarios_where_labels_may_be_biased(client, tmp_path):
+    """The mixture's difference; the interval of the plain scenario by definition."""
+    made, part, manifest = partitioned(tmp_path, client)
+    where = str(made.run.location)
+    found = contrast(where, "0", "1")[1]
+    rows = answered(made.run, manifest)["prevalence"].to_pylist()
+    assert found.difference == pytest.approx(rows[1] - rows[3])
+    nodes, reference = load_node_table(made.run, [0.4, 0.6])
+    graph = made.run.stage("graph").manifest()
+    adjacency = layout.read_adjacency(made.run.stage("graph"), graph)
+    groups = leiden(adjacency, 3.0, 0), leiden(adjacency, 10.0, 0)
+    settings = small_settings(AUTO)
+    learnt, _ = learn_in_process(nodes, reference, adjacency, groups, settings)
+    ends = []
+    for factors in (np.ones(2), learnt.tilt.factors):
+        p = nodes.posteriors * factors
+        p /= p.sum(axis=1, keepdims=True)
+        tilted = dataclasses.replace(nodes, posteriors=p)
+        of_all, inflation = learnt.shared, 1.0
+        if factors[0] != 1:
+            of_all, inflation = of_all + learnt.tilt.shift, learnt.tilt.inflation
+        own = dataclasses.replace(learnt, shared=of_all)
+        a, b = np.flatnonzero(part == 0), np.flatnonzero(part == 1)
+        shares = []
+        for members in (a, b):
+            known = nodes.labels[members]
+            total = p[members[known < 0], 1].sum() + np.count_nonzero(known == 1)
+            shares.append(total / len(members))
+        # `slow_covariance` takes the labelled nodes' weights from the same posteriors.
+        rows = np.flatnonzero(nodes.labels >= 0)
+        tilted.posteriors[rows] = nodes.posteriors[rows]
+        args = tilted, own
+        variance = sum(
+            sign * slow_covariance(*args, one, two, 0, 1)
+            for one, two, sign in ((a, a, 1), (b, b, 1), (a, b, -2))
+        )
+        half = 1.959964 * inflation * np.sqrt(variance)
+        ends += [shares[0] - shares[1] - half, shares[0] - shares[1] + half]
+    assert found.lower == pytest.approx(min(ends), abs=1e-5)
+    assert found.upper == pytest.approx(max(ends), abs=1e-5)
+    for row in contrast(where, "2", "2"):
+        assert row.difference == 0
+        assert row.se == pytest.approx(0, abs=1e-3)
+
+
+def test_a_community_differs_from_itself_by_zero(client, tmp_path):
+    made, *_ = partitioned(tmp_path, client, "labelled=exclude", RANDOM)
+    for row in contrast(str(made.run.location), "2", "2"):
+        assert row.difference == 0
+        assert row.se == pytest.approx(0, abs=1e-4)
+
+
+def test_errors_name_the_community_or_the_quantifier(client, tmp_path):
+    made, *_ = partitioned(tmp_path, client)
+    where = str(made.run.location)
+    with pytest.raises(SettingsError, match="there is no community 'x'"):
+        contrast(where, "0", "x")
+    path, _ = draw_memberships(tmp_path, 2)
+    quantify(made.run, of(made, memberships=path), small_settings(), client)
+    with pytest.raises(SettingsError, match="run again with quantifier = auto"):
+        contrast(where, "set 000", "set 001")

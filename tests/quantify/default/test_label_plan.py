@@ -1,0 +1,346 @@
+"""Which nodes to label next: the allocation, the sample, and what it gains."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client
+from scipy.optimize import minimize
+
+from tests.conftest import small_settings
+from tests.quantify.default.test_auto import reference_from
+from tests.quantify.samples import make_communities, make_nodes
+from tests.quantify.test_node_weights import with_weights
+from tests.quantify.test_stage import draw_memberships, make_run, of
+from xnq_dist.errors import InputError, SettingsError
+from xnq_dist.pipeline import absolute_paths
+from xnq_dist.quantify.default.allocation import (
+    SPREAD,
+    Strata,
+    allocate,
+    choose,
+    proportional,
+)
+from xnq_dist.quantify.default.auto import Auto
+from xnq_dist.quantify.default.label_plan import plan_labels, write_plan
+from xnq_dist.quantify.default.learning import Learnt
+from xnq_dist.quantify.default.raking import Cells
+from xnq_dist.quantify.interface import combine
+from xnq_dist.quantify.stage import quantify
+from xnq_dist.run_record import RunRecord
+
+AUTO = "quantifier=auto"
+
+
+@pytest.fixture
+def client(thread_client: Client) -> Client:
+    return thread_client
+
+
+def network(seed: int, n_classes: int = 2, share: float = 0.05):
+    """Nodes in 20 groups with shifts of their own, most labels in half of them."""
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(20), rng.integers(30, 120, 20)).astype(np.int32)
+    n = len(groups)
+    shift = rng.normal(0, 0.6, (20, n_classes))[groups]
+    logits = rng.normal(0, 1, (n, n_classes))
+
+    def softmax(values):
+        odds = np.exp(values)
+        return odds / odds.sum(axis=1, keepdims=True)
+
+    sure = softmax(logits + shift)
+    truth = (sure.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1)
+    truth = np.minimum(truth, n_classes - 1).astype(np.int32)
+    known = rng.random(n) < np.where(groups % 2, 2 * share, 0.002)
+    known[:: n // 8] = True
+    nodes = make_nodes(softmax(logits), np.where(known, truth, -1))
+    return nodes, reference_from(nodes), groups, truth
+
+
+def communities_of(groups, seed: int):
+    """Sets of 15 to 150 nodes, within groups and across them."""
+    rng = np.random.default_rng(seed)
+    within = [np.flatnonzero(groups == g)[: 15 + 4 * g] for g in range(20)]
+    n = len(groups)
+    across = [np.sort(rng.choice(n, 15 * k, replace=False)) for k in range(1, 6)]
+    return [*within, *across]
+
+
+def strata_of(nodes, reference, groups, sets, budget):
+    learnt = Learnt.of(nodes, reference, groups)
+    cell = Cells.of(make_communities(*sets), len(nodes.labels)).cell
+    return Strata.of(nodes, reference, learnt, sets, cell, budget)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("labelled", ["count", "exclude"])
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_errors_before_new_labels_are_those_of_auto(
+    n_classes, weighted, labelled, partitions
+):
+    nodes, _, groups, _ = network(0, n_classes)
+    place = np.arange(len(groups))
+    groups = np.stack([groups, place // 7, place % 5])[:partitions]
+    if weighted:
+        weights = np.random.default_rng(1).exponential(1, len(place))
+        nodes = dataclasses.replace(nodes, weights=weights)
+    reference = reference_from(nodes)
+    sets = communities_of(groups[0], 0)
+    learnt = Learnt.of(nodes, reference, groups)
+    cell = Cells.of(make_communities(*sets), len(place)).cell
+    strata = Strata.of(nodes, reference, learnt, sets, cell, 0, labelled)
+    batch = make_communities(*sets)
+    found = Auto(learnt=learnt).estimate(batch, nodes, reference, labelled)
+    answer = combine(batch, nodes, found, labelled)
+    codes = [1] if n_classes == 2 else list(range(n_classes))
+    now = strata.errors(np.zeros(len(strata.sizes)))
+    np.testing.assert_allclose(now, answer.sd[:, codes], rtol=1e-9)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_slopes_are_differences_of_the_norm(n_classes, partitions):
+    nodes, reference, groups, _ = network(1, n_classes)
+    sets = communities_of(groups, 1)[::4]
+    groups = np.stack([groups, np.arange(len(groups)) // 7])[:partitions]
+    strata = strata_of(nodes, reference, groups, sets, 50)
+    labels = 0.5 * proportional(strata)
+    slope = strata.slope(labels)
+    for h in range(0, len(labels), 5):
+        step = np.zeros(len(labels))
+        step[h] = 1e-5
+        ends = [np.log(strata.norm(labels + sign * step)) for sign in (1, -1)]
+        assert slope[h] == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-4, abs=1e-9)
+
+
+def test_the_allocation_is_that_of_a_general_optimiser():
+    nodes, reference, groups, _ = network(2)
+    sets = [np.flatnonzero(groups == g)[: 20 * (g + 1)] for g in range(3)]
+    sets.append(np.concatenate([sets[0][:10], sets[2]]))
+    budget = 40
+    strata = strata_of(nodes, reference, groups, sets, budget)
+    labels = allocate(strata)
+    assert labels.sum() == pytest.approx(budget)
+    least = SPREAD * proportional(strata)
+    assert (labels >= least - 1e-9).all()
+    assert (labels <= strata.sizes + 1e-9).all()
+    found = minimize(
+        lambda x: np.log(strata.norm(x)),
+        proportional(strata),
+        jac=strata.slope,
+        bounds=list(zip(least, strata.sizes, strict=True)),
+        constraints={"type": "eq", "fun": lambda x: x.sum() - budget},
+        method="SLSQP",
+        options={"maxiter": 500, "ftol": 1e-10},
+    )
+    best, random = np.exp(found.fun), strata.norm(proportional(strata))
+    assert strata.norm(labels) <= best + 0.02 * (random - best)
+    assert strata.norm(labels) < random
+
+
+def test_a_sample_has_the_budget_and_the_chances_of_its_strata():
+    rng = np.random.default_rng(0)
+    stratum = rng.integers(-1, 5, 400)
+    chances = np.array([0.9, 0.05, 0.2, 1.0, 0.013])
+    sizes = np.bincount(stratum[stratum >= 0])
+    budget = 150
+    chances[4] = (budget - (sizes * chances)[:4].sum()) / sizes[4]
+    assert 0 < chances[4] < 1
+    counts, weight = np.zeros(400), []
+    for seed in range(2000):
+        found = choose(stratum, chances, budget, seed)
+        assert len(np.unique(found)) == budget
+        counts[found] += 1
+        weight.append((1 / chances[stratum[found]]).sum())
+        drawn = np.bincount(stratum[found], minlength=5)
+        assert (np.abs(drawn - sizes * chances) < 1).all()
+    assert counts[stratum < 0].sum() == 0
+    free = stratum >= 0
+    expected = chances[stratum[free]]
+    error = np.sqrt(expected * (1 - expected) / 2000)
+    assert (np.abs(counts[free] / 2000 - expected) <= 5 * error + 1e-12).all()
+    # Weights stand for the nodes that could be chosen.
+    assert np.mean(weight) == pytest.approx(free.sum(), rel=0.01)
+    np.testing.assert_array_equal(
+        choose(stratum, chances, budget, 7), choose(stratum, chances, budget, 7)
+    )
+
+
+def test_more_labels_than_nodes_label_all_of_them():
+    nodes, reference, groups, _ = network(3)
+    free = int((nodes.labels < 0).sum())
+    sets = communities_of(groups, 3)
+    strata = strata_of(nodes, reference, groups, sets, free)
+    labels = allocate(strata)
+    np.testing.assert_allclose(labels, strata.sizes)
+    found = choose(strata.stratum, labels / strata.sizes, free, 0)
+    np.testing.assert_array_equal(found, np.flatnonzero(nodes.labels < 0))
+
+
+def simulated(seed: int, budget: int, worst: int = 8):
+    """Widest half-widths before, with the plan's and with random labels."""
+    nodes, reference, groups, truth = network(seed)
+    sets = communities_of(groups, seed)
+
+    def widths(labels):
+        shown = dataclasses.replace(nodes, labels=labels)
+        own = reference_from(shown)
+        learnt = Learnt.of(shown, own, groups)
+        batch = make_communities(*sets)
+        found = Auto(learnt=learnt).estimate(batch, shown, own, "count")
+        answer = combine(batch, shown, found, "count")
+        half = (answer.upper - answer.lower)[:, 1] / 2
+        share = np.array([truth[members].mean() for members in sets])
+        inside = (answer.lower[:, 1] - 1e-9 <= share) & (
+            share <= answer.upper[:, 1] + 1e-9
+        )
+        return half, np.abs(answer.prevalence[:, 1] - share), inside
+
+    before, *_ = widths(nodes.labels)
+    target = np.argsort(-before)[:worst]
+    chosen = [sets[s] for s in target]
+    strata = strata_of(nodes, reference, groups, chosen, budget)
+    labels = allocate(strata)
+    picked = choose(strata.stratum, labels / strata.sizes, budget, seed)
+    free = np.flatnonzero(nodes.labels < 0)
+    rng = np.random.default_rng(seed)
+    at_random = rng.choice(free, budget, replace=False)
+    after = []
+    for some in (picked, at_random):
+        new = nodes.labels.copy()
+        new[some] = truth[some]
+        after.append(widths(new))
+    planned, random = after
+    found = {
+        "before": before[target].max(),
+        "planned": planned[0][target].max(),
+        "random": random[0][target].max(),
+        "error planned": planned[1][target].mean(),
+        "error random": random[1][target].mean(),
+        "covered": planned[2][target].mean(),
+    }
+    predicted = 1.96 * strata.errors(labels).max()
+    return {**found, "predicted": predicted}
+
+
+@pytest.mark.parametrize("budget", [30, 100])
+def test_plans_beat_random_labels_on_the_widest_interval(budget):
+    rows = [simulated(seed, budget) for seed in range(60)]
+    mean = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+    gain = (mean["before"] - mean["planned"]) / (mean["before"] - mean["random"])
+    assert gain > 1.5, mean
+    better = [row["planned"] < row["random"] for row in rows]
+    assert np.mean(better) >= 0.85, mean
+    assert mean["error planned"] < mean["error random"], mean
+    assert mean["covered"] >= 0.93, mean
+    # What is predicted comes true, but for ends that are counts of members.
+    assert mean["planned"] == pytest.approx(mean["predicted"], rel=0.15), mean
+
+
+def finished(folder, client, *settings: str, weights=None):
+    """A run, up to its stage ``quantify``, with its record."""
+    made = make_run(folder / "made")
+    path, sets = draw_memberships(folder, 12)
+    if weights is not None:
+        with_weights(made, weights)
+    sources = of(made, memberships=path)
+    chosen = small_settings(AUTO, *settings)
+    quantify(made.run, sources, chosen, client)
+    before = RunRecord.read(made.run.folder) or RunRecord()
+    RunRecord(
+        nodes=before.nodes,
+        sources=absolute_paths(sources),
+        settings=chosen.model_dump(mode="json"),
+    ).write(made.run.folder)
+    return made, sets, str(made.run.location)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_plan_is_a_table_of_unlabelled_nodes_with_weights(
+    client, tmp_path, ending, weighted
+):
+    weights = np.random.default_rng(1).exponential(1, 300) if weighted else None
+    settings = ["columns.node_weight=persons"] if weighted else []
+    made, sets, where = finished(tmp_path, client, *settings, weights=weights)
+    plan = plan_labels(where, 20, seed=3)
+    path = str(tmp_path / "new" / f"plan.{ending}")
+    write_plan(plan, path)
+    table = pq.read_table(path) if ending == "parquet" else pacsv.read_csv(path)
+    rows = table.to_pylist()
+    assert len(rows) == 20
+    free = made.graph.labels < 0
+    assert plan.unlabelled == free.sum()
+    strata: dict[int, float] = {}
+    for row in rows:
+        assert free[row["node_id"]]
+        chance = row["inclusion_probability"]
+        assert row["label_weight"] == pytest.approx(1 / chance)
+        assert 0 < chance <= 1
+        assert strata.setdefault(row["stratum"], chance) == chance
+        if row["community"]:
+            assert row["node_id"] in sets[row["community"]]
+    assert len({row["node_id"] for row in rows}) == 20
+    widths = [row.now for row in plan.communities]
+    assert widths == sorted(widths, reverse=True)
+    for row in plan.communities:
+        assert row.planned < row.now
+    worst = max(row.planned for row in plan.communities)
+    assert worst <= max(row.random for row in plan.communities)
+    assert plan_labels(where, 20, seed=3).table.equals(plan.table)
+    assert not plan_labels(where, 20, seed=4).table.equals(plan.table)
+
+
+def test_a_plan_is_for_the_communities_that_are_named(client, tmp_path):
+    _, sets, where = finished(tmp_path, client)
+    name = max((name for name in sets if name != "all"), key=lambda n: len(sets[n]))
+    plan = plan_labels(where, 30, [name])
+    (row,) = plan.communities
+    assert row.community == name
+    inside = [r["community"] == name for r in plan.table.to_pylist()]
+    everyone = len(sets[name]) / 300
+    assert np.mean(inside) > everyone
+    assert row.planned < row.random < row.now
+
+
+def test_errors_name_the_faulty_option_or_table(client, tmp_path):
+    made, _, where = finished(tmp_path, client)
+    with pytest.raises(SettingsError, match="there is no community 'x'"):
+        plan_labels(where, 5, ["x"])
+    with pytest.raises(SettingsError, match="--budget and --worst must be 1 or more"):
+        plan_labels(where, 0)
+    plan = plan_labels(where, 5)
+    with pytest.raises(SettingsError, match=r"ends neither in \.parquet nor in \.csv"):
+        write_plan(plan, str(tmp_path / "plan.xlsx"))
+    with pytest.raises(SettingsError, match="cannot be written"):
+        write_plan(plan, str(made.run.folder.path()) + "/_run.json/plan.csv")
+    path = tmp_path / "memberships.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.slice(5), path)
+    with pytest.raises(InputError, match="the memberships changed since"):
+        plan_labels(where, 5)
+    pq.write_table(table, path)
+    chosen = small_settings("quantifier=pcc")
+    quantify(made.run, of(made, memberships=str(path)), chosen, client)
+    with pytest.raises(SettingsError, match="run again with quantifier = auto"):
+        plan_labels(where, 5)
+
+
+def test_detected_communities_have_plans(client, tmp_path):
+    made = make_run(tmp_path / "made")
+    settings = small_settings(AUTO, "communities=leiden")
+    quantify(made.run, made.graph.sources, settings, client)
+    RunRecord(
+        sources=absolute_paths(made.graph.sources),
+        settings=settings.model_dump(mode="json"),
+    ).write(made.run.folder)
+    plan = plan_labels(str(made.run.location), 10)
+    assert plan.table.num_rows == 10
+    assert isinstance(plan.table, pa.Table)

@@ -1,0 +1,135 @@
+"""A quantifier is one module with one record: all else learns of it from there."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+from distributed import Client
+
+from flows.settings_help import settings_help
+from tests.conftest import small_settings
+from tests.quantify.test_stage import answered, draw_memberships, make_run, of
+from tests.report.fake_run import prevalence_table
+from tests.report.test_page import made as made_page
+from tests.report.test_page import read
+from xnq_dist import quantifiers
+from xnq_dist.config import Settings, load_settings
+from xnq_dist.errors import InputError, SettingsError
+from xnq_dist.evaluation.estimators import estimators
+from xnq_dist.evaluation.names import shown
+from xnq_dist.evaluation.scoring import quantifiers_for
+from xnq_dist.quantifiers import record_of, records
+from xnq_dist.quantify.stage import quantify
+
+MODULE = '''
+"""Half of SLD's answer and half of the mean posterior's."""
+
+from dataclasses import dataclass, replace
+
+from xnq_dist.quantifiers import Record
+from xnq_dist.quantify.registry import make_quantifier
+
+RECORDS = (
+    Record(
+        name="halfway",
+        title="HalfWay",
+        text="Halfway between SLD and the mean posterior.",
+        rank=16,
+        two_classes=True,
+        settings=("sld",),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Halfway:
+    both: tuple
+    name: str = "halfway"
+    needs_neighbours: bool = False
+
+    def estimate(self, batch, nodes, reference, labelled):
+        one, two = (q.estimate(batch, nodes, reference, labelled) for q in self.both)
+        return replace(one, prevalence=(one.prevalence + two.prevalence) / 2)
+
+
+def make(name, settings):
+    return Halfway(tuple(make_quantifier(q, settings) for q in ("sld", "pcc")))
+'''
+
+
+@pytest.fixture
+def halfway(tmp_path, monkeypatch):
+    """A quantifier in a folder of its own."""
+    folder = tmp_path / "more_quantifiers"
+    folder.mkdir()
+    (folder / "__init__.py").write_text('"""More."""\n')
+    (folder / "halfway.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(quantifiers.FOLDERS, folder.name, folder)
+    yield "halfway"
+    for name in [name for name in sys.modules if name.startswith(folder.name)]:
+        del sys.modules[name]
+
+
+def test_a_new_module_is_known_to_settings_and_help(halfway):
+    assert load_settings(overrides=["quantifier=halfway"]).quantifier == halfway
+    assert list(records()).index(halfway) == list(records()).index("dys") + 1
+    text = " ".join(settings_help().split())
+    assert "hdy, dys, halfway, dmy" in text
+    assert "for two classes only: hdy, dys, halfway;" in text
+    schema = Settings.model_json_schema()["properties"]["quantifier"]
+    assert halfway in schema["enum"]
+
+
+def test_a_new_module_is_evaluated_and_reported(halfway):
+    assert shown(halfway) == "HalfWay"
+    assert halfway in estimators()
+    assert halfway in quantifiers_for(None, 2, crisp=False)
+    assert halfway not in quantifiers_for(None, 3, crisp=False)
+    with pytest.raises(InputError, match="'halfway' is defined for two classes"):
+        quantifiers_for([halfway], 3, crisp=False)
+    settings = load_settings(overrides=["quantifier=halfway"])
+    page = read(made_page(prevalence_table(["a"]), settings)).text
+    assert "Halfway between SLD and the mean posterior." in " ".join(page.split())
+
+
+@pytest.fixture
+def threads():
+    """A client of threads of this process, where the new module is known."""
+    with Client(processes=False, n_workers=1, dashboard_address=None) as found:
+        yield found
+
+
+def test_a_new_module_answers_a_run_with_intervals(halfway, threads, tmp_path):
+    made = make_run(tmp_path)
+    path, _ = draw_memberships(tmp_path, 3)
+
+    def manifest_of(name, *more):
+        settings = small_settings(f"quantifier={name}", "intervals.resamples=20", *more)
+        return quantify(made.run, of(made, memberships=path), settings, threads)
+
+    tables, manifests = {}, {}
+    for name in ("sld", "pcc", halfway):
+        manifests[name] = manifest_of(name)
+        tables[name] = answered(made.run, manifests[name])
+    both = [np.array(tables[q]["prevalence"]) for q in ("sld", "pcc")]
+    found = tables[halfway]
+    np.testing.assert_allclose(found["prevalence"], np.mean(both, axis=0), atol=1e-9)
+    assert set(found["method"].to_pylist()) == {halfway}
+    assert (np.array(found["upper"]) > np.array(found["lower"])).any()
+    other = manifest_of(halfway, "sld.tolerance=0.01")
+    assert other.fingerprint != manifests[halfway].fingerprint
+
+
+def test_an_unknown_quantifier_is_refused_with_those_there_are():
+    names = ", ".join(records())
+    with pytest.raises(
+        SettingsError, match=f"quantifier = 'mine': choose one of {names}"
+    ):
+        load_settings(overrides=["quantifier=mine"])
+    with pytest.raises(
+        ValueError, match=f"no quantifier 'mine': choose one of {names}"
+    ):
+        record_of("mine")

@@ -1,0 +1,506 @@
+"""The stage from end to end, on a hand-made run directory and a real cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client
+
+from tests.conftest import SmallGraph, small_settings, write_graph
+from tests.quantify.samples import make_communities, slow_sld
+from xnq_dist.cluster import connect
+from xnq_dist.errors import InputError, SettingsError, StageError
+from xnq_dist.graph import layout
+from xnq_dist.graph.prepare import prepare
+from xnq_dist.groups.leiden import leiden
+from xnq_dist.groups.own_groups import FINE, RESOLUTION, degree_groups
+from xnq_dist.quantifiers import records
+from xnq_dist.quantify import batches
+from xnq_dist.quantify import stage as stage
+from xnq_dist.quantify.classic import counts
+from xnq_dist.quantify.classic.neighbour_counts import neighbour_statistics
+from xnq_dist.quantify.interface import combine
+from xnq_dist.quantify.loading import load_node_table
+from xnq_dist.quantify.registry import make_quantifier
+from xnq_dist.quantify.stage import estimate_with, quantify
+from xnq_dist.store import RunDirectory
+
+PRIOR = [0.4, 0.6]
+
+OTHERS = {*records()} - {"auto", "sld", "nacc", "npacc"}
+
+
+@pytest.fixture
+def client(thread_client: Client) -> Client:
+    return thread_client
+
+
+@dataclasses.dataclass
+class Made:
+    """A run directory up to the posteriors, and what is in it."""
+
+    run: RunDirectory
+    graph: SmallGraph
+    posteriors: np.ndarray
+
+
+def make_run(folder: Path, partitions: int = 3, seed: int = 0) -> Made:
+    """A prepared graph with drawn posteriors; node v's row depends on v alone."""
+    graph = write_graph(folder / "input", nodes=300, edges=900, seed=seed)
+    run = RunDirectory(folder / "run")
+    manifest = prepare(run, graph.sources, small_settings("partitions=3"), partitions)
+    rng = np.random.default_rng(5)
+    posteriors = rng.dirichlet([1.0, 1.5], 300).astype(np.float32)
+    write_posteriors(run, manifest, posteriors)
+    return Made(run, graph, posteriors)
+
+
+def write_posteriors(run, manifest, posteriors, prior=PRIOR):
+    """The stages ``readout`` and ``posteriors`` as the readout leaves them."""
+    readout = run.stage("readout")
+    attempt = readout.begin()
+    adjacency = layout.read_adjacency(run.stage("graph"), manifest)
+    groups, fine = (
+        leiden(adjacency, resolution, 0).astype(np.int32)
+        for resolution in (RESOLUTION, FINE)
+    )
+    degree = degree_groups(np.diff(adjacency.indptr))
+    arrays = {"groups": groups, "fine": fine, "degree": degree}
+    files = [attempt.write_arrays("groups", **arrays)]
+    readout.commit(attempt, files, "r", {}, {"prior": prior}, 0.0)
+    target = run.stage("posteriors")
+    attempt = target.begin()
+    files = []
+    for number in range(manifest.facts["partitions"]):
+        rows = layout.load_nodes(run.stage("graph"), manifest, number)
+        known = run.stage("labels").manifest().named("labels-")[number]
+        labels = run.stage("labels").read_table(known, "node_labels")
+        own = posteriors[rows["index"].to_numpy()]
+        table = pa.table(
+            {
+                "node_id": rows["node_id"],
+                "posterior": pa.FixedSizeListArray.from_arrays(
+                    pa.array(own.ravel()), posteriors.shape[1]
+                ),
+                "out_of_fold": labels["label"].is_valid(),
+            }
+        )
+        files.append(attempt.write_table(f"part-{number:05d}", table, "posteriors"))
+    target.commit(attempt, files, f"p{posteriors.sum()}", {}, {}, 0.0)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return make_run(tmp_path_factory.mktemp("made"))
+
+
+def draw_memberships(folder: Path, count: int = 40, seed: int = 1):
+    """Overlapping sets of 1 to 120 nodes, shuffled rows, one row twice."""
+    rng = np.random.default_rng(seed)
+    sets = {
+        f"set {k:03d}": np.sort(rng.choice(300, rng.integers(1, 120), replace=False))
+        for k in range(count)
+    }
+    sets["all"] = np.arange(300)
+    names = np.concatenate([[name] * len(m) for name, m in sets.items()])
+    members = np.concatenate(list(sets.values()))
+    order = rng.permutation(np.append(np.arange(len(names)), 0))
+    folder.mkdir(exist_ok=True)
+    path = folder / "memberships.parquet"
+    table = pa.table({"community": names[order], "node_id": members[order]})
+    pq.write_table(table, path)
+    return str(path), sets
+
+
+def answered(run, manifest):
+    return run.stage("quantify").read_table(
+        manifest.named("prevalence-")[0], "prevalence"
+    )
+
+
+def of(made, **changes):
+    return dataclasses.replace(made.graph.sources, **changes)
+
+
+def test_rows_are_those_of_each_community_alone(made, client, tmp_path):
+    path, sets = draw_memberships(tmp_path)
+    told = []
+    manifest = quantify(
+        made.run,
+        of(made, memberships=path),
+        small_settings(),
+        client,
+        lambda *what: told.append(what),
+    )
+    rows = answered(made.run, manifest).to_pylist()
+    names = sorted(sets)
+    assert [(r["community"], r["class"]) for r in rows] == [
+        (name, c) for name in names for c in ("0", "1")
+    ]
+    labels = made.graph.labels
+    for name, pair in zip(names, zip(rows[::2], rows[1::2], strict=True), strict=True):
+        members = sets[name]
+        unknown = members[labels[members] < 0]
+        counts = np.bincount(labels[members][labels[members] >= 0], minlength=2)
+        if len(unknown):
+            q, steps, _ = slow_sld(made.posteriors[unknown], np.array(PRIOR))
+            counts = counts + len(unknown) * q
+            assert pair[0]["iterations"] == steps
+        for y, row in enumerate(pair):
+            assert row["prevalence"] == pytest.approx(counts[y] / len(members))
+            assert row["n_nodes"] == len(members)
+            assert row["n_labelled"] == len(members) - len(unknown)
+            assert row["n_estimated"] == len(unknown)
+            assert row["method"] == "sld"
+            assert row["lower"] <= row["prevalence"] <= row["upper"]
+            assert (row["lower"] < row["upper"]) == (len(unknown) > 0)
+            assert (row["fit_pvalue"] is None) == (len(unknown) == len(members))
+            assert row["flagged"] == (np.sqrt(2 / np.pi) * row["se"] > 0.04)
+    facts = manifest.facts
+    assert facts["n_communities"] == 41
+    assert facts["n_memberships"] == sum(map(len, sets.values()))
+    assert (facts["duplicates_dropped"], facts["unknown_dropped"]) == (1, 0)
+    assert (facts["source"], facts["not_converged"]) == ("given", 0)
+    assert told[-1][0] == "quantify"
+    assert told[-1][1] == told[-1][2]
+    left = made.run.stage("quantify").folder.names()
+    kept = [record.name for record in manifest.files]
+    assert sorted(left) == sorted(["_manifest.json", *kept])
+    assert [name.split("-")[0] for name in kept] == ["prevalence", "evidence", "totals"]
+
+
+def test_intervals_are_made_on_request(made, client, tmp_path):
+    path, _ = draw_memberships(tmp_path, 6)
+    sources = of(made, memberships=path)
+    with_them = quantify(made.run, sources, small_settings(), client)
+    settings = small_settings("intervals.resamples=0")
+    without = quantify(made.run, sources, settings, client)
+    assert without.attempt != with_them.attempt
+    table = answered(made.run, without)
+    assert table["lower"].null_count == table["upper"].null_count == table.num_rows
+    # How many resamples there are does not matter to what has intervals of its own.
+    auto = "quantifier=auto"
+    first = quantify(made.run, sources, small_settings(auto), client)
+    settings = small_settings(auto, "intervals.resamples=0")
+    assert quantify(made.run, sources, settings, client).attempt == first.attempt
+
+
+def test_batches_and_partitions_keep_every_bit(made, client, tmp_path, monkeypatch):
+    path, _ = draw_memberships(tmp_path)
+    sources = of(made, memberships=path)
+    first = answered(made.run, quantify(made.run, sources, small_settings(), client))
+    monkeypatch.setattr(stage, "FEWEST_MEMBERSHIPS", 100)
+    monkeypatch.setattr(stage, "MOST_MEMBERSHIPS", 100)
+    other = make_run(tmp_path, partitions=2)
+    sources = of(other, memberships=path)
+    told = []
+    manifest = quantify(
+        other.run, sources, small_settings(), client, lambda *what: told.append(what)
+    )
+    assert told[-1][2] > 5
+    assert answered(other.run, manifest).equals(first)
+
+
+def test_worker_processes_keep_every_bit_and_free_the_nodes(
+    made, client, cluster_connection, tmp_path, monkeypatch
+):
+    path, _ = draw_memberships(tmp_path, 12)
+    sources, settings = of(made, memberships=path), small_settings("quantifier=pacc")
+    threads = answered(made.run, quantify(made.run, sources, settings, client))
+    made.run.stage("quantify").folder.delete_folder()
+    monkeypatch.setattr(stage, "FEWEST_MEMBERSHIPS", 50)
+    with connect(cluster_connection) as others:
+        manifest = quantify(made.run, sources, settings, others)
+        kept = others.run(_nodes_held)
+    assert answered(made.run, manifest).equals(threads)
+    assert not any(kept.values())
+
+
+def test_a_failed_stage_leaves_its_intervals_to_the_next(made):
+    graph, posteriors = (made.run.stage(n).manifest() for n in ("graph", "posteriors"))
+    attempt = made.run.stage("quantify").begin()
+    where = (made.run.uri, graph.attempt, posteriors.attempt, (0.5, 0.5), attempt)
+
+    def bootstrap(*overrides):
+        job = batches.Job(*where, small_settings(*overrides))
+        return job.bootstrap()
+
+    try:
+        first = bootstrap("intervals.resamples=20")
+        assert bootstrap("intervals.resamples=20") is first
+        assert bootstrap("intervals.resamples=20", "intervals.level=0.5").level == 0.5
+        other = bootstrap("intervals.resamples=20", "quantifier=pacc")
+        assert other.quantifier != first.quantifier
+        assert bootstrap("intervals.resamples=0") is None
+    finally:
+        batches.forget_nodes()
+
+
+def _nodes_held() -> bool:
+    return batches._CACHE._held is not None
+
+
+def test_whole_stages_are_reused_and_stale_ones_made_again(made, client, tmp_path):
+    path, _ = draw_memberships(tmp_path, 5)
+    sources = of(made, memberships=path)
+    first = quantify(made.run, sources, small_settings(), client)
+    assert quantify(made.run, sources, small_settings(), client) == first
+    # What the answer does not depend on leaves it as it is; the rest does not.
+    same = quantify(made.run, sources, small_settings("leiden.resolution=2"), client)
+    assert same.attempt == first.attempt
+    changed = quantify(made.run, sources, small_settings("quantifier=pcc"), client)
+    assert changed.attempt != first.attempt
+    for name, setting in (("dys", "matching.bins=9"), ("kdey_ml", "kdey.bandwidth=1")):
+        before = quantify(
+            made.run, sources, small_settings(f"quantifier={name}"), client
+        )
+        settings = small_settings(f"quantifier={name}", setting)
+        assert quantify(made.run, sources, settings, client).attempt != before.attempt
+    draw_memberships(tmp_path, 6)
+    more = quantify(made.run, sources, small_settings("quantifier=pcc"), client)
+    assert more.facts["n_communities"] == 7
+
+
+@pytest.mark.parametrize("name", sorted(OTHERS))
+def test_other_quantifiers_run_on_workers(made, client, tmp_path, name):
+    path, sets = draw_memberships(tmp_path, 8)
+    sources, settings = of(made, memberships=path), small_settings(f"quantifier={name}")
+    table = answered(made.run, quantify(made.run, sources, settings, client))
+    assert set(table["method"].to_pylist()) == {name}
+    sums = table["prevalence"].to_numpy().reshape(-1, 2).sum(axis=1)
+    np.testing.assert_allclose(sums, 1)
+    here = estimate_with(made.run, sources, small_settings(), name, "1")
+    assert sorted(here) == sorted(sets)
+    np.testing.assert_array_equal(list(here.values()), table["prevalence"][1::2])
+
+
+def test_calibration_nodes_are_the_reference(tmp_path):
+    graph = write_graph(tmp_path / "input", nodes=200, edges=500)
+    table = pq.read_table(graph.sources.nodes)
+    labels = graph.labels
+    role = np.where(np.arange(200) % 3 == 0, "calibration", "train")
+    table = table.append_column("role", pa.array(role, mask=labels < 0))
+    pq.write_table(table, graph.sources.nodes)
+    run = RunDirectory(tmp_path / "run")
+    manifest = prepare(run, graph.sources, small_settings(), 2)
+    rng = np.random.default_rng(0)
+    posteriors = rng.dirichlet([1.0, 1.0], 200).astype(np.float32)
+    write_posteriors(run, manifest, posteriors)
+    nodes, reference = load_node_table(run, PRIOR)
+    np.testing.assert_array_equal(nodes.posteriors, posteriors)
+    np.testing.assert_array_equal(nodes.labels, labels)
+    for y in (0, 1):
+        chosen = (labels == y) & (np.arange(200) % 3 == 0)
+        expected = posteriors[chosen].mean(axis=0)
+        own = reference.posteriors[reference.labels == y].mean(axis=0)
+        np.testing.assert_allclose(own, expected, atol=1e-6)
+
+
+def test_excluded_labels_and_dropped_members_leave_a_row(made, client, tmp_path):
+    known = int(np.flatnonzero(made.graph.labels >= 0)[0])
+    unknown = int(np.flatnonzero(made.graph.labels < 0)[0])
+    table = pa.table(
+        {
+            "community": ["known", "gone", "both", "both"],
+            "node_id": [known, 5000, known, unknown],
+        }
+    )
+    pq.write_table(table, tmp_path / "m.parquet")
+    settings = small_settings("labelled=exclude", "input.unknown_nodes=drop")
+    sources = of(made, memberships=str(tmp_path / "m.parquet"))
+    manifest = quantify(made.run, sources, settings, client)
+    rows = {r["community"]: r for r in answered(made.run, manifest).to_pylist()}
+    assert rows["gone"]["n_nodes"] == 0
+    assert rows["gone"]["prevalence"] is None
+    assert "no member is in the graph" in rows["gone"]["note"]
+    assert (rows["known"]["n_nodes"], rows["known"]["n_estimated"]) == (1, 0)
+    assert rows["known"]["prevalence"] is None
+    assert rows["both"]["note"] is None
+    assert rows["both"]["prevalence"] is not None
+    assert manifest.facts["unknown_dropped"] == 1
+    values = estimate_with(made.run, sources, settings, "pcc", "0")
+    assert np.isnan(values["gone"])
+
+
+def test_detected_communities_hold_every_node(made, client):
+    sources = made.graph.sources
+    manifest = quantify(made.run, sources, small_settings(), client)
+    assert manifest.facts["source"] == "leiden"
+    found = made.run.stage("quantify").read_table(
+        manifest.named("communities-")[0], "communities"
+    )
+    assert sorted(found["node_id"].to_pylist()) == list(range(300))
+    sizes = found.group_by("community").aggregate([("node_id", "count")])
+    rows = answered(made.run, manifest)
+    by_name = dict(zip(*sizes.to_pydict().values(), strict=True))
+    assert rows["n_nodes"].to_pylist()[::2] == [by_name[k] for k in sorted(by_name)]
+    again = quantify(made.run, sources, small_settings("seed=1"), client)
+    assert again.attempt != manifest.attempt
+
+
+def test_detected_communities_keep_string_ids(tmp_path, client):
+    graph = write_graph(tmp_path / "input", nodes=100, edges=300)
+    nodes = pq.read_table(graph.sources.nodes)
+    text = pa.array([f"n{v:03d}" for v in range(100)])
+    pq.write_table(nodes.set_column(0, "node_id", text), graph.sources.nodes)
+    edges = pq.read_table(graph.sources.edges)
+    named = {c: text.take(edges[c].combine_chunks()) for c in ("src", "dst")}
+    pq.write_table(pa.table(named), graph.sources.edges)
+    run = RunDirectory(tmp_path / "run")
+    manifest = prepare(run, graph.sources, small_settings(), 2)
+    write_posteriors(run, manifest, np.full((100, 2), 0.5, np.float32))
+    manifest = quantify(run, graph.sources, small_settings(), client)
+    found = run.stage("quantify").read_table(
+        manifest.named("communities-")[0], "communities"
+    )
+    assert sorted(found["node_id"].to_pylist()) == text.to_pylist()
+
+
+def test_column_of_the_node_table_names_communities(tmp_path, client):
+    made = make_run(tmp_path)
+    table = pq.read_table(made.graph.sources.nodes)
+    club = pa.array([None if v % 5 == 0 else v % 2 for v in range(300)])
+    pq.write_table(table.append_column("club", club), made.graph.sources.nodes)
+    settings = small_settings("communities=column:club")
+    manifest = quantify(made.run, made.graph.sources, settings, client)
+    rows = answered(made.run, manifest)
+    assert rows["community"].to_pylist() == [0, 0, 1, 1]
+    assert rows["n_nodes"].to_pylist() == [120] * 4
+    assert manifest.facts["without_community"] == 60
+
+
+def test_missing_memberships_and_stages_are_named(made, client, tmp_path):
+    with pytest.raises(SettingsError, match="no memberships table is named"):
+        quantify(
+            made.run, made.graph.sources, small_settings("communities=given"), client
+        )
+    empty = RunDirectory(tmp_path / "empty")
+    with pytest.raises(StageError, match="stage graph is not whole"):
+        quantify(empty, made.graph.sources, small_settings(), client)
+    absent = of(made, memberships=str(tmp_path / "absent.parquet"))
+    with pytest.raises(InputError, match="is not there"):
+        quantify(made.run, absent, small_settings(), client)
+    path, _ = draw_memberships(tmp_path, 2)
+    sources = of(made, memberships=path)
+    with pytest.raises(SettingsError, match="scratch = '/proc/nothing'"):
+        quantify(made.run, sources, small_settings("scratch=/proc/nothing"), client)
+    with pytest.raises(SettingsError, match="no quantifier 'magic'"):
+        estimate_with(made.run, sources, small_settings(), "magic", "1")
+    with pytest.raises(SettingsError, match="no class 'bot'"):
+        estimate_with(made.run, sources, small_settings(), "pcc", "bot")
+
+
+def test_unused_memberships_are_reported(made, client, tmp_path, caplog):
+    path, _ = draw_memberships(tmp_path, 2)
+    sources = of(made, memberships=path)
+    quantify(made.run, sources, small_settings("communities=leiden"), client)
+    assert "the memberships table is not used" in caplog.text
+
+
+def test_quantifier_that_needs_neighbours_sees_their_sums(
+    client, tmp_path, monkeypatch
+):
+    """One halo exchange gives what the whole adjacency times the node values gives."""
+    seen = []
+
+    @dataclasses.dataclass
+    class Curious:
+        name: str = "pcc"
+        needs_neighbours: bool = True
+
+        def estimate(self, batch, nodes, reference, labelled):
+            seen.append(nodes)
+            plain = counts.Counts("cc")
+            return plain.estimate(batch, nodes, reference, labelled)
+
+    made = make_run(tmp_path)
+    monkeypatch.setattr(counts, "make", lambda *_: Curious())
+    path, _ = draw_memberships(tmp_path, 3)
+    settings = small_settings("quantifier=pcc")
+    quantify(made.run, of(made, memberships=path), settings, client)
+    found = seen[0].neighbours
+    manifest = made.run.stage("graph").manifest()
+    adjacency = layout.read_adjacency(made.run.stage("graph"), manifest)
+    labels = made.graph.labels
+    known = np.stack([labels == 0, labels == 1], axis=1).astype(float)
+    np.testing.assert_array_equal(found.degree, adjacency.sum(axis=1))
+    np.testing.assert_array_equal(found.labelled, adjacency @ known)
+    expected = adjacency @ made.posteriors.astype(float)
+    np.testing.assert_allclose(found.posterior_sum, expected, rtol=1e-5)
+    left = made.run.stage("quantify").folder.names()
+    assert [name for name in left if name.startswith("neighbours")] == []
+    with pytest.raises(SettingsError, match="needs more than the posteriors"):
+        estimate_with(
+            made.run, of(made, memberships=path), small_settings(), "pcc", "1"
+        )
+
+
+def test_fault_on_a_worker_leaves_the_stage_unfinished(tmp_path, client):
+    made = make_run(tmp_path)
+    manifest = made.run.stage("graph").manifest()
+    broken = made.posteriors.copy()
+    broken[17, 0] = np.nan
+    write_posteriors(made.run, manifest, broken)
+    path, _ = draw_memberships(tmp_path, 3)
+    sources = of(made, memberships=path)
+    with pytest.raises(StageError, match="not finite"):
+        quantify(made.run, sources, small_settings(), client)
+    assert made.run.stage("quantify").manifest() is None
+
+
+def test_posteriors_of_other_nodes_or_classes_are_refused(tmp_path):
+    made = make_run(tmp_path)
+    manifest = made.run.stage("graph").manifest()
+    with pytest.raises(StageError, match="3 classes in the readout"):
+        load_node_table(made.run, [0.2, 0.3, 0.5])
+    write_posteriors(made.run, manifest, np.full((300, 3), 1 / 3, np.float32))
+    with pytest.raises(StageError, match="do not have 2 classes"):
+        load_node_table(made.run, PRIOR)
+    write_posteriors(made.run, manifest, made.posteriors)
+    target = made.run.stage("posteriors")
+    whole = target.manifest()
+    tables = [target.read_table(f, "posteriors") for f in whole.named("part-")]
+    attempt = target.begin()
+    tables[1] = tables[1].take(np.arange(len(tables[1]))[::-1].copy())
+    files = [
+        attempt.write_table(f"part-{k:05d}", table, "posteriors")
+        for k, table in enumerate(tables)
+    ]
+    target.commit(attempt, files, "x", {}, {}, 0.0)
+    with pytest.raises(StageError, match="does not have the nodes of partition 1"):
+        load_node_table(made.run, PRIOR)
+
+
+@pytest.mark.parametrize("name", ["nacc", "npacc"])
+def test_neighbours_on_workers_are_those_of_the_whole_adjacency(
+    made, client, tmp_path, name
+):
+    path, sets = draw_memberships(tmp_path, 8)
+    sources, settings = of(made, memberships=path), small_settings(f"quantifier={name}")
+    manifest = quantify(made.run, sources, settings, client)
+    table = answered(made.run, manifest)
+    assert set(table["method"].to_pylist()) == {name}
+    nodes, reference = load_node_table(made.run, PRIOR)
+    stage = made.run.stage("graph")
+    adjacency = layout.read_adjacency(stage, stage.manifest())
+    found = neighbour_statistics(adjacency, nodes)
+    nodes = dataclasses.replace(nodes, neighbours=found)
+    np.testing.assert_array_equal(reference.rows, np.flatnonzero(nodes.labels >= 0))
+    reference = dataclasses.replace(reference, neighbours=found.of(reference.rows))
+    batch = make_communities(*(sets[key] for key in sorted(sets)))
+    here = make_quantifier(name, settings).estimate(batch, nodes, reference, "count")
+    whole = combine(batch, nodes, here, "count").prevalence
+    rows = table["prevalence"].to_numpy().reshape(-1, 2)
+    order = np.argsort(table["community"].to_pylist()[::2])
+    np.testing.assert_allclose(rows[order], whole, atol=1e-6)
+    alone = make_run(tmp_path / "alone", partitions=1)
+    sources = of(alone, memberships=path)
+    same = answered(alone.run, quantify(alone.run, sources, settings, client))
+    assert same.drop_columns("fit_pvalue").equals(table.drop_columns("fit_pvalue"))
+    with pytest.raises(SettingsError, match="needs more than the posteriors"):
+        estimate_with(made.run, sources, settings, name, "1")

@@ -1,0 +1,1 @@
+"""What is checked of answers: quality, fit, anomalies, changes and coverage."""

@@ -1,0 +1,278 @@
+"""Communities that differ from the rest, or from a given share, beyond chance.
+
+The question is whether a community's members could be a sample drawn at a share r of a
+class: r is set, or is the mean of the other communities without those far off. Two
+independent sources answer it. The labelled members' classes are counts, ``Y ~
+Binomial(m, r)``. The unlabelled members' posteriors, corrected for the shift that
+labelled ones show (`evidence`), give a share ``q`` with the variance ``r (1 - r) / n +
+e^2``. The derivative of their log-likelihood by r, the locally most powerful statistic,
+
+    A = (Y - m r) / (r (1 - r)) + (q - r) / (r (1 - r) / n + e^2),
+
+is compared with its own distribution: the binomial exactly, the posteriors' part by its
+first three moments. Posteriors that show nothing leave the binomial test; all others
+add to its power.
+
+References
+----------
+C. R. Rao, "Large sample tests of statistical hypotheses concerning several parameters",
+Proceedings of the Cambridge Philosophical Society 44, 1948 (the score test).
+Y. Benjamini, Y. Hochberg, "Controlling the false discovery rate", Journal of the Royal
+Statistical Society B 57(1), 1995.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln, xlog1py, xlogy
+
+from xnq_dist.quantify.checks.tails import upper_tail
+
+__all__ = ["Anomalies", "Seen", "find_anomalies", "qvalues", "robust_reference"]
+
+Floats = NDArray[np.float64]
+
+FAR = 3.0
+"""Multiple of the typical distance from the mean, in units of chance, beyond which a
+community is left out of the reference."""
+ROUNDS = 20
+"""Maximum number of times that the reference is updated."""
+NEGLIGIBLE = 9.0
+"""Standard deviations (plus half their square in counts) beyond which a binomial has
+less than 1e-15."""
+BLOCK = 1 << 20
+"""Binomial terms worked on at a time."""
+LEAST = 1e-9
+"""Distance of a reference from 0 and 1 in the tests."""
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What labels and posteriors show of S communities, C classes."""
+
+    labelled: NDArray[np.int64]
+    """Labelled members, shape (S,)."""
+    known: NDArray[np.int64]
+    """Those of each class, shape (S, C)."""
+    unlabelled: NDArray[np.int64]
+    """Members without a label, shape (S,)."""
+    scores: Floats
+    """Share of each class by the posteriors alone; NaN where they show nothing, (S, C).
+    """
+    error: Floats
+    """Its standard error but for the chance that draws classes, shape (S, C)."""
+    skew: Floats
+    """Third central moment of the same, shape (S, C)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Anomalies:
+    """How far each community is from what it is compared with."""
+
+    reference: Floats
+    """What it is compared with, shape (S, C)."""
+    centre: Floats
+    """The same of no community in particular, shape (C,)."""
+    effect: Floats
+    """Prevalence less reference; NaN without a prevalence, shape (S, C)."""
+    pvalue: Floats
+    """Two-sided, shape (S, C); NaN where nothing is compared."""
+    qvalue: Floats
+    """Least rate of false discoveries at which it is one, shape (S, C)."""
+
+
+def find_anomalies(
+    prevalence: Floats,
+    n_nodes: NDArray[np.int64],
+    seen: Seen,
+    reference: float | None = None,
+) -> Anomalies:
+    """Compare communities with all others together, or the last class with a share.
+
+    Parameters
+    ----------
+    prevalence
+        Estimates, NaN where there is none, shape (S, C): what effects and the mean of
+        the others are made of.
+    n_nodes
+        Members, shape (S,).
+    seen
+        What the tests are made of.
+    reference
+        Share of the last of two classes; None: the mean of all other communities
+        (`robust_reference`).
+
+    Notes
+    -----
+    Both tails are doubled. The mean of the others is an estimate itself: A is divided
+    by ``sqrt(1 + I v)`` with its own variance I and the variance v of the reference,
+    to which the square of what it differs from the share among the same communities'
+    labels is added. Of two classes the second is compared and the first mirrors it;
+    q-values are over all classes compared (Benjamini and Hochberg).
+    """
+    size, n_classes = prevalence.shape
+    known = ~np.isnan(prevalence) & (n_nodes > 0)[:, None]
+    compared = np.full((size, n_classes), np.nan)
+    spread, centre = np.zeros((size, n_classes)), np.full(n_classes, np.nan)
+    first = 1 if n_classes == 2 else 0
+    if reference is not None:
+        first = n_classes - 1
+        centre[first] = compared[:, first] = reference
+    else:
+        for k in range(first, n_classes):
+            weights = np.where(known[:, k], n_nodes, 0).astype(np.float64)
+            values = np.where(known[:, k], prevalence[:, k], 0.0)
+            compared[:, k], spread[:, k], centre[k] = _others(values, weights, seen, k)
+    pvalue = np.full((size, n_classes), np.nan)
+    for k in range(first, n_classes):
+        some = np.flatnonzero(known[:, k] & ~np.isnan(compared[:, k]))
+        pvalue[some, k] = _pvalues(seen, some, k, compared[some, k], spread[some, k])
+    if n_classes == 2:
+        compared[:, 0], pvalue[:, 0] = 1 - compared[:, 1], pvalue[:, 1]
+        centre[0] = 1 - centre[1]
+    effect = prevalence - compared
+    return Anomalies(compared, centre, effect, pvalue, qvalues(pvalue))
+
+
+def robust_reference(
+    values: Floats, weights: Floats
+) -> tuple[NDArray[np.bool_], float]:
+    """Communities whose mean others are compared with: all but those that are far off.
+
+    Parameters
+    ----------
+    values
+        Shape (S,).
+    weights
+        Members; 0: left out, shape (S,).
+
+    Returns
+    -------
+    Which communities, shape (S,), and their typical distance from their mean in units
+    of chance, at least 1.
+
+    Notes
+    -----
+    With r the mean of the communities left in, ``z = (x - r) sqrt(n / (r (1 - r)))``:
+    those beyond `FAR` times the median of abs(z), put on the scale of a standard
+    deviation and at least 1, are left out, until the selection stays the same.
+    """
+    kept = weights > 0
+    scale = 1.0
+    for _ in range(ROUNDS):
+        total = float(weights[kept].sum())
+        r = float((weights[kept] * values[kept]).sum() / total) if total else 0.0
+        chance = np.sqrt(max(r * (1 - r), LEAST) / np.maximum(weights, 1))
+        z = np.abs(values - r) / chance
+        typical = np.median(z[weights > 0]) if (weights > 0).any() else 0.0
+        scale = max(1.0, 1.4826 * float(typical))
+        before, kept = kept, (weights > 0) & (z <= FAR * scale)
+        if not kept.any() or np.array_equal(kept, before):
+            kept = before
+            break
+    return kept, scale
+
+
+def _others(
+    values: Floats, weights: Floats, seen: Seen, k: int
+) -> tuple[Floats, Floats, float]:
+    """Mean of the others for each, its variance, and the mean of all of them."""
+    kept, scale = robust_reference(values, weights)
+    own = np.where(kept, weights, 0.0)
+    rest = own.sum() - own
+    alone = rest < 0.5
+    rest = np.maximum(rest, 1.0)
+    centre = float(own @ values / max(own.sum(), 1.0))
+    others = np.clip((own @ values - own * values) / rest, 0.0, 1.0)
+    variance = scale**2 * centre * (1 - centre) / rest
+    labels = int(seen.labelled[kept].sum())
+    if labels:
+        variance += (seen.known[kept, k].sum() / labels - centre) ** 2
+    return np.where(alone, np.nan, others), variance, centre
+
+
+def _pvalues(
+    seen: Seen, some: NDArray[np.int64], k: int, reference: Floats, spread: Floats
+) -> Floats:
+    """Of class k in some communities, each against its reference."""
+    r = np.clip(reference, LEAST, 1 - LEAST)
+    trials, chance = seen.labelled[some].astype(np.float64), r * (1 - r)
+    q, error = seen.scores[some, k], seen.error[some, k]
+    number = np.where(np.isnan(q), 0.0, seen.unlabelled[some])
+    # What the posteriors show, in units of one label: its variance is its information.
+    share = np.maximum(number, 1.0)
+    shown = np.where(number > 0, 1 / (chance / share + np.nan_to_num(error) ** 2), 0.0)
+    scores = np.where(number > 0, (q - r) * shown, 0.0)
+    skew = chance * (1 - 2 * r) / share**2 + np.nan_to_num(seen.skew[some, k])
+    third = shown**3 * skew
+    statistic = (seen.known[some, k] - trials * r) / chance + scores
+    total = trials / chance + shown
+    statistic /= np.sqrt(1 + total * spread)
+    found = np.full(len(some), np.nan)
+    tested = np.flatnonzero(total > 0)
+    lengths = _windows(trials, r)[1][tested]
+    for part in _blocks(lengths):
+        at = tested[part]
+        args = trials[at], r[at], statistic[at], shown[at], third[at]
+        found[at] = np.minimum(2 * _smaller_tail(*args), 1.0)
+    return found
+
+
+def _windows(trials: Floats, r: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First count of each binomial that is not negligible, and how many follow."""
+    reach = NEGLIGIBLE * np.sqrt(trials * r * (1 - r)) + NEGLIGIBLE**2 / 2
+    first = np.maximum(np.floor(trials * r - reach), 0).astype(np.int64)
+    last = np.minimum(np.ceil(trials * r + reach), trials).astype(np.int64)
+    return first, last - first + 1
+
+
+def _blocks(lengths: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    block = np.cumsum(lengths) // BLOCK
+    return np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(block)) + 1)
+
+
+def _smaller_tail(
+    trials: Floats, r: Floats, statistic: Floats, shown: Floats, third: Floats
+) -> Floats:
+    """Of P(A >= a) and P(A <= a), summed over the labelled members' possible counts."""
+    first, lengths = _windows(trials, r)
+    one = np.repeat(np.arange(len(trials)), lengths)
+    start = np.cumsum(lengths) - lengths
+    k = first[one] + np.arange(len(one)) - start[one]
+    m, p = trials[one], r[one]
+    weight = gammaln(m + 1) - gammaln(k + 1) - gammaln(m - k + 1)
+    weight = np.exp(weight + xlogy(k, p) + xlog1py(m - k, -p))
+    off = statistic[one] - (k - m * p) / (p * (1 - p))
+    # Rounding must leave equal counts equal.
+    slack = 1e-9 * np.maximum(np.abs(statistic[one]), 1.0)
+    slack = np.where(shown[one] == 0, slack, 0.0)
+    upper = upper_tail(off - slack, shown[one], third[one])
+    lower = upper_tail(-off - slack, shown[one], -third[one])
+    sums = [np.bincount(one, weight * tail, len(trials)) for tail in (upper, lower)]
+    return np.minimum(*sums).astype(np.float64)
+
+
+def qvalues(pvalues: Floats) -> Floats:
+    """Benjamini and Hochberg's q-values over all communities and classes compared.
+
+    Parameters
+    ----------
+    pvalues
+        NaN where nothing is compared, shape (S, C). Of two classes the second counts
+        and the first, its mirror, gets the same.
+    """
+    two = pvalues.shape[1] == 2
+    own = pvalues[:, 1:] if two else pvalues
+    found = np.full_like(own, np.nan)
+    some = ~np.isnan(own)
+    values = own[some]
+    order = np.argsort(values, kind="stable")
+    # p m / rank, and none above that of a larger p-value.
+    scaled = values[order] * len(values) / np.arange(1, len(values) + 1)
+    least = np.minimum.accumulate(scaled[::-1])[::-1]
+    values[order] = np.minimum(least, 1.0)
+    found[some] = values
+    return np.repeat(found, 2, axis=1) if two else found

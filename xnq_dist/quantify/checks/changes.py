@@ -1,0 +1,135 @@
+"""Communities whose prevalence differs from an earlier run's beyond chance.
+
+References
+----------
+G. Y. Zou, A. Donner, "Construction of confidence limits about effect measures: a
+general approach", Statistics in Medicine 27(10), 2008 (limits of a difference from the
+limits of its parts).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import erfc, ndtri
+
+from xnq_dist.quantify.checks.anomalies import qvalues
+
+__all__ = ["Changes", "SeedError", "find_changes", "seed_error"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Changes:
+    """How far each community is from where it was."""
+
+    effect: Floats
+    """Prevalence now less then; NaN without both, shape (S, C)."""
+    lower: Floats
+    """Ends of the effect's interval; NaN where nothing is compared, shape (S, C)."""
+    upper: Floats
+    pvalue: Floats
+    """Two-sided, of no change, shape (S, C)."""
+    qvalue: Floats
+    """Least rate of false discoveries at which it is one, shape (S, C)."""
+
+
+def find_changes(
+    now: tuple[Floats, Floats, Floats],
+    then: tuple[Floats, Floats, Floats],
+    level: float,
+    level_then: float | None = None,
+) -> Changes:
+    """Compare every community with itself in an earlier run.
+
+    Parameters
+    ----------
+    now, then
+        Prevalence, lower and upper ends of the same S communities in the same order,
+        NaN where there is none, shape (S, C) each.
+    level
+        Probability of the intervals, inside (0, 1), and of the effect's.
+    level_then
+        Of the earlier run's; None: the same.
+
+    Notes
+    -----
+    The null hypothesis is that the community's own proportion, that of its members as
+    they are, has not moved: members that came and went are a change like any other,
+    and among fully known communities every difference is one. The variance of the
+    difference is the sum of both estimates', each from the half of its interval that
+    looks to the other estimate, as if it were normal. Errors that both runs share, of
+    the same graph, labels and readout, cancel in the difference: to take them for
+    independent makes intervals too wide and p-values too large, never the reverse.
+    Of two classes the second is compared and the first mirrors it.
+    """
+    z, z_then = (
+        float(ndtri((1 + probability) / 2))
+        for probability in (level, level_then or level)
+    )
+    effect = now[0] - then[0]
+    # Towards 0 and away from it, as the effect lies.
+    down = np.hypot((now[0] - now[1]) / z, (then[2] - then[0]) / z_then)
+    up = np.hypot((now[2] - now[0]) / z, (then[0] - then[1]) / z_then)
+    # Both known exactly: what differs, has changed.
+    error = np.maximum(np.where(effect > 0, down, up), 1e-12)
+    known = ~np.isnan(down + up)
+    pvalue = np.where(known, erfc(np.abs(effect) / error / np.sqrt(2)), np.nan)
+    return Changes(effect, effect - z * down, effect + z * up, pvalue, qvalues(pvalue))
+
+
+@dataclass(frozen=True)
+class SeedError:
+    """What another seed makes of the same communities."""
+
+    communities: int
+    """That were compared."""
+    error: float
+    """Standard deviation of one run's prevalence over seeds, root mean square."""
+    largest: float
+    """Largest difference between the two runs."""
+    claimed: float
+    """Standard error that the intervals claim, root mean square: all of it."""
+    outside: int
+    """Communities whose other answer lies outside the interval."""
+
+
+def seed_error(
+    now: tuple[Floats, Floats, Floats],
+    then: tuple[Floats, Floats, Floats],
+    level: float,
+) -> SeedError | None:
+    """How much of the uncertainty the seed makes; None without an interval.
+
+    Parameters
+    ----------
+    now, then
+        As `find_changes` takes them, of one class, shape (S,), from two runs that
+        differ in nothing but their seed.
+    level
+        Probability of the intervals.
+
+    Notes
+    -----
+    A difference d of two independent draws of equal variance s2 has the variance 2 s2:
+    ``s2 = mean(d^2) / 2``. With one pair of runs the figure is of all communities
+    together, not of each.
+    """
+    d = now[0] - then[0]
+    width = now[2] - now[1]
+    known = ~np.isnan(d + width)
+    if not known.any():
+        return None
+    half = width[known] / 2 / float(ndtri((1 + level) / 2))
+    below = then[0][known] < now[1][known] - 1e-12
+    above = then[0][known] > now[2][known] + 1e-12
+    return SeedError(
+        communities=int(known.sum()),
+        error=float(np.sqrt(np.mean(d[known] ** 2) / 2)),
+        largest=float(np.abs(d[known]).max()),
+        claimed=float(np.sqrt(np.mean(half**2))),
+        outside=int(np.count_nonzero(below | above)),
+    )

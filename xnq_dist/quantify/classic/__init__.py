@@ -1,0 +1,1 @@
+"""Quantifiers of the literature: one module each, or one for a family."""

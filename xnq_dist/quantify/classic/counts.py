@@ -1,0 +1,233 @@
+"""CC, PCC, ACC and PACC: counts of votes or posteriors, as they are or adjusted.
+
+The adjusted counts minimise ``||M p - q||`` over the simplex, where q are the plain
+counts of a community and M's columns are what they would be for one class alone.
+
+References
+----------
+G. Forman, "Quantifying counts and costs via classification", DMKD 17(2), 2008.
+A. Bella et al., "Quantification via probability estimators", ICDM 2010.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from xnq_dist.config import Settings
+from xnq_dist.quantifiers import Record
+from xnq_dist.quantify.classic.members import check_posteriors, labelled_rows
+from xnq_dist.quantify.classic.simplex import mixture_kernel
+from xnq_dist.quantify.interface import (
+    Communities,
+    Estimates,
+    Labelled,
+    NodeTable,
+    Quantifier,
+    Reference,
+)
+
+__all__ = ["RECORDS", "Counts", "make", "mean_kernel", "rates"]
+
+RECORDS = (
+    Record(
+        name="cc",
+        title="CC",
+        text=(
+            "Classify and count: the share of nodes whose most probable class it is."
+        ),
+        rank=11,
+        votes=True,
+        gpu=True,
+    ),
+    Record(
+        name="acc",
+        title="ACC",
+        text="Adjusted count: votes corrected by the readout's own error rates.",
+        rank=12,
+        labelled=True,
+        votes=True,
+        gpu=True,
+    ),
+    Record(
+        name="pcc",
+        title="PCC",
+        text="Mean posterior (probabilistic classify and count).",
+        rank=13,
+        gpu=True,
+    ),
+    Record(
+        name="pacc",
+        title="PACC",
+        text=(
+            "Adjusted mean posterior: mean posteriors corrected by the "
+            "readout's own mean posteriors within each class."
+        ),
+        rank=14,
+        labelled=True,
+        gpu=True,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The quantifiers ``cc``, ``pcc``, ``acc`` and ``pacc``."""
+
+    name: str
+    needs_neighbours: bool = False
+
+    @property
+    def trusts_posteriors(self) -> bool:
+        """Whether members are counted as their posteriors say."""
+        return self.name in ("cc", "pcc")
+
+    @property
+    def adjusts_posteriors(self) -> bool:
+        """Whether counts are adjusted."""
+        return not self.trusts_posteriors
+
+    def estimate(
+        self,
+        batch: Communities,
+        nodes: NodeTable,
+        reference: Reference,
+        labelled: Labelled,
+    ) -> Estimates:
+        """Prevalence among the unlabelled members of every community.
+
+        Raises
+        ------
+        InputError
+            When ``acc`` or ``pacc`` has no labelled node to learn M from, or a
+            posterior is not finite.
+        """
+        check_posteriors(self.name, batch, nodes)
+        hard = self.name in ("cc", "acc")
+        n_communities = len(batch)
+        means = self.means(batch, nodes, hard)
+        converged = np.ones(n_communities, np.bool_)
+        if self.adjusts_posteriors:
+            held, codes = labelled_rows(self.name, reference)
+            matrix = reference.learnt(self, lambda: rates(held, codes, hard))
+            answers = np.full_like(means, np.nan)
+            mixture_kernel(matrix[None], means, answers, converged)
+            means = answers
+        return Estimates(means, np.zeros(n_communities, np.int32), converged)
+
+    def means(
+        self, batch: Communities, nodes: NodeTable, hard: bool
+    ) -> NDArray[np.float64]:
+        """Mean vote or posterior of every community, shape (S, C)."""
+        means = np.empty((len(batch), nodes.posteriors.shape[1]))
+        mean_kernel(
+            batch.offsets,
+            batch.members,
+            nodes.unlabelled,
+            nodes.posteriors,
+            hard,
+            means,
+        )
+        return means
+
+
+def make(name: str, settings: Settings) -> Quantifier:
+    """One of the four quantifiers."""
+    return Counts(name)
+
+
+def rates(
+    posteriors: NDArray[np.floating], labels: NDArray[np.integer], hard: bool
+) -> NDArray[np.float64]:
+    """The matrix M of ACC (`hard`) or PACC.
+
+    Parameters
+    ----------
+    posteriors
+        Of labelled nodes that had no part in the readout, shape (n, C).
+    labels
+        Their class codes, shape (n,).
+    hard
+        Votes (the first of the largest posteriors) instead of posteriors.
+
+    Returns
+    -------
+    Shape (C, C): column j is the mean over the nodes of class j, but for rows of
+    zeros; a class without any has the column of the identity.
+
+    Examples
+    --------
+    >>> rates(np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([0, 0]), hard=True)
+    array([[0.5, 0. ],
+           [0.5, 1. ]])
+    """
+    n_classes = posteriors.shape[1]
+    said = np.asarray(posteriors, dtype=np.float64)
+    if hard:
+        some = said.max(axis=1, initial=0.0) > 0
+        said = np.where(some[:, None], np.eye(n_classes)[said.argmax(axis=1)], 0.0)
+    matrix = np.eye(n_classes)
+    for j in range(n_classes):
+        chosen = said[labels == j]
+        if chosen.size and chosen.sum() > 0:
+            matrix[:, j] = chosen.sum(axis=0) / chosen.sum()
+    return matrix
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def mean_kernel(
+    offsets: NDArray[np.int64],
+    members: NDArray[np.int64],
+    unlabelled: NDArray[np.bool_],
+    posteriors: NDArray[np.float32],
+    hard: bool,
+    means: NDArray[np.float64],
+) -> None:
+    """Mean vote or posterior of the unlabelled members of every community.
+
+    Parameters
+    ----------
+    offsets, members
+        `Communities`; int64 (S + 1,) and (M,).
+    unlabelled
+        bool (N,); other members are passed over.
+    posteriors
+        float32 (N, C); sums are in float64. A row of zeros is passed over.
+    hard
+        Whether votes are counted; the first of the largest posteriors has it.
+    means
+        float64 (S, C), filled in: rows sum to 1, NaN without an unlabelled member.
+    """
+    n_classes = posteriors.shape[1]
+    total = np.empty(n_classes)
+    for s in range(offsets.shape[0] - 1):
+        total[:] = 0.0
+        seen = 0
+        for position in range(offsets[s], offsets[s + 1]):
+            node = members[position]
+            if not unlabelled[node]:
+                continue
+            seen += 1
+            if hard:
+                best = 0
+                for y in range(1, n_classes):
+                    if posteriors[node, y] > posteriors[node, best]:
+                        best = y
+                if posteriors[node, best] > 0.0:
+                    total[best] += 1.0
+            else:
+                for y in range(n_classes):
+                    total[y] += posteriors[node, y]
+        mass = 0.0
+        for y in range(n_classes):
+            mass += total[y]
+        for y in range(n_classes):
+            if seen == 0:
+                means[s, y] = np.nan
+            elif mass > 0.0:
+                means[s, y] = total[y] / mass
+            else:
+                means[s, y] = 1.0 / n_classes

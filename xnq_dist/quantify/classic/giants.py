@@ -1,0 +1,205 @@
+"""SLD over one community of millions: gathered once, on all cores.
+
+A community is cut into chunks of so many members, a chunk into tiles. Chunks are summed
+up side by side, their sums one after the other, so that the number of cores changes no
+bit. What the store does not hold is gathered anew in every step: the same sums again.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from xnq_dist.quantify.classic.tiles import (
+    TILE,
+    add_expected,
+    add_expected_of_two,
+    gather,
+)
+
+__all__ = ["FEWEST_ITERATIONS", "LARGE", "STORE", "giant_sld", "store_bytes"]
+
+FEWEST_ITERATIONS = 12
+"""M-steps before the stopping rule is asked; QuaPy's rule, for equal answers."""
+CHUNK = 16 * TILE
+"""Members of a chunk: what a core does before it looks for more."""
+LARGE = CHUNK
+"""Members beyond which a community is a giant: fewer pay no hand-over to threads."""
+STORE = 512 << 20
+"""Most bytes of gathered posteriors that are kept."""
+MOST_THREADS = 8
+
+
+def store_bytes(members: int, n_classes: int) -> int:
+    """Bytes that `giant_sld` keeps of a community's posteriors.
+
+    Parameters
+    ----------
+    members
+        Of the community.
+    n_classes
+        Number of classes, C: odds of two, C values of more, in float64.
+    """
+    chunk = CHUNK * 8 * _kept_rows(n_classes)
+    return min(STORE // chunk, -(-members // CHUNK)) * chunk
+
+
+def _kept_rows(n_classes: int) -> int:
+    return 1 if n_classes == 2 else n_classes
+
+
+def giant_sld(
+    members: NDArray[np.int64],
+    unlabelled: NDArray[np.bool_],
+    posteriors: NDArray[np.float32],
+    prior: NDArray[np.float64],
+    tolerance: float,
+    max_iterations: int,
+    threads: int | None = None,
+) -> tuple[NDArray[np.float64], int, bool]:
+    """Prevalence, iterations and whether the rule held, as `sld.sld_kernel` says them.
+
+    Parameters
+    ----------
+    members
+        int64 (M,).
+    unlabelled, posteriors, prior, tolerance, max_iterations
+        As for `sld.sld_kernel`.
+    threads
+        Cores to use; None: those that this process may, at most 8. A step keeps them
+        busy for milliseconds at a time.
+
+    Returns
+    -------
+    prevalence, iterations, converged
+        float64 (C,), NaN without an unlabelled member.
+    """
+    n_classes = len(prior)
+    there = min(len(os.sched_getaffinity(0)), MOST_THREADS)
+    count = -(-len(members) // CHUNK)
+    threads = max(1, min(there if threads is None else threads, count))
+    kept = store_bytes(len(members), n_classes) // (CHUNK * 8 * _kept_rows(n_classes))
+    tiles = CHUNK // TILE
+    store = np.empty((kept * tiles, _kept_rows(n_classes), TILE))
+    filled = np.zeros(kept * tiles, np.int64)
+    sums = np.empty((count, n_classes))
+    rows = np.zeros(count, np.int64)
+    seen = np.zeros(count, np.int64)
+    spare = np.empty((threads, n_classes, TILE))
+    inverse = np.empty((threads, TILE))
+    bounds = [count * number // threads for number in range(threads + 1)]
+    spans = list(enumerate(pairwise(bounds)))
+    q, steps, done = prior.copy(), 0, False
+
+    def step(span: tuple[int, tuple[int, int]]) -> None:
+        number, (first, last) = span
+        expected_of_chunks(
+            members,
+            first,
+            last,
+            CHUNK,
+            unlabelled,
+            posteriors,
+            q / prior,
+            steps == 0,
+            store,
+            filled,
+            spare[number],
+            inverse[number],
+            sums,
+            rows,
+            seen,
+        )
+
+    with ThreadPoolExecutor(threads) as pool:
+        while not done and steps < max_iterations:
+            # A list: what a thread raises is raised here.
+            list(map(step, spans) if threads == 1 else pool.map(step, spans))
+            if not seen.any():
+                return np.full(n_classes, np.nan), 0, True
+            total, used = np.zeros(n_classes), int(rows.sum())
+            for chunk in sums:
+                total += chunk
+            change = 0.0
+            if used:
+                total[-1] = max(used - total[:-1].sum(), 0.0)
+                change = float(np.abs(total / used - q).sum())
+                q = total / used
+            steps += 1
+            done = steps >= FEWEST_ITERATIONS and change / n_classes < tolerance
+    return q / q.sum(), steps, done
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def expected_of_chunks(
+    members: NDArray[np.int64],
+    first: int,
+    last: int,
+    chunk: int,
+    unlabelled: NDArray[np.bool_],
+    posteriors: NDArray[np.float32],
+    weights: NDArray[np.float64],
+    fresh: bool,
+    store: NDArray[np.float64],
+    filled: NDArray[np.int64],
+    spare: NDArray[np.float64],
+    inverse: NDArray[np.float64],
+    sums: NDArray[np.float64],
+    rows: NDArray[np.int64],
+    seen: NDArray[np.int64],
+) -> None:
+    """Expected counts of some chunks, into `sums` (count, C), `rows` and `seen`.
+
+    Parameters
+    ----------
+    first, last
+        Chunks first to last - 1, of `chunk` members each.
+    weights
+        float64 (C,), prevalence over prior.
+    fresh
+        Whether `store` is yet to be filled.
+    store, filled
+        float64 (T, 1 or C, tile) and int64 (T,): tiles of the first chunks, and the
+        rows in each.
+    spare, inverse
+        float64 (C, tile) and (tile,): where a tile is worked on.
+    """
+    n_classes, tile = spare.shape
+    width = store.shape[1]
+    per_chunk = chunk // tile
+    for c in range(first, last):
+        begin = c * chunk
+        end = min(begin + chunk, members.shape[0])
+        sums[c, :] = 0.0
+        kept = (c + 1) * per_chunk <= store.shape[0]
+        if kept and not fresh:
+            for t in range(c * per_chunk, (c + 1) * per_chunk):
+                if n_classes == 2:
+                    add_expected_of_two(store[t], filled[t], weights, inverse, sums[c])
+                else:
+                    add_expected(store[t], filled[t], weights, inverse, sums[c])
+            continue
+        rows[c] = 0
+        seen[c] = 0
+        at = c * per_chunk
+        while begin < end:
+            count, there, begin = gather(
+                members, begin, end, unlabelled, posteriors, spare
+            )
+            rows[c] += count
+            seen[c] += there
+            if kept:
+                for y in range(width):
+                    for k in range(count):
+                        store[at, y, k] = spare[y, k]
+                filled[at] = count
+                at += 1
+            if n_classes == 2:
+                add_expected_of_two(spare, count, weights, inverse, sums[c])
+            else:
+                add_expected(spare, count, weights, inverse, sums[c])

@@ -1,0 +1,410 @@
+"""HDy, DyS and DMy: the mixture of the classes' histograms nearest to a community's.
+
+A histogram is of posteriors; a class's is made from the labelled nodes that had no
+part in the readout. All nodes are put into bins once, communities are counted in
+blocks, and no sum crosses two communities.
+
+References
+----------
+V. Gonzalez-Castro, R. Alaiz-Rodriguez, E. Alegre, "Class distribution estimation based
+on the Hellinger distance", Information Sciences 218, 2013 (HDy).
+A. Maletzke et al., "DyS: a framework for mixture models in quantification", AAAI 2019.
+A. Firat, "Unified framework for quantification", arXiv:1606.00868 (DMy).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from xnq_dist.config import Settings
+from xnq_dist.quantifiers import Record
+from xnq_dist.quantify.classic.members import (
+    check_posteriors,
+    check_two_classes,
+    reference_rows,
+    usable_members,
+)
+from xnq_dist.quantify.classic.simplex import topsoe_kernel
+from xnq_dist.quantify.interface import (
+    Communities,
+    Estimates,
+    Labelled,
+    NodeTable,
+    Quantifier,
+    Reference,
+)
+
+__all__ = [
+    "RECORDS",
+    "Histograms",
+    "bin_places",
+    "count_kernel",
+    "hellinger_kernel",
+    "make",
+    "ternary_kernel",
+]
+
+RECORDS = (
+    Record(
+        name="hdy",
+        title="HDy",
+        text=(
+            "Histograms of the posterior: the mixture of the two classes' "
+            "histograms that is nearest to the community's (Hellinger "
+            "distance), and the median over 10, 20, ..., 110 bins."
+        ),
+        rank=15,
+        two_classes=True,
+        labelled=True,
+    ),
+    Record(
+        name="dys",
+        title="DyS",
+        text=(
+            "Histograms of the posterior: the mixture of the two classes' "
+            "histograms that is nearest to the community's (Topsoe distance)."
+        ),
+        rank=16,
+        two_classes=True,
+        labelled=True,
+        settings=("matching",),
+    ),
+    Record(
+        name="dmy",
+        title="DMy",
+        text=(
+            "Histograms of every class's posterior: the mixture of the classes'"
+            " histograms that is nearest to the community's (mean Topsoe "
+            "distance)."
+        ),
+        rank=17,
+        labelled=True,
+        settings=("matching",),
+    ),
+)
+
+HDY_BINS = tuple(range(10, 111, 10))
+"""HDy's numbers of bins; its answer is the median over them."""
+
+HDY_GRID = 101
+"""Prevalences that HDy tries: 0, .01, ..., 1."""
+
+TERNARY_TOLERANCE = 1e-5
+"""Width of the bracket that ends DyS's search."""
+
+TOLERANCE = 1e-10
+"""DMy's certificate: no prevalence has a mean distance lower by more."""
+
+MOST_STEPS = 200
+"""DMy's Newton steps; about ten are needed."""
+
+BLOCK = 1024
+"""Communities whose histograms are held at a time."""
+
+
+@dataclass(frozen=True)
+class Histograms:
+    """The quantifiers ``hdy``, ``dys`` and ``dmy``.
+
+    ``hdy``: Hellinger distance of histograms of the second class's posterior with 10,
+    20, ..., 110 bins, for each the best of 101 prevalences, and their median.
+    ``dys``: one histogram of it, Topsoe distance, ternary search to 1e-5.
+    ``dmy``: one histogram of every class's posterior (with two classes the first's
+    alone), the mean Topsoe distance minimised over the simplex; for any number of
+    classes.
+    """
+
+    name: str
+    bins: int = 8
+    """Bins of a histogram; HDy has its own."""
+    needs_neighbours: bool = False
+
+    def estimate(
+        self,
+        batch: Communities,
+        nodes: NodeTable,
+        reference: Reference,
+        labelled: Labelled,
+    ) -> Estimates:
+        """Prevalence among the unlabelled members of every community.
+
+        Raises
+        ------
+        InputError
+            When the reference has no rows, none of some class, a posterior is not
+            finite, or there are not two classes for ``hdy`` and ``dys``.
+        """
+        n_classes = nodes.posteriors.shape[1]
+        if self.name != "dmy":
+            check_two_classes(self.name, n_classes)
+        check_posteriors(self.name, batch, nodes)
+        held, labels = reference_rows(self.name, reference, nodes.classes)
+        shares = reference.learnt(self, lambda: self.class_shares(held, labels))
+        usable = usable_members(batch, nodes)
+        places = self.places(nodes.posteriors[usable.rows].astype(np.float64))
+        found = usable.new_estimates(reference.prior)
+        count = len(batch)
+        counts = np.empty((min(BLOCK, count), shares.shape[1]))
+        for begin in range(0, count, BLOCK):
+            offsets = usable.offsets[begin : begin + BLOCK + 1]
+            rows = slice(begin, begin + len(offsets) - 1)
+            block = counts[: len(offsets) - 1]
+            count_kernel(offsets, usable.members, places, block)
+            self.nearest(
+                block,
+                shares,
+                places.shape[1],
+                found.prevalence[rows],
+                found.iterations[rows],
+                found.converged[rows],
+            )
+        return found
+
+    def nearest(
+        self,
+        counts: NDArray[np.float64],
+        shares: NDArray[np.float64],
+        channels: int,
+        prevalence: NDArray[np.float64],
+        iterations: NDArray[np.int32],
+        converged: NDArray[np.bool_],
+    ) -> None:
+        """The mixture of the classes' histograms that is nearest to each community's.
+
+        Parameters
+        ----------
+        counts
+            Histograms, shape (S, cells); may be changed.
+        shares
+            Of `class_shares`.
+        channels
+            Histograms a community has.
+        prevalence, iterations, converged
+            Filled in, shapes (S, C), (S,) and (S,); rows of communities without
+            members stay, as do the last two where the search has no steps to count.
+        """
+        if self.name == "hdy":
+            hellinger_kernel(counts, shares, np.array(HDY_BINS), HDY_GRID, prevalence)
+        elif self.name == "dys":
+            ternary_kernel(counts, shares, TERNARY_TOLERANCE, prevalence)
+        else:
+            # One part of the members in each channel: the mean over channels.
+            counts /= np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
+            topsoe_kernel(
+                counts,
+                shares / channels,
+                TOLERANCE,
+                MOST_STEPS,
+                prevalence,
+                iterations,
+                converged,
+            )
+
+    def places(self, posteriors: NDArray[np.float64]) -> NDArray[np.int32]:
+        """Cells that every node counts in, shape (n, channels)."""
+        if self.name == "hdy":
+            return bin_places([posteriors[:, 1]] * len(HDY_BINS), HDY_BINS)
+        if self.name == "dys":
+            return bin_places([posteriors[:, 1]], [self.bins])
+        channels = posteriors.T if posteriors.shape[1] > 2 else posteriors.T[:1]
+        return bin_places(list(channels), [self.bins] * len(channels))
+
+    def class_shares(
+        self, posteriors: NDArray[np.float64], labels: NDArray[np.int32]
+    ) -> NDArray[np.float64]:
+        """Histograms of the classes, shape (C, cells), each channel summing to 1."""
+        places, n_classes = self.places(posteriors), posteriors.shape[1]
+        width = sum(HDY_BINS) if self.name == "hdy" else self.bins * places.shape[1]
+        shares = np.empty((n_classes, width))
+        for code in range(n_classes):
+            chosen = places[labels == code]
+            shares[code] = np.bincount(chosen.ravel(), minlength=width) / len(chosen)
+        return shares
+
+
+def make(name: str, settings: Settings) -> Quantifier:
+    """One of the three quantifiers."""
+    return Histograms(name, settings.matching.bins)
+
+
+def bin_places(
+    values: Sequence[NDArray[np.float64]], bins: Sequence[int]
+) -> NDArray[np.int32]:
+    """Cells of values in histograms over [0, 1] that lie one behind the other.
+
+    Bins are closed below, the last one above too, as in `numpy.histogram`; what
+    rounding put beyond 0 or 1 counts in the first or the last.
+
+    Parameters
+    ----------
+    values
+        One array of shape (n,) a histogram.
+    bins
+        How many bins each has.
+
+    Returns
+    -------
+    Shape (n, histograms).
+
+    Examples
+    --------
+    >>> bin_places([np.array([0.0, 0.5, 1.0])] * 2, [2, 4])
+    array([[0, 2],
+           [1, 4],
+           [1, 5]], dtype=int32)
+    """
+    places = np.empty((len(values[0]), len(values)), np.int32)
+    before = 0
+    for channel, (column, size) in enumerate(zip(values, bins, strict=True)):
+        edges = np.linspace(0.0, 1.0, size + 1)
+        found = np.searchsorted(edges, column, side="right") - 1
+        places[:, channel] = before + np.clip(found, 0, size - 1)
+        before += size
+    return places
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def count_kernel(
+    offsets: NDArray[np.int64],
+    members: NDArray[np.int64],
+    places: NDArray[np.int32],
+    counts: NDArray[np.float64],
+) -> None:
+    """Histograms of every community.
+
+    Parameters
+    ----------
+    offsets, members
+        `Communities`; int64 (S + 1,) and (M,).
+    places
+        int32 (N, channels), of `bin_places`.
+    counts
+        float64 (S, cells), filled in.
+    """
+    channels = places.shape[1]
+    counts[:, :] = 0.0
+    for s in range(offsets.shape[0] - 1):
+        row = counts[s]
+        for position in range(offsets[s], offsets[s + 1]):
+            node = members[position]
+            for channel in range(channels):
+                row[places[node, channel]] += 1.0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def roots_of_mixtures(shares: NDArray[np.float64], grid: int) -> NDArray[np.float64]:
+    """Square roots of mixtures of two histograms, shape (cells, grid)."""
+    roots = np.empty((shares.shape[1], grid))
+    for b in range(shares.shape[1]):
+        for g in range(grid):
+            share = g / (grid - 1)
+            roots[b, g] = np.sqrt((1.0 - share) * shares[0, b] + share * shares[1, b])
+    return roots
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def hellinger_kernel(
+    counts: NDArray[np.float64],
+    shares: NDArray[np.float64],
+    bins: NDArray[np.int64],
+    grid: int,
+    prevalence: NDArray[np.float64],
+) -> None:
+    """HDy: the median over histograms of the nearest mixture on a grid.
+
+    The Hellinger distance is least where ``sum sqrt(mixture * sample)``, the
+    Bhattacharyya coefficient, is largest; of equal ones the lowest prevalence counts.
+
+    Parameters
+    ----------
+    counts
+        float64 (S, cells): histograms with `bins` bins, one behind the other; rows of
+        zeros are passed over.
+    shares
+        float64 (2, cells): the classes' own, each summing to 1 in each histogram.
+    bins
+        int64 (histograms,).
+    grid
+        Prevalences of the second class tried: 0, 1 / (grid - 1), ..., 1.
+    prevalence
+        float64 (S, 2), filled in.
+    """
+    roots = roots_of_mixtures(shares, grid)
+    likeness = np.empty(grid)
+    found = np.empty(bins.shape[0])
+    for s in range(counts.shape[0]):
+        begin = 0
+        seen = False
+        for h in range(bins.shape[0]):
+            likeness[:] = 0.0
+            for b in range(begin, begin + bins[h]):
+                if counts[s, b] > 0.0:
+                    seen = True
+                    root = np.sqrt(counts[s, b])
+                    for g in range(grid):
+                        likeness[g] += root * roots[b, g]
+            begin += bins[h]
+            found[h] = np.argmax(likeness) / (grid - 1)
+        if seen:
+            middle = np.median(found)
+            prevalence[s, 0] = 1.0 - middle
+            prevalence[s, 1] = middle
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _distance(
+    sample: NDArray[np.float64], shares: NDArray[np.float64], share: float, scale: float
+) -> float:
+    """Topsoe distance of a sample's counts times scale from a mixture of two."""
+    total = 0.0
+    for b in range(sample.shape[0]):
+        mixed = (1.0 - share) * shares[0, b] + share * shares[1, b]
+        seen = sample[b] * scale
+        both = mixed + seen
+        if mixed > 0.0:
+            total += mixed * np.log(2.0 * mixed / both)
+        if seen > 0.0:
+            total += seen * np.log(2.0 * seen / both)
+    return total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def ternary_kernel(
+    counts: NDArray[np.float64],
+    shares: NDArray[np.float64],
+    tolerance: float,
+    prevalence: NDArray[np.float64],
+) -> None:
+    """DyS: ternary search for the nearest mixture of two histograms (Topsoe).
+
+    Parameters
+    ----------
+    counts
+        float64 (S, bins); rows of zeros are passed over.
+    shares
+        float64 (2, bins): rows that sum to 1.
+    tolerance
+        Width of the bracket that ends it; its middle is the answer.
+    prevalence
+        float64 (S, 2), filled in.
+    """
+    for s in range(counts.shape[0]):
+        size = counts[s].sum()
+        if not size > 0.0:
+            continue
+        left, right = 0.0, 1.0
+        while right - left >= tolerance:
+            third = (right - left) / 3.0
+            lower, upper = left + third, right - third
+            at_lower = _distance(counts[s], shares, lower, 1.0 / size)
+            if at_lower > _distance(counts[s], shares, upper, 1.0 / size):
+                left = lower
+            else:
+                right = upper
+        prevalence[s, 1] = (left + right) / 2.0
+        prevalence[s, 0] = 1.0 - prevalence[s, 1]

@@ -1,0 +1,321 @@
+"""NACC: adjusted counts of what a node and its neighbours are predicted to be.
+
+ACC cannot tell two classes apart that are predicted alike. The pair of a node's own
+prediction and the majority prediction of its neighbours has more to say: the counts q
+are of C^2 pairs, M has a row for each of them and a column for each class, and p
+minimises ``||M p - q||`` over the simplex as in ACC.
+
+References
+----------
+C. Damke, E. Huellermeier, "Adjusted count quantification learning on graphs", NeurIPS
+2025 (arXiv 2503.09395), section 3.2; with posteriors (PACC) instead of votes a pair is
+the product of a node's posterior and the mean posterior of its neighbours, and a node
+without neighbours stands for its own, as in the authors' code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from xnq_dist.config import Settings
+from xnq_dist.errors import StageError
+from xnq_dist.quantifiers import Record
+from xnq_dist.quantify.classic.members import check_posteriors, labelled_rows
+from xnq_dist.quantify.classic.simplex import mixture_kernel
+from xnq_dist.quantify.interface import (
+    Communities,
+    Estimates,
+    Labelled,
+    NeighbourStatistics,
+    NodeTable,
+    Quantifier,
+    Reference,
+)
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+__all__ = [
+    "RECORDS",
+    "NeighbourCounts",
+    "joint_kernel",
+    "joint_rates",
+    "make",
+    "neighbour_statistics",
+    "votes_of",
+]
+
+RECORDS = (
+    Record(
+        name="nacc",
+        title="NACC",
+        text=(
+            "Neighbourhood-aware adjusted count (NACC): votes of a node and of "
+            "most of its neighbours, taken together, corrected by how often "
+            "each pair was seen at the labelled nodes of each class."
+        ),
+        labelled=True,
+        neighbours=True,
+    ),
+    Record(
+        name="npacc",
+        title="NPACC",
+        text=(
+            "Neighbourhood-aware adjusted mean posterior: products of a node's "
+            "posterior and its neighbours' mean posterior, corrected by what "
+            "they were at the labelled nodes of each class."
+        ),
+        labelled=True,
+        neighbours=True,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class NeighbourCounts:
+    """The quantifiers ``nacc`` (votes) and ``npacc`` (posteriors).
+
+    Notes
+    -----
+    Neighbours are the sources of a node's edges, weighted as the edges are; a loop in
+    the graph makes a node its own neighbour.
+    """
+
+    name: str
+    needs_neighbours: bool = True
+    adjusts_posteriors: bool = True
+
+    def estimate(
+        self,
+        batch: Communities,
+        nodes: NodeTable,
+        reference: Reference,
+        labelled: Labelled,
+    ) -> Estimates:
+        """Prevalence among the unlabelled members of every community.
+
+        Raises
+        ------
+        InputError
+            When there is no labelled node to learn M from, or a posterior is not
+            finite.
+        StageError
+            When the neighbours of nodes are not there.
+        """
+        check_posteriors(self.name, batch, nodes)
+        held, codes = labelled_rows(self.name, reference)
+        hard = self.name == "nacc"
+        n_communities, n_classes = len(batch), nodes.posteriors.shape[1]
+        counts = np.empty((n_communities, n_classes**2))
+        joint_kernel(
+            batch.offsets,
+            batch.members,
+            nodes.unlabelled,
+            nodes.posteriors,
+            near(self.name, nodes.neighbours, hard),
+            hard,
+            counts,
+        )
+        around = near(self.name, reference.neighbours, hard)
+        matrix = reference.learnt(self, lambda: joint_rates(held, around, codes, hard))
+        prevalence = np.full((n_communities, n_classes), np.nan)
+        converged = np.ones(n_communities, np.bool_)
+        mixture_kernel(matrix[None], counts, prevalence, converged)
+        return Estimates(prevalence, np.zeros(n_communities, np.int32), converged)
+
+
+def make(name: str, settings: Settings) -> Quantifier:
+    """One of both quantifiers."""
+    return NeighbourCounts(name)
+
+
+def near(
+    name: str, neighbours: NeighbourStatistics | None, hard: bool
+) -> NDArray[np.float64]:
+    """What a node's neighbours say: sums of votes or posteriors, shape (N, C).
+
+    Raises
+    ------
+    StageError
+        When they are not there.
+    """
+    found = None
+    if neighbours is not None:
+        found = neighbours.votes if hard else neighbours.posterior_sum
+    if found is None:
+        raise StageError(
+            f"quantifier = {name} has not been told of the nodes' neighbours: this is "
+            "a fault of the program"
+        )
+    return found
+
+
+def votes_of(posteriors: NDArray[np.floating]) -> NDArray[np.float32]:
+    """One-hot votes for the first of the largest posteriors; no vote without any.
+
+    Examples
+    --------
+    >>> votes_of(np.array([[0.3, 0.7], [0.5, 0.5], [0.0, 0.0]]))
+    array([[0., 1.],
+           [1., 0.],
+           [0., 0.]], dtype=float32)
+    """
+    votes = np.zeros(posteriors.shape, np.float32)
+    rows = np.flatnonzero(posteriors.max(axis=1, initial=0.0) > 0)
+    votes[rows, posteriors[rows].argmax(axis=1)] = 1.0
+    return votes
+
+
+def neighbour_statistics(
+    adjacency: csr_array[Any], nodes: NodeTable
+) -> NeighbourStatistics:
+    """What one halo exchange gives, in one process from the whole adjacency.
+
+    Parameters
+    ----------
+    adjacency
+        Row v holds the in-neighbours of node v, shape (N, N).
+    nodes
+        Posteriors and the labels that may be seen.
+    """
+    width = nodes.posteriors.shape[1]
+    known = np.zeros((len(nodes.labels), width), np.float64)
+    rows = np.flatnonzero(nodes.labels >= 0)
+    known[rows, nodes.labels[rows]] = 1.0
+    values = (
+        np.ones((len(nodes.labels), 1)),
+        nodes.posteriors.astype(np.float64),
+        known,
+        votes_of(nodes.posteriors).astype(np.float64),
+    )
+    degree, posterior_sum, labelled, votes = (adjacency @ one for one in values)
+    return NeighbourStatistics(degree[:, 0], posterior_sum, labelled, votes)
+
+
+def joint_rates(
+    posteriors: NDArray[np.floating],
+    near: NDArray[np.floating],
+    labels: NDArray[np.integer],
+    hard: bool,
+) -> NDArray[np.float64]:
+    """The matrix M of NACC.
+
+    Parameters
+    ----------
+    posteriors
+        Of labelled nodes that had no part in the readout, shape (n, C).
+    near
+        Sums of their neighbours' votes (`hard`) or posteriors, shape (n, C).
+    labels
+        Their class codes, shape (n,).
+    hard
+        Votes instead of posteriors.
+
+    Returns
+    -------
+    Shape (C^2, C): column k is the mean over the nodes of class k; row ``i C + j`` is
+    of own prediction i with j around it. A class without any node says its own name
+    twice, as the identity does in ACC.
+    """
+    n_classes = posteriors.shape[1]
+    order = np.argsort(labels, kind="stable")
+    sizes = np.bincount(labels, minlength=n_classes)
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    means = np.empty((n_classes, n_classes**2))
+    joint_kernel(
+        offsets,
+        order.astype(np.int64),
+        np.ones(len(labels), np.bool_),
+        np.asarray(posteriors, np.float32),
+        np.asarray(near, np.float64),
+        hard,
+        means,
+    )
+    said = posteriors.max(axis=1, initial=0.0) > 0
+    for code in np.flatnonzero(np.bincount(labels[said], minlength=n_classes) == 0):
+        means[code] = 0.0
+        means[code, code * n_classes + code] = 1.0
+    return np.ascontiguousarray(means.T)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def joint_kernel(
+    offsets: NDArray[np.int64],
+    members: NDArray[np.int64],
+    unlabelled: NDArray[np.bool_],
+    posteriors: NDArray[np.float32],
+    near: NDArray[np.float64],
+    hard: bool,
+    means: NDArray[np.float64],
+) -> None:
+    """Mean over unlabelled members of what they and their neighbours are said to be.
+
+    Parameters
+    ----------
+    offsets, members
+        `Communities`; int64 (S + 1,) and (M,).
+    unlabelled
+        bool (N,); other members are passed over.
+    posteriors
+        float32 (N, C); a row of zeros is passed over.
+    near
+        Sums over neighbours, float64 (N, C); in place of a row of zeros stands the
+        node's own.
+    hard
+        Whether the largest of both are counted (the first of equals), not products.
+    means
+        float64 (S, C^2), filled in: own prediction i with j around it at ``i C + j``;
+        rows sum to 1, NaN without an unlabelled member.
+    """
+    n_classes = posteriors.shape[1]
+    total = np.empty(n_classes * n_classes)
+    around = np.empty(n_classes)
+    for s in range(offsets.shape[0] - 1):
+        total[:] = 0.0
+        seen = 0
+        for position in range(offsets[s], offsets[s + 1]):
+            node = members[position]
+            if not unlabelled[node]:
+                continue
+            seen += 1
+            own = 0
+            for y in range(1, n_classes):
+                if posteriors[node, y] > posteriors[node, own]:
+                    own = y
+            if not posteriors[node, own] > 0.0:
+                continue
+            mass = 0.0
+            for y in range(n_classes):
+                mass += near[node, y]
+            alone = not mass > 0.0
+            if alone:
+                mass = 0.0
+                for y in range(n_classes):
+                    mass += posteriors[node, y]
+            best = 0
+            for y in range(n_classes):
+                around[y] = posteriors[node, y] if alone else near[node, y]
+                if around[y] > around[best]:
+                    best = y
+            if hard:
+                total[own * n_classes + best] += 1.0
+                continue
+            for i in range(n_classes):
+                for j in range(n_classes):
+                    value = posteriors[node, i] * (around[j] / mass)
+                    total[i * n_classes + j] += value
+        whole = 0.0
+        for pair in range(n_classes * n_classes):
+            whole += total[pair]
+        for pair in range(n_classes * n_classes):
+            if seen == 0:
+                means[s, pair] = np.nan
+            elif whole > 0.0:
+                means[s, pair] = total[pair] / whole
+            else:
+                means[s, pair] = 1.0 / (n_classes * n_classes)

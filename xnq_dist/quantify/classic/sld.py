@@ -1,0 +1,233 @@
+"""SLD: the prevalence that makes a set of posteriors most likely, by EM.
+
+Communities of a batch are done inside one compiled kernel. A community's posteriors
+are gathered into a tile of fixed size; a community that is larger than the tile is
+gathered anew in every iteration. Those that would take long that way are `giants`.
+
+References
+----------
+M. Saerens, P. Latinne, C. Decaestecker, "Adjusting the outputs of a classifier to new
+a priori probabilities: a simple procedure", Neural Computation 14(1), 2002.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from xnq_dist.config import Settings
+from xnq_dist.quantifiers import Record
+from xnq_dist.quantify.classic.giants import FEWEST_ITERATIONS, LARGE, giant_sld
+from xnq_dist.quantify.classic.members import check_posteriors
+from xnq_dist.quantify.classic.tiles import TILE
+from xnq_dist.quantify.classic.tiles import add_expected as _add_expected
+from xnq_dist.quantify.classic.tiles import add_expected_of_two as _add_expected_of_two
+from xnq_dist.quantify.classic.tiles import gather as _gather
+from xnq_dist.quantify.interface import (
+    Communities,
+    Estimates,
+    Labelled,
+    NodeTable,
+    Quantifier,
+    Reference,
+)
+
+__all__ = ["RECORDS", "Sld", "guarded_prior", "make", "sld_kernel"]
+
+RECORDS = (
+    Record(
+        name="sld",
+        title="SLD",
+        text=(
+            "Expectation maximisation after Saerens, Latinne and Decaestecker "
+            "(SLD): starting from the class proportions of the labelled nodes, "
+            "posteriors are re-weighted and averaged in turns until the "
+            "proportions no longer move."
+        ),
+        rank=19,
+        settings=("sld",),
+        gpu=True,
+    ),
+)
+
+PRIOR_GUARD = 1e-4
+"""Added to every class when the prior of some class is 0."""
+
+
+@dataclass(frozen=True)
+class Sld:
+    """The quantifier ``sld``."""
+
+    tolerance: float = 1e-4
+    """Mean absolute change of the prevalence that stops EM."""
+    max_iterations: int = 1000
+    """Most EM iterations."""
+    name: str = "sld"
+    needs_neighbours: bool = False
+
+    def estimate(
+        self,
+        batch: Communities,
+        nodes: NodeTable,
+        reference: Reference,
+        labelled: Labelled,
+    ) -> Estimates:
+        """Prevalence among the unlabelled members of every community.
+
+        Raises
+        ------
+        InputError
+            When a posterior is not finite.
+        """
+        check_posteriors(self.name, batch, nodes)
+        shape = (len(batch), nodes.posteriors.shape[1])
+        found = Estimates(
+            np.empty(shape), np.empty(shape[0], np.int32), np.empty(shape[0], np.bool_)
+        )
+        prior = guarded_prior(reference.prior)
+        rule = self.tolerance, self.max_iterations
+        table = nodes.unlabelled, nodes.posteriors, prior
+        large = np.flatnonzero(np.diff(batch.offsets) > LARGE).tolist()
+        begin = 0
+        for s in [*large, len(batch)]:
+            sld_kernel(
+                batch.offsets[begin : s + 1],
+                batch.members,
+                *table,
+                *rule,
+                TILE,
+                found.prevalence[begin:s],
+                found.iterations[begin:s],
+                found.converged[begin:s],
+            )
+            begin = s + 1
+        for s in large:
+            own = batch.members[batch.offsets[s] : batch.offsets[s + 1]]
+            answer = giant_sld(own, *table, *rule)
+            found.prevalence[s], found.iterations[s], found.converged[s] = answer
+        return found
+
+
+def make(name: str, settings: Settings) -> Quantifier:
+    """The quantifier that the settings describe."""
+    return Sld(settings.sld.tolerance, settings.sld.max_iterations)
+
+
+def guarded_prior(prior: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The prior with every class above zero, shape (C,).
+
+    Examples
+    --------
+    >>> guarded_prior(np.array([0.0, 1.0])).round(6).tolist()
+    [0.0001, 0.9999]
+    """
+    prior = np.asarray(prior, dtype=np.float64)
+    if np.all(prior > 0):
+        return prior
+    prior = prior + PRIOR_GUARD
+    return np.asarray(prior / prior.sum())
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def sld_kernel(
+    offsets: NDArray[np.int64],
+    members: NDArray[np.int64],
+    unlabelled: NDArray[np.bool_],
+    posteriors: NDArray[np.float32],
+    prior: NDArray[np.float64],
+    tolerance: float,
+    max_iterations: int,
+    tile: int,
+    prevalence: NDArray[np.float64],
+    iterations: NDArray[np.int32],
+    converged: NDArray[np.bool_],
+) -> None:
+    """EM for every community of a batch; the last three arguments are filled in.
+
+    The E-step always starts from the original posteriors and the prior that they are
+    calibrated to: p_k(y) is proportional to posterior_k(y) q(y) / prior(y). It stops
+    after at least 12 M-steps when the mean absolute change of q is below `tolerance`.
+
+    Parameters
+    ----------
+    offsets, members
+        `Communities`; int64 (S + 1,) and (M,).
+    unlabelled
+        bool (N,); other members are passed over.
+    posteriors
+        float32 (N, C); sums are in float64.
+    prior
+        float64 (C,), above 0.
+    tolerance, max_iterations
+        The stopping rule.
+    tile
+        Members gathered at a time.
+    prevalence, iterations, converged
+        float64 (S, C), int32 (S,) and bool (S,); NaN, 0 and True for a community
+        without an unlabelled member.
+    """
+    n_classes = prior.shape[0]
+    block = np.empty((n_classes, tile))
+    inverse = np.empty(tile)
+    weights = np.empty(n_classes)
+    q = np.empty(n_classes)
+    total = np.empty(n_classes)
+    for s in range(offsets.shape[0] - 1):
+        first, last = offsets[s], offsets[s + 1]
+        # The first tile is gathered once; when it holds the whole community it stays.
+        filled, seen, position = _gather(
+            members, first, last, unlabelled, posteriors, block
+        )
+        whole = position == last
+        if whole and seen == 0:
+            prevalence[s, :] = np.nan
+            iterations[s] = 0
+            converged[s] = True
+            continue
+        q[:] = prior
+        done = False
+        steps = 0
+        while not done and steps < max_iterations:
+            for y in range(n_classes):
+                weights[y] = q[y] / prior[y]
+                total[y] = 0.0
+            if whole:
+                rows = filled
+                if n_classes == 2:
+                    _add_expected_of_two(block, filled, weights, inverse, total)
+                else:
+                    _add_expected(block, filled, weights, inverse, total)
+            else:
+                rows = 0
+                position = first
+                while position < last:
+                    filled, _, position = _gather(
+                        members, position, last, unlabelled, posteriors, block
+                    )
+                    rows += filled
+                    if n_classes == 2:
+                        _add_expected_of_two(block, filled, weights, inverse, total)
+                    else:
+                        _add_expected(block, filled, weights, inverse, total)
+            change = 0.0
+            if rows > 0:
+                left = np.float64(rows)
+                for y in range(n_classes - 1):
+                    left -= total[y]
+                total[n_classes - 1] = max(left, 0.0)
+                for y in range(n_classes):
+                    updated = total[y] / rows
+                    change += abs(updated - q[y])
+                    q[y] = updated
+            steps += 1
+            done = steps >= FEWEST_ITERATIONS and change / n_classes < tolerance
+        mass = 0.0
+        for y in range(n_classes):
+            mass += q[y]
+        for y in range(n_classes):
+            prevalence[s, y] = q[y] / mass
+        iterations[s] = steps
+        converged[s] = done

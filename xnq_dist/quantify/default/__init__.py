@@ -1,0 +1,1 @@
+"""The default estimator: what it learns, how labels were drawn, and benchmarking."""

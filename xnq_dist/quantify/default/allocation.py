@@ -1,0 +1,326 @@
+"""How many labels each part of the graph gets, so that the widest intervals shrink.
+
+Unlabelled nodes are in strata, alike for all communities that matter. With x_h of the
+N_h nodes of stratum h labelled at random, the covariance of `auto` is predicted to be
+
+    V_S = sum_h r_h Q_h + sum_g v_g d_g^2 + w^2 v,      r_h = 1 - x_h / N_h,
+
+with every sum over unlabelled nodes shrunk by r_h, the variance v_g of a group by the
+labels that it gets (`learning.left_open`), and v by all of them. Groups are those of
+the coarse partition; what finer ones and degree add shrinks with ``w^2``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.quantify.default.learning import PRIOR_VARIANCE, Learnt, left_open
+from xnq_dist.quantify.default.node_sums import class_codes, node_sums
+from xnq_dist.quantify.interface import (
+    Communities,
+    Labelled,
+    NodeTable,
+    Reference,
+)
+
+__all__ = ["Strata", "allocate", "choose", "proportional"]
+
+Floats = NDArray[np.float64]
+
+POWER = 8.0
+"""The norm of the half-widths that is made small: nearly their largest."""
+SPREAD = 0.2
+"""Part of the labels that all strata share in proportion, so that every node may be
+chosen and no weight is above 5 times that of an even choice."""
+STEPS = 500
+BANDS = 12
+"""Nodes of a stratum add alike to the variance, to a factor of 4, but for the last."""
+
+
+@dataclass(frozen=True, eq=False)
+class Strata:
+    """Strata h of unlabelled nodes, and S communities made of them."""
+
+    stratum: NDArray[np.int64]
+    """Of every node, -1 where it is labelled, shape (N,)."""
+    inside: NDArray[np.bool_]
+    """Whether a stratum is in a community, shape (S, H)."""
+    sizes: Floats
+    """Nodes of each stratum, N_h, shape (H,)."""
+    weights: Floats
+    """Mean of u f (1 - f) of each stratum, shape (H, K)."""
+    squares: Floats
+    """Mean of u^2 f (1 - f), shape (H, K)."""
+    plain: Floats
+    """Mean of f (1 - f), shape (H, K)."""
+    group: NDArray[np.int64]
+    """The graph's own group of each stratum, -1: none that matters, shape (H,)."""
+    groups: NDArray[np.int64]
+    """The groups that matter, shape (G',); `group` numbers them from 0."""
+    learnt: Learnt
+    other: Floats
+    """What all partitions but the coarse one add to the variance now, shape (S, K)."""
+    known: Floats
+    """Sum of f (1 - f) over the labelled nodes, shape (K,)."""
+    totals: Floats
+    """What the communities' prevalence is of, shape (S,)."""
+    budget: int
+    """Labels that there will be more, in all."""
+
+    @classmethod
+    def of(
+        cls,
+        nodes: NodeTable,
+        reference: Reference,
+        learnt: Learnt,
+        communities: list[NDArray[np.int64]],
+        cell: NDArray[np.int32],
+        budget: int,
+        labelled: Labelled = "count",
+    ) -> Strata:
+        """Strata of the nodes by community, group and what each adds to variances.
+
+        Parameters
+        ----------
+        nodes
+            Posteriors, labels and weights.
+        reference
+            The labelled nodes whose label had no part in their posterior.
+        learnt
+            What intervals rest on now.
+        communities
+            Members of the S communities whose intervals matter.
+        cell
+            Which of them a node is in: alike for nodes in the same ones, -1 for nodes
+            in none, shape (N,).
+        budget
+            Labels to be given, at most as many as there are unlabelled nodes.
+        labelled
+            What prevalence is of: ``count`` all members, ``exclude`` the unlabelled.
+        """
+        codes = class_codes(nodes.posteriors.shape[1])
+        free = nodes.unlabelled
+        learnt, finer = learnt.split()
+        coarse = learnt.groups[0]
+        touched = np.unique(coarse[free & (cell >= 0)]).astype(np.int64)
+        place = np.full(len(learnt.variances), -1, np.int64)
+        place[touched] = np.arange(len(touched))
+        group = place[coarse]
+        key = (cell.astype(np.int64) + 1) * (len(touched) + 1) + group + 1
+        rows = nodes.posteriors[free].astype(np.float64)
+        total = rows.sum(axis=1, keepdims=True)
+        mean = reference.prior / reference.prior.sum()
+        f = np.where(total > 0, rows / np.where(total > 0, total, 1.0), mean)
+        u = np.ones(len(rows)) if nodes.weights is None else nodes.weights[free]
+        there, of_free = np.unique(
+            key[free] * BANDS + _bands(u * u * (f * (1 - f)).max(axis=1)),
+            return_inverse=True,
+        )
+        stratum = np.full(len(free), -1, np.int64)
+        stratum[free] = of_free
+        number = len(there)
+        sizes = np.bincount(of_free, minlength=number).astype(np.float64)
+        sums = np.empty((3, number, len(codes)))
+        known = np.zeros(len(codes))
+        for k, code in enumerate(codes):
+            w = np.clip(f[:, code], learnt.least, 1 - learnt.least)
+            w = w * (1 - w)
+            for at, values in enumerate((u * w, u * u * w, w)):
+                sums[at, :, k] = np.bincount(of_free, values, number) / sizes
+            share = float(learnt.labelled[:, k].sum())
+            known[k] = share / (1 - share) / PRIOR_VARIANCE
+        inside = np.zeros((len(communities), number), np.bool_)
+        totals = np.empty(len(communities))
+        for s, members in enumerate(communities):
+            inside[s, stratum[members[free[members]]]] = True
+            if labelled == "exclude":
+                members = members[free[members]]
+            own = np.ones(len(members))
+            totals[s] = (own if nodes.weights is None else nodes.weights[members]).sum()
+        return cls(
+            stratum,
+            inside,
+            sizes,
+            weights=sums[0],
+            squares=sums[1],
+            plain=sums[2],
+            group=there // BANDS % (len(touched) + 1) - 1,
+            groups=touched,
+            learnt=learnt,
+            other=_between(nodes, reference, finer, communities),
+            known=known,
+            totals=totals,
+            budget=budget,
+        )
+
+    def errors(self, labels: Floats) -> Floats:
+        """Predicted standard errors of the communities' prevalence, shape (S, K).
+
+        Parameters
+        ----------
+        labels
+            Labels that each stratum gets, shape (H,).
+        """
+        found = np.empty((len(self.inside), self.weights.shape[1]))
+        for k, (variance, _) in enumerate(self._variances(labels)):
+            found[:, k] = np.sqrt(variance) / self.totals
+        return found
+
+    def norm(self, labels: Floats) -> float:
+        """What `allocate` makes small: a norm of the standard errors."""
+        errors = self.errors(labels)
+        top = float(errors.max())
+        if not top:
+            return 0.0
+        return top * float(((errors / top) ** POWER).sum() ** (1 / POWER))
+
+    def slope(self, labels: Floats) -> Floats:
+        """By how much one label more changes the norm's logarithm, shape (H,)."""
+        pairs = list(self._variances(labels))
+        relative = np.stack([pair[0] for pair in pairs]) / self.totals**2
+        top = float(relative.max())
+        if not top:
+            return np.zeros(len(self.sizes))
+        share = (relative / top) ** (POWER / 2)
+        share /= share.sum()
+        return np.asarray(
+            sum(
+                (
+                    part[:, None]
+                    / np.where(pair[0] > 0, pair[0], 1.0)[:, None]
+                    * pair[1]
+                ).sum(axis=0)
+                for part, pair in zip(share, pairs, strict=True)
+            )
+            / 2
+        )
+
+    def _variances(self, labels: Floats) -> Iterator[tuple[Floats, Floats]]:
+        """Variances of each class's sums and their derivatives, (S,) and (S, H)."""
+        learnt, inside = self.learnt, self.inside.astype(np.float64)
+        left = self.sizes - labels
+        some = self.group >= 0
+        at = np.where(some, self.group, 0)
+        for k in range(self.weights.shape[1]):
+            w, every = self.weights[:, k], learnt.variances[:, k]
+            level = float(learnt.shared[k]) - 1 / (self.known[k] + 1 / PRIOR_VARIANCE)
+            information = self.known[k] + 1 / PRIOR_VARIANCE
+            information += float((labels * self.plain[:, k]).sum())
+            a_all = learnt.labelled[:, k]
+            a = a_all[self.groups]
+            elsewhere = float((a_all**2 * every).sum())
+            elsewhere -= float((a**2 * every[self.groups]).sum())
+            # Only what is left open by the group's own labels becomes less.
+            new = np.bincount(
+                self.group[some],
+                (labels * self.plain[:, k])[some],
+                len(self.groups),
+            )
+            after = learnt.information[self.groups, k] + new
+            opened = left_open(learnt.without[k], after)
+            v = learnt.within[k] + opened
+            level += 1 / information + elsewhere
+            off = np.zeros((len(inside), len(self.groups)))
+            np.add.at(off.T, self.group[some], (inside * (left * w))[:, some].T)
+            total = (inside * (left * w)).sum(axis=1)
+            off -= total[:, None] * a
+            variance = (inside * (left * self.squares[:, k])).sum(axis=1)
+            variance += (off**2 * v).sum(axis=1) + total**2 * level
+            now = (inside * (self.sizes * w)).sum(axis=1)
+            other = self.other[:, k] / np.where(now > 0, now, 1.0) ** 2
+            variance += total**2 * other
+            common = (off * (v * a)).sum(axis=1)[:, None]
+            own = np.where(some, (off * v)[:, at], 0.0)
+            change = -inside * self.squares[:, k]
+            change -= 2 * inside * w * (own - common + total[:, None] * level)
+            change -= 2 * inside * w * (total * other)[:, None]
+            falling = np.where(some, (off * opened)[:, at] ** 2, 0.0)
+            change -= falling * self.plain[:, k]
+            change -= (total / information)[:, None] ** 2 * self.plain[:, k]
+            yield np.maximum(variance, 0.0), change
+
+
+def _between(
+    nodes: NodeTable,
+    reference: Reference,
+    learnt: Learnt,
+    communities: list[NDArray[np.int64]],
+) -> Floats:
+    """Variance that shifts add to the sums over communities, shape (S, K)."""
+    if not len(learnt.groups):
+        return np.zeros((len(communities), len(learnt.shared)))
+    sizes = [len(members) for members in communities]
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    members = np.concatenate([np.empty(0, np.int64), *communities])
+    given = learnt.groups, learnt.variances, learnt.labelled, learnt.least
+    batch = Communities(offsets, members)
+    return learnt.between(node_sums(batch, nodes, reference.prior, *given))
+
+
+def _bands(values: Floats) -> NDArray[np.int64]:
+    """Bands of values alike to a factor of 4, the largest first."""
+    top = float(values.max(initial=0.0))
+    if not top:
+        return np.zeros(len(values), np.int64)
+    below = -np.log(np.maximum(values / top, 1e-300)) / np.log(4.0)
+    return np.asarray(np.minimum(below.astype(np.int64), BANDS - 1), np.int64)
+
+
+def proportional(strata: Strata) -> Floats:
+    """Labels of each stratum where all nodes are as likely to be chosen."""
+    return strata.sizes * (strata.budget / max(float(strata.sizes.sum()), 1.0))
+
+
+def allocate(strata: Strata) -> Floats:
+    """Labels that each stratum gets, not rounded, shape (H,).
+
+    A part of the labels (`SPREAD`) is dealt in proportion; the others go, a few at a
+    time, to the stratum in which a label does most for the norm of the half-widths.
+    """
+    labels = SPREAD * proportional(strata)
+    left = strata.budget - float(labels.sum())
+    chunk = left / min(max(strata.budget, 1), STEPS)
+    while left > 1e-9:
+        room = strata.sizes - labels
+        slope = np.where(room > 1e-12, strata.slope(labels), np.inf)
+        at = int(np.argmin(slope))
+        part = min(chunk, left, float(room[at]))
+        labels[at] += part
+        left -= part
+    return labels
+
+
+def choose(
+    stratum: NDArray[np.int64], chances: Floats, budget: int, seed: int
+) -> NDArray[np.int64]:
+    """Nodes to be labelled, each with the chance of its stratum, ascending.
+
+    Parameters
+    ----------
+    stratum
+        Of every node, -1: not to be chosen, shape (N,).
+    chances
+        Probability that a node is chosen, by stratum; they add up to the budget.
+    budget
+        Number of nodes.
+    seed
+        Of the order within strata, and of where the choice begins.
+
+    Notes
+    -----
+    Systematic sampling through the strata in turn: exactly as many nodes as the
+    budget, and from each stratum its expected number, rounded up or down.
+    """
+    rng = np.random.Generator(np.random.Philox(seed))
+    free = np.flatnonzero(stratum >= 0)
+    order = free[np.lexsort((rng.random(len(free)), stratum[free]))]
+    ends = np.cumsum(chances[stratum[order]])
+    number = min(budget, len(order))
+    # Rounding of the sum must not lose the last node.
+    points = (rng.random() + np.arange(number)) * (ends[-1] / number if number else 1)
+    found = np.minimum(np.searchsorted(ends, points, side="right"), len(order) - 1)
+    return np.sort(order[found])

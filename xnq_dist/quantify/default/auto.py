@@ -1,0 +1,290 @@
+"""The quantifier `auto`: the mean posterior of the unlabelled members, with intervals.
+
+An answer is a sum over nodes: answers of disjoint communities add up to that of their
+union, and none depends on what else is asked. Errors that nodes share are kept as
+shared: with w = f (1 - f), sums over unlabelled nodes, n of all members, and g the
+groups of the graph's own partitions (by links, coarse and fine, and by degree),
+
+    Cov(S, T) = [ w(S and T) + sum_g d_g(S) d_g(T) v_g + w(S) w(T) v ] / (n_S n_T)
+
+is the covariance of two answers; v_g and v are the variances of the logit shifts of a
+group and of all nodes (`learning`), and ``d_g(S) = w_g(S) - w(S) a_g`` with the
+group's share a_g of the labelled nodes' weight: the calibration has moved all nodes by
+the labelled groups' mean shift. Random labels leave little of it in the whole graph;
+labels from few groups make all answers share those groups' shifts.
+
+Where nodes have weights u, f becomes u f, w becomes u w (u^2 w in the sum over the
+nodes of both) and n the sum of the weights.
+
+Where labels may have been chosen by class there are two scenarios, f unchanged and f
+tilted (`scenarios`). The answer is their mixture with one weight a run, so it is still
+a sum over nodes, and the interval holds the intervals of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from xnq_dist.config import Settings
+from xnq_dist.quantifiers import Record
+from xnq_dist.quantify.classic.members import check_posteriors
+from xnq_dist.quantify.default.drawn import DrawnByClass
+from xnq_dist.quantify.default.learning import Learnt
+from xnq_dist.quantify.default.node_sums import NodeSums, node_sums
+from xnq_dist.quantify.default.scenarios import Tilt
+from xnq_dist.quantify.interface import (
+    Communities,
+    Estimates,
+    Labelled,
+    NodeTable,
+    Quantifier,
+    Reference,
+)
+from xnq_dist.quantify.registry import make_quantifier
+
+__all__ = [
+    "RECORDS",
+    "Auto",
+    "estimates_of",
+    "interval_of_counts",
+    "make",
+    "over_scenarios",
+    "scenario_sums",
+]
+
+RECORDS = (
+    Record(
+        name="auto",
+        title="auto",
+        text=(
+            "Known labels are counted; the unlabelled members add the mean of "
+            "their posteriors, so that the estimates of disjoint communities "
+            "add up to that of their union and none depends on which others are"
+            " asked for. Intervals hold three errors: which of the unlabelled "
+            "nodes are of the class, by how much posteriors are off together "
+            "within a group of the graph (learnt from the labelled nodes), and "
+            "by how much all of them are."
+        ),
+        rank=1,
+        graph=True,
+    ),
+)
+
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Auto:
+    """The quantifier ``auto``."""
+
+    level: float = 0.95
+    """Confidence level of the intervals."""
+    learnt: Learnt | None = None
+    """None: learnt from the reference, with all nodes in one group."""
+    name: str = "auto"
+    needs_neighbours: bool = False
+    gives_intervals: bool = True
+
+    def estimate(
+        self,
+        batch: Communities,
+        nodes: NodeTable,
+        reference: Reference,
+        labelled: Labelled,
+    ) -> Estimates:
+        """Prevalence among the unlabelled members of every community, with intervals.
+
+        Raises
+        ------
+        InputError
+            When a posterior is not finite.
+        """
+        check_posteriors(self.name, batch, nodes)
+        return self._estimate(batch, nodes, reference)
+
+    def estimate_all(self, nodes: NodeTable, reference: Reference) -> Estimates:
+        """The same for one community of all nodes."""
+        return self._estimate(None, nodes, reference)
+
+    def scenarios(self, nodes: NodeTable, reference: Reference) -> dict[str, Estimates]:
+        """The answers for all nodes: ``plain``, and ``tilted`` where there is a tilt.
+
+        The first is for labels that are a random sample, the second for labels that
+        were chosen by class.
+        """
+        learnt = self._learnt(nodes, reference)
+        found = {"plain": self._scenario(None, nodes, reference, learnt, None)}
+        if learnt.tilt is not None:
+            own = self._scenario(None, nodes, reference, learnt, learnt.tilt)
+            found["tilted"] = own
+        return found
+
+    def _learnt(self, nodes: NodeTable, reference: Reference) -> Learnt:
+        if self.learnt is not None:
+            return self.learnt
+        alone = np.zeros(len(nodes.labels), np.int32)
+        return Learnt.of(nodes, reference, alone)
+
+    def _estimate(
+        self, batch: Communities | None, nodes: NodeTable, reference: Reference
+    ) -> Estimates:
+        learnt = self._learnt(nodes, reference)
+        given = batch, nodes, reference, learnt
+        return over_scenarios(
+            learnt, lambda tilt: self._scenario(*given, tilt), self.level
+        )
+
+    def _scenario(
+        self,
+        batch: Communities | None,
+        nodes: NodeTable,
+        reference: Reference,
+        learnt: Learnt,
+        tilt: Tilt | None,
+    ) -> Estimates:
+        """With unchanged posteriors, or tilted ones."""
+        sums = scenario_sums(batch, nodes, reference.prior, learnt, tilt)
+        return estimates_of(*sums, self.level)
+
+
+def scenario_sums(
+    batch: Communities | None,
+    nodes: NodeTable,
+    prior: Floats,
+    learnt: Learnt,
+    tilt: Tilt | None,
+) -> tuple[NodeSums, Floats, float]:
+    """Sums over members, their variance, shape (S, K), and a factor on its root.
+
+    Parameters
+    ----------
+    batch
+        The communities; None: one community of all nodes.
+    prior
+        Posterior of a node whose row is all zeros, shape (C,).
+    tilt
+        The scenario; None: posteriors are unchanged.
+    """
+    shared, inflation, factors = learnt.shared, 1.0, None
+    if tilt is not None:
+        shared, inflation, factors = tilt.shared(shared), tilt.inflation, tilt.factors
+    groups = learnt.groups, learnt.variances, learnt.labelled
+    sums = node_sums(batch, nodes, prior, *groups, learnt.least, factors)
+    return sums, sums.own + learnt.between(sums, shared), inflation
+
+
+def estimates_of(
+    sums: NodeSums, variance: Floats, inflation: float, level: float
+) -> Estimates:
+    """Mean posteriors and their intervals, from what `scenario_sums` gives."""
+    size = np.where(sums.size > 0, sums.size, 1.0)[:, None]
+    sd = inflation * np.sqrt(variance) / size
+    if sums.mean.shape[1] == 2:
+        sd = np.repeat(sd, 2, axis=1)
+    lower, upper = _interval(sums, sd, level)
+    number = len(sums.count)
+    return Estimates(
+        sums.mean,
+        np.zeros(number, np.int32),
+        np.ones(number, np.bool_),
+        lower,
+        upper,
+        sd=np.where(np.isnan(sums.mean), np.nan, sd),
+        groups=sums.groups,
+    )
+
+
+def _interval(sums: NodeSums, sd: Floats, level: float) -> tuple[Floats, Floats]:
+    """Ends of the intervals of mean posteriors, shape (S, C) each.
+
+    Shares of members of one weight are counts over their number. Shares of unequal
+    weights are not: their normal intervals covered .95 to .97 in simulations with
+    exponential, log-normal and Pareto weights, 1 to 100 members; rounded to the
+    nearest counts of an effective size .81 to 1.
+    """
+    number = np.maximum(sums.count, 1)[:, None].astype(np.float64)
+    rounded = interval_of_counts(sums.mean, sd, number, level)
+    half = float(ndtri((1 + level) / 2)) * sd
+    plain = np.clip(sums.mean - half, 0, 1), np.clip(sums.mean + half, 0, 1)
+    alike = sums.alike[:, None]
+    return (
+        np.where(alike, rounded[0], plain[0]),
+        np.where(alike, rounded[1], plain[1]),
+    )
+
+
+def over_scenarios(
+    learnt: Learnt, answer: Callable[[Tilt | None], Estimates], level: float
+) -> Estimates:
+    """The answer of one scenario, or the mixture of both.
+
+    Parameters
+    ----------
+    answer
+        Gives the answer of a scenario; None: posteriors are unchanged.
+    level
+        Confidence level of the intervals.
+    """
+    tilt = learnt.tilt
+    if tilt is None or tilt.alone:
+        return answer(tilt)
+    return _mixed((answer(None), answer(tilt)), tilt.share, level)
+
+
+def _mixed(parts: tuple[Estimates, Estimates], share: float, level: float) -> Estimates:
+    """A mixture of two answers, with an interval that holds those of both.
+
+    The standard error is the one that the interval before its rounding implies.
+    """
+    plain, tilted = parts
+    half = float(ndtri((1 + level) / 2))
+    sd = np.array([part.sd for part in parts], np.float64)
+    mean = np.array([part.prevalence for part in parts])
+    width = (mean + half * sd).max(axis=0) - (mean - half * sd).min(axis=0)
+    return replace(
+        plain,
+        prevalence=(1 - share) * plain.prevalence + share * tilted.prevalence,
+        lower=np.array([part.lower for part in parts], np.float64).min(axis=0),
+        upper=np.array([part.upper for part in parts], np.float64).max(axis=0),
+        sd=width / (2 * half),
+        scenarios=parts,
+    )
+
+
+def interval_of_counts(
+    mean: Floats, sd: Floats, size: Floats, level: float
+) -> tuple[Floats, Floats]:
+    """Ends of the interval of a share of `size` nodes: normal, rounded to counts.
+
+    What is estimated is a count of nodes over `size`, so both ends go out to the
+    nearest counts. Simulated communities of 1 to 20 nodes were covered in .94 to .99
+    of the cases; in .42 to .97 by a Beta distribution or by Wilson's form of the same
+    variance, which exclude a count of 0 where the mean is small.
+
+    Examples
+    --------
+    >>> ends = interval_of_counts(np.array(0.1), np.array(0.09), np.array(10.0), 0.95)
+    >>> [round(float(end), 3) for end in ends]
+    [0.0, 0.3]
+    """
+    half = float(ndtri((1 + level) / 2)) * sd
+    lower = np.ceil((mean - half) * size - 0.5) / size
+    upper = np.floor((mean + half) * size + 0.5) / size
+    return (
+        np.minimum(np.clip(lower, 0.0, 1.0), mean),
+        np.maximum(np.clip(upper, 0.0, 1.0), mean),
+    )
+
+
+def make(name: str, settings: Settings) -> Quantifier:
+    """The quantifier for communities, or for samples drawn by class."""
+    level = settings.intervals.level
+    if settings.memberships.drawn == "by_class":
+        return DrawnByClass(make_quantifier("sld", settings), level)
+    return Auto(level)

@@ -1,0 +1,281 @@
+"""The difference of two communities' prevalence, with its interval.
+
+The errors of two estimates by `auto` are not independent: both communities may lie in
+the same groups of the graph, and all share the calibration. The stage ``quantify``
+keeps what their covariance follows from (see `auto`): sums of f (1 - f) by community
+and group, and the variances of the logit shifts. Where labels may have been chosen by
+class the difference has an interval in each of the two scenarios, and the answer's
+holds both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from scipy.special import erfc, ndtri
+
+from xnq_dist.errors import SettingsError
+from xnq_dist.quantify.default.scenarios import Tilt
+from xnq_dist.quantify.loading import whole_stage
+from xnq_dist.store import Manifest, RunDirectory, Stage
+
+__all__ = ["Contrast", "contrast"]
+
+SIZES = ["n_nodes", "n_estimated", "weight", "weight_estimated"]
+COLUMNS = ["community", "parent", "class", *SIZES, "prevalence", "se"]
+QUANTIFY = "quantify"
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """One class in two communities."""
+
+    class_name: str
+    first: float
+    """Prevalence in the first community."""
+    second: float
+    difference: float
+    """The first less the second."""
+    se: float
+    """Standard error of the difference."""
+    lower: float
+    """Lower end of its interval."""
+    upper: float
+    pvalue: float
+    """Two-sided, of no difference."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Community:
+    """One community's rows, and its sums by group in every scenario."""
+
+    place: int
+    parent: str | None
+    size: float
+    """Members that the prevalence is of, in node weights where there are any."""
+    prevalence: NDArray[np.float64]
+    se: NDArray[np.float64]
+    groups: NDArray[np.int32]
+    weights: tuple[NDArray[np.float64], ...]
+    """Shape (R, K) each."""
+    own: tuple[NDArray[np.float64], ...]
+    """Variance of the sum over its nodes, were they independent, shape (K,) each."""
+    moved: tuple[NDArray[np.float64], ...]
+    """Prevalence in a scenario less the published one, shape (C,) each."""
+
+
+def contrast(location: str, first: str, second: str) -> list[Contrast]:
+    """Compare two communities of a finished run, class by class.
+
+    Parameters
+    ----------
+    location
+        The run directory.
+    first, second
+        Names of the communities, as text.
+
+    Raises
+    ------
+    SettingsError
+        When a community is not in the run or has no estimate, or the run was not made
+        with `auto`.
+    StageError
+        When the run is not complete.
+
+    Notes
+    -----
+    Nodes that both communities have are counted as such where one community is above
+    the other in the hierarchy. In other overlapping communities they are counted as if
+    they were different nodes: the interval is then too wide, never too narrow.
+    """
+    run = RunDirectory(location)
+    stage, manifest = run.stage(QUANTIFY), whole_stage(run, QUANTIFY)
+    if not manifest.named("sums-"):
+        raise SettingsError(
+            f"{run.uri} does not hold what contrasts need: run again with "
+            "quantifier = auto and memberships.drawn = unknown"
+        )
+    table = stage.read_table(manifest.named("prevalence-")[0], "prevalence", COLUMNS)
+    classes = [str(name) for name in whole_stage(run, "labels").facts["classes"]]
+    names = table["community"].combine_chunks()[:: len(classes)].cast(pa.string())
+    labelled = str(manifest.inputs["labelled"])
+    learnt = stage.read_arrays(manifest.named("learnt-")[0])
+    a, b = (
+        _read(
+            stage,
+            manifest,
+            table,
+            names,
+            name,
+            len(classes),
+            labelled,
+            int(learnt["partitions"]),
+            run.uri,
+        )
+        for name in (first, second)
+    )
+    level = float(manifest.inputs["intervals"]["level"])
+    z = float(ndtri((1 + level) / 2))
+    ends, pvalues = [], []
+    for scenario in range(len(a.weights)):
+        shared = _shared_weight(table, names, len(classes), (a, b), scenario)
+        variance = _variance(a, b, learnt, shared, scenario)
+        if len(classes) == 2:
+            variance = np.repeat(variance, 2)
+        sd = np.sqrt(np.maximum(variance, 0.0))
+        apart = a.prevalence + a.moved[scenario] - b.prevalence - b.moved[scenario]
+        ends.append([apart - z * sd, apart + z * sd])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            pvalue = erfc(np.abs(apart) / (np.sqrt(2) * sd))
+        # Both are known exactly, and equal.
+        pvalues.append(np.where(np.isnan(pvalue), 1.0, pvalue))
+    lower = np.min([low for low, _ in ends], axis=0)
+    upper = np.max([high for _, high in ends], axis=0)
+    difference, pvalue = a.prevalence - b.prevalence, np.max(pvalues, axis=0)
+    return [
+        Contrast(
+            name,
+            float(a.prevalence[k]),
+            float(b.prevalence[k]),
+            float(difference[k]),
+            float((upper[k] - lower[k]) / (2 * z)),
+            float(max(lower[k], -1.0)),
+            float(min(upper[k], 1.0)),
+            float(pvalue[k]),
+        )
+        for k, name in enumerate(classes)
+    ]
+
+
+def _read(
+    stage: Stage,
+    manifest: Manifest,
+    table: pa.Table,
+    names: pa.Array,
+    name: str,
+    n_classes: int,
+    labelled: str,
+    partitions: int,
+    where: str,
+) -> _Community:
+    """One community; its name is looked up as text."""
+    place = int(pc.index(names, name).as_py())
+    if place < 0:
+        raise SettingsError(
+            f"there is no community {name!r} in {where}: see the column community of "
+            "prevalence.parquet"
+        )
+    rows = table.slice(place * n_classes, n_classes)
+    if rows["prevalence"].null_count:
+        raise SettingsError(
+            f"community {name!r} of {where} has no estimate to compare: "
+            "see the column note of prevalence.parquet"
+        )
+    weighted = rows["weight"].null_count == 0
+    weights, apart = [], []
+    for stem in (stem for stem in ("sums-", "tilted-") if manifest.named(stem)):
+        sums = stage.read_table(manifest.named(stem)[0], "group_sums")
+        own = sums.filter(pc.equal(sums["community"], place))
+        weights.append(_vectors(own, "weights"))
+        squares = _vectors(own, "squares" if weighted else "weights")
+        # Every partition's groups add up to all members.
+        apart.append(squares.sum(axis=0) / partitions)
+    sizes = SIZES[2:] if weighted else SIZES[:2]
+    size = float(rows[sizes[1] if labelled == "exclude" else sizes[0]][0].as_py())
+    part = float(rows[sizes[1]][0].as_py()) / size if size else 0.0
+    return _Community(
+        place=place,
+        parent=rows["parent"].cast(pa.string())[0].as_py(),
+        size=size,
+        prevalence=rows["prevalence"].to_numpy(),
+        se=rows["se"].to_numpy(),
+        groups=own["group"].to_numpy(),
+        weights=tuple(weights),
+        own=tuple(apart),
+        moved=_moved(stage, manifest, place, n_classes, part),
+    )
+
+
+def _vectors(table: pa.Table, name: str) -> NDArray[np.float64]:
+    """A column of vectors, shape (rows, K)."""
+    width = table.schema.field(name).type.list_size
+    values = table[name].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    return np.asarray(values.reshape(-1, width), np.float64)
+
+
+def _moved(
+    stage: Stage, manifest: Manifest, place: int, n_classes: int, part: float
+) -> tuple[NDArray[np.float64], ...]:
+    """By how much each scenario's prevalence differs from the published mixture."""
+    if not manifest.named("scenarios-"):
+        return (np.zeros(n_classes),)
+    share = float(manifest.facts["labels"]["tilted"])
+    table = stage.read_table(manifest.named("scenarios-")[0], "scenarios")
+    rows = table.filter(pc.equal(table["community"], place))
+    between = rows["if_by_class"].to_numpy() - rows["if_random"].to_numpy()
+    between = np.nan_to_num(between)  # no unlabelled member
+    return -share * part * between, (1 - share) * part * between
+
+
+def _variance(
+    a: _Community,
+    b: _Community,
+    learnt: dict[str, NDArray[Any]],
+    shared: NDArray[np.float64],
+    scenario: int,
+) -> NDArray[np.float64]:
+    """Of the difference of the two estimates, shape (K,).
+
+    Where there is one scenario the published standard errors are used: they hold what
+    other seeds have shown, too.
+    """
+    tilt = Tilt.from_arrays(learnt)
+    inflation, of_all, partitions = 1.0, learnt["shared"], int(learnt["partitions"])
+    if tilt is not None and (tilt.alone or scenario == 1):
+        inflation, of_all = tilt.inflation**2, tilt.shared(of_all)
+
+    def covariance(
+        one: _Community, two: _Community, both: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        off, sums = [], []
+        for each in (one, two):
+            own = each.weights[scenario]
+            sums.append(own.sum(axis=0) / partitions)
+            by_group = -learnt["labelled"] * sums[-1]
+            by_group[each.groups] += own
+            off.append(by_group)
+        found = both + (off[0] * off[1] * learnt["variances"]).sum(axis=0)
+        found += sums[0] * sums[1] * of_all
+        return np.asarray(inflation * found / (one.size * two.size))
+
+    between = -2 * covariance(a, b, shared)
+    if len(a.weights) == 1:
+        codes = [1] if len(a.se) == 2 else list(range(len(a.se)))
+        return np.asarray(a.se[codes] ** 2 + b.se[codes] ** 2 + between)
+    for each in (a, b):
+        between = between + covariance(each, each, each.own[scenario])
+    return between
+
+
+def _shared_weight(
+    table: pa.Table,
+    names: pa.Array,
+    n_classes: int,
+    pair: tuple[_Community, _Community],
+    scenario: int,
+) -> NDArray[np.float64]:
+    """Variance that the nodes of both share, where one is known to hold the other."""
+    parents = table["parent"].combine_chunks()[::n_classes].cast(pa.string())
+    for below, above in (pair, pair[::-1]):
+        place: int | None = below.place
+        while place is not None:
+            if place == above.place:
+                return below.own[scenario]
+            parent = parents[place].as_py()
+            place = None if parent is None else int(pc.index(names, parent).as_py())
+    return np.zeros(pair[0].weights[scenario].shape[1])

@@ -1,0 +1,320 @@
+"""Which nodes of a finished run to label next, as a probability sample with weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from xnq_dist.config import Settings, load_settings
+from xnq_dist.errors import InputError, RunDirectoryError, SettingsError
+from xnq_dist.graph import layout
+from xnq_dist.graph.contents import answer_digests
+from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.node_weights import read_node_weights
+from xnq_dist.graph.scratch import scratch_folder
+from xnq_dist.graph.tables import Sources
+from xnq_dist.quantify.default.allocation import Strata, allocate, choose, proportional
+from xnq_dist.quantify.default.benchmarks import Chosen
+from xnq_dist.quantify.default.learning import Learnt
+from xnq_dist.quantify.default.raking import Cells
+from xnq_dist.quantify.interface import NodeTable, Reference
+from xnq_dist.quantify.loading import load_groups, load_node_table, whole_stage
+from xnq_dist.quantify.sources import open_memberships
+from xnq_dist.run_record import RunRecord
+from xnq_dist.schemas import conform
+from xnq_dist.store import Manifest, RunDirectory
+
+__all__ = ["LabelPlan", "Predicted", "plan_labels", "write_plan"]
+
+QUANTIFY = "quantify"
+MOST_COMMUNITIES = 1000
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """One community whose interval matters."""
+
+    community: str
+    labels: float
+    """Labels that it is expected to get."""
+    now: float
+    """Half-width of its widest class's interval."""
+    planned: float
+    """The same, as predicted, with the labels of the plan."""
+    random: float
+    """The same with as many labels at random."""
+
+
+@dataclass(frozen=True, eq=False)
+class LabelPlan:
+    """Nodes to label, and what is expected of them."""
+
+    table: pa.Table
+    """Schema ``label_plan``."""
+    communities: list[Predicted]
+    """Widest first."""
+    unlabelled: int
+    """Nodes that could be chosen."""
+
+
+def plan_labels(
+    location: str,
+    budget: int,
+    communities: list[str] | None = None,
+    worst: int = 20,
+    seed: int = 0,
+) -> LabelPlan:
+    """Choose the nodes to label next.
+
+    Parameters
+    ----------
+    location
+        The run directory; its memberships table must be as it was.
+    budget
+        Number of nodes to label.
+    communities
+        Names of the communities whose intervals matter, as text; None: those with the
+        widest intervals.
+    worst
+        How many of those.
+    seed
+        Of the choice: the same seed chooses the same nodes.
+
+    Raises
+    ------
+    SettingsError
+        When the budget is not positive, a community is unknown, nothing is left to be
+        labelled, or the run was not made with `auto`.
+    InputError
+        When the memberships or node weights changed since the run.
+    StageError
+        When the run is not complete.
+
+    Notes
+    -----
+    The new labels stand for all nodes that are unlabelled now, each for
+    ``label_weight`` of them; nodes that were labelled before stand for themselves and
+    get the weight 1.
+    """
+    run = RunDirectory(location)
+    manifest, settings, sources = _finished(run, budget, worst)
+    stage = run.stage(QUANTIFY)
+    arrays = stage.read_arrays(manifest.named("learnt-")[0])
+    learnt = Learnt.from_arrays(load_groups(run).stacked, arrays)
+    nodes, reference = load_node_table(run, whole_stage(run, "readout").facts["prior"])
+    ids = layout.load_ids(run.stage("graph"), whole_stage(run, "graph"))
+    table = stage.read_table(manifest.named("prevalence-")[0], "prevalence")
+    names = table["community"].combine_chunks()[:: len(nodes.classes)]
+    widths = _half_widths(table, len(nodes.classes))
+    if communities is None:
+        codes = _widest(table, widths, settings, worst, run.uri)
+    else:
+        codes = _named(names, communities, run.uri)
+    _check_unchanged(run, sources, settings, manifest)
+    chosen = _members(run, manifest, ids, sources, settings, codes)
+    weights = read_node_weights(sources.nodes, settings.columns, ids)
+    nodes = replace(nodes, weights=weights)
+    labels = names.take(pa.array(codes))
+    return _plan(nodes, reference, learnt, chosen, labels, ids, budget, settings, seed)
+
+
+def _plan(
+    nodes: NodeTable,
+    reference: Reference,
+    learnt: Learnt,
+    chosen: Chosen,
+    names: pa.Array,
+    ids: NodeIds,
+    budget: int,
+    settings: Settings,
+    seed: int,
+) -> LabelPlan:
+    """The plan for communities of which the members are known."""
+    members = chosen.communities(len(nodes.labels))
+    cell = Cells.of(members, len(nodes.labels)).cell
+    own = [chosen.members[code] for code in chosen.codes.tolist()]
+    unlabelled = int(np.count_nonzero(nodes.unlabelled))
+    budget = min(budget, unlabelled)
+    strata = Strata.of(nodes, reference, learnt, own, cell, budget, settings.labelled)
+    labels = allocate(strata)
+    chances = np.clip(labels / strata.sizes, 1e-12, 1.0)
+    picked = choose(strata.stratum, chances, budget, seed)
+    z = float(ndtri((1 + settings.intervals.level) / 2))
+    now, planned, at_random = (
+        z * strata.errors(each).max(axis=1)
+        for each in (np.zeros(len(labels)), labels, proportional(strata))
+    )
+    order = np.argsort(-now, kind="stable")
+    widest = np.full(len(nodes.labels), -1, np.int64)
+    for s in order[::-1].tolist():
+        widest[own[s]] = s
+    stratum = strata.stratum[picked]
+    code = widest[picked]
+    kind = pa.string() if ids.type == "string" else pa.int64()
+    named = names if pa.types.is_integer(names.type) else names.cast(pa.string())
+    table = pa.table(
+        {
+            "node_id": ids.values.take(pa.array(picked)).cast(kind),
+            "community": named.take(pa.array(code, mask=code < 0)),
+            "stratum": stratum,
+            "inclusion_probability": chances[stratum],
+            "label_weight": 1.0 / chances[stratum],
+        }
+    )
+    expected = (strata.inside * labels).sum(axis=1)
+    communities = [
+        Predicted(
+            str(names[s].as_py()),
+            *(float(each[s]) for each in (expected, now, planned, at_random)),
+        )
+        for s in order.tolist()
+    ]
+    return LabelPlan(conform(table, "label_plan", "plan"), communities, unlabelled)
+
+
+def write_plan(plan: LabelPlan, path: str) -> None:
+    """The table of a plan as Parquet or CSV, by the path's ending.
+
+    Raises
+    ------
+    SettingsError
+        For another ending, or a path that cannot be written.
+    """
+    if not path.endswith((".parquet", ".csv")):
+        raise SettingsError(
+            f"--out {path} ends neither in .parquet nor in .csv: name such a file"
+        )
+    write = pacsv.write_csv if path.endswith(".csv") else pq.write_table
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        write(plan.table, path)
+    except OSError as error:
+        raise SettingsError(
+            f"--out {path} cannot be written ({error}): name another file"
+        ) from error
+
+
+def _finished(
+    run: RunDirectory, budget: int, worst: int
+) -> tuple[Manifest, Settings, Sources]:
+    """The stage ``quantify`` of a run, and what it was made with."""
+    if budget < 1 or worst < 1:
+        raise SettingsError("--budget and --worst must be 1 or more")
+    record = RunRecord.read(run.folder)
+    if record is None or not record.settings:
+        raise RunDirectoryError(
+            f"{run.uri} is not a run directory: name one that xnq-dist run has made"
+        )
+    manifest = whole_stage(run, QUANTIFY)
+    if not manifest.named("learnt-"):
+        raise SettingsError(
+            f"{run.uri} does not hold what a label plan needs: run again with "
+            "quantifier = auto and memberships.drawn = unknown"
+        )
+    paths = {name: record.sources.get(name) for name in ("nodes", "edges")}
+    sources = Sources(
+        str(paths["nodes"] or ""),
+        str(paths["edges"] or ""),
+        record.sources.get("memberships"),
+    )
+    return manifest, load_settings(base=record.settings), sources
+
+
+def _check_unchanged(
+    run: RunDirectory, sources: Sources, settings: Settings, manifest: Manifest
+) -> None:
+    """Refuse communities or weights that are not those of the run any more."""
+    source = str(manifest.inputs["communities"])
+    settings = settings.model_copy(update={"benchmark": None})
+    now = answer_digests(run.folder, sources, settings, source)
+    for name in ("memberships", "node_weights"):
+        if dict(now.get(name) or {}) != dict(manifest.inputs.get(name) or {}):
+            raise InputError(
+                f"the {name.replace('_', ' ')} changed since {run.uri} was made: "
+                "run xnq-dist run again, then plan labels"
+            )
+
+
+def _half_widths(table: pa.Table, n_classes: int) -> NDArray[np.float64]:
+    """Half-width of the widest class's interval, NaN without one, shape (S,)."""
+    ends = [
+        table[name].to_numpy().astype(np.float64).reshape(-1, n_classes)
+        for name in ("lower", "upper")
+    ]
+    return np.asarray((ends[1] - ends[0]).max(axis=1) / 2)
+
+
+def _widest(
+    table: pa.Table,
+    widths: NDArray[np.float64],
+    settings: Settings,
+    worst: int,
+    where: str,
+) -> NDArray[np.int64]:
+    """Communities with the widest intervals, of those that are not suppressed."""
+    n_classes = len(table) // max(len(widths), 1)
+    sizes = table["n_nodes"].to_numpy()[::n_classes]
+    least = settings.quality.suppressed_below
+    fine = np.flatnonzero((sizes >= least) & (widths > 0))
+    if not len(fine):
+        raise SettingsError(
+            f"no community of {where} has {least} members or more and an interval to "
+            "narrow: name communities with --community"
+        )
+    order = fine[np.argsort(-widths[fine], kind="stable")]
+    return np.sort(order[: min(worst, MOST_COMMUNITIES)]).astype(np.int64)
+
+
+def _named(names: pa.Array, requested: list[str], where: str) -> NDArray[np.int64]:
+    text = names.cast(pa.string())
+    codes = [int(pc.index(text, name).as_py()) for name in dict.fromkeys(requested)]
+    if min(codes) < 0:
+        raise SettingsError(
+            f"there is no community {requested[codes.index(min(codes))]!r} in {where}: "
+            "see the column community of prevalence.parquet"
+        )
+    if len(codes) > MOST_COMMUNITIES:
+        raise SettingsError(
+            f"{len(codes)} communities are named: name {MOST_COMMUNITIES} at most"
+        )
+    return np.sort(np.array(codes, np.int64))
+
+
+def _members(
+    run: RunDirectory,
+    manifest: Manifest,
+    ids: NodeIds,
+    sources: Sources,
+    settings: Settings,
+    codes: NDArray[np.int64],
+) -> Chosen:
+    """Members of some communities, from the tables that the run was made from."""
+    chosen = Chosen(codes)
+    source = str(manifest.inputs["communities"])
+    if source == "leiden":
+        stage = run.stage(QUANTIFY)
+        table: Any = stage.read_table(manifest.named("communities-")[0], "communities")
+        community = table["community"].to_numpy()
+        for code in codes.tolist():
+            own = table["node_id"].filter(pa.array(community == code))
+            chosen.members[code] = np.sort(ids.index_of(own))
+        return chosen
+    graph = whole_stage(run, "graph")
+    with (
+        scratch_folder(settings.scratch) as scratch,
+        open_memberships(
+            run, graph, ids, sources, settings, source, scratch
+        ) as memberships,
+    ):
+        for _ in chosen.through(memberships.chunks()):
+            pass
+    return chosen

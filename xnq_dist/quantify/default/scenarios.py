@@ -1,0 +1,252 @@
+"""What the choice of the labelled nodes means for the answers of `auto`.
+
+Two scenarios: labels are a random sample, or chosen by class, so that posteriors of
+unlabelled nodes have to be tilted. One mixture of both serves a complete run; which one
+is decided once, on the nodes of the graph, never on the communities.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.errors import InputError, SettingsError
+from xnq_dist.label_settings import LabelSettings
+from xnq_dist.quantify.default.node_sums import class_codes
+from xnq_dist.quantify.interface import NodeTable, Reference
+from xnq_dist.selection.rows import Place, Rows, log_rates, sampled
+from xnq_dist.selection.tilt import logit_variance, solve_bias, tilted_mean
+from xnq_dist.selection.verdict import Selection, judge
+
+__all__ = ["Surroundings", "Tilt", "check_prior", "study", "study_nodes", "tilt_of"]
+
+Floats = NDArray[np.float64]
+
+INFLATION = 1.3
+"""Factor on standard errors of tilted answers: the model of the selection is not
+exact."""
+PLACE_SD = 0.5
+"""Standard deviation of the logit shift that may come with selection by place, unless
+the choice is declared to be by place alone."""
+CONTESTED = 0.5
+"""Share of the tilted scenario where selection by place and by class are both found:
+one region alone labelled looks like that, too, and either answer may then be far off.
+Halfway between them the larger of the two possible errors is least."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tilt:
+    """The scenario in which labels were chosen by class."""
+
+    factors: Floats
+    """exp(-b): what posteriors of unlabelled nodes are multiplied by, shape (C,)."""
+    share: float
+    """Of this scenario in the answers, m."""
+    alone: bool
+    """Whether intervals are those of this scenario alone."""
+    shift: Floats
+    """Variance of the logit shift of all unlabelled nodes, shape (K,)."""
+    inflation: float
+    """Factor on standard errors."""
+    known: bool = False
+    """Whether the level of all nodes is known, so that they share no shift."""
+
+    def shared(self, own: Floats) -> Floats:
+        """Variance of the logit shift that all unlabelled nodes share, shape (K,).
+
+        Parameters
+        ----------
+        own
+            The same where labels are a random sample.
+        """
+        return np.zeros_like(own) if self.known else own + self.shift
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Arrays for an npz file; `from_arrays` reads them."""
+        return {
+            "tilt_factors": self.factors,
+            "tilt_shift": self.shift,
+            "tilt": np.array(
+                [self.share, float(self.alone), self.inflation, float(self.known)]
+            ),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Tilt | None:
+        """The tilt whose `to_arrays` are among these; None: none is."""
+        if "tilt" not in arrays:
+            return None
+        share, alone, inflation, known = arrays["tilt"].tolist()
+        return cls(
+            arrays["tilt_factors"],
+            float(share),
+            bool(alone),
+            arrays["tilt_shift"],
+            float(inflation),
+            bool(known),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Surroundings:
+    """What is known of the places of some nodes, shape (n, ...) each."""
+
+    groups: tuple[NDArray[np.int32], ...]
+    """Groups of the graph's own partitions, the coarse one first."""
+    folds: NDArray[np.int32]
+    """Of the nodes, assigned without looking at classes."""
+    reached: tuple[Floats, ...]
+    """Labelled neighbours in each fold, and all neighbours, in the last column: by
+    walks of one step, then of two, shape (n, K + 1)."""
+
+    def place(self, rate: float) -> Place:
+        """With rates of labelling, the node's own fold left out.
+
+        Parameters
+        ----------
+        rate
+            Share of the graph's nodes that are labelled.
+        """
+        if not self.reached:
+            return Place(self.groups)
+        count = self.reached[0].shape[1] - 1
+        visible = 1.0 - 1.0 / count
+        rates = []
+        for walks in self.reached:
+            others = walks[:, :-1].copy()
+            others[np.arange(len(others)), self.folds] = 0.0
+            degree = walks[:, -1]
+            rates.append(log_rates(others.sum(axis=1), degree, rate, visible))
+        degree = self.reached[0][:, -1].astype(np.float64)
+        return Place(self.groups, degree, np.stack(rates, axis=1))
+
+
+def study_nodes(nodes: NodeTable, reference: Reference, seed: int) -> NDArray[np.int64]:
+    """Nodes that the selection is studied on, ascending."""
+    return sampled(_states(nodes, reference), seed)
+
+
+def _states(nodes: NodeTable, reference: Reference) -> NDArray[np.int32]:
+    """Labels of the nodes of the reference; -2 for others that are labelled."""
+    states = np.where(nodes.unlabelled, -1, -2).astype(np.int32)
+    if reference.rows is not None:
+        states[reference.rows] = nodes.labels[reference.rows]
+    return states
+
+
+def study(
+    nodes: NodeTable,
+    reference: Reference,
+    rows: NDArray[np.int64],
+    around: Surroundings,
+    own_folds: bool,
+) -> Selection | None:
+    """How the labelled nodes were chosen; None where too few are.
+
+    Parameters
+    ----------
+    rows
+        Of `study_nodes`, shape (n,).
+    around
+        Of these nodes.
+    own_folds
+        Whether unlabelled nodes are scored like the labelled ones of their fold.
+    """
+    states = _states(nodes, reference)
+    n_known = int(np.count_nonzero(states >= 0))
+    n_free = int(np.count_nonzero(states == -1))
+    folds = around.folds if own_folds else np.zeros(len(rows), np.int32)
+    place = around.place(n_known / max(n_known + n_free, 1))
+    known = Rows.of(nodes.posteriors[rows], states[rows], folds, reference.prior, place)
+    return judge(known, (n_known, n_free))
+
+
+def check_prior(prior: dict[str, float] | None, classes: tuple[str, ...]) -> None:
+    """Whether `labels.prior` names the classes of the labels.
+
+    Raises
+    ------
+    SettingsError
+        Naming the classes that are unknown or left out.
+    """
+    if prior is None:
+        return
+    unknown = [repr(name) for name in prior if name not in classes]
+    absent = [repr(name) for name in classes if name not in prior]
+    if unknown or absent:
+        what = f"names the unknown class {', '.join(unknown)}" if unknown else ""
+        if absent:
+            what += " and " if what else ""
+            what += f"has no share for class {', '.join(absent)}"
+        raise SettingsError(
+            f"labels.prior {what}: the classes of the labels are {', '.join(classes)}"
+        )
+
+
+def tilt_of(
+    labels: LabelSettings,
+    selection: Selection | None,
+    nodes: NodeTable,
+    prior: Floats,
+) -> Tilt | None:
+    """The tilted scenario of a run; None: posteriors are unchanged.
+
+    Parameters
+    ----------
+    labels
+        What is declared of the labels.
+    selection
+        How the labelled nodes were chosen, by `study`.
+    nodes
+        All nodes.
+    prior
+        In place of the posterior of a node that has none, shape (C,).
+
+    Raises
+    ------
+    InputError
+        When `labels.prior` gives a class fewer nodes than have its label.
+    """
+    free = np.flatnonzero(nodes.unlabelled)
+    codes = list(class_codes(len(nodes.classes)))
+    prior = prior / prior.sum()
+    if not len(free) or labels.drawn not in ("unknown", "by_class"):
+        return None
+    if labels.prior is not None:
+        shares = _shares_left(labels.prior, nodes, len(free))
+        bias = solve_bias(nodes.posteriors, free, shares, prior)
+        return Tilt(np.exp(-bias), 1.0, True, np.zeros(len(codes)), 1.0, known=True)
+    if selection is None:
+        return None
+    contested = selection.by_place and labels.drawn == "unknown"
+    alone = labels.drawn == "by_class" or (selection.by_class and not contested)
+    factors = np.exp(-selection.bias)
+    mean, spread = tilted_mean(nodes.posteriors, free, factors, prior)
+    shift = logit_variance(selection.covariance, mean)
+    if selection.by_place:
+        # So that the share of all unlabelled nodes has the variance (.5 q (1 - q))^2.
+        shift += (PLACE_SD * mean * (1 - mean) / np.maximum(spread, 1e-12)) ** 2
+    share = 1.0 if alone else selection.probability
+    if contested:
+        share = CONTESTED if selection.by_class else 0.0
+    return Tilt(factors, share, alone, shift[codes], INFLATION)
+
+
+def _shares_left(prior: dict[str, float], nodes: NodeTable, n_free: int) -> Floats:
+    """Class shares of the unlabelled nodes that `labels.prior` leaves."""
+    known = nodes.labels[nodes.labels >= 0]
+    counts = np.bincount(known, minlength=len(nodes.classes))
+    whole = np.array([prior[name] for name in nodes.classes])
+    left = whole / whole.sum() * len(nodes.labels) - counts
+    if not (left > 0).all():
+        code = int(np.argmin(left))
+        raise InputError(
+            f"labels.prior gives class {nodes.classes[code]} "
+            f"{whole[code] * len(nodes.labels):,.0f} of {len(nodes.labels):,} nodes, "
+            f"but {counts[code]:,} are labelled so and each class needs unlabelled "
+            "nodes, too: correct labels.prior or the labels"
+        )
+    return np.asarray(left / n_free)

@@ -1,0 +1,204 @@
+"""Labels around every node, counted by fold, by two rounds of neighbour sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.config import Settings
+from xnq_dist.graph import layout
+from xnq_dist.groups.own_groups import Groups, degree_groups
+from xnq_dist.quantify.default.learning import Held, Learnt
+from xnq_dist.quantify.default.scenarios import (
+    Surroundings,
+    study,
+    study_nodes,
+    tilt_of,
+)
+from xnq_dist.quantify.interface import NodeTable, Reference
+from xnq_dist.quantify.loading import whole_stage
+from xnq_dist.readout.plus.variants import node_folds
+from xnq_dist.reservoir.propagation import propagate
+from xnq_dist.selection.verdict import Selection
+from xnq_dist.store import Attempt, FileRecord, Manifest, RunDirectory, Stage
+
+if TYPE_CHECKING:
+    from distributed import Client
+    from scipy.sparse import csr_array
+
+__all__ = [
+    "WALKS",
+    "labels_around",
+    "learn_in_process",
+    "read_surroundings",
+    "surroundings_of",
+]
+
+WALKS = 2
+"""Steps from a node within which labels are counted."""
+STEM = "labels-around"
+
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class _Start:
+    """Labelled nodes of each fold, and a column of ones that counts walks."""
+
+    run: str = field(repr=False)
+    folds: int
+    seed: int
+
+    def __call__(self, number: int) -> Array:
+        """Shape (n_owned, K + 1)."""
+        run = RunDirectory(self.run)
+        record = whole_stage(run, "labels").named("labels-")[number]
+        columns = ["index", "label"]
+        rows = run.stage("labels").read_table(record, "node_labels", columns)
+        index = rows["index"].to_numpy()
+        known = rows["label"].is_valid().to_numpy()
+        return _indicators(known, node_folds(index, self.folds, self.seed), self.folds)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Walks one step longer."""
+
+    def __call__(self, number: int, turn: int, values: Array, sums: Array) -> Array:
+        """The sums, unchanged."""
+        return sums
+
+
+def _indicators(
+    known: NDArray[np.bool_], folds: NDArray[np.int32], count: int
+) -> Array:
+    found = np.zeros((len(known), count + 1), np.float32)
+    rows = np.flatnonzero(known)
+    found[rows, folds[rows]] = 1.0
+    found[:, -1] = 1.0
+    return found
+
+
+def labels_around(
+    client: Client,
+    run: RunDirectory,
+    graph: Manifest,
+    settings: Settings,
+    attempt: Attempt,
+) -> tuple[tuple[FileRecord, ...], ...]:
+    """Labelled neighbours of each fold of every node: files by round and partition.
+
+    Every edge counts 1, whatever its weight.
+    """
+    folds = settings.readout.folds
+    made = propagate(
+        client,
+        run.stage("graph"),
+        graph,
+        _Start(run.location, folds, settings.seed),
+        _Step(),
+        WALKS,
+        attempt,
+        STEM,
+        range(1, WALKS + 1),
+        weighted=False,
+        backend=settings.backend,
+    )
+    return tuple(tuple(made[turn]) for turn in range(1, WALKS + 1))
+
+
+def read_surroundings(
+    run: RunDirectory,
+    stage: Stage,
+    files: tuple[tuple[FileRecord, ...], ...],
+    groups: tuple[NDArray[np.int32], ...],
+    rows: NDArray[np.int64],
+    settings: Settings,
+) -> Surroundings:
+    """Of some nodes, one partition's files in memory at a time.
+
+    Parameters
+    ----------
+    stage, files
+        Where `labels_around` has put them.
+    groups
+        Partitions of all nodes, shape (N,) each.
+    rows
+        Canonical indexes, ascending, shape (n,).
+    """
+    folds = settings.readout.folds
+    reached = [np.empty((len(rows), folds + 1)) for _ in files]
+    graph = whole_stage(run, "graph")
+    for number, index in enumerate(layout.node_index(run.stage("graph"), graph)):
+        at = np.minimum(np.searchsorted(rows, index), len(rows) - 1)
+        used = np.flatnonzero(rows[at] == index)
+        for target, round_files in zip(reached, files, strict=True):
+            values = stage.read_arrays(round_files[number])["values"]
+            target[at[used]] = values[used]
+    own = tuple(codes[rows] for codes in groups)
+    return Surroundings(own, node_folds(rows, folds, settings.seed), tuple(reached))
+
+
+def surroundings_of(
+    adjacency: csr_array[Any],
+    known: NDArray[np.bool_],
+    groups: tuple[NDArray[np.int32], ...],
+    rows: NDArray[np.int64],
+    folds: int,
+    seed: int,
+) -> Surroundings:
+    """The same from all edges in this process.
+
+    Parameters
+    ----------
+    adjacency
+        Row v holds the in-neighbours of node v, shape (N, N).
+    known
+        Labelled nodes, shape (N,).
+    """
+    every = np.arange(adjacency.shape[0])
+    assigned = node_folds(every, folds, seed)
+    links = adjacency.copy()
+    links.data = np.ones_like(links.data)
+    values = _indicators(known, assigned, folds).astype(np.float64)
+    reached = []
+    for _ in range(WALKS):
+        values = links @ values
+        reached.append(values[rows])
+    own = tuple(codes[rows] for codes in groups)
+    return Surroundings(own, assigned[rows], tuple(reached))
+
+
+def learn_in_process(
+    nodes: NodeTable,
+    reference: Reference,
+    adjacency: csr_array[Any],
+    groups: tuple[NDArray[np.int32], ...],
+    settings: Settings,
+    held: Held | None = None,
+) -> tuple[Learnt, Selection | None]:
+    """What `auto` learns in the stage, from all edges in this process.
+
+    Parameters
+    ----------
+    groups
+        The graph's own partitions by links, the coarse one first, shape (N,) each.
+    settings
+        `labels`, `method`, `readout.folds` and `seed` are used.
+    held
+        Labelled nodes by models without labels of their whole group.
+    """
+    selection = None
+    if settings.labels.drawn != "weighted" and settings.labels.prior is None:
+        rows = study_nodes(nodes, reference, settings.seed)
+        count = settings.readout.folds
+        known = ~nodes.unlabelled
+        around = surroundings_of(adjacency, known, groups, rows, count, settings.seed)
+        own_folds = settings.method == "xnq+"
+        selection = study(nodes, reference, rows, around, own_folds)
+    tilt = tilt_of(settings.labels, selection, nodes, reference.prior)
+    every = Groups(groups, degree_groups(np.diff(adjacency.indptr))).stacked
+    return Learnt.of(nodes, reference, every, held, tilt=tilt), selection

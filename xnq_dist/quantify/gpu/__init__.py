@@ -1,0 +1,1 @@
+"""Quantifiers on a GPU."""

@@ -1,0 +1,186 @@
+"""SLD and mean posteriors of all communities of a batch in one launch on a GPU.
+
+Same definitions as on the CPU (`sld`, `adjusted`); sums in float64 in another order, so
+that answers agree to rounding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.backend import GpuBackend, choose
+from xnq_dist.config import Settings
+from xnq_dist.quantify.classic.counts import Counts
+from xnq_dist.quantify.classic.members import check_posteriors
+from xnq_dist.quantify.classic.sld import guarded_prior
+from xnq_dist.quantify.interface import (
+    Communities,
+    Estimates,
+    Labelled,
+    NodeTable,
+    Quantifier,
+    Reference,
+)
+
+__all__ = ["GpuCounts", "GpuSld", "make", "sets_source"]
+
+BLOCK, WARPS = 256, 8
+LARGE = 1024
+"""Members from which a community has a block, not a warp, to itself."""
+
+_TABLES: WeakKeyDictionary[NodeTable, tuple[Any, Any]] = WeakKeyDictionary()
+"""Posteriors and the mask of unlabelled nodes on the device, as long as the table."""
+
+
+@cache
+def sets_source() -> str:
+    """The CUDA source."""
+    return Path(__file__).with_name("sets.cu").read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """A batch on the device, with how its communities are spread over blocks."""
+
+    arrays: tuple[Any, ...]
+    """Offsets, members, unlabelled, posteriors."""
+    order: Any
+    """Communities, large ones first."""
+    count: int
+    large: int
+
+    @property
+    def grid(self) -> tuple[int]:
+        """Blocks of the launch."""
+        return (self.large + -(-(self.count - self.large) // WARPS),)
+
+    @property
+    def spread(self) -> tuple[Any, ...]:
+        """Arguments that say which community is whose."""
+        return self.order, np.int32(self.count), np.int32(self.large)
+
+
+def _moved(backend: GpuBackend, batch: Communities, nodes: NodeTable) -> _Batch:
+    if nodes not in _TABLES:
+        posteriors = np.asarray(nodes.posteriors, np.float32)
+        _TABLES[nodes] = (
+            backend.to_device(nodes.unlabelled),
+            backend.to_device(posteriors),
+        )
+    return _spread(backend, batch, _TABLES[nodes])
+
+
+def _spread(backend: GpuBackend, batch: Communities, table: tuple[Any, ...]) -> _Batch:
+    """A batch beside its nodes' mask and posteriors, which are there already."""
+    sizes = np.diff(batch.offsets)
+    order = np.argsort(sizes <= LARGE, kind="stable").astype(np.int32)
+    # A kernel may not be given an empty array, whose address is 0.
+    members = batch.members if len(batch.members) else np.zeros(1, np.int64)
+    return _Batch(
+        (backend.to_device(batch.offsets), backend.to_device(members), *table),
+        backend.to_device(order),
+        len(batch),
+        int(np.count_nonzero(sizes > LARGE)),
+    )
+
+
+def _classes(nodes: NodeTable) -> tuple[str]:
+    return (f"-DCLASSES={nodes.posteriors.shape[1]}",)
+
+
+def _em(
+    backend: GpuBackend,
+    moved: _Batch,
+    prior: NDArray[np.float64],
+    rule: tuple[float, int],
+    defines: tuple[str, ...],
+) -> Estimates:
+    """SLD of a batch: tolerance and most iterations are the rule that stops it."""
+    prevalence = backend.empty((moved.count, len(prior)), np.float64)
+    iterations = backend.empty((moved.count,), np.int32)
+    converged = backend.empty((moved.count,), np.uint8)
+    backend.kernel(sets_source(), "sld", defines)(
+        moved.grid,
+        (BLOCK,),
+        (
+            *(*moved.arrays, backend.to_device(guarded_prior(prior))),
+            *(np.float64(rule[0]), np.int32(rule[1])),
+            *(*moved.spread, prevalence, iterations, converged),
+        ),
+    )
+    return Estimates(
+        backend.to_host(prevalence),
+        backend.to_host(iterations),
+        backend.to_host(converged).astype(np.bool_),
+    )
+
+
+@dataclass(frozen=True)
+class GpuSld:
+    """The quantifier ``sld`` on a GPU."""
+
+    tolerance: float = 1e-4
+    """Mean absolute change of the prevalence that stops EM."""
+    max_iterations: int = 1000
+    """Most EM iterations."""
+    name: str = "sld"
+    needs_neighbours: bool = False
+
+    def estimate(
+        self,
+        batch: Communities,
+        nodes: NodeTable,
+        reference: Reference,
+        labelled: Labelled,
+    ) -> Estimates:
+        """Prevalence among the unlabelled members of every community.
+
+        Raises
+        ------
+        InputError
+            When a posterior is not finite.
+        """
+        check_posteriors(self.name, batch, nodes)
+        shape = (len(batch), nodes.posteriors.shape[1])
+        if not shape[0]:
+            return Estimates(np.empty(shape), np.empty(0, np.int32), np.empty(0, bool))
+        backend = cast(GpuBackend, choose("gpu"))
+        moved = _moved(backend, batch, nodes)
+        rule = self.tolerance, self.max_iterations
+        return _em(backend, moved, reference.prior, rule, _classes(nodes))
+
+
+@dataclass(frozen=True)
+class GpuCounts(Counts):
+    """The quantifiers ``cc``, ``pcc``, ``acc`` and ``pacc``, counted on a GPU."""
+
+    def means(
+        self, batch: Communities, nodes: NodeTable, hard: bool
+    ) -> NDArray[np.float64]:
+        """Mean vote or posterior of every community, shape (S, C)."""
+        shape = (len(batch), nodes.posteriors.shape[1])
+        if not shape[0]:
+            return np.empty(shape)
+        backend = cast(GpuBackend, choose("gpu"))
+        moved = _moved(backend, batch, nodes)
+        answers = backend.empty(shape, np.float64)
+        backend.kernel(sets_source(), "means", _classes(nodes))(
+            moved.grid,
+            (BLOCK,),
+            (*moved.arrays, np.int32(hard), *moved.spread, answers),
+        )
+        return np.asarray(backend.to_host(answers))
+
+
+def make(name: str, settings: Settings) -> Quantifier:
+    """The quantifier that the settings describe."""
+    if name == "sld":
+        return GpuSld(settings.sld.tolerance, settings.sld.max_iterations)
+    return GpuCounts(name)

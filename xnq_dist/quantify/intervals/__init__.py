@@ -1,0 +1,1 @@
+"""Intervals of quantifiers that give none themselves."""

@@ -1,0 +1,120 @@
+"""Members drawn with replacement, from streams keyed by what they are drawn for.
+
+Draw j of resample r of community s depends on the seed and on (s, r, j) alone: batches,
+workers and threads change nothing.
+
+References
+----------
+G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators", OOPSLA
+2014 (the mixing function).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = ["draw_kernel", "draw_rows"]
+
+GAMMA = np.uint64(0x9E3779B97F4A7C15)
+FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+HALF = np.uint64(32)
+LOW = np.uint64(0xFFFFFFFF)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def _mixed(value: np.uint64) -> np.uint64:
+    value = (value ^ (value >> np.uint64(30))) * FIRST
+    value = (value ^ (value >> np.uint64(27))) * SECOND
+    return value ^ (value >> np.uint64(31))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _stream(seed: int, community: int, resample: int) -> np.uint64:
+    key = _mixed(np.uint64(seed) + GAMMA)
+    key = _mixed((key ^ np.uint64(community)) + GAMMA)
+    found: np.uint64 = _mixed((key ^ np.uint64(resample)) + GAMMA)
+    return found
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _draw(stream: np.uint64, size: int, places: NDArray[np.int64]) -> None:
+    """Fill `places` with numbers below size; one 64-bit word makes two of them."""
+    bound = np.uint64(size)
+    count = places.shape[0]
+    word = stream
+    for k in range(0, count - 1, 2):
+        word += GAMMA
+        value = _mixed(word)
+        places[k] = np.int64(((value & LOW) * bound) >> HALF)
+        places[k + 1] = np.int64(((value >> HALF) * bound) >> HALF)
+    if count % 2:
+        value = _mixed(word + GAMMA)
+        places[count - 1] = np.int64(((value & LOW) * bound) >> HALF)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _fill(
+    seed: int, group: int, resample: int, size: int, places: NDArray[np.int64]
+) -> None:
+    _draw(_stream(seed, group, resample), size, places)
+
+
+def draw_rows(
+    seed: int, group: int, resample: int, size: int, count: int
+) -> NDArray[np.int64]:
+    """Places of rows drawn with replacement, shape (count,).
+
+    Parameters
+    ----------
+    seed, group, resample
+        Key of the stream.
+    size
+        Rows to draw from, below 2^32.
+    """
+    places = np.empty(count, np.int64)
+    _fill(seed, group, resample, size, places)
+    return places
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def draw_kernel(
+    offsets: NDArray[np.int64],
+    members: NDArray[np.int64],
+    shifted: NDArray[np.float64],
+    seed: int,
+    first: int,
+    resample: int,
+    drawn: NDArray[np.int64],
+    means: NDArray[np.float64],
+) -> None:
+    """One resample of every community, and the mean of what goes with the members.
+
+    Parameters
+    ----------
+    offsets, members
+        `Communities`; int64 (S + 1,) and (M,).
+    shifted
+        float64 (M, C): rows that belong to memberships.
+    seed, first, resample
+        Keys: community s has the number ``first + s``.
+    drawn
+        int64 (M,), filled in: members of the resamples, in place of `members`.
+    means
+        float64 (S, C), filled in: means of the rows drawn; 0 without members.
+    """
+    for s in range(offsets.shape[0] - 1):
+        begin, size = offsets[s], offsets[s + 1] - offsets[s]
+        means[s, :] = 0.0
+        if size == 0:
+            continue
+        places = drawn[begin : begin + size]
+        _draw(_stream(seed, first + s, resample), size, places)
+        for k in range(size):
+            at = begin + places[k]
+            for y in range(means.shape[1]):
+                means[s, y] += shifted[at, y]
+            places[k] = members[at]
+        for y in range(means.shape[1]):
+            means[s, y] /= size

@@ -1,0 +1,588 @@
+"""Stage ``quantify``: the prevalence of every community, in batches on Dask workers.
+
+The memberships stream through the client into one file a batch. Each worker process
+loads the node table once, inside its first task: posteriors of all nodes in float32
+(N x C) and a few numbers a node. A task answers a batch and writes its own file; the
+client puts the files together in the order of the communities. No sum crosses two
+communities, and what `auto` learns it learns on the graph's own partition, so neither
+batches nor workers nor the other communities change a bit of an answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from xnq_dist.cluster import workers
+from xnq_dist.config import Settings
+from xnq_dist.errors import SettingsError, StageError
+from xnq_dist.graph import layout
+from xnq_dist.graph.benchmark_table import BenchmarkTable
+from xnq_dist.graph.contents import answer_digests
+from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.node_weights import read_node_weights
+from xnq_dist.graph.scratch import scratch_folder
+from xnq_dist.graph.sort import PairChunk
+from xnq_dist.graph.tables import Sources
+from xnq_dist.groups.detection import engine_of
+from xnq_dist.inputs import choose_source, quantify_inputs
+from xnq_dist.progress import Progress, silent
+from xnq_dist.quantifiers import record_of
+from xnq_dist.quantify import communities as sets
+from xnq_dist.quantify.batches import (
+    STAGE,
+    Batch,
+    Job,
+    answer_batch,
+    answer_whole,
+    forget_nodes,
+    learn,
+    rake_to,
+)
+from xnq_dist.quantify.communities import Memberships
+from xnq_dist.quantify.default.benchmarks import Chosen, Targets, benchmark_of
+from xnq_dist.quantify.default.scenarios import check_prior
+from xnq_dist.quantify.default.surroundings import labels_around
+from xnq_dist.quantify.gpu.memory import MOST_MEMBERSHIPS
+from xnq_dist.quantify.interface import combine
+from xnq_dist.quantify.intervals.seed_runs import (
+    between_runs,
+    check_seed_runs,
+    read_seed_runs,
+    widened,
+)
+from xnq_dist.quantify.loading import NeighbourValues, load_node_table, whole_stage
+from xnq_dist.quantify.old_communities import OldCommunities
+from xnq_dist.quantify.registry import make_quantifier
+from xnq_dist.quantify.rows import (
+    evidence_rows,
+    group_rows,
+    label_facts,
+    prevalence_rows,
+    scenario_rows,
+    total_rows,
+)
+from xnq_dist.quantify.sources import (
+    open_memberships,
+)
+from xnq_dist.reservoir.propagation import neighbour_sums
+from xnq_dist.selection.words import sentences
+from xnq_dist.store import (
+    Attempt,
+    FileRecord,
+    Manifest,
+    RunDirectory,
+    Stage,
+    TableWriter,
+    fingerprint,
+)
+from xnq_dist.waiting import (
+    Heartbeats,
+    gather,
+    result,
+    run_on_workers,
+    wait_some,
+)
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["estimate_with", "quantify"]
+
+log = logging.getLogger(__name__)
+
+FEWEST_MEMBERSHIPS = 1 << 16
+"""Memberships of a batch that pay for a task."""
+BATCHES_A_THREAD = 4
+
+
+def quantify(
+    run: RunDirectory,
+    sources: Sources,
+    settings: Settings,
+    client: Client,
+    progress: Progress = silent,
+) -> Manifest:
+    """Prevalence of every class in every community.
+
+    Parameters
+    ----------
+    run
+        With whole stages ``graph``, ``labels``, ``readout`` and ``posteriors``.
+    sources
+        The memberships table, or the node table when a column of it is named.
+    settings
+        `communities`, `memberships`, `labels`, `benchmark`, `quantifier`, `labelled`,
+        `intervals`, `method`, `readout.folds`, `quality`, `fit`, `sld`, `matching`,
+        `kdey`, `leiden`, `backend`, `input`, `columns`, `seed` and `scratch` are
+        used.
+    client
+        The workers.
+    progress
+        Told of batches done.
+
+    Returns
+    -------
+    Manifest
+        Of the stage: ``prevalence-*``, one row per community and class; ``totals-*``,
+        one row per class for the whole graph; ``evidence-*``, what labels and
+        posteriors show, for the search for anomalies; ``communities-*`` when
+        communities were detected; for `auto` ``learnt-*`` and ``sums-*``, from which
+        covariances of communities follow, and ``tilted-*`` and ``scenarios-*`` where
+        answers are a mixture. The fact ``labels`` says how the labelled nodes were
+        chosen.
+
+    Raises
+    ------
+    InputError, SettingsError
+        For memberships or settings that cannot be used.
+    StageError
+        When an earlier stage is not whole, or counts do not add up.
+    DoesNotFitError
+        When workers die again and again.
+    InfrastructureError
+        When the disk is full or failing, or the cluster is lost.
+
+    Notes
+    -----
+    Memory of the client: names of the communities, node ids, `input.memory` for the
+    sort of the memberships and one batch; all edges where Leiden detects communities
+    or groups. Memory of a worker process: posteriors (4 C bytes a node), about 18 bytes
+    a node more, and one batch a thread; for nacc and npacc 8 (1 + 3 C) bytes a node on
+    top, for bootstrap intervals about 40 C bytes a member of a block of communities.
+    """
+    began = time.monotonic()
+    graph, labels, posteriors, readout = (
+        whole_stage(run, name) for name in ("graph", "labels", "posteriors", "readout")
+    )
+    check_prior(
+        settings.labels.prior, tuple(str(name) for name in labels.facts["classes"])
+    )
+    source = choose_source(sources.memberships, settings)
+    quantifier = make_quantifier(settings.quantifier, settings)
+    prior = [float(value) for value in readout.facts["prior"]]
+    tables = answer_digests(run.folder, sources, settings, source)
+    engine = engine_of(settings) if source == "leiden" else ""
+    table = benchmark_of(settings, source)
+    if table is not None:
+        table.check_classes([str(name) for name in labels.facts["classes"]])
+    inputs = quantify_inputs(
+        settings, source, tables, engine, labels, posteriors, prior
+    )
+    others = settings.intervals.seed_runs
+    if others:
+        inputs["seed_runs"] = check_seed_runs(others, run.uri, graph, inputs)
+    before = OldCommunities(run)
+    found = run.reuse(STAGE, inputs)
+    if found is not None:
+        return found
+
+    stage = run.stage(STAGE)
+    attempt = stage.begin()
+    sums: list[FileRecord] = []
+    if quantifier.needs_neighbours:
+        values = NeighbourValues(run.folder.location)
+        where = run.stage("graph")
+        sums = neighbour_sums(
+            client, where, graph, values, attempt, "neighbours", settings.backend
+        )
+    job = Job(
+        run.location,
+        f"{graph.attempt} {labels.attempt}",
+        posteriors.attempt,
+        tuple(prior),
+        attempt,
+        settings,
+        tuple(sums),
+        weights=_write_weights(run, graph, sources, settings, attempt),
+    )
+    learnt: dict[str, Any] = {}
+    if quantifier.name == "auto":
+        job, learnt = _learn(job, run, graph, client)
+    threads = max(1, sum(workers(client).values()))
+    with ExitStack() as opened:
+        scratch = opened.enter_context(scratch_folder(settings.scratch))
+        nodes = layout.load_ids(run.stage("graph"), graph)
+        progress("communities", 0, 1)
+        memberships = opened.enter_context(
+            open_memberships(run, graph, nodes, sources, settings, source, scratch)
+        )
+        progress("communities", 1, 1)
+        detected = None
+        if source == "leiden":
+            detected = opened.enter_context(
+                attempt.table_writer("communities", "communities")
+            )
+        share = memberships.total // (threads * BATCHES_A_THREAD) + 1
+        size = min(max(share, FEWEST_MEMBERSHIPS), MOST_MEMBERSHIPS)
+        chunks = memberships.chunks()
+        chosen = None
+        if table is not None:
+            chosen = Chosen.of(table, memberships.names)
+            chunks = chosen.through(chunks)
+        written: Iterable[Batch] = _write_batches(
+            attempt, chunks, size, "members", detected, nodes
+        )
+        if table is not None and chosen is not None:
+            written = list(written)  # their members are known then
+            job = _rake(job, run, client, table, chosen)
+        whole = client.submit(answer_whole, job, pure=False)
+        answered = _answer(job, written, client, progress)
+    names, hierarchy = memberships.names, memberships.hierarchy
+    if others:
+        answered = _widen(stage, attempt, answered, names, labels, settings)
+    told = labels.facts["classes"], quantifier.name, settings
+    total = result(client, whole)
+    of_all = stage.read_arrays(total)
+    studied = learnt.get("labels", {"drawn": settings.labels.drawn})
+    choice = label_facts(studied, of_all, told[0])
+    if learnt:
+        learnt["labels"] = choice
+    written_files, not_converged, sizes = _write_prevalence(
+        stage, attempt, memberships, told, answered
+    )
+    totals = total_rows(of_all, *told, choice)
+    files = [*written_files, attempt.write_table("totals", totals, "totals")]
+    if job.learnt is not None:
+        files.append(job.learnt)
+    if detected is not None:
+        files.append(detected.record)
+    n_memberships = memberships.total - memberships.duplicates
+    if sizes.sum() != n_memberships:
+        raise StageError(
+            f"batches hold {sizes.sum()} memberships instead of {n_memberships}: this "
+            "is an internal error, please report it"
+        )
+    changes = before.changes(names, n_memberships) if source != "leiden" else ""
+    if changes:
+        log.info("memberships: %s", changes)
+    facts = {
+        "n_communities": len(names),
+        "n_memberships": n_memberships,
+        # With parents a node may be in several communities of one parent.
+        "duplicates_dropped": None if hierarchy else memberships.duplicates,
+        "unknown_dropped": memberships.unknown_dropped,
+        "without_community": memberships.without,
+        "source": source,
+        "quantifier": quantifier.name,
+        "not_converged": not_converged,
+        **learnt,
+        **({} if table is None else {"benchmarks": len(table.rows)}),
+    }
+    if hierarchy is not None:
+        unequal = hierarchy.unequal(sizes)
+        facts["n_parents"] = len(np.unique(hierarchy.parent[hierarchy.parent >= 0]))
+        facts["parents_that_do_not_add_up"] = len(unequal)
+        if len(unequal):
+            log.warning(
+                "%d communities have other members than the communities below them "
+                "together (%s first), so that those do not add up to them: list each "
+                "node in one community a level",
+                len(unequal),
+                names[int(unequal[0])],
+            )
+    if memberships.unknown_dropped:
+        log.warning(
+            "%d memberships of unknown nodes left out", facts["unknown_dropped"]
+        )
+    if quantifier.name == "auto":
+        _log_choice(choice, settings)
+    for spent in (*sums, total, job.weights, job.raked, *chain(*job.around)):
+        if spent is not None:
+            attempt.folder.delete(spent.name)
+    run_on_workers(client, forget_nodes)
+    seconds = time.monotonic() - began
+    digest = fingerprint(inputs)
+    return stage.commit(attempt, files, digest, inputs, facts, seconds)
+
+
+def estimate_with(
+    run: RunDirectory,
+    sources: Sources,
+    settings: Settings,
+    quantifier: str,
+    of_class: str,
+) -> dict[Any, float]:
+    """One class's prevalence by another quantifier, in this process, nothing written.
+
+    Parameters
+    ----------
+    run, sources, settings
+        As `quantify` takes them.
+    quantifier
+        The name of a quantifier, in place of the setting.
+    of_class
+        The class, as text.
+
+    Returns
+    -------
+    Prevalence by the community's name; NaN where there is no estimate. How the
+    labelled nodes were chosen is not tested: `auto` leaves posteriors unchanged.
+
+    Raises
+    ------
+    SettingsError
+        When there is no such quantifier or class.
+    """
+    try:
+        record_of(quantifier)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+    graph, readout = whole_stage(run, "graph"), whole_stage(run, "readout")
+    known = whole_stage(run, "labels")
+    classes = [str(name) for name in known.facts["classes"]]
+    if of_class not in classes:
+        raise SettingsError(
+            f"there is no class {of_class!r}: choose one of {', '.join(classes)}"
+        )
+    at = classes.index(of_class)
+    estimator = make_quantifier(quantifier, settings)
+    if estimator.needs_neighbours:
+        raise SettingsError(
+            f"quantifier {quantifier!r} needs more than the posteriors: run it as the "
+            "setting quantifier"
+        )
+    source = choose_source(sources.memberships, settings)
+    ids = layout.load_ids(run.stage("graph"), graph)
+    nodes, reference = load_node_table(run, readout.facts["prior"])
+    if settings.columns.node_weight is not None:
+        if estimator.name != "auto":
+            raise SettingsError(
+                f"quantifier {quantifier!r} does not use columns.node_weight: choose "
+                "auto, or leave the weights out"
+            )
+        weights = read_node_weights(sources.nodes, settings.columns, ids)
+        nodes = replace(nodes, weights=weights)
+    values: list[float] = []
+    with (
+        scratch_folder(settings.scratch) as scratch,
+        open_memberships(run, graph, ids, sources, settings, source, scratch) as found,
+    ):
+        for _, batch in sets.cut_batches(found.chunks(), MOST_MEMBERSHIPS):
+            estimates = estimator.estimate(batch, nodes, reference, settings.labelled)
+            answer = combine(batch, nodes, estimates, settings.labelled)
+            values += answer.prevalence[:, at].tolist()
+        return dict(zip(found.names.to_pylist(), values, strict=True))
+
+
+def _write_batches(
+    attempt: Attempt,
+    chunks: Iterator[PairChunk],
+    size: int,
+    stem: str,
+    detected: TableWriter | None = None,
+    nodes: NodeIds | None = None,
+) -> Iterator[Batch]:
+    """Members of each batch into a file, detected ones into their table too."""
+    cut = sets.cut_batches(chunks, size)
+    for number, (first, batch) in enumerate(cut):
+        record = attempt.write_arrays(
+            f"{stem}-{number:05d}", offsets=batch.offsets, members=batch.members
+        )
+        if detected is not None and nodes is not None:
+            codes = np.arange(first, first + len(batch))
+            ids = nodes.values.take(pa.array(batch.members))
+            if nodes.type == "string":
+                ids = ids.cast(pa.string())
+            columns = [pa.array(np.repeat(codes, np.diff(batch.offsets))), ids]
+            detected.write(pa.table(columns, names=["community", "node_id"]))
+        yield Batch(number, first, len(batch), record)
+
+
+def _write_weights(
+    run: RunDirectory,
+    graph: Manifest,
+    sources: Sources,
+    settings: Settings,
+    attempt: Attempt,
+) -> FileRecord | None:
+    """The weight of every node in a file; None where every node counts once."""
+    if settings.columns.node_weight is None:
+        return None
+    nodes = layout.load_ids(run.stage("graph"), graph)
+    weights = read_node_weights(sources.nodes, settings.columns, nodes)
+    return None if weights is None else attempt.write_arrays("weights", weights=weights)
+
+
+def _rake(
+    job: Job,
+    run: RunDirectory,
+    client: Client,
+    table: BenchmarkTable,
+    chosen: Chosen,
+) -> Job:
+    """The job with posteriors that are raked to the benchmarks."""
+    known, weights = whole_stage(run, "labels"), None
+    if job.weights is not None:
+        weights = job.stage.read_arrays(job.weights)["weights"]
+    labels = layout.load_labels(run.stage("labels"), known)
+    classes = [str(name) for name in known.facts["classes"]]
+    targets = Targets.of(table, classes, chosen, labels, weights, job.settings.labelled)
+    record = job.attempt.write_arrays("targets", **targets.arrays())
+    call = rake_to, job, table.path, table.groups, record
+    raked = result(client, client.submit(*call, pure=False))
+    job.attempt.folder.delete(record.name)
+    return replace(job, raked=raked)
+
+
+def _learn(
+    job: Job, run: RunDirectory, graph: Manifest, client: Client
+) -> tuple[Job, dict[str, Any]]:
+    """The job with what `auto` has to know before it can answer, and figures."""
+    settings = job.settings
+    if settings.labels.drawn != "weighted" and settings.labels.prior is None:
+        around = labels_around(client, run, graph, settings, job.attempt)
+        job = replace(job, around=around)
+    record, facts = result(client, client.submit(learn, job, pure=False))
+    return replace(job, learnt=record), facts
+
+
+def _log_choice(labels: dict[str, Any], settings: Settings) -> None:
+    """Log how the labelled nodes were chosen."""
+    verdict = labels.get("verdict", "none")
+    declared = settings.labels.drawn in ("random", "by_place")
+    warn = declared and verdict in ("class", "both")
+    text = " ".join(sentences(labels, settings.intervals.level))
+    if text:
+        log.log(logging.WARNING if warn else logging.INFO, "labels: %s", text)
+
+
+def _answer(
+    job: Job,
+    batches: Iterable[Batch],
+    client: Client,
+    progress: Progress,
+) -> list[tuple[Batch, FileRecord]]:
+    """Every batch's rows file, in order; members' files are removed once used."""
+    futures = {
+        client.submit(answer_batch, job, batch, pure=False, key=_key(job, batch)): batch
+        for batch in batches
+    }
+    answered: list[tuple[Batch, FileRecord]] = []
+    progress("quantify", 0, len(futures))
+    look, left = Heartbeats(client).look, list(futures)
+    try:
+        while left:
+            done, left = wait_some(left, look)
+            for future, record in zip(done, gather(client, done), strict=True):
+                batch = futures[future]
+                answered.append((batch, record))
+                # Else the death of its worker would have the batch answered again.
+                future.release()
+                job.attempt.folder.delete(batch.members.name)
+            progress("quantify", len(answered), len(futures))
+    finally:
+        for future in left:
+            future.release()
+    return sorted(answered, key=lambda pair: pair[0].number)
+
+
+def _key(job: Job, batch: Batch) -> str:
+    return f"quantify-{job.attempt.id}-{batch.number:05d}"
+
+
+def _widen(
+    stage: Stage,
+    attempt: Attempt,
+    answered: list[tuple[Batch, FileRecord]],
+    names: pa.Array,
+    labels: Manifest,
+    settings: Settings,
+) -> list[tuple[Batch, FileRecord]]:
+    """Batches' rows once more, their intervals widened by what other seeds say.
+
+    Needs the prevalence of all communities by all runs, 8 C bytes each.
+    """
+    classes, exclude = labels.facts["classes"], settings.labelled == "exclude"
+    others = read_seed_runs(settings.intervals.seed_runs, names, classes)
+    batches = [stage.read_arrays(record) for _, record in answered]
+
+    def joined(name: str) -> np.ndarray:
+        return np.concatenate([arrays[name] for arrays in batches])
+
+    estimated, members = joined("n_estimated"), joined("n_nodes")
+    part = np.ones(len(members))
+    if not exclude and "weight" in batches[0]:
+        whole = joined("weight")
+        part = joined("weight_estimated") / np.where(whole > 0, whole, 1.0)
+    elif not exclude:
+        part = estimated / np.maximum(members, 1)
+    variance = between_runs(joined("prevalence"), others, estimated, part)
+    found = []
+    for (batch, record), arrays in zip(answered, batches, strict=True):
+        own = variance[batch.first : batch.first + batch.communities]
+        wider = widened(arrays, own, settings.intervals.level, exclude)
+        again = attempt.write_arrays(f"widened-{batch.number:05d}", **wider)
+        stage.folder.delete(record.name)
+        found.append((batch, again))
+    return found
+
+
+def _write_prevalence(
+    stage: Stage,
+    attempt: Attempt,
+    memberships: Memberships,
+    told: tuple[list[Any], str, Settings],
+    answered: list[tuple[Batch, FileRecord]],
+) -> tuple[list[FileRecord], int, NDArray[np.int64]]:
+    """Batches' rows into tables: their records, not converged, members of each.
+
+    What contrasts need goes into separate tables where the quantifier gives it.
+    """
+    not_converged, done = 0, 0
+    sizes = np.zeros(len(memberships.names), np.int64)
+    names, classes, parents = memberships.names, told[0], memberships.parents
+    with ExitStack() as opened:
+        writer = opened.enter_context(attempt.table_writer("prevalence", "prevalence"))
+        evidence = opened.enter_context(attempt.table_writer("evidence", "evidence"))
+        others: dict[str, TableWriter] = {}
+        for batch, record in answered:
+            arrays = stage.read_arrays(record)
+            if batch.first != done or len(arrays["n_nodes"]) != batch.communities:
+                raise StageError(
+                    f"{stage.folder.uri_of(record.name)} does not hold the communities "
+                    f"from {done} on: this is a fault of the program"
+                )
+            some = names.slice(batch.first, batch.communities)
+            above = parents.slice(batch.first, batch.communities)
+            writer.write(prevalence_rows(arrays, some, *told, above))
+            evidence.write(evidence_rows(arrays, batch.first, classes))
+            for stem, schema, rows in _more_rows(arrays, batch.first):
+                if stem not in others:
+                    others[stem] = opened.enter_context(
+                        attempt.table_writer(stem, schema)
+                    )
+                others[stem].write(rows)
+            stage.folder.delete(record.name)
+            not_converged += int(np.count_nonzero(~arrays["converged"]))
+            sizes[done : done + batch.communities] = arrays["n_nodes"]
+            done += batch.communities
+    if writer.record.rows != len(names) * len(classes):
+        raise StageError(
+            f"{writer.record.rows} rows for {len(names)} communities and "
+            f"{len(classes)} classes: this is a fault of the program"
+        )
+    files = [writer.record, evidence.record]
+    files += [other.record for other in others.values()]
+    return files, not_converged, sizes
+
+
+def _more_rows(
+    arrays: dict[str, NDArray[Any]], first: int
+) -> Iterator[tuple[str, str, pa.Table]]:
+    """A batch's rows of other tables: file, schema and rows of each."""
+    if "groups" in arrays:
+        yield "sums", "group_sums", group_rows(arrays, first)
+    if "tilted_weights" in arrays:
+        tilted = group_rows(arrays, first, "tilted_weights")
+        yield "tilted", "group_sums", tilted
+        yield "scenarios", "scenarios", scenario_rows(arrays, first)
