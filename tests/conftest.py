@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flows.environment import prepare_environment
-from xnq_dist.cluster import Connection, connect, open_cluster
-from xnq_dist.config import Settings, load_settings
+from xnq_dist.app.environment import prepare_environment
+from xnq_dist.core.cluster import Connection, connect, open_cluster
+from xnq_dist.core.config import Settings, load_settings
 from xnq_dist.graph.tables import Sources
 
 prepare_environment()

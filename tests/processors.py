@@ -21,8 +21,8 @@ from threadpoolctl import threadpool_info
 
 from tests.conftest import small_settings
 from xnq_dist import pipeline
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.tables import Sources
-from xnq_dist.store import RunDirectory
 
 CHAOTIC = (
     "reservoir.dim=40",

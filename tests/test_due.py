@@ -17,10 +17,10 @@ import pytest
 
 from tests.conftest import SmallGraph, published_values, small_settings, write_graph
 from xnq_dist import pipeline
+from xnq_dist.core.errors import InputError, RunDirectoryError
+from xnq_dist.core.store import STAGES, RunDirectory
 from xnq_dist.due import due_stages, nothing_changed
-from xnq_dist.errors import InputError, RunDirectoryError
 from xnq_dist.graph.tables import Sources
-from xnq_dist.store import STAGES, RunDirectory
 
 NAMES = ("graph", "select", "embeddings", "labels", "readout", "posteriors", "quantify")
 
@@ -297,7 +297,9 @@ def test_a_version_of_the_package_does_not_matter(tmp_path, graph, client, monke
     out, sources = tmp_path / "run", members_of(graph)
     run = night(out, sources, SETTINGS, client)
     monkeypatch.setattr("xnq_dist._version.__version__", "99.0")
-    monkeypatch.setattr("xnq_dist.store.stage.versions", lambda: {"xnq-dist": "99.0"})
+    monkeypatch.setattr(
+        "xnq_dist.core.store.stage.versions", lambda: {"xnq-dist": "99.0"}
+    )
     assert due_stages(run, sources, SETTINGS) == ()
     monkeypatch.setitem(pipeline_formats(), "readout", 99)
     due = due_stages(run, sources, SETTINGS)
@@ -305,7 +307,7 @@ def test_a_version_of_the_package_does_not_matter(tmp_path, graph, client, monke
 
 
 def pipeline_formats() -> dict[str, int]:
-    from xnq_dist.inputs import FORMATS
+    from xnq_dist.core.inputs import FORMATS
 
     return FORMATS
 
@@ -388,7 +390,7 @@ def test_earlier_results_that_changed_are_compared_with_again(tmp_path, graph, c
 
 COMMAND = """
 import sys, json, psutil
-from flows.cli import main
+from xnq_dist.app.cli import main
 seen = []
 def children():
     return [child.name() for child in psutil.Process().children(recursive=True)]

@@ -24,10 +24,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import SmallGraph, small_settings, write_graph
-from xnq_dist import cluster, pipeline, waiting
-from xnq_dist.config import Settings
-from xnq_dist.errors import InfrastructureError
-from xnq_dist.store import RunDirectory
+from xnq_dist import pipeline
+from xnq_dist.core import cluster, waiting
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import InfrastructureError
+from xnq_dist.core.store import RunDirectory
 
 TIMEOUT = 6.0
 """`cluster.timeout` of these tests; workers import modules in less."""

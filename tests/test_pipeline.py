@@ -18,11 +18,12 @@ from tests.conftest import (
     small_settings,
     write_graph,
 )
-from xnq_dist import cluster, jobs, pipeline
+from xnq_dist import jobs, pipeline
+from xnq_dist.core import cluster
+from xnq_dist.core.errors import DoesNotFitError, RunDirectoryError, StageError
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.due import summary
-from xnq_dist.errors import DoesNotFitError, RunDirectoryError, StageError
 from xnq_dist.graph.tables import Sources
-from xnq_dist.store import RunDirectory
 
 
 def whole_line(
@@ -353,7 +354,7 @@ def test_only_what_was_published_is_replaced_or_removed(tmp_path, small_graph, c
 
 
 def test_sources_are_checked_before_anything_runs(small_graph):
-    from xnq_dist.errors import InputError, SettingsError
+    from xnq_dist.core.errors import InputError, SettingsError
 
     with pytest.raises(SettingsError, match="no memberships table is named"):
         pipeline.check_sources(small_graph.sources, small_settings("communities=given"))
@@ -364,7 +365,7 @@ def test_sources_are_checked_before_anything_runs(small_graph):
 
 
 def test_a_lone_label_is_named_before_the_search(tmp_path, client):
-    from xnq_dist.errors import InputError
+    from xnq_dist.core.errors import InputError
 
     graph = write_graph(tmp_path / "input")
     nodes = pq.read_table(graph.sources.nodes)
@@ -437,7 +438,7 @@ def test_changes_since_last_night_are_not_told(tmp_path, client):
 
 
 def test_hours_of_work_come_before_a_refusal(tmp_path, small_graph, client):
-    from xnq_dist.errors import SettingsError
+    from xnq_dist.core.errors import SettingsError
 
     out = tmp_path / "run"
     three = write_graph(tmp_path / "three", classes=3)

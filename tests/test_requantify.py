@@ -22,15 +22,15 @@ from tests.test_due import (
     vars_of,
 )
 from xnq_dist import jobs, pipeline
-from xnq_dist.errors import (
+from xnq_dist.core.errors import (
     InputError,
     RunDirectoryError,
     SettingsError,
     StageError,
 )
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.tables import Sources
 from xnq_dist.requantify import Request
-from xnq_dist.store import RunDirectory
 
 
 @pytest.fixture

@@ -14,30 +14,30 @@ BENCHMARK = "a benchmark may take any time"
 INSIDE = "called inside `waiting.watched`, which looks at the cluster meanwhile"
 
 ALLOWED = {
-    "flows/bench.py:_call": BENCHMARK,
-    "flows/reporting.py:Outbox._next": "a daemon thread that waits for work to do",
-    "xnq_dist/backend.py:GpuBackend.to_host": "copies an array, waits for nobody",
-    "xnq_dist/bench/costs.py:_shared": "the barrier was made with a timeout",
-    "xnq_dist/bench/costs.py:_wire_cost": "the sockets have timeouts",
-    "xnq_dist/bench/harness.py:Bench.child": BENCHMARK,
-    "xnq_dist/blocks.py:_OneBlasThread.__enter__": THREADS,
-    "xnq_dist/blocks.py:_OneBlasThread.__exit__": THREADS,
-    "xnq_dist/blocks.py:_hold": THREADS,
+    "xnq_dist/app/command_cost.py:_call": BENCHMARK,
+    "xnq_dist/app/reporting.py:Outbox._next": "a daemon thread that waits for work to do",
+    "xnq_dist/core/backend.py:GpuBackend.to_host": "copies an array, waits for nobody",
+    "xnq_dist/evaluation/bench/cost_fits.py:_shared": "the barrier was made with a timeout",
+    "xnq_dist/evaluation/bench/cost_fits.py:_wire_cost": "the sockets have timeouts",
+    "xnq_dist/evaluation/bench/harness.py:Bench.child": BENCHMARK,
+    "xnq_dist/core/blocks.py:_OneBlasThread.__enter__": THREADS,
+    "xnq_dist/core/blocks.py:_OneBlasThread.__exit__": THREADS,
+    "xnq_dist/core/blocks.py:_hold": THREADS,
     "xnq_dist/graph/ahead.py:OneBehind.__exit__": THREADS,
     "xnq_dist/graph/ahead.py:OneBehind.call": THREADS,
     "xnq_dist/graph/ahead.py:OneBehind.wait": THREADS,
     "xnq_dist/graph/ahead.py:ahead": THREADS,
     "xnq_dist/graph/crew.py:Crew._each": THREADS,
     "xnq_dist/graph/sort.py:PairSorter._merged": THREADS,
-    "xnq_dist/meanwhile.py:_end": "what is closed there has deadlines of its own",
-    "xnq_dist/meanwhile.py:opened_meanwhile": "what is opened there has deadlines",
+    "xnq_dist/core/meanwhile.py:_end": "what is closed there has deadlines of its own",
+    "xnq_dist/core/meanwhile.py:opened_meanwhile": "what is opened there has deadlines",
     "xnq_dist/reservoir/exchange.py:PinnedTasks._results": INSIDE,
     "xnq_dist/reservoir/pipes.py:Outbox.admitted": "ended by `Wire.close`; the task "
     "that waits for it looks at its peers (`Wire.flush`)",
     "xnq_dist/reservoir/pipes.py:_seen": "the future is done",
     "xnq_dist/reservoir/wire.py:Wire.flush": "the future is done",
-    "xnq_dist/waiting.py:gather": INSIDE,
-    "xnq_dist/waiting.py:run_on_workers": INSIDE,
+    "xnq_dist/core/waiting.py:gather": INSIDE,
+    "xnq_dist/core/waiting.py:run_on_workers": INSIDE,
 }
 """Where waits without a deadline are right, and why."""
 

@@ -34,7 +34,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(jobs, name)
     if name == "read_published":
-        from xnq_dist import store
+        from xnq_dist.core import store
 
         return store.read_published
     if name in __all__:

@@ -10,12 +10,10 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from xnq_dist.config import Settings
-from xnq_dist.errors import DamagedError, StageError
-from xnq_dist.failures import OPEN, stage_errors
-from xnq_dist.graph.contents import answer_digests, read_contents
-from xnq_dist.graph.tables import Sources
-from xnq_dist.inputs import (
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import DamagedError, StageError
+from xnq_dist.core.failures import OPEN, stage_errors
+from xnq_dist.core.inputs import (
     choose_source,
     embeddings_inputs,
     graph_inputs,
@@ -28,8 +26,8 @@ from xnq_dist.inputs import (
     selects_scales,
     set_scales,
 )
-from xnq_dist.run_record import RunRecord
-from xnq_dist.store import (
+from xnq_dist.core.run_record import RunRecord
+from xnq_dist.core.store import (
     STAGES,
     Manifest,
     Published,
@@ -37,6 +35,8 @@ from xnq_dist.store import (
     entries,
     fingerprint,
 )
+from xnq_dist.graph.contents import answer_digests, read_contents
+from xnq_dist.graph.tables import Sources
 
 __all__ = [
     "ON_WORKERS",

@@ -10,13 +10,15 @@ from importlib import import_module
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from xnq_dist import cluster
-from xnq_dist.cluster import Connection
-from xnq_dist.config import Settings
+from xnq_dist.core import cluster
+from xnq_dist.core.cluster import Connection
+from xnq_dist.core.config import Settings
+from xnq_dist.core.failures import stage_errors
+from xnq_dist.core.meanwhile import Opener, opened_meanwhile
+from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.store import Manifest, RunDirectory, repaired, setting_aside
 from xnq_dist.due import ON_WORKERS, answers_due, due_stages, summary
-from xnq_dist.failures import stage_errors
 from xnq_dist.graph.tables import Sources
-from xnq_dist.meanwhile import Opener, opened_meanwhile
 from xnq_dist.pipeline import (
     check_sources,
     embed,
@@ -26,10 +28,8 @@ from xnq_dist.pipeline import (
     publish,
     quantify_communities,
 )
-from xnq_dist.plan.tables import estimate
-from xnq_dist.progress import Progress, silent
+from xnq_dist.plan.of_tables import estimate
 from xnq_dist.requantify import Request, relabel, take_over
-from xnq_dist.store import Manifest, RunDirectory, repaired, setting_aside
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -14,35 +14,18 @@ from dataclasses import asdict
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from xnq_dist import cluster
-from xnq_dist.config import Settings
-from xnq_dist.errors import DamagedError, RunDirectoryError
-from xnq_dist.failures import OPEN, in_stage, stage_errors
-from xnq_dist.graph.contents import read_contents
-from xnq_dist.graph.tables import Sources
-from xnq_dist.inputs import choose_source, posteriors_inputs, readout_inputs
-from xnq_dist.leftovers import sweep_run
-from xnq_dist.lock import LOCK, RunLock
-from xnq_dist.plan import (
-    Workers,
-    check_client_fits,
-    check_fits,
-    check_scratch_fits,
-    make_plan,
-)
-from xnq_dist.plan.tables import (
-    count_tables,
-    estimate,
-    estimate_counts,
-    free_memory,
-    plan_of,
-    size_of,
-)
-from xnq_dist.progress import Progress, silent
-from xnq_dist.redaction import redacted, within
-from xnq_dist.run_record import RunRecord
-from xnq_dist.sizes import human
-from xnq_dist.store import (
+from xnq_dist.core import cluster
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import DamagedError, RunDirectoryError
+from xnq_dist.core.failures import OPEN, in_stage, stage_errors
+from xnq_dist.core.inputs import choose_source, posteriors_inputs, readout_inputs
+from xnq_dist.core.leftovers import sweep_run
+from xnq_dist.core.lock import LOCK, RunLock
+from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.redaction import redacted, within
+from xnq_dist.core.run_record import RunRecord
+from xnq_dist.core.sizes import human
+from xnq_dist.core.store import (
     QUARANTINE,
     RUN,
     STAGES,
@@ -55,6 +38,23 @@ from xnq_dist.store import (
     read_published,
     set_aside,
     setting_aside,
+)
+from xnq_dist.graph.contents import read_contents
+from xnq_dist.graph.tables import Sources
+from xnq_dist.plan import (
+    Workers,
+    check_client_fits,
+    check_fits,
+    check_scratch_fits,
+    make_plan,
+)
+from xnq_dist.plan.of_tables import (
+    count_tables,
+    estimate,
+    estimate_counts,
+    free_memory,
+    plan_of,
+    size_of,
 )
 
 if TYPE_CHECKING:
@@ -360,7 +360,7 @@ def _settled(settings: Settings, client: Client) -> Settings:
 @_sets_aside
 def publish(run: RunDirectory, settings: Settings) -> None:
     """Publish the tables, plots and page at the top of the run directory."""
-    from xnq_dist.report import run as stage
+    from xnq_dist.report import publish as stage
 
     stage.report(run, settings)
 

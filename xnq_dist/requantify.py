@@ -14,22 +14,19 @@ from dataclasses import dataclass
 
 import pyarrow.fs as pafs
 
-from xnq_dist.config import Settings, load_settings
-from xnq_dist.differences import differences
-from xnq_dist.due import as_recorded, released_in_vain
-from xnq_dist.errors import RunDirectoryError, SettingsError, StageError
-from xnq_dist.graph.contents import Contents, label_aspects
-from xnq_dist.graph.tables import Sources, open_table
-from xnq_dist.inputs import (
+from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.differences import differences
+from xnq_dist.core.errors import RunDirectoryError, SettingsError, StageError
+from xnq_dist.core.inputs import (
     embeddings_inputs,
     graph_inputs,
     labels_inputs,
     selects_scales,
     set_scales,
 )
-from xnq_dist.progress import Progress, silent
-from xnq_dist.run_record import RunRecord
-from xnq_dist.store import (
+from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.run_record import RunRecord
+from xnq_dist.core.store import (
     FOLLOWS,
     MANIFEST,
     FileRecord,
@@ -38,6 +35,9 @@ from xnq_dist.store import (
     Stage,
     fingerprint,
 )
+from xnq_dist.due import as_recorded, released_in_vain
+from xnq_dist.graph.contents import Contents, label_aspects
+from xnq_dist.graph.tables import Sources, open_table
 
 __all__ = ["Request", "relabel", "take_over"]
 

@@ -36,8 +36,9 @@ from typing import Any
 import numpy as np
 from distributed import Client, LocalCluster
 
-from xnq_dist import cluster
-from xnq_dist.config import Settings, load_settings
+from xnq_dist.core import cluster
+from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.generate import generate
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
@@ -47,7 +48,6 @@ from xnq_dist.reservoir.routes import pick_rows
 from xnq_dist.reservoir.seat import Seat
 from xnq_dist.reservoir.spmd import SpmdExchange
 from xnq_dist.reservoir.wire import CHUNK
-from xnq_dist.store import RunDirectory
 
 SUPERSTEPS = 10_000
 """Never reached: the last superstep would send nothing."""

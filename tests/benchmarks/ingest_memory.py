@@ -88,10 +88,10 @@ def work(
     """One row, in this process."""
     row: dict[str, object] = {"what": action, "edges": n_edges}
     if action == "prepare":
-        from xnq_dist.config import load_settings
+        from xnq_dist.core.config import load_settings
+        from xnq_dist.core.store import RunDirectory
         from xnq_dist.graph.prepare import prepare
         from xnq_dist.graph.tables import Sources
-        from xnq_dist.store import RunDirectory
 
         last = [time.monotonic(), "imports"]
         seconds: dict[str, float] = {}

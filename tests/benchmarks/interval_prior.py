@@ -22,9 +22,10 @@ from pathlib import Path
 import numpy as np
 from distributed import Client
 
-from xnq_dist.config import load_settings
-from xnq_dist.datasets.families import family_of
-from xnq_dist.evaluation.communities import Plan, _case, _kinds
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.store import Folder, RunDirectory
+from xnq_dist.evaluation.community_cases import Plan, _case, _kinds
+from xnq_dist.evaluation.datasets.families import family_of
 from xnq_dist.evaluation.designs import OWN_RESOLUTION, LabelPool, draw_labels
 from xnq_dist.evaluation.real import _truth
 from xnq_dist.evaluation.regions import only
@@ -36,7 +37,6 @@ from xnq_dist.groups.own_groups import FINE, Groups, degree_groups
 from xnq_dist.quantify.default import learning
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.learning import Learnt
-from xnq_dist.store import Folder, RunDirectory
 
 SHARES = (0.6, 0.06, 0.012)
 KINDS = ("leiden", "bfs", "walk", "followers", "random", "whole", "unions", "attribute")

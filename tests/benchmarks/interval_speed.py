@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from xnq_dist.config import load_settings
+from xnq_dist.core.config import load_settings
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,

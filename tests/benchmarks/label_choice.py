@@ -27,13 +27,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from distributed import Client
 
-from xnq_dist.config import Settings, load_settings
+from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.evaluation.case import Case
-from xnq_dist.evaluation.communities import _posteriors
+from xnq_dist.evaluation.community_cases import _posteriors
 from xnq_dist.evaluation.designs import OWN_RESOLUTION, LabelPool, draw_labels
-from xnq_dist.evaluation.fit import FeatureRows
 from xnq_dist.evaluation.real import _truth
 from xnq_dist.evaluation.regions import communities_of
+from xnq_dist.evaluation.split_fit import FeatureRows
 from xnq_dist.evaluation.task import TaskSource, load_task
 from xnq_dist.evaluation.work import Work
 from xnq_dist.graph import layout
@@ -50,7 +51,6 @@ from xnq_dist.readout.plus.fit import PRIOR_ROWS
 from xnq_dist.readout.plus.label_features import label_features
 from xnq_dist.readout.plus.second_stage import SecondRows, conclude, second_rows
 from xnq_dist.readout.plus.variants import Variants, class_priors, node_folds
-from xnq_dist.store import RunDirectory
 
 WIDEST = 32
 """Columns of the features, leading components of more."""

@@ -33,7 +33,8 @@ from pathlib import Path
 
 import numpy as np
 
-from xnq_dist.config import load_settings
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.progress import silent
 from xnq_dist.graph.csr import CHUNK_EDGES, FileCsr, Rows, spans
 from xnq_dist.graph.edges import read_edges
 from xnq_dist.graph.generate import generate
@@ -41,7 +42,6 @@ from xnq_dist.graph.labels import read_nodes
 from xnq_dist.graph.metis import metis, metis_memory
 from xnq_dist.graph.partition import divide
 from xnq_dist.graph.tables import Sources, open_table
-from xnq_dist.progress import silent
 
 PLAIN = "metis-plain"
 VOLUME_WORK = 100_000_000

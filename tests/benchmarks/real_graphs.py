@@ -151,7 +151,14 @@ def main() -> None:
             work.mkdir(parents=True, exist_ok=True)
             nodes = give_labels(data, graph, work, chosen.roles)
             run = work / "run"
-            command = [sys.executable, "-m", "flows.cli", "run", "--nodes", str(nodes)]
+            command = [
+                sys.executable,
+                "-m",
+                "xnq_dist.app.cli",
+                "run",
+                "--nodes",
+                str(nodes),
+            ]
             command += ["--edges", str(data / graph / "edges.parquet")]
             command += ["--out", str(run), "--set", "labelled=exclude"]
             for setting in chosen.settings:

@@ -55,12 +55,13 @@ from sklearn.model_selection import (
 )
 
 from tests.quantify.samples import labelled_reference, make_nodes, their_quantifier
-from xnq_dist.config import load_settings
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.quantifiers import records
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.evaluation.case import Case
-from xnq_dist.evaluation.communities import _posteriors
+from xnq_dist.evaluation.community_cases import _posteriors
 from xnq_dist.evaluation.designs import OWN_RESOLUTION, Shown
 from xnq_dist.evaluation.estimators import Estimators
-from xnq_dist.evaluation.fit import FeatureRows
 from xnq_dist.evaluation.importance import (
     NAMES,
     ROUNDS,
@@ -70,6 +71,7 @@ from xnq_dist.evaluation.importance import (
 )
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
 from xnq_dist.evaluation.real import _truth
+from xnq_dist.evaluation.split_fit import FeatureRows
 from xnq_dist.evaluation.task import TaskSource, load_task
 from xnq_dist.evaluation.work import Work
 from xnq_dist.graph import layout
@@ -77,7 +79,6 @@ from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE
-from xnq_dist.quantifiers import records
 from xnq_dist.quantify.classic.neighbour_counts import votes_of
 from xnq_dist.quantify.default.learning import Held
 from xnq_dist.quantify.interface import Communities, Estimates
@@ -85,7 +86,6 @@ from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.logistic import COARSE_GRID, decision, fit, row_losses
 from xnq_dist.readout.plus.fit import PRIOR_ROWS
-from xnq_dist.store import RunDirectory
 
 TABLES = "spambase,wdbc,ionosphere,sonar,optdigits,satimage,letter"
 THEIRS: dict[str, tuple[type, dict[str, Any]]] = {
@@ -276,7 +276,7 @@ def network(
     adjacency: Any, features: Array, labels: Array, stop: Array, n: int, seed: int
 ) -> Array:
     """Posteriors by a GCN as Stadler et al. train it."""
-    from xnq_dist.baselines.gnn import GnnSettings, gnn_logits
+    from xnq_dist.evaluation.methods.gnn import GnnSettings, gnn_logits
 
     settings = GnnSettings(
         dropout=0.8, max_epochs=5000, patience=50, check_every=1, device="cpu"

@@ -22,9 +22,11 @@ from pathlib import Path
 import numpy as np
 from distributed import Client
 
-from xnq_dist.config import load_settings
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.quantifiers import records
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.evaluation.case import Case
-from xnq_dist.evaluation.communities import _posteriors
+from xnq_dist.evaluation.community_cases import _posteriors
 from xnq_dist.evaluation.designs import OWN_RESOLUTION, LabelPool, draw_labels
 from xnq_dist.evaluation.estimators import Estimators
 from xnq_dist.evaluation.real import _truth
@@ -35,9 +37,7 @@ from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.leiden import leiden
-from xnq_dist.quantifiers import records
 from xnq_dist.quantify.intervals.seed_runs import between_runs, widened
-from xnq_dist.store import RunDirectory
 
 Answer = tuple[np.ndarray, np.ndarray, np.ndarray]
 LEAST_UNLABELLED = 20

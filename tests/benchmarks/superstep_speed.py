@@ -34,8 +34,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from xnq_dist.backend import cpu
-from xnq_dist.blocks import for_each_block, one_blas_thread
+from xnq_dist.core.backend import cpu
+from xnq_dist.core.blocks import for_each_block, one_blas_thread
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import kernels
 from xnq_dist.reservoir.superstep import MemoryStates, column_tiles, gather, superstep

@@ -38,8 +38,8 @@ import pyarrow.parquet as pq
 
 from tests.conftest import SmallGraph, small_settings, write_graph
 from xnq_dist import jobs, pipeline
-from xnq_dist.errors import XnqError
-from xnq_dist.store import RunDirectory, entries, read_published
+from xnq_dist.core.errors import XnqError
+from xnq_dist.core.store import RunDirectory, entries, read_published
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flows.environment import DEFAULTS
+from tests.app.conftest import running_server
 from tests.chaos.base import LONGEST, TIMEOUT, VARIANTS, Base, overrides
 from tests.chaos.cases import Case
 from tests.chaos.files import beating_lock, damage
@@ -25,8 +25,8 @@ from tests.chaos.published import differences
 from tests.chaos.strikes import strike
 from tests.chaos.verdict import Attempt, Outcome, judge
 from tests.disks import NoSmallDisk, SmallDisk, mounted
-from tests.flows.conftest import running_server
 from tests.links import Link, NoLink, linked
+from xnq_dist.app.environment import DEFAULTS
 
 __all__ = ["run_cases"]
 

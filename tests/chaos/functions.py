@@ -6,11 +6,11 @@ import json
 import sys
 
 from xnq_dist import pipeline
-from xnq_dist.cluster import connect, open_cluster
-from xnq_dist.config import load_settings
-from xnq_dist.errors import XnqError
+from xnq_dist.core.cluster import connect, open_cluster
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.errors import XnqError
+from xnq_dist.core.store import repaired
 from xnq_dist.graph.tables import Sources
-from xnq_dist.store import repaired
 
 
 def _progress(stage: str):

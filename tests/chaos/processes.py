@@ -74,7 +74,7 @@ class Launch:
             }
             command = ["-m", "tests.chaos.functions", json.dumps(arguments)]
         else:
-            command = ["-m", "flows.cli", "run", "--out", str(out), "--json"]
+            command = ["-m", "xnq_dist.app.cli", "run", "--out", str(out), "--json"]
             for name, path in self.tables.items():
                 command += [f"--{name}", path]
             command += [f"--set={setting}" for setting in overrides]

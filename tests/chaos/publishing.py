@@ -25,10 +25,10 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from tests.report.fake_run import prevalence_table, write_fake_run
-from xnq_dist.config import Settings
-from xnq_dist.errors import XnqError
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import XnqError
+from xnq_dist.core.store import RunDirectory, mend, read_published, verify
 from xnq_dist.report import report
-from xnq_dist.store import RunDirectory, mend, read_published, verify
 
 TABLES = ("prevalence", "totals", "anomalies", "partitions")
 ROWS = {"prevalence": 80, "totals": 2, "anomalies": 80, "partitions": 4}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from xnq_dist import schemas
+from xnq_dist.core import schemas
 
 TYPES = {
     "string": pa.string(),

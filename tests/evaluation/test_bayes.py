@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.evaluation.fake_results import results, row
-from xnq_dist.errors import SettingsError
+from xnq_dist.core.errors import SettingsError
 from xnq_dist.evaluation import bayes
-from xnq_dist.evaluation.published import BINARY, COMPARISON, ERRORS
+from xnq_dist.evaluation.paper_figures import BINARY, COMPARISON, ERRORS
 from xnq_dist.evaluation.summary import summarise
 
 DRAWS = 500

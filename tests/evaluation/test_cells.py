@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from tests.evaluation.fake_results import table
-from xnq_dist.errors import InputError
+from xnq_dist.core.errors import InputError
 from xnq_dist.evaluation.cells import coverage, holm, means, ratio_cells
 from xnq_dist.evaluation.community_checks import check_tables
 from xnq_dist.evaluation.estimators import CANDIDATES, TRIVIAL
@@ -18,7 +18,7 @@ from xnq_dist.evaluation.left_out import (
     judged_rows,
     leave_one_family_out,
 )
-from xnq_dist.evaluation.tables import Cell
+from xnq_dist.evaluation.rendered_table import Cell
 
 GRAPHS = {"twitch-de": "twitch", "twitch-engb": "twitch", "cora-2": "cora"}
 

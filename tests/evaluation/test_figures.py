@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 import pytest
 
 from tests.evaluation.fake_results import evaluation, results, row, table
+from xnq_dist.core.store import Folder
 from xnq_dist.evaluation import bayes
 from xnq_dist.evaluation.figures import _by_level, diagonal_bands, pictures
 from xnq_dist.evaluation.render import outputs, render
 from xnq_dist.evaluation.summary import costs, summarise
-from xnq_dist.store import Folder
 
 NASTY = "a&b_<c> $x_1$"
 

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from tests.quantify.classic.test_neighbour_counts import KNOWN, PRIORS, N, drawn
 from tests.quantify.samples import field_library, make_communities
-from xnq_dist.errors import InputError, SettingsError, StageError
+from xnq_dist.core.errors import InputError, SettingsError, StageError
 from xnq_dist.evaluation import importance
 from xnq_dist.evaluation.importance import NAMES, Sis, carried_back, walk_matrix
 from xnq_dist.quantify.classic.counts import Counts

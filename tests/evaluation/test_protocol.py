@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xnq_dist.errors import InputError, SettingsError
+from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.evaluation.protocol import draw_samples, kraemer
 
 

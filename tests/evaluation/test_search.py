@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xnq_dist.config import load_settings
-from xnq_dist.errors import SettingsError
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.errors import SettingsError
 from xnq_dist.evaluation.search import reservoir_draws, strength_grid
 
 

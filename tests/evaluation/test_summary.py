@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tests.evaluation.fake_results import evaluation, results, row
-from xnq_dist.errors import StageError
+from xnq_dist.core.errors import StageError
 from xnq_dist.evaluation.names import base, shown
 from xnq_dist.evaluation.summary import (
     choose,

@@ -8,8 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import small_settings, write_graph
-from xnq_dist.errors import InputError, SettingsError
-from xnq_dist.evaluation.interface import ROLES
+from xnq_dist.core.errors import InputError, SettingsError
+from xnq_dist.core.store import RunDirectory
+from xnq_dist.evaluation.methods.method_interface import ROLES
 from xnq_dist.evaluation.task import (
     TaskSource,
     load_task,
@@ -17,7 +18,6 @@ from xnq_dist.evaluation.task import (
     task_to_bytes,
 )
 from xnq_dist.graph.prepare import prepare
-from xnq_dist.store import RunDirectory
 
 NODES = 240
 

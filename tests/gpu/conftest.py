@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from xnq_dist import backend as backends
+from xnq_dist.core import backend as backends
 
 REAL = backends.gpu
 """The GPU itself: tests put makers of devices in the function's place."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from xnq_dist.backend import GpuBackend
+from xnq_dist.core.backend import GpuBackend
 from xnq_dist.graph.halo import Partition
 from xnq_dist.quantify.interface import Communities, NodeTable
 from xnq_dist.reservoir import device

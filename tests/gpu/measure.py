@@ -50,8 +50,8 @@ from tests.gpu.aims import (
     verdict_lines,
     worst_terms,
 )
-from xnq_dist import backend as backends
-from xnq_dist.errors import XnqError
+from xnq_dist.core import backend as backends
+from xnq_dist.core.errors import XnqError
 
 PARTS = {
     "floor": "measure_kernels",

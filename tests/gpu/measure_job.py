@@ -21,7 +21,7 @@ from tests.gpu.made import (
     made_weights,
     states_after,
 )
-from xnq_dist.backend import GpuBackend
+from xnq_dist.core.backend import GpuBackend
 from xnq_dist.quantify.gpu.sets import GpuSld
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.readout.logistic import Job as Regression

@@ -21,8 +21,8 @@ from tests.gpu.made import (
     seconds,
     states_after,
 )
-from xnq_dist import backend as backends
-from xnq_dist.backend import GpuBackend
+from xnq_dist.core import backend as backends
+from xnq_dist.core.backend import GpuBackend
 from xnq_dist.quantify.classic.sld import Sld
 from xnq_dist.quantify.gpu.sets import GpuSld
 from xnq_dist.quantify.interface import Communities, Reference

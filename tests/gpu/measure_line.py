@@ -19,16 +19,16 @@ import pyarrow.parquet as pq
 
 from tests.gpu.aims import APART, NotRunError, Row
 from tests.gpu.made import SMALL, Job
-from xnq_dist import backend as backends
-from xnq_dist.backend import GpuBackend
-from xnq_dist.config import Settings
-from xnq_dist.errors import SettingsError
+from xnq_dist.core import backend as backends
+from xnq_dist.core.backend import GpuBackend
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import SettingsError
 from xnq_dist.graph.tables import Sources
 
 
 def part_ingest(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]:
     """The edge table to sorted edges, by Arrow and NumPy, by cuDF and CuPy."""
-    from xnq_dist.config import load_settings
+    from xnq_dist.core.config import load_settings
     from xnq_dist.graph.edges import ArrowEngine, read_edges
     from xnq_dist.graph.gpu_ingest import CudfEngine
     from xnq_dist.graph.ids import NodeIds
@@ -91,7 +91,7 @@ def cluster_of(make: Callable[[str], GpuBackend], settings: Settings) -> Iterato
     from distributed import Client, LocalCluster
 
     from tests.gpu.standin import standin
-    from xnq_dist.cluster import connect, open_cluster
+    from xnq_dist.core.cluster import connect, open_cluster
 
     if make is not standin:
         with (
@@ -140,7 +140,7 @@ def both_backends(
     errors_of
         Figures of a run directory; `AE` is compared.
     """
-    from xnq_dist.config import load_settings
+    from xnq_dist.core.config import load_settings
 
     make("float32")
     found: dict[str, list[float]] = {"cpu": [], "gpu": []}

@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from xnq_dist import backend as backends
-from xnq_dist import cluster
-from xnq_dist.backend import GpuBackend
-from xnq_dist.plan import tables
-from xnq_dist.products import product
+from xnq_dist.core import backend as backends
+from xnq_dist.core import cluster
+from xnq_dist.core.backend import GpuBackend
+from xnq_dist.core.products import product
+from xnq_dist.plan import of_tables as tables
 from xnq_dist.reservoir.device import decode, encode
 
 HERE = Path(__file__).parent

@@ -12,10 +12,12 @@ import pytest
 
 from tests.conftest import small_settings
 from tests.graph.graphs import node_table
-from xnq_dist import backend as backends
-from xnq_dist import cluster, pipeline
-from xnq_dist.config import load_settings
-from xnq_dist.errors import ClusterError, DoesNotFitError, SettingsError
+from xnq_dist import pipeline
+from xnq_dist.core import backend as backends
+from xnq_dist.core import cluster
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.errors import ClusterError, DoesNotFitError, SettingsError
+from xnq_dist.core.sizes import human
 from xnq_dist.graph import gpu_ingest
 from xnq_dist.graph.head import id_text
 from xnq_dist.graph.ids import NodeIds
@@ -26,7 +28,6 @@ from xnq_dist.plan import (
     check_fits,
     make_plan,
 )
-from xnq_dist.sizes import human
 
 FACTS = backends.GpuFacts({}, 4, "", 80 * 2**30)
 SIZE = GraphSize(2_000_000, 20_000_000, 16, 2, 10_000)
@@ -255,7 +256,7 @@ def test_ids_take_more_of_a_gpu_than_planned(kind, tmp_path):
 
 
 def test_the_plan_of_a_gpu_machine_knows_no_gpu(monkeypatch, small_graph):
-    monkeypatch.setattr("xnq_dist.plan.tables.gpu_facts", lambda: FACTS)
+    monkeypatch.setattr("xnq_dist.plan.of_tables.gpu_facts", lambda: FACTS)
     auto = small_settings("backend=auto")
     there = pipeline.estimate(small_graph.sources, auto)
     assert there.device_limit == int(80 * 2**30 * cluster.DEVICE_SHARE) // 2

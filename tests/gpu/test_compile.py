@@ -10,7 +10,7 @@ from functools import cache
 
 import pytest
 
-from xnq_dist.backend import COMPILE
+from xnq_dist.core.backend import COMPILE
 from xnq_dist.quantify.gpu.sets import sets_source
 from xnq_dist.reservoir.gpu_kernels import defines, superstep_source
 

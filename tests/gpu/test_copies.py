@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.gpu.conftest import make_backend
-from xnq_dist import backend as backends
+from xnq_dist.core import backend as backends
 
 LATE = []
 """Copies from page-locked memory, which begin when the device is waited for."""

@@ -8,10 +8,11 @@ import pytest
 from tests.conftest import small_settings, write_graph
 from tests.gpu.conftest import DEVICES, play_a_gpu
 from tests.reservoir.test_embed import embed, embeddings, twin
-from xnq_dist import cluster, pipeline
-from xnq_dist.errors import SettingsError
+from xnq_dist import pipeline
+from xnq_dist.core import cluster
+from xnq_dist.core.errors import SettingsError
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.reservoir import embed as driver
-from xnq_dist.store import RunDirectory
 
 SPARSE = ("reservoir.matrix=sparse", "reservoir.nonzeros=4")
 on_devices = pytest.mark.parametrize("device_line", DEVICES, indirect=True)

@@ -17,16 +17,16 @@ from tests.gpu.conftest import make_backend, play_a_gpu
 from tests.gpu.standin import StandinFrames
 from tests.graph import test_prepare as bodies
 from tests.graph.graphs import edge_table, node_table, run
-from xnq_dist import backend as backends
 from xnq_dist import pipeline
-from xnq_dist.config import load_settings
-from xnq_dist.errors import DoesNotFitError, InputError, SettingsError
+from xnq_dist.core import backend as backends
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.errors import DoesNotFitError, InputError, SettingsError
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import edges, gpu_ingest
 from xnq_dist.graph import prepare as stage
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.layout import read_adjacency
 from xnq_dist.graph.tables import Sources
-from xnq_dist.store import RunDirectory
 
 CUDF = "input.engine=cudf"
 

@@ -10,7 +10,7 @@ from tests.conftest import small_settings, write_graph
 from tests.gpu.conftest import DEVICES
 from tests.reservoir.test_rounds import prepared, propagated
 from tests.test_pipeline import posteriors, whole_line
-from xnq_dist.errors import DoesNotFitError
+from xnq_dist.core.errors import DoesNotFitError
 from xnq_dist.reservoir import rounds
 
 on_devices = pytest.mark.parametrize("device_line", DEVICES, indirect=True)

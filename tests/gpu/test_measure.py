@@ -29,8 +29,8 @@ from tests.gpu.aims import (
 )
 from tests.gpu.conftest import make_backend, play_a_gpu
 from tests.gpu.measure_line import cluster_of, compared, head
-from xnq_dist import backend as backends
-from xnq_dist.errors import SettingsError
+from xnq_dist.core import backend as backends
+from xnq_dist.core.errors import SettingsError
 
 PARTS = list(measure.PARTS)
 

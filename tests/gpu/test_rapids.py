@@ -13,8 +13,8 @@ import pytest
 
 from tests.conftest import small_settings
 from tests.groups.test_leiden import cliques
-from xnq_dist import backend as backends
-from xnq_dist.errors import SettingsError
+from xnq_dist.core import backend as backends
+from xnq_dist.core.errors import SettingsError
 from xnq_dist.groups import detection, gpu_leiden
 from xnq_dist.groups.detection import engine_of
 from xnq_dist.groups.gpu_leiden import leiden_on_gpu, modularity

@@ -8,7 +8,7 @@ from scipy.optimize import check_grad
 
 from tests.readout.samples import states
 from tests.readout.test_logistic import assert_optimum
-from xnq_dist import backend as backends
+from xnq_dist.core import backend as backends
 from xnq_dist.readout import objective
 from xnq_dist.readout.logistic import Job, fit, fit_jobs
 from xnq_dist.readout.objective import Group, MemoryRows, Problem, group_sums

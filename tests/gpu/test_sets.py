@@ -15,8 +15,8 @@ from tests.quantify.samples import (
     reference_of,
     slow_sld,
 )
-from xnq_dist import backend as backends
-from xnq_dist.quantifiers import records
+from xnq_dist.core import backend as backends
+from xnq_dist.core.quantifiers import records
 from xnq_dist.quantify.classic.counts import Counts
 from xnq_dist.quantify.classic.sld import Sld
 from xnq_dist.quantify.gpu.sets import GpuCounts, GpuSld

@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import scipy.sparse as sp
 from hypothesis import strategies as st
 
-from xnq_dist.config import Settings, load_settings
+from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.progress import silent
+from xnq_dist.core.store import Manifest, RunDirectory, Stage
 from xnq_dist.graph.csr import NO_WEIGHTS, ArrayCsr
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
-from xnq_dist.progress import silent
-from xnq_dist.store import Manifest, RunDirectory, Stage
 
 
 @dataclass(frozen=True)

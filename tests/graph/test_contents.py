@@ -17,7 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xnq_dist.errors import InputError
+from xnq_dist.core.errors import InputError
+from xnq_dist.core.settings_sections import ColumnSettings
+from xnq_dist.core.store import Folder
 from xnq_dist.graph import contents
 from xnq_dist.graph.contents import (
     CONTENTS,
@@ -28,8 +30,6 @@ from xnq_dist.graph.contents import (
     node_aspects,
 )
 from xnq_dist.graph.tables import open_table
-from xnq_dist.sections import ColumnSettings
-from xnq_dist.store import Folder
 
 COLUMNS = ColumnSettings()
 ASPECTS: dict[str, Any] = {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.graph.graphs import csr_of, random_matrix
-from xnq_dist.errors import InputError, StageError
+from xnq_dist.core.errors import InputError, StageError
 from xnq_dist.graph import scratch
 from xnq_dist.graph.csr import Csr, write_csr
 from xnq_dist.graph.sort import PairSorter

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from xnq_dist import schemas
-from xnq_dist.errors import RunDirectoryError, SettingsError
+from xnq_dist.core import schemas
+from xnq_dist.core.errors import RunDirectoryError, SettingsError
 from xnq_dist.graph import generate as module
 from xnq_dist.graph import linking
 from xnq_dist.graph.generate import GeneratedGraph, demo_network, generate

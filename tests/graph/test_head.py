@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from xnq_dist.config import load_settings
-from xnq_dist.errors import InputError
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.errors import InputError
 from xnq_dist.graph.head import has_weights, labelled_rows, table_size
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.graph.graphs import csr_of, random_matrix
-from xnq_dist.errors import DoesNotFitError, SettingsError
+from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.graph import crew
 from xnq_dist.graph import partition as module
 from xnq_dist.graph.csr import ArrayCsr

@@ -12,20 +12,20 @@ from scipy.sparse import csr_array
 from scipy.sparse.linalg import eigsh
 
 from tests.graph.graphs import Edges, edge_table, edges, labels_of, node_table, run
-from xnq_dist import schemas
-from xnq_dist.config import load_settings
-from xnq_dist.errors import (
+from xnq_dist.core import schemas
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.errors import (
     InfrastructureError,
     InputError,
     SettingsError,
     StageError,
 )
+from xnq_dist.core.progress import silent
+from xnq_dist.core.store import Manifest, RunDirectory, Stage
 from xnq_dist.graph import layout
 from xnq_dist.graph import prepare as module
 from xnq_dist.graph.prepare import partitions_table, prepare
 from xnq_dist.graph.tables import Sources
-from xnq_dist.progress import silent
-from xnq_dist.store import Manifest, RunDirectory, Stage
 
 PARTITIONERS = ["metis", "stream", "contiguous", "random"]
 

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.graph.graphs import edge_table, node_table, run
-from xnq_dist.config import load_settings
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.settings_sections import ColumnSettings
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout, scaling
 from xnq_dist.graph.features import FeatureColumns, scaling_of
 from xnq_dist.graph.labels import read_nodes
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.scaling import ColumnStatistics, Scaling, learn_scaling
 from xnq_dist.graph.tables import Sources, open_table
-from xnq_dist.sections import ColumnSettings
-from xnq_dist.store import RunDirectory
 
 Array = NDArray[np.float64]
 

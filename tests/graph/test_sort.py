@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xnq_dist.errors import DoesNotFitError, InputError
+from xnq_dist.core.errors import DoesNotFitError, InputError
 from xnq_dist.graph.sort import PairChunk, PairSorter
 
 TINY = 1

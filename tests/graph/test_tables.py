@@ -9,7 +9,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from xnq_dist.errors import InputError
+from xnq_dist.core.errors import InputError
 from xnq_dist.graph.tables import Batch, ids_of, open_table, show
 
 

@@ -9,11 +9,11 @@ import pytest
 from distributed import Client
 
 from tests.conftest import small_settings
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.own_groups import degree_groups, own_groups
-from xnq_dist.store import RunDirectory
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ from dataclasses import fields, replace
 
 import pytest
 
-from xnq_dist.config import load_settings
-from xnq_dist.costs import Costs
+from xnq_dist.core.config import load_settings
 from xnq_dist.groups.own_groups import ROUNDS
 from xnq_dist.plan import GraphSize, Workers, make_plan
 from xnq_dist.plan.passes import candidates_of, fits_of, sums_of
 from xnq_dist.plan.seconds import PASSES, NeighbourSums
+from xnq_dist.plan.unit_costs import Costs
 from xnq_dist.quantify.default.surroundings import WALKS
 from xnq_dist.reservoir.volume import Cut
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from xnq_dist.config import load_settings
-from xnq_dist.errors import InputError
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.errors import InputError
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.sort import PairSorter
 from xnq_dist.graph.tables import open_table

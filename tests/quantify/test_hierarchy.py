@@ -10,7 +10,7 @@ from distributed import Client
 
 from tests.conftest import small_settings
 from tests.quantify.test_stage import answered, make_run, of
-from xnq_dist.errors import InputError
+from xnq_dist.core.errors import InputError
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.quantify.hierarchy import Hierarchy, ParentPairs
 from xnq_dist.quantify.stage import quantify

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tests.quantify.samples import make_communities, make_nodes, reference_of
-from xnq_dist.config import load_settings
-from xnq_dist.quantifiers import FOLDERS, records
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.quantifiers import FOLDERS, records
 from xnq_dist.quantify.interface import Estimates, combine
 from xnq_dist.quantify.registry import make_quantifier
 
@@ -98,7 +98,7 @@ def test_batch_of_one_hundred_sets_differs_from_one_by_one(name):
 
 def test_records_and_the_interface_are_imported_without_the_compiler():
     code = (
-        "import sys, xnq_dist.quantify.registry, xnq_dist.quantifiers as q; "
+        "import sys, xnq_dist.quantify.registry, xnq_dist.core.quantifiers as q; "
         "q.records(); sys.exit('numba' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

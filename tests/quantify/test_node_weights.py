@@ -16,9 +16,9 @@ from tests.conftest import small_settings
 from tests.quantify.default.test_auto import drawn
 from tests.quantify.samples import make_communities, make_nodes
 from tests.quantify.test_stage import answered, draw_memberships, make_run, of
-from xnq_dist.config import load_settings
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.due import due_stages
-from xnq_dist.errors import InputError, SettingsError
 from xnq_dist.pipeline import check_sources, open_run, prepare
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.contrast import contrast

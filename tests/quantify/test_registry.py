@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from flows.settings_help import settings_help
 from tests.conftest import small_settings
 from tests.quantify.test_stage import answered, draw_memberships, make_run, of
 from tests.report.fake_run import prevalence_table
 from tests.report.test_page import made as made_page
 from tests.report.test_page import read
-from xnq_dist import quantifiers
-from xnq_dist.config import Settings, load_settings
-from xnq_dist.errors import InputError, SettingsError
+from xnq_dist.app.settings_help import settings_help
+from xnq_dist.core import quantifiers
+from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.errors import InputError, SettingsError
+from xnq_dist.core.quantifiers import record_of, records
 from xnq_dist.evaluation.estimators import estimators
 from xnq_dist.evaluation.names import shown
 from xnq_dist.evaluation.scoring import quantifiers_for
-from xnq_dist.quantifiers import record_of, records
 from xnq_dist.quantify.stage import quantify
 
 MODULE = '''
@@ -28,7 +28,7 @@ MODULE = '''
 
 from dataclasses import dataclass, replace
 
-from xnq_dist.quantifiers import Record
+from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.registry import make_quantifier
 
 RECORDS = (

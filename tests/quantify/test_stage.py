@@ -13,13 +13,14 @@ from distributed import Client
 
 from tests.conftest import SmallGraph, small_settings, write_graph
 from tests.quantify.samples import make_communities, slow_sld
-from xnq_dist.cluster import connect
-from xnq_dist.errors import InputError, SettingsError, StageError
+from xnq_dist.core.cluster import connect
+from xnq_dist.core.errors import InputError, SettingsError, StageError
+from xnq_dist.core.quantifiers import records
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE, RESOLUTION, degree_groups
-from xnq_dist.quantifiers import records
 from xnq_dist.quantify import batches
 from xnq_dist.quantify import stage as stage
 from xnq_dist.quantify.classic import counts
@@ -28,7 +29,6 @@ from xnq_dist.quantify.interface import combine
 from xnq_dist.quantify.loading import load_node_table
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.quantify.stage import estimate_with, quantify
-from xnq_dist.store import RunDirectory
 
 PRIOR = [0.4, 0.6]
 

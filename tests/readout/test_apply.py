@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 from tests.readout.samples import states
+from xnq_dist.core.settings_sections import ReadoutSettings
 from xnq_dist.readout.apply import SavedReadout, posteriors
 from xnq_dist.readout.fit import fit_readout_arrays
 from xnq_dist.readout.logistic import decision
-from xnq_dist.sections import ReadoutSettings
 
 
 def saved_readout(roles=None, classes=3, dtype=np.float32):

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from tests.readout.samples import states
-from xnq_dist.errors import InputError
+from xnq_dist.core.errors import InputError
+from xnq_dist.core.settings_sections import ReadoutSettings
 from xnq_dist.readout import logistic, objective
 from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.fit import (
@@ -12,7 +13,6 @@ from xnq_dist.readout.fit import (
 )
 from xnq_dist.readout.logistic import GRID, Job, decision, fit, fit_jobs, row_losses
 from xnq_dist.readout.objective import MemoryRows
-from xnq_dist.sections import ReadoutSettings
 
 SELECT = ReadoutSettings()
 GIVEN = ReadoutSettings(C=1.0, folds=4)

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xnq_dist.errors import InputError
+from xnq_dist.core.errors import InputError
 from xnq_dist.readout.folds import assign_folds, check_counts
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import small_settings, write_graph
 from xnq_dist import pipeline
-from xnq_dist.errors import InputError, SettingsError
+from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.graph.layout import load_label_weights
 from xnq_dist.quantify.default.learning import Learnt
 from xnq_dist.quantify.interface import NodeTable, Reference

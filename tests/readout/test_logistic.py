@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from tests.readout.samples import states
-from xnq_dist.errors import InputError
+from xnq_dist.core.errors import InputError
 from xnq_dist.readout import logistic, objective
 from xnq_dist.readout.logistic import GRID, Job, decision, fit, fit_jobs, row_losses
 from xnq_dist.readout.objective import MemoryRows

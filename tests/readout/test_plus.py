@@ -10,10 +10,11 @@ import pytest
 from tests.conftest import published_values, small_settings, write_graph
 from tests.test_pipeline import posteriors, whole_line
 from xnq_dist import pipeline
-from xnq_dist.errors import DoesNotFitError, InputError
+from xnq_dist.core.errors import DoesNotFitError, InputError
+from xnq_dist.core.progress import silent
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.layout import load_labels, node_index, read_adjacency
 from xnq_dist.graph.tables import Sources
-from xnq_dist.progress import silent
 from xnq_dist.readout.plus import fit as plus
 from xnq_dist.readout.plus import held
 from xnq_dist.readout.plus.cross import Embedded
@@ -23,7 +24,6 @@ from xnq_dist.readout.plus.model import SavedPlus
 from xnq_dist.readout.plus.second_stage import second_rows
 from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.readout.rows import FEATURES
-from xnq_dist.store import RunDirectory
 
 PLUS = (
     "method=xnq+",

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.readout.plus.label_features import (
     HopStart,
     HopStep,
@@ -14,7 +15,6 @@ from xnq_dist.readout.plus.label_features import (
     label_features,
 )
 from xnq_dist.readout.plus.variants import Variants, class_priors, node_folds
-from xnq_dist.store import RunDirectory
 
 NODES, FOLDS = 40, 3
 VARIANTS = Variants(FOLDS)

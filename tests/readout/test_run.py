@@ -7,19 +7,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.readout.samples import states
-from xnq_dist.config import load_settings
-from xnq_dist.errors import (
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.errors import (
     DoesNotFitError,
     InputError,
     StageError,
 )
-from xnq_dist.failures import stage_errors
+from xnq_dist.core.failures import stage_errors
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.readout import rows as rows_module
 from xnq_dist.readout import run as run_module
 from xnq_dist.readout.apply import SavedReadout
 from xnq_dist.readout.fit import fit_readout_arrays
 from xnq_dist.readout.run import fit_readout
-from xnq_dist.store import RunDirectory
 
 NODES, DIM = 700, 10
 

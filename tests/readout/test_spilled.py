@@ -13,8 +13,8 @@ from tests.readout.test_run import (
     readout_bits,
     threads_client,
 )
-from xnq_dist.config import load_settings
-from xnq_dist.errors import DamagedError, DoesNotFitError
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.errors import DamagedError, DoesNotFitError
 from xnq_dist.readout import objective, spilled
 from xnq_dist.readout.run import fit_readout
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from xnq_dist.config import Settings
+from xnq_dist.core.config import Settings
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.quantify.checks.anomalies import Anomalies
 from xnq_dist.report.compared import compare, seen_in
 from xnq_dist.report.view import PrevalenceView
-from xnq_dist.store import RunDirectory
 
 NASTY = (
     "<script>alert(1)</script>",

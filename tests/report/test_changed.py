@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from xnq_dist import schemas
-from xnq_dist.config import Settings, load_settings
+from xnq_dist.core import schemas
+from xnq_dist.core.config import Settings, load_settings
 from xnq_dist.report.changed import changed_rows, compare_with
 from xnq_dist.report.earlier import Earlier, OwnFacts
 from xnq_dist.report.view import PrevalenceView

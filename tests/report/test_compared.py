@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tests.report.fake_run import compared, prevalence_table
-from xnq_dist.config import Settings
+from xnq_dist.core.config import Settings
 from xnq_dist.report.compared import anomaly_rows, ranks
 
 

@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.report.fake_run import prevalence_table, write_fake_run
-from xnq_dist.config import load_settings
-from xnq_dist.errors import SettingsError, StageError
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.errors import SettingsError, StageError
+from xnq_dist.core.schemas import check
+from xnq_dist.core.store import POINTER, Published, RunDirectory
 from xnq_dist.report import report
 from xnq_dist.report.earlier import check_named, earlier_results
-from xnq_dist.schemas import check
-from xnq_dist.store import POINTER, Published, RunDirectory
 
 NAMES = ["a", "b", "c"]
 
@@ -24,7 +24,7 @@ NAMES = ["a", "b", "c"]
 @pytest.fixture(autouse=True)
 def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is drawn: it would be most of the time, and is tested elsewhere."""
-    monkeypatch.setattr("xnq_dist.report.run.plot_files", lambda *_: {})
+    monkeypatch.setattr("xnq_dist.report.publish.plot_files", lambda *_: {})
 
 
 def settings_of(*overrides: str):

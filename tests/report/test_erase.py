@@ -10,11 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.report.fake_run import prevalence_table, write_fake_run
-from xnq_dist.config import Settings
-from xnq_dist.errors import InfrastructureError, RunDirectoryError
-from xnq_dist.lock import RunLock
-from xnq_dist.report import erase, report
-from xnq_dist.store import (
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import InfrastructureError, RunDirectoryError
+from xnq_dist.core.lock import RunLock
+from xnq_dist.core.store import (
     QUARANTINE,
     Published,
     RunDirectory,
@@ -22,6 +21,7 @@ from xnq_dist.store import (
     set_aside,
     verify,
 )
+from xnq_dist.report import erase, report
 
 
 def graph_with(run: RunDirectory, ids: pa.Array) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.report.fake_run import compared, prevalence_table
-from xnq_dist.config import Settings, load_settings
+from xnq_dist.core.config import Settings, load_settings
 from xnq_dist.report.funnel import CELLS, Funnel, funnel, typical_error
 from xnq_dist.report.view import PrevalenceView
 

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from tests.conftest import small_settings, write_graph
-from xnq_dist import cluster, pipeline
-from xnq_dist.store import RunDirectory
+from xnq_dist import pipeline
+from xnq_dist.core import cluster
+from xnq_dist.core.store import RunDirectory
 
 
 @dataclass

@@ -9,14 +9,15 @@ import pytest
 
 from tests.conftest import small_settings, write_graph
 from tests.reservoir.test_embed import embed, embeddings, kill_a_worker_when
-from xnq_dist import cluster, pipeline
-from xnq_dist.blocks import ROWS
-from xnq_dist.errors import SettingsError, StageError
+from xnq_dist import pipeline
+from xnq_dist.core import cluster
+from xnq_dist.core.blocks import ROWS
+from xnq_dist.core.errors import SettingsError, StageError
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.reservoir import embed as driver
 from xnq_dist.reservoir import state_files
 from xnq_dist.reservoir.disk_engine import DiskExchange
 from xnq_dist.reservoir.state_files import StateFiles, read_rows, row_tiles
-from xnq_dist.store import RunDirectory
 
 DISK = "exchange.states=disk"
 

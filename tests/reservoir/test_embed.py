@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from tests.conftest import SmallGraph, small_settings, write_graph
-from xnq_dist import cluster, pipeline
-from xnq_dist.errors import ConnectionLostError, DoesNotFitError, StageError
+from xnq_dist import pipeline
+from xnq_dist.core import cluster
+from xnq_dist.core.errors import ConnectionLostError, DoesNotFitError, StageError
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.layout import load_nodes, read_adjacency
 from xnq_dist.reservoir import embed as driver
 from xnq_dist.reservoir import exchange
@@ -23,7 +25,6 @@ from xnq_dist.reservoir.context import exchanged_bytes, place
 from xnq_dist.reservoir.embed import embed_scaled, run_reservoir
 from xnq_dist.reservoir.reference import embed_reference
 from xnq_dist.reservoir.weights import draw_weights
-from xnq_dist.store import RunDirectory
 
 
 def embeddings(run: RunDirectory) -> np.ndarray:
@@ -315,7 +316,7 @@ def test_workers_keep_states_of_supersteps_long_past(
     tmp_path, small_graph, client, monkeypatch
 ):
     """Not even when each superstep takes longer than a look at the workers."""
-    monkeypatch.setattr("xnq_dist.waiting.POLL", 0.01)
+    monkeypatch.setattr("xnq_dist.core.waiting.POLL", 0.01)
     gc.collect()
     gc.disable()  # what a circle holds, it holds from here on
     try:

@@ -9,12 +9,12 @@ from tests.conftest import published_values, small_settings, write_graph
 from tests.graph.test_distances import as_csr
 from tests.test_pipeline import whole_line
 from xnq_dist import pipeline
-from xnq_dist.errors import StageError
+from xnq_dist.core.errors import StageError
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.distances import effective_diameter
 from xnq_dist.graph.layout import read_adjacency
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.reservoir.length import with_length
-from xnq_dist.store import RunDirectory
 
 
 def test_states_of_auto_are_not_those_of_its_number(tmp_path, client):

@@ -7,9 +7,9 @@ import pytest
 
 from tests.conftest import small_settings, write_graph
 from tests.reservoir.test_embed import embed, embeddings
-from xnq_dist.backend import cpu
-from xnq_dist.config import load_settings
-from xnq_dist.errors import SettingsError
+from xnq_dist.core.backend import cpu
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.errors import SettingsError
 from xnq_dist.graph.layout import read_adjacency
 from xnq_dist.reservoir.embed import reservoir_spec
 from xnq_dist.reservoir.reference import embed_reference

@@ -19,7 +19,7 @@ from distributed import Client, LocalCluster
 
 from tests.conftest import small_settings, write_graph
 from tests.reservoir.test_embed import embed, embeddings, kill_a_worker_when
-from xnq_dist import cluster
+from xnq_dist.core import cluster
 from xnq_dist.reservoir import embed as driver
 from xnq_dist.reservoir import wire
 from xnq_dist.reservoir.exchange import WorkersLost

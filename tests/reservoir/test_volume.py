@@ -8,6 +8,7 @@ from scipy.sparse import random_array
 
 from tests.conftest import small_settings, write_graph
 from xnq_dist import pipeline
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.halo import PartitionBook, cut
 from xnq_dist.graph.layout import load_partition
 from xnq_dist.reservoir.context import exchanged_bytes, place
@@ -22,7 +23,6 @@ from xnq_dist.reservoir.volume import (
     tile_memory,
     volume,
 )
-from xnq_dist.store import RunDirectory
 
 NODES = 900
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import softmax
 
-from xnq_dist.selection.rows import Place, Rows, log_rates
+from xnq_dist.selection.scored_rows import Place, Rows, log_rates
 
 FOLDS = 5
 

@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from tests.selection.simulated import draw_world, label, rows_of
 from xnq_dist.selection.model import Terms, contrasts, fit_model, plain_terms
 from xnq_dist.selection.place import place_terms
-from xnq_dist.selection.rows import Place, Rows
+from xnq_dist.selection.scored_rows import Place, Rows
 
 
 def slow_objective(point, rows: Rows, terms: Terms, spread: float | None) -> float:

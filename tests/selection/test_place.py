@@ -10,7 +10,7 @@ from scipy.stats import norm
 from tests.selection.simulated import draw_world, label, rows_of
 from xnq_dist.selection.model import fit_model, plain_terms
 from xnq_dist.selection.place import degree_bins, place_terms, uneven
-from xnq_dist.selection.rows import Place, Rows, sampled
+from xnq_dist.selection.scored_rows import Place, Rows, sampled
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.7])

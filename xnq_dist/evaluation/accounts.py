@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xnq_dist.evaluation import published
+from xnq_dist.evaluation import paper_figures as published
 from xnq_dist.evaluation.names import base, shown, span
-from xnq_dist.evaluation.published import Published
+from xnq_dist.evaluation.paper_figures import Published
+from xnq_dist.evaluation.rendered_table import EMPTY, Cell, Group, Table
 from xnq_dist.evaluation.summary import Figure, Summary, costs, spread
-from xnq_dist.evaluation.tables import EMPTY, Cell, Group, Table
 
 __all__ = [
     "DIGITS",

@@ -9,11 +9,11 @@ from importlib.util import find_spec
 import numpy as np
 import pyarrow as pa
 
-from xnq_dist.errors import SettingsError
-from xnq_dist.evaluation import published
+from xnq_dist.core.errors import SettingsError
+from xnq_dist.evaluation import paper_figures as published
 from xnq_dist.evaluation.names import base, shown
+from xnq_dist.evaluation.rendered_table import Cell, Group, Table
 from xnq_dist.evaluation.summary import GRAPH_LEVEL, Summary, quantifiers_of
-from xnq_dist.evaluation.tables import Cell, Group, Table
 
 __all__ = [
     "NSAMPLES",

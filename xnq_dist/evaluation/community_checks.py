@@ -28,7 +28,7 @@ from xnq_dist.evaluation.community_words import covered_text, figure, name_of, t
 from xnq_dist.evaluation.estimators import CANDIDATES
 from xnq_dist.evaluation.left_out import judged_rows, leave_one_family_out
 from xnq_dist.evaluation.names import shown
-from xnq_dist.evaluation.tables import Cell, Group, Table
+from xnq_dist.evaluation.rendered_table import Cell, Group, Table
 
 __all__ = ["check_tables"]
 

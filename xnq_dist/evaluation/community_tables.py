@@ -15,8 +15,8 @@ from xnq_dist.evaluation.estimators import TRIVIAL
 from xnq_dist.evaluation.names import shown
 from xnq_dist.evaluation.regions import SAMPLES
 from xnq_dist.evaluation.render import page
-from xnq_dist.evaluation.tables import Cell, Group, Table, to_html, to_latex
-from xnq_dist.evaluation.tables import to_markdown as markdown
+from xnq_dist.evaluation.rendered_table import Cell, Group, Table, to_html, to_latex
+from xnq_dist.evaluation.rendered_table import to_markdown as markdown
 
 __all__ = ["community_outputs", "community_tables", "community_text"]
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.config import Settings
+from xnq_dist.core.config import Settings
+from xnq_dist.core.quantifiers import records
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.importance import NAMES as WEIGHTED
 from xnq_dist.evaluation.importance import Sis, walk_matrix
-from xnq_dist.quantifiers import records
 from xnq_dist.quantify.classic.sld import guarded_prior
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.surroundings import learn_in_process

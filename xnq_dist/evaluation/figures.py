@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from xnq_dist.drawing import Picture
+from xnq_dist.core.drawing import Picture
 from xnq_dist.evaluation.names import base, shown, tally
-from xnq_dist.evaluation.plots import (
+from xnq_dist.evaluation.paper_plots import (
     Band,
     Point,
     draw_diagonals,

@@ -39,7 +39,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.errors import SettingsError, StageError
+from xnq_dist.core.errors import SettingsError, StageError
 from xnq_dist.quantify.classic.counts import mean_kernel
 from xnq_dist.quantify.classic.members import check_posteriors, labelled_rows
 from xnq_dist.quantify.classic.neighbour_counts import joint_kernel, near

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from xnq_dist import schemas
-from xnq_dist.evaluation.interface import Task
+from xnq_dist.core import schemas
+from xnq_dist.core.store import Folder, TableWriter
+from xnq_dist.evaluation.methods.method_interface import Task
+from xnq_dist.evaluation.on_workers import MethodResult
 from xnq_dist.evaluation.results import (
     configuration_rows,
     estimate_rows,
     result_rows,
 )
-from xnq_dist.evaluation.run import MethodResult
-from xnq_dist.store import Folder, TableWriter
 
 __all__ = [
     "TABLES",

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xnq_dist.errors import InputError
+from xnq_dist.core.errors import InputError
 from xnq_dist.evaluation.cells import CELL, means, real, sized
 
 __all__ = ["Judged", "as_candidate", "judged_rows", "leave_one_family_out"]

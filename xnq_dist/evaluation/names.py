@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from xnq_dist.evaluation import published
-from xnq_dist.quantifiers import records
+from xnq_dist.core.quantifiers import records
+from xnq_dist.evaluation import paper_figures as published
 
 __all__ = [
     "DATASET_ORDER",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from xnq_dist.evaluation import published
+from xnq_dist.evaluation import paper_figures as published
 from xnq_dist.evaluation.accounts import (
     DIGITS,
     cost_table,
@@ -18,6 +18,7 @@ from xnq_dist.evaluation.accounts import (
     signed,
 )
 from xnq_dist.evaluation.names import base, ordered_methods, shown, span, tally
+from xnq_dist.evaluation.rendered_table import EMPTY, Cell, Group, Mark, Table
 from xnq_dist.evaluation.summary import (
     ALLOWED,
     GRAPH_LEVEL,
@@ -27,7 +28,6 @@ from xnq_dist.evaluation.summary import (
     quantifiers_of,
     spread,
 )
-from xnq_dist.evaluation.tables import EMPTY, Cell, Group, Mark, Table
 
 __all__ = ["KINDS", "paper_tables"]
 

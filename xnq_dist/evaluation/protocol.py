@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.errors import InputError, SettingsError
-from xnq_dist.evaluation.interface import ROLES
+from xnq_dist.core.errors import InputError, SettingsError
+from xnq_dist.evaluation.methods.method_interface import ROLES
 from xnq_dist.quantify.interface import Communities
 
 __all__ = ["APP_GRID", "Samples", "draw_samples", "kraemer"]

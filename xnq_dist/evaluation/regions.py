@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.errors import SettingsError
+from xnq_dist.core.errors import SettingsError
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.quantify.interface import Communities
 

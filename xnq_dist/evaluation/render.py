@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
-from xnq_dist.drawing import Picture, plain
-from xnq_dist.evaluation import published
+from xnq_dist.core.drawing import Picture, plain
+from xnq_dist.core.store import Folder
+from xnq_dist.evaluation import paper_figures as published
 from xnq_dist.evaluation.bayes import NSAMPLES, comparison_tables
 from xnq_dist.evaluation.figures import pictures
 from xnq_dist.evaluation.names import shown, span
 from xnq_dist.evaluation.paper import paper_tables
-from xnq_dist.evaluation.plots import AE_LIMIT
+from xnq_dist.evaluation.paper_plots import AE_LIMIT
+from xnq_dist.evaluation.rendered_table import Table, to_html, to_latex, to_markdown
 from xnq_dist.evaluation.summary import Summary, costs, summarise
-from xnq_dist.evaluation.tables import Table, to_html, to_latex, to_markdown
-from xnq_dist.store import Folder
 
 __all__ = ["outputs", "page", "render"]
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from xnq_dist import schemas
-from xnq_dist.evaluation.interface import Task
+from xnq_dist.core import schemas
 from xnq_dist.evaluation.measures import METRICS
-from xnq_dist.evaluation.run import MethodResult
+from xnq_dist.evaluation.methods.method_interface import Task
+from xnq_dist.evaluation.on_workers import MethodResult
 
 __all__ = ["configuration_rows", "estimate_rows", "result_rows"]
 

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from xnq_dist.config import Settings
-from xnq_dist.errors import SettingsError
-from xnq_dist.evaluation.interface import Configuration
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import SettingsError
+from xnq_dist.evaluation.methods.method_interface import Configuration
 
 __all__ = ["grid", "reservoir_draws", "strength_grid"]
 

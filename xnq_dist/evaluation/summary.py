@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xnq_dist.drawing import plain
-from xnq_dist.errors import StageError
-from xnq_dist.evaluation import published
+from xnq_dist.core.drawing import plain
+from xnq_dist.core.errors import StageError
+from xnq_dist.core.quantifiers import records
+from xnq_dist.evaluation import paper_figures as published
 from xnq_dist.evaluation.names import (
     DATASET_ORDER,
     base,
@@ -27,7 +28,6 @@ from xnq_dist.evaluation.names import (
     span,
     tally,
 )
-from xnq_dist.quantifiers import records
 
 __all__ = [
     "ALLOWED",

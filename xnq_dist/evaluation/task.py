@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from xnq_dist.errors import InputError, SettingsError, StageError
-from xnq_dist.evaluation.interface import ROLES, Split, Task
+from xnq_dist.core.errors import InputError, SettingsError, StageError
+from xnq_dist.core.npz import read_npz
+from xnq_dist.core.store import RunDirectory
+from xnq_dist.evaluation.methods.method_interface import ROLES, Split, Task
 from xnq_dist.graph import layout
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.tables import open_table
-from xnq_dist.npz import read_npz
-from xnq_dist.store import RunDirectory
 
 __all__ = ["TaskSource", "load_task", "task_from_bytes", "task_to_bytes"]
 
@@ -75,7 +75,7 @@ def load_task(run: RunDirectory, source: TaskSource, seed: int) -> Task:
             "tell apart: at least two are needed"
         )
     if source.splits is None:
-        from xnq_dist.datasets.folds import make_folds
+        from xnq_dist.evaluation.datasets.test_folds import make_folds
 
         roles = make_folds(labels)
         numbers = list(range(len(roles)))

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from xnq_dist.evaluation.interface import Scores
-from xnq_dist.npz import read_npz
-from xnq_dist.store import Folder
+from xnq_dist.core.npz import read_npz
+from xnq_dist.core.store import Folder
+from xnq_dist.evaluation.methods.method_interface import Scores
 
 __all__ = ["Unit", "Units"]
 

@@ -7,12 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from xnq_dist.config import Settings
-from xnq_dist.errors import StageError
-from xnq_dist.evaluation.interface import Task
-from xnq_dist.evaluation.task import task_from_bytes, task_to_bytes
-from xnq_dist.evaluation.units import Units
-from xnq_dist.store import (
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import StageError
+from xnq_dist.core.store import (
     Attempt,
     Folder,
     Manifest,
@@ -20,6 +17,9 @@ from xnq_dist.store import (
     Stage,
     fingerprint,
 )
+from xnq_dist.evaluation.methods.method_interface import Task
+from xnq_dist.evaluation.task import task_from_bytes, task_to_bytes
+from xnq_dist.evaluation.units import Units
 
 __all__ = ["Work"]
 

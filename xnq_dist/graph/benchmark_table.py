@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xnq_dist.errors import InputError
+from xnq_dist.core.errors import InputError
+from xnq_dist.core.settings_sections import ColumnSettings
+from xnq_dist.core.store import fingerprint
 from xnq_dist.graph.tables import Batch, open_table
-from xnq_dist.sections import ColumnSettings
-from xnq_dist.store import fingerprint
 
 __all__ = ["Benchmark", "BenchmarkTable", "group_name", "read_benchmarks"]
 

@@ -18,9 +18,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from xnq_dist.core.lanes import prefetch
 from xnq_dist.graph.crew import Crew, batches, most_rows
 from xnq_dist.graph.csr import NO_WEIGHTS, ArrayCsr, Csr, Rows, map_chunks
-from xnq_dist.lanes import prefetch
 
 __all__ = ["PAIR", "Contracted", "coarsen", "contract", "find_clusters"]
 

@@ -21,12 +21,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from xnq_dist.config import Settings
-from xnq_dist.errors import DamagedError, InputError
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import DamagedError, InputError
+from xnq_dist.core.settings_sections import ColumnSettings
+from xnq_dist.core.store import Folder, fingerprint
 from xnq_dist.graph.benchmark_table import read_benchmarks
 from xnq_dist.graph.tables import Sources, Table, open_table
-from xnq_dist.sections import ColumnSettings
-from xnq_dist.store import Folder, fingerprint
 
 if TYPE_CHECKING:
     from xnq_dist.graph.tables import Batch

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.errors import InputError
+from xnq_dist.core.errors import InputError
 from xnq_dist.graph import scratch
 from xnq_dist.graph.sort import PairChunk
 

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
+from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.graph.edges import weights_of
 from xnq_dist.graph.features import FeatureColumns, exact_numbers, side_by_side
 from xnq_dist.graph.ids import text_of
@@ -25,7 +26,6 @@ from xnq_dist.graph.row_hash import (
 )
 from xnq_dist.graph.scaling import Matrix
 from xnq_dist.graph.tables import Batch, Table, ids_of
-from xnq_dist.sections import ColumnSettings
 
 __all__ = ["batch_total", "check_types"]
 

@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
-from xnq_dist.errors import InputError, StageError
+from xnq_dist.core.errors import InputError, StageError
+from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.settings_sections import ColumnSettings, InputSettings
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.csr import FileCsr, write_csr
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.sort import HostSort, KeySort, PairSorter
 from xnq_dist.graph.tables import Batch, Table, ids_of, show
-from xnq_dist.progress import Progress, silent
-from xnq_dist.sections import ColumnSettings, InputSettings
 
 __all__ = [
     "ArrowEngine",

@@ -15,12 +15,17 @@ import pyarrow as pa
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
-from xnq_dist.errors import InfrastructureError, InputError, SettingsError, StageError
+from xnq_dist.core.errors import (
+    InfrastructureError,
+    InputError,
+    SettingsError,
+    StageError,
+)
+from xnq_dist.core.progress import Progress, silent
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.scaling import Matrix, Scaling, learn_scaling
 from xnq_dist.graph.tables import Batch, Table
-from xnq_dist.progress import Progress, silent
 
 __all__ = [
     "FeatureBlocks",

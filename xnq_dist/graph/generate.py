@@ -13,7 +13,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from xnq_dist import schemas
+from xnq_dist.core import schemas
+from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.store import Folder
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.linking import draw_edges
 from xnq_dist.graph.planted import (
@@ -23,8 +25,6 @@ from xnq_dist.graph.planted import (
     draw_memberships,
     draw_network,
 )
-from xnq_dist.progress import Progress, silent
-from xnq_dist.store import Folder
 
 __all__ = ["GeneratedGraph", "demo_network", "generate"]
 

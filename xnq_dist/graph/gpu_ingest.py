@@ -23,9 +23,11 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
-from xnq_dist.backend import GpuBackend, choose, data_frames, gpu_facts
-from xnq_dist.config import Settings
-from xnq_dist.errors import DoesNotFitError, SettingsError
+from xnq_dist.core.backend import GpuBackend, choose, data_frames, gpu_facts
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import DoesNotFitError, SettingsError
+from xnq_dist.core.settings_sections import ColumnSettings, InputSettings
+from xnq_dist.core.sizes import human, parse_bytes
 from xnq_dist.graph.edges import (
     ArrowEngine,
     EdgeEngine,
@@ -37,8 +39,6 @@ from xnq_dist.graph.edges import (
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.sort import Keys, KeySort
 from xnq_dist.graph.tables import Table
-from xnq_dist.sections import ColumnSettings, InputSettings
-from xnq_dist.sizes import human, parse_bytes
 
 __all__ = [
     "CudfEngine",

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from xnq_dist.config import Settings
-from xnq_dist.errors import InputError
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import InputError
 from xnq_dist.graph.tables import Table, open_table
 
 __all__ = ["has_weights", "id_text", "labelled_rows", "node_bytes", "table_size"]

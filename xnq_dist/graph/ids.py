@@ -16,7 +16,7 @@ import pyarrow.types as pt
 from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.errors import DoesNotFitError, InputError
+from xnq_dist.core.errors import DoesNotFitError, InputError
 from xnq_dist.graph.tables import show
 
 __all__ = ["NodeIds", "text_of"]

@@ -15,7 +15,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from xnq_dist.errors import StageError
+from xnq_dist.core.errors import StageError
+from xnq_dist.core.inputs import labels_inputs
+from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.settings_sections import ColumnSettings
+from xnq_dist.core.store import FileRecord, Manifest, RunDirectory, fingerprint
 from xnq_dist.graph.labels import ROLES, Labels, read_labels
 from xnq_dist.graph.layout import (
     labels_stem,
@@ -26,10 +30,6 @@ from xnq_dist.graph.layout import (
     weights_stem,
 )
 from xnq_dist.graph.tables import Table
-from xnq_dist.inputs import labels_inputs
-from xnq_dist.progress import Progress, silent
-from xnq_dist.sections import ColumnSettings
-from xnq_dist.store import FileRecord, Manifest, RunDirectory, fingerprint
 
 __all__ = ["OldLabels", "label", "whole_labels", "write_labels"]
 

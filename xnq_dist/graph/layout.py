@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from xnq_dist.errors import StageError
+from xnq_dist.core.errors import StageError
+from xnq_dist.core.store import FileRecord, Manifest, Stage
 from xnq_dist.graph.halo import Partition
-from xnq_dist.store import FileRecord, Manifest, Stage
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.errors import DoesNotFitError
+from xnq_dist.core.errors import DoesNotFitError
 
 __all__ = ["metis", "metis_memory"]
 

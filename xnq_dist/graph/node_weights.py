@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
-from xnq_dist.errors import InputError
+from xnq_dist.core.errors import InputError
+from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.tables import Batch, ids_of, open_table, show
-from xnq_dist.sections import ColumnSettings
 
 __all__ = ["node_weights_of", "read_node_weights"]
 

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.errors import SettingsError
+from xnq_dist.core.errors import SettingsError
 from xnq_dist.graph.clustering import PAIR, coarsen, contract, find_clusters
 from xnq_dist.graph.csr import Csr
 from xnq_dist.graph.metis import metis, metis_memory

@@ -39,7 +39,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.errors import SettingsError
+from xnq_dist.core.errors import SettingsError
 
 __all__ = [
     "Arguments",

@@ -13,8 +13,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from xnq_dist.config import Settings
-from xnq_dist.errors import StageError
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import StageError
+from xnq_dist.core.inputs import graph_inputs
+from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, fingerprint
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ahead import OneBehind, ahead
 from xnq_dist.graph.contents import read_contents
@@ -44,9 +47,6 @@ from xnq_dist.graph.scaling import Scaling
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.spectral import adjacency_radius, is_symmetric
 from xnq_dist.graph.tables import Sources, open_table
-from xnq_dist.inputs import graph_inputs
-from xnq_dist.progress import Progress, silent
-from xnq_dist.store import Attempt, FileRecord, Manifest, RunDirectory, fingerprint
 
 __all__ = ["partitions_table", "prepare"]
 

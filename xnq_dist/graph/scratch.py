@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.errors import SettingsError, StageError
-from xnq_dist.leftovers import owned_name, sweep_scratch
+from xnq_dist.core.errors import SettingsError, StageError
+from xnq_dist.core.leftovers import owned_name, sweep_scratch
 
 __all__ = ["append", "read", "scratch_folder"]
 

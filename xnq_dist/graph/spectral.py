@@ -18,10 +18,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.blocks import one_blas_thread
+from xnq_dist.core.blocks import one_blas_thread
+from xnq_dist.core.lanes import prefetch
 from xnq_dist.graph.csr import Csr, Rows, over_chunks
 from xnq_dist.graph.lanczos import largest_eigenvalue
-from xnq_dist.lanes import prefetch
 
 __all__ = ["adjacency_radius", "is_symmetric", "spectral_radius"]
 

@@ -18,8 +18,8 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from xnq_dist.errors import InputError
-from xnq_dist.redaction import redacted, split_query
+from xnq_dist.core.errors import InputError
+from xnq_dist.core.redaction import redacted, split_query
 
 __all__ = [
     "Batch",

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.backend import cugraph
-from xnq_dist.config import Settings
-from xnq_dist.errors import SettingsError
+from xnq_dist.core.backend import cugraph
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import SettingsError
 
 if TYPE_CHECKING:
     import scipy.sparse as sp

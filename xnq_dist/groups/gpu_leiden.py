@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from xnq_dist.backend import cugraph, data_frames
+from xnq_dist.core.backend import cugraph, data_frames
 from xnq_dist.groups.leiden import number_by_size
 
 __all__ = ["leiden_on_gpu", "modularity"]

@@ -2,7 +2,7 @@
 
 Counts come from the tables' footers, the cut is bounded by that of a random partition,
 memory and disk are added up from the arrays that will exist, and times from costs that
-were measured on a core (`xnq_dist.costs`).
+were measured on a core (`xnq_dist.plan.unit_costs`).
 """
 
 from __future__ import annotations

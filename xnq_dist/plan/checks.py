@@ -6,9 +6,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from xnq_dist.errors import DoesNotFitError
+from xnq_dist.core.errors import DoesNotFitError
+from xnq_dist.core.sizes import human
 from xnq_dist.plan.size import Plan
-from xnq_dist.sizes import human
 
 __all__ = ["check_client_fits", "check_fits", "check_scratch_fits"]
 

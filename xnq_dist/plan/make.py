@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from xnq_dist.config import Settings
-from xnq_dist.costs import Costs, load_costs
+from xnq_dist.core.config import Settings
+from xnq_dist.core.quantifiers import record_of
+from xnq_dist.core.sizes import parse_bytes
 from xnq_dist.graph.clustering import PAIR
 from xnq_dist.graph.gpu_ingest import planned_bytes
 from xnq_dist.graph.partition import METIS_SHARE, metis_memory
@@ -18,11 +19,11 @@ from xnq_dist.plan.needs import (
 from xnq_dist.plan.passes import blocks_of, candidates_of, fits_of, sums_of
 from xnq_dist.plan.seconds import Work, stage_seconds
 from xnq_dist.plan.size import GraphSize, Plan, Workers
-from xnq_dist.readout.objective import DEVICE_VALUES, WIDEST
-from xnq_dist.readout.plus.fit import MOST_ROWS
-from xnq_dist.quantifiers import record_of
+from xnq_dist.plan.unit_costs import Costs, load_costs
 from xnq_dist.quantify.classic.giants import store_bytes
 from xnq_dist.quantify.gpu.memory import quantified_bytes
+from xnq_dist.readout.objective import DEVICE_VALUES, WIDEST
+from xnq_dist.readout.plus.fit import MOST_ROWS
 from xnq_dist.readout.select import UNITS
 from xnq_dist.reservoir.checkpoint import KEPT, checkpoint_interval
 from xnq_dist.reservoir.descriptors import SPARE
@@ -30,8 +31,7 @@ from xnq_dist.reservoir.device import device_bytes
 from xnq_dist.reservoir.length import MOST, length_of
 from xnq_dist.reservoir.rounds import COLUMNS
 from xnq_dist.reservoir.volume import WORKER, disk_traffic, random_halo
-from xnq_dist.selection.rows import model_bytes
-from xnq_dist.sizes import parse_bytes
+from xnq_dist.selection.scored_rows import model_bytes
 
 __all__ = ["make_plan"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from xnq_dist.config import Settings
-from xnq_dist.inputs import set_scales
+from xnq_dist.core.config import Settings
+from xnq_dist.core.inputs import set_scales
 from xnq_dist.plan.size import GraphSize, Workers
 from xnq_dist.readout.plus.label_features import HOPS, feature_count
 from xnq_dist.readout.plus.variants import Variants

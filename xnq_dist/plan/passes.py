@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from xnq_dist.config import Settings
+from xnq_dist.core.config import Settings
 from xnq_dist.plan.seconds import NeighbourSums
 from xnq_dist.plan.size import GraphSize, Workers
 from xnq_dist.readout.plus.label_features import HOPS, feature_count

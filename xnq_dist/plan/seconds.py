@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xnq_dist.costs import Costs
 from xnq_dist.groups.own_groups import ROUNDS
+from xnq_dist.plan.unit_costs import Costs
 from xnq_dist.quantify.default.surroundings import WALKS
 
 __all__ = ["NeighbourSums", "Work", "stage_seconds"]

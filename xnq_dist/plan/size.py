@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from xnq_dist.core.sizes import human
 from xnq_dist.reservoir.volume import Cut
-from xnq_dist.sizes import human
 
 __all__ = ["GraphSize", "Plan", "Workers"]
 

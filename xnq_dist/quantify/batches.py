@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.config import Settings
+from xnq_dist.core.config import Settings
+from xnq_dist.core.store import Attempt, FileRecord, RunDirectory, Stage
 from xnq_dist.quantify.checks.evidence import Moments, gather_evidence
 from xnq_dist.quantify.checks.fit_check import fit_pvalues
 from xnq_dist.quantify.checks.own_coverage import own_coverage
@@ -41,7 +42,6 @@ from xnq_dist.quantify.loading import (
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.quantify.rows import answer_arrays
 from xnq_dist.quantify.weighted_sizes import WeightedSizes
-from xnq_dist.store import Attempt, FileRecord, RunDirectory, Stage
 
 __all__ = [
     "STAGE",

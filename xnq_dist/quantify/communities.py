@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
-from xnq_dist.config import Settings
-from xnq_dist.errors import InputError
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import InputError
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.sort import PairChunk, PairSorter
 from xnq_dist.graph.tables import Batch, Table, ids_of, show

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from xnq_dist.errors import InputError
+from xnq_dist.core.errors import InputError
+from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.graph.contents import has_parents
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.tables import Batch, Table, ids_of, open_table
-from xnq_dist.sections import ColumnSettings
 
 __all__ = ["Hierarchy", "ParentPairs", "read_parents"]
 

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from xnq_dist.errors import StageError
+from xnq_dist.core.errors import StageError
+from xnq_dist.core.store import FileRecord, Manifest, RunDirectory, Stage
 from xnq_dist.graph import layout
 from xnq_dist.graph.labels import ROLES
 from xnq_dist.groups.own_groups import Groups
 from xnq_dist.quantify.classic.neighbour_counts import votes_of
 from xnq_dist.quantify.default.learning import Held
 from xnq_dist.quantify.interface import NeighbourStatistics, NodeTable, Reference
-from xnq_dist.store import FileRecord, Manifest, RunDirectory, Stage
 
 __all__ = [
     "NeighbourValues",

@@ -7,8 +7,8 @@ import logging
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xnq_dist.errors import StageError
-from xnq_dist.store import RunDirectory
+from xnq_dist.core.errors import StageError
+from xnq_dist.core.store import RunDirectory
 
 __all__ = ["OldCommunities"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from xnq_dist.config import Settings
-from xnq_dist.quantifiers import record_of
+from xnq_dist.core.config import Settings
+from xnq_dist.core.quantifiers import record_of
 from xnq_dist.quantify.interface import Quantifier
 
 __all__ = ["make_quantifier"]

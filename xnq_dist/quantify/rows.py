@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from xnq_dist.config import Settings
+from xnq_dist.core.config import Settings
 from xnq_dist.quantify.checks.fit_check import expected_errors, standard_errors
 from xnq_dist.quantify.checks.quality import qualities
 from xnq_dist.quantify.interface import Prevalence

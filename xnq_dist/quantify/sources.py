@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from xnq_dist.config import Settings
+from xnq_dist.core.config import Settings
+from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.graph import layout
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.tables import Sources, open_table
@@ -16,7 +17,6 @@ from xnq_dist.quantify.communities import (
     from_column,
     from_memberships,
 )
-from xnq_dist.store import Manifest, RunDirectory
 
 __all__ = ["open_memberships"]
 

@@ -22,9 +22,28 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from xnq_dist.cluster import workers
-from xnq_dist.config import Settings
-from xnq_dist.errors import SettingsError, StageError
+from xnq_dist.core.cluster import workers
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import SettingsError, StageError
+from xnq_dist.core.inputs import choose_source, quantify_inputs
+from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.quantifiers import record_of
+from xnq_dist.core.store import (
+    Attempt,
+    FileRecord,
+    Manifest,
+    RunDirectory,
+    Stage,
+    TableWriter,
+    fingerprint,
+)
+from xnq_dist.core.waiting import (
+    Heartbeats,
+    gather,
+    result,
+    run_on_workers,
+    wait_some,
+)
 from xnq_dist.graph import layout
 from xnq_dist.graph.benchmark_table import BenchmarkTable
 from xnq_dist.graph.contents import answer_digests
@@ -34,9 +53,6 @@ from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.sort import PairChunk
 from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.detection import engine_of
-from xnq_dist.inputs import choose_source, quantify_inputs
-from xnq_dist.progress import Progress, silent
-from xnq_dist.quantifiers import record_of
 from xnq_dist.quantify import communities as sets
 from xnq_dist.quantify.batches import (
     STAGE,
@@ -76,22 +92,6 @@ from xnq_dist.quantify.sources import (
 )
 from xnq_dist.reservoir.propagation import neighbour_sums
 from xnq_dist.selection.words import sentences
-from xnq_dist.store import (
-    Attempt,
-    FileRecord,
-    Manifest,
-    RunDirectory,
-    Stage,
-    TableWriter,
-    fingerprint,
-)
-from xnq_dist.waiting import (
-    Heartbeats,
-    gather,
-    result,
-    run_on_workers,
-    wait_some,
-)
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.errors import InputError
+from xnq_dist.core.errors import InputError
+from xnq_dist.core.settings_sections import ReadoutSettings
 from xnq_dist.readout.calibration import Calibration, fit_calibration
 from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.folds import assign_folds, check_counts
@@ -28,7 +29,6 @@ from xnq_dist.readout.logistic import (
 )
 from xnq_dist.readout.objective import Group, MemoryRows, Rows
 from xnq_dist.readout.search import Chosen, climb, cross_fit
-from xnq_dist.sections import ReadoutSettings
 
 __all__ = [
     "FittedReadout",

@@ -32,10 +32,10 @@ from scipy.linalg import cholesky
 from scipy.linalg.lapack import dtrtri
 from scipy.special import log_softmax
 
-from xnq_dist.backend import choose
-from xnq_dist.blocks import one_blas_thread
-from xnq_dist.errors import InputError
-from xnq_dist.products import product
+from xnq_dist.core.backend import choose
+from xnq_dist.core.blocks import one_blas_thread
+from xnq_dist.core.errors import InputError
+from xnq_dist.core.products import product
 from xnq_dist.readout.lbfgs import Minimum, minimise
 from xnq_dist.readout.objective import (
     Group,

@@ -16,8 +16,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.backend import Backend, cpu
-from xnq_dist.blocks import one_blas_thread
+from xnq_dist.core.backend import Backend, cpu
+from xnq_dist.core.blocks import one_blas_thread
 
 __all__ = [
     "BLOCK_VALUES",

@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from xnq_dist import schemas
-from xnq_dist.errors import StageError
+from xnq_dist.core import schemas
+from xnq_dist.core.errors import StageError
+from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.graph.labels import ROLES
 from xnq_dist.readout.apply import SavedReadout, posteriors
-from xnq_dist.store import Attempt, FileRecord, Stage
 
 __all__ = [
     "FEATURES",

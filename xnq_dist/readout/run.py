@@ -16,15 +16,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.backend import choose
-from xnq_dist.cluster import workers
-from xnq_dist.config import Settings
-from xnq_dist.errors import StageError
-from xnq_dist.failures import stage_errors
+from xnq_dist.core.backend import choose
+from xnq_dist.core.cluster import workers
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import StageError
+from xnq_dist.core.failures import stage_errors
+from xnq_dist.core.inputs import posteriors_inputs, readout_inputs
+from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.settings_sections import ReadoutSettings
+from xnq_dist.core.store import (
+    Attempt,
+    FileRecord,
+    Manifest,
+    RunDirectory,
+    Stage,
+    fingerprint,
+)
+from xnq_dist.core.waiting import gather, result
 from xnq_dist.graph.layout import load_label_weights, load_labels, load_roles
 from xnq_dist.groups.own_groups import Groups, own_groups
-from xnq_dist.inputs import posteriors_inputs, readout_inputs
-from xnq_dist.progress import Progress, silent
 from xnq_dist.readout.apply import SavedReadout
 from xnq_dist.readout.fit import (
     FittedReadout,
@@ -47,16 +57,6 @@ from xnq_dist.readout.rows import (
 )
 from xnq_dist.readout.search import Chosen, climb, cross_fit
 from xnq_dist.readout.tasks import TaskFits, rows_fit, watch
-from xnq_dist.sections import ReadoutSettings
-from xnq_dist.store import (
-    Attempt,
-    FileRecord,
-    Manifest,
-    RunDirectory,
-    Stage,
-    fingerprint,
-)
-from xnq_dist.waiting import gather, result
 
 if TYPE_CHECKING:
     from distributed import Client, Future

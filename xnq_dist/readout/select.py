@@ -18,15 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from xnq_dist.config import Settings
-from xnq_dist.errors import StageError
-from xnq_dist.graph.labels import ROLES
-from xnq_dist.inputs import select_inputs, selects_scales, set_scales
-from xnq_dist.progress import Progress, silent
-from xnq_dist.readout.folds import check_counts
-from xnq_dist.reservoir.embed import reservoir_spec, run_reservoir, state_files
-from xnq_dist.reservoir.length import with_length
-from xnq_dist.store import (
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import StageError
+from xnq_dist.core.inputs import select_inputs, selects_scales, set_scales
+from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.store import (
     Attempt,
     FileRecord,
     Manifest,
@@ -34,7 +30,11 @@ from xnq_dist.store import (
     Stage,
     fingerprint,
 )
-from xnq_dist.waiting import result
+from xnq_dist.core.waiting import result
+from xnq_dist.graph.labels import ROLES
+from xnq_dist.readout.folds import check_counts
+from xnq_dist.reservoir.embed import reservoir_spec, run_reservoir, state_files
+from xnq_dist.reservoir.length import with_length
 
 if TYPE_CHECKING:
     from distributed import Client

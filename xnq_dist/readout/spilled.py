@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.errors import StageError
-from xnq_dist.progress import Progress, silent
+from xnq_dist.core.errors import StageError
+from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.store import Attempt, FileRecord, Folder, checked
+from xnq_dist.core.waiting import gather, result
 from xnq_dist.readout import objective
 from xnq_dist.readout.objective import (
     Group,
@@ -27,8 +29,6 @@ from xnq_dist.readout.objective import (
 )
 from xnq_dist.readout.rows import Labelled, Part, gather_used
 from xnq_dist.readout.tasks import thread_count, watch
-from xnq_dist.store import Attempt, FileRecord, Folder, checked
-from xnq_dist.waiting import gather, result
 
 if TYPE_CHECKING:
     from distributed import Client, Future

@@ -11,21 +11,21 @@ from functools import partial
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
-from xnq_dist.cluster import workers
-from xnq_dist.config import Settings
-from xnq_dist.errors import DoesNotFitError
-from xnq_dist.progress import Progress
-from xnq_dist.readout import objective
-from xnq_dist.readout.logistic import Fit, Job, fit_jobs
-from xnq_dist.readout.rows import Part, count_used
-from xnq_dist.sizes import parse_bytes
-from xnq_dist.waiting import (
+from xnq_dist.core.cluster import workers
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import DoesNotFitError
+from xnq_dist.core.progress import Progress
+from xnq_dist.core.sizes import parse_bytes
+from xnq_dist.core.waiting import (
     Heartbeats,
     gather,
     raise_failure,
     wait_all,
     wait_some,
 )
+from xnq_dist.readout import objective
+from xnq_dist.readout.logistic import Fit, Job, fit_jobs
+from xnq_dist.readout.rows import Part, count_used
 
 if TYPE_CHECKING:
     from distributed import Client, Future

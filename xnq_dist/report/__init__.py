@@ -1,6 +1,6 @@
 """Published results for people: tables, plots and one self-contained HTML page."""
 
 from xnq_dist.report.erase import Erased, erase
-from xnq_dist.report.run import report
+from xnq_dist.report.publish import report
 
 __all__ = ["Erased", "erase", "report"]

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from xnq_dist.config import Settings
+from xnq_dist.core.config import Settings
 from xnq_dist.quantify.checks.anomalies import Anomalies, Seen, find_anomalies
 from xnq_dist.report.view import PrevalenceView
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from xnq_dist.config import Settings
-from xnq_dist.errors import SettingsError, XnqError
-from xnq_dist.inputs import PREVIOUS
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import SettingsError, XnqError
+from xnq_dist.core.inputs import PREVIOUS
+from xnq_dist.core.store import Folder, Published, RunDirectory, Version
 from xnq_dist.report.view import PrevalenceView
-from xnq_dist.store import Folder, Published, RunDirectory, Version
 
 __all__ = ["Earlier", "OwnFacts", "check_named", "earlier_results", "why_not"]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xnq_dist.errors import RunDirectoryError
-from xnq_dist.lock import RunLock
-from xnq_dist.store import (
+from xnq_dist.core.errors import RunDirectoryError
+from xnq_dist.core.lock import RunLock
+from xnq_dist.core.store import (
     QUARANTINE,
     FileRecord,
     Published,

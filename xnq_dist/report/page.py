@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from xnq_dist.config import Settings
-from xnq_dist.drawing import plain
-from xnq_dist.quantifiers import record_of
+from xnq_dist.core.config import Settings
+from xnq_dist.core.drawing import plain
+from xnq_dist.core.quantifiers import record_of
+from xnq_dist.core.store import SetAside
 from xnq_dist.quantify.checks.anomalies import Anomalies
 from xnq_dist.quantify.checks.quality import PUBLISHABLE
 from xnq_dist.report import plots
@@ -27,7 +28,6 @@ from xnq_dist.report.sections import (
 from xnq_dist.report.view import PrevalenceView
 from xnq_dist.report.wording import count, difference, figure, points, share, span
 from xnq_dist.selection.words import sentences
-from xnq_dist.store import SetAside
 
 __all__ = ["StageFacts", "page", "plot_files"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtrc
 
-from xnq_dist.config import Settings
+from xnq_dist.core.config import Settings
 from xnq_dist.quantify.checks.anomalies import Anomalies
 from xnq_dist.quantify.checks.fit_check import expected_errors
 from xnq_dist.report.changed import Changed

@@ -9,7 +9,7 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.store import Attempt, FileRecord, Manifest, Stage, fingerprint
+from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage, fingerprint
 
 __all__ = ["KEPT", "Checkpoints", "checkpoint_interval", "write_states"]
 

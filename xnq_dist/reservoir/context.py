@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.backend import Backend, Precision, choose, cpu
+from xnq_dist.core.backend import Backend, Precision, choose, cpu
+from xnq_dist.core.products import product
+from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.graph.halo import Partition
 from xnq_dist.graph.layout import adjacency_stem, load_nodes, load_partition
-from xnq_dist.products import product
 from xnq_dist.reservoir import device
 from xnq_dist.reservoir.superstep import column_tiles
 from xnq_dist.reservoir.weights import (
@@ -23,7 +24,6 @@ from xnq_dist.reservoir.weights import (
     draw_weights,
     units_of_blocks,
 )
-from xnq_dist.store import Manifest, Stage
 
 __all__ = [
     "Block",

@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.blocks import one_blas_thread
-from xnq_dist.draws import mixed_bits
+from xnq_dist.core.blocks import one_blas_thread
+from xnq_dist.core.draws import mixed_bits
+from xnq_dist.core.products import product
+from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
+from xnq_dist.core.waiting import gather, result
 from xnq_dist.graph.layout import load_nodes, load_partition
-from xnq_dist.products import product
-from xnq_dist.progress import Progress, silent
 from xnq_dist.reservoir.exact_sums import column_peaks, integer_products, restored
 from xnq_dist.reservoir.propagation import propagate
-from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
-from xnq_dist.waiting import gather, result
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.backend import Backend, GpuBackend
+from xnq_dist.core.backend import Backend, GpuBackend
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import gpu_kernels
 from xnq_dist.reservoir.gpu_kernels import GEMM_ROWS, Topology

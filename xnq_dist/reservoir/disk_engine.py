@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.errors import StageError
+from xnq_dist.core.errors import StageError
+from xnq_dist.core.store import Manifest, Stage
+from xnq_dist.core.waiting import Heartbeats
 from xnq_dist.reservoir.context import ReservoirSpec
 from xnq_dist.reservoir.exchange import PinnedTasks
 from xnq_dist.reservoir.state_files import (
@@ -28,8 +30,6 @@ from xnq_dist.reservoir.state_files import (
     open_partition,
     read_states,
 )
-from xnq_dist.store import Manifest, Stage
-from xnq_dist.waiting import Heartbeats
 
 if TYPE_CHECKING:
     from distributed import Client, Future

@@ -14,13 +14,24 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from xnq_dist import cluster, products
-from xnq_dist.config import Settings
-from xnq_dist.errors import DoesNotFitError, SettingsError, StageError
+from xnq_dist.core import cluster, products
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import DoesNotFitError, SettingsError, StageError
+from xnq_dist.core.inputs import embeddings_inputs
+from xnq_dist.core.leftovers import owned_name
+from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.store import (
+    STATES,
+    Attempt,
+    FileRecord,
+    Folder,
+    Manifest,
+    RunDirectory,
+    Stage,
+    fingerprint,
+)
+from xnq_dist.core.waiting import Heartbeats
 from xnq_dist.graph.layout import load_nodes
-from xnq_dist.inputs import embeddings_inputs
-from xnq_dist.leftovers import owned_name
-from xnq_dist.progress import Progress, silent
 from xnq_dist.reservoir.checkpoint import (
     Checkpoints,
     checkpoint_interval,
@@ -40,17 +51,6 @@ from xnq_dist.reservoir.weights import (
     recurrent_radius,
     units_of_blocks,
 )
-from xnq_dist.store import (
-    STATES,
-    Attempt,
-    FileRecord,
-    Folder,
-    Manifest,
-    RunDirectory,
-    Stage,
-    fingerprint,
-)
-from xnq_dist.waiting import Heartbeats
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.blocks import one_blas_thread
+from xnq_dist.core.blocks import one_blas_thread
 
 __all__ = ["MOST_ROWS", "column_peaks", "integer_products", "restored"]
 

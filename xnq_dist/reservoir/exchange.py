@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.store import FileRecord, Manifest, Stage
+from xnq_dist.core.waiting import POLL, Heartbeats, raise_failure, wait_some, watched
 from xnq_dist.reservoir import device
 from xnq_dist.reservoir.context import (
     Context,
@@ -29,8 +31,6 @@ from xnq_dist.reservoir.context import (
 )
 from xnq_dist.reservoir.superstep import MemoryStates, gather, superstep, update
 from xnq_dist.reservoir.wire import Abandoned, PeerLost
-from xnq_dist.store import FileRecord, Manifest, Stage
-from xnq_dist.waiting import POLL, Heartbeats, raise_failure, wait_some, watched
 
 if TYPE_CHECKING:
     from distributed import Client, Future

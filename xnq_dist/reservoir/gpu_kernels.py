@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from xnq_dist.backend import GpuBackend, Kernel
+from xnq_dist.core.backend import GpuBackend, Kernel
 from xnq_dist.reservoir.kernels import TANH_DENOMINATOR, TANH_NUMERATOR
 
 __all__ = [

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from xnq_dist.config import Settings
-from xnq_dist.errors import StageError
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import StageError
 from xnq_dist.graph.distances import MOST_STEPS
 
 __all__ = ["MOST", "length_of", "with_length"]

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.errors import SettingsError
-from xnq_dist.progress import Progress, silent
+from xnq_dist.core.errors import SettingsError
+from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
+from xnq_dist.core.waiting import gather, wait_all
 from xnq_dist.reservoir.rounds import (
     Publish,
     Start,
@@ -24,8 +26,6 @@ from xnq_dist.reservoir.rounds import (
     sum_neighbours,
     write_values,
 )
-from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
-from xnq_dist.waiting import gather, wait_all
 
 if TYPE_CHECKING:
     from distributed import Client, Future

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from xnq_dist.products import product
+from xnq_dist.core.products import product
 from xnq_dist.reservoir.kernels import TANH_CLIP, TANH_DENOMINATOR, TANH_NUMERATOR
 from xnq_dist.reservoir.weights import Weights
 

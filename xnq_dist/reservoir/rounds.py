@@ -12,13 +12,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.backend import choose
-from xnq_dist.errors import StageError
+from xnq_dist.core.backend import choose
+from xnq_dist.core.errors import StageError
+from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.graph.layout import load_partition, node_index
 from xnq_dist.reservoir.context import halo_picks, pick_halo
 from xnq_dist.reservoir.device import move_partition
 from xnq_dist.reservoir.superstep import MemoryStates, column_tiles, gather
-from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
 
 __all__ = [
     "COLUMNS",

@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.backend import cpu
+from xnq_dist.core.backend import cpu
+from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.reservoir.context import Context, ReservoirSpec, load_context
 from xnq_dist.reservoir.mailbox import Mailbox
 from xnq_dist.reservoir.routes import find_routes, pick_rows
 from xnq_dist.reservoir.superstep import MemoryStates, gather, superstep, update
 from xnq_dist.reservoir.wire import POLL, PeerLost, Wire, hold_slot
-from xnq_dist.store import Manifest, Stage
 
 __all__ = ["Clock", "Seat", "advance_seat", "apply_seat", "open_seat", "rows_sent"]
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.store import Manifest, Stage
+from xnq_dist.core.waiting import Heartbeats
 from xnq_dist.reservoir.context import ReservoirSpec
 from xnq_dist.reservoir.exchange import PinnedTasks
 from xnq_dist.reservoir.seat import advance_seat, apply_seat, open_seat, rows_sent
-from xnq_dist.store import Manifest, Stage
-from xnq_dist.waiting import Heartbeats
 
 if TYPE_CHECKING:
     from distributed import Client, Future

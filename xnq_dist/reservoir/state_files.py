@@ -21,9 +21,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.backend import cpu
-from xnq_dist.blocks import ROWS
-from xnq_dist.errors import StageError
+from xnq_dist.core.backend import cpu
+from xnq_dist.core.blocks import ROWS
+from xnq_dist.core.errors import StageError
+from xnq_dist.core.store import FileRecord, Manifest, Stage
 from xnq_dist.graph.halo import Partition
 from xnq_dist.graph.layout import load_partition
 from xnq_dist.reservoir.context import (
@@ -35,7 +36,6 @@ from xnq_dist.reservoir.context import (
 )
 from xnq_dist.reservoir.superstep import MemoryStates, superstep, update
 from xnq_dist.reservoir.weights import Recurrent, SideBySide
-from xnq_dist.store import FileRecord, Manifest, Stage
 
 __all__ = [
     "PartitionOnDisk",

@@ -15,10 +15,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.backend import Backend
-from xnq_dist.blocks import ROWS, for_each_block
+from xnq_dist.core.backend import Backend
+from xnq_dist.core.blocks import ROWS, for_each_block
+from xnq_dist.core.products import multiply, pack
 from xnq_dist.graph.halo import Partition
-from xnq_dist.products import multiply, pack
 from xnq_dist.reservoir import device
 from xnq_dist.reservoir.weights import Recurrent, SideBySide
 

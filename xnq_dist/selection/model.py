@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit, log_expit
 
-from xnq_dist.selection.rows import Rows
+from xnq_dist.selection.scored_rows import Rows
 
 __all__ = ["Fit", "Terms", "contrasts", "fit_model", "plain_terms"]
 

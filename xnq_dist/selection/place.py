@@ -12,7 +12,7 @@ from scipy.special import expit
 from scipy.stats import gamma, norm
 
 from xnq_dist.selection.model import Terms, plain_terms
-from xnq_dist.selection.rows import Place
+from xnq_dist.selection.scored_rows import Place
 
 __all__ = ["Spread", "degree_bins", "place_terms", "uneven"]
 

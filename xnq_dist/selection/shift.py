@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from xnq_dist.selection.rows import Rows
+from xnq_dist.selection.scored_rows import Rows
 
 __all__ = ["shift_pvalue", "shift_statistic"]
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 from scipy.stats import chi2
 
-from xnq_dist.blocks import one_blas_thread
+from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.selection.model import Fit, Terms, fit_model, plain_terms
 from xnq_dist.selection.place import DECILES, Spread, degree_bins, place_terms, uneven
-from xnq_dist.selection.rows import Rows
+from xnq_dist.selection.scored_rows import Rows
 from xnq_dist.selection.shift import shift_pvalue
 
 __all__ = ["Selection", "detectable_factors", "judge", "reach"]

@@ -14,7 +14,7 @@ from tests.quantify.samples import (
     make_communities,
     make_nodes,
 )
-from xnq_dist.errors import InputError
+from xnq_dist.core.errors import InputError
 from xnq_dist.quantify.classic import counts as adjusted
 from xnq_dist.quantify.classic import simplex
 from xnq_dist.quantify.classic.counts import Counts, rates

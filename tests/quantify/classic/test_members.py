@@ -15,9 +15,9 @@ from tests.quantify.samples import (
     make_communities,
     make_nodes,
 )
-from xnq_dist.config import load_settings
-from xnq_dist.errors import InputError
-from xnq_dist.quantifiers import records
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.errors import InputError
+from xnq_dist.core.quantifiers import records
 from xnq_dist.quantify.classic import members
 from xnq_dist.quantify.classic.members import usable_members
 from xnq_dist.quantify.interface import Reference

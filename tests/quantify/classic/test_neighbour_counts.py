@@ -18,7 +18,7 @@ from tests.quantify.samples import (
     make_communities,
     make_nodes,
 )
-from xnq_dist.errors import InputError, StageError
+from xnq_dist.core.errors import InputError, StageError
 from xnq_dist.quantify.classic import neighbour_counts as neighbourhood
 from xnq_dist.quantify.classic import simplex
 from xnq_dist.quantify.classic.counts import Counts

@@ -12,7 +12,7 @@ from distributed import Client
 from tests.conftest import small_settings
 from tests.quantify.samples import make_communities
 from tests.quantify.test_stage import PRIOR, answered, draw_memberships, make_run, of
-from xnq_dist.errors import SettingsError, StageError
+from xnq_dist.core.errors import SettingsError, StageError
 from xnq_dist.graph import layout
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.quantify import stage as stage

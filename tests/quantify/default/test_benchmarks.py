@@ -17,9 +17,10 @@ from tests.quantify.default.test_auto import drawn, reference_from
 from tests.quantify.samples import make_communities, make_nodes
 from tests.quantify.test_node_weights import slow_covariance, with_weights
 from tests.quantify.test_stage import answered, draw_memberships, make_run, of
-from xnq_dist.config import load_settings
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.errors import InputError, SettingsError
+from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.due import due_stages
-from xnq_dist.errors import InputError, SettingsError
 from xnq_dist.graph.benchmark_table import Benchmark, BenchmarkTable, read_benchmarks
 from xnq_dist.pipeline import check_sources, open_run, prepare
 from xnq_dist.quantify import stage as stage
@@ -29,7 +30,6 @@ from xnq_dist.quantify.default.benchmarks import Chosen, Targets
 from xnq_dist.quantify.default.learning import Learnt
 from xnq_dist.quantify.interface import combine
 from xnq_dist.quantify.stage import quantify
-from xnq_dist.sections import ColumnSettings
 
 AUTO = "quantifier=auto"
 RAKED = ["benchmarked", "benchmarked_lower", "benchmarked_upper"]

@@ -13,7 +13,7 @@ from distributed import Client
 from tests.conftest import small_settings
 from tests.quantify.default.test_auto import slow_covariance
 from tests.quantify.test_stage import answered, draw_memberships, make_run, of
-from xnq_dist.errors import SettingsError
+from xnq_dist.core.errors import SettingsError
 from xnq_dist.graph import layout
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.quantify.default.contrast import contrast

@@ -17,7 +17,8 @@ from tests.quantify.default.test_auto import reference_from
 from tests.quantify.samples import make_communities, make_nodes
 from tests.quantify.test_node_weights import with_weights
 from tests.quantify.test_stage import draw_memberships, make_run, of
-from xnq_dist.errors import InputError, SettingsError
+from xnq_dist.core.errors import InputError, SettingsError
+from xnq_dist.core.run_record import RunRecord
 from xnq_dist.pipeline import absolute_paths
 from xnq_dist.quantify.default.allocation import (
     SPREAD,
@@ -32,7 +33,6 @@ from xnq_dist.quantify.default.learning import Learnt
 from xnq_dist.quantify.default.raking import Cells
 from xnq_dist.quantify.interface import combine
 from xnq_dist.quantify.stage import quantify
-from xnq_dist.run_record import RunRecord
 
 AUTO = "quantifier=auto"
 

@@ -17,7 +17,7 @@ from tests.quantify.samples import (
     make_nodes,
     reference_of,
 )
-from xnq_dist.quantifiers import records
+from xnq_dist.core.quantifiers import records
 from xnq_dist.quantify.interface import combine
 from xnq_dist.quantify.intervals import bootstrap
 from xnq_dist.quantify.intervals.bootstrap import Bootstrap

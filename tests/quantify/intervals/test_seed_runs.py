@@ -10,7 +10,7 @@ from scipy.special import ndtri
 from tests.conftest import published_values, small_settings, write_graph
 from tests.test_pipeline import whole_line, write_pages
 from xnq_dist import pipeline
-from xnq_dist.errors import SettingsError
+from xnq_dist.core.errors import SettingsError
 from xnq_dist.quantify.intervals.seed_runs import PSEUDO, between_runs, widened
 
 MOVED = ("lower", "upper", "se", "cv", "quality", "flagged")

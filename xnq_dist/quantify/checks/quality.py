@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.sections import QualitySettings
+from xnq_dist.core.settings_sections import QualitySettings
 
 __all__ = ["CAUTION", "NOT_PUBLISHABLE", "PUBLISHABLE", "SUPPRESSED", "qualities"]
 

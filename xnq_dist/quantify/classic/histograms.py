@@ -21,8 +21,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.config import Settings
-from xnq_dist.quantifiers import Record
+from xnq_dist.core.config import Settings
+from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.classic.members import (
     check_posteriors,
     check_two_classes,

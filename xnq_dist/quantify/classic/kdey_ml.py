@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.config import Settings
-from xnq_dist.quantifiers import Record
+from xnq_dist.core.config import Settings
+from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.classic.members import (
     check_posteriors,
     reference_rows,

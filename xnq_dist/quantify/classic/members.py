@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.errors import InputError
+from xnq_dist.core.errors import InputError
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,

@@ -22,9 +22,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.config import Settings
-from xnq_dist.errors import StageError
-from xnq_dist.quantifiers import Record
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import StageError
+from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.classic.members import check_posteriors, labelled_rows
 from xnq_dist.quantify.classic.simplex import mixture_kernel
 from xnq_dist.quantify.interface import (

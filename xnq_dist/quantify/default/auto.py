@@ -30,8 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from xnq_dist.config import Settings
-from xnq_dist.quantifiers import Record
+from xnq_dist.core.config import Settings
+from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.classic.members import check_posteriors
 from xnq_dist.quantify.default.drawn import DrawnByClass
 from xnq_dist.quantify.default.learning import Learnt

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 from scipy.special import ndtri
 
-from xnq_dist.blocks import one_blas_thread
+from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.quantify.default.auto import estimates_of, over_scenarios, scenario_sums
 from xnq_dist.quantify.default.benchmarks import Targets
 from xnq_dist.quantify.default.learning import Learnt

@@ -15,8 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from xnq_dist.config import Settings
-from xnq_dist.errors import InputError, SettingsError
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import InputError, SettingsError
+from xnq_dist.core.inputs import choose_source
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout
 from xnq_dist.graph.benchmark_table import (
     BenchmarkTable,
@@ -27,12 +29,10 @@ from xnq_dist.graph.node_weights import read_node_weights
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.sort import PairChunk
 from xnq_dist.graph.tables import Sources
-from xnq_dist.inputs import choose_source
 from xnq_dist.quantify.default.raking import Cells, contradiction
 from xnq_dist.quantify.interface import Communities, Labelled
 from xnq_dist.quantify.loading import whole_stage
 from xnq_dist.quantify.sources import open_memberships
-from xnq_dist.store import RunDirectory
 
 __all__ = ["Chosen", "Targets", "benchmark_of", "check_benchmark"]
 

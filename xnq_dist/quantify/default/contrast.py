@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy.special import erfc, ndtri
 
-from xnq_dist.errors import SettingsError
+from xnq_dist.core.errors import SettingsError
+from xnq_dist.core.store import Manifest, RunDirectory, Stage
 from xnq_dist.quantify.default.scenarios import Tilt
 from xnq_dist.quantify.loading import whole_stage
-from xnq_dist.store import Manifest, RunDirectory, Stage
 
 __all__ = ["Contrast", "contrast"]
 

@@ -14,8 +14,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from xnq_dist.config import Settings, load_settings
-from xnq_dist.errors import InputError, RunDirectoryError, SettingsError
+from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.errors import InputError, RunDirectoryError, SettingsError
+from xnq_dist.core.run_record import RunRecord
+from xnq_dist.core.schemas import conform
+from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.graph import layout
 from xnq_dist.graph.contents import answer_digests
 from xnq_dist.graph.ids import NodeIds
@@ -29,9 +32,6 @@ from xnq_dist.quantify.default.raking import Cells
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.loading import load_groups, load_node_table, whole_stage
 from xnq_dist.quantify.sources import open_memberships
-from xnq_dist.run_record import RunRecord
-from xnq_dist.schemas import conform
-from xnq_dist.store import Manifest, RunDirectory
 
 __all__ = ["LabelPlan", "Predicted", "plan_labels", "write_plan"]
 

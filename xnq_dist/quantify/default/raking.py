@@ -27,8 +27,8 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_array, diags_array, hstack, vstack
 from scipy.sparse import eye_array as identity
 
-from xnq_dist.blocks import one_blas_thread
-from xnq_dist.errors import StageError
+from xnq_dist.core.blocks import one_blas_thread
+from xnq_dist.core.errors import StageError
 from xnq_dist.quantify.default.node_sums import posterior_row
 from xnq_dist.quantify.interface import Communities, NodeTable
 

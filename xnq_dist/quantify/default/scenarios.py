@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.errors import InputError, SettingsError
-from xnq_dist.label_settings import LabelSettings
+from xnq_dist.core.errors import InputError, SettingsError
+from xnq_dist.core.label_settings import LabelSettings
 from xnq_dist.quantify.default.node_sums import class_codes
 from xnq_dist.quantify.interface import NodeTable, Reference
-from xnq_dist.selection.rows import Place, Rows, log_rates, sampled
+from xnq_dist.selection.scored_rows import Place, Rows, log_rates, sampled
 from xnq_dist.selection.tilt import logit_variance, solve_bias, tilted_mean
 from xnq_dist.selection.verdict import Selection, judge
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.config import Settings
+from xnq_dist.core.config import Settings
+from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, Stage
 from xnq_dist.graph import layout
 from xnq_dist.groups.own_groups import Groups, degree_groups
 from xnq_dist.quantify.default.learning import Held, Learnt
@@ -23,7 +24,6 @@ from xnq_dist.quantify.loading import whole_stage
 from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.reservoir.propagation import propagate
 from xnq_dist.selection.verdict import Selection
-from xnq_dist.store import Attempt, FileRecord, Manifest, RunDirectory, Stage
 
 if TYPE_CHECKING:
     from distributed import Client

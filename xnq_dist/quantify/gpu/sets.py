@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.backend import GpuBackend, choose
-from xnq_dist.config import Settings
+from xnq_dist.core.backend import GpuBackend, choose
+from xnq_dist.core.config import Settings
 from xnq_dist.quantify.classic.counts import Counts
 from xnq_dist.quantify.classic.members import check_posteriors
 from xnq_dist.quantify.classic.sld import guarded_prior

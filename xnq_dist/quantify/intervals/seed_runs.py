@@ -21,8 +21,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from xnq_dist.errors import SettingsError, XnqError
-from xnq_dist.store import Folder, Manifest, Published, RunDirectory
+from xnq_dist.core.errors import SettingsError, XnqError
+from xnq_dist.core.store import Folder, Manifest, Published, RunDirectory
 
 __all__ = ["between_runs", "check_seed_runs", "read_seed_runs", "widened"]
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.config import Settings
+from xnq_dist.core.config import Settings
+from xnq_dist.core.progress import Progress
+from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.graph.layout import node_index
-from xnq_dist.progress import Progress
 from xnq_dist.readout.logistic import Job, LinearModel
 from xnq_dist.readout.objective import MemoryRows
 from xnq_dist.readout.plus.feature_files import read_fitted, spread_features
@@ -33,7 +34,6 @@ from xnq_dist.readout.plus.variants import Variants, class_priors
 from xnq_dist.readout.rows import KnownLabels, Labelled, Part, assemble, gather_used
 from xnq_dist.readout.search import Fitter, cross_fit, search_from_middle
 from xnq_dist.readout.tasks import TaskFits, watch
-from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
 
 if TYPE_CHECKING:
     from distributed import Client, Future

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.config import Settings
-from xnq_dist.progress import Progress, silent
+from xnq_dist.core.config import Settings
+from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
+from xnq_dist.core.waiting import gather
 from xnq_dist.readout.plus.label_features import (
     HOPS,
     HopStart,
@@ -26,8 +28,6 @@ from xnq_dist.readout.plus.neighbours import PosteriorStart, PosteriorStep
 from xnq_dist.readout.rows import FEATURES, KnownLabels, Part
 from xnq_dist.readout.tasks import watch
 from xnq_dist.reservoir.propagation import propagate
-from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
-from xnq_dist.waiting import gather
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from xnq_dist.products import product
+from xnq_dist.core.products import product
 from xnq_dist.readout.logistic import LinearModel
 from xnq_dist.readout.objective import ROUNDING, MemoryRows
 

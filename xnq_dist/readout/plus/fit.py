@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.config import Settings
-from xnq_dist.errors import DoesNotFitError
-from xnq_dist.progress import Progress, silent
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import DoesNotFitError
+from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
+from xnq_dist.core.waiting import gather, result
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.folds import check_counts
@@ -37,8 +39,6 @@ from xnq_dist.readout.plus.second_stage import (
 from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.readout.rows import Part
 from xnq_dist.readout.tasks import in_window
-from xnq_dist.store import Attempt, FileRecord, Manifest, Stage
-from xnq_dist.waiting import gather, result
 
 if TYPE_CHECKING:
     from distributed import Client, Future

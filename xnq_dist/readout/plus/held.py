@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.config import Settings
-from xnq_dist.draws import mixed_bits
-from xnq_dist.progress import Progress
+from xnq_dist.core.config import Settings
+from xnq_dist.core.draws import mixed_bits
+from xnq_dist.core.progress import Progress
+from xnq_dist.core.store import Attempt, FileRecord
+from xnq_dist.core.waiting import result
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.plus.cross import CrossFit, Embedded
 from xnq_dist.readout.plus.second_stage import SecondRows, conclude
-from xnq_dist.store import Attempt, FileRecord
-from xnq_dist.waiting import result
 
 if TYPE_CHECKING:
     from distributed import Client

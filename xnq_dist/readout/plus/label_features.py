@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.store import FileRecord, Stage
 from xnq_dist.readout.plus.variants import Variants
-from xnq_dist.store import FileRecord, Stage
 
 __all__ = [
     "HOPS",

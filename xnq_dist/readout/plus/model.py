@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.readout.calibration import Calibration
 from xnq_dist.readout.plus.feature_files import read_own
 from xnq_dist.readout.plus.first_stage import FirstStage
 from xnq_dist.readout.plus.second_stage import SecondStage, second_rows
 from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.readout.rows import Part, write_scored
-from xnq_dist.store import Attempt, FileRecord, Stage
 
 __all__ = ["SavedPlus", "partition_logits", "write_plus_posteriors"]
 

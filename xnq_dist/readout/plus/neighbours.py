@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.store import FileRecord
 from xnq_dist.readout.plus.first_stage import FirstStage
 from xnq_dist.readout.plus.label_features import VisibleLabels
 from xnq_dist.readout.rows import Part
-from xnq_dist.store import FileRecord
 
 __all__ = ["PosteriorStart", "PosteriorStep"]
 

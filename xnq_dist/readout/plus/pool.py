@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
-from xnq_dist.blocks import one_blas_thread
+from xnq_dist.core.blocks import one_blas_thread
 
 __all__ = ["pool_weights", "pooled"]
 

@@ -1,0 +1,159 @@
+"""Prefect APIs for the flow tests: the test harness in process, a real server."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from tests.conftest import write_graph
+from xnq_dist.app.environment import DEFAULTS
+
+ROOT = Path(__file__).parents[2]
+PREFECT = str(Path(sys.executable).with_name("prefect"))
+
+
+@pytest.fixture(scope="session")
+def prefect_api() -> Iterator[None]:
+    """Prefect's own test harness: a server with a database that is thrown away."""
+    from prefect.testing.utilities import prefect_test_harness
+
+    with prefect_test_harness(server_startup_timeout=120):
+        yield
+
+
+@pytest.fixture(scope="session")
+def prefect_home(tmp_path_factory) -> dict[str, str]:
+    """An environment whose Prefect keeps its files to itself."""
+    home = tmp_path_factory.mktemp("prefect")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT_")}
+    return kept | DEFAULTS | {"PREFECT_HOME": str(home)}
+
+
+@contextmanager
+def running_server(
+    environment: dict[str, str],
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A `prefect server`: the URL of its API, and its process."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/api"
+    command = [PREFECT, "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    server = subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        _wait_until_it_answers(f"{url}/health", server)
+        yield url, server
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+@pytest.fixture(scope="session")
+def server_environment(prefect_home) -> Iterator[dict[str, str]]:
+    """The environment of a job beside a running `prefect server`."""
+    with running_server(prefect_home) as (url, _):
+        yield prefect_home | {"PREFECT_API_URL": url}
+
+
+@dataclass(frozen=True)
+class Nightly:
+    """A deployment at work."""
+
+    run: Path
+    """Its run directory."""
+    worker: subprocess.Popen[bytes]
+
+    def end(self) -> None:
+        """No further runs: each would take time from the tests that follow.
+
+        A run in progress is not waited for.
+        """
+        if self.worker.poll() is None:
+            for process in psutil.Process(self.worker.pid).children(recursive=True):
+                process.kill()
+        self.worker.kill()
+        self.worker.wait()
+
+
+@pytest.fixture(scope="session")
+def deployed(tmp_path_factory, server_environment) -> Iterator[Nightly]:
+    """The deployment `nightly` of a small graph, every minute."""
+    tmp_path = tmp_path_factory.mktemp("nightly")
+    write_graph(tmp_path / "input", nodes=200, edges=700)
+    description = yaml.safe_load((ROOT / "deploy" / "prefect.yaml").read_text())
+    nightly = description["deployments"][0]
+    nightly["schedules"][0]["cron"] = "* * * * *"
+    nightly["parameters"] = {
+        "nodes": str(tmp_path / "input" / "nodes.parquet"),
+        "edges": str(tmp_path / "input" / "edges.parquet"),
+        "out": str(tmp_path / "run"),
+        "settings": {
+            "reservoir": {
+                "dim": 8,
+                "supersteps": 2,
+                "recurrent_scale": 1.0,
+                "input_scale": 0.5,
+            },
+            "readout": {"C": 1.0},
+            "cluster": {"workers": 1, "threads": 1},
+        },
+    }
+    file = tmp_path / "prefect.yaml"
+    file.write_text(yaml.safe_dump(description))
+    environment = server_environment | {"XNQ_ROOT": str(ROOT)}
+    for command in (
+        ["work-pool", "create", "--type", "process", "xnq"],
+        ["--no-prompt", "deploy", "--prefect-file", str(file), "--name", "nightly"],
+    ):
+        done = subprocess.run(
+            [PREFECT, *command],
+            env=environment,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    worker = subprocess.Popen(
+        [PREFECT, "worker", "start", "--pool", "xnq", "--limit", "1"],
+        env=environment,
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    nightly_runs = Nightly(tmp_path / "run", worker)
+    try:
+        yield nightly_runs
+    finally:
+        nightly_runs.end()
+
+
+def _wait_until_it_answers(url: str, server: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        if server.poll() is not None:
+            pytest.fail(f"prefect server ended with status {server.returncode}")
+        try:
+            with urllib.request.urlopen(url, timeout=5):  # noqa: S310 - loopback
+                return
+        except OSError:
+            time.sleep(0.3)
+    pytest.fail(f"{url} did not answer")

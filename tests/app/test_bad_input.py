@@ -1,0 +1,304 @@
+"""Bad input through the command line: one sentence, its status, nothing half whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.conftest import write_graph
+from xnq_dist.app.cli import main
+from xnq_dist.core.lock import LOCK
+from xnq_dist.core.store import Folder, sealed
+
+QUICK = (
+    "reservoir.dim=8",
+    "reservoir.supersteps=2",
+    "reservoir.recurrent_scale=1.0",
+    "reservoir.input_scale=0.5",
+    "readout.C=1.0",
+    "readout.folds=3",
+)
+
+
+@pytest.fixture
+def tables(tmp_path) -> Path:
+    """Nodes, edges and memberships that are all right."""
+    folder = tmp_path / "input"
+    write_graph(folder, nodes=120, edges=400, labelled=0.6)
+    members = {"community": [1, 1, 2, 2], "node_id": [0, 1, 1, 2]}
+    pq.write_table(pa.table(members), folder / "memberships.parquet")
+    return folder
+
+
+def change(file: Path, column: str, values: Callable[[pa.ChunkedArray], object]):
+    """Write a table again with one column changed."""
+    table = pq.read_table(file)
+    at = table.schema.get_field_index(column)
+    changed = values(table[column])
+    if not isinstance(changed, pa.Array | pa.ChunkedArray):
+        changed = pa.array(changed, table[column].type)
+    pq.write_table(table.set_column(at, column, changed), file)
+
+
+def run(tables: Path, *arguments: str, out: Path | None = None) -> list[str]:
+    where = out or tables.parent / "run"
+    return [
+        "run",
+        "--nodes",
+        str(tables / "nodes.parquet"),
+        "--edges",
+        str(tables / "edges.parquet"),
+        "--out",
+        str(where),
+        *(f"--set={setting}" for setting in QUICK),
+        *arguments,
+    ]
+
+
+def refused(capfd, arguments: list[str], status: int = 2) -> str:
+    """The sentence that a refused command ends with."""
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    error = capfd.readouterr().err
+    assert ended.value.code == status, error
+    assert "Traceback" not in error
+    last = error.strip().splitlines()[-1]
+    assert last.startswith("xnq-dist: ")
+    return last
+
+
+def missing_file(t: Path) -> None:
+    (t / "edges.parquet").unlink()
+
+
+def missing_column(t: Path) -> None:
+    pq.write_table(
+        pq.read_table(t / "edges.parquet").rename_columns(["from", "dst"]),
+        t / "edges.parquet",
+    )
+
+
+def duplicate_ids(t: Path) -> None:
+    change(t / "nodes.parquet", "node_id", lambda c: [7, *c.to_pylist()[1:]])
+
+
+def unknown_node(t: Path) -> None:
+    change(t / "edges.parquet", "dst", lambda c: [99_999, *c.to_pylist()[1:]])
+
+
+def nan_features(t: Path) -> None:
+    def spoil(column):
+        values = column.to_pylist()
+        values[3][1] = float("nan")
+        return values
+
+    change(t / "nodes.parquet", "features", spoil)
+
+
+def unequal_features(t: Path) -> None:
+    def spoil(column):
+        values = column.to_pylist()
+        values[3] = values[3][:-1]
+        return pa.array(values, pa.list_(pa.float32()))
+
+    change(t / "nodes.parquet", "features", spoil)
+
+
+def no_labels(t: Path) -> None:
+    change(t / "nodes.parquet", "label", lambda c: [None] * len(c))
+
+
+def one_class(t: Path) -> None:
+    change(
+        t / "nodes.parquet",
+        "label",
+        lambda c: [None if v is None else 1 for v in c.to_pylist()],
+    )
+
+
+def class_absent_from_calibration(t: Path) -> None:
+    table = pq.read_table(t / "nodes.parquet")
+    labels = table["label"].to_pylist()
+    roles = [
+        None if v is None else ("calibration" if v == 1 and i % 2 else "train")
+        for i, v in enumerate(labels)
+    ]
+    pq.write_table(table.append_column("role", pa.array(roles)), t / "nodes.parquet")
+
+
+def empty_nodes(t: Path) -> None:
+    pq.write_table(pq.read_table(t / "nodes.parquet").slice(0, 0), t / "nodes.parquet")
+
+
+def empty_edges(t: Path) -> None:
+    pq.write_table(pq.read_table(t / "edges.parquet").slice(0, 0), t / "edges.parquet")
+
+
+def truncated(t: Path) -> None:
+    file = t / "nodes.parquet"
+    file.write_bytes(file.read_bytes()[:-200])
+
+
+def negative_weight(t: Path) -> None:
+    table = pq.read_table(t / "edges.parquet")
+    weights = np.ones(len(table), np.float32)
+    weights[5] = -1
+    table = table.append_column("weight", pa.array(weights))
+    pq.write_table(table, t / "edges.parquet")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "names"),
+    [
+        (missing_file, ["edges.parquet"]),
+        (missing_column, ["edges.parquet", "'src'", "columns.src"]),
+        (duplicate_ids, ["nodes.parquet", "7"]),
+        (unknown_node, ["edges.parquet", "99999", "input.unknown_nodes"]),
+        (nan_features, ["features", "3"]),
+        (unequal_features, ["features", "3"]),
+        (no_labels, ["label"]),
+        (one_class, ["label", "1"]),
+        (class_absent_from_calibration, ["calibration", "0"]),
+        (empty_nodes, ["nodes.parquet", "no rows"]),
+        (empty_edges, ["edges.parquet", "no rows"]),
+        (truncated, ["nodes.parquet", "not a whole Parquet file"]),
+        (negative_weight, ["weight"]),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else None,
+)
+def test_bad_table(tables, capfd, spoil, names):
+    spoil(tables)
+    sentence = refused(capfd, run(tables))
+    for name in names:
+        assert name in sentence
+    out = tables.parent / "run"
+    assert not (out / "prevalence.parquet").exists()
+    assert not (out / "graph" / "_manifest.json").exists()
+    assert not (out / LOCK).exists()
+
+
+@pytest.mark.parametrize(
+    ("argument", "name"),
+    [
+        ("--set=reservoir.dims=3", "reservoir.dims"),
+        ("--set=reservoir.dim=-1", "reservoir.dim = -1"),
+        ("--set=seed", "key=value"),
+        ("--config=/nowhere.yaml", "/nowhere.yaml"),
+    ],
+)
+def test_bad_setting(tables, capfd, argument, name):
+    assert name in refused(capfd, run(tables, argument))
+    assert not (tables.parent / "run").exists()
+
+
+def test_unwritable_output(tables, capfd):
+    (tables / "file").write_text("x")
+    sentence = refused(capfd, run(tables, out=tables / "file"))
+    assert "is a file" in sentence
+    sentence = refused(capfd, run(tables, out=tables / "file" / "run"))
+    assert "--out" in sentence
+
+
+def test_foreign_folders_are_left_as_they_were(tables, capfd):
+    sentence = refused(capfd, run(tables, "--overwrite", out=tables))
+    assert "lies in the run directory" in sentence
+    assert (tables / "nodes.parquet").exists()
+    foreign = tables.parent / "thesis"
+    foreign.mkdir()
+    (foreign / "prevalence.parquet").write_text("mine")
+    sentence = refused(capfd, run(tables, "--overwrite", out=foreign))
+    assert "is not a run directory" in sentence
+    assert [file.name for file in foreign.iterdir()] == ["prevalence.parquet"]
+
+
+def test_unreachable_dask_address(tables, capfd):
+    sentence = refused(
+        capfd,
+        run(
+            tables,
+            "--set=cluster.kind=address",
+            "--set=cluster.address=tcp://127.0.0.1:9",
+            "--set=cluster.timeout=2",
+        ),
+        status=4,
+    )
+    assert "tcp://127.0.0.1:9" in sentence
+    assert "cluster.address" in sentence
+
+
+def test_run_directory_of_another_graph(tables, capfd):
+    out = tables.parent / "run"
+    out.mkdir()
+    Folder.of(out).write_record("_run.json", {"nodes": "/a", "edges": "/b"})
+    assert "made from /a" in refused(capfd, run(tables))
+
+
+def test_directory_in_use(tables, capfd):
+    out = tables.parent / "run"
+    out.mkdir()
+    process = psutil.Process()
+    owner = {
+        "token": "x",
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "process_started": process.create_time(),
+    }
+    (out / LOCK).write_text(sealed(owner))
+    assert f"in use by process {os.getpid()}" in refused(capfd, run(tables), status=4)
+
+
+def test_unknown_community_members_and_what_follows(
+    prefect_api, tables, capfd, tls_settings
+):
+    """Refused by name; dropped when told so; then whole, and reported to Prefect."""
+    change(tables / "memberships.parquet", "node_id", lambda c: [0, 1, 1, 5000])
+    dask = [f"--set=cluster.{name}={value}" for name, value in tls_settings.items()]
+    given = ("--memberships", str(tables / "memberships.parquet"), *dask)
+    sentence = refused(capfd, run(tables, *given))
+    assert "5000" in sentence
+    assert "input.unknown_nodes" in sentence
+    out = tables.parent / "run"
+    assert not (out / "prevalence.parquet").exists()
+    main_ok(
+        run(tables, *given, "--set=input.unknown_nodes=drop", "--prefect", "--json")
+    )
+    summary = json.loads(capfd.readouterr().out.strip().splitlines()[-1])
+    assert summary["communities"] == 2
+    rows = pq.read_table(out / "prevalence.parquet").to_pylist()
+    assert [row["n_nodes"] for row in rows] == [2, 2, 1, 1]
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        artifacts = client.read_artifacts()
+    shown = f"first of {out}"
+    table = [a for a in artifacts if a.description == shown]
+    assert len(table) == 1
+    assert json.loads(table[0].data)[0]["community"] == 1
+    progress = {a.description: a.data for a in artifacts if a.type == "progress"}
+    assert progress["embed: supersteps"] == 100.0
+    assert progress["readout: posteriors"] == 100.0
+
+
+def main_ok(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code in (0, None)
+
+
+def test_plan_that_does_not_fit_ends_with_status_3(tables, capfd):
+    sentence = refused(
+        capfd,
+        run(tables, "--set=cluster.memory_limit=200 MiB", "--set=cluster.workers=1"),
+        status=3,
+    )
+    assert "may use 200.0 MiB" in sentence
+    assert "cluster.memory_limit" in sentence

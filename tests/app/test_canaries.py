@@ -1,0 +1,217 @@
+"""Credentials in addresses are used, and are nowhere to be found afterwards."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tests.app.conftest import running_server
+from tests.conftest import small_settings, write_graph
+from xnq_dist.app.parameters import warn_of_credentials
+
+CANARIES = ("AKCANARY", "SECRETCANARY", "TOKENCANARY", "WORDCANARY")
+"""Parts of addresses that nobody may see."""
+
+
+class Bucket(BaseHTTPRequestHandler):
+    """One folder as a bucket of an object store: enough of S3 to read its files."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def _answer(self, with_body: bool) -> None:
+        self.server.seen.append(self.headers["Authorization"])
+        name = self.path.partition("?")[0].removeprefix("/bucket/")
+        file = Path(self.server.folder, name)
+        if not file.is_file():
+            self.send_response(404)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        data = file.read_bytes()
+        if asked := self.headers["Range"]:
+            first, last = asked.removeprefix("bytes=").split("-")
+            data = data[int(first) : int(last) + 1]
+        self.send_response(206 if asked else 200)
+        self.send_header("Content-Length", str(len(data)))
+        self.send_header("Last-Modified", "Mon, 02 Nov 2026 10:00:00 GMT")
+        self.end_headers()
+        if with_body:
+            self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def bucket(folder: Path) -> Iterator[tuple[int, list[str]]]:
+    """Port of the store, and the headers that it was asked with."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Bucket)
+    server.folder, server.seen = folder, []
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    try:
+        yield server.server_address[1], server.seen
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()
+
+
+def run(home: dict[str, str], *arguments: str, **more: str) -> tuple[int, str]:
+    """Exit status and all output of a command line."""
+    environment = {k: v for k, v in home.items() if k != "PREFECT_API_URL"}
+    done = subprocess.run(
+        [sys.executable, "-m", "xnq_dist.app.cli", "run", *arguments],
+        env=environment | {"AWS_EC2_METADATA_DISABLED": "true"} | more,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def tables(folder: Path) -> list[str]:
+    return [
+        *("--nodes", str(folder / "input" / "nodes.parquet")),
+        *("--edges", str(folder / "input" / "edges.parquet")),
+        *("--out", str(folder / "run")),
+        *(f"--set={override}" for override in SMALL),
+    ]
+
+
+SMALL = (
+    "reservoir.dim=8",
+    "reservoir.supersteps=2",
+    "reservoir.recurrent_scale=1.0",
+    "reservoir.input_scale=0.5",
+    "readout.C=1.0",
+    "method=xnq",
+    "quantifier=sld",
+    "cluster.workers=1",
+    "cluster.threads=1",
+)
+
+
+def seen_in(folder: Path) -> set[tuple[str, str]]:
+    """Canaries, each with a file that holds it."""
+    held = [(file, file.read_bytes()) for file in folder.rglob("*") if file.is_file()]
+    assert held
+    return {
+        (canary, file.name)
+        for file, data in held
+        for canary in CANARIES
+        if canary.encode() in data
+    }
+
+
+@pytest.mark.server
+def test_a_run_with_credentials_in_its_addresses_leaves_none(tmp_path, prefect_home):
+    write_graph(tmp_path / "input", nodes=120, edges=400)
+    (tmp_path / "home").mkdir()
+    home = prefect_home | {"PREFECT_HOME": str(tmp_path / "home")}
+    (tmp_path / "input" / "members.csv").write_text(
+        "community,node_id\na,1\na,2\nb,3\n"
+    )
+    with (
+        running_server(home) as (url, _),
+        bucket(tmp_path / "input") as (port, asked),
+    ):
+        where = f"?region=eu&scheme=http&endpoint_override=127.0.0.1:{port}"
+        store = "s3://AKCANARY:SECRETCANARY@bucket"
+        given = [
+            *("--nodes", f"{store}/nodes.parquet{where}"),
+            *("--edges", f"{store}/edges.parquet{where}"),
+            *(
+                "--memberships",
+                f"file://{tmp_path}/input/members.csv?token=TOKENCANARY",
+            ),
+            *("--out", f"file://{tmp_path}/run?password=WORDCANARY"),
+            *(f"--set={override}" for override in SMALL),
+        ]
+        status, text = run(home, *given, PREFECT_API_URL=url)
+        assert status == 0, text
+        assert any("AKCANARY" in header for header in asked)
+        again, more = run(home, *given, PREFECT_API_URL=url)
+        assert again == 0, more
+    assert "nothing changed since" in more
+    for canary in CANARIES:
+        assert canary not in text + more
+    assert (tmp_path / "run" / "prevalence.parquet").exists()
+    assert "s3://***@bucket/nodes.parquet" in (tmp_path / "run/_run.json").read_text()
+    assert seen_in(tmp_path / "run") == set()
+    # Prefect has the parameters, without what was secret in them.
+    (database,) = (tmp_path / "home").glob("prefect.db")
+    assert b"s3://***@bucket/nodes.parquet" in database.read_bytes()
+    assert seen_in(tmp_path / "home") == set()
+    assert b"PRIVATE KEY" not in database.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--memberships", "s3://AKCANARY:SECRETCANARY@bucket/m.csv?region=eu&scheme=http"
+         "&endpoint_override=127.0.0.1:9"),
+        ("--memberships", "s3://AKCANARY:SECRET/CANARY@bucket/m.csv?token=TOKENCANARY"),
+        ("--nodes", "s3://AKCANARY:SECRETCANARY@bucket/n.csv?secret_key=TOKENCANARY"),
+        ("--out", "s3://AKCANARY:SECRETCANARY@bucket/run?secret_key=TOKENCANARY"),
+        ("--set=cluster.kind=address",
+         "--set=cluster.address=tcp://me:WORDCANARY@127.0.0.1:9"),
+        ("--set=anomalies.last=file:///nowhere?token=TOKENCANARY",),
+    ],
+    ids=["dead store", "unescaped", "unknown option", "out", "scheduler", "earlier"],
+)  # fmt: skip
+def test_refusals_name_no_credentials(tmp_path, prefect_home, arguments):
+    write_graph(tmp_path / "input", nodes=60, edges=200)
+    status, text = run(prefect_home, *tables(tmp_path), *arguments)
+    dead = "m.csv?region" in str(arguments)
+    assert status == (4 if dead else 2), text
+    assert text.strip().splitlines()[-1].startswith("xnq-dist: ")
+    assert "CANARY" not in text
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    "variable",
+    [
+        {"PREFECT_API_URL": "http://me:WORDCANARY@127.0.0.1:9/api"},
+        {
+            "PREFECT_API_DATABASE_CONNECTION_URL": "postgresql+asyncpg://me:WORDCANARY"
+            "@127.0.0.1:9/xnq"
+        },
+    ],
+    ids=lambda variable: next(iter(variable)),
+)
+def test_prefects_addresses_are_nowhere_in_the_output(tmp_path, prefect_home, variable):
+    write_graph(tmp_path / "input", nodes=60, edges=200)
+    status, text = run(prefect_home, *tables(tmp_path), **variable)
+    # Neither is needed: the run goes on without reports.
+    assert status == 0, text
+    assert "WORDCANARY" not in text
+    assert seen_in(tmp_path / "run") == set()
+
+
+def test_parameters_with_credentials_of_a_deployment_are_warned_of(caplog):
+    secret = "s3://AKCANARY:SECRETCANARY@bucket/nodes"
+    settings = small_settings("anomalies.last=s3://bucket/run?token=TOKENCANARY")
+    with caplog.at_level(logging.WARNING, "xnq_dist"):
+        warn_of_credentials(nodes=secret, settings=settings)
+    assert [record.args[0] for record in caplog.records] == ["nodes", "settings"]
+    assert "CANARY" not in caplog.text
+    caplog.clear()
+    warn_of_credentials(nodes="/data/nodes.parquet", settings=None)
+    assert not caplog.records

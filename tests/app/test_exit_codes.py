@@ -1,0 +1,158 @@
+"""Exit status of real commands that are interrupted, or lose what they stand on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.chaos.processes import Cluster, Launch, Running, marked, wait_until
+from tests.conftest import write_graph
+from tests.disks import NoSmallDisk, SmallDisk, mounted
+
+pytestmark = pytest.mark.server
+
+SETTINGS = [
+    "method=xnq",
+    "quantifier=sld",
+    "reservoir.dim=8",
+    "reservoir.supersteps=20",
+    "reservoir.recurrent_scale=1.0",
+    "reservoir.input_scale=0.5",
+    "checkpoint.every=5",
+    "readout.C=1.0",
+    "partitions=2",
+    "intervals.resamples=20",
+    "cluster.workers=1",
+    "cluster.threads=1",
+    "cluster.timeout=20",
+]
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("exit-codes")
+    write_graph(folder, nodes=240, edges=900)
+    members = {"community": [node // 30 for node in range(240)]}
+    members["node_id"] = list(range(240))
+    pq.write_table(pa.table(members), folder / "memberships.parquet")
+    names = ("nodes", "edges", "memberships")
+    return {name: str(folder / f"{name}.parquet") for name in names}
+
+
+@pytest.fixture
+def launch(tables, tmp_path, server_environment) -> Launch:
+    (tmp_path / "tmp").mkdir()
+    return Launch(
+        tmp_path.name, tables, "command", tmp_path / "tmp", server_environment
+    )
+
+
+@pytest.fixture
+def disk(tmp_path) -> Iterator[SmallDisk]:
+    with ExitStack() as held:
+        try:
+            found = held.enter_context(mounted(tmp_path / "disk"))
+        except NoSmallDisk as reason:
+            pytest.skip(str(reason))
+        yield found
+
+
+def at(running: Running, stage: str) -> None:
+    """Wait until a run is in a stage."""
+    order = ("start", "graph", "embed", "readout", "quantify", "publish")
+    wanted = order.index(stage)
+    assert wait_until(
+        lambda: running.over or order.index(running.reached()) >= wanted, 120, 0.002
+    )
+    assert not running.over, "".join(running.lines)
+
+
+def ended(running: Running, status: int) -> str:
+    """The sentence of a run that ends, also as JSON alone on stdout."""
+    assert running.end(120) == status, "".join(running.lines)
+    (sentence,) = running.sentences()
+    assert not any(line.startswith("Traceback (") for line in running.lines)
+    found = json.loads("".join(running.out))
+    assert found == {"error": sentence.removeprefix("xnq-dist: "), "exit_code": status}
+    return sentence
+
+
+def whole(running: Running, out: Path) -> pa.Table:
+    """What a run published that nobody disturbed."""
+    assert running.end(180) == 0, "".join(running.lines)
+    assert not running.sentences()
+    return pq.read_table(out / "prevalence.parquet")
+
+
+def test_signals_at_any_stage_end_with_status_4_and_the_next_run_resumes(
+    launch, tmp_path
+):
+    """One directory, interrupted stage after stage, then whole."""
+    out = tmp_path / "run"
+    for stage, number in (
+        ("graph", signal.SIGINT),
+        ("embed", signal.SIGTERM),
+        ("quantify", signal.SIGHUP),
+    ):
+        running = launch.start(out, SETTINGS)
+        at(running, stage)
+        # To all its processes, as a terminal or a batch system sends it.
+        os.killpg(running.process.pid, number)
+        sentence = ended(running, 4)
+        assert f"interrupted by {number.name}" in sentence
+        assert "run again to resume" in sentence
+        assert wait_until(lambda: not marked(launch.mark), 30)
+        assert not (out / "_lock.json").exists()
+    found = whole(launch.start(out, SETTINGS), out)
+    assert found.equals(
+        whole(launch.start(tmp_path / "calm", SETTINGS), tmp_path / "calm")
+    )
+    assert list(launch.temporary.glob("xnq-dist-*")) == []
+
+
+def test_full_disk_ends_with_status_4_names_folder_and_stage_and_is_resumed(
+    launch, disk
+):
+    out = disk.folder / "run"
+    running = launch.start(out, SETTINGS)
+    at(running, "embed")
+    disk.fill()
+    sentence = ended(running, 4)
+    assert str(out) in sentence
+    assert "stage " in sentence
+    disk.empty()
+    assert whole(launch.start(out, SETTINGS), out).num_rows == 16
+
+
+def test_lost_scheduler_ends_with_status_4(launch, tmp_path):
+    with Cluster(launch, 1) as cluster:
+        where = ["cluster.kind=address", f"cluster.address={cluster.address}"]
+        running = launch.start(tmp_path / "run", [*SETTINGS, *where])
+        at(running, "embed")
+        cluster.scheduler.kill()
+        assert "run again" in ended(running, 4)
+
+
+def test_ignored_hang_up_stays_ignored(launch, tmp_path):
+    """As under `nohup`."""
+    code = "import signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
+    code += (
+        "import xnq_dist.app.cli as cli, time; cli.app = lambda args: time.sleep(1); "
+    )
+    code += "import os, threading; "
+    code += "threading.Timer(.3, os.kill, (os.getpid(), signal.SIGHUP)).start(); "
+    code += "cli.main([])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=launch.environ(), check=False, timeout=60
+    )
+    assert done.returncode == 0

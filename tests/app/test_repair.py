@@ -1,0 +1,60 @@
+"""Damage and the command line: found by verify, repaired by the same command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from tests.app.test_bad_input import main_ok, refused, run, tables
+from tests.conftest import published_values
+
+__all__ = ["tables"]
+
+
+def test_the_same_command_repairs_what_verify_finds(tables, capfd, tls_settings):
+    out = tables.parent / "run"
+    given = (
+        *("--memberships", str(tables / "memberships.parquet")),
+        *(f"--set=cluster.{name}={value}" for name, value in tls_settings.items()),
+    )
+    main_ok(run(tables, *given))
+    expected = published_values(out)
+    main_ok(["verify", str(out), "--json"])
+    shown = capfd.readouterr().out.strip().splitlines()
+    assert shown[-2] == f"{out} is whole"
+    assert json.loads(shown[-1]) == {"damaged": []}
+    (file, *_) = out.glob("embeddings/*.parquet")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 16
+    file.write_bytes(data)
+    refused_verify(out, file, capfd)
+    # A changed setting reads them again: found in a worker, repaired by this run.
+    main_ok(run(tables, *given, "--set=readout.C=0.5"))
+    log = capfd.readouterr().err
+    assert "embeddings is set aside in quarantine/embeddings-" in log
+    main_ok(["verify", str(out)])
+    main_ok(run(tables, *given))
+    assert published_values(out).equals(expected)
+    main_ok(["erase", str(out), "--node", "5"])
+    assert "0 rows removed from 0 published tables" in capfd.readouterr().out
+    assert not (out / "graph").exists()
+    assert pq.read_table(out / "prevalence.parquet").num_rows == 4
+
+
+def refused_verify(out: Path, file: Path, capfd) -> None:
+    import pytest
+
+    from xnq_dist.app.cli import main
+
+    with pytest.raises(SystemExit) as ended:
+        main(["verify", str(out)])
+    assert ended.value.code == 1
+    shown = capfd.readouterr().out
+    assert f"{file} differs from its checksum between byte 0 and" in shown
+    assert "1 damaged: the next run sets" in shown
+
+
+def test_verify_of_another_folder_is_refused(tmp_path, capfd):
+    assert "is not a run directory" in refused(capfd, ["verify", str(tmp_path)])

@@ -1,0 +1,180 @@
+"""Runs and Prefect's API: reported where there is one, never held up by it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.app.conftest import running_server
+from tests.conftest import write_graph
+from xnq_dist.app.reporting import GRACE, reported
+
+SETTINGS = (
+    "method=xnq",
+    "quantifier=sld",
+    "reservoir.dim=8",
+    "reservoir.supersteps=3",
+    "reservoir.recurrent_scale=2.0",
+    "reservoir.input_scale=0.5",
+    "readout.C=1.0",
+    "cluster.workers=1",
+    "cluster.threads=1",
+)
+
+
+def arguments(graph: Path, out: Path, *more: str) -> list[str]:
+    tables = ("--nodes", f"{graph}/nodes.parquet", "--edges", f"{graph}/edges.parquet")
+    sets = [f"--set={setting}" for setting in SETTINGS]
+    return ["run", *tables, "--out", str(out), "--json", *sets, *more]
+
+
+def start(graph: Path, out: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "xnq_dist.app.cli", *arguments(graph, out)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def without_api(home: dict[str, str], **more: str) -> dict[str, str]:
+    return {k: v for k, v in home.items() if k != "PREFECT_API_URL"} | more
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("reporting") / "input"
+    write_graph(folder, nodes=200, edges=700)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plain(graph, prefect_home) -> Path:
+    """A run that reports to nobody."""
+    out = graph.parent / "plain"
+    done = start(graph, out, without_api(prefect_home))
+    _, log = done.communicate(timeout=240)
+    assert done.returncode == 0, log
+    return out
+
+
+def same_results(out: Path, plain: Path) -> bool:
+    tables = [pq.read_table(f / "prevalence.parquet") for f in (out, plain)]
+    return (out / "report.html").exists() and tables[0].equals(tables[1])
+
+
+def test_a_run_without_an_api_does_without_prefect(graph, tmp_path):
+    code = (
+        "import sys; from xnq_dist.app.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        "except SystemExit as ended: assert not ended.code, ended.code\n"
+        "sys.exit('prefect' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments(graph, tmp_path / "run")],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_api_that_is_dead_for_the_complete_run_changes_nothing(
+    graph, plain, prefect_home, tmp_path
+):
+    dead = without_api(prefect_home, PREFECT_API_URL="http://127.0.0.1:9/api")
+    running = start(graph, tmp_path / "run", dead)
+    text, log = running.communicate(timeout=240)
+    assert running.returncode == 0, log
+    assert json.loads(text.strip().splitlines()[-1])["communities"] > 0
+    assert log.count("Prefect's API does not take reports") == 1
+    assert same_results(tmp_path / "run", plain)
+
+
+def test_an_api_that_never_answers_is_waited_for_at_the_end_alone(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/api"
+        from prefect.settings import PREFECT_API_URL, temporary_settings
+
+        with temporary_settings({PREFECT_API_URL: url}):
+            began = time.monotonic()
+            with reported("xnq-dist", {}) as report:
+                for number in range(100):
+                    report.do("graph", lambda p, n=number: p("nodes", n, 100))
+                spent = time.monotonic() - began
+            assert spent < 1
+            assert GRACE <= time.monotonic() - began < GRACE + 3
+
+
+@pytest.mark.server
+def test_an_api_that_stops_in_the_middle_changes_nothing(
+    graph, plain, prefect_home, tmp_path
+):
+    out = tmp_path / "run"
+    with running_server(prefect_home) as (url, server):
+        running = start(graph, out, without_api(prefect_home, PREFECT_API_URL=url))
+        end = time.monotonic() + 120
+        while not (out / "graph" / "_manifest.json").exists():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        server.send_signal(signal.SIGSTOP)
+        try:
+            _, log = running.communicate(timeout=240)
+        finally:
+            server.send_signal(signal.SIGCONT)
+    assert running.returncode == 0, log
+    assert same_results(out, plain)
+
+
+@pytest.mark.server
+def test_a_run_is_a_flow_run_with_a_task_run_a_stage(
+    graph, server_environment, tmp_path
+):
+    running = start(graph, tmp_path / "run", server_environment)
+    _, log = running.communicate(timeout=240)
+    assert running.returncode == 0, log
+    from prefect.client.orchestration import SyncPrefectClient
+
+    with SyncPrefectClient(server_environment["PREFECT_API_URL"]) as client:
+        where = str(tmp_path / "run")
+        (found,) = [
+            r for r in client.read_flow_runs() if r.parameters.get("out") == where
+        ]
+        assert found.state_name == "Completed"
+        tasks = client.request("POST", "/task_runs/filter", json={}).json()
+        logs = client.request("POST", "/logs/filter", json={}).json()
+        artifacts = client.read_artifacts()
+    states = {
+        t["name"]: t["state_name"] for t in tasks if t["flow_run_id"] == str(found.id)
+    }
+    assert states == dict.fromkeys(
+        ("graph", "embed", "readout", "quantify", "publish"), "Completed"
+    )
+    assert any("log-loss" in line["message"] for line in logs)
+    shown = {a.key or a.description for a in artifacts if a.flow_run_id == found.id}
+    assert {"xnq-prevalence", "embed: supersteps", "readout: posteriors"} <= shown
+
+
+def test_reporting_without_an_api_is_refused(graph, tmp_path, prefect_home):
+    # In a process of its own: other tests have an API in this one.
+    command = arguments(graph, tmp_path / "run", "--prefect")
+    done = subprocess.run(
+        [sys.executable, "-m", "xnq_dist.app.cli", *command],
+        env=prefect_home,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "prefect server start" in done.stderr

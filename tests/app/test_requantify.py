@@ -1,0 +1,103 @@
+"""The command `requantify`, and runs of which part is done, on a real Prefect API."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.conftest import write_graph
+from xnq_dist.app.cli import main
+from xnq_dist.core import cluster
+from xnq_dist.core.store import RunDirectory
+
+QUICK = (
+    "reservoir.dim=8",
+    "reservoir.supersteps=2",
+    "reservoir.recurrent_scale=1.0",
+    "reservoir.input_scale=0.5",
+    "readout.C=1.0",
+    "readout.folds=3",
+    "quantifier=pcc",
+    "cluster.workers=1",
+    "cluster.threads=1",
+    "partitions=2",
+)
+
+
+def command(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    return int(ended.value.code or 0)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Kinds of the clusters that are started."""
+    kinds: list[str] = []
+    real = cluster.open_cluster
+
+    def seen(settings: Any, *arguments: Any) -> Any:
+        kinds.append(settings.kind)
+        return real(settings, *arguments)
+
+    monkeypatch.setattr(cluster, "open_cluster", seen)
+    return kinds
+
+
+def memberships(folder: Path, shift: int) -> str:
+    nodes = list(range(100))
+    table = pa.table(
+        {"community": [(node + shift) // 20 for node in nodes], "node_id": nodes}
+    )
+    path = folder / f"memberships-{shift}.parquet"
+    pq.write_table(table, path)
+    return str(path)
+
+
+def test_commands_do_what_changed_and_start_workers_only_for_it(
+    tmp_path, prefect_api, capfd, started
+):
+    graph = write_graph(tmp_path, nodes=100, edges=300)
+    out, other = str(tmp_path / "run"), str(tmp_path / "other")
+    tables = ["--nodes", graph.sources.nodes, "--edges", graph.sources.edges]
+    tables += ["--memberships", memberships(tmp_path, 0), "--out", out]
+    quick = [f"--set={setting}" for setting in QUICK]
+    assert command("run", *tables, *quick) == 0
+    assert started == ["local"]
+    first = {name: RunDirectory(out).stage(name).manifest() for name in ("graph",)}
+
+    # Only the page depends on it: it is published without workers.
+    assert command("run", *tables, *quick, "--set=anomalies.rate=0.2") == 0
+    assert started == ["local"]
+    capfd.readouterr()
+    assert command("run", *tables, *quick, "--set=anomalies.rate=0.2") == 0
+    assert "nothing changed since" in capfd.readouterr().out
+    assert started == ["local"]
+
+    asked = ["--run", out, "--memberships", memberships(tmp_path, 10), "--json"]
+    assert command("requantify", *asked, "--out", other) == 0
+    summary = json.loads(capfd.readouterr().out.strip().splitlines()[-1])
+    assert summary["run"] == other
+    assert summary["communities"] == 6
+    assert set(summary["stages"]) == {"labels", "quantify", "publish"}
+    assert len(started) == 2
+    made = RunDirectory(other).stage("graph").manifest()
+    assert made == first["graph"]
+    rows = pq.read_table(f"{other}/prevalence.parquet")
+    assert rows.num_rows == 12
+
+    # Once more: nothing is left to do, so nothing is started.
+    assert command("requantify", *asked, "--out", other) == 0
+    summary = json.loads(capfd.readouterr().out.strip().splitlines()[-1])
+    assert set(summary["stages"]) == {"labels"}
+    assert len(started) == 2
+
+
+def test_requantify_names_what_is_wrong(tmp_path, capfd):
+    assert command("requantify", "--run", str(tmp_path / "nowhere")) == 2
+    assert "is not a run directory with embeddings" in capfd.readouterr().err

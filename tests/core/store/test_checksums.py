@@ -1,0 +1,153 @@
+"""Reads of files: every byte that is read is compared with the file's record."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from xnq_dist.core.errors import DamagedError
+from xnq_dist.core.store import CheckedFile, FileRecord, Folder, RunDirectory, checked
+from xnq_dist.core.store.checksums import BLOCK, ChecksumWriter
+
+SIZE = 3 * BLOCK + 1234
+
+
+def recorded(data: bytes, pieces: int = 1) -> FileRecord:
+    writer = ChecksumWriter(io.BytesIO())
+    for part in np.array_split(np.frombuffer(data, np.uint8), pieces):
+        writer.write(part)
+    return FileRecord("file", 0, writer.count, writer.checksum())
+
+
+@pytest.fixture(scope="module")
+def data() -> bytes:
+    return np.random.default_rng(0).bytes(SIZE)
+
+
+def opened(data: bytes, record: FileRecord) -> CheckedFile:
+    return CheckedFile(io.BytesIO(data), record, "/run/stage")
+
+
+def test_checksum_does_not_depend_on_how_a_file_was_written(data):
+    assert recorded(data) == recorded(data, 7) == recorded(data, 5000)
+    assert len(recorded(data).checksum) == 4 * 8
+    assert recorded(b"").checksum == ""
+
+
+def test_any_read_gives_the_bytes_of_the_file(data):
+    stream = opened(data, recorded(data))
+    rng = np.random.default_rng(1)
+    assert stream.read() == data
+    assert stream.read(10) == b""
+    for _ in range(50):
+        start, length = int(rng.integers(0, SIZE)), int(rng.integers(0, 2 * BLOCK))
+        assert stream.seek(start) == start
+        assert stream.read(length) == data[start : start + length]
+    assert stream.seek(-5, io.SEEK_END) == SIZE - 5
+    assert stream.read() == data[-5:]
+    empty = opened(b"", recorded(b""))
+    assert empty.read() == b""
+
+
+def test_only_the_blocks_that_are_read_are_compared(data):
+    record = recorded(data)
+    torn = bytearray(data)
+    torn[2 * BLOCK + 77] ^= 4
+    stream = opened(bytes(torn), record)
+    assert stream.read(2 * BLOCK) == data[: 2 * BLOCK]
+    assert stream.seek(3 * BLOCK) == 3 * BLOCK
+    assert stream.read() == data[3 * BLOCK :]
+    stream.seek(2 * BLOCK)
+    with pytest.raises(DamagedError, match="between byte 2097152 and 3145728"):
+        stream.read(1)
+
+
+@pytest.mark.parametrize("size", [0, BLOCK, SIZE - 1, SIZE + 1])
+def test_file_of_another_size_is_refused(data, size):
+    other = (data + b"x")[:size]
+    with pytest.raises(DamagedError, match=f"has {size} bytes, not {SIZE}"):
+        opened(other, recorded(data))
+
+
+def test_missing_file_is_damage(tmp_path):
+    record = FileRecord("gone.npz", 0, 3, "00000000")
+    with (
+        pytest.raises(DamagedError, match=r"gone\.npz is missing: run again"),
+        checked(Folder.of(tmp_path), record),
+    ):
+        pass
+
+
+def table(rows: int) -> pa.Table:
+    rng = np.random.default_rng(2)
+    values = pa.array(rng.random(rows * 64).astype(np.float32))
+    return pa.table(
+        {
+            "node_id": np.arange(rows),
+            "embedding": pa.FixedSizeListArray.from_arrays(values, 64),
+        }
+    )
+
+
+def flip(path: str, at: int) -> None:
+    with open(path, "r+b") as stream:
+        stream.seek(at)
+        value = stream.read(1)[0]
+        stream.seek(at)
+        stream.write(bytes([value ^ 1]))
+
+
+def test_every_flipped_bit_of_a_table_is_found_by_who_reads_it(tmp_path):
+    """Pages, page headers and footer; some columns are read without the others."""
+    stage = RunDirectory(tmp_path).stage("embeddings")
+    attempt = stage.begin()
+    record = attempt.write_table("part-00000", table(20_000), "embeddings")
+    path = stage.folder.path(record.name)
+    assert record.bytes > 4 * BLOCK
+    whole = stage.read_table(record, "embeddings")
+    first = Path(path).read_bytes()
+    for at in np.random.default_rng(3).integers(0, record.bytes, 30).tolist():
+        flip(path, at)
+        with pytest.raises(DamagedError, match="differs from its checksum"):
+            stage.read_table(record, "embeddings")
+        flip(path, at)
+    column = pq.ParquetFile(path).metadata.row_group(0).column(1)
+    flip(path, column.data_page_offset + 2 * BLOCK)
+    ids = stage.read_table(record, "embeddings", ["node_id"])
+    assert ids["node_id"].equals(whole["node_id"])
+    Path(path).write_bytes(first[:-1])
+    with pytest.raises(DamagedError, match="bytes, not"):
+        stage.read_table(record, "embeddings", ["node_id"])
+
+
+def test_one_array_is_read_without_the_others(tmp_path):
+    stage = RunDirectory(tmp_path).stage("graph")
+    attempt = stage.begin()
+    large = np.random.default_rng(4).integers(0, 1 << 40, 1 << 19)
+    rows = np.arange(1000)
+    record = attempt.write_arrays("adjacency-00000", indices=large, send_rows=rows)
+    flip(stage.folder.path(record.name), BLOCK + 5)
+    found = stage.read_arrays(record, ["send_rows"])
+    assert list(found) == ["send_rows"]
+    np.testing.assert_array_equal(found["send_rows"], rows)
+    with pytest.raises(DamagedError, match="differs from its checksum"):
+        stage.read_arrays(record, ["indices"])
+
+
+def test_record_whose_digit_was_flipped_is_damaged(tmp_path):
+    folder = Folder.of(tmp_path)
+    values = {"seconds": 12.25, "facts": {"n": 3, "offsets": (0, 4), "x": None}}
+    folder.write_record("a.json", values)
+    back = folder.read_record("a.json")
+    assert back == {"seconds": 12.25, "facts": {"n": 3, "offsets": [0, 4], "x": None}}
+    assert folder.read_record("b.json") is None
+    text = Path(tmp_path, "a.json").read_text()
+    for wrong in (text.replace("12.25", "12.24"), "", text[:-9], '{"other": 1}', "[1]"):
+        Path(tmp_path, "a.json").write_text(wrong)
+        with pytest.raises(DamagedError, match=r"a\.json"):
+            folder.read_record("a.json")

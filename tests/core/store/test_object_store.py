@@ -1,0 +1,469 @@
+"""Run directories and tables on an object store: a real S3 server on loopback."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.chaos.publishing import line_of, settings_of, started
+from tests.conftest import small_settings, write_graph
+from tests.object_store import Key, ObjectStore, serving
+from tests.report.fake_run import prevalence_table, write_fake_run
+from xnq_dist import pipeline
+from xnq_dist.core.errors import InfrastructureError, InputError, RunDirectoryError
+from xnq_dist.core.leftovers import sweep_run
+from xnq_dist.core.store import (
+    POINTER,
+    Folder,
+    RunDirectory,
+    entries,
+    mend,
+    read_published,
+    verify,
+)
+from xnq_dist.due import nothing_changed
+from xnq_dist.graph import contents
+from xnq_dist.graph.tables import Sources
+from xnq_dist.jobs import run_stages
+from xnq_dist.report import report
+
+SETTINGS = small_settings("partitions=2", "reservoir.supersteps=3", "reservoir.dim=8")
+NODES = 120
+AGED = 2.2
+"""Seconds after which a table's digest is kept, and a little more."""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    with serving(tmp_path_factory.mktemp("store")) as found:
+        yield found
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest) -> str:
+    """Path in the bucket that no other test uses."""
+    return f"bucket/{request.node.name.replace('[', '-').strip(']')}"
+
+
+def write_tables(folder: Path, shift: int = 0, changed: int = 0) -> Sources:
+    """A small graph and eight communities, moved; some labels changed."""
+    graph = write_graph(folder, nodes=NODES, edges=400)
+    nodes = np.arange(NODES)
+    members = pa.table({"community": (nodes + shift) // 15, "node_id": nodes})
+    pq.write_table(members, folder / "pages.parquet")
+    table = pq.read_table(graph.sources.nodes)
+    labels = graph.labels.copy()
+    known = np.flatnonzero(labels >= 0)[:changed]
+    labels[known] = 1 - labels[known]
+    column = pa.array(labels.astype(np.int64), mask=labels < 0)
+    # Not compressed: other values take as many bytes.
+    pq.write_table(
+        table.set_column(table.schema.get_field_index("label"), "label", column),
+        graph.sources.nodes,
+        compression="none",
+        use_dictionary=False,
+        write_statistics=False,
+    )
+    return Sources(graph.sources.nodes, graph.sources.edges, f"{folder}/pages.parquet")
+
+
+def uploaded(store: ObjectStore, sources: Sources, path: str) -> Sources:
+    """The tables as objects."""
+    uris = []
+    for file in astuple(sources):
+        name = f"{path}/{Path(file).name}"
+        store.upload(file, name)
+        uris.append(store.uri(name))
+    return Sources(*uris)
+
+
+def run_on(out: str, sources: Sources, client: Any) -> RunDirectory:
+    with pipeline.open_run(out, sources) as run:
+        run_stages(run, sources, SETTINGS, client)
+    return run
+
+
+def prevalence(out: str) -> list[dict[str, Any]]:
+    table = read_published(out).read("prevalence").drop_columns("run_id")
+    return table.to_pylist()
+
+
+def attempts(out: str) -> dict[str, str]:
+    stages = RunDirectory(out).stages()
+    found = {stage.name: stage.manifest() for stage in stages}
+    return {name: made.attempt for name, made in found.items() if made is not None}
+
+
+@pytest.fixture(scope="module")
+def finished(
+    store: ObjectStore, tmp_path_factory: pytest.TempPathFactory, thread_client: Any
+) -> tuple[str, Sources]:
+    """Path of a complete run in the bucket, and its tables there."""
+    local = write_tables(tmp_path_factory.mktemp("tables"))
+    sources = uploaded(store, local, "bucket/tables")
+    time.sleep(AGED)
+    run_on(store.uri("bucket/finished"), sources, thread_client)
+    return "bucket/finished", sources
+
+
+@pytest.fixture
+def copied(store: ObjectStore, finished: tuple[str, Sources], place: str) -> str:
+    """Path of that run for one test to change."""
+    store.copy(f"{finished[0]}/", f"{place}/")
+    return place
+
+
+def test_run_on_a_store_answers_as_on_a_disk(store, finished, tmp_path, thread_client):
+    path, _ = finished
+    out = store.uri(path)
+    run_on(str(tmp_path / "run"), write_tables(tmp_path / "t"), thread_client)
+    assert prevalence(out) == prevalence(str(tmp_path / "run"))
+    assert verify(out) == []
+    pointer = json.loads(store.get(f"{path}/{POINTER}"))
+    version = read_published(out)
+    assert pointer["run_id"] == version.run_id
+    for record in version.manifest.files:
+        usual = store.get(f"{path}/{record.name}")
+        assert usual == store.get(f"{path}/versions/{version.run_id}/{record.name}")
+    written = store.names(f"{path}/")
+    assert not [name for name in written if name.endswith((".tmp", "_lock.json"))]
+    secret = b"TESTSECRET"
+    assert not [name for name in written if secret in store.get(f"{path}/{name}")]
+
+
+def test_addresses_of_results_are_those_of_the_objects(store, finished):
+    path, sources = finished
+    summary = nothing_changed(store.uri(path), sources, SETTINGS)
+    shown = store.uri(f"{path}/prevalence.parquet").replace("TESTKEY:TESTSECRET", "***")
+    assert summary["prevalence"] == shown
+    version = read_published(store.uri(path))
+    assert f"/versions/{version.run_id}/prevalence.parquet?" in version.path(
+        "prevalence"
+    )
+
+
+def test_unchanged_run_asks_for_the_tags_of_tables_alone(store, finished):
+    path, sources = finished
+    before = len(store.requests())
+    assert nothing_changed(store.uri(path), sources, SETTINGS) is not None
+    asked = [
+        (method, name)
+        for method, name in store.requests()[before:]
+        if name.startswith("bucket/tables/")
+    ]
+    assert {name for _, name in asked} == {
+        f"bucket/tables/{table}.parquet" for table in ("nodes", "edges", "pages")
+    }
+    assert {method for method, _ in asked} == {"HEAD"}
+
+
+def test_same_tables_under_new_keys_keep_every_stage(
+    store, finished, copied, tmp_path, thread_client
+):
+    before = attempts(store.uri(copied))
+    moved = uploaded(store, write_tables(tmp_path / "t"), f"{copied}-tables")
+    assert nothing_changed(store.uri(copied), moved, SETTINGS) is not None
+    run_on(store.uri(copied), moved, thread_client)
+    assert attempts(store.uri(copied)) == before
+
+
+def test_object_replaced_by_one_of_the_same_size_is_seen(
+    store, finished, copied, tmp_path, thread_client
+):
+    before = attempts(store.uri(copied))
+    own = uploaded(store, write_tables(tmp_path / "t"), f"{copied}-tables")
+    time.sleep(AGED)
+    assert nothing_changed(store.uri(copied), own, SETTINGS) is not None
+    other = write_tables(tmp_path / "other", changed=2)
+    sizes = [os.path.getsize(tmp_path / at / "nodes.parquet") for at in ("t", "other")]
+    assert sizes[0] == sizes[1]
+    store.upload(other.nodes, f"{copied}-tables/nodes.parquet")
+    assert nothing_changed(store.uri(copied), own, SETTINGS) is None
+    run_on(store.uri(copied), own, thread_client)
+    after = attempts(store.uri(copied))
+    redone = {name for name in after if after[name] != before[name]}
+    assert redone == {"labels", "readout", "posteriors", "quantify"}
+    run_on(str(tmp_path / "run"), other, thread_client)
+    assert prevalence(store.uri(copied)) == prevalence(str(tmp_path / "run"))
+
+
+def test_digest_is_recalled_while_an_object_keeps_its_etag(
+    store, place, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(contents, "RACY", 0)
+    sources = uploaded(store, write_tables(tmp_path / "t"), place)
+    folder = Folder.of(tmp_path / "kept")
+    name = place.removeprefix("bucket/")
+
+    def digests() -> tuple[dict[str, Any], int]:
+        before = len(store.requests())
+        found = contents.read_contents(folder, sources, SETTINGS)
+        asked = store.requests()[before:]
+        return found, sum(way == "GET" and name in path for way, path in asked)
+
+    first, gets = digests()
+    assert gets > 0
+    time.sleep(1.1)  # the store's times are in whole seconds
+    digests()
+    assert digests() == (first, 0)
+    store.upload(tmp_path / "t" / "nodes.parquet", f"{place}/nodes.parquet")
+    assert digests()[0] == first
+    store.upload(
+        write_tables(tmp_path / "other", changed=2).nodes, f"{place}/nodes.parquet"
+    )
+    other, gets = digests()
+    assert gets > 0
+    assert other["labels"] != first["labels"]
+    assert other["edges"] == first["edges"]
+
+
+def test_one_flipped_bit_in_posteriors_is_found_and_repaired(
+    store, finished, copied, tmp_path, thread_client
+):
+    out = store.uri(copied)
+    (name, *_) = (n for n in store.names(f"{copied}/") if "posteriors/part" in n)
+    store.flip(f"{copied}/{name}")
+    address = store.uri(f"{copied}/{name}").replace("TESTKEY:TESTSECRET", "***")
+    assert [finding.file for finding in verify(out)] == [address]
+    # Other communities: posteriors are read again.
+    local = write_tables(tmp_path / "t", shift=5)
+    pages = uploaded(store, local, f"{copied}-tables").memberships
+    before = attempts(out)
+    run = run_on(out, Sources(*astuple(finished[1])[:2], pages), thread_client)
+    assert verify(out) == []
+    assert [entry.name for _, entry in entries(run)] == ["posteriors"]
+    after = attempts(out)
+    assert {n for n in after if after[n] != before[n]} == {"posteriors", "quantify"}
+    run_on(str(tmp_path / "run"), local, thread_client)
+    assert prevalence(out) == prevalence(str(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("damaged", ["version", "usual", "pointer"])
+def test_one_flipped_bit_in_published_results_is_found_and_repaired(
+    store, finished, copied, thread_client, damaged
+):
+    out = store.uri(copied)
+    version = f"versions/{read_published(out).run_id}"
+    name, aside = {
+        "version": (f"{version}/prevalence.parquet", [version]),
+        "usual": ("prevalence.parquet", []),
+        "pointer": (POINTER, [POINTER]),
+    }[damaged]
+    before, stages = prevalence(out), attempts(out)
+    store.flip(f"{copied}/{name}")
+    address = store.uri(f"{copied}/{name}").replace("TESTKEY:TESTSECRET", "***")
+    assert address in [finding.file for finding in verify(out)]
+    assert nothing_changed(out, finished[1], SETTINGS) is None
+    run = run_on(out, finished[1], thread_client)
+    assert verify(out) == []
+    assert [entry.name for _, entry in entries(run)] == aside
+    assert prevalence(out) == before
+    assert attempts(out) == stages
+
+
+def look(store: ObjectStore, path: str) -> str:
+    """The run_id of what is published, tables at their usual paths included."""
+    for name, rows in (("prevalence", 20), ("anomalies", 20), ("partitions", 4)):
+        table = pq.read_table(io.BytesIO(store.get(f"{path}/{name}.parquet")))
+        assert table.num_rows == rows
+        assert len(set(table["run_id"].to_pylist())) == 1
+    assert store.get(f"{path}/report.html").rstrip().endswith(b"</html>")
+    json.loads(store.get(f"{path}/{POINTER}"))
+    version = read_published(store.uri(path))
+    for name in ("prevalence", "anomalies", "partitions"):
+        assert set(version.read(name)["run_id"].to_pylist()) == {version.run_id}
+    return version.run_id
+
+
+def poll(store: ObjectStore, path: str, ended: threading.Event) -> list[str]:
+    """What is published, looked at again and again."""
+    seen = []
+    while not ended.is_set():
+        seen.append(look(store, path))
+    return seen
+
+
+def wait_for_version(store: ObjectStore, path: str, number: int) -> None:
+    """Until so many versions, complete or not, are there."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        names = store.names(f"{path}/versions/")
+        if len({name.partition("/")[0] for name in names}) >= number:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"no {number} versions in {path}")
+
+
+def test_reader_sees_complete_results_while_runs_publish_and_are_killed(store, place):
+    out = store.uri(place)
+    names = [f"page {number}" for number in range(10)]
+    run = write_fake_run(out, [prevalence_table(names, intervals=True)])
+    report(run, settings_of(0))
+    ended = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        polls = pool.submit(poll, store, place, ended)
+        try:
+            for number in range(1, 4):
+                report(run, settings_of(number))
+            with started("--publish", out, "--number", "4") as child:
+                assert line_of(child.stdout) == "ready"
+                child.stdin.write("go\n")
+                child.stdin.flush()
+                wait_for_version(store, place, 5)
+                child.kill()
+            mend(run)
+            report(run, settings_of(5))
+        finally:
+            ended.set()
+    seen = polls.result()
+    assert len(set(seen)) >= 3
+    assert verify(out) == []
+    assert look(store, place) == read_published(out).run_id
+
+
+def test_record_is_complete_while_it_is_replaced_by_others_of_other_sizes(store, place):
+    folder = Folder.of(store.uri(place))
+    sizes = [10, 5000, 200, 90000]
+    folder.write_record("r.json", {"text": ""})
+    ended = threading.Event()
+
+    def write() -> None:
+        writer = Folder.of(folder.location)
+        while not ended.is_set():
+            for size in sizes:
+                writer.write_record("r.json", {"text": "x" * size})
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        end = time.monotonic() + 3
+        seen = set()
+        try:
+            while time.monotonic() < end:
+                found = folder.read_record("r.json")
+                assert found is not None
+                seen.add(len(found["text"]))
+        finally:
+            ended.set()
+        writing.result()
+    assert len(seen) > 1
+    assert seen <= {0, *sizes}
+
+
+def test_interrupted_write_leaves_the_object_that_was_there(store, place):
+    folder = Folder.of(store.uri(place))
+    folder.write_bytes(POINTER, b"whole")
+    with pytest.raises(TypeError):
+        folder.write_bytes(POINTER, object())  # between opening and writing
+    assert store.get(f"{place}/{POINTER}") == b"whole"
+    left = [name for name in store.names(f"{place}/") if name.endswith(".tmp")]
+    assert len(left) == 1
+    sweep_run(folder)
+    assert store.names(f"{place}/") == [POINTER]
+
+
+@pytest.mark.parametrize("bound", [0, 1 << 30])
+def test_objects_are_moved_whole_whatever_their_size(store, place, monkeypatch, bound):
+    monkeypatch.setattr("xnq_dist.core.store.folder.COPIED", bound)
+    folder = Folder.of(store.uri(place))
+    data = os.urandom(100_000)
+    folder.write_bytes("a/x", data)
+    folder.move("a", "b")
+    assert store.get(f"{place}/b/x") == data
+    assert not folder.exists("a/x")
+
+
+def test_directory_is_held_by_one_run_at_a_time(store, finished, copied):
+    _, sources = finished
+    out = store.uri(copied)
+    with (
+        pipeline.open_run(out, sources),
+        pytest.raises(InfrastructureError, match="in use by process"),
+        pipeline.open_run(out, sources),
+    ):
+        pass
+    with pipeline.open_run(out, sources):
+        pass
+
+
+def test_tables_in_the_run_directory_are_refused(store, finished):
+    path, sources = finished
+    inside = Sources(store.uri(f"{path}/nodes.parquet"), sources.edges)
+    with (
+        pytest.raises(RunDirectoryError, match="lies in the run directory"),
+        pipeline.open_run(store.uri(path), inside),
+    ):
+        pass
+
+
+def test_addresses_with_and_without_a_last_slash_are_one_folder():
+    folder = Folder.of("s3://bucket/run/?scheme=http")
+    assert folder.child("graph").uri == "s3://bucket/run/graph?scheme=http"
+    local = Folder.of("/data/really?")
+    assert local.child("graph").path("x") == "/data/really?/graph/x"
+
+
+# Stores that refuse or are not there
+
+
+def command(*arguments: str) -> tuple[int, str]:
+    """Exit status and last line of a command."""
+    done = subprocess.run(
+        [sys.executable, "-m", "xnq_dist.app.cli", *arguments],
+        env=os.environ | {"AWS_EC2_METADATA_DISABLED": "true"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, (done.stdout + done.stderr).strip().splitlines()[-1]
+
+
+def run_of(sources: Sources, out: str) -> list[str]:
+    return ["run", "--nodes", sources.nodes, "--edges", sources.edges, "--out", out]
+
+
+def test_a_store_that_refuses_a_key_ends_with_status_2(store, finished, tmp_path):
+    path, _ = finished
+    local = write_tables(tmp_path / "t")
+    reader = store.user("reader", "s3:Get*", "s3:List*")
+    wrong = Key(reader.name, "WRONGSECRET")
+    with store.checking_keys():
+        for key, words in ((wrong, "refuses the key"), (reader, "cannot be written")):
+            out = store.uri(f"{path}-new", key)
+            status, said = command(*run_of(local, out))
+            assert status == 2, said
+            assert words in said
+            assert "WRONGSECRET" not in said
+            assert reader.secret not in said
+        status, said = command("verify", store.uri(path, wrong))
+        assert (status, "refuses the key" in said) == (2, True), said
+        assert verify(store.uri(path, reader)) == []
+        nodes = store.uri("bucket/tables/nodes.parquet", wrong)
+        with pytest.raises(InputError, match=r"node table.*cannot be read"):
+            pipeline.check_sources(Sources(nodes, local.edges), SETTINGS)
+
+
+def test_a_store_that_does_not_answer_ends_with_status_4(tmp_path):
+    local = write_tables(tmp_path / "t")
+    dead = ObjectStore("127.0.0.1:9", tmp_path).uri("bucket/run")
+    for arguments in (run_of(local, dead), ["verify", dead]):
+        status, said = command(*arguments)
+        assert status == 4, said
+        assert "does not answer" in said
+        assert "run again" in said
+        assert "TESTSECRET" not in said

@@ -1,0 +1,251 @@
+"""Damage is found, set aside and done again; no directory stays broken."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.chaos.damage import QUICK
+from tests.conftest import published_values, small_settings, write_graph
+from tests.test_pipeline import whole_line
+from xnq_dist import jobs, pipeline
+from xnq_dist.core.errors import DamagedError, InfrastructureError, RunDirectoryError
+from xnq_dist.core.store import (
+    MANIFEST,
+    QUARANTINE,
+    RUN,
+    RunDirectory,
+    entries,
+    mend,
+    read_published,
+    repaired,
+    set_aside,
+    setting_aside,
+    trim,
+    verify,
+)
+from xnq_dist.reservoir.checkpoint import Checkpoints
+
+SETTINGS = small_settings(*QUICK)
+
+
+def committed(run: RunDirectory, name: str, value: int = 0) -> Path:
+    """A stage of one array; its file."""
+    stage = run.stage(name)
+    attempt = stage.begin()
+    record = attempt.write_arrays("values", values=np.full(1000, value))
+    stage.commit(attempt, [record], "f", {}, {}, 0.0)
+    return Path(stage.folder.path(record.name))
+
+
+def flip(path: Path, at: int = 500) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.fixture
+def run(tmp_path) -> RunDirectory:
+    found = RunDirectory(tmp_path / "run")
+    found.folder.create()
+    return found
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    return write_graph(tmp_path_factory.mktemp("repair"), nodes=240, edges=1200)
+
+
+def again(graph, out, client, *more: str) -> RunDirectory:
+    sources = graph.sources
+    with pipeline.open_run(str(out), sources) as run:
+        settings = small_settings(*QUICK, *more)
+        jobs.run_stages(run, sources, settings, client)
+    return run
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\0" * 700, b'{"paths": [1, 2]}', b'{"stage": "graph", "files": [', b"[]"],
+    ids=["empty", "zeros", "foreign", "cut", "list"],
+)
+def test_unreadable_manifest_is_set_aside_with_its_stage(run, content, caplog):
+    committed(run, "graph")
+    committed(run, "embeddings")
+    run.folder.child("graph").write_bytes(MANIFEST, content)
+    with caplog.at_level("WARNING", "xnq_dist"):
+        assert mend(run) == 1
+    assert "graph is set aside in quarantine/graph-" in caplog.text
+    ((name, entry),) = entries(run)
+    assert entry.name == "graph"
+    assert MANIFEST in entry.reason
+    kept = run.folder.child(f"{QUARANTINE}/{name}")
+    assert kept.read_bytes(MANIFEST) == content
+    assert json.loads(kept.read_bytes("reason.json"))["reason"] == entry.reason
+    assert not run.folder.exists("graph")
+    assert run.stage("embeddings").manifest() is not None
+
+
+def test_manifest_of_another_format_is_no_damage(run):
+    committed(run, "graph")
+    folder = run.stage("graph").folder
+    folder.write_record(MANIFEST, {**folder.read_record(MANIFEST), "version": 1})
+    assert mend(run) == 0
+    assert run.stage("graph").manifest() is None
+
+
+def test_what_one_reader_finds_sets_aside_all_that_is_damaged(run):
+    first = committed(run, "graph")
+    flip(committed(run, "posteriors"))
+    committed(run, "readout")
+    flip(first)
+    stage = run.stage("graph")
+    with pytest.raises(DamagedError) as caught, setting_aside(run):
+        stage.read_arrays(stage.manifest().files[0])
+    assert caught.value.stage == "graph"
+    assert sorted(entry.name for _, entry in entries(run)) == ["graph", "posteriors"]
+    assert run.stage("readout").manifest() is not None
+
+
+def test_file_that_is_whole_here_stays(run, caplog):
+    """Another machine may not see the directory, or has bad memory."""
+    committed(run, "graph")
+    uri = run.stage("graph").folder.uri
+    with pytest.raises(DamagedError), setting_aside(run):
+        raise DamagedError(uri, "values.npz", "is missing")
+    assert "do all workers see the same run directory?" in caplog.text
+    assert run.stage("graph").manifest() is not None
+
+
+def test_damage_that_comes_again_and_again_ends_in_one_sentence(run):
+    tried = []
+
+    def work():
+        tried.append(1)
+        raise DamagedError("/run/graph", "values.npz", "differs")
+
+    with pytest.raises(
+        InfrastructureError, match="check the disk and the memory"
+    ) as caught:
+        repaired(work)
+    assert not isinstance(caught.value, DamagedError)
+    assert len(tried) == 4
+
+
+def test_quarantine_keeps_the_newest_and_what_is_young(run):
+    for number in range(3):
+        committed(run, "graph", number)
+        set_aside(run, "graph", "test")
+    folder = Path(run.folder.path(QUARANTINE))
+    oldest = min(folder.iterdir())
+    long_ago = datetime.datetime(2020, 1, 2, tzinfo=datetime.UTC)
+    oldest.rename(folder / f"graph-{long_ago:%Y%m%dT%H%M%S%fZ}")
+    trim(run, 1.0)
+    assert len(entries(run)) == 2
+    trim(run, 0.0)
+    assert len(entries(run)) == 1
+
+
+def test_damaged_checkpoint_costs_one_checkpoint(run):
+    """The one before it is used, and what is beyond the newest is removed."""
+    checkpoints = Checkpoints(run.stage("checkpoints"), {"seed": 1})
+    for step in (9, 2, 4, 6):
+        attempt = checkpoints.begin(step)
+        record = attempt.write_arrays("state-00000", states=np.full(1000, step))
+        checkpoints.commit(step, attempt, [record], 0.0)
+    assert run.folder.child("checkpoints").names() == ["step-00004", "step-00006"]
+    _, stage, manifest = checkpoints.latest()
+    flip(Path(stage.folder.path(manifest.files[0].name)))
+    with pytest.raises(DamagedError), setting_aside(run):
+        stage.read_arrays(manifest.files[0])
+    step, stage, manifest = checkpoints.latest()
+    assert step == 4
+    assert stage.read_arrays(manifest.files[0])["states"][0] == 4
+
+
+@pytest.mark.parametrize("content", [b"", b'{"nodes": "/a"', b"{}", b"\0" * 40])
+def test_damaged_record_of_the_run_is_made_anew(
+    tmp_path, graph, thread_client, content, caplog
+):
+    first = again(graph, tmp_path / "run", thread_client)
+    attempt = first.stage("graph").manifest().attempt
+    (tmp_path / "run" / RUN).write_bytes(content)
+    run = again(graph, tmp_path / "run", thread_client)
+    assert "_run.json was missing or damaged and is made anew" in caplog.text
+    assert run.stage("graph").manifest().attempt == attempt
+    assert verify(run.uri) == []
+    (tmp_path / "run" / RUN).unlink()
+    again(graph, tmp_path / "run", thread_client)
+
+
+def test_folder_that_only_looks_like_a_stage_is_left_alone(tmp_path, graph):
+    mine = tmp_path / "run" / "graph" / MANIFEST
+    mine.parent.mkdir(parents=True)
+    mine.write_text('{"of": "another program"}')
+    with (
+        pytest.raises(RunDirectoryError, match="is not a run directory"),
+        pipeline.open_run(str(tmp_path / "run"), graph.sources),
+    ):
+        pass
+    assert mine.exists()
+
+
+def test_damage_in_a_workers_task_is_repaired_by_the_same_run(
+    tmp_path, graph, client, caplog
+):
+    """One run does again the damaged stage and those after it, in other processes."""
+    out = tmp_path / "run"
+    run = again(graph, out, client)
+    expected = published_values(out)
+    kept = run.stage("graph").manifest().attempt
+    (record, *_) = run.stage("embeddings").manifest().files
+    flip(Path(run.stage("embeddings").folder.path(record.name)), record.bytes // 2)
+    assert [found.file for found in verify(out)] == [f"{out}/embeddings/{record.name}"]
+    again(graph, out, client, "readout.C=0.3")
+    assert "embeddings is set aside in quarantine/embeddings-" in caplog.text
+    assert run.stage("graph").manifest().attempt == kept
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "embeddings was damaged" in page
+    assert verify(out) == []
+    again(graph, out, client)
+    assert published_values(out).equals(expected)
+    # Once is enough: the next version has nothing new to report.
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "embeddings was damaged" not in page
+
+
+def test_states_of_a_killed_run_are_thrown_away(tmp_path, graph, thread_client):
+    again(graph, tmp_path / "run", thread_client)
+    left = tmp_path / "run" / "states"
+    left.mkdir()
+    (left / "state-00001-00000.raw").write_bytes(os.urandom(100))
+    again(graph, tmp_path / "run", thread_client)
+    assert not left.exists()
+
+
+def test_stage_function_sets_aside_for_the_next_run(tmp_path, graph, thread_client):
+    """Who calls the stages one by one meets the error once."""
+    out = tmp_path / "run"
+    run = whole_line(out, graph.sources, SETTINGS, thread_client)
+    expected = published_values(out)
+    (record, *_) = run.stage("posteriors").manifest().files
+    flip(Path(run.stage("posteriors").folder.path(record.name)))
+    changed = small_settings(*QUICK, "quantifier=pcc")
+    with pytest.raises(DamagedError, match="run again, and what it belongs to"):
+        whole_line(out, graph.sources, changed, thread_client)
+    assert (
+        read_published(out).read("prevalence").drop_columns("run_id").equals(expected)
+    )
+    whole_line(out, graph.sources, changed, thread_client)
+    whole_line(out, graph.sources, SETTINGS, thread_client)
+    assert published_values(out).equals(expected)
+
+
+def test_verify_refuses_what_is_no_run_directory(tmp_path):
+    with pytest.raises(RunDirectoryError, match="is not a run directory"):
+        verify(tmp_path)

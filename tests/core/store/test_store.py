@@ -1,0 +1,342 @@
+"""The run directory: whole or nothing, resumed, refused, locked."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from xnq_dist.core.differences import differences
+from xnq_dist.core.errors import (
+    DamagedError,
+    InfrastructureError,
+    RunDirectoryError,
+    StageError,
+)
+from xnq_dist.core.lock import LOCK, RunLock
+from xnq_dist.core.store import (
+    MANIFEST,
+    Folder,
+    RunDirectory,
+    Stage,
+    fingerprint,
+    sealed,
+)
+
+
+def table(rows=3):
+    return pa.table(
+        {
+            "node_id": pa.array(range(rows), pa.int64()),
+            "posterior": pa.FixedSizeListArray.from_arrays(
+                pa.array(np.full(2 * rows, 0.5, np.float32)), 2
+            ),
+            "out_of_fold": pa.array([False] * rows),
+        }
+    )
+
+
+def committed(run: RunDirectory, name="posteriors", inputs=None) -> Stage:
+    stage = run.stage(name)
+    attempt = stage.begin()
+    record = attempt.write_table("part-00000", table(), "posteriors")
+    inputs = inputs or {"seed": 1}
+    stage.commit(attempt, [record], fingerprint(inputs), inputs, {"n": 3}, 0.1)
+    return stage
+
+
+@pytest.fixture
+def run(tmp_path):
+    found = RunDirectory(tmp_path / "run")
+    found.folder.create()
+    return found
+
+
+def test_a_folder_needs_a_manifest_to_be_a_stage(run):
+    stage = run.stage("posteriors")
+    attempt = stage.begin()
+    attempt.write_table("part-00000", table(), "posteriors")
+    assert stage.manifest() is None
+
+
+def test_committed_stage_is_read_back(run):
+    stage = committed(run)
+    manifest = stage.manifest()
+    assert manifest.facts == {"n": 3}
+    back = stage.read_table(manifest.files[0], "posteriors", ["node_id"])
+    assert back["node_id"].to_pylist() == [0, 1, 2]
+    # Any reader opens the folder as it is: the manifest's name begins with "_".
+    assert pq.read_table(stage.folder.uri).num_rows == 3
+
+
+@pytest.mark.parametrize("damage", ["truncated", "removed", "manifest", "version"])
+def test_damage_to_a_stage_is_noticed(run, damage):
+    stage = committed(run)
+    record = stage.manifest().files[0]
+    path = stage.folder.path(record.name)
+    if damage == "truncated":
+        os.truncate(path, record.bytes - 1)
+    elif damage == "removed":
+        os.remove(path)
+    elif damage == "manifest":
+        stage.folder.write_bytes(MANIFEST, b'{"stage": "post')
+    else:
+        values = stage.folder.read_record(MANIFEST) | {"version": 99}
+        stage.folder.write_record(MANIFEST, values)
+    assert stage.manifest() is None
+
+
+def test_manifest_naming_a_file_that_is_not_there_is_refused(run):
+    stage = run.stage("posteriors")
+    attempt = stage.begin()
+    record = attempt.write_table("part-00000", table(), "posteriors")
+    stage.folder.delete(record.name)
+    with pytest.raises(StageError, match="do all workers see the same run directory"):
+        stage.commit(attempt, [record], "f", {}, {}, 0.0)
+
+
+def test_arrays_come_back_and_corruption_is_seen(run):
+    stage = run.stage("graph")
+    attempt = stage.begin()
+    values = np.arange(1000, dtype=np.float32).reshape(10, 100)
+    record = attempt.write_arrays("x", a=values, b=np.empty(0, np.int64))
+    back = stage.read_arrays(record)
+    np.testing.assert_array_equal(back["a"], values)
+    assert back["b"].dtype == np.int64
+    with open(stage.folder.path(record.name), "r+b") as stream:
+        stream.seek(300)
+        stream.write(b"\x00\x01\x02\x03\x04")
+    with pytest.raises(DamagedError, match="differs from its checksum") as caught:
+        stage.read_arrays(record)
+    there = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - what Dask does
+    assert (there.folder, there.file, there.stage) == (
+        stage.folder.uri,
+        record.name,
+        "graph",
+    )
+    assert str(there) == str(caught.value)
+
+
+def test_arrays_of_objects_are_refused(run):
+    attempt = run.stage("graph").begin()
+    with pytest.raises(ValueError, match="allow_pickle"):
+        attempt.write_arrays("x", a=np.array([{}], dtype=object))
+
+
+def test_attempt_travels_to_a_worker(run):
+    attempt = run.stage("graph").begin()
+    there = pickle.loads(pickle.dumps(attempt))  # noqa: S301 - what Dask does
+    record = there.write_bytes("note", "txt", b"hello")
+    assert run.stage("graph").folder.read_bytes(record.name) == b"hello"
+
+
+def test_reuse_removes_later_stages_says_why_and_leaves_results(run, caplog):
+    committed(run, "graph", {"seed": 1, "input": {"directed": True}})
+    committed(run, "posteriors")
+    run.folder.write_bytes("prevalence.parquet", b"last night's")
+    same = {"seed": 1, "input": {"directed": True}}
+    assert run.reuse("graph", same) is not None
+    with caplog.at_level("INFO", "xnq_dist"):
+        other = {"seed": 1, "input": {"directed": False}}
+        assert run.reuse("graph", other) is None
+    assert "input.directed: true -> false" in caplog.text
+    assert run.stage("posteriors").manifest() is None
+    assert run.folder.names() == ["prevalence.parquet"]
+
+
+def test_differences_name_keys_added_and_removed():
+    found = differences({"a": 1, "b": {"c": 2}}, {"b": {"c": 3}, "d": "x" * 100})
+    assert found[0] == "a: 1 -> null"
+    assert found[1] == "b.c: 2 -> 3"
+    assert found[2].endswith("...")
+
+
+def test_published_file_is_whole_or_not_there(run, monkeypatch):
+    class FullDiskError(OSError):
+        strerror = "No space left on device"
+
+    real = run.folder.filesystem
+
+    class Full:
+        def __getattr__(self, name):
+            return getattr(real, name)
+
+        def open_output_stream(self, path):
+            stream = real.open_output_stream(path)
+            stream.write(b"half")
+            stream.close()
+            raise FullDiskError
+
+    full = Folder(run.uri)
+    full.__dict__["_opened"] = (Full(), run.uri)
+    full.__dict__["is_local"] = True
+    monkeypatch.setattr(Folder, "is_local", True)
+    with pytest.raises(RunDirectoryError, match="No space left on device"):
+        full.write_bytes("prevalence.parquet", b"whole")
+    assert not run.folder.exists("prevalence.parquet")
+
+
+def test_unwritable_output_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunDirectoryError, match=r"cannot be written.*--out"):
+        Folder.of(tmp_path / "file" / "run").create()
+
+
+def test_other_filesystems_are_opened_by_uri(tmp_path):
+    folder = Folder.of(f"file://{tmp_path}/x")
+    folder.create()
+    folder.write_bytes("a.json", b"[1]")
+    assert folder.read_json("a.json") == [1]
+    with pytest.raises(RunDirectoryError, match="not a location that can be opened"):
+        Folder.of("nonsense://x/y").create()
+
+
+def test_table_that_does_not_fit_its_schema_is_refused_on_write_and_read(run):
+    attempt = run.stage("posteriors").begin()
+    wrong = table().rename_columns(["node_id", "posterior", "oof"])
+    with pytest.raises(StageError, match="column 'out_of_fold' is missing"):
+        attempt.write_table("part", wrong, "posteriors")
+    extra = table().append_column("x", pa.array([1, 2, 3]))
+    with pytest.raises(StageError, match=r"columns \['x'\] are not in"):
+        attempt.write_table("part", extra, "posteriors")
+    nulls = table().set_column(2, "out_of_fold", pa.array([None, True, True]))
+    with pytest.raises(StageError, match="has nulls"):
+        attempt.write_table("part", nulls, "posteriors")
+    stage = committed(run)
+    with pytest.raises(StageError, match="is not a 'embeddings' table"):
+        stage.read_table(stage.manifest().files[0], "embeddings")
+
+
+def test_tables_need_a_row(run):
+    attempt = run.stage("posteriors").begin()
+    with (
+        pytest.raises(StageError, match="nothing written"),
+        attempt.table_writer("part", "posteriors"),
+    ):
+        pass
+
+
+def test_lock_is_held_by_one_run(run):
+    with RunLock(run.folder):
+        with pytest.raises(InfrastructureError, match="in use by process"):
+            RunLock(run.folder).__enter__()
+        assert run.folder.exists(LOCK)
+    assert not run.folder.exists(LOCK)
+
+
+def lock_of(**changes) -> bytes:
+    values = {
+        "token": "x",
+        "host": socket.gethostname(),
+        "pid": 1,
+        "process_started": 0.0,
+        "heartbeat": 0.0,
+    }
+    return sealed(values | changes).encode()
+
+
+def test_lock_of_a_dead_process_is_taken_over(run):
+    child = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    run.folder.write_bytes(LOCK, lock_of(pid=int(child.stdout)))
+    with RunLock(run.folder):
+        pass
+
+
+def test_reused_process_number_counts_as_dead(run):
+    run.folder.write_bytes(LOCK, lock_of(pid=os.getpid(), process_started=1.0))
+    with RunLock(run.folder):
+        pass
+
+
+def test_lock_of_another_machine_lives_by_its_heartbeat(run, monkeypatch):
+    monkeypatch.setattr("xnq_dist.core.lock.HEARTBEAT", 0.02)
+    run.folder.write_bytes(LOCK, lock_of(host="elsewhere", heartbeat=time.time()))
+    with pytest.raises(InfrastructureError, match="on elsewhere"):
+        RunLock(run.folder).__enter__()
+    run.folder.write_bytes(LOCK, lock_of(host="elsewhere", heartbeat=time.time() - 999))
+    with RunLock(run.folder):
+        pass
+
+
+def test_lock_on_an_object_store_is_held_by_one_run(run, monkeypatch):
+    """The way without exclusive creation, on a disk that says it is a store."""
+    monkeypatch.setattr(Folder, "is_local", property(lambda self: False))
+    monkeypatch.setattr("xnq_dist.core.lock.time.sleep", lambda seconds: None)
+    with (
+        RunLock(run.folder),
+        pytest.raises(InfrastructureError, match="in use by process"),
+    ):
+        RunLock(run.folder).__enter__()
+
+
+def test_heartbeat_goes_on_and_stops_when_the_lock_is_taken_away(run, monkeypatch):
+    monkeypatch.setattr("xnq_dist.core.lock.HEARTBEAT", 0.02)
+    lock = RunLock(run.folder)
+    with lock:
+        first = run.folder.read_record(LOCK)["heartbeat"]
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            if run.folder.read_record(LOCK)["heartbeat"] > first:
+                break
+        assert run.folder.read_record(LOCK)["heartbeat"] > first
+        run.folder.write_bytes(LOCK, lock_of(token="thief"))
+        lock._thread.join(10)
+        assert not lock._thread.is_alive()
+    # What another run holds is not removed.
+    assert run.folder.read_record(LOCK)["token"] == "thief"
+
+
+def test_a_rivals_live_lock_is_given_back(run):
+    """Between seeing a dead lock and taking it away, a rival may have replaced it."""
+    live = lock_of(pid=os.getpid(), process_started=psutil.Process().create_time())
+    run.folder.write_bytes(LOCK, live)
+    dead = json.loads(lock_of(pid=2**30))
+    with pytest.raises(InfrastructureError, match="in use by process"):
+        RunLock(run.folder)._take_away(run.folder.path(LOCK), dead)
+    assert run.folder.read_bytes(LOCK) == live
+
+
+def test_same_host_name_in_another_container_lives_by_its_heartbeat(run):
+    foreign = lock_of(namespace="pid:[1]", heartbeat=time.time(), pid=2**30)
+    run.folder.write_bytes(LOCK, foreign)
+    with pytest.raises(InfrastructureError, match="in use by process"):
+        RunLock(run.folder).__enter__()
+
+
+def test_manifest_of_zero_bytes_counts_as_absent(run):
+    stage = committed(run)
+    stage.folder.write_bytes(MANIFEST, b"\x00" * 300)
+    assert stage.manifest() is None
+
+
+def test_child_of_a_uri_keeps_its_query():
+    folder = Folder("s3://bucket/run?scheme=http")
+    assert folder.child("graph").uri == "s3://bucket/run/graph?scheme=http"
+
+
+def test_a_write_that_fails_removes_its_temporary_file(tmp_path, monkeypatch):
+    folder = Folder(str(tmp_path))
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Folder, "sync", full)
+    with pytest.raises(RunDirectoryError, match=r"one\.json cannot be written"):
+        folder.write_bytes("one.json", b"{}", sync=True)
+    assert not list(tmp_path.iterdir())

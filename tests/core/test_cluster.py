@@ -1,0 +1,199 @@
+"""The cluster as the scheduler tells it: no worker is taken for lost that is there."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.conftest import SmallGraph, small_settings
+from xnq_dist import pipeline
+from xnq_dist.core import cluster
+from xnq_dist.core.cluster import Connection
+from xnq_dist.core.config import validate_settings
+from xnq_dist.core.errors import ClusterError, InfrastructureError, SettingsError
+from xnq_dist.graph.scratch import scratch_folder
+
+
+def test_workers_seem_lost_while_the_client_refreshes_itself(
+    thread_client: Any,
+) -> None:
+    # What the client's own clock does every two seconds, here all the time.
+    there = cluster.workers(thread_client)
+    assert len(there) == 2
+    memory = cluster.smallest_memory(thread_client)
+    done = threading.Event()
+
+    def refresh() -> None:
+        while not done.is_set():
+            thread_client.sync(thread_client._update_scheduler_info, n_workers=0)
+
+    refreshing = threading.Thread(target=refresh)
+    refreshing.start()
+    try:
+        end = time.monotonic() + 1.0
+        while time.monotonic() < end:
+            assert cluster.workers(thread_client) == there
+            assert cluster.smallest_memory(thread_client) == memory
+    finally:
+        done.set()
+        refreshing.join()
+
+
+def test_workers_have_imported_before_they_join() -> None:
+    # A module that a test would not import by itself, in the worker's process.
+    settings = small_settings("cluster.workers=1").cluster
+    with (
+        cluster.open_cluster(settings, preload="xnq_dist.preload") as connection,
+        cluster.connect(connection) as client,
+    ):
+        (found,) = client.run(_imported).values()
+    assert {"sklearn.ensemble", "xnq_dist.reservoir.kernels"} <= set(found)
+
+
+def _imported() -> list[str]:
+    import sys
+
+    return [name for name in sys.modules if name.startswith(("sklearn.", "xnq_dist."))]
+
+
+def test_workers_leave_room_for_memory_the_client_is_yet_to_take(
+    monkeypatch: Any,
+) -> None:
+    free = 10 * 2**30
+    monkeypatch.setattr(
+        cluster.psutil, "virtual_memory", lambda: SimpleNamespace(available=free)
+    )
+    settings = small_settings("cluster.workers=2").cluster
+    assert cluster.local_size(settings).memory == int(0.9 * free) // 2
+    kept = cluster.local_size(settings, kept=free // 2).memory
+    assert kept == int(0.9 * (free - free // 2)) // 2
+    # More than there is: the plan refuses it in a sentence; no size below nothing.
+    assert cluster.local_size(settings, kept=2 * free).memory > 0
+
+
+def test_local_clusters_have_credentials_of_their_own(
+    cluster_connection: Connection,
+) -> None:
+    assert cluster_connection.address.startswith("tls://")
+    shown = repr(cluster_connection)
+    assert shown == f"Connection(address='{cluster_connection.address}')"
+    with cluster.connect(cluster_connection) as client:
+        assert all(address.startswith("tls://") for address in cluster.workers(client))
+        assert "PRIVATE KEY" not in repr(client)
+
+
+def test_a_client_without_certificates_is_refused_in_a_sentence(
+    cluster_connection: Connection,
+) -> None:
+    bare = Connection(cluster_connection.address.replace("tls://", "tcp://"))
+    with (
+        pytest.raises(InfrastructureError, match="one with TLS needs a tls:// address"),
+        cluster.connect(bare, timeout=3),
+    ):
+        pass
+
+
+def test_three_settings_open_a_cluster_of_ones_own(
+    tls_settings: dict[str, str], small_graph: SmallGraph
+) -> None:
+    settings = validate_settings({"cluster": tls_settings})
+    pipeline.check_sources(small_graph.sources, settings)
+    assert pipeline.estimate(small_graph.sources, settings).partitions == 2
+    with (
+        cluster.open_cluster(settings.cluster) as connection,
+        cluster.connect(connection) as client,
+    ):
+        assert len(cluster.workers(client)) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"tls_ca": None, "tls_cert": None, "tls_key": None}, "needs certificates"),
+        ({"tls_cert": "/nowhere.pem"}, r"/nowhere\.pem cannot be read .*tls_cert"),
+        ({"tls_ca": __file__}, "cannot be used .*PEM"),
+        ({"tls_key": "CERT"}, "cannot be used .*cluster.tls_key is the key to"),
+        ({"tls_key": None}, "belong together: set all three"),
+        ({"address": "tcp://127.0.0.1:1"}, "tls://host:port"),
+        ({"kind": "local", "address": None}, "make credentials of their own"),
+        ({"address": "tls://me:word@127.0.0.1:1"}, "takes no user name or password"),
+    ],
+)
+def test_certificates_that_do_not_fit_are_refused_before_anything_runs(
+    tls_settings: dict[str, str],
+    small_graph: SmallGraph,
+    change: dict[str, str | None],
+    sentence: str,
+) -> None:
+    change = {
+        k: tls_settings["tls_cert"] if v == "CERT" else v for k, v in change.items()
+    }
+    with pytest.raises(SettingsError, match=sentence) as told:
+        pipeline.check_sources(
+            small_graph.sources, validate_settings({"cluster": tls_settings | change})
+        )
+    assert "word" not in str(told.value).replace("password", "")
+
+
+def test_certificates_of_dasks_own_configuration_serve_as_well(
+    tls_settings: dict[str, str],
+) -> None:
+    import dask
+
+    bare = {name: tls_settings[name] for name in ("kind", "address")}
+    configured = {
+        "distributed.comm.tls.ca-file": tls_settings["tls_ca"],
+        "distributed.comm.tls.client.cert": tls_settings["tls_cert"],
+        "distributed.comm.tls.client.key": tls_settings["tls_key"],
+    }
+    settings = validate_settings({"cluster": bare}).cluster
+    with (
+        dask.config.set(configured),
+        cluster.connect(cluster.connection_to(settings)) as client,
+    ):
+        assert len(cluster.workers(client)) == 2
+
+
+def test_run_directories_and_temporary_folders_are_their_owners_alone(
+    small_graph: SmallGraph, tmp_path: Path
+) -> None:
+    new, shared = tmp_path / "a" / "new", tmp_path / "shared"
+    shared.mkdir(mode=0o755)
+    for out in (new, shared):
+        with pipeline.open_run(str(out), small_graph.sources) as run:
+            pipeline.prepare(run, small_graph.sources, small_settings("partitions=1"))
+    assert mode(new) == 0o700
+    # Whoever opened a directory to others wants them to read what is in it.
+    assert (mode(shared), mode(shared / "graph")) == (0o755, 0o755)
+    with scratch_folder(str(tmp_path)) as folder:
+        assert mode(folder) == 0o700
+
+
+def mode(folder: Path) -> int:
+    return folder.stat().st_mode & 0o777
+
+
+def test_workers_that_die_at_their_start_end_in_run_again(monkeypatch):
+    def dies(*_):
+        raise RuntimeError("Nanny failed to start.")
+
+    monkeypatch.setattr(cluster, "_start", dies)
+    with (
+        pytest.raises(InfrastructureError, match=r"Nanny failed to start.*run again"),
+        cluster.open_cluster(small_settings().cluster),
+    ):
+        pass
+
+
+def test_workers_lost_while_they_are_asked_are_left_out(client, monkeypatch):
+    answers = {"tcp://a:1": OSError("Stream is closed"), "tcp://b:1": "0.0.1"}
+    monkeypatch.setattr(cluster, "run_on_workers", lambda *_: answers)
+    with pytest.raises(ClusterError, match=r"tcp://b:1 has xnq-dist 0\.0\.1"):
+        cluster._check_versions(client)
+    answers["tcp://b:1"] = cluster.__version__
+    assert cluster._check_versions(client) == 1

@@ -1,0 +1,306 @@
+"""Settings: every fault names its key and what it takes."""
+
+from __future__ import annotations
+
+import doctest
+from dataclasses import replace
+
+import pytest
+
+from xnq_dist import plan
+from xnq_dist.app.settings_help import settings_help, settings_rows
+from xnq_dist.core import blocks, config
+from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.errors import DoesNotFitError, SettingsError
+from xnq_dist.plan import (
+    GraphSize,
+    Workers,
+    check_client_fits,
+    check_fits,
+    check_scratch_fits,
+    make_plan,
+    random_halo,
+    wanted_partitions,
+)
+from xnq_dist.reservoir import superstep
+from xnq_dist.selection.scored_rows import model_bytes
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("reservoir.dims=3", "reservoir.dims: unknown setting (did you mean reser"),
+        ("reservoir.dim=0", "reservoir.dim = 0: "),
+        ("reservoir.dim=many", "reservoir.dim = 'many'"),
+        ("reservoir.recurrent_scale=-1", "reservoir.recurrent_scale = -1"),
+        ("reservoir.recurrent_scale=nan", "reservoir.recurrent_scale"),
+        ("readout.calibration=isotonic", "'bcts', 'platt'"),
+        ("cluster.kind=address", "cluster.kind = address needs cluster.address"),
+        ("cluster.address=tcp://x:1", "set cluster.kind = address"),
+        ("cluster.memory_limit=lots", "'lots' is not a size"),
+        ("input.memory=auto", "input.memory must be a size"),
+        ("readout.memory=-2GB", "is not a size"),
+        ("readout.memory=auto", "readout.memory must be a size"),
+        ("communities=louvain", "communities = 'louvain'"),
+        ("quantifier=guess", "quantifier = 'guess'"),
+        ("seed=-1", "seed = -1"),
+        ("partitions=0", "partitions = 0"),
+        ("reservoir", "is not of the form key=value"),
+        ("reservoir.dim=[", "not a YAML value"),
+        ("exchange.engine=actors", "exchange.engine = 'actors'"),
+    ],
+)
+def test_bad_setting_is_named(override, message):
+    with pytest.raises(SettingsError) as caught:
+        load_settings(overrides=[override])
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_all_faults_are_named_in_one_message():
+    with pytest.raises(SettingsError, match=r"reservoir\.dim.*; .*sead"):
+        load_settings(overrides=["reservoir.dim=0", "sead=1"])
+
+
+def test_overrides_win_over_the_file(tmp_path):
+    file = tmp_path / "s.yaml"
+    file.write_text("seed: 7\nreservoir: {dim: 64, supersteps: 5}\n")
+    found = load_settings(file, ["reservoir.dim=32", "columns.features=[a, b]"])
+    assert (found.seed, found.reservoir.dim, found.reservoir.supersteps) == (7, 32, 5)
+    assert found.columns.features == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot be read"),
+        ("a: [", "is not YAML"),
+        ("- 1", "must hold keys and values"),
+    ],
+)
+def test_bad_settings_file_is_named(tmp_path, content, message):
+    file = tmp_path / "s.yaml"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(SettingsError, match=message):
+        load_settings(file)
+
+
+def test_empty_settings_file_is_the_defaults(tmp_path):
+    (tmp_path / "s.yaml").write_text("")
+    assert load_settings(tmp_path / "s.yaml") == Settings()
+
+
+def test_every_setting_is_explained():
+    rows = settings_rows()
+    assert {"reservoir.dim", "quantifier", "cluster.kind"} <= {row[0] for row in rows}
+    assert [row[0] for row in rows if not row[3]] == []
+    text = settings_help()
+    assert "reservoir.matrix = sparse  [dense, sparse, ring]" in text
+    assert "readout.C = select  [float, select]" in text
+
+
+def test_documented_examples_hold():
+    for module in (config, plan, blocks, superstep):
+        assert doctest.testmod(module).failed == 0
+
+
+SIZE = GraphSize(nodes=10**6, edges=10**7, features=10)
+WORKERS = Workers(count=4, threads=1, memory=8 * 2**30)
+
+
+DENSE = ["reservoir.dim=512", "reservoir.matrix=dense", "reservoir.supersteps=30"]
+
+
+def planned(*overrides, size=SIZE, partitions=4):
+    settings = load_settings(overrides=[*DENSE, *overrides])
+    return make_plan(size, settings, partitions, WORKERS)
+
+
+def test_plan_refuses_with_both_numbers_and_the_setting():
+    big = planned("reservoir.dim=4096", "exchange.states=memory")
+    with pytest.raises(
+        DoesNotFitError, match=r"needs .* but may use 8\.0 GiB.*reservoir\.dim"
+    ):
+        check_fits(big)
+    check_fits(planned("reservoir.dim=64", "readout.memory=1 GiB"))
+
+
+def test_states_beyond_memory_go_to_a_disk_and_only_they():
+    big = planned("reservoir.dim=4096")
+    assert (big.states, planned("reservoir.dim=64").states) == ("disk", "memory")
+    assert big.state_disk == 10**6 * 4096 * (4 + 2 * 4)
+    assert big.exchanged_bytes == big.block_memory == 0
+    assert (
+        big.worker_memory
+        < planned("reservoir.dim=4096", "exchange.states=memory").worker_memory
+    )
+    assert dict(big.lines())["states"].startswith("disk: 45.8 GiB of files, at most")
+    in_scratch = planned("reservoir.dim=4096", "scratch=/tmp")
+    assert big.run_disk - in_scratch.run_disk >= 10**6 * 4096 * 8
+    # What cannot take whole rows stays in memory, and is refused there.
+    for other in ("exchange.engine=spmd", "reservoir.tile=512"):
+        kept = planned("reservoir.dim=4096", other)
+        assert kept.states == "memory"
+        with pytest.raises(DoesNotFitError, match="states: memory"):
+            check_fits(kept)
+
+
+def test_partitions_are_as_many_as_memory_asks_for():
+    settings = load_settings(overrides=[*DENSE, "reservoir.dim=4096"])
+    assert wanted_partitions(SIZE, load_settings(), WORKERS) == 4
+    # Dense, 4096 units: fewer than four partitions on a worker do not fit.
+    tight = Workers(count=4, threads=1, memory=3 * 2**30)
+    count = wanted_partitions(SIZE, settings, tight)
+    assert count % 4 == 0
+    for number, fits in ((count, True), (count - 4, False)):
+        small = ["reservoir.dim=4096", "readout.memory=1MiB"]
+        there = load_settings(overrides=[*DENSE, *small])
+        found = make_plan(SIZE, there, number, tight)
+        room = 3 * 2**30 - 500 * 2**20
+        assert (1.1 * (found.worker_memory - 500 * 2**20) <= room) == fits
+    few = GraphSize(nodes=100, edges=400, features=10)
+    assert wanted_partitions(few, settings, WORKERS) == 1
+    in_memory = load_settings(
+        overrides=["reservoir.dim=4096", "exchange.states=memory"]
+    )
+    assert wanted_partitions(SIZE, in_memory, WORKERS) == 4
+
+
+def test_plan_counts_what_xnq_plus_keeps_of_a_node():
+    # Checkpoints are gone by then; with them the disk is at its largest before.
+    without = ("checkpoint.every=100", "readout.memory=8 GiB")
+    plain = planned("method=xnq", *without)
+    plus = planned(*without)
+    # Ten features and the degree at three hops, and the spectrum, beside the states.
+    columns = 3 * 11 + 128
+    # Seven label features with the own fold hidden, and for each of five folds in the
+    # 200,000 nodes that models are fitted to; labels
+    # of two classes apart by fold, posteriors in fifteen variants, two hops each. The
+    # label features are there twice: with whole groups as folds, too.
+    described = 4 * (2 * (7 + 5 * 7 // 5) + 2 * ((5 + 15) * 2 + 1))
+    # The blocks beside the states are in files of their own while the table is written.
+    posteriors = 2 * 4 + 12 + 12
+    most = max(described, 4 * columns) - posteriors
+    assert plus.run_disk - plain.run_disk == SIZE.nodes * (4 * columns + most)
+    # More labelled rows than memory go through files, twice, by plain xnq alone.
+    files = planned("method=xnq", "checkpoint.every=100").run_disk - plain.run_disk
+    assert files == 2 * SIZE.nodes * 512 * 4 - SIZE.nodes * posteriors
+    assert planned("checkpoint.every=100").run_disk == plus.run_disk
+    # Of all nodes in one worker's memory: kept rounds and what is made of them.
+    narrow = planned("plus.boosting=never", "reservoir.dim=8", partitions=1)
+    assert narrow.worker_memory >= SIZE.nodes * 4 * 2 * 41 + 2**28
+    plain = planned("method=xnq", "reservoir.dim=8", partitions=1)
+    assert narrow.worker_memory > plain.worker_memory
+
+
+def test_plan_forgets_the_sums_over_neighbours():
+    little = ("method=xnq", "reservoir.dim=1", "reservoir.supersteps=1")
+    plain, aware = (planned(*little, f"quantifier={q}") for q in ("sld", "nacc"))
+    # Degree, posteriors, labels and votes of two classes in float64, in every process.
+    more = aware.worker_memory - plain.worker_memory
+    assert SIZE.nodes * 2 * 24 <= more <= SIZE.nodes * 2 * 36
+
+
+def test_plan_has_room_for_the_model_of_how_labels_were_chosen():
+    little = ("method=xnq", "reservoir.dim=1", "reservoir.supersteps=1")
+    plain, auto = (planned(*little, f"quantifier={q}") for q in ("sld", "auto"))
+    more = auto.worker_memory - plain.worker_memory
+    assert more == model_bytes(SIZE.nodes, 2, 5)
+    # At most so many nodes are in it.
+    assert model_bytes(10**9, 2, 5) == model_bytes(4 * 10**5, 2, 5) < 2**28
+
+
+def test_plan_forgets_what_a_giant_community_keeps():
+    little = ("method=xnq", "reservoir.dim=1", "reservoir.supersteps=1")
+    few, many = (
+        planned(*little, size=replace(SIZE, memberships=count)).worker_memory
+        for count in (10**5, 10**9)
+    )
+    # Odds of two classes for every node, in chunks of 65,536.
+    assert many - few == 8 * 65_536 * (16 - 2)
+
+
+def test_plan_refuses_an_ingest_that_does_not_fit():
+    """METIS and Leiden hold all edges; without them memory follows the nodes."""
+    metis = planned("partitioner=metis")
+    assert metis.client_memory > 140 * 10**7
+    with pytest.raises(DoesNotFitError, match=r"1\.0 GiB are free: set partitioner="):
+        check_client_fits(metis, 2**30)
+    stream = planned("partitioner=stream", "input.memory=256 MiB")
+    check_client_fits(stream, 2**30)
+    size = load_settings(overrides=["partitioner=stream"])
+    assert make_plan(SIZE, size, 4, WORKERS, detects=True).client_memory > 10**9
+
+
+def test_plan_refuses_a_disk_that_is_too_small(tmp_path, monkeypatch):
+    import shutil
+
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2**40, 2**40, 2**20)
+    )
+    with pytest.raises(DoesNotFitError, match=r"1\.0 MiB free.*embeddings\.dtype"):
+        check_fits(
+            planned("reservoir.dim=64", "readout.memory=1 GiB"), str(tmp_path / "a/b")
+        )
+
+
+def test_plan_refuses_temporary_files_beyond_the_disk(tmp_path, monkeypatch):
+    import shutil
+
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2**40, 2**40, 2**20)
+    )
+    plan = planned("reservoir.dim=64")
+    # Edges twice, 11 numbers a node, halo rows; nothing is sorted outside of memory.
+    assert plan.scratch_disk == 8 * 10**7 + 44 * 10**6 + 8 * plan.halo_rows
+    assert dict(plan.lines())["disk, temporary"].startswith("at most ")
+    for scratch in (str(tmp_path), None):
+        with pytest.raises(DoesNotFitError, match=r"1\.0 MiB free: set scratch"):
+            check_scratch_fits(plan, scratch)
+    # Whoever writes to it says that it is not there.
+    check_scratch_fits(plan, str(tmp_path / "nowhere"))
+    little = planned("reservoir.dim=64", size=GraphSize(1000, 10_000, 10))
+    check_scratch_fits(little, str(tmp_path))
+
+
+def test_plan_uses_the_measured_halo_once_it_is_known():
+    measured = GraphSize(10**6, 10**7, 10, halo=[10, 20, 30, 40])
+    found = planned("reservoir.dim=64", size=measured)
+    assert found.bytes_per_superstep == 100 * 64 * 4
+    assert not found.halo_is_bound
+    assert planned("reservoir.dim=64", "exchange.dtype=float16", size=measured)
+    assert dict(found.lines())["halo rows"].startswith("100 ")
+    assert found.to_dict()["halo_rows"] == 100
+
+
+def test_tiles_make_the_halo_buffers_smaller():
+    size = GraphSize(10**6, 10**7, 10, halo=[10**6] * 4)
+    little = "readout.memory=64 MiB"
+    whole = planned(little, size=size)
+    tiled = planned(little, "reservoir.tile=16", size=size)
+    assert tiled.bytes_per_superstep == whole.bytes_per_superstep
+    assert tiled.worker_memory < 0.8 * whole.worker_memory
+
+
+def test_random_halo_bounds_what_a_random_partition_has():
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    nodes, parts = 2000, 4
+    edges = np.unique(rng.integers(0, nodes, (9000, 2)), axis=0)
+    part = rng.integers(0, parts, nodes)
+    far = part[edges[:, 0]] != part[edges[:, 1]]
+    halo = len({(s, part[d]) for s, d in edges[far]})
+    bound = random_halo(nodes, len(edges), parts)
+    assert halo <= bound <= 1.15 * halo
+    assert random_halo(nodes, 100, 1) == 0
+
+
+@pytest.mark.parametrize("value", [1, 19])
+def test_resamples_too_few_for_an_interval_are_refused(value: int) -> None:
+    with pytest.raises(SettingsError, match=rf"{value} resamples .* give 20 or more"):
+        load_settings(overrides=[f"intervals.resamples={value}"])
+    for enough in (0, 20):
+        settings = load_settings(overrides=[f"intervals.resamples={enough}"])
+        assert settings.intervals.resamples == enough

@@ -1,0 +1,106 @@
+"""Dense products: one chain of fused multiply-adds an element, wherever it stands."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+
+import numpy as np
+import pytest
+
+from xnq_dist.core import products
+from xnq_dist.core.products import multiply, pack, product
+
+RNG = np.random.default_rng(6)
+TYPES = [np.float32, np.float64]
+
+
+def fused(kind):
+    """The C library's own fused multiply-add, one element at a time."""
+    library = ctypes.CDLL(ctypes.util.find_library("m"))
+    double = kind is np.float64
+    function = library.fma if double else library.fmaf
+    function.restype = ctypes.c_double if double else ctypes.c_float
+    function.argtypes = [function.restype] * 3
+    return function
+
+
+def slow_product(x, matrix):
+    fma = fused(x.dtype.type)
+    out = np.zeros((len(x), matrix.shape[1]), x.dtype)
+    for row in range(len(x)):
+        for column in range(matrix.shape[1]):
+            total = 0.0
+            for k in range(x.shape[1]):
+                total = fma(float(x[row, k]), float(matrix[k, column]), total)
+            out[row, column] = total
+    return out
+
+
+def drawn(*shape, kind=np.float32):
+    return RNG.standard_normal(shape).astype(kind)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (9, 5, 2), (17, 40, 33), (8, 300, 70)])
+def test_a_product_equals_the_plain_loop_of_fused_multiply_adds(kind, shape):
+    n, k, m = shape
+    x, matrix = drawn(n, k, kind=kind), drawn(k, m, kind=kind)
+    np.testing.assert_array_equal(product(x, matrix), slow_product(x, matrix))
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_product_is_near_the_exact_one(kind):
+    x, matrix = drawn(300, 700, kind=kind), drawn(700, 130, kind=kind)
+    exact = x.astype(np.longdouble) @ matrix.astype(np.longdouble)
+    scale = np.abs(x).astype(np.float64) @ np.abs(matrix)
+    error = np.abs(product(x, matrix) - exact) / scale
+    assert error.max() < 700 * np.finfo(kind).eps / 2
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("k", [16, 257, 512])
+def test_equal_rows_have_equal_products_at_every_place(kind, k):
+    row, matrix = drawn(1, k, kind=kind), drawn(k, 100, kind=kind)
+    alone = product(row, matrix)
+    for n in (2, 255, 256, 300):
+        several = product(np.repeat(row, n, axis=0), matrix, threads=2)
+        assert (several == alone).all()
+
+
+def test_equal_columns_have_equal_products_at_every_place():
+    x, column = drawn(20, 300), drawn(300, 1)
+    alone = product(x, column)
+    for m in (2, 31, 32, 33, 95):
+        assert (product(x, np.repeat(column, m, axis=1)) == alone).all()
+
+
+def test_rows_may_lie_apart_and_be_of_another_type():
+    x, matrix = drawn(30, 64), drawn(64, 12)
+    expected = product(x[::3].copy(), matrix)
+    np.testing.assert_array_equal(product(x[::3], matrix), expected)
+    out = np.zeros((10, 24), np.float32)
+    multiply(np.ascontiguousarray(x[::3]), pack(matrix), out[:, 6:18])
+    np.testing.assert_array_equal(out[:, 6:18], expected)
+    assert not out[:, :6].any()
+    assert not out[:, 18:].any()
+    half = x.astype(np.float16)
+    wide = product(half.astype(np.float64), matrix.astype(np.float64))
+    np.testing.assert_array_equal(product(half, matrix.astype(np.float64)), wide)
+
+
+def test_empty_products_are_zeros():
+    assert product(drawn(0, 5), drawn(5, 3)).shape == (0, 3)
+    np.testing.assert_array_equal(product(drawn(4, 0), drawn(0, 3)), np.zeros((4, 3)))
+    assert product(drawn(4, 5), drawn(5, 0)).shape == (4, 0)
+
+
+def test_a_processor_without_fused_multiply_add_is_recognised(monkeypatch):
+    monkeypatch.setattr(products.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(products, "_FEATURES", "+sse2,+avx,-fma")
+    assert not products.has_fma()
+    monkeypatch.setattr(products, "_FEATURES", "+sse2,+avx2,+fma")
+    assert products.has_fma()
+    monkeypatch.setattr(products.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(products, "_FEATURES", "+neon")
+    assert products.has_fma()

@@ -1,0 +1,25 @@
+"""Sizes in bytes: what is no size is refused."""
+
+from __future__ import annotations
+
+import doctest
+
+import pytest
+
+from xnq_dist.core import sizes
+from xnq_dist.core.sizes import check_size, parse_bytes
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "1 XB", "0"])
+def test_bad_sizes(text):
+    with pytest.raises(ValueError, match="is not a size"):
+        parse_bytes(text)
+    with pytest.raises(ValueError, match="is not a size"):
+        check_size(text)
+
+
+def test_auto_is_refused_or_a_unit_misread():
+    assert check_size("auto") == "auto"
+    assert parse_bytes("2 kB") == 2000
+    assert parse_bytes(7) == 7
+    assert doctest.testmod(sizes).failed == 0

@@ -1,0 +1,51 @@
+"""Which graphs are alike."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.conftest import write_graph
+from xnq_dist.app.evaluate import find_data
+from xnq_dist.core.errors import InputError
+from xnq_dist.evaluation.datasets.families import family_of
+
+
+def test_twitch_and_cora_are_families_and_other_graphs_their_own():
+    families = {
+        "cora": ("cora", "cora-2", "cora-multi"),
+        "twitch": ("twitch-de", "twitch-engb", "twitch-ptbr"),
+        "facebook100": ("facebook100-johnshopkins55",),
+        "squirrel-filtered": ("squirrel-filtered",),
+        "minesweeper": ("minesweeper",),
+        "twitchy": ("twitchy",),
+    }
+    for family, names in families.items():
+        assert {family_of(name) for name in names} == {family}
+
+
+def test_family_that_a_folder_declares_comes_first(tmp_path):
+    meta = tmp_path / "meta.json"
+    assert family_of("twitch-es", tmp_path) == "twitch"
+    meta.write_text("{}")
+    assert family_of("twitch-es", tmp_path) == "twitch"
+    meta.write_text(json.dumps({"family": "streams"}))
+    assert family_of("twitch-es", tmp_path) == "streams"
+    for text, words in (("[1", "not a JSON object"), ("[1]", "not a JSON object")):
+        meta.write_text(text)
+        with pytest.raises(InputError, match=words):
+            family_of("twitch-es", tmp_path)
+    meta.write_text(json.dumps({"family": 3}))
+    with pytest.raises(InputError, match='"family" is 3: give the name'):
+        family_of("twitch-es", tmp_path)
+
+
+def test_graph_of_the_data_folder_is_found_by_its_name(tmp_path, monkeypatch):
+    write_graph(tmp_path / "twitch-es", nodes=60, edges=200)
+    monkeypatch.setenv("XNQ_DATA_DIR", str(tmp_path))
+    found = find_data("twitch-es", None, None)
+    assert found.nodes == str(tmp_path / "twitch-es" / "nodes.parquet")
+    assert (found.name, found.family, found.splits) == ("twitch-es", "twitch", None)
+    with pytest.raises(InputError, match="name a folder with"):
+        find_data("twitch-xx", None, None)

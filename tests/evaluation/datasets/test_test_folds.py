@@ -1,0 +1,90 @@
+"""Folds: disjoint, stratified, of the paper's sizes, and the paper's own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from xnq_dist.core.errors import InputError, SettingsError
+from xnq_dist.evaluation.datasets.test_folds import make_folds
+
+ROLES = ("train", "calibration", "validation", "test")
+
+
+def labels_of(*counts: int, unlabelled: int = 0) -> np.ndarray:
+    codes = np.repeat(np.arange(len(counts)), counts)
+    codes = np.concatenate([codes, np.full(unlabelled, -1)]).astype(np.int32)
+    return np.random.default_rng(3).permutation(codes)
+
+
+def test_every_labelled_node_is_tested_once_and_has_a_role_in_every_fold():
+    labels = labels_of(300, 100, 50, unlabelled=40)
+    roles = make_folds(labels)
+    assert roles.shape == (5, 490)
+    assert roles.dtype == np.int8
+    known = labels >= 0
+    assert (roles[:, ~known] == -1).all()
+    assert (roles[:, known] >= 0).all()
+    assert ((roles == 3).sum(axis=0)[known] == 1).all()
+
+
+def test_roles_have_the_papers_shares_in_every_class():
+    labels = labels_of(600, 200)
+    for fold in make_folds(labels):
+        counts = np.array([np.bincount(labels[fold == code]) for code in range(4)])
+        assert counts.sum(axis=1).tolist() == [400, 80, 160, 160]
+        assert (counts[:, 1] == counts.sum(axis=1) // 4).all()
+
+
+def test_a_seed_is_a_set_of_folds():
+    labels = labels_of(200, 100)
+    assert np.array_equal(make_folds(labels, seed=7), make_folds(labels, seed=7))
+    assert not np.array_equal(make_folds(labels, seed=7), make_folds(labels, seed=8))
+    assert make_folds(labels, seed=2**40 + 7).shape == (5, 300)
+
+
+@pytest.mark.parametrize(
+    ("labels", "reason"),
+    [
+        (labels_of(100, 4), "class 1 has 4 labelled nodes"),
+        (labels_of(100, unlabelled=5), "two classes or more, not 1"),
+        (labels_of(5, 5, 5), "too few for folds of 3 classes"),
+    ],
+    ids=["rare class", "one class", "tiny"],
+)
+def test_labels_that_cannot_be_divided_are_refused(labels, reason):
+    with pytest.raises(InputError, match=reason):
+        make_folds(labels)
+
+
+def test_one_fold_is_refused():
+    with pytest.raises(SettingsError, match="at least two"):
+        make_folds(labels_of(50, 50), folds=1)
+
+
+def stored(path) -> np.ndarray:
+    table = pq.read_table(path)
+    nodes, folds = table["node_id"].to_numpy(), table["fold"].to_numpy()
+    roles = np.full((folds.max() + 1, nodes.max() + 1), -1, np.int8)
+    roles[folds, nodes] = [ROLES.index(role) for role in table["role"].to_pylist()]
+    return roles
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("graph", "splits", "positive"),
+    [
+        ("cora", "splits.parquet", 2),
+        ("cora", "splits_multiclass.parquet", None),
+        ("tolokers", "splits.parquet", None),
+        ("twitch-de", "splits.parquet", None),
+    ],
+    ids=["cora-2", "cora-multi", "tolokers", "twitch-de"],
+)
+def test_the_published_folds_come_out_bit_for_bit(data_folder, graph, splits, positive):
+    nodes = pq.read_table(data_folder / graph / "nodes.parquet", columns=["label"])
+    labels = nodes["label"].to_numpy().astype(np.int32)
+    if positive is not None:
+        labels = (labels == positive).astype(np.int32)
+    assert np.array_equal(make_folds(labels), stored(data_folder / graph / splits))

@@ -1,0 +1,144 @@
+"""DEMON: the communities of a plain loop over ego networks and pools of sets."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from xnq_dist.core.errors import SettingsError
+from xnq_dist.evaluation.methods.demon import demon, visiting_order
+from xnq_dist.evaluation.methods.known_methods import demon as module
+
+
+def random_network(seed: int, blocks: int = 4, size: int = 12) -> nx.DiGraph:
+    """Dense blocks, few edges between, self-loops, and nodes without edges."""
+    rng = np.random.default_rng(seed)
+    nodes = blocks * size
+    same = np.arange(nodes)[:, None] // size == np.arange(nodes) // size
+    there = rng.random((nodes, nodes)) < np.where(same, 0.3, 0.02)
+    network = nx.from_numpy_array(there, create_using=nx.DiGraph)
+    network.add_nodes_from(range(nodes, nodes + 3))
+    return network
+
+
+def matrix(network: nx.DiGraph) -> sp.csr_array:
+    return sp.csr_array(nx.to_scipy_sparse_array(network, format="csr").T.tocsr())
+
+
+def local_communities(near: nx.Graph, rank) -> list[set[int]]:
+    """Label propagation, nodes in their order; communities by their first member."""
+    order = sorted(near, key=lambda v: rank[v])
+    label = {v: v for v in order}
+    for _ in range(module.SWEEPS):
+        changed = False
+        for v in order:
+            votes = [label[u] for u in near[v]]
+            if not votes:
+                continue
+            most = max(votes.count(name) for name in votes)
+            best = [name for name in votes if votes.count(name) == most]
+            if label[v] not in best:
+                label[v] = min(best, key=lambda u: rank[u])
+                changed = True
+        if not changed:
+            break
+    names = dict.fromkeys(label[v] for v in order)
+    return [{v for v in order if label[v] == name} for name in names]
+
+
+def twin(network: nx.DiGraph, seed: int, overlap=0.25, min_size=3) -> list[list[int]]:
+    graph = nx.Graph(network.to_undirected())
+    graph.remove_edges_from(list(nx.selfloop_edges(graph)))
+    rank = visiting_order(len(graph), seed)
+    pool: list[set[int]] = []
+    for ego in sorted(graph):
+        near = graph.subgraph(graph[ego])
+        for found in local_communities(near, rank):
+            community = found | {ego}
+            if len(community) <= min_size:
+                continue
+            for older in pool:
+                smaller = min(len(older), len(community))
+                if len(older & community) >= overlap * smaller:
+                    older |= community
+                    break
+            else:
+                pool.append(community)
+    return [sorted(community) for community in pool]
+
+
+def as_lists(communities) -> list[list[int]]:
+    cuts = communities.offsets[1:-1]
+    if not len(communities):
+        return []
+    return [part.tolist() for part in np.split(communities.members, cuts)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_agrees_with_a_plain_loop(seed):
+    network = random_network(seed)
+    expected = twin(network, seed)
+    assert len(expected) > 1
+    assert as_lists(demon(matrix(network), seed)) == expected
+
+
+@pytest.mark.parametrize(("overlap", "min_size"), [(0.6, 2), (1.0, 4)])
+def test_overlap_and_size_are_those_asked_for(overlap, min_size):
+    network = random_network(9)
+    expected = twin(network, 0, overlap, min_size)
+    found = demon(matrix(network), 0, overlap, min_size)
+    assert as_lists(found) == expected
+    assert len(np.unique(found.members)) < len(found.members)
+
+
+def test_threads_and_blocks_do_not_change_the_answer(monkeypatch):
+    network = matrix(random_network(2))
+    one = demon(network, 5)
+    monkeypatch.setattr(module, "BLOCK", 7)
+    many = demon(network, 5, threads=3)
+    np.testing.assert_array_equal(many.offsets, one.offsets)
+    np.testing.assert_array_equal(many.members, one.members)
+
+
+def test_the_kernels_without_a_compiler_say_the_same(monkeypatch):
+    network = random_network(1)
+    expected = as_lists(demon(matrix(network), 1))
+    for name in ("propagate_labels", "ego_communities", "merge", "listed"):
+        monkeypatch.setattr(module, name, getattr(module, name).py_func)
+    assert as_lists(demon(matrix(network), 1)) == expected
+
+
+def test_an_ego_network_larger_than_the_first_buffer():
+    network = nx.complete_graph(80, nx.DiGraph)
+    assert as_lists(demon(matrix(network), 0)) == [list(range(80))]
+
+
+def test_parallel_edges_past_a_byte_are_one_edge():
+    rows = np.repeat([0, 1, 2, 3], 256)
+    columns = np.repeat([1, 2, 3, 0], 256)
+    doubled = sp.csr_array(
+        (np.ones(1024), columns, np.arange(0, 1025, 256)), shape=(4, 4)
+    )
+    assert len(rows) == doubled.nnz
+    single = sp.csr_array((np.ones(4), [1, 2, 3, 0], range(5)), shape=(4, 4))
+    for graph in (doubled, single):
+        assert as_lists(demon(graph, 0, min_size=1)) == as_lists(
+            demon(single, 0, min_size=1)
+        )
+
+
+def test_no_edges_no_communities():
+    assert len(demon(sp.csr_array((5, 5)), 0)) == 0
+
+
+def test_the_order_of_visits_is_drawn_from_the_seed():
+    assert sorted(visiting_order(50, 1)) == list(range(50))
+    assert visiting_order(50, 1).tolist() != visiting_order(50, 2).tolist()
+
+
+@pytest.mark.parametrize(("overlap", "size"), [(0, 3), (1.5, 3), (0.25, 0)])
+def test_settings_that_cannot_be_are_refused(overlap, size):
+    with pytest.raises(SettingsError, match="DEMON cannot use"):
+        demon(sp.csr_array((5, 5)), 0, overlap, size)

@@ -1,0 +1,106 @@
+"""wvRN: the votes of a plain loop, the same bits for any cut of the graph."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.evaluation.methods.graphs import hide, prepare_graph
+from xnq_dist.core.errors import InputError, SettingsError
+from xnq_dist.evaluation.methods.wvrn import wvrn
+
+
+def twin(network, labels, classes, rounds, vote, base=None) -> list[np.ndarray]:
+    """One variant, edge by edge, in float64."""
+    known = labels[labels >= 0]
+    prior = np.array([(known == c).mean() for c in range(classes)])
+    guess = {
+        v: np.eye(classes)[labels[v]]
+        if labels[v] >= 0
+        else (prior if base is None else base[v])
+        for v in network
+    }
+    history = []
+    for _ in range(rounds):
+        after = {}
+        for v in network:
+            votes = np.zeros(classes)
+            for u in network.predecessors(v):
+                seen = guess[u]
+                if vote == "hard":
+                    seen = np.eye(classes)[np.argmax(seen)]
+                votes += network[u][v]["weight"] * seen
+            stays = labels[v] >= 0 or votes.sum() == 0
+            after[v] = guess[v] if stays else votes / votes.sum()
+        guess = after
+        history.append(np.array([guess[v] for v in network]))
+    return history
+
+
+@pytest.mark.parametrize("vote", ["soft", "hard"])
+def test_agrees_with_a_plain_loop_and_with_itself_for_any_partitions(
+    vote, tmp_path, thread_client
+):
+    labels = hide(140, 3, 0.3, 3)
+    answers = []
+    for partitions in (1, 2, 3):
+        prepared = prepare_graph(tmp_path / str(partitions), partitions)
+        kept = wvrn(
+            thread_client,
+            prepared.graph,
+            prepared.manifest,
+            prepared.attempt(),
+            labels,
+            3,
+            (1, 2, 5),
+            vote,
+        )
+        answers.append({turn: kept.load(turn) for turn in kept.files})
+        assert len(prepared.files()) == 3 * partitions
+    for turn in (1, 2, 5):
+        first = answers[0][turn]
+        assert first.shape == (3, 140, 3)
+        np.testing.assert_array_equal(answers[1][turn], first)
+        np.testing.assert_array_equal(answers[2][turn], first)
+        for variant, row in enumerate(labels):
+            expected = twin(prepared.network, row, 3, turn, vote)[-1]
+            np.testing.assert_allclose(first[variant], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("vote", ["soft", "hard"])
+def test_starts_from_a_base_classifier(vote, tmp_path, thread_client):
+    labels = hide(140, 2, 0.2, 2)
+    base = np.random.default_rng(5).dirichlet([1, 1], (2, 140)).astype(np.float32)
+    prepared = prepare_graph(tmp_path, 2, weighted=False)
+    where = (prepared.graph, prepared.manifest, prepared.attempt())
+    kept = wvrn(thread_client, *where, labels, 2, (2,), vote, base)
+    for variant, row in enumerate(labels):
+        expected = twin(prepared.network, row, 2, 2, vote, base[variant])[-1]
+        np.testing.assert_allclose(kept.load(2)[variant], expected, atol=1e-6)
+
+
+def test_a_class_without_training_labels_gets_nothing(tmp_path, thread_client):
+    prepared = prepare_graph(tmp_path, 1)
+    labels = hide(140, 3, 0.4, 1)
+    where = (prepared.graph, prepared.manifest, prepared.attempt())
+    found = wvrn(thread_client, *where, labels, 3, (4,)).load(4)[0]
+    assert (found[:, 2] == 0).all()
+    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"vote": "loud"}, SettingsError, "no vote 'loud'"),
+        ({"rounds": ()}, SettingsError, "cannot keep the rounds"),
+        ({"rounds": (0, 1)}, SettingsError, "cannot keep the rounds"),
+        ({"base": np.ones((1, 140, 3))}, InputError, "not \\(1, 140, 2\\)"),
+        ({"base": np.full((1, 140, 2), np.nan)}, InputError, "of node 0 in variant 0"),
+        ({"base": -np.ones((1, 140, 2))}, InputError, "at least 0"),
+    ],
+)
+def test_bad_input_is_refused(change, error, words, tmp_path):
+    prepared = prepare_graph(tmp_path, 1)
+    where = (prepared.graph, prepared.manifest, prepared.attempt())
+    with pytest.raises(error, match=words):
+        wvrn(None, *where, hide(140, 2, 0.5, 1), 2, **change)

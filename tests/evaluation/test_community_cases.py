@@ -1,0 +1,512 @@
+"""Evaluation on real communities: sets, labels, scores, tables, a run of it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import networkx as nx
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client
+from scipy.sparse import csr_array
+
+from tests.conftest import small_settings, write_graph
+from tests.evaluation.test_on_workers import begin
+from xnq_dist.core.errors import InputError, SettingsError
+from xnq_dist.core.store import Folder
+from xnq_dist.evaluation import community_cases as stage
+from xnq_dist.evaluation import estimators as scored
+from xnq_dist.evaluation import real
+from xnq_dist.evaluation.case import Case
+from xnq_dist.evaluation.community_cases import Plan, check_plan, evaluate_communities
+from xnq_dist.evaluation.community_tables import (
+    _marked,
+    community_outputs,
+    community_text,
+)
+from xnq_dist.evaluation.community_words import figure
+from xnq_dist.evaluation.designs import DESIGNS, LabelPool, Shown, draw_labels
+from xnq_dist.evaluation.estimators import TRIVIAL, Estimators, estimators
+from xnq_dist.evaluation.importance import Sis, walk_matrix
+from xnq_dist.evaluation.keep import (
+    keep_communities,
+    publish_communities,
+    unpublish_communities,
+)
+from xnq_dist.evaluation.names import shown
+from xnq_dist.evaluation.real import score_case
+from xnq_dist.evaluation.regions import (
+    REGIONS,
+    draw_regions,
+    draw_samples_by_class,
+    joined,
+)
+from xnq_dist.quantify.classic.sld import Sld
+
+
+@pytest.fixture
+def client(thread_client: Client) -> Client:
+    return thread_client
+
+
+def blocks(n=600, groups=6, seed=0):
+    """An undirected graph of blocks, its classes and its blocks."""
+    rng = np.random.default_rng(seed)
+    block = np.arange(n) * groups // n
+    same = block[:, None] == block
+    upper = np.triu(rng.random((n, n)) < np.where(same, 0.15, 0.01), 1)
+    matrix = csr_array((upper | upper.T).astype(np.float32))
+    share = np.linspace(0.1, 0.9, groups)[block]
+    return matrix, (rng.random(n) < share).astype(np.int32), block
+
+
+def members_of(sets, s):
+    return sets.members[sets.offsets[s] : sets.offsets[s + 1]]
+
+
+def test_regions_are_what_their_names_say():
+    matrix, _, _ = blocks()
+    graph = nx.from_scipy_sparse_array(matrix)
+    for family in ("bfs", "walk"):
+        (name, sets), *rest = draw_regions(family, matrix, 3).items()
+        assert (name, rest, len(sets)) == (family, [], 100)
+        for s in range(len(sets)):
+            members = members_of(sets, s)
+            assert 50 <= len(members) <= 500
+            assert len(np.unique(members)) == len(members)
+            assert nx.is_connected(graph.subgraph(members.tolist()))
+        again = draw_regions(family, matrix, 3)[family]
+        np.testing.assert_array_equal(again.members, sets.members)
+        other = draw_regions(family, matrix, 4)[family]
+        assert not np.array_equal(other.members, sets.members)
+    followers = draw_regions("followers", matrix, 3)["followers"]
+    neighbours = {frozenset(graph[v]) for v in graph}
+    for s in range(len(followers)):
+        assert frozenset(members_of(followers, s).tolist()) in neighbours
+    scattered = draw_regions("random", matrix, 3)["random"]
+    shares = np.bincount(scattered.members, minlength=600) / len(scattered)
+    assert shares.mean() == pytest.approx(275 / 600, abs=0.06)
+    assert shares.std() < 0.08
+    (everything,) = draw_regions("whole", matrix, 3).values()
+    assert everything.members.tolist() == list(range(600))
+    assignment = {
+        v: s
+        for sets in [draw_regions("leiden", matrix, 3)["leiden 3"]]
+        for s in range(len(sets))
+        for v in members_of(sets, s).tolist()
+    }
+    unions = draw_regions("unions", matrix, 3)
+    assert next(iter(unions)) == "unions of 2"
+    for name, sets in unions.items():
+        for s in range(len(sets)):
+            parts = {assignment[v] for v in members_of(sets, s).tolist()}
+            assert len(parts) == int(name.split()[-1])
+            assert len(members_of(sets, s)) == sum(
+                part in parts for part in assignment.values()
+            )
+    found = draw_regions("leiden", matrix, 3)
+    assert list(found) == ["leiden 1", "leiden 3", "leiden 10"]
+    for sets in found.values():
+        assert sorted(sets.members.tolist()) == list(range(600))
+    assert len(found["leiden 10"]) > len(found["leiden 1"])
+    with pytest.raises(SettingsError, match="no communities 'ring'"):
+        draw_regions("ring", matrix, 0)
+
+
+def test_followers_leave_the_node_itself_out():
+    matrix, _, _ = blocks()
+    loops = csr_array(matrix + csr_array(np.eye(600, dtype=np.float32)))
+    loops.sort_indices()
+    followers = draw_regions("followers", loops, 3)["followers"]
+    plain = draw_regions("followers", matrix, 3)["followers"]
+    np.testing.assert_array_equal(followers.members, plain.members)
+
+
+def draw_case(share=0.3, seed=0):
+    matrix, truth, block = blocks(seed=seed)
+    rng = np.random.default_rng(seed)
+    pool = LabelPool(truth, 2, block, matrix)
+    labels = draw_labels("random", pool, share, seed)
+    chance = np.clip(
+        np.linspace(0.2, 0.8, 6)[block] + rng.normal(0, 0.1, 600), 0.02, 0.98
+    )
+    posteriors = np.stack([1 - chance, chance], axis=1)
+    return Case.of(truth, labels, posteriors, ("no", "yes")), matrix, block
+
+
+@pytest.mark.parametrize("among", [0, 25])
+def test_samples_have_the_prevalence_drawn(among):
+    case, _, _ = draw_case()
+    sets = draw_samples_by_class(case.truth, case.nodes.labels, 2, among, 2)
+    assert len(sets) == 21 * 5
+    shares = []
+    for s in range(len(sets)):
+        members = members_of(sets, s)
+        assert len(np.unique(members)) == len(members)
+        labelled = case.nodes.labels[members] >= 0
+        assert labelled.any() == (among > 0)
+        shares.append(case.truth[members].mean())
+    by_prevalence = np.reshape(shares, (5, 21)).mean(axis=0)
+    assert by_prevalence[0] == 0
+    assert by_prevalence[-1] == 1
+    assert (np.diff(by_prevalence) > -0.05).all()
+
+
+def score(case, sets, matrix, block, names):
+    estimators = Estimators(case, matrix, (block,), small_settings(), names)
+    return list(score_case(case, {"blocks": sets}, estimators))
+
+
+def block_sets(block):
+    return joined([np.flatnonzero(block == b) for b in range(6)])
+
+
+def test_scores_are_those_by_hand():
+    case, matrix, block = draw_case()
+    rows = score(case, block_sets(block), matrix, block, ["auto", "pcc"])
+    assert {r.estimator for r in rows} == {"auto", "pcc", *TRIVIAL}
+    errors, biases = [], []
+    for b in range(6):
+        free = (block == b) & (case.nodes.labels < 0)
+        posteriors = case.nodes.posteriors[free, 1].astype(np.float64)
+        off = posteriors.mean() - case.truth[free].mean()
+        errors.append(abs(off))
+        biases.append(off)
+    (pcc,) = (r for r in rows if r.estimator == "pcc")
+    (auto,) = (r for r in rows if r.estimator == "auto")
+    assert (pcc.communities, pcc.sizes, pcc.labelled, pcc.sets) == (
+        "blocks",
+        "50-100",
+        True,
+        6,
+    )
+    assert pcc.ae == pytest.approx(np.mean(errors))
+    assert pcc.bias == pytest.approx(np.mean(biases))
+    assert 0 < pcc.width < 0.5
+    assert auto.coverage > 0.6
+    assert next(r for r in rows if r.estimator == "lab").coverage is None
+
+
+def test_flagged_sets_are_those_whose_expected_error_is_large():
+    case, matrix, block = draw_case()
+    free = np.flatnonzero(case.nodes.labels < 0)
+    sets = joined([free[:5], free[5:20], *free[20:].reshape(-1, 10)[:9]])
+    settings = small_settings("fit.error=.12")
+    estimators = Estimators(case, matrix, (block,), settings, ["auto"])
+    found = list(score_case(case, {"blocks": sets}, estimators))
+    ((_, answer), *_) = estimators.answers(sets)
+    expected = np.sqrt(2 / np.pi) * answer.sd[:, 1]
+    errors = [
+        abs(answer.prevalence[s, 1] - case.truth[members_of(sets, s)].mean())
+        for s in range(len(sets))
+    ]
+    large = expected > 0.12
+    assert 0 < large.sum() < len(sets)
+    (auto,) = (r for r in found if r.estimator == "auto")
+    assert auto.flagged == large.sum()
+    assert auto.flagged_ae == pytest.approx(np.array(errors)[large].mean())
+    assert next(r for r in found if r.estimator == "lab").flagged is None
+
+
+def test_intervals_follow_what_the_design_declares():
+    case, matrix, block = draw_case()
+    sets, names = block_sets(block), ["auto"]
+    width = {}
+    for drawn in ("unknown", "random", "by_place", "by_class"):
+        known = dataclasses.replace(case, drawn=drawn)
+        rows = score(known, sets, matrix, block, names)
+        (auto,) = (r for r in rows if r.estimator == "auto")
+        width[drawn] = auto.width
+    assert width["random"] == width["by_place"] < width["unknown"]
+    assert width["random"] < width["by_class"] <= width["unknown"]
+
+
+def test_rows_tell_sizes_and_communities_without_labels_apart():
+    case, matrix, block = draw_case()
+    free = np.flatnonzero(case.nodes.labels < 0)
+    sets = joined([free[:4], free[:7], free[:30], np.arange(100), free[:120]])
+    rows = score(case, sets, matrix, block, ["pcc"])
+    found = [(r.sizes, r.labelled, r.sets) for r in rows if r.estimator == "pcc"]
+    assert found == [
+        ("5-20", False, 1),
+        ("20-50", False, 1),
+        ("50-100", True, 1),
+        ("100-500", False, 1),
+    ]
+
+
+def test_prior_is_that_of_the_labels_the_model_was_fitted_to():
+    truth = np.array([0, 1, 1, 1, 0, 0], np.int32)
+    fitted = np.array([0, 1, -1, -1, -1, -1], np.int32)
+    labels = Shown(np.array([0, 1, 1, 1, -1, -1], np.int32), fitted)
+    case = Case.of(truth, labels, np.full((6, 2), 0.5), ("no", "yes"))
+    assert case.reference.prior.tolist() == [0.5, 0.5]
+    assert case.reference.labels.tolist() == [0, 1, 1, 1]
+    assert case.nodes.unlabelled.tolist() == [False] * 4 + [True] * 2
+
+
+def test_estimators_that_need_edges_are_in_the_comparison():
+    case, matrix, block = draw_case()
+    sets = block_sets(block)
+    rows = score(case, sets, matrix, block, None)
+    errors = {r.estimator: r.ae for r in rows}
+    assert set(errors) == {*estimators(), *TRIVIAL}
+    needed = ("nacc", "npacc", "sis_acc", "sis_pacc", "sis_nacc", "sis_npacc")
+    assert set(needed) <= set(estimators())
+    assert np.isfinite(list(errors.values())).all()
+    # By hand, from the parts: one that knows neighbours and weights, and one of edges
+    # that go nowhere, which leave ACC unchanged.
+    whole = case.with_neighbours(matrix)
+    answer = Sis("sis_npacc", walk_matrix(matrix)).estimate(
+        sets, whole.nodes, whole.reference, "exclude"
+    )
+    off = []
+    for b in range(6):
+        free = (block == b) & (case.nodes.labels < 0)
+        off.append(abs(answer.prevalence[b, 1] - case.truth[free].mean()))
+    assert errors["sis_npacc"] == pytest.approx(np.mean(off))
+    assert errors["sis_pacc"] != pytest.approx(errors["pacc"], abs=1e-6)
+    names = ["acc", "nacc", "sis_acc", "sis_nacc"]
+    nowhere = {
+        r.estimator: r.ae
+        for r in score(case, sets, csr_array((600, 600)), block, names)
+    }
+    for name in ("nacc", "sis_acc", "sis_nacc"):
+        assert nowhere[name] == pytest.approx(nowhere["acc"], abs=1e-6)
+    assert shown("sis_nacc") == "SIS-NACC"
+
+
+def test_sld_held_back_by_almost_no_weight_is_sld():
+    case, _, block = draw_case()
+    sets = block_sets(block)
+    exact = Sld(1e-9, 100_000)
+    sld = exact.estimate(sets, case.nodes, case.reference, "exclude").prevalence
+    np.testing.assert_allclose(scored._held_back(case, sets, 1e-9), sld, atol=2e-3)
+    held = scored._held_back(case, sets, 1e9)
+    np.testing.assert_allclose(held, np.tile(case.reference.prior, (6, 1)), atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    return write_graph(
+        tmp_path_factory.mktemp("graph"), nodes=500, edges=4000, labelled=1.0
+    )
+
+
+SETTINGS = (
+    "evaluation.label_draws=1",
+    "plus.boosting=never",
+    "reservoir.recurrent_scale=[1,3]",
+)
+
+
+def test_broken_off_evaluation_goes_on_with_the_next_case(
+    client, graph, tmp_path, monkeypatch
+):
+    work = begin(tmp_path / "run", graph, settings=small_settings(*SETTINGS))
+    kinds = ("leiden", "walk", "app+labels")
+    plan = Plan(kinds, (0.5, 0.1), quantifiers=("auto", "pcc", "sld"))
+    asked = []
+    real_posteriors = stage._posteriors
+
+    def breaking(*arguments):
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        asked.append(1)
+        return real_posteriors(*arguments)
+
+    monkeypatch.setattr(stage, "_posteriors", breaking)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_communities(client, work, plan)
+    monkeypatch.setattr(
+        stage, "_posteriors", lambda *a: asked.append(2) or real_posteriors(*a)
+    )
+    table = evaluate_communities(client, work, plan)
+    # Four cases, two of them in the folder.
+    assert asked == [1, 1, 2, 2]
+    rows = table.to_pylist()
+    assert {(r["design"], r["label_share"]) for r in rows} == {
+        ("random", 0.5),
+        ("random", 0.1),
+        ("half", 0.5),
+        ("half", 0.1),
+    }
+    assert {r["communities"] for r in rows if r["design"] == "half"} <= {
+        "leiden 1",
+        "leiden 3",
+        "leiden 10",
+        "walk",
+    }
+    assert {r["estimator"] for r in rows} == {"auto", "pcc", "sld", *TRIVIAL}
+    assert {r["graph_family"] for r in rows} == {"small"}
+    labels = {(r["design"], r["label_share"]): r["labels"] for r in rows}
+    assert labels == {
+        ("random", 0.5): 250,
+        ("random", 0.1): 50,
+        ("half", 0.5): labels["half", 0.5],
+        ("half", 0.1): 50,
+    }
+    assert 140 < labels["half", 0.5] < 210
+    # Nothing is fitted again, for the same or for other estimators and communities.
+    monkeypatch.setattr(stage, "_posteriors", None)
+    assert evaluate_communities(client, work, plan).equals(table)
+    other = evaluate_communities(
+        client, work, Plan(("random", "whole"), (0.5, 0.1), quantifiers=("cc",))
+    )
+    assert set(other["communities"].to_pylist()) == {"random", "whole"}
+
+    out = Folder.of(str(tmp_path / "out"))
+    out.create()
+    keep_communities(out.child("small"), table)
+    assert publish_communities(out).equals(table)
+    whole = pq.read_table(tmp_path / "out" / "community_results.parquet")
+    assert whole.num_rows == table.num_rows
+    page = (tmp_path / "out" / "communities.html").read_text()
+    for title in (
+        "AE on real communities, random labels",
+        "Cells above 1.05 times PCC",
+        "Designs of labels",
+        "Intervals of auto: coverage",
+        "Intervals of every quantifier",
+    ):
+        assert title in page
+    assert "paper" not in page
+    assert (tmp_path / "out" / "tables" / "communities-ae.md").exists()
+    assert "AE on samples drawn by class" in community_text(table)
+    made = community_outputs(table)
+    line = next(
+        text
+        for text in made["tables/communities-ae.md"].decode().splitlines()
+        if text.startswith("| SLD |")
+    )
+    some = [
+        r
+        for r in rows
+        if (r["estimator"], r["design"], r["label_share"]) == ("sld", "random", 0.5)
+        and r["sizes"] != "5-20"
+        and r["communities"] != "app+labels"
+    ]
+    mean = sum(r["ae"] * r["sets"] for r in some) / sum(r["sets"] for r in some)
+    assert f"{mean:.3f}".lstrip("0") in line.split("|")[3]
+    unpublish_communities(out)
+    assert not (tmp_path / "out" / "communities.html").exists()
+    assert not list((tmp_path / "out" / "tables").iterdir())
+
+
+def test_every_design_and_kind_is_evaluated_without_nodes_of_unknown_class(
+    client, tmp_path
+):
+    folder = tmp_path / "graph"
+    graph = write_graph(folder, nodes=500, edges=6000, labelled=0.8)
+    members = pa.table(
+        {
+            "community": [f"dorm {k % 3}" for k in range(500)]
+            + [f"year {k % 2}" for k in range(500)],
+            "node_id": [*range(500), *range(500)],
+        }
+    )
+    pq.write_table(members, folder / "memberships.parquet")
+    settings = small_settings(*SETTINGS)
+    work = begin(tmp_path / "run", graph, settings=settings)
+    kinds = (*REGIONS, "attribute", "given", "app")
+    plan = Plan(
+        kinds,
+        (0.2,),
+        tuple(DESIGNS),
+        ("pcc", "auto"),
+        str(folder / "memberships.parquet"),
+        "smalls",
+    )
+    table = evaluate_communities(client, work, plan)
+    rows = [r for r in table.to_pylist() if r["estimator"] == "pcc"]
+    made = {"leiden 1", "leiden 3", "leiden 10", "given dorm", "given year"}
+    made |= {"unions of 2", "unions of 10"}
+    made |= set(kinds) - {"leiden", "given", "unions"}
+    for design in DESIGNS:
+        found = {r["communities"] for r in rows if r["design"] == design}
+        # Of so small a graph these may all be too small.
+        found |= {"leiden 10"}
+        assert found == made - (set() if design == "random" else {"app"}), design
+    assert set(table["graph_family"].to_pylist()) == {"smalls"}
+    # The whole graph is its nodes of known class, the labelled ones left out.
+    known = np.count_nonzero(graph.labels >= 0)
+    assert 350 < known < 450
+    whole = next(r for r in rows if r["communities"] == "whole")
+    assert whole["sizes"] == "100-500"
+    fresh = next(r for r in rows if r["design"] == "fresh")
+    assert fresh["labels"] == round(0.2 * known)
+    # New labels have the readout fitted again: `auto` as if it had known all of them.
+    answers = {
+        (name, design): [
+            (r["communities"], r["ae"], r["width"])
+            for r in table.to_pylist()
+            if (r["estimator"], r["design"]) == (name, design)
+            and r["communities"] not in ("app", "app+labels")
+        ]
+        for name in ("auto", "pcc")
+        for design in ("random", "fresh")
+    }
+    assert answers["auto", "fresh"] == answers["auto", "random"]
+    assert answers["pcc", "fresh"] != answers["pcc", "random"]
+    text = community_text(table)
+    for title in ("model fitted to a tenth", "only one region labelled"):
+        assert title in text
+
+
+def test_graphs_without_features_or_memberships_do_without_those_kinds(
+    client, graph, tmp_path
+):
+    settings = small_settings(*SETTINGS, "columns.features=null")
+    work = begin(tmp_path / "run", graph, settings=settings)
+    plan = Plan(("given", "attribute", "random"), (0.5,), ("random",), ("pcc",))
+    table = evaluate_communities(client, work, plan)
+    assert set(table["communities"].to_pylist()) == {"random"}
+
+
+def test_share_that_leaves_nothing_is_refused(client, graph, tmp_path):
+    work = begin(tmp_path / "run", graph, settings=small_settings())
+    for share in (0.0, 1.0):
+        with pytest.raises(SettingsError, match="leaves nothing to show or nothing"):
+            evaluate_communities(client, work, Plan(("leiden",), (share,)))
+
+
+def test_sets_that_are_all_too_small_are_an_error(client, graph, tmp_path, monkeypatch):
+    settings = small_settings("evaluation.label_draws=1", "plus.boosting=never")
+    work = begin(tmp_path / "run", graph, settings=settings)
+    monkeypatch.setattr(real, "LEAST_UNLABELLED", 10_000)
+    monkeypatch.setattr(
+        stage, "_posteriors", lambda *_: {"posteriors": np.full((500, 2), 0.5)}
+    )
+    plan = Plan(("walk",), (0.5,), quantifiers=("cc",))
+    with pytest.raises(InputError, match="no community has enough unlabelled members"):
+        evaluate_communities(client, work, plan)
+
+
+def test_wrong_names_are_refused_at_once():
+    random = ["random"]
+    with pytest.raises(
+        SettingsError, match="no communities 'rings': choose one of leiden"
+    ):
+        check_plan(["leiden", "rings"], random, None, [None])
+    with pytest.raises(SettingsError, match="is no design of labels 'rare': choose"):
+        check_plan(["leiden"], ["rare"], None, [None])
+    with pytest.raises(SettingsError, match="is no quantifier 'guess'"):
+        check_plan(["leiden"], random, ["guess"], [None])
+    with pytest.raises(SettingsError, match="no folder of --data has a memberships"):
+        check_plan(["given"], random, None, [None, None])
+    check_plan(["given"], random, None, [None, "memberships.parquet"])
+    check_plan(["leiden"], random, ["sld", "nacc", "sis_nacc"], [None])
+
+
+def test_figures_keep_their_digits_and_the_smallest_bias_is_best():
+    assert [figure(x) for x in (10.5, 20.123, 0.25, -0.25, -10.5)] == [
+        "10.500",
+        "20.123",
+        ".250",
+        "-.250",
+        "-10.500",
+    ]
+    cells = _marked([[-0.2, 0.01, None]])[0]
+    assert [cell.mark for cell in cells] == ["", "best", ""]

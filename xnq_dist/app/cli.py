@@ -1,0 +1,589 @@
+"""The command line ``xnq-dist``. Heavy imports wait until a command runs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from xnq_dist._version import __version__
+from xnq_dist.app.contrast_command import contrast
+from xnq_dist.app.datasets_command import app as datasets_app
+from xnq_dist.app.ending import named_ending
+from xnq_dist.app.environment import prepare_environment
+from xnq_dist.app.label_plan_command import label_plan
+from xnq_dist.app.output import Directory, Json, is_done, print_json, print_summary
+from xnq_dist.core.errors import SettingsError
+from xnq_dist.core.failures import OPEN, stage_errors
+from xnq_dist.core.redaction import redacted
+
+__all__ = ["app", "main"]
+
+log = logging.getLogger("xnq_dist")
+
+
+app = typer.Typer(
+    name="xnq-dist",
+    help="Class prevalence of every community of a very large graph.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+app.add_typer(datasets_app)
+app.command()(contrast)
+app.command("label-plan")(label_plan)
+
+
+class _WithSettings(TyperCommand):
+    """A command whose help lists every setting."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The command's options, then the settings."""
+        super().format_help(ctx, formatter)
+        from xnq_dist.app.settings_help import settings_help
+
+        typer.echo(settings_help())
+
+
+Nodes = Annotated[
+    str, typer.Option(help="Node table: file, folder, glob or URI; Parquet or CSV.")
+]
+Edges = Annotated[str, typer.Option(help="Edge table, likewise.")]
+Memberships = Annotated[
+    str | None,
+    typer.Option(help="Community memberships; without them Leiden finds communities."),
+]
+Config = Annotated[
+    Path | None, typer.Option(help="YAML file with settings.", show_default=False)
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="One setting; may be repeated."),
+]
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(f"xnq-dist {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(cls=_WithSettings)
+def run(
+    nodes: Nodes,
+    edges: Edges,
+    out: Annotated[str, typer.Option(help="Run directory; resumed when it exists.")],
+    memberships: Memberships = None,
+    config: Config = None,
+    settings: Set = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Do every stage again.")
+    ] = False,
+    prefect: Annotated[
+        bool,
+        typer.Option(
+            "--prefect",
+            help="Report to the Prefect API of the active profile; an API in "
+            "PREFECT_API_URL is reported to without it.",
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Prevalence of every community: the whole pipeline."""
+    from xnq_dist.core.config import load_settings
+    from xnq_dist.graph.tables import Sources
+
+    chosen = load_settings(config, settings or ())
+    sources = Sources(nodes, edges, memberships)
+    if not overwrite and is_done(out, sources, chosen, as_json):
+        return
+    prepare_environment()
+    from xnq_dist.app.running import run_pipeline
+    from xnq_dist.app.stage_progress import console_progress
+
+    with console_progress():
+        summary = run_pipeline(sources, out, chosen, overwrite, prefect)
+    print_summary(summary, as_json)
+
+
+@app.command(cls=_WithSettings)
+def requantify(
+    run: Annotated[str, typer.Option(help="Run directory with embeddings.")],
+    memberships: Annotated[
+        str | None, typer.Option(help="New memberships; those of the run.")
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            help="New labels: node id, label and optionally role; nodes that are not "
+            "named are unlabelled. The labels of the run."
+        ),
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option(help="Run directory for the results; --run itself.")
+    ] = None,
+    settings: Set = None,
+    prefect: Annotated[
+        bool,
+        typer.Option(
+            "--prefect",
+            help="Report to the Prefect API of the active profile; an API in "
+            "PREFECT_API_URL is reported to without it.",
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """New labels or memberships on the embeddings of a run; nothing is embedded."""
+    from xnq_dist.requantify import Request
+
+    request = Request.of(run, out, memberships, labels, settings or [])
+    prepare_environment()
+    from xnq_dist.app.running import run_requantify
+    from xnq_dist.app.stage_progress import console_progress
+
+    with console_progress():
+        summary = run_requantify(request, prefect)
+    print_summary(summary, as_json)
+
+
+@app.command()
+def demo(
+    out: Annotated[str, typer.Option(help="Folder for the demo.")] = "xnq-demo",
+    seed: Annotated[int, typer.Option(help="Seed of network and run.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """A small generated social network with bots, through the whole pipeline."""
+    prepare_environment()
+    from xnq_dist.app.demo import run_demo
+    from xnq_dist.app.stage_progress import console_progress
+
+    with console_progress():
+        result = run_demo(out, seed)
+    typer.echo(result.text)
+    print_json(result.summary, as_json)
+
+
+@app.command()
+def generate(
+    out: Annotated[str, typer.Option(help="Folder for the tables.")],
+    nodes: Annotated[int, typer.Option(help="Number of nodes.")] = 10_000,
+    degree: Annotated[float, typer.Option(help="Mean degree.")] = 10.0,
+    features: Annotated[int, typer.Option(help="Input features a node.")] = 16,
+    classes: Annotated[int, typer.Option(help="Number of classes.")] = 2,
+    homophily: Annotated[
+        float, typer.Option(help="Share of edges that join nodes of one class.")
+    ] = 0.3,
+    communities: Annotated[int, typer.Option(help="Number of communities.")] = 50,
+    labelled: Annotated[float, typer.Option(help="Share of labelled nodes.")] = 0.1,
+    seed: Annotated[int, typer.Option(help="Seed.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """A generated network with known truth: nodes, edges, memberships, truth."""
+    from xnq_dist.graph import generate as generator
+
+    with stage_errors(out, "generate"):
+        made = generator.generate(
+            out,
+            nodes=nodes,
+            degree=degree,
+            features=features,
+            classes=classes,
+            homophily=homophily,
+            communities=communities,
+            labelled=labelled,
+            seed=seed,
+        )
+    for name, path in made.paths.items():
+        typer.echo(f"  {name:<12}{path}")
+    print_json({"paths": made.paths, "counts": made.counts}, as_json)
+
+
+@app.command(cls=_WithSettings)
+def estimate(
+    nodes: Annotated[
+        str, typer.Option(help="Node table as for run, or a number of nodes (111e6).")
+    ],
+    edges: Annotated[
+        str, typer.Option(help="Edge table, or a number of directed edges (1.6e9).")
+    ],
+    memberships: Memberships = None,
+    config: Config = None,
+    settings: Set = None,
+    features: Annotated[int, typer.Option(help="With numbers: features a node.")] = 128,
+    classes: Annotated[int, typer.Option(help="With numbers: classes.")] = 2,
+    labelled: Annotated[
+        float, typer.Option(help="With numbers: share of labelled nodes.")
+    ] = 0.01,
+    device: Annotated[
+        str,
+        typer.Option(help="With numbers: cpu, or gpu for one a worker (extrapolated)."),
+    ] = "cpu",
+    costs: Annotated[
+        Path | None,
+        typer.Option(
+            help="A costs.json of `xnq-dist bench costs --out`.", show_default=False
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """The plan of a run: partitions, memory, bytes, disk, time. Nothing is run.
+
+    With numbers in place of tables, the plan of a graph that is not there, on workers
+    that need not be there: set cluster.workers, cluster.threads, cluster.memory_limit.
+    """
+    from xnq_dist import pipeline as line
+    from xnq_dist.core.config import load_settings
+    from xnq_dist.graph.tables import Sources
+    from xnq_dist.plan import GraphSize, check_client_fits, check_fits
+    from xnq_dist.plan.unit_costs import load_costs
+
+    chosen = load_settings(config, settings or ())
+    counts = _count(nodes), _count(edges)
+    if counts[0] is not None and counts[1] is not None:
+        if device not in ("cpu", "gpu"):
+            raise SettingsError(f"--device {device!r} is not known: choose cpu or gpu")
+        if not 0 <= labelled <= 1:
+            raise SettingsError(
+                f"--labelled {labelled:g} is no share of the nodes: give 0 to 1"
+            )
+        if features < 1 or classes < 2:
+            raise SettingsError("--features must be at least 1 and --classes 2")
+        known = int(labelled * counts[0])
+        size = GraphSize(counts[0], counts[1], features, classes, known)
+        on: Any = device
+        plan = line.estimate_counts(size, chosen, on, str(costs or ""))
+    elif counts != (None, None):
+        raise SettingsError(
+            "--nodes and --edges are a number and a table: give two of a kind"
+        )
+    else:
+        sources = Sources(nodes, edges, memberships)
+        plan = line.estimate(sources, chosen, load_costs(costs) if costs else None)
+    for name, value in plan.lines():
+        typer.echo(f"  {name:<32}{value}")
+    print_json(plan.to_dict(), as_json)
+    if counts[0] is None:
+        check_client_fits(plan, line.free_memory())
+    check_fits(plan)
+
+
+def _count(text: str) -> int | None:
+    """A number of nodes or edges; None for what names a table."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    if not 1 <= number < 2**62:
+        raise SettingsError(f"{text} nodes or edges make no graph: give at least 1")
+    return int(number)
+
+
+@app.command(cls=_WithSettings)
+def evaluate(
+    data: Annotated[
+        list[str],
+        typer.Option(
+            help="Folder with nodes.parquet, edges.parquet and, where there are folds, "
+            "splits.parquet; or its name in XNQ_DATA_DIR, or a known name (xnq-dist "
+            "datasets list); may be repeated."
+        ),
+    ],
+    out: Annotated[str, typer.Option(help="Folder for the tables; resumed.")],
+    methods: Annotated[str, typer.Option(help="Names, comma-separated.")] = "xnq",
+    positive: Annotated[
+        str | None, typer.Option(help="Class that is told from the rest.")
+    ] = None,
+    splits: Annotated[
+        str | None, typer.Option(help="Another table of splits, in the folder.")
+    ] = None,
+    folds: Annotated[
+        str | None, typer.Option(help="Folds to use, comma-separated; all.")
+    ] = None,
+    draws: Annotated[
+        int, typer.Option(help="Configurations of a random search.")
+    ] = 100,
+    quantifiers: Annotated[
+        str | None,
+        typer.Option(help="Names, comma-separated; all that are defined."),
+    ] = None,
+    label_shares: Annotated[
+        str | None,
+        typer.Option(
+            help="Shares of the labels to keep, comma-separated; 1, with --communities "
+            "0.6,0.06,0.012."
+        ),
+    ] = None,
+    communities: Annotated[
+        str | None,
+        typer.Option(
+            help="Real communities instead of the paper's samples, comma-separated: "
+            "leiden, bfs, walk, followers, random, whole, unions, attribute, given; "
+            "app, app+labels for samples."
+        ),
+    ] = None,
+    designs: Annotated[
+        str,
+        typer.Option(
+            help="With --communities, which nodes have labels, comma-separated: "
+            "random, half, balanced, positives, high_degree, region, fresh."
+        ),
+    ] = "random,half",
+    undeclared: Annotated[
+        bool,
+        typer.Option(
+            "--undeclared",
+            help="With --communities, labels.drawn = unknown for every design, instead "
+            "of the value that describes it.",
+        ),
+    ] = False,
+    config: Config = None,
+    settings: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Methods and quantifiers side by side on labelled graphs: the paper's protocol.
+
+    With --communities every quantifier on real communities, from posteriors by xnq+.
+    """
+    from xnq_dist.core.config import load_settings
+
+    default = "1" if communities is None else "0.6,0.06,0.012"
+    arguments: dict[str, Any] = {
+        "out": out,
+        "settings": load_settings(config, settings or ()),
+        "quantifiers": quantifiers and _names(quantifiers, "--quantifiers"),
+        "label_shares": _numbers(label_shares or default, "--label-shares", float),
+    }
+    if communities is None:
+        arguments |= {
+            "methods": _names(methods, "--methods"),
+            "draws": draws,
+            "folds": folds and _numbers(folds, "--folds", int),
+        }
+    elif methods not in ("xnq", "xnq+") or folds or splits:
+        raise SettingsError(
+            "--communities draws its own labels and takes posteriors by xnq+: leave "
+            "--methods, --folds and --splits out"
+        )
+    else:
+        arguments |= {
+            "kinds": _names(communities, "--communities"),
+            "designs": _names(designs, "--designs"),
+            "undeclared": undeclared,
+        }
+    prepare_environment()
+    from xnq_dist.app.evaluate import run_communities_evaluation, run_evaluation
+
+    run = run_evaluation if communities is None else run_communities_evaluation
+    _evaluated(run, list(dict.fromkeys(data)), splits, positive, arguments, as_json)
+
+
+def _evaluated(
+    evaluation: Callable[..., dict[str, Any]],
+    data: list[str],
+    splits: str | None,
+    positive: str | None,
+    arguments: dict[str, Any],
+    as_json: bool,
+) -> None:
+    """Run an evaluation and print its summary."""
+    from xnq_dist.app.evaluate import find_data
+    from xnq_dist.app.running import reporting
+    from xnq_dist.app.stage_progress import console_progress
+
+    sources = [find_data(name, splits, positive) for name in data]
+    shown = {"data": data, "out": arguments["out"]}
+    with (
+        console_progress(),
+        reporting(False, "xnq-evaluate", shown) as (do, _),
+        stage_errors(arguments["out"], "evaluate"),
+    ):
+        summary = evaluation(sources=sources, do=do, **arguments)
+    typer.echo(
+        f"{summary['text']}\ndone in {summary['seconds']:.0f} s\n"
+        f"  table   {summary['results']}\n  page    {summary['page']}"
+    )
+    print_json(summary, as_json)
+
+
+def _names(text: str, option: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise SettingsError(f"{option} names nothing: give one name or more")
+    return list(dict.fromkeys(names))
+
+
+def _numbers(text: str, option: str, kind: type[Any]) -> list[Any]:
+    try:
+        return [kind(number) for number in _names(text, option)]
+    except ValueError as error:
+        raise SettingsError(f"{option} {text!r} is not a list of numbers") from error
+
+
+@app.command()
+def bench(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...", help="Benchmarks; all where none is named."
+        ),
+    ] = None,
+    size: Annotated[str, typer.Option(help="small: seconds; full: minutes.")] = "small",
+    out: Annotated[
+        str | None, typer.Option(help="Folder for benchmarks.parquet and .json.")
+    ] = None,
+    repeat: Annotated[int, typer.Option(help="Repeats of each measurement.")] = 3,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            help="A recorded benchmarks.json; exit status 1 when something got slower.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Speed and memory beside peers that do the same work in the same run."""
+    prepare_environment()
+    from xnq_dist.app.command_cost import BENCHMARKS
+    from xnq_dist.evaluation.bench.runner import compare, read_record, run_benchmarks
+
+    record = None if against is None else read_record(against)
+    chosen: Any = size
+    report = run_benchmarks(names or (), chosen, repeat, out, BENCHMARKS)
+    typer.echo(report.text())
+    slower: list[str] = []
+    if record is not None:
+        slower, unmatched = compare(report, record)
+        for line in [*unmatched, *(slower or ["nothing got slower"])]:
+            typer.echo(line)
+    print_json({**report.record(), "slower": slower}, as_json)
+    if slower:
+        raise typer.Exit(1)
+
+
+@app.command()
+def verify(directory: Directory, as_json: Json = False) -> None:
+    """Every byte of a run directory compared with what was written."""
+    from xnq_dist.core.store import verify as examine
+
+    shown = str(redacted(directory))
+    with stage_errors(shown, OPEN):
+        findings = examine(directory)
+    for found in findings:
+        typer.echo(f"{found.file} {found.what}")
+    if findings:
+        typer.echo(
+            f"{len(findings)} damaged: the next run sets them aside and does "
+            "again what they were"
+        )
+    else:
+        typer.echo(f"{shown} is whole")
+    values = [{"file": found.file, "what": found.what} for found in findings]
+    print_json({"damaged": values}, as_json)
+    if findings:
+        raise typer.Exit(1)
+
+
+@app.command()
+def erase(
+    directory: Directory,
+    node: Annotated[str, typer.Option(help="Node id of the person.")],
+    as_json: Json = False,
+) -> None:
+    """Remove one node's rows from a run directory and all its versions.
+
+    Remove the node from your own tables, too: the next run reads them.
+    """
+    from dataclasses import asdict
+
+    from xnq_dist.report import erase as remove
+
+    done = remove(directory, node)
+    typer.echo(f"{done.rows} rows removed from {len(done.tables)} published tables")
+    for path in (*done.tables, *done.stages):
+        typer.echo(f"  {path}")
+    if done.stages:
+        typer.echo(
+            "The next run makes the stages again; remove the node from its "
+            "tables first."
+        )
+    print_json(asdict(done), as_json)
+
+
+@app.command()
+def doctor(
+    address: Annotated[
+        str | None, typer.Option(help="A Dask scheduler to ask as well.")
+    ] = None,
+    out: Annotated[str, typer.Option(help="Folder to be written to.")] = ".",
+    as_json: Json = False,
+) -> None:
+    """What works here and what does not: versions, GPUs, Dask, Prefect, disk."""
+    prepare_environment()
+    from xnq_dist.app.doctor import examine
+
+    checks = examine(address, out)
+    for check in checks:
+        typer.echo(f"  {check.state:<6}{check.name:<22}{check.text}")
+    print_json({check.name: [check.state, check.text] for check in checks}, as_json)
+    if any(check.state == "fault" for check in checks):
+        raise typer.Exit(1)
+
+
+class _Console(logging.StreamHandler[Any]):
+    """Log lines on stderr, as it is at the time of the line."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        self.stream = sys.stderr
+        super().emit(record)
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    # A lost connection is an error of Dask's log; the command ends in a sentence on it.
+    record.exc_info = record.exc_text = None
+    return True
+
+
+def _set_up_logging() -> None:
+    if any(isinstance(handler, _Console) for handler in log.handlers):
+        return
+    handler = _Console()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    log.addHandler(handler)
+    log.setLevel(os.environ.get("XNQ_LOG_LEVEL", "INFO").upper())
+    log.propagate = False
+    if not os.environ.get("XNQ_DEBUG"):
+        for name in ("distributed.client", "distributed.scheduler"):
+            logging.getLogger(name).addFilter(_without_traceback)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command.
+
+    Exit status: 0 done, 1 internal error, 2 bad input or settings, 3 does not fit,
+    4 interrupted or infrastructure lost (run it again).
+    """
+    _set_up_logging()
+    with named_ending(sys.argv[1:] if arguments is None else arguments):
+        # Usage errors end here with status 2, `typer.Exit` with its own.
+        app(args=arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""The command ``xnq-dist datasets``: what the paper's graphs are, and get one."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from xnq_dist.app.output import Json
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="datasets",
+    help="The graphs of the paper, from their public homes.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.command("list")
+def list_datasets(as_json: Json = False) -> None:
+    """Every task of the paper: size, licence, and where its graph lies here."""
+    rows = [_row(name) for name in _tasks()]
+    columns = {key: [str(row[key]) for row in rows] for key in rows[0]}
+    widths = {k: max(len(k), *map(len, v)) for k, v in columns.items()}
+    for line in [dict(zip(columns, columns, strict=True)), *rows]:
+        cells = (str(line[key]).ljust(width) for key, width in widths.items())
+        typer.echo("  ".join(cells).rstrip())
+    if as_json:
+        typer.echo(json.dumps({row["name"]: row for row in rows}))
+
+
+def _tasks() -> list[str]:
+    from xnq_dist.evaluation.datasets.registry import known_tasks
+
+    return list(known_tasks())
+
+
+def _row(task: str) -> dict[str, Any]:
+    from xnq_dist.evaluation.datasets.registry import dataset_of, find, known_tasks
+
+    dataset = dataset_of(task)
+    first = dataset.sources[0]
+    expected = first.expected
+    classes = 2 if known_tasks()[task].positive is not None else expected.classes
+    return {
+        "name": task,
+        "nodes": f"{expected.nodes:,}",
+        "edges": f"{expected.edges:,}",
+        "features": f"{expected.features:,}",
+        "classes": classes,
+        "download": "not known" if first.size is None else f"{first.size / 1e6:.1f} MB",
+        "licence": dataset.licence,
+        "found": str(find(task) or "no"),
+    }
+
+
+@app.command("fetch")
+def fetch_dataset(
+    name: Annotated[str, typer.Argument(help="A name that `datasets list` shows.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the graph's folder; else XNQ_DATA_DIR."),
+    ] = None,
+    raw: Annotated[
+        Path | None,
+        typer.Option("--from", help="Folder with raw files that are already here."),
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option(help="Which public home; the first one without.")
+    ] = None,
+    sha256: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[FILE=]HASH", help="Hash that a file must have; may be repeated."
+        ),
+    ] = None,
+    mirror: Annotated[
+        str | None, typer.Option(help="Address of a copy of the same files.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Make the folder anew.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """One graph from its public home, checked, in the form that the tool reads."""
+    from xnq_dist.app.stage_progress import CONSOLE, console_progress
+    from xnq_dist.core.errors import SettingsError
+    from xnq_dist.evaluation.datasets.fetch import fetch
+    from xnq_dist.evaluation.datasets.registry import VARIABLE, dataset_of, has_features
+
+    named = os.environ.get(VARIABLE)
+    if out is None and not named:
+        raise SettingsError(f"name a folder with --out, or set {VARIABLE} to one")
+    dataset = dataset_of(name)
+    root = (out or Path(named or ".")).expanduser()
+    with console_progress():
+        done = fetch(
+            name,
+            root,
+            None if raw is None else raw.expanduser(),
+            source,
+            _hashes(sha256 or [], [f.name for f in dataset.source(source).files]),
+            mirror,
+            overwrite,
+            progress=CONSOLE.get(),
+        )
+    if not done.files:
+        bare = "" if has_features(done.folder) else ", without features"
+        typer.echo(
+            f"{done.name} is there{bare}: {done.folder} (--overwrite makes it anew)"
+        )
+    else:
+        typer.echo(
+            f"{done.name}: {done.counts['num_nodes']:,} nodes, "
+            f"{done.counts['num_edges_directed_rows']:,} directed edges, "
+            f"{done.counts['num_features']:,} features in {done.folder}\n"
+            f"  licence  {dataset.licence} ({dataset.licence_note})"
+        )
+    for file in done.unpinned:
+        typer.echo(
+            f"  no hash is recorded for {file.name}: what it holds was checked, its "
+            f"sha256 is\n    {file.sha256}\n  --sha256 {file.name}={file.sha256} "
+            "holds the next fetch to it"
+        )
+    if as_json:
+        typer.echo(json.dumps(_summary(done), default=str))
+
+
+def _summary(done: Any) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(done)
+
+
+def _hashes(given: list[str], names: list[str]) -> dict[str, str]:
+    """``FILE=HASH`` texts as a dict; the file may be left out when there is one."""
+    from xnq_dist.core.errors import SettingsError
+
+    hashes: dict[str, str] = {}
+    for text in given:
+        name, equals, digest = text.rpartition("=")
+        if not equals:
+            if len(names) != 1:
+                raise SettingsError(
+                    f"--sha256 {text} does not say of which file it is: write "
+                    f"FILE=HASH with one of {', '.join(names)}"
+                )
+            name = names[0]
+        hashes[name] = digest
+    return hashes

@@ -1,0 +1,165 @@
+"""What works on this machine and what does not."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import time
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+
+from xnq_dist._version import __version__
+from xnq_dist.core.backend import gpu_facts
+from xnq_dist.core.cluster import connect, local_size, open_cluster, workers
+from xnq_dist.core.errors import XnqError
+from xnq_dist.core.products import FORM, VECTOR_BYTES, has_fma
+from xnq_dist.core.redaction import redacted
+from xnq_dist.core.settings_sections import ClusterSettings
+from xnq_dist.core.sizes import human
+from xnq_dist.core.store import Folder
+from xnq_dist.evaluation.bench.product_price import price_of_products
+
+__all__ = ["Check", "examine"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at."""
+
+    name: str
+    state: str
+    """``ok``, ``note`` (works without) or ``fault``."""
+    text: str
+
+
+def examine(address: str | None = None, out: str = ".") -> list[Check]:
+    """Try each part that a run needs.
+
+    Parameters
+    ----------
+    address
+        A Dask scheduler to ask as well.
+    out
+        Folder that runs will be written to.
+    """
+    checks = [_python(), *_packages(), _machine(), _products(), _gpu(), _disk(out)]
+    checks.append(_dask(ClusterSettings.model_validate({"workers": 1, "threads": 1})))
+    if address is not None:
+        checks.append(
+            _dask(
+                ClusterSettings.model_validate(
+                    {"kind": "address", "address": address, "timeout": 10}
+                )
+            )
+        )
+    checks.append(_prefect())
+    return checks
+
+
+def _python() -> Check:
+    return Check("python", "ok", f"{platform.python_version()}, xnq-dist {__version__}")
+
+
+def _packages() -> list[Check]:
+    found = []
+    for name in ("dask", "distributed", "prefect", "numba", "pyarrow", "scikit-learn"):
+        try:
+            found.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            return [Check("packages", "fault", f"{name} is not installed")]
+    return [Check("packages", "ok", ", ".join(found))]
+
+
+def _machine() -> Check:
+    size = local_size(ClusterSettings())
+    free = psutil.virtual_memory().available
+    text = (
+        f"{len(os.sched_getaffinity(0))} processors, {human(free)} free memory: "
+        f"{size.workers} workers of {size.threads} threads, {human(size.memory)} each"
+    )
+    return Check("machine", "ok", text)
+
+
+def _products() -> Check:
+    name = "dense products"
+    if not has_fma():
+        text = (
+            "this processor has no fused multiply-add: products are right but slow; "
+            "set reservoir.matrix=sparse"
+        )
+        return Check(name, "note", text)
+    price = price_of_products()
+    text = (
+        f"{FORM} in vectors of {VECTOR_BYTES} bytes, the same bits on every processor; "
+        f"{price:.2f} times the BLAS's seconds"
+    )
+    return Check(name, "ok", text)
+
+
+def _gpu() -> Check:
+    facts = gpu_facts()
+    if facts.devices:
+        there = [name for name, installed in facts.packages.items() if installed]
+        text = f"{facts.devices} of {human(facts.memory)} each, {', '.join(there)}"
+        lacking = [name for name, installed in facts.packages.items() if not installed]
+        if lacking:
+            text += f"; not installed: {', '.join(lacking)}"
+        return Check("gpu", "ok", text)
+    return Check("gpu", "note", f"none ({facts.reason}); CPUs are used")
+
+
+def _disk(out: str) -> Check:
+    folder = Folder.of(out)
+    existing = Path(out).absolute()
+    while not existing.exists():
+        existing = existing.parent
+    try:
+        probe = Folder.of(existing)
+        name = f"_doctor-{os.getpid()}"
+        probe.write_bytes(name, b"")
+        probe.delete(name)
+    except XnqError as error:
+        return Check("disk", "fault", str(error))
+    free = shutil.disk_usage(existing).free
+    return Check("disk", "ok", f"{folder.uri} can be written, {human(free)} free")
+
+
+def _dask(settings: ClusterSettings) -> Check:
+    name = f"dask {settings.address or 'local'}"
+    began = time.perf_counter()
+    try:
+        with open_cluster(settings) as connection, connect(connection) as client:
+            count = len(workers(client))
+    except XnqError as error:
+        return Check(name, "fault", str(error))
+    seconds = time.perf_counter() - began
+    return Check(name, "ok", f"{count} workers answered within {seconds:.1f} s")
+
+
+def _prefect() -> Check:
+    from prefect.exceptions import PrefectException
+    from prefect.settings import get_current_settings
+
+    url = redacted(get_current_settings().api.url)
+    if not url:
+        text = "no PREFECT_API_URL: runs are not reported to Prefect"
+        return Check("prefect", "ok", text)
+    from prefect.client.orchestration import get_client
+
+    try:
+        with get_client(sync_client=True) as client:
+            problem = client.api_healthcheck()
+    except (OSError, PrefectException) as error:
+        problem = error
+    if problem is not None:
+        return Check(
+            "prefect",
+            "fault",
+            f"{url} does not answer ({redacted(str(problem))}): start "
+            "`prefect server start`, or unset PREFECT_API_URL",
+        )
+    return Check("prefect", "ok", f"{url} answers")

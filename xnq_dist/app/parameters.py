@@ -1,0 +1,27 @@
+"""Parameters of flows: Prefect stores what it is given, and shows it on its pages."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from pydantic import BaseModel
+
+from xnq_dist.core.redaction import redacted
+
+__all__ = ["warn_of_credentials"]
+
+log = logging.getLogger("xnq_dist.flows")
+
+
+def warn_of_credentials(**parameters: Any) -> None:
+    """Warn of parameters whose addresses hold credentials."""
+    for name, value in parameters.items():
+        plain = value.model_dump() if isinstance(value, BaseModel) else value
+        if redacted(plain) != plain:
+            log.warning(
+                "parameter %s of this flow run holds credentials, which Prefect stores "
+                "and shows: give them to the worker's environment instead, such as "
+                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+                name,
+            )

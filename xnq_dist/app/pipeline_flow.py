@@ -1,0 +1,112 @@
+"""The nightly job as a Prefect flow: one task a stage.
+
+A stage that is whole for the same inputs and settings is not done again: the run
+directory's fingerprints decide that, not Prefect's cache, which would also skip a
+scheduled run whose parameters are last night's but whose tables are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import httpx
+from prefect import flow, task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas import State
+from prefect.context import FlowRunContext, TaskRunContext
+from prefect.states import Failed
+
+from xnq_dist.app.parameters import warn_of_credentials
+from xnq_dist.app.reporting import Artifacts, Outbox
+from xnq_dist.app.stage_progress import StageProgress
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import ConnectionLostError, XnqError
+from xnq_dist.core.progress import Progress
+from xnq_dist.core.store import RunDirectory
+from xnq_dist.graph.tables import Sources
+from xnq_dist.jobs import run_all
+
+__all__ = ["TaskPerStage", "pipeline"]
+
+T = TypeVar("T")
+
+
+def _transient(_task: Any, _run: Any, state: State[Any]) -> bool:
+    """Whether a failed stage is worth another try: the network, not the data."""
+    error = state.result(raise_on_failure=False)
+    return isinstance(error, ConnectionLostError | httpx.TransportError)
+
+
+class TaskPerStage:
+    """Does stages in Prefect tasks of the flow run that it is made in."""
+
+    def __init__(self) -> None:
+        context = FlowRunContext.get()
+        self._flow_run = str(context and context.flow_run and context.flow_run.id)
+        self._outbox = Outbox()
+
+    def __call__(self, stage: str, work: Callable[[Progress], T]) -> T:
+        """Do a stage; a user's error is a failed state without a traceback."""
+
+        def guarded() -> Any:
+            context = TaskRunContext.get()
+            shown = self._artifacts(context and context.task_run.id)
+            try:
+                return work(StageProgress(stage, shown.progress))
+            except XnqError as error:
+                return Failed(message=str(error), data=error)
+
+        made: Any = task(
+            name=stage,
+            cache_policy=NO_CACHE,
+            persist_result=False,
+            retries=2,
+            retry_delay_seconds=5,
+            retry_condition_fn=_transient,
+        )(guarded)
+        value: T = made(return_state=True).result(raise_on_failure=True)
+        return value
+
+    def prevalence(self, run: RunDirectory) -> None:
+        """The first rows of the published table, as a table artifact."""
+        self._artifacts().prevalence(run)
+        self._outbox.flush()
+
+    def _artifacts(self, task_run: Any = None) -> Artifacts:
+        return Artifacts(self._outbox, lambda _client: self._flow_run, task_run)
+
+
+@flow(name="xnq-dist", persist_result=False, validate_parameters=True)
+def pipeline(
+    nodes: str,
+    edges: str,
+    out: str,
+    memberships: str | None = None,
+    settings: Settings | None = None,
+    overwrite: bool = False,
+) -> Any:
+    """Prevalence of every community of a graph.
+
+    Parameters
+    ----------
+    nodes, edges, memberships
+        The user's tables: a file, folder, glob or URI each.
+    out
+        Run directory.
+    settings
+        All settings; None: the defaults.
+    overwrite
+        Do every stage again, also in a directory made from other tables.
+    """
+    warn_of_credentials(
+        nodes=nodes, edges=edges, memberships=memberships, out=out, settings=settings
+    )
+    do = TaskPerStage()
+    sources = Sources(nodes, edges, memberships)
+    try:
+        found = run_all(sources, out, settings or Settings(), overwrite, do)
+    except XnqError as error:
+        return Failed(message=str(error), data=error)
+    do.prevalence(RunDirectory(out))
+    return found

@@ -1,0 +1,347 @@
+"""Reports to Prefect's API, sent by one daemon thread that the run never waits for.
+
+A run of the command line appears in the API as a flow run with a task run a stage, log
+lines, progress and table artifacts; a run of a deployment, which Prefect records by
+itself, adds the artifacts. Newer reports replace older ones that are not sent yet, and
+what the API does not take is dropped: a dead API costs `GRACE` seconds at the end.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import json
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeVar
+from uuid import UUID, uuid4
+
+import httpx
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.exceptions import PrefectException
+
+from xnq_dist import pipeline as line
+from xnq_dist.app.stage_progress import StageProgress
+from xnq_dist.core.errors import SettingsError, XnqError
+from xnq_dist.core.progress import Progress
+from xnq_dist.core.redaction import redacted
+from xnq_dist.core.store import RunDirectory
+
+__all__ = ["Artifacts", "Outbox", "RunReport", "check_api", "reported"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Send = Callable[[SyncPrefectClient], None]
+
+GRACE = 5.0
+"""Seconds without an answer after which a run that is done leaves its reports."""
+ROWS_SHOWN = 50
+"""Rows of the table artifact; the complete table is in the run directory."""
+LOG_LINES = 1000
+"""Log lines that may wait to be sent."""
+
+
+def check_api() -> None:
+    """Refuse to report where no API is configured.
+
+    Raises
+    ------
+    SettingsError
+        When neither a profile of Prefect nor ``PREFECT_API_URL`` names one.
+    """
+    from prefect.settings import get_current_settings
+
+    if not get_current_settings().api.url:
+        raise SettingsError(
+            "--prefect reports to a Prefect API, and none is configured: start one "
+            "with `prefect server start` and set PREFECT_API_URL, or leave --prefect "
+            "out"
+        )
+
+
+class Outbox:
+    """Sends reports one after the other; of those with the same key the newest."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Send] = {}
+        self._sending = False
+        self._silent_since: float | None = None
+        self._news = threading.Condition()
+        # Prefect's settings are in the context of the thread that made this.
+        run = contextvars.copy_context().run
+        threading.Thread(
+            target=run, args=(self._work,), daemon=True, name="reports to Prefect"
+        ).start()
+
+    def post(self, key: str, send: Send) -> None:
+        """Leave a report to be sent; never waits for the API."""
+        with self._news:
+            self._waiting[key] = send
+            self._news.notify_all()
+
+    def flush(self, seconds: float = GRACE) -> None:
+        """Wait until all is sent, at most so long after the API's last answer."""
+        with self._news:
+            silent = self._silent_since
+            waited = 0.0 if silent is None else time.monotonic() - silent
+            if self._news.wait_for(lambda: not self._busy(), max(seconds - waited, 0)):
+                return
+        log.warning("Prefect's API did not take the last reports in %g s", seconds)
+
+    def _busy(self) -> bool:
+        return bool(self._waiting) or self._sending
+
+    def _work(self) -> None:
+        refused = False
+        with get_client(sync_client=True) as client:
+            while True:
+                send = self._next()
+                try:
+                    send(client)
+                except (httpx.HTTPError, PrefectException) as error:
+                    if not refused:
+                        log.warning(
+                            "Prefect's API does not take reports (%s): the run goes on "
+                            "without them",
+                            redacted(str(error)) or type(error).__name__,
+                        )
+                    refused = True
+                    if isinstance(error, httpx.TransportError):
+                        with self._news:
+                            self._waiting.clear()
+                else:
+                    self._silent_since = None
+
+    def _next(self) -> Send:
+        with self._news:
+            self._sending = False
+            self._news.notify_all()
+            self._news.wait_for(lambda: self._waiting)
+            self._sending = True
+            self._silent_since = self._silent_since or time.monotonic()
+            return self._waiting.pop(next(iter(self._waiting)))
+
+
+@dataclass(frozen=True)
+class Artifacts:
+    """Artifacts of one flow run and, where there is one, task run."""
+
+    outbox: Outbox
+    flow_run: Callable[[SyncPrefectClient], UUID | str]
+    """Asked on the outbox's thread."""
+    task_run: UUID | str | None = None
+    _sent: dict[str, str] = field(default_factory=dict)
+    """Id of the artifact by its report's key."""
+
+    def progress(self, stage: str, text: str, percent: float) -> None:
+        """How far a stage is, as a progress artifact."""
+        values = {"type": "progress", "description": text, "data": percent}
+        self._post(f"progress of {stage}", values)
+
+    def prevalence(self, run: RunDirectory) -> None:
+        """The first rows of the published table, as a table artifact."""
+        rows = line.published_rows(run, ROWS_SHOWN)
+        values = {
+            "type": "table",
+            "key": "xnq-prevalence",
+            "description": f"first of {run.uri}",
+            "data": json.dumps(_without_nan(rows), default=str),
+        }
+        self._post("prevalence", values)
+
+    def _post(self, key: str, values: Mapping[str, Any]) -> None:
+        self.outbox.post(f"{key} {self.task_run}", partial(self._send, key, values))
+
+    def _send(
+        self, key: str, values: Mapping[str, Any], client: SyncPrefectClient
+    ) -> None:
+        if key in self._sent:
+            where = {"id": self._sent[key]}
+            newer = {name: values[name] for name in ("description", "data")}
+            client.request("PATCH", "/artifacts/{id}", path_params=where, json=newer)
+            return
+        runs = {"flow_run_id": str(self.flow_run(client))}
+        if self.task_run is not None:
+            runs["task_run_id"] = str(self.task_run)
+        made = client.request("POST", "/artifacts/", json={**values, **runs})
+        self._sent[key] = made.json()["id"]
+
+
+class RunReport:
+    """A run of the command line as a flow run.
+
+    Parameters
+    ----------
+    flow
+        Name of the flow.
+    parameters
+        JSON values that the API shows.
+    """
+
+    def __init__(self, flow: str, parameters: Mapping[str, Any]) -> None:
+        self._flow = flow
+        self._parameters = redacted(dict(parameters))
+        self._outbox = Outbox()
+        self._flow_run: UUID | str | None = None
+        self._lines: deque[dict[str, Any]] = deque(maxlen=LOG_LINES)
+        self.state("RUNNING")
+
+    def state(self, kind: str, message: str = "") -> None:
+        """The state of the run: RUNNING, COMPLETED, FAILED, CRASHED."""
+        send = partial(self._send_state, _state(kind, message))
+        self._outbox.post("flow run", send)
+
+    def flush(self) -> None:
+        """Wait for what is left to be sent, for a short time."""
+        self._outbox.flush()
+
+    def do(self, stage: str, work: Callable[[Progress], T]) -> T:
+        """Do a stage, reported as a task run."""
+        task = _TaskRun(self._outbox, self._flow_run_id, stage)
+        task.state("RUNNING")
+        shown = Artifacts(self._outbox, self._flow_run_id, task.id)
+        try:
+            value = work(StageProgress(stage, shown.progress))
+        except BaseException as error:
+            task.state(*_ended(error))
+            raise
+        task.state("COMPLETED")
+        return value
+
+    def prevalence(self, run: RunDirectory) -> None:
+        """The first rows of the published table, as a table artifact."""
+        Artifacts(self._outbox, self._flow_run_id).prevalence(run)
+
+    def log_line(self, record: logging.LogRecord) -> None:
+        """One line of the log."""
+        self._lines.append(
+            {
+                "name": record.name,
+                "level": record.levelno,
+                "message": record.getMessage(),
+                "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            }
+        )
+        self._outbox.post("log lines", self._send_lines)
+
+    def _flow_run_id(self, client: SyncPrefectClient) -> UUID | str:
+        """The flow run, made at its first report that arrives."""
+        if self._flow_run is None:
+            flow = client.create_flow_from_name(self._flow)
+            values = {
+                "flow_id": str(flow),
+                "parameters": self._parameters,
+                "state": _state("RUNNING"),
+            }
+            made = client.request("POST", "/flow_runs/", json=values)
+            self._flow_run = str(made.json()["id"])
+        return self._flow_run
+
+    def _send_state(self, state: dict[str, Any], client: SyncPrefectClient) -> None:
+        where = {"id": self._flow_run_id(client)}
+        values = {"state": state, "force": True}
+        client.request(
+            "POST", "/flow_runs/{id}/set_state", path_params=where, json=values
+        )
+
+    def _send_lines(self, client: SyncPrefectClient) -> None:
+        run = str(self._flow_run_id(client))
+        lines = []
+        while self._lines:
+            lines.append({**self._lines.popleft(), "flow_run_id": run})
+        client.request("POST", "/logs/", json=lines)
+
+
+class _LogLines(logging.Handler):
+    def __init__(self, report: RunReport) -> None:
+        super().__init__(logging.INFO)
+        self._report = report
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._report.log_line(record)
+
+
+class _TaskRun:
+    """One stage as a task run."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        flow_run: Callable[[SyncPrefectClient], UUID | str],
+        stage: str,
+    ) -> None:
+        self.id = uuid4()
+        self._outbox = outbox
+        self._flow_run = flow_run
+        self._stage = stage
+        self._made = False
+
+    def state(self, kind: str, message: str = "") -> None:
+        send = partial(self._send, _state(kind, message))
+        self._outbox.post(f"task run {self.id}", send)
+
+    def _send(self, state: dict[str, Any], client: SyncPrefectClient) -> None:
+        if self._made:
+            where, values = {"id": self.id}, {"state": state, "force": True}
+            client.request(
+                "POST", "/task_runs/{id}/set_state", path_params=where, json=values
+            )
+            return
+        values = {
+            "id": str(self.id),
+            "flow_run_id": str(self._flow_run(client)),
+            "name": self._stage,
+            "task_key": self._stage,
+            "dynamic_key": str(self.id),
+            "state": state,
+        }
+        client.request("POST", "/task_runs/", json=values)
+        self._made = True
+
+
+@contextmanager
+def reported(flow: str, parameters: Mapping[str, Any]) -> Iterator[RunReport]:
+    """Report what the block does as a flow run."""
+    report = RunReport(flow, parameters)
+    handler, lines = _LogLines(report), logging.getLogger("xnq_dist")
+    lines.addHandler(handler)
+    try:
+        yield report
+    except BaseException as error:
+        report.state(*_ended(error))
+        raise
+    else:
+        report.state("COMPLETED")
+    finally:
+        lines.removeHandler(handler)
+        report.flush()
+
+
+def _ended(error: BaseException) -> tuple[str, str]:
+    """State and message of what an error has ended."""
+    if isinstance(error, XnqError):
+        return "FAILED", str(error)
+    return "CRASHED", type(error).__name__
+
+
+def _without_nan(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows as JSON has them."""
+    return [
+        {
+            name: None if isinstance(value, float) and math.isnan(value) else value
+            for name, value in row.items()
+        }
+        for row in rows
+    ]
+
+
+def _state(kind: str, message: str = "") -> dict[str, Any]:
+    return {"type": kind, "name": kind.capitalize(), "message": message or None}

@@ -1,0 +1,50 @@
+"""New labels or memberships on the embeddings of a run, as a Prefect flow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import flow
+from prefect.states import Failed
+
+from xnq_dist.app.parameters import warn_of_credentials
+from xnq_dist.app.pipeline_flow import TaskPerStage
+from xnq_dist.core.errors import XnqError
+from xnq_dist.core.store import RunDirectory
+from xnq_dist.jobs import Request, requantify_all
+
+__all__ = ["requantify"]
+
+
+@flow(name="xnq-requantify", persist_result=False, validate_parameters=True)
+def requantify(
+    run: str,
+    out: str | None = None,
+    memberships: str | None = None,
+    labels: str | None = None,
+    overrides: list[str] | None = None,
+) -> Any:
+    """Prevalence for new labels or memberships; nothing is embedded.
+
+    Parameters
+    ----------
+    run
+        Run directory with embeddings.
+    out
+        Run directory for the results; None: `run` itself.
+    memberships, labels
+        The tables that are new; None: those of the run.
+    overrides
+        Settings ``key=value`` in place of those of the run.
+    """
+    warn_of_credentials(
+        run=run, out=out, memberships=memberships, labels=labels, overrides=overrides
+    )
+    do = TaskPerStage()
+    try:
+        request = Request.of(run, out, memberships, labels, overrides or ())
+        found = requantify_all(request, do)
+    except XnqError as error:
+        return Failed(message=str(error), data=error)
+    do.prevalence(RunDirectory(request.out))
+    return found

@@ -1,0 +1,79 @@
+"""Runs of the command line: the stages in this process, reported to Prefect or not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from xnq_dist.app.environment import prepare_environment
+from xnq_dist.app.stage_progress import on_console
+from xnq_dist.core.config import Settings
+from xnq_dist.core.store import RunDirectory
+from xnq_dist.graph.tables import Sources
+from xnq_dist.jobs import Do, Request, requantify_all, run_all
+
+if TYPE_CHECKING:
+    from xnq_dist.app.reporting import RunReport
+
+__all__ = ["reporting", "run_pipeline", "run_requantify"]
+
+
+@contextmanager
+def reporting(
+    prefect: bool, flow: str, parameters: Mapping[str, Any]
+) -> Iterator[tuple[Do, RunReport | None]]:
+    """What does the stages in the block, and the report to Prefect's API, if any.
+
+    There is one with `prefect` or where ``PREFECT_API_URL`` is set; an API that does
+    not answer costs a few seconds at the end and nothing else.
+    """
+    if not prefect and not os.environ.get("PREFECT_API_URL"):
+        yield on_console, None
+        return
+    prepare_environment()
+    from xnq_dist.app.reporting import check_api, reported
+
+    check_api()
+    with reported(flow, parameters) as report:
+        yield report.do, report
+
+
+def run_pipeline(
+    sources: Sources,
+    out: str,
+    settings: Settings,
+    overwrite: bool = False,
+    prefect: bool = False,
+) -> dict[str, Any]:
+    """The complete pipeline; raises what a stage raised.
+
+    Parameters
+    ----------
+    prefect
+        Report to the Prefect API of the active profile; without it only to that of
+        ``PREFECT_API_URL``.
+
+    Returns
+    -------
+    dict
+        Summary of the run.
+    """
+    parameters = {**vars(sources), "out": out, "overwrite": overwrite}
+    with reporting(prefect, "xnq-dist", parameters) as (do, report):
+        found = run_all(sources, out, settings, overwrite, do)
+        if report is not None:
+            report.prevalence(RunDirectory(out))
+    return found
+
+
+def run_requantify(request: Request, prefect: bool = False) -> dict[str, Any]:
+    """New labels or memberships on embeddings; raises what a stage raised."""
+    shown = {"run": request.base, "out": request.out, "labels": request.labels}
+    shown["memberships"] = request.sources.memberships
+    with reporting(prefect, "xnq-requantify", shown) as (do, report):
+        found = requantify_all(request, do)
+        if report is not None:
+            report.prevalence(RunDirectory(request.out))
+    return found

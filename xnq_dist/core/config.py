@@ -1,0 +1,293 @@
+"""All settings together: how they go with one another, and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import (
+    BaseModel,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from xnq_dist.core.complaints import explain
+from xnq_dist.core.errors import SettingsError
+from xnq_dist.core.label_settings import LabelSettings
+from xnq_dist.core.quantifiers import offer_quantifiers, records
+from xnq_dist.core.settings_sections import (
+    AnomalySettings,
+    AutoSettings,
+    CheckpointSettings,
+    ClusterSettings,
+    ColumnSettings,
+    EmbeddingSettings,
+    EvaluationSettings,
+    ExchangeSettings,
+    FeatureSettings,
+    FitSettings,
+    InputSettings,
+    IntervalSettings,
+    KdeySettings,
+    LeidenSettings,
+    MatchingSettings,
+    MembershipSettings,
+    PlusSettings,
+    QualitySettings,
+    ReadoutSettings,
+    ReservoirSettings,
+    RetentionSettings,
+    Section,
+    SldSettings,
+    check_units,
+)
+
+__all__ = ["Settings", "load_settings"]
+
+
+LEAST_FOLDS = 3
+"""Minimum number of folds of xnq+, which hides two of them at a time."""
+
+
+class Settings(Section):
+    """All settings of a run; the YAML file and ``--set`` use these names."""
+
+    seed: int = Field(0, ge=0, lt=2**63, description="seed of every random stream")
+    backend: Literal["auto", "cpu", "gpu"] = Field(
+        "auto", description="auto: the GPU where CuPy finds one on every worker"
+    )
+    partitions: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = Field(
+        "auto", description="parts of the graph; auto: one per worker"
+    )
+    partitioner: Literal["auto", "metis", "stream", "contiguous", "random"] = Field(
+        "auto", description="how nodes are divided"
+    )
+    method: Literal["xnq", "xnq+"] = Field(
+        "xnq+",
+        description="xnq, or xnq+: label features and a second stage, all labels with "
+        "a role pooled and cross-fitted",
+    )
+    quantifier: str = Field(
+        "auto",
+        description="estimator of a community's prevalence; auto: mean posterior of "
+        "the unlabelled members, with intervals",
+        json_schema_extra=offer_quantifiers,
+    )
+    labelled: Literal["count", "exclude"] = Field(
+        "count", description="known labels counted, or unlabelled nodes only"
+    )
+    communities: str = Field(
+        "auto",
+        pattern=r"^(auto|given|leiden|column:.+)$",
+        description="given, column:NAME, leiden; auto: given when a memberships "
+        "table is named, else leiden",
+    )
+    benchmark: str | None = Field(
+        None,
+        description="table of known shares or counts that answers are raked to "
+        "(quantifier = auto; columns benchmarked, benchmarked_lower, "
+        "benchmarked_upper): columns.community (null: the whole graph), class, share "
+        "or count (of nodes, or of columns.node_weight), and optionally se, its "
+        "standard error; null: no benchmarks",
+    )
+    columns: ColumnSettings = ColumnSettings()
+    features: FeatureSettings = FeatureSettings()
+    input: InputSettings = InputSettings()
+    reservoir: ReservoirSettings = ReservoirSettings()
+    exchange: ExchangeSettings = ExchangeSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    embeddings: EmbeddingSettings = EmbeddingSettings()
+    readout: ReadoutSettings = ReadoutSettings()
+    plus: PlusSettings = PlusSettings()
+    auto: AutoSettings = AutoSettings()
+    labels: LabelSettings = LabelSettings()
+    memberships: MembershipSettings = MembershipSettings()
+    quality: QualitySettings = QualitySettings()
+    intervals: IntervalSettings = IntervalSettings()
+    fit: FitSettings = FitSettings()
+    anomalies: AnomalySettings = AnomalySettings()
+    sld: SldSettings = SldSettings()
+    matching: MatchingSettings = MatchingSettings()
+    kdey: KdeySettings = KdeySettings()
+    leiden: LeidenSettings = LeidenSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    cluster: ClusterSettings = ClusterSettings()
+    retention: RetentionSettings = RetentionSettings()
+    scratch: str | None = Field(
+        None, description="local folder for temporary files; null: the system's"
+    )
+
+    @field_validator("quantifier")
+    @classmethod
+    def _is_a_quantifier(cls, value: str) -> str:
+        if value not in records():
+            names = ", ".join(records())
+            raise PydanticCustomError(
+                "choice", "choose one of {names}", {"names": names}
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _units_for_every_scale(self) -> Settings:
+        if self.method == "xnq+" and self.reservoir.recurrent_scale == "select":
+            scales = self.plus.recurrent_scales
+            check_units(self.reservoir.dim, scales, "plus.recurrent_scales")
+        return self
+
+    @model_validator(mode="after")
+    def _folds_to_hide(self) -> Settings:
+        if self.method == "xnq+" and self.readout.folds < LEAST_FOLDS:
+            raise ValueError(
+                f"readout.folds = {self.readout.folds} leaves nothing to learn from "
+                f"with two folds hidden: set {LEAST_FOLDS} or more, or method = xnq"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _weights_are_used(self) -> Settings:
+        by_mean = self.quantifier == "auto" and self.memberships.drawn == "unknown"
+        used = {
+            "columns.node_weight": self.columns.node_weight,
+            "benchmark": self.benchmark,
+        }
+        for name, value in used.items():
+            if value is not None and not by_mean:
+                raise ValueError(
+                    f"{name} needs quantifier = auto and memberships.drawn = unknown: "
+                    f"set them, or leave {name} out"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _weights_have_a_readout(self) -> Settings:
+        weighted = self.labels.drawn == "weighted"
+        if weighted != (self.columns.label_weight is not None):
+            raise ValueError(
+                "labels.drawn = weighted and columns.label_weight go together: set both"
+                ", or neither"
+            )
+        if weighted and self.method != "xnq+":
+            raise ValueError(
+                "labels.drawn = weighted needs method = xnq+, the readout that takes "
+                "weights: set method = xnq+, or labels.drawn = unknown"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _backend_fits(self) -> Settings:
+        precision = self.reservoir.precision
+        on_gpu = self.cluster.kind == "cuda" or precision != "float32"
+        if self.backend == "cpu" and on_gpu:
+            raise ValueError(
+                "cluster.kind = cuda and reservoir.precision need backend = auto or gpu"
+            )
+        if precision == "bfloat16" and self.exchange.dtype == "float16":
+            raise ValueError("bfloat16 states need exchange.dtype = float32")
+        if self.exchange.on_cpus and (self.backend == "gpu" or on_gpu):
+            raise ValueError(
+                "exchange.engine = spmd and exchange.states = disk work on CPUs: set "
+                "backend = cpu, or exchange.engine = tasks and states = auto"
+            )
+        other = self.exchange.engine == "spmd" or self.reservoir.tile is not None
+        if self.exchange.states == "disk" and other:
+            raise ValueError(
+                "exchange.states = disk needs engine = tasks and reservoir.tile = null"
+            )
+        return self
+
+
+def load_settings(
+    file: str | Path | None = None,
+    overrides: Iterable[str] = (),
+    base: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Settings from a YAML file and ``a.b=value`` overrides.
+
+    Parameters
+    ----------
+    file
+        YAML file with the names of `Settings`, or None.
+    overrides
+        Texts ``key.key=value``; the value is read as YAML.
+    base
+        Values below the file's, as nested mappings.
+
+    Raises
+    ------
+    SettingsError
+        When the file cannot be read, or any key is unknown or out of range; the
+        message names every key at fault.
+
+    Examples
+    --------
+    >>> load_settings(overrides=["reservoir.dim=64"]).reservoir.dim
+    64
+    """
+    values: dict[str, Any] = {}
+    _merge(values, dict(base or {}))
+    if file is not None:
+        _merge(values, _read_yaml(Path(file)))
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or not key.strip():
+            raise SettingsError(f"--set {override!r} is not of the form key=value")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise SettingsError(f"--set {override!r}: not a YAML value") from error
+        nested: dict[str, Any] = {}
+        inner = nested
+        *parents, last = key.strip().split(".")
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+        inner[last] = value
+        _merge(values, nested)
+    return validate_settings(values)
+
+
+def validate_settings(values: Mapping[str, Any]) -> Settings:
+    """`Settings` from nested mappings; `SettingsError` names every key at fault."""
+    try:
+        return Settings.model_validate(dict(values))
+    except ValidationError as error:
+        raise SettingsError(explain(error, _known_keys(Settings))) from error
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(
+            f"settings file {path} cannot be read ({error.strerror}): check --config"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SettingsError(f"settings file {path} is not YAML: {error}") from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise SettingsError(f"settings file {path} must hold keys and values")
+    return values
+
+
+def _merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:
+    for key, value in values.items():
+        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _known_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
+    keys: list[str] = []
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            keys += _known_keys(kind, f"{prefix}{name}.")
+        else:
+            keys.append(prefix + name)
+    return keys

@@ -1,0 +1,314 @@
+"""What every stage depends on, as values: a stage made from equal inputs is kept.
+
+Tables are there by the digests of what they say (`graph.contents`), earlier stages by
+their fingerprints, and settings where they change what the stage writes. The number
+`FORMATS` holds for a stage is raised when its files change meaning; the version of the
+package does not matter.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import SettingsError
+from xnq_dist.core.quantifiers import record_of
+from xnq_dist.core.redaction import redacted
+from xnq_dist.core.store import Manifest, Published, RunDirectory
+
+__all__ = [
+    "FORMATS",
+    "PREVIOUS",
+    "choose_source",
+    "embeddings_inputs",
+    "graph_inputs",
+    "labels_inputs",
+    "posteriors_inputs",
+    "published_inputs",
+    "quantify_inputs",
+    "readout_inputs",
+    "select_inputs",
+    "selects_scales",
+    "set_scales",
+]
+
+log = logging.getLogger(__name__)
+
+PREVIOUS = "previous"
+"""The value of `anomalies.last` for the results published before."""
+
+FORMATS = {
+    "graph": 3,
+    "labels": 1,
+    "select": 1,
+    "embeddings": 1,
+    "readout": 5,
+    "posteriors": 1,
+    "quantify": 6,
+    "published": 3,
+}
+"""Raise a stage's number when it writes something else from the same inputs."""
+
+Digests = Mapping[str, Mapping[str, Any]]
+Scale = float | tuple[float, ...]
+
+
+def graph_inputs(
+    tables: Digests, settings: Settings, partitions: int
+) -> dict[str, Any]:
+    """What the stage ``graph`` depends on.
+
+    Parameters
+    ----------
+    tables
+        Digests of ``nodes`` (the ids), ``features`` and ``edges``.
+    """
+    matter: dict[str, Any] = {
+        "input": {
+            "directed": settings.input.directed,
+            "self_loops": settings.input.self_loops,
+            "duplicates": settings.input.duplicates,
+            "unknown_nodes": settings.input.unknown_nodes,
+        },
+        "features": settings.features.model_dump(),
+        "partitions": partitions,
+        "partitioner": settings.partitioner,
+        "reservoir": {"rho": settings.reservoir.rho},
+    }
+    if settings.reservoir.supersteps == "auto":
+        matter["reservoir"]["supersteps"] = "auto"
+    if settings.partitioner == "random":
+        matter["seed"] = settings.seed
+    if settings.partitioner in ("auto", "stream"):
+        # The memory decides between METIS and streaming, and what streaming sees.
+        matter["input"]["memory"] = settings.input.memory_bytes
+    return {
+        "format": FORMATS["graph"],
+        **{name: dict(tables[name]) for name in ("nodes", "features", "edges")},
+        "settings": matter,
+    }
+
+
+def labels_inputs(graph: Manifest, tables: Digests) -> dict[str, Any]:
+    """What the stage ``labels`` depends on.
+
+    Parameters
+    ----------
+    tables
+        Digests of ``labels`` and ``roles``, and of ``label_weights`` where labels have
+        inclusion weights.
+    """
+    inputs = {
+        "format": FORMATS["labels"],
+        "graph": graph.fingerprint,
+        "labels": dict(tables["labels"]),
+        "roles": dict(tables["roles"]),
+    }
+    if "label_weights" in tables:
+        inputs["label_weights"] = dict(tables["label_weights"])
+    return inputs
+
+
+def selects_scales(settings: Settings) -> bool:
+    """Whether the reservoir's scales are searched for, by the stage ``select``."""
+    wanted = settings.reservoir
+    given = wanted.recurrent_scale != "select" and wanted.input_scale != "select"
+    return not given and settings.method != "xnq+"
+
+
+def set_scales(settings: Settings) -> tuple[Any, Any]:
+    """Recurrent and input scale as they are set, for xnq+ by its own settings."""
+    recurrent, inputs = (
+        settings.reservoir.recurrent_scale,
+        settings.reservoir.input_scale,
+    )
+    return (
+        settings.plus.recurrent_scales if recurrent == "select" else recurrent,
+        settings.plus.input_scale if inputs == "select" else inputs,
+    )
+
+
+def select_inputs(
+    graph: Manifest, labels: Manifest, settings: Settings
+) -> dict[str, Any]:
+    """What the stage ``select`` depends on; the backend is settled."""
+    inputs: dict[str, Any] = {
+        "format": FORMATS["select"],
+        "graph": graph.fingerprint,
+        "labels": labels.fingerprint,
+        "seed": settings.seed,
+        "reservoir": settings.reservoir.model_dump(
+            exclude={"tile", "rho", "precision"}
+        ),
+        "exchange_dtype": settings.exchange.dtype,
+        "folds": settings.readout.folds,
+    }
+    return inputs | _device(settings)
+
+
+def embeddings_inputs(
+    graph: Manifest, settings: Settings, recurrent_scale: Scale, input_scale: float
+) -> dict[str, Any]:
+    """What the stage ``embeddings`` depends on; the backend is settled."""
+    scales = {"recurrent_scale", "input_scale"}
+    inputs: dict[str, Any] = {
+        "format": FORMATS["embeddings"],
+        "graph": graph.fingerprint,
+        "seed": settings.seed,
+        # The scales are as they were chosen, not as they are set.
+        "reservoir": settings.reservoir.model_dump(
+            exclude={"tile", "rho", "precision", *scales}
+        ),
+        "scales": [recurrent_scale, input_scale],
+        "exchange_dtype": settings.exchange.dtype,
+        "dtype": settings.embeddings.dtype,
+    }
+    if settings.method == "xnq+":
+        inputs["descriptors"] = True
+    return inputs | _device(settings)
+
+
+def _device(settings: Settings) -> dict[str, Any]:
+    """A GPU's products have other bits than a CPU's."""
+    if settings.backend != "gpu" or settings.exchange.on_cpus:
+        return {}
+    return {"backend": ["gpu", settings.reservoir.precision]}
+
+
+def readout_inputs(
+    graph: Manifest, embeddings: Manifest, labels: Manifest, settings: Settings
+) -> dict[str, Any]:
+    """What the stage ``readout`` depends on; the backend is settled."""
+    inputs: dict[str, Any] = {
+        "format": FORMATS["readout"],
+        "graph": graph.fingerprint,
+        "embeddings": embeddings.fingerprint,
+        "labels": labels.fingerprint,
+        "readout": settings.readout.model_dump(exclude={"memory"}),
+        "auto": settings.auto.model_dump(),
+        "seed": settings.seed,
+    }
+    if settings.backend == "gpu":
+        inputs["backend"] = settings.backend
+    if settings.method == "xnq+":
+        inputs["method"] = settings.method
+        # The scales are behind the embeddings already.
+        scales = {"recurrent_scales", "input_scale"}
+        inputs["plus"] = settings.plus.model_dump(exclude=scales)
+    return inputs
+
+
+def posteriors_inputs(readout: Manifest) -> dict[str, Any]:
+    """What the stage ``posteriors`` depends on."""
+    return {"format": FORMATS["posteriors"], "readout": readout.fingerprint}
+
+
+def choose_source(memberships: str | None, settings: Settings) -> str:
+    """Which communities a run is about: ``given``, ``leiden`` or ``column:NAME``.
+
+    Parameters
+    ----------
+    memberships
+        The memberships table; None: none is named.
+
+    Raises
+    ------
+    SettingsError
+        When communities are to be given and no memberships table is named.
+    """
+    given = memberships is not None
+    if settings.communities == "auto":
+        return "given" if given else "leiden"
+    if settings.communities == "given" and not given:
+        raise SettingsError(
+            "communities = given but no memberships table is named: name one with "
+            "--memberships, or set communities = leiden"
+        )
+    if settings.communities != "given" and given:
+        log.warning(
+            "the memberships table is not used: communities = %s", settings.communities
+        )
+    return settings.communities
+
+
+def quantify_inputs(
+    settings: Settings,
+    source: str,
+    tables: Digests,
+    engine: str,
+    labels: Manifest,
+    posteriors: Manifest,
+    prior: list[float],
+) -> dict[str, Any]:
+    """What the stage ``quantify`` depends on; the backend is settled.
+
+    Parameters
+    ----------
+    source
+        ``given``, ``leiden`` or ``column:NAME``.
+    tables
+        Digests of ``memberships`` (or of the column that names communities) unless
+        they are detected, and of ``node_weights`` and ``benchmark`` where there are
+        any.
+    engine
+        Of the detection.
+    """
+    inputs: dict[str, Any] = {
+        "format": FORMATS["quantify"],
+        "labels": labels.fingerprint,
+        "posteriors": posteriors.fingerprint,
+        "prior": prior,
+        "communities": source,
+        "quantifier": settings.quantifier,
+        "labelled": settings.labelled,
+        "fit": settings.fit.model_dump(),
+    }
+    by_class = settings.memberships.drawn == "by_class"
+    sld = settings.quantifier == "auto" and by_class
+    used = record_of("sld" if sld else settings.quantifier)
+    if settings.backend == "gpu" and used.gpu:
+        inputs["backend"] = "gpu"  # sums in another order
+    for section in used.settings:
+        inputs[section] = getattr(settings, section).model_dump()
+    if settings.quantifier == "auto":
+        inputs["drawn"] = settings.memberships.drawn
+        inputs["labels_drawn"] = settings.labels.model_dump()
+        inputs["seed"], inputs["folds"] = settings.seed, settings.readout.folds
+        left_out = {"resamples", "seed_runs"}
+        inputs["intervals"] = settings.intervals.model_dump(exclude=left_out)
+    else:
+        intervals = settings.intervals.model_dump(exclude={"seed_runs"})
+        inputs["intervals"] = intervals | {"seed": settings.seed, "form": 2}
+    inputs["quality"] = settings.quality.model_dump()
+    if source == "leiden":
+        inputs["leiden"] = settings.leiden.model_dump(exclude={"engine"})
+        inputs["leiden"] |= {"seed": settings.seed}
+        if engine != "igraph":
+            inputs["leiden"]["engine"] = engine
+    else:
+        inputs["memberships"] = dict(tables.get("memberships") or {})
+        inputs["unknown_nodes"] = settings.input.unknown_nodes
+    for name in ("node_weights", "benchmark"):
+        if name in tables:
+            inputs[name] = dict(tables[name])
+    return inputs
+
+
+def published_inputs(
+    stages: Mapping[str, Manifest], settings: Settings
+) -> dict[str, Any]:
+    """What the published results depend on; not the previous ones of the directory."""
+    earlier = {}
+    named = settings.anomalies.last
+    if named is not None and named != PREVIOUS:
+        found = Published(RunDirectory(named)).pointer()
+        earlier = {"earlier": found.get("run_id")}
+    return {
+        **earlier,
+        "format": FORMATS["published"],
+        "stages": {name: found.fingerprint for name, found in stages.items()},
+        "written": [record.checksum for record in stages["quantify"].files],
+        "settings": redacted(settings.model_dump(mode="json")),
+    }

@@ -1,0 +1,60 @@
+"""The section `labels` of the settings: how the labels came about."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from xnq_dist.core.settings_sections import Section
+
+__all__ = ["LabelSettings"]
+
+PRIOR_TOLERANCE = 1e-6
+"""By which the shares of labels.prior may miss a sum of 1."""
+
+
+class LabelSettings(Section):
+    """How the labels came about."""
+
+    drawn: Literal["unknown", "random", "by_class", "by_place", "weighted"] = Field(
+        "unknown",
+        description="how the labelled nodes were chosen. random: any node as likely as "
+        "any other; by_class: some classes likelier than others; by_place: by where a "
+        "node is in the graph or by its features, never by its class; weighted: by "
+        "known probabilities, whose inverses are in columns.label_weight; unknown: "
+        "tested, and intervals allow for a choice by class",
+    )
+    prior: dict[str, float] | None = Field(
+        None,
+        description="share of each class in the complete graph where it is known, such "
+        "as {human: 0.85, bot: 0.15} (labels.drawn = unknown or by_class); null: it is "
+        "estimated",
+    )
+
+    @field_validator("prior", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        # YAML reads the names of classes such as 0 and true as numbers and booleans.
+        if isinstance(value, dict):
+            return {str(name): share for name, share in value.items()}
+        return value
+
+    @model_validator(mode="after")
+    def _prior_fits(self) -> LabelSettings:
+        if self.prior is None:
+            return self
+        shares = list(self.prior.values())
+        if not all(0 <= share <= 1 for share in shares) or (
+            abs(sum(shares) - 1) > PRIOR_TOLERANCE
+        ):
+            raise ValueError(
+                f"labels.prior sums to {sum(shares):.8g}: give the share of every "
+                "class in the complete graph, between 0 and 1 and with sum 1"
+            )
+        if self.drawn not in ("unknown", "by_class"):
+            raise ValueError(
+                f"labels.prior is not used with labels.drawn = {self.drawn}: set "
+                "labels.drawn = by_class, or leave labels.prior out"
+            )
+        return self

@@ -1,0 +1,95 @@
+"""Temporary files of killed runs, which the next run removes.
+
+Temporary folders carry their owner in their name, so that there is no moment at which
+one exists and its owner is unknown. Only folders of this user whose owner was a process
+of this machine and has ended are removed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import tempfile
+import uuid
+from pathlib import Path
+
+from xnq_dist.core.owner import Owner, machine
+from xnq_dist.core.store import Folder
+
+__all__ = ["owned_name", "sweep_run", "sweep_scratch"]
+
+log = logging.getLogger(__name__)
+
+PREFIX = "xnq-dist-"
+_OWNED = re.compile(rf"{PREFIX}(?P<machine>[0-9a-f]{{8}})-(?P<pid>\d+)-(?P<ticks>\d+)-")
+_TEMPORARY = re.compile(r"\.[0-9a-f]{8,32}\.tmp$|\.\d+\.tmp$")
+"""Ends of the names of files that are being written in a run directory."""
+LOCKS = 120.0
+"""Seconds after which a lock file that was moved aside is nobody's any more."""
+
+
+def owned_name(kind: str = "") -> str:
+    """A new name for a temporary folder of this process.
+
+    Examples
+    --------
+    >>> owned_name("states").startswith("xnq-dist-")
+    True
+    """
+    me = Owner.me()
+    parts = [f"{PREFIX}{machine()}", str(me.pid), str(me.ticks), kind]
+    return "-".join([*filter(None, parts), uuid.uuid4().hex[:8]])
+
+
+def sweep_scratch(where: str | Path | None = None) -> None:
+    """Remove temporary folders of processes that have ended.
+
+    Parameters
+    ----------
+    where
+        Folder that they are in; None: the system's folder for temporary files.
+    """
+    here = machine()
+    for path in Path(where or tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        found = _OWNED.match(path.name)
+        if found is None or found["machine"] != here or not _is_mine(path):
+            continue
+        if not Owner(int(found["pid"]), 0.0, int(found["ticks"])).lives:
+            _remove(path)
+
+
+def sweep_run(folder: Folder | str | Path) -> None:
+    """Remove files that a killed run was writing; call it while the lock is held.
+
+    Parameters
+    ----------
+    folder
+        A run directory.
+    """
+    opened = Folder.of(folder) if isinstance(folder, str | Path) else folder
+    for name in opened.files():
+        if not _TEMPORARY.search(name):
+            continue
+        if name.startswith("_lock.json.") and opened.age(name) < LOCKS:
+            continue  # another run may be looking at it
+        opened.delete(name)
+        log.info("removed %s, which a killed run left", opened.uri_of(name))
+
+
+def _is_mine(path: Path) -> bool:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    return found.st_uid == os.getuid() and not path.is_symlink() and path.is_dir()
+
+
+def _remove(path: Path) -> None:
+    # Two runs may remove it at the same time.
+    shutil.rmtree(path, ignore_errors=True)
+    if path.exists():
+        log.warning("%s, which a killed run left, cannot be removed", path)
+    else:
+        log.info("removed %s, which a killed run left", path)

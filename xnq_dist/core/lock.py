@@ -1,0 +1,197 @@
+"""One run at a time holds a run directory: a lock file with owner and heartbeat."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import uuid
+from types import TracebackType
+from typing import Any
+
+from xnq_dist.core.errors import (
+    DamagedError,
+    InfrastructureError,
+    RunDirectoryError,
+    XnqError,
+)
+from xnq_dist.core.owner import Owner
+from xnq_dist.core.store import Folder, sealed
+
+__all__ = ["RunLock"]
+
+log = logging.getLogger(__name__)
+
+LOCK = "_lock.json"
+HEARTBEAT = 10.0
+"""Seconds between two signs of life."""
+STALE = 120.0
+"""Seconds without one after which an owner on another machine counts as gone."""
+UNWRITTEN = 5.0
+"""Seconds after which a lock file without a record is that of a dead process."""
+TRIES = 20
+"""Looks at a lock that is being written or taken away, half a second apart."""
+
+
+class RunLock:
+    """Holds a run directory while a block runs.
+
+    An owner on this machine is alive when its process is (its start time is compared,
+    so a reused process number does not count); one on another machine while its
+    heartbeat is younger than two minutes, or goes on: clocks may differ.
+
+    Raises
+    ------
+    InfrastructureError
+        When another run holds the directory.
+    RunDirectoryError
+        When it cannot be written.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._token = uuid.uuid4().hex
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> RunLock:
+        self._folder.create()
+        self._claim()
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            # A folder that does not answer any more is not waited for.
+            self._thread.join(HEARTBEAT)
+        try:
+            if self._held():
+                self._folder.delete(LOCK)
+        except OSError as error:
+            if value is None:
+                raise
+            # What ended the run is worth more to the caller.
+            log.warning("%s: the lock cannot be removed: %s", self._folder.uri, error)
+
+    def _record(self) -> dict[str, Any]:
+        values = {"token": self._token, "heartbeat": time.time()}
+        return {**values, **Owner.me().record()}
+
+    def _held(self) -> bool:
+        return (self._read() or {}).get("token") == self._token
+
+    def _read(self, name: str = LOCK) -> dict[str, Any] | None:
+        """The lock's record; None when there is none, or it is not what was written."""
+        try:
+            return self._folder.read_record(name)
+        except DamagedError:
+            return None
+
+    def _write(self) -> None:
+        self._folder.write_bytes(LOCK, sealed(self._record()).encode())
+
+    def _claim(self) -> None:
+        if self._folder.is_local:
+            self._claim_on_disk()
+            return
+        # Object stores have no exclusive creation here: write, let a rival write too,
+        # and see whose token is left.
+        found = self._read()
+        if found and self._alive(found):
+            raise _in_use(self._folder, found)
+        self._write()
+        time.sleep(1.0)
+        if not self._held():
+            raise _in_use(self._folder, self._read() or {})
+
+    def _claim_on_disk(self) -> None:
+        path = self._folder.path(LOCK)
+        for _ in range(TRIES):
+            try:
+                handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+            except FileExistsError:
+                found = self._read()
+                if found and self._alive(found):
+                    raise _in_use(self._folder, found) from None
+                if found is None and _age(path) < UNWRITTEN:
+                    time.sleep(0.5)  # its owner is between creating and writing it
+                    continue
+                self._take_away(path, found)
+                continue
+            except OSError as error:
+                raise RunDirectoryError(
+                    f"{self._folder.uri} cannot be written ({error.strerror}): choose "
+                    "another folder for --out"
+                ) from error
+            try:
+                with os.fdopen(handle, "wb") as stream:
+                    stream.write(sealed(self._record()).encode())
+            except OSError:
+                os.remove(path)  # the disk is full: nobody holds an empty lock
+                raise
+            return
+        raise InfrastructureError(
+            f"{self._folder.uri} is being taken by another run: wait for it to end, or "
+            "choose another --out"
+        )
+
+    def _take_away(self, path: str, dead: dict[str, Any] | None) -> None:
+        """Remove a dead run's lock, and only that: rivals may be at it too."""
+        aside = f"{path}.{self._token}.tmp"
+        try:
+            os.rename(path, aside)
+        except FileNotFoundError:
+            return
+        taken = self._read(f"{LOCK}.{self._token}.tmp")
+        if taken != dead and taken and self._alive(taken):
+            # A rival was faster and this is its lock: give it back.
+            os.rename(aside, path)
+            raise _in_use(self._folder, taken)
+        os.remove(aside)
+        log.warning("%s: took over the lock of a dead run", self._folder.uri)
+
+    def _alive(self, record: dict[str, Any]) -> bool:
+        owner = Owner.from_record(record)
+        if owner.is_here:
+            return owner.lives
+        heartbeat = record.get("heartbeat")
+        if not isinstance(heartbeat, int | float):
+            return False
+        if abs(time.time() - heartbeat) < STALE:
+            return True
+        # Its clock may differ from this one: see whether its heart still beats.
+        time.sleep(1.5 * HEARTBEAT)
+        found = self._read()
+        return found is not None and found.get("heartbeat") != heartbeat
+
+    def _beat(self) -> None:
+        while not self._stop.wait(HEARTBEAT):
+            try:
+                if not self._held():
+                    log.warning("%s: the lock was taken away", self._folder.uri)
+                    return
+                self._write()
+            except (OSError, XnqError) as error:
+                log.warning("%s: no heartbeat written: %s", self._folder.uri, error)
+
+
+def _age(path: str) -> float:
+    try:
+        return time.time() - os.stat(path).st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _in_use(folder: Folder, record: dict[str, Any]) -> InfrastructureError:
+    return InfrastructureError(
+        f"{folder.uri} is in use by process {record.get('pid')} on "
+        f"{record.get('host')}: wait for it to end, or choose another --out"
+    )

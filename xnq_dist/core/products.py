@@ -1,0 +1,241 @@
+"""Dense products whose every row has the same bits wherever it stands.
+
+A BLAS chooses its instructions by shape, place and processor: OpenBLAS's float32 kernel
+for AVX2 gives equal rows of one product different last bits, and chaotic states make a
+last bit visible. The kernel here computes each element as one chain of fused
+multiply-adds, from the first column of `x` to the last, whatever the tile, the vector
+width, the threads or the processor. Each fused multiply-add is rounded once (IEEE 754),
+so the bits are those of the plain loop with ``fma``. ``xnq-dist bench
+products`` and ``xnq-dist doctor`` compare its speed with the BLAS at hand.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import config, njit
+from numba.core import cgutils
+from numba.core.codegen import get_host_cpu_features
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from xnq_dist.core.blocks import for_each_block
+
+__all__ = ["FORM", "VECTOR_BYTES", "has_fma", "multiply", "pack", "product"]
+
+FORM = "fma-in-order"
+"""Name of the arithmetic, for manifests: equal names mean equal bits."""
+
+_FEATURES: str = config.CPU_FEATURES or get_host_cpu_features()
+_WIDE = "+avx512f" in _FEATURES
+VECTOR_BYTES = 64 if _WIDE else 32
+"""Bytes of a vector register that the kernel is compiled for."""
+
+# As many sums as the registers hold, with room for a vector of the panel each: 16 of
+# 32 registers, or 12 of 16. The bits do not depend on them.
+TILE_ROWS, VECTORS = (8, 2) if _WIDE else (4, 3)
+DEPTH = 256
+"""Columns of `x` worked on at a time, so that a panel stays in the first cache."""
+
+
+def has_fma() -> bool:
+    """Whether the processor has fused multiply-add; without it products crawl."""
+    return platform.machine() not in ("x86_64", "AMD64") or "+fma" in _FEATURES
+
+
+def _pointer(context: Any, builder: Any, kind: Any, array: Any, at: list[Any]) -> Any:
+    made = context.make_array(kind)(context, builder, array)
+    return cgutils.get_item_pointer(context, builder, kind, made, at, wraparound=False)
+
+
+def _make_tile(rows: int) -> Any:
+    """An intrinsic that multiplies so many rows with one panel."""
+
+    @intrinsic
+    def tile(
+        typing: Any,
+        x: Any,
+        row: Any,
+        first: Any,
+        last: Any,
+        panel: Any,
+        out: Any,
+        at: Any,
+    ) -> Any:
+        place = numba.types.intp
+        signature = numba.types.void(x, place, place, place, panel, out, place)
+
+        def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
+            return _tile_code(context, builder, types.args, arguments, rows)
+
+        return signature, generate
+
+    return tile
+
+
+def _tile_code(
+    context: Any,
+    builder: Any,
+    kinds: Sequence[Any],
+    arguments: Sequence[Any],
+    rows: int,
+) -> Any:
+    """Add ``x[row:row + rows, first:last] @ panel[first:last]`` to ``out[:rows, at:]``.
+
+    The sums start at zero where `first` is 0. Rows of all three are contiguous;
+    `panel` has ``width`` columns, `VECTORS` vectors.
+    """
+    _, row, first, last, _, _, at = arguments
+    element = context.get_value_type(kinds[0].dtype)
+    lanes = VECTOR_BYTES * 8 // kinds[0].dtype.bitwidth
+    vector, word = ir.VectorType(element, lanes), ir.IntType(32)
+    zero = ir.Constant(first.type, 0)
+
+    def plus(value: Any, more: int) -> Any:
+        return builder.add(value, ir.Constant(value.type, more))
+
+    def vectors(array: int, index: list[Any]) -> Any:
+        found = _pointer(context, builder, kinds[array], arguments[array], index)
+        return builder.bitcast(found, vector.as_pointer())
+
+    scalars = [
+        _pointer(context, builder, kinds[0], arguments[0], [plus(row, i), zero])
+        for i in range(rows)
+    ]
+    pieces = vectors(4, [zero, zero])
+    places = [
+        builder.gep(vectors(5, [ir.Constant(first.type, i), at]), [word(v)])
+        for i in range(rows)
+        for v in range(VECTORS)
+    ]
+    sums = [cgutils.alloca_once(builder, vector) for _ in places]
+    nothing = ir.Constant(vector, [0.0] * lanes)
+    with builder.if_else(builder.icmp_signed("==", first, zero)) as (begin, go_on):
+        with begin:
+            for total in sums:
+                builder.store(nothing, total)
+        with go_on:
+            for total, before in zip(sums, places, strict=True):
+                builder.store(builder.load(before, align=4), total)
+    takes = ir.FunctionType(vector, [vector] * 3)
+    name = f"llvm.fma.v{lanes}f{kinds[0].dtype.bitwidth}"
+    fma = cgutils.get_or_insert_function(builder.module, takes, name)
+    everywhere = ir.Constant(ir.VectorType(word, lanes), [0] * lanes)
+    one = ir.Constant(first.type, 1)
+    with cgutils.for_range_slice(builder, first, last, one) as (k, _):
+        base = builder.mul(k, ir.Constant(k.type, VECTORS))
+        of_panel = [
+            builder.load(builder.gep(pieces, [plus(base, v)]), align=4)
+            for v in range(VECTORS)
+        ]
+        for i, scalar in enumerate(scalars):
+            value = builder.insert_element(
+                ir.Constant(vector, ir.Undefined),
+                builder.load(builder.gep(scalar, [k])),
+                word(0),
+            )
+            value = builder.shuffle_vector(value, value, everywhere)
+            for v in range(VECTORS):
+                total = sums[i * VECTORS + v]
+                step = builder.call(fma, [value, of_panel[v], builder.load(total)])
+                builder.store(step, total)
+    for total, after in zip(sums, places, strict=True):
+        builder.store(builder.load(total), after, align=4)
+    return context.get_dummy_value()
+
+
+_many, _single = _make_tile(TILE_ROWS), _make_tile(1)
+
+
+@njit(cache=True, nogil=True)
+def multiply(x: NDArray[Any], panels: NDArray[Any], out: NDArray[Any]) -> None:
+    """``out = x @ matrix`` for a packed matrix.
+
+    Parameters
+    ----------
+    x
+        Float32 or float64, shape (n, k), rows contiguous.
+    panels
+        `pack` of a matrix of shape (k, m), of the type of `x`.
+    out
+        Shape (n, m), of the type of `x`, rows contiguous; overwritten.
+    """
+    n, depth = x.shape
+    width, columns = panels.shape[2], out.shape[1]
+    whole = n - n % TILE_ROWS
+    edge = np.empty((TILE_ROWS, width), x.dtype)
+    if not depth:
+        out[:] = 0
+    for first in range(0, depth, DEPTH):
+        last = min(first + DEPTH, depth)
+        for number in range(columns // width):
+            panel, at = panels[number], number * width
+            for row in range(0, whole, TILE_ROWS):
+                _many(x, row, first, last, panel, out[row:], at)
+            for row in range(whole, n):
+                _single(x, row, first, last, panel, out[row:], at)
+    left = columns % width
+    if not left or not depth:
+        return
+    # A panel that is not full: its sums pass through a tile of their own.
+    panel, at = panels[columns // width], columns - left
+    for row in range(0, n, TILE_ROWS):
+        if row < whole:
+            _many(x, row, 0, depth, panel, edge, 0)
+            out[row : row + TILE_ROWS, at:] = edge[:, :left]
+            continue
+        for alone in range(row, n):
+            _single(x, alone, 0, depth, panel, edge, 0)
+            out[alone, at:] = edge[0, :left]
+
+
+def pack(matrix: NDArray[Any]) -> NDArray[Any]:
+    """A matrix as `multiply` reads it: panels of a few columns, each row contiguous.
+
+    Parameters
+    ----------
+    matrix
+        Float32 or float64, shape (k, m).
+
+    Returns
+    -------
+    ndarray
+        Shape (panels, k, columns of a panel), of the same type; the last panel is
+        filled up with zeros.
+    """
+    depth, columns = matrix.shape
+    width = VECTORS * VECTOR_BYTES // matrix.dtype.itemsize
+    panels = np.zeros((-(-columns // width), depth, width), matrix.dtype)
+    for number, panel in enumerate(panels):
+        part = matrix[:, number * width : (number + 1) * width]
+        panel[:, : part.shape[1]] = part
+    return panels
+
+
+def product(x: NDArray[Any], matrix: NDArray[Any], threads: int = 1) -> NDArray[Any]:
+    """``x @ matrix`` whose every row has the same bits wherever it stands.
+
+    Parameters
+    ----------
+    x
+        Any float type, shape (n, k).
+    matrix
+        Float32 or float64, shape (k, m).
+    threads
+        Blocks of rows worked on at a time.
+    """
+    kind = np.result_type(x, matrix)
+    panels = pack(matrix.astype(kind, copy=False))
+    out = np.empty((x.shape[0], matrix.shape[1]), kind)
+
+    def work(first: int, last: int) -> None:
+        rows = np.ascontiguousarray(x[first:last], kind)
+        multiply(rows, panels, out[first:last])
+
+    for_each_block(x.shape[0], threads, work)
+    return out

@@ -1,0 +1,51 @@
+"""The run directory: stages that are whole or nothing, checked, repaired, published."""
+
+from xnq_dist.core.store.checksums import CheckedFile, FileRecord, fingerprint
+from xnq_dist.core.store.files import Attempt, TableWriter
+from xnq_dist.core.store.folder import MANIFEST, Folder, sealed
+from xnq_dist.core.store.published import POINTER, Published, Version, read_published
+from xnq_dist.core.store.quarantine import (
+    QUARANTINE,
+    SetAside,
+    entries,
+    set_aside,
+    trim,
+)
+from xnq_dist.core.store.repair import clear, mend, repaired, setting_aside
+from xnq_dist.core.store.run_directory import FOLLOWS, STAGES, STATES, RunDirectory
+from xnq_dist.core.store.stage import Manifest, Stage, checked
+from xnq_dist.core.store.verify import RUN, Finding, verify
+
+__all__ = [
+    "FOLLOWS",
+    "MANIFEST",
+    "POINTER",
+    "QUARANTINE",
+    "RUN",
+    "STAGES",
+    "STATES",
+    "Attempt",
+    "CheckedFile",
+    "FileRecord",
+    "Finding",
+    "Folder",
+    "Manifest",
+    "Published",
+    "RunDirectory",
+    "SetAside",
+    "Stage",
+    "TableWriter",
+    "Version",
+    "checked",
+    "clear",
+    "entries",
+    "fingerprint",
+    "mend",
+    "read_published",
+    "repaired",
+    "sealed",
+    "set_aside",
+    "setting_aside",
+    "trim",
+    "verify",
+]

@@ -1,0 +1,201 @@
+"""Checksums of files, block by block: what is read is compared, and only that.
+
+A file's record holds the CRC-32 of each MiB. A reader of some columns of a table, or of
+one array of an archive, checks the blocks that it touches, footers and headers
+included, whatever the format. CRC-32 finds every flip, cut and zeroed sector but one in
+four thousand million, at four times the speed of blake2b.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import json
+from dataclasses import dataclass
+from typing import IO, Any
+from zlib import crc32
+
+from xnq_dist.core.errors import DamagedError
+
+__all__ = ["BLOCK", "CheckedFile", "ChecksumWriter", "FileRecord", "fingerprint"]
+
+BLOCK = 1 << 20
+"""Bytes that have a checksum of their own."""
+DIGITS = 8
+
+
+def fingerprint(*parts: Any) -> str:
+    """Hash of JSON-able values, the same on every machine.
+
+    Examples
+    --------
+    >>> fingerprint({"b": 1, "a": 2}) == fingerprint({"a": 2, "b": 1})
+    True
+    """
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """One data file as its manifest names it."""
+
+    name: str
+    rows: int
+    bytes: int
+    checksum: str
+    """CRC-32 of each MiB, hexadecimal, one after the other."""
+
+
+class ChecksumWriter(io.RawIOBase):
+    """Counts what passes into an output stream and sums it up."""
+
+    def __init__(self, sink: Any) -> None:
+        self._sink = sink
+        self._sums: list[str] = []
+        self._sum = 0
+        self.count = 0
+
+    def writable(self) -> bool:
+        """True."""
+        return True
+
+    def write(self, data: Any, /) -> int:
+        """Pass the bytes on."""
+        view = memoryview(data).cast("B")
+        self._sink.write(view)
+        at = 0
+        while at < len(view):
+            part = view[at : at + BLOCK - self.count % BLOCK]
+            self._sum = crc32(part, self._sum)
+            self.count += len(part)
+            at += len(part)
+            if self.count % BLOCK == 0:
+                self._sums.append(f"{self._sum:0{DIGITS}x}")
+                self._sum = 0
+        return len(view)
+
+    def checksum(self) -> str:
+        """Of what was written so far, as a record holds it."""
+        last = [f"{self._sum:0{DIGITS}x}"] if self.count % BLOCK else []
+        return "".join([*self._sums, *last])
+
+
+class CheckedFile(io.RawIOBase):
+    """A seekable stream of a file's bytes, each compared with the file's record.
+
+    Parameters
+    ----------
+    source
+        The file, opened for reading.
+    record
+        What it must be.
+    folder
+        Where it is, for messages.
+
+    Raises
+    ------
+    DamagedError
+        When what is read differs from the record.
+    """
+
+    def __init__(self, source: IO[bytes], record: FileRecord, folder: str) -> None:
+        self._source = source
+        self._record = record
+        self._folder = folder
+        self._at = 0
+        self._kept = 0, b""
+        size = source.seek(0, io.SEEK_END)
+        if size != record.bytes:
+            raise self._damaged(f"has {size} bytes, not {record.bytes}")
+        if len(record.checksum) != DIGITS * -(-size // BLOCK):
+            raise self._damaged("has a checksum of another length")
+
+    def _damaged(self, what: str) -> DamagedError:
+        return DamagedError(self._folder, self._record.name, what)
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def tell(self) -> int:
+        """Where the next read begins."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Move to another place."""
+        before = {
+            io.SEEK_SET: 0,
+            io.SEEK_CUR: self._at,
+            io.SEEK_END: self._record.bytes,
+        }
+        self._at = max(0, before[whence] + offset)
+        return self._at
+
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self._record.bytes
+
+    def readall(self) -> bytes:
+        """What is left."""
+        return self.read(-1)
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Bytes into a buffer."""
+        view = memoryview(buffer).cast("B")
+        data = self.read(len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Bytes of the file, checked."""
+        left = max(0, self._record.bytes - self._at)
+        size = left if size is None or size < 0 else min(size, left)
+        if not size:
+            return b""
+        first, found = self._kept
+        if not first <= self._at or self._at + size > first + len(found):
+            first = self._at // BLOCK * BLOCK
+            last = -(-(self._at + size) // BLOCK) * BLOCK
+            found = self._blocks(first, min(last, self._record.bytes))
+            # Small reads that follow begin in the last block.
+            at = (len(found) - 1) // BLOCK * BLOCK
+            self._kept = first + at, found[at:]
+        begin = self._at - first
+        self._at += size
+        if size == len(found):
+            return found
+        return bytes(memoryview(found)[begin : begin + size])
+
+    def _blocks(self, first: int, last: int) -> bytes:
+        try:
+            self._source.seek(first)
+            data = self._source.read(last - first)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            raise self._damaged("cannot be read: the disk reports an error") from error
+        view = memoryview(data)
+        if len(view) != last - first:
+            raise self._damaged(f"ends after {first + len(view)} bytes")
+        for at in range(0, len(view), BLOCK):
+            digits = (first + at) // BLOCK * DIGITS
+            due = self._record.checksum[digits : digits + DIGITS]
+            if f"{crc32(view[at : at + BLOCK]):0{DIGITS}x}" != due:
+                raise self._damaged(
+                    f"differs from its checksum between byte {first + at} and "
+                    f"{min(first + at + BLOCK, last)}"
+                )
+        return data
+
+
+def check_all(stream: CheckedFile) -> None:
+    """Compare all bytes with the record, a few MiB in memory at a time."""
+    stream.seek(0)
+    while stream.read(4 * BLOCK):
+        pass

@@ -1,0 +1,137 @@
+"""Writers of a stage's data files: tables and arrays, each with its record."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from xnq_dist.core import schemas
+from xnq_dist.core.errors import StageError
+from xnq_dist.core.store.checksums import FileRecord
+from xnq_dist.core.store.folder import Folder
+
+__all__ = ["Attempt", "TableWriter"]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Writes the data files of one try at a stage; picklable, used on workers."""
+
+    folder: Folder
+    id: str
+
+    def file_name(self, stem: str, suffix: str) -> str:
+        """Name of a data file that carries this attempt."""
+        return f"{stem}-{self.id}.{suffix}"
+
+    def write_table(self, stem: str, table: pa.Table, schema: str) -> FileRecord:
+        """One Parquet file, checked against the registry."""
+        with self.table_writer(stem, schema) as writer:
+            writer.write(table)
+        return writer.record
+
+    def table_writer(self, stem: str, schema: str) -> TableWriter:
+        """A Parquet file written table by table, each checked."""
+        return TableWriter(self.folder, self.file_name(stem, "parquet"), schema)
+
+    def write_arrays(self, stem: str, **arrays: np.ndarray) -> FileRecord:
+        """One npz file; no pickled objects."""
+        name = self.file_name(stem, "npz")
+        with self.folder.open_output(name) as sink:
+            buffered = io.BufferedWriter(sink, 1 << 20)
+            np.savez(_Unseekable(buffered), allow_pickle=False, **arrays)
+            buffered.flush()
+        rows = max((a.shape[0] if a.ndim else 1 for a in arrays.values()), default=0)
+        return FileRecord(name, rows, sink.count, sink.checksum())
+
+    def write_bytes(self, stem: str, suffix: str, data: bytes) -> FileRecord:
+        """One file of any kind."""
+        name = self.file_name(stem, suffix)
+        with self.folder.open_output(name) as sink:
+            sink.write(data)
+        return FileRecord(name, 0, sink.count, sink.checksum())
+
+
+class _Unseekable:
+    """What `np.savez` needs of a file, without seeking: zip in streaming form."""
+
+    def __init__(self, stream: IO[bytes] | io.BufferedWriter) -> None:
+        self._stream = stream
+
+    def write(self, data: Any) -> int:
+        return self._stream.write(data)
+
+    def read(self, *_: Any) -> bytes:
+        raise io.UnsupportedOperation("read")
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
+class TableWriter:
+    """Parquet written in pieces; `record` is there once it is closed.
+
+    Parameters
+    ----------
+    folder, name
+        Where it goes.
+    schema
+        Name of the table in the registry.
+    run_id
+        Of the results that it is published with; empty: it is not published.
+    """
+
+    def __init__(
+        self, folder: Folder, name: str, schema: str, run_id: str = ""
+    ) -> None:
+        self._folder = folder
+        self._name = name
+        self._schema = schema
+        self._run_id = run_id
+        self._rows = 0
+        self._writer: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> TableWriter:
+        self._context = self._folder.open_output(self._name)
+        self._sink = self._context.__enter__()
+        return self
+
+    def write(self, table: pa.Table) -> None:
+        """Check and append a table."""
+        where = self._folder.uri_of(self._name)
+        table = schemas.conform(table, self._schema, where, self._run_id)
+        if self._writer is None:
+            file = pa.PythonFile(self._sink, mode="w")
+            self._writer = pq.ParquetWriter(
+                file,
+                table.schema,
+                compression="zstd",
+                compression_level=1,
+                # Ids and vectors do not repeat: dictionaries would only cost time.
+                use_dictionary=[
+                    field.name
+                    for field in table.schema
+                    if field.name not in ("node_id", "index")
+                    and not pa.types.is_fixed_size_list(field.type)
+                ],
+            )
+        self._writer.write_table(table)
+        self._rows += table.num_rows
+
+    def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
+        try:
+            if self._writer is not None:
+                self._writer.close()
+        finally:
+            self._context.__exit__(kind, value, trace)
+        if kind is None:
+            if self._writer is None:
+                raise StageError(f"{self._folder.uri_of(self._name)}: nothing written")
+            self.record = FileRecord(
+                self._name, self._rows, self._sink.count, self._sink.checksum()
+            )

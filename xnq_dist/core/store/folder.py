@@ -1,0 +1,346 @@
+"""A folder on a disk or an object store, through `pyarrow.fs`.
+
+Only this module touches the filesystem of a run directory, so that ``s3://`` needs no
+other code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from xnq_dist.core.errors import DamagedError, RunDirectoryError
+from xnq_dist.core.redaction import joined, redacted, split_query
+from xnq_dist.core.store.checksums import ChecksumWriter, fingerprint
+
+__all__ = ["MANIFEST", "Folder", "reason", "sealed"]
+
+MANIFEST = "_manifest.json"
+CHECKSUM = "checksum"
+"""Field of a record that holds the fingerprint of all others."""
+COPIED = 4 << 30
+"""Bytes of the largest file that a store is asked to copy; S3 refuses 5 GiB."""
+
+
+@dataclass(frozen=True, repr=False)
+class Folder:
+    """A folder on any `pyarrow.fs` filesystem; small, picklable, opened on use."""
+
+    location: str
+    """Absolute local path, or a URI such as ``s3://bucket/prefix``, credentials
+    included: to be opened, never to be shown."""
+    parent: Folder | None = field(default=None, compare=False)
+    """The folder that this one is a child of."""
+
+    @property
+    def uri(self) -> str:
+        """Where it is, without credentials: for messages, logs and files."""
+        return str(redacted(self.location))
+
+    def __repr__(self) -> str:
+        return f"Folder({self.uri!r})"
+
+    def uri_of(self, name: str) -> str:
+        """Where a file in it is, without credentials."""
+        return joined(self.uri, name)
+
+    @classmethod
+    def of(cls, location: str | Path) -> Folder:
+        """The folder for a path (made absolute) or URI."""
+        text = str(location)
+        if "://" in text:
+            before, query = split_query(text)
+            return cls(before.rstrip("/") + query)
+        return cls(str(Path(text).expanduser().absolute()))
+
+    @cached_property
+    def _opened(self) -> tuple[Any, str]:
+        if "://" in self.location:
+            try:
+                filesystem, path = pafs.FileSystem.from_uri(self.location)
+            except (pa.ArrowInvalid, OSError) as error:
+                raise RunDirectoryError(
+                    f"{self.uri} is not a location that can be opened: "
+                    f"{redacted(str(error))}"
+                ) from error
+            return filesystem, path
+        return pafs.LocalFileSystem(), self.location
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"location": self.location, "parent": self.parent}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the folder is on this machine's disk."""
+        return isinstance(self._opened[0], pafs.LocalFileSystem)
+
+    def path(self, name: str = "") -> str:
+        """Path of a file within the filesystem."""
+        root = self._opened[1]
+        return f"{root}/{name}" if name else root
+
+    def child(self, name: str) -> Folder:
+        """A folder inside this one."""
+        return Folder(joined(self.location, name), self)
+
+    @property
+    def filesystem(self) -> Any:
+        """The `pyarrow.fs.FileSystem`."""
+        return self._opened[0]
+
+    def create(self) -> None:
+        """Make the folder, or say in one sentence that it cannot be made.
+
+        On a disk a new folder is its owner's alone, and so is what is made inside it.
+        One that is there keeps its mode.
+        """
+        if self.parent is not None:
+            self.parent.create()
+        try:
+            if self.is_local:
+                mode = 0o700 if self.parent is None else 0o777
+                Path(self.path()).mkdir(mode, parents=True, exist_ok=True)
+            else:
+                self.filesystem.create_dir(self.path(), recursive=True)
+        except OSError as error:
+            raise RunDirectoryError(
+                f"{self.uri} cannot be written ({reason(error)}): choose another "
+                "folder for --out"
+            ) from error
+
+    def exists(self, name: str = "") -> bool:
+        """Whether a file (or, without a name, the folder) is there."""
+        info = self.filesystem.get_file_info(self.path(name))
+        return bool(info.type != pafs.FileType.NotFound)
+
+    def is_folder(self, name: str = "") -> bool:
+        """Whether a folder is there."""
+        info = self.filesystem.get_file_info(self.path(name))
+        return bool(info.type == pafs.FileType.Directory)
+
+    def size(self, name: str) -> int | None:
+        """Bytes of a file, None when it is not there."""
+        return self.size_at(self.path(name))
+
+    def size_at(self, path: str) -> int | None:
+        """Bytes of the file at a path of the filesystem, None when it is not there."""
+        info = self.filesystem.get_file_info(path)
+        return int(info.size) if info.type == pafs.FileType.File else None
+
+    def age(self, name: str) -> float:
+        """Seconds since a file was written, 0 when it is not there."""
+        written = self.filesystem.get_file_info(self.path(name)).mtime
+        return time.time() - written.timestamp() if written else 0.0
+
+    def names(self) -> list[str]:
+        """Names of the files and folders inside, sorted; empty when not there."""
+        if self.exists() and not self.is_folder():
+            return []
+        selector = pafs.FileSelector(self.path(), allow_not_found=True)
+        return sorted(
+            info.base_name for info in self.filesystem.get_file_info(selector)
+        )
+
+    def files(self) -> list[str]:
+        """Names of all files below, ``folder/name`` in folders, sorted."""
+        selector = pafs.FileSelector(self.path(), allow_not_found=True, recursive=True)
+        root = self.path() + "/"
+        return sorted(
+            info.path.removeprefix(root)
+            for info in self.filesystem.get_file_info(selector)
+            if info.type == pafs.FileType.File
+        )
+
+    def delete(self, name: str) -> None:
+        """Remove a file if it is there."""
+        if self.exists(name):
+            self.filesystem.delete_file(self.path(name))
+
+    def delete_folder(self) -> None:
+        """Remove the folder and all in it, manifest first, if it is there."""
+        if not self.is_folder():
+            return
+        if self.is_folder(MANIFEST):  # not ours, and in the way
+            self.filesystem.delete_dir(self.path(MANIFEST))
+        self.delete(MANIFEST)
+        self.filesystem.delete_dir(self.path())
+
+    def move(self, name: str, target: str) -> None:
+        """Rename a file or folder; on an object store copy it and remove it."""
+        if self.is_local:
+            self.filesystem.move(self.path(name), self.path(target))
+            return
+        if not self.is_folder(name):
+            self.copy(name, target)
+            self.filesystem.delete_file(self.path(name))
+            return
+        for file in self.child(name).files():
+            copy = f"{target}/{file}"
+            self.child(copy.rpartition("/")[0]).create()
+            self.copy(f"{name}/{file}", copy)
+        self.filesystem.delete_dir(self.path(name))
+
+    def copy(self, name: str, target: str, source: Folder | None = None) -> None:
+        """Copy a file of this folder, or of another in the same store.
+
+        An object store does it by itself and shows the copy once it is complete.
+        """
+        there, here = (source or self).path(name), self.path(target)
+        if (self.size_at(there) or 0) <= COPIED:
+            self.filesystem.copy_file(there, here)
+            return
+        with (
+            self.filesystem.open_input_file(there) as data,
+            self.filesystem.open_output_stream(here) as sink,
+        ):
+            shutil.copyfileobj(data, sink, 1 << 23)
+
+    def read_bytes(self, name: str) -> bytes:
+        """A whole file."""
+        with self.filesystem.open_input_file(self.path(name)) as stream:
+            return bytes(stream.readall())
+
+    def write_bytes(self, name: str, data: bytes, sync: bool = False) -> None:
+        """A whole file, seen by readers only when complete.
+
+        Parameters
+        ----------
+        sync
+            Wait until it is on the disk.
+        """
+        # On an object store, too: a stream that an interrupt closes early leaves an
+        # object that is not complete.
+        aside = f"{name}.{uuid.uuid4().hex[:8]}.tmp"
+        try:
+            with self.filesystem.open_output_stream(self.path(aside)) as stream:
+                stream.write(data)
+            if sync:
+                self.sync([aside])
+            self.move(aside, name)
+            if sync:
+                self.sync([])
+        except OSError as error:
+            with suppress(OSError):
+                self.filesystem.delete_file(self.path(aside))
+            raise RunDirectoryError(
+                f"{self.uri_of(name)} cannot be written ({reason(error)})"
+            ) from error
+
+    def sync(self, names: Iterable[str]) -> None:
+        """Wait until files and their names are on the disk; stores need nothing."""
+        if not self.is_local:
+            return
+        paths = [self.path(name) for name in names]
+        folders = {str(Path(path).parent) for path in paths} | {self.path()}
+        for path in (*paths, *sorted(folders)):
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+    def read_json(self, name: str) -> Any | None:
+        """A JSON file's content, None when it is not there or not whole."""
+        if not self.exists(name):
+            return None
+        try:
+            return json.loads(self.read_bytes(name))
+        except (ValueError, FileNotFoundError):  # not whole, or gone since
+            return None
+
+    def write_record(self, name: str, values: Mapping[str, Any]) -> None:
+        """A JSON object with a checksum of its content, on the disk when this returns.
+
+        `read_record` reads it back.
+        """
+        text = sealed(values)
+        self.write_bytes(name, text.encode(), sync=True)
+
+    def read_record(self, name: str) -> dict[str, Any] | None:
+        """What `write_record` wrote; None when the file is not there.
+
+        Raises
+        ------
+        DamagedError
+            When it is not what was written, or nothing that `write_record` writes.
+        OSError
+            When an object store does not answer: that is no damage.
+        """
+        data = self._bytes_of_record(name)
+        while data is not None:
+            try:
+                return self._unsealed(name, data)
+            except DamagedError:
+                # Reading an object takes two requests, between which it may be
+                # replaced by one of another size: what is damaged stays the same.
+                again = self._bytes_of_record(name)
+                if again == data:
+                    raise
+                data = again
+        return None
+
+    def _bytes_of_record(self, name: str) -> bytes | None:
+        if not self.exists(name):
+            return None
+        try:
+            return self.read_bytes(name)
+        except FileNotFoundError:  # gone since
+            return None
+        except OSError as error:
+            if error.errno is None and not self.is_folder(name):
+                raise
+            # A folder in its place cannot be read, either.
+            raise DamagedError(self.uri, name, f"cannot be read ({error})") from error
+
+    def _unsealed(self, name: str, data: bytes) -> dict[str, Any]:
+        try:
+            values = json.loads(data)
+        except ValueError as error:
+            raise DamagedError(self.uri, name, f"cannot be read ({error})") from error
+        if not isinstance(values, dict):
+            raise DamagedError(self.uri, name, "is not one of ours")
+        checksum = values.pop(CHECKSUM, None)
+        if checksum != fingerprint(values):
+            raise DamagedError(self.uri, name, "differs from its checksum")
+        return values
+
+    @contextmanager
+    def open_output(self, name: str) -> Iterator[ChecksumWriter]:
+        """A stream to a new file; it counts what is written and sums it up."""
+        with self.filesystem.open_output_stream(self.path(name)) as sink:
+            yield ChecksumWriter(sink)
+
+    @contextmanager
+    def open_input(self, name: str) -> Iterator[IO[bytes]]:
+        """A seekable stream from a file."""
+        with self.filesystem.open_input_file(self.path(name)) as source:
+            yield source
+
+
+def sealed(values: Mapping[str, Any]) -> str:
+    """JSON of an object with the checksum of its content in it."""
+    # As it will be read: keys as text, tuples as lists.
+    plain = json.loads(json.dumps(dict(values)))
+    plain.pop(CHECKSUM, None)
+    plain[CHECKSUM] = fingerprint(plain)
+    return json.dumps(plain, indent=1, sort_keys=True)
+
+
+def reason(error: OSError) -> str:
+    """What the system says of an error."""
+    return error.strerror or str(error)

@@ -1,0 +1,306 @@
+"""Published results: a folder a version, one pointer, and the usual paths.
+
+``versions/<run_id>/`` holds one complete set of tables, plots and page.
+``published.json`` names the one that counts and is replaced at one stroke. Each file
+also has its usual path at the top of the run directory, where it is replaced at one
+stroke, too. Nothing is removed before what replaces it is complete.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from xnq_dist.core.errors import DamagedError, RunDirectoryError
+from xnq_dist.core.store.checksums import FileRecord, check_all
+from xnq_dist.core.store.files import Attempt
+from xnq_dist.core.store.folder import MANIFEST, Folder
+from xnq_dist.core.store.quarantine import set_aside
+from xnq_dist.core.store.run_directory import RunDirectory
+from xnq_dist.core.store.stage import Manifest, Stage, checked
+
+__all__ = ["POINTER", "VERSIONS", "Published", "Version", "read_published"]
+
+POINTER = "published.json"
+VERSIONS = "versions"
+TABLES = (
+    "prevalence.parquet",
+    "totals.parquet",
+    "anomalies.parquet",
+    "changes.parquet",
+    "communities.parquet",
+    "partitions.parquet",
+    "report.html",
+)
+"""Files that may have a usual path; plots are in a folder of their own."""
+PLOTS = "plots"
+
+
+@dataclass(frozen=True)
+class Version:
+    """One complete set of results."""
+
+    stage: Stage
+    manifest: Manifest
+
+    @property
+    def run_id(self) -> str:
+        """What its tables carry."""
+        return self.manifest.attempt
+
+    @property
+    def previous(self) -> str:
+        """The version that was published before it; empty: none."""
+        return str(self.manifest.facts.get("previous") or "")
+
+    @property
+    def number(self) -> int:
+        """One more than that of the version before it."""
+        return int(self.manifest.facts.get("number") or 0)
+
+    @property
+    def folder(self) -> Folder:
+        """Where its files are."""
+        return self.stage.folder
+
+    def tables(self) -> dict[str, FileRecord]:
+        """Its tables by name."""
+        suffix = ".parquet"
+        return {
+            record.name.removesuffix(suffix): record
+            for record in self.manifest.files
+            if record.name.endswith(suffix)
+        }
+
+    def path(self, table: str) -> str:
+        """Path or URI of a table.
+
+        Raises
+        ------
+        RunDirectoryError
+            When there is no such table among the results.
+        """
+        return self.folder.uri_of(self._record(table).name)
+
+    def read(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """A table, checked as it is read."""
+        return self.stage.read_table(self._record(table), table, columns)
+
+    def _record(self, table: str) -> FileRecord:
+        found = self.tables()
+        if table not in found:
+            raise RunDirectoryError(
+                f"{self.folder.uri} has no table {table!r}: choose one of "
+                f"{', '.join(sorted(found))}"
+            )
+        return found[table]
+
+
+class Published:
+    """The published results of a run directory."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._run = run
+        self._top = run.folder
+
+    def stage(self, run_id: str) -> Stage:
+        """The folder of a version, there or not."""
+        name = f"{VERSIONS}/{run_id}"
+        return Stage(self._top.child(name), name)
+
+    def version(self, run_id: str) -> Version | None:
+        """A complete version, None when there is none of that name."""
+        if not run_id:
+            return None
+        stage = self.stage(run_id)
+        found = stage.manifest()
+        return None if found is None else Version(stage, found)
+
+    def versions(self) -> list[Version]:
+        """All complete versions, the first published first."""
+        manifests = [(stage, stage.manifest()) for stage in self.stages()]
+        found = [Version(stage, kept) for stage, kept in manifests if kept is not None]
+        return sorted(found, key=lambda each: (each.number, each.run_id))
+
+    def pointer(self) -> dict[str, Any]:
+        """What `POINTER` says; empty when there is none that can be read."""
+        try:
+            return self._top.read_record(POINTER) or {}
+        except DamagedError:
+            return {}
+
+    def current(self) -> Version | None:
+        """The version that the pointer names, None when there is none."""
+        return self.version(str(self.pointer().get("run_id") or ""))
+
+    def history(self) -> Iterator[Version]:
+        """Complete versions, each followed by the one published before it."""
+        pointer = self.pointer()
+        if pointer.get("last"):
+            return
+        after = {str(pointer.get("run_id")): str(pointer.get("previous") or "")}
+        name = str(pointer.get("run_id") or "")
+        if not name and (known := self.versions()):
+            name = known[-1].run_id
+        seen: set[str] = set()
+        while name and name not in seen:
+            seen.add(name)
+            found = self.version(name)
+            if found is not None:
+                yield found
+            name = after.get(name) or (found.previous if found else "")
+
+    def begin(self, run_id: str) -> Attempt:
+        """Where a new version is written; what is left of one is removed."""
+        stage = self.stage(run_id)
+        stage.begin()
+        return Attempt(stage.folder, run_id)
+
+    def point(self, version: Version) -> None:
+        """From now on this version is what is published."""
+        before = next((v for v in self.history() if v.run_id != version.run_id), None)
+        values = {
+            "run_id": version.run_id,
+            "version": f"{VERSIONS}/{version.run_id}",
+            "created": version.manifest.created,
+            "previous": before.run_id if before else None,
+            "tables": {
+                record.name: record.checksum for record in version.tables().values()
+            },
+        }
+        if self.pointer() != values:
+            self._top.write_record(POINTER, values)
+
+    def begin_anew(self) -> None:
+        """Results that come next are not compared with what is published now."""
+        if pointer := self.pointer():
+            self._top.write_record(POINTER, {**pointer, "last": True})
+
+    def place(self, version: Version) -> None:
+        """Give every file its usual path; then remove what is of other versions."""
+        named = {record.name for record in version.manifest.files}
+        for record in version.manifest.files:
+            self._place(version.folder, record)
+        for name in {*TABLES, MANIFEST} - named:
+            self._top.delete(name)
+        for name in self._top.child(PLOTS).names():
+            if f"{PLOTS}/{name}" not in named:
+                self._top.delete(f"{PLOTS}/{name}")
+
+    def _place(self, source: Folder, record: FileRecord) -> None:
+        name, top = record.name, self._top
+        if same(source, top, record):
+            return
+        if "/" in name:
+            top.child(name.rsplit("/", 1)[0]).create()
+        if top.is_folder(name):  # whatever it is, it is in the way
+            set_aside(self._run, name, "is a folder in place of a published file")
+        if not top.is_local:
+            top.copy(name, name, source)
+            return
+        aside = top.path(f"{name}.{uuid.uuid4().hex[:8]}.tmp")
+        try:
+            os.link(source.path(name), aside)
+        except OSError:  # a filesystem without hard links
+            top.write_bytes(name, source.read_bytes(name), sync=True)
+        else:
+            os.replace(aside, top.path(name))
+
+    def stages(self) -> list[Stage]:
+        """The folders of all versions, complete or not."""
+        return [self.stage(name) for name in self._top.child(VERSIONS).names()]
+
+    def misplaced(self) -> list[DamagedError]:
+        """What is wrong with the pointer and the files at their usual paths."""
+        try:
+            pointer = self._top.read_record(POINTER)
+        except DamagedError as error:
+            return [error]
+        if pointer is None:
+            return []
+        uri = self._run.uri
+        version = self.current()
+        if version is None:
+            what = f"names {pointer.get('version')}, which is not complete"
+            return [DamagedError(uri, POINTER, what)]
+        return [
+            DamagedError(uri, record.name, "is not the published file")
+            for record in version.manifest.files
+            if not same(version.folder, self._top, record)
+        ]
+
+    def trim(self, keep: int) -> None:
+        """Remove the oldest versions; the current one and the one before it stay."""
+        stay = [version.run_id for version in self.history()][:2]
+        for version in self.versions()[: -max(keep, 1)]:
+            if version.run_id not in stay:
+                version.folder.delete_folder()
+        for stage in self.stages():
+            if not stage.folder.exists(MANIFEST):  # of a killed run
+                stage.folder.delete_folder()
+
+
+def same(source: Folder, target: Folder, record: FileRecord) -> bool:
+    """Whether a file of a folder is, in another, what the record says."""
+    name = record.name
+    if target.size(name) != record.bytes:
+        return False
+    if target.is_local and source.exists(name):
+        there, here = Path(source.path(name)), Path(target.path(name))
+        if there.samefile(here):
+            return True
+    try:
+        with checked(target, record) as stream:
+            check_all(stream)
+    except DamagedError:
+        return False
+    return True
+
+
+def read_published(location: str | Path) -> Version:
+    """The published results of a run directory, all tables of one version.
+
+    ``published.json`` is read once: tables read through what this returns are of the
+    same run, also while another run publishes. Every byte of the tables is compared
+    with its checksum.
+
+    Parameters
+    ----------
+    location
+        The run directory.
+
+    Raises
+    ------
+    RunDirectoryError
+        When nothing is published there.
+    DamagedError
+        When a table is damaged.
+
+    Examples
+    --------
+    >>> results = read_published("run")  # doctest: +SKIP
+    >>> results.read("prevalence")  # doctest: +SKIP
+    """
+    run = RunDirectory(location)
+    published = Published(run)
+    pointer = run.folder.read_record(POINTER)
+    if pointer is None:
+        raise RunDirectoryError(
+            f"{run.uri} has no published results: run it to its end first"
+        )
+    run_id = str(pointer.get("run_id"))
+    stage = published.stage(run_id)
+    manifest = stage.intact()
+    if manifest is None:
+        raise DamagedError(run.uri, POINTER, f"names {run_id}, which is not there")
+    version = Version(stage, manifest)
+    for record in version.tables().values():
+        with stage.open(record) as stream:
+            check_all(stream)
+    return version

@@ -1,0 +1,246 @@
+"""Stages of a run: a folder of data files and a manifest, whole or nothing.
+
+Commit rule, the same everywhere: data files are written first, under names that carry
+the attempt; the manifest is written last and names them. A folder without a manifest
+is nothing. Data and manifest are on the disk before a stage counts as whole, and every
+byte that is read back is compared with the manifest.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import platform
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from importlib import metadata
+from typing import IO, Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from xnq_dist.core import schemas
+from xnq_dist.core.errors import DamagedError, StageError
+from xnq_dist.core.npz import read_npz
+from xnq_dist.core.redaction import redacted
+from xnq_dist.core.store.checksums import CheckedFile, FileRecord, check_all
+from xnq_dist.core.store.files import Attempt
+from xnq_dist.core.store.folder import MANIFEST, Folder, reason
+
+__all__ = ["Manifest", "Stage", "checked", "versions"]
+
+log = logging.getLogger(__name__)
+
+MANIFEST_VERSION = 2
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a whole stage is: its files and where they came from."""
+
+    stage: str
+    attempt: str
+    fingerprint: str
+    inputs: dict[str, Any]
+    """What went into the fingerprint, to say what differs."""
+    files: tuple[FileRecord, ...]
+    facts: dict[str, Any]
+    """Figures that later stages and reports use."""
+    seconds: float
+    created: str
+    versions: dict[str, str] = field(default_factory=dict)
+    version: int = MANIFEST_VERSION
+
+    def named(self, prefix: str) -> list[FileRecord]:
+        """Files whose name begins with the prefix, in name order."""
+        found = [record for record in self.files if record.name.startswith(prefix)]
+        return sorted(found, key=lambda record: record.name)
+
+
+@contextmanager
+def checked(folder: Folder, record: FileRecord) -> Iterator[CheckedFile]:
+    """A stream of a data file, each byte of which is compared with the record.
+
+    Raises
+    ------
+    DamagedError
+        When the file is missing, or what is read differs.
+    StageError
+        When it cannot be read for another reason.
+    """
+    try:
+        with folder.open_input(record.name) as source:
+            yield CheckedFile(source, record, folder.uri)
+    except FileNotFoundError as error:
+        raise DamagedError(folder.uri, record.name, "is missing") from error
+    except OSError as error:
+        raise StageError(
+            f"{folder.uri_of(record.name)} cannot be read ({reason(error)}): make it "
+            "readable and run again"
+        ) from error
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage's folder in a run directory."""
+
+    folder: Folder
+    name: str
+
+    def manifest(self) -> Manifest | None:
+        """The manifest of a whole stage, None when there is none.
+
+        A damaged one is as good as none, and so is one that names a file that is
+        missing or of another size: the stage is done again.
+        """
+        try:
+            return self.intact()
+        except DamagedError as error:
+            log.warning("%s", error)
+            return None
+
+    def intact(self) -> Manifest | None:
+        """The manifest, its files' sizes compared; None when the stage is not whole.
+
+        A manifest of another version of the program is none.
+
+        Raises
+        ------
+        DamagedError
+            When the manifest, or a file by its size, is not what was written.
+        """
+        values = self.folder.read_record(MANIFEST)
+        if values is None or values.get("version") != MANIFEST_VERSION:
+            return None
+        try:
+            files = tuple(FileRecord(**record) for record in values.pop("files"))
+            found = Manifest(files=files, **values)
+        except (TypeError, KeyError) as error:
+            raise DamagedError(
+                self.folder.uri, MANIFEST, f"is not one of ours ({error})"
+            ) from error
+        for record in found.files:
+            size = self.folder.size(record.name)
+            if size != record.bytes:
+                what = "is missing" if size is None else f"has {size} bytes"
+                raise DamagedError(
+                    self.folder.uri, record.name, f"{what}, not {record.bytes}"
+                )
+        return found
+
+    def damages(self, thorough: bool = True) -> list[DamagedError]:
+        """What is wrong with a whole stage; none of one that is not whole.
+
+        Parameters
+        ----------
+        thorough
+            Read every byte; else the manifest and the sizes of files.
+        """
+        try:
+            found = self.intact()
+        except DamagedError as error:
+            return [error]
+        faults = []
+        for record in found.files if found and thorough else ():
+            try:
+                with self.open(record) as stream:
+                    check_all(stream)
+            except DamagedError as error:
+                faults.append(error)
+        return faults
+
+    def begin(self) -> Attempt:
+        """A new attempt; what an older one left is removed, its manifest first."""
+        self.folder.delete_folder()
+        self.folder.create()
+        return Attempt(self.folder, uuid.uuid4().hex[:8])
+
+    def commit(
+        self,
+        attempt: Attempt,
+        files: Sequence[FileRecord],
+        fingerprint: str,
+        inputs: Mapping[str, Any],
+        facts: Mapping[str, Any],
+        seconds: float,
+    ) -> Manifest:
+        """Write the manifest: from now on the stage is whole, on the disk too."""
+        manifest = Manifest(
+            stage=self.name,
+            attempt=attempt.id,
+            fingerprint=fingerprint,
+            inputs=dict(inputs),
+            files=tuple(files),
+            facts=dict(facts),
+            seconds=round(seconds, 3),
+            created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            versions=versions(),
+        )
+        missing = [r.name for r in files if self.folder.size(r.name) != r.bytes]
+        if missing:
+            raise StageError(
+                f"stage {self.name}: {missing[0]} is not in {self.folder.uri} as "
+                "written; do all workers see the same run directory?"
+            )
+        self.folder.sync([record.name for record in files])
+        self.rewrite(manifest)
+        return manifest
+
+    def release(self, manifest: Manifest) -> None:
+        """Remove a whole stage's data files and keep its manifest, which says so.
+
+        The manifest is changed first: files that nobody names are nothing.
+        """
+        facts = {**manifest.facts, "released": True}
+        self.rewrite(replace(manifest, files=(), facts=facts))
+        for record in manifest.files:
+            self.folder.delete(record.name)
+
+    def rewrite(self, manifest: Manifest) -> None:
+        """Replace the manifest of a whole stage."""
+        self.folder.write_record(MANIFEST, redacted(asdict(manifest)))
+
+    @contextmanager
+    def open(self, record: FileRecord) -> Iterator[CheckedFile]:
+        """A stream of a data file; what is read of it is compared with the record."""
+        with checked(self.folder, record) as stream:
+            yield stream
+
+    def read_table(
+        self, record: FileRecord, schema: str, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """A Parquet file of this stage, checked against record and registry."""
+        where = self.folder.uri_of(record.name)
+        with self.open(record) as stream:
+            try:
+                file = pq.ParquetFile(stream)
+                schemas.check(file.schema_arrow, schema, where, columns)
+                table = file.read(columns=list(columns) if columns else None)
+            except pa.ArrowInvalid as error:
+                raise StageError(f"{where} cannot be read: {error}") from error
+        if table.num_rows != record.rows:
+            raise StageError(f"{where} has {table.num_rows} rows, not {record.rows}")
+        return table
+
+    def read_arrays(
+        self, record: FileRecord, names: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
+        """Arrays of an npz file of this stage, all or those named, checked."""
+        with self.open(record) as stream:
+            return read_npz(cast(IO[bytes], stream), names)
+
+
+def versions() -> dict[str, str]:
+    """Versions of what made a result."""
+    packages = ["xnq-dist", "numpy", "scipy", "numba", "scikit-learn", "pyarrow"]
+    packages += ["dask", "prefect"]
+    found = {"python": platform.python_version()}
+    for package in packages:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found

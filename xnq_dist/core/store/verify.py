@@ -1,0 +1,52 @@
+"""Every byte of a run directory compared with what was written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from xnq_dist.core.errors import DamagedError, RunDirectoryError
+from xnq_dist.core.store.published import POINTER, Published
+from xnq_dist.core.store.run_directory import RunDirectory
+
+__all__ = ["RUN", "Finding", "verify"]
+
+RUN = "_run.json"
+"""What a run directory was made from."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One file that is not what was written."""
+
+    file: str
+    """Path or URI."""
+    what: str
+
+
+def verify(location: str | Path) -> list[Finding]:
+    """What is damaged in a run directory; nothing is changed.
+
+    Stages, checkpoints, published versions, the pointer to the current one, the files
+    at their usual paths and the record of the run are read from begin to end.
+
+    Raises
+    ------
+    RunDirectoryError
+        When there is no run directory.
+    """
+    run = RunDirectory(location)
+    stages = run.stages()
+    if not (stages or run.folder.exists(RUN) or run.folder.exists(POINTER)):
+        raise RunDirectoryError(
+            f"{run.uri} is not a run directory: name the folder of --out"
+        )
+    faults = [fault for stage in stages for fault in stage.damages()]
+    published = Published(run)
+    faults += [fault for stage in published.stages() for fault in stage.damages()]
+    faults += published.misplaced()
+    try:
+        run.folder.read_record(RUN)
+    except DamagedError as error:
+        faults.append(error)
+    return [Finding(fault.path, fault.what) for fault in faults]

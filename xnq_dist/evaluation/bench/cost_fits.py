@@ -1,0 +1,372 @@
+"""Costs of work on one core, measured; `xnq_dist.plan.unit_costs` makes times of them.
+
+Each is the least of many short repeats, in seconds of the processor and not of the
+clock: what a core takes when nobody else has it. What workers do beside each other is
+measured on all cores at once: they share the way to the memory, and two of them may be
+one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.store import RunDirectory
+from xnq_dist.core.waiting import gather
+from xnq_dist.evaluation.bench.harness import OURS, Bench
+from xnq_dist.evaluation.bench.machine import machine_facts
+from xnq_dist.evaluation.bench.stage_costs import fit_costs, run_costs
+from xnq_dist.pipeline import size_of
+from xnq_dist.plan import Workers, make_plan
+from xnq_dist.plan.unit_costs import Costs, load_costs, record_of
+from xnq_dist.quantify.loading import whole_stage
+
+__all__ = ["costs"]
+
+WIDTH = 256
+_INGEST = "xnq_dist.evaluation.bench.ingest"
+
+
+def costs(bench: Bench) -> None:
+    """All costs; written as ``costs.json`` into the folder of the tables."""
+    machine = machine_facts()
+    node, edge, largest = _ingest_costs(bench)
+    visit, gather = _gather_costs(bench)
+    flop, value = _update_costs(bench)
+    found = {
+        "fixed": 0.0,
+        "node": node,
+        "edge": edge,
+        "visit": visit,
+        "gather": gather,
+        "flop": flop,
+        "nonzero": _nonzero_cost(),
+        "value": value,
+        "copy": _copy_cost(bench),
+        "wire": _wire_cost(),
+        "disk": _disk_cost(bench),
+        **run_costs(bench, _busy),
+        "task": _task_cost(bench),
+        "row": _row_cost(),
+        **fit_costs(bench, _busy),
+        **_member_costs(),
+        "leiden": _leiden_cost(bench),
+    }
+    basis = (
+        f"measured {machine['date'][:10]} on {machine['cores']} cores of "
+        f"{machine['processor']}"
+    )
+    made = Costs(**found, basis=basis, edges_measured=float(largest))
+    made = replace(made, fixed=_fixed_cost(bench, made))
+    for field in fields(Costs):
+        seconds = getattr(made, field.name)
+        if field.name not in ("basis", "edges_measured"):
+            bench.record("one core", field.name, OURS, seconds, "s")
+    bench.files["costs.json"] = json.dumps(record_of(made, machine), indent=1).encode()
+    recorded = load_costs()
+    for name in ("gather", "flop", "edge"):
+        bench.ratio(
+            f"{name}, recorded cost over ours",
+            getattr(recorded, name) / getattr(made, name),
+            "more",
+        )
+
+
+def _least(work: Callable[[], Any], repeats: int = 20, threads: bool = False) -> float:
+    """Least seconds of the processor, in this thread or in all of this process."""
+    clock = time.process_time if threads else time.thread_time
+    work()
+    found = []
+    for _ in range(repeats):
+        began = clock()
+        work()
+        found.append(clock() - began)
+    return min(found)
+
+
+def _busy(work: Callable[[int], Any], repeats: int = 5) -> float:
+    """Least seconds that one ``work(core's number)`` takes when each core does one.
+
+    Of all threads of the process: libraries have some of their own.
+    """
+    cores = len(os.sched_getaffinity(0))
+    found = []
+    with ThreadPoolExecutor(cores) as pool:
+        list(pool.map(work, range(cores)))
+        for _ in range(repeats):
+            began = time.process_time()
+            list(pool.map(work, range(cores)))
+            found.append((time.process_time() - began) / cores)
+    return min(found)
+
+
+def _shared(work: Callable[[int], Any], repeats: int = 10) -> float:
+    """Least seconds of the slowest core when each calls ``work(its number)`` at once.
+
+    Seconds of the thread: another process on the core does not count.
+    """
+    cores = len(os.sched_getaffinity(0))
+    barrier = threading.Barrier(cores, timeout=600)
+
+    def one(core: int) -> list[float]:
+        work(core)
+        found = []
+        for _ in range(repeats):
+            barrier.wait()
+            began = time.thread_time()
+            work(core)
+            found.append(time.thread_time() - began)
+        return found
+
+    with ThreadPoolExecutor(cores) as pool:
+        spent = list(pool.map(one, range(cores)))
+    return float(min(max(turn) for turn in zip(*spent, strict=True)))
+
+
+def _ingest_costs(bench: Bench) -> tuple[float, float, int]:
+    """Seconds a node and a directed edge, from three graphs; the largest's edges."""
+    nodes = bench.choose(2_000, 100_000)
+    seconds, edges = [], []
+    for count, degree in ((nodes // 4, 4.0), (nodes, 4.0), (nodes, 24.0)):
+        graph = str(bench.folder / f"graph-{count}-{degree:.0f}")
+        arguments: dict[str, Any] = {"out": graph, "nodes": count, "degree": degree}
+        bench.child(f"{_INGEST}:generate_graph", arguments)
+        arguments = {"graph": graph, "memory": "64 MiB"}
+        tried = []
+        for number in range(bench.repeat):
+            arguments["out"] = f"{graph}-run-{number}"
+            tried.append(bench.child(f"{_INGEST}:prepare_graph", arguments))
+        seconds.append(min(done["cpu"] for done in tried))
+        edges.append(int(tried[0]["directed"]))
+    edge = max((seconds[2] - seconds[1]) / (edges[2] - edges[1]), 1e-9)
+    grown = seconds[1] - seconds[0] - edge * (edges[1] - edges[0])
+    return max(grown / (nodes - nodes // 4), 1e-9), edge, edges[2]
+
+
+def _fixed_cost(bench: Bench, costs: Costs) -> float:
+    """What is left of a run of 500 nodes when its work is taken off.
+
+    Seconds of the client's processor and of the busiest worker's: each waits for the
+    other.
+    """
+    graph = str(bench.folder / "graph-500")
+    bench.child(f"{_INGEST}:generate_graph", {"out": graph, "nodes": 500})
+    run = str(bench.folder / "run-500")
+    overrides = ["partitions=2", "cluster.workers=2", "reservoir.dim=64"]
+    arguments: dict[str, Any] = {"graph": graph, "out": run, "overrides": overrides}
+    found = bench.child("xnq_dist.evaluation.bench.line:measure_line", arguments)
+    settings = load_settings(overrides=overrides)
+    made = RunDirectory(run)
+    labels = whole_stage(made, "labels")
+    size = size_of(whole_stage(made, "graph"), settings, 2, labels=labels)
+    plan = make_plan(size, settings, 2, Workers(2, 1, 2**31), True, costs)
+    return max(float(found["cpu"]) - plan.seconds, 0.0)
+
+
+def _gather_costs(bench: Bench) -> tuple[float, float]:
+    """Seconds a neighbour and a value of its state, from narrow and wide rows.
+
+    Both tables have the same bytes, more than a core's caches.
+    """
+    rows, degree = bench.choose(5_000, 400_000), 10
+    narrow = 32
+    seconds = {
+        width: _gather_seconds(rows * WIDTH // width, width, degree)
+        for width in (narrow, WIDTH)
+    }
+    gather = (seconds[WIDTH] - seconds[narrow]) / (WIDTH - narrow)
+    return max(seconds[narrow] - narrow * gather, 0.0), gather
+
+
+def _gather_seconds(rows: int, width: int, degree: int) -> float:
+    """Of one neighbour."""
+    from xnq_dist.reservoir.kernels import gather_add
+
+    rng = np.random.default_rng(0)
+    some = max(1, rows // 20)
+    states = rng.random((rows, width), dtype=np.float32)
+    indptr = np.arange(0, some * degree + 1, degree)
+    nothing = np.empty(0, np.float32)
+    halo = np.empty((0, width), np.float32)
+    cores = len(os.sched_getaffinity(0))
+    indices = rng.integers(0, rows, (cores, some * degree)).astype(np.int32)
+    out = np.empty((cores, some, width), np.float32)
+
+    def work(core: int) -> None:
+        edges = (indptr, indices[core], nothing)
+        gather_add(*edges, states, halo, 0, some, out[core])
+
+    return float(_shared(work) / (some * degree))
+
+
+def _update_costs(bench: Bench) -> tuple[float, float]:
+    """Seconds a product and a value, from reservoirs of few units and of many.
+
+    Four reservoirs side by side, as xnq+ has them, on all cores.
+    """
+    from xnq_dist.core.backend import choose
+    from xnq_dist.reservoir.superstep import update
+    from xnq_dist.reservoir.weights import SideBySide, draw_recurrent
+
+    backend, rng = choose("cpu"), np.random.default_rng(0)
+    cores = len(os.sched_getaffinity(0))
+    # Products of fewer units are slower than their operations say.
+    few, many, seconds = 128, 512, {}
+    for units in few, many:
+        drawn = [draw_recurrent(seed, units, "dense", 1) for seed in range(4)]
+        recurrent = SideBySide(tuple(drawn))
+        rows = bench.choose(1_024, 8_192)
+        drive = rng.random((cores, rows, 4 * units), dtype=np.float32)
+        states = drive.copy()
+
+        def work(core: int) -> None:
+            # Of this turn of the loop: it is done before the next.
+            update(backend, states[core], drive[core], recurrent)  # noqa: B023
+
+        seconds[units] = _shared(work) / (rows * 4 * units)
+    flop = max((seconds[many] - seconds[few]) / (2 * (many - few)), 1e-13)
+    return flop, max(seconds[few] - 2 * few * flop, 0.0)
+
+
+def _copy_cost(bench: Bench) -> float:
+    """To fresh memory, on all cores."""
+    cores = len(os.sched_getaffinity(0))
+    values = np.ones((cores, bench.choose(1 << 20, 1 << 24)), np.float32)
+    return float(_shared(lambda core: values[core].copy()) / values[0].nbytes)
+
+
+def _nonzero_cost(nonzeros: int = 16) -> float:
+    """Of a sparse update, its elementwise part taken off."""
+    from xnq_dist.reservoir import kernels
+    from xnq_dist.reservoir.weights import draw_recurrent
+
+    dim, rows = 2 * WIDTH, 256
+    sparse = draw_recurrent(0, dim, "sparse", nonzeros)
+    states = np.random.default_rng(0).random((rows, dim), dtype=np.float32)
+    drive = np.zeros_like(states)
+    tile = np.zeros((dim, kernels.LANES), np.float32)
+    sums = np.zeros((kernels.WIDTH, kernels.LANES), np.float32)
+    weights = np.asarray(sparse.columns), sparse.values
+    whole = _least(lambda: kernels.sparse_update(states, *weights, drive, tile, sums))
+    tanh = _least(lambda: kernels.tanh_add(states, drive))
+    return max(whole - tanh, 0.0) / (2.0 * states.size * nonzeros)
+
+
+def _wire_cost(size: int = 1 << 24) -> float:
+    """Loopback TCP, one stream; both ends' copies included."""
+    data = memoryview(bytes(size))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(60)
+        sender = socket.create_connection(server.getsockname())
+        receiver, _ = server.accept()
+        with sender, receiver:
+            receiver.settimeout(60)
+            into = memoryview(bytearray(size))
+
+            def work() -> None:
+                thread = threading.Thread(target=sender.sendall, args=(data,))
+                thread.start()
+                at = 0
+                while at < size:
+                    at += receiver.recv_into(into[at:])
+                thread.join(60)
+
+            return float(_least(work, 10, threads=True) / size)
+
+
+def _disk_cost(bench: Bench) -> float:
+    from xnq_dist.core.store import RunDirectory
+
+    values = np.random.default_rng(0).random((1 << 14, WIDTH), dtype=np.float32)
+    attempt = RunDirectory(bench.folder / "disk").stage("graph").begin()
+
+    def work() -> None:
+        attempt.write_arrays("values", values=values)
+
+    return _least(work, 8) / values.nbytes
+
+
+def _task_cost(bench: Bench) -> float:
+    from distributed import Client
+
+    count = bench.choose(50, 400)
+    with Client(
+        processes=False,
+        n_workers=1,
+        threads_per_worker=1,
+        dashboard_address="127.0.0.1:0",
+    ) as client:
+
+        def work() -> None:
+            gather(client, client.map(abs, range(count), pure=False))
+
+        return float(_least(work, 5, threads=True) / count)
+
+
+def _row_cost() -> float:
+    from xnq_dist.core.blocks import one_blas_thread
+    from xnq_dist.readout.objective import Group, Problem, group_sums
+
+    rng = np.random.default_rng(0)
+    x = rng.random((4096, WIDTH), dtype=np.float32)
+    labels = rng.integers(0, 2, 4096).astype(np.int32)
+    group = Group(x, labels, np.zeros(4096, np.int32))
+    problem = Problem((), np.zeros((1, WIDTH)), np.zeros(1))
+    with one_blas_thread():  # as throughout a fit: to begin takes longer than a pass
+        return _least(lambda: group_sums(group, [problem])) / x.size
+
+
+def _member_costs() -> dict[str, float]:
+    """Of communities of a hundred, one in ten members labelled."""
+    from xnq_dist.quantify.classic.sld import Sld
+    from xnq_dist.quantify.default.auto import Auto
+    from xnq_dist.quantify.default.learning import Learnt
+    from xnq_dist.quantify.interface import Communities, NodeTable, Reference
+
+    rng = np.random.default_rng(0)
+    posteriors = rng.dirichlet([1.0, 1.0], 20_000).astype(np.float32)
+    labels = np.where(rng.random(20_000) < 0.1, rng.integers(0, 2, 20_000), -1)
+    nodes = NodeTable(posteriors, labels.astype(np.int32), labels >= 0, ("0", "1"))
+    offsets = np.arange(0, 100_001, 100)
+    batch = Communities(offsets, rng.integers(0, 20_000, 100_000))
+    known = labels >= 0
+    reference = Reference(
+        np.array([0.6, 0.4]),
+        posteriors=posteriors[known],
+        labels=labels[known].astype(np.int32),
+        rows=np.flatnonzero(known),
+    )
+    asked = batch, nodes, reference
+    groups = (np.arange(20_000) // 100).astype(np.int32)
+    sld, auto = Sld(), Auto(learnt=Learnt.of(nodes, reference, groups))
+    plain = _least(lambda: sld.estimate(*asked, "count"))
+    judged = _least(lambda: auto.estimate(*asked, "count"))
+    return {"member": plain / 100_000, "judged": judged / 100_000}
+
+
+def _leiden_cost(bench: Bench) -> float:
+    """A directed edge of a graph with communities."""
+    from scipy.sparse import coo_array
+
+    from xnq_dist.groups.leiden import leiden
+
+    nodes, degree = bench.choose(1_000, 50_000), 10
+    rng = np.random.default_rng(0)
+    head = np.repeat(np.arange(nodes), degree // 2)
+    # Four of five edges stay among a hundred neighbours by number.
+    near = head // 100 * 100 + rng.integers(0, 100, len(head))
+    far = rng.integers(0, nodes, len(head))
+    tail = np.where(rng.random(len(head)) < 0.8, near.clip(max=nodes - 1), far)
+    ends = (np.concatenate([head, tail]), np.concatenate([tail, head]))
+    graph = coo_array((np.ones(2 * len(head)), ends), shape=(nodes, nodes)).tocsr()
+    return float(_least(lambda: leiden(graph, 1.0, 0), 3) / graph.nnz)

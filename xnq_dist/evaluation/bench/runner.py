@@ -1,0 +1,267 @@
+"""Benchmarks by name: run, tidy rows written, ratios compared with recorded ones."""
+
+from __future__ import annotations
+
+import json
+import logging
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from xnq_dist.core import schemas
+from xnq_dist.core.errors import InputError, SettingsError
+from xnq_dist.core.store import Folder
+from xnq_dist.evaluation.bench.harness import Bench, Benchmark, Measurement, Ratio, Size
+from xnq_dist.evaluation.bench.machine import machine_facts
+
+__all__ = ["BENCHMARKS", "WORSE", "Report", "compare", "read_record", "run_benchmarks"]
+
+log = logging.getLogger(__name__)
+
+WORSE = 0.25
+"""A ratio that is worse by more than this share of the recorded one got slower."""
+RECORD_VERSION = 1
+
+_LIST = (
+    Benchmark("sld", "SLD over many communities, QuaPy beside", "sld:sld"),
+    Benchmark("costs", "what a unit of work costs, for `estimate`", "costs:costs"),
+    Benchmark("ingest", "generate, then ingest a graph", "ingest:ingest"),
+    Benchmark(
+        "plan", "the plan beside the whole line on six graphs", "line:plan_benchmark"
+    ),
+    Benchmark("scale", "the whole line, cost of an edge at two sizes", "scale:scale"),
+    Benchmark("products", "dense products, the BLAS beside", "products:products"),
+    Benchmark("disk", "states four times a worker's memory", "disk:disk"),
+    Benchmark("readout", "logistic readout of many rows", "readout:readout"),
+)
+BENCHMARKS: dict[str, Benchmark] = {
+    entry.name: Benchmark(
+        entry.name, entry.title, f"xnq_dist.evaluation.bench.{entry.function}"
+    )
+    for entry in _LIST
+}
+"""Benchmarks of the library by name; another one takes a line above."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a call measured."""
+
+    size: Size
+    machine: dict[str, Any]
+    rows: tuple[Measurement, ...]
+    ratios: tuple[Ratio, ...]
+    files: dict[str, bytes] = field(default_factory=dict)
+
+    def table(self) -> pa.Table:
+        """Tidy rows, schema ``benchmarks``; machine facts in the metadata."""
+        rows = [{**asdict(row), "size": self.size} for row in self.rows]
+        entry = schemas.TABLES["benchmarks"]
+        fields = [(column.name, column.kind) for column in entry.columns]
+        metadata = {b"machine": json.dumps(self.machine).encode()}
+        schema = pa.schema(
+            [pa.field(name, pa.type_for_alias(kind)) for name, kind in fields], metadata
+        )
+        return pa.Table.from_pylist(rows, schema=schema)
+
+    def record(self) -> dict[str, Any]:
+        """Ratios and machine, as `read_record` reads them."""
+        return {
+            "version": RECORD_VERSION,
+            "size": self.size,
+            "machine": self.machine,
+            "ratios": [
+                {**asdict(ratio), "met": ratio.met, "size": self.size}
+                for ratio in self.ratios
+            ],
+        }
+
+    def text(self) -> str:
+        """Medians of the rows and the ratios, for people."""
+        lines = []
+        for benchmark in dict.fromkeys(row.benchmark for row in self.rows):
+            lines += ["", f"{benchmark} ({self.size})"]
+            cells = [("case", "quantity", "what", "median", "spread", "n")]
+            own = [row for row in self.rows if row.benchmark == benchmark]
+            keys = dict.fromkeys((r.case, r.quantity, r.what, r.unit) for r in own)
+            notes: dict[str, None] = {}
+            for key in keys:
+                some = [r for r in own if (r.case, r.quantity, r.what, r.unit) == key]
+                values = np.array([row.value for row in some])
+                spread = (values.max() - values.min()) / max(
+                    abs(np.median(values)), 1e-300
+                )
+                shown = f"{_figure(float(np.median(values)))} {key[3]}".strip()
+                percent = f"{100 * spread:.0f} %" if len(values) > 1 else ""
+                cells.append((*key[:3], shown, percent, str(len(values))))
+                notes |= {row.note: None for row in some if row.note}
+            lines += _aligned(cells)
+            lines += [f"  ({note})" for note in notes]
+            for ratio in self.ratios:
+                if ratio.benchmark == benchmark:
+                    lines.append(f"  {_ratio_text(ratio)}")
+        return "\n".join(lines).lstrip("\n")
+
+
+def run_benchmarks(
+    names: Sequence[str],
+    size: Size = "small",
+    repeat: int = 3,
+    out: str | None = None,
+    more: Mapping[str, Benchmark] | None = None,
+) -> Report:
+    """Run benchmarks and write ``benchmarks.parquet`` and ``benchmarks.json``.
+
+    Parameters
+    ----------
+    names
+        Of `BENCHMARKS` or `more`; none: all.
+    size
+        ``small`` takes seconds and shows that it works; ``full`` is what is reported.
+    repeat
+        Repeats of each measurement.
+    out
+        Folder for the tables; None: nothing is written.
+    more
+        Benchmarks that are not of the library.
+
+    Raises
+    ------
+    SettingsError
+        For an unknown name, size or number of repeats.
+    """
+    known = {**BENCHMARKS, **(more or {})}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise SettingsError(
+            f"there is no benchmark {unknown[0]!r}: choose of {', '.join(known)}"
+        )
+    if size not in ("small", "full"):
+        raise SettingsError(f"--size {size!r} is not known: choose small or full")
+    if repeat < 1:
+        raise SettingsError(f"--repeat {repeat} must be at least 1")
+    rows: list[Measurement] = []
+    ratios: list[Ratio] = []
+    files: dict[str, bytes] = {}
+    machine = machine_facts()
+    for name in dict.fromkeys(names or known):
+        with tempfile.TemporaryDirectory(prefix="xnq-bench-") as folder:
+            bench = Bench(name, size, repeat, Path(folder))
+            known[name].load()(bench)
+        rows += bench.rows
+        ratios += bench.ratios
+        files |= bench.files
+    report = Report(size, machine, tuple(rows), tuple(ratios), files)
+    if out is not None:
+        _write(report, out)
+    return report
+
+
+def _write(report: Report, out: str) -> None:
+    import pyarrow.parquet as pq
+
+    folder = Folder.of(out)
+    folder.create()
+    table = schemas.conform(report.table(), "benchmarks", folder.uri)
+    with folder.open_output("benchmarks.parquet") as sink:
+        pq.write_table(table, pa.PythonFile(sink, mode="w"))
+    text = json.dumps(report.record(), indent=1)
+    for name, data in {**report.files, "benchmarks.json": text.encode()}.items():
+        folder.write_bytes(name, data)
+
+
+def read_record(path: str | Path) -> dict[str, Any]:
+    """Recorded ratios, as a run with ``--out`` writes them (``benchmarks.json``).
+
+    Raises
+    ------
+    InputError
+        When the file is not there or is no such record.
+    """
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"the record {path} cannot be read ({error}): give the benchmarks.json of "
+            "an earlier --out"
+        ) from error
+    keys = {"benchmark", "name", "value", "better", "size"}
+    good = isinstance(found, dict) and isinstance(found.get("ratios"), list)
+    if not good or not all(
+        isinstance(ratio, dict) and keys <= set(ratio) for ratio in found["ratios"]
+    ):
+        raise InputError(
+            f"{path} is not a record of benchmarks: give the benchmarks.json of an "
+            "earlier --out"
+        )
+    record: dict[str, Any] = found
+    return record
+
+
+def compare(report: Report, record: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """What got slower since the record, and what else there is to say.
+
+    Returns
+    -------
+    A sentence for each ratio that is worse by more than `WORSE`; a sentence for each
+    that has no counterpart.
+    """
+    before = {
+        (ratio["benchmark"], ratio["name"]): ratio
+        for ratio in record["ratios"]
+        if ratio["size"] == report.size
+    }
+    slower, unmatched = [], []
+    for ratio in report.ratios:
+        name = f"{ratio.benchmark}: {ratio.name}"
+        old = before.get((ratio.benchmark, ratio.name))
+        if old is None:
+            unmatched.append(f"{name} ({report.size}) has no recorded value")
+            continue
+        was, now = float(old["value"]), ratio.value
+        worse = was / now if ratio.better == "more" else now / was
+        if not worse <= 1 + WORSE:  # NaN is no better
+            slower.append(
+                f"{name} got slower: {_figure(now)}, recorded {_figure(was)} "
+                f"({worse:.2f} times worse)"
+            )
+    ran = {row.benchmark for row in report.rows} | {r.benchmark for r in report.ratios}
+    there = {(ratio.benchmark, ratio.name) for ratio in report.ratios}
+    unmatched += [
+        f"{benchmark}: {name} ({report.size}) was recorded and is not measured now"
+        for benchmark, name in before
+        if benchmark in ran and (benchmark, name) not in there
+    ]
+    return slower, unmatched
+
+
+def _figure(value: float) -> str:
+    if value == 0 or 0.001 <= abs(value) < 1e7:
+        digits = max(0, 3 - len(str(int(abs(value))))) if abs(value) >= 1 else 4
+        return f"{value:,.{digits}f}"
+    return f"{value:.3g}"
+
+
+def _ratio_text(ratio: Ratio) -> str:
+    text = f"{ratio.name}: {_figure(ratio.value)}"
+    if ratio.aim is not None:
+        bound = "at least" if ratio.better == "more" else "at most"
+        verdict = "met" if ratio.met else "missed"
+        text += f" (aim: {bound} {_figure(ratio.aim)}; {verdict})"
+    return text
+
+
+def _aligned(cells: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[at]) for row in cells) for at in range(len(cells[0]))]
+    return [
+        "  "
+        + "  ".join(
+            cell.ljust(width) for cell, width in zip(row, widths, strict=True)
+        ).rstrip()
+        for row in cells
+    ]

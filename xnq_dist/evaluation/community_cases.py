@@ -1,0 +1,385 @@
+"""The evaluation on communities: cases, resumable, and their figures as one table.
+
+One case is one way to show labels (design, share, draw): posteriors by `xnq+` from
+those labels alone, then every estimator on every kind of communities. Every draw has a
+reservoir of its own, so that the coverage of the intervals includes the uncertainty of
+the seed. Posteriors and figures of a case that are in the folder are not made again:
+another estimator costs no new fit.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from xnq_dist.core import schemas
+from xnq_dist.core.errors import InputError, SettingsError
+from xnq_dist.core.inputs import FORMATS, set_scales
+from xnq_dist.core.npz import read_npz
+from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.store import Folder, RunDirectory, fingerprint
+from xnq_dist.evaluation.case import Case
+from xnq_dist.evaluation.designs import (
+    DESIGNS,
+    OWN_RESOLUTION,
+    LabelPool,
+    Shown,
+    draw_labels,
+)
+from xnq_dist.evaluation.estimators import Estimators, estimators
+from xnq_dist.evaluation.real import Row, score_case
+from xnq_dist.evaluation.regions import (
+    KINDS,
+    REGIONS,
+    SAMPLES,
+    by_kind,
+    draw_attributes,
+    draw_regions,
+    draw_samples_by_class,
+    only,
+)
+from xnq_dist.evaluation.split_fit import FeatureRows
+from xnq_dist.evaluation.work import Work
+from xnq_dist.graph import layout
+from xnq_dist.graph.tables import open_table
+from xnq_dist.groups.leiden import leiden
+from xnq_dist.groups.own_groups import FINE
+from xnq_dist.quantify.communities import cut_batches, from_memberships
+from xnq_dist.quantify.default.learning import Held
+from xnq_dist.quantify.interface import Communities
+from xnq_dist.readout.calibration import fit_calibration
+
+if TYPE_CHECKING:
+    from distributed import Client
+    from scipy.sparse import csr_array
+
+__all__ = ["Plan", "check_plan", "check_shares", "evaluate_communities"]
+
+log = logging.getLogger(__name__)
+
+MATTER = {"backend", "reservoir", "exchange", "embeddings", "readout", "plus"}
+"""Settings that posteriors depend on."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is evaluated on communities."""
+
+    kinds: tuple[str, ...]
+    """Of `regions.KINDS`."""
+    label_shares: tuple[float, ...]
+    designs: tuple[str, ...] = ("random", "half")
+    """Of `designs.DESIGNS`."""
+    quantifiers: tuple[str, ...] | None = None
+    """Of `estimators.estimators`; None: all."""
+    memberships: str | None = None
+    """Table of the kind ``given``; None: this graph has none."""
+    graph_family: str | None = None
+    """Graphs like this one; None: itself only."""
+    undeclared: bool = False
+    """Whether `labels.drawn` is unknown instead of the value that fits a design."""
+
+    def cases(self, draws: int) -> list[tuple[str, float, int]]:
+        """Design, share of the labels, number of the draw."""
+        # Draws outermost: a reservoir serves all of its draw's cases.
+        return [
+            (design, share, draw)
+            for draw in range(draws)
+            for design in self.designs
+            for share in self.label_shares
+        ]
+
+
+def check_plan(
+    kinds: Sequence[str],
+    designs: Sequence[str],
+    quantifiers: Sequence[str] | None,
+    memberships: Sequence[str | None],
+) -> None:
+    """Refuse communities, designs or quantifiers that do not exist.
+
+    Parameters
+    ----------
+    memberships
+        Memberships table of every graph, None where a graph has none.
+
+    Raises
+    ------
+    SettingsError
+        Naming the first.
+    """
+    for option, what, names, known in (
+        ("--communities", "are no communities", kinds, KINDS),
+        ("--designs", "is no design of labels", designs, DESIGNS),
+        ("--quantifiers", "is no quantifier", quantifiers or (), estimators()),
+    ):
+        for name in names:
+            if name not in known:
+                raise SettingsError(
+                    f"{option}: there {what} {name!r}: choose one of {', '.join(known)}"
+                )
+    if "given" in kinds and not any(memberships):
+        raise SettingsError(
+            "--communities given: no folder of --data has a memberships.parquet; put "
+            "one there (community, node_id), or leave given out"
+        )
+
+
+def check_shares(label_shares: Sequence[float]) -> None:
+    """Refuse label shares that cannot be.
+
+    Raises
+    ------
+    SettingsError
+        Naming the first.
+    """
+    for share in label_shares:
+        if not 0 < share < 1:
+            raise SettingsError(
+                f"a label share of {share:g} leaves nothing to show or nothing to "
+                "estimate: give shares between 0 and 1"
+            )
+
+
+def evaluate_communities(
+    client: Client, work: Work, plan: Plan, progress: Progress = silent
+) -> pa.Table:
+    """Every estimator on every kind in every case (schema ``community_results``).
+
+    Needs all edges in this process, and N x C posteriors. Nodes without a known class
+    are in the graph and in no community: nothing could judge an estimate of them.
+
+    Raises
+    ------
+    InputError
+        When there are too few labels, or no community is large enough.
+    SettingsError
+        For a label share that cannot be.
+    """
+    check_shares(plan.label_shares)
+    settings = work.settings.model_copy(update={"method": "xnq+"})
+    task = work.task()
+    stage, manifest = work.graph()
+    adjacency = layout.read_adjacency(stage, manifest)
+    adjacency.sort_indices()
+    own = tuple(
+        leiden(adjacency, resolution, settings.seed)
+        for resolution in (OWN_RESOLUTION, FINE)
+    )
+    pool = LabelPool(task.labels, len(task.classes), own[0], adjacency)
+    kinds = {
+        name: only(sets, pool.known) for name, sets in _kinds(work, plan, adjacency)
+    }
+    cases = plan.cases(settings.evaluation.label_draws)
+    folder = Folder.of(work.run).child("cases")
+    folder.create()
+    drawn = [
+        (sets.offsets.tobytes().hex(), sets.members.tobytes().hex())
+        for sets in kinds.values()
+    ]
+    common = fingerprint(
+        FORMATS["quantify"],
+        task.dataset,
+        plan.kinds,
+        fingerprint(list(kinds), drawn),
+        plan.quantifiers or estimators(),
+        plan.undeclared,
+        settings.model_dump(exclude={"cluster", "scratch", "input"}, mode="json"),
+    )
+    tables = []
+    for number, (design, share, draw) in enumerate(cases):
+        seed = settings.seed + draw
+        shown = draw_labels(design, pool, share, seed)
+        if plan.undeclared:
+            shown = replace(shown, drawn="unknown")
+        posteriors_key = _posteriors_key(work, shown, seed)
+        name = (
+            f"case-{fingerprint(common, posteriors_key, design, share, draw)}.parquet"
+        )
+        if not folder.exists(name):
+            case = _case(client, work, shown, own[0], seed, folder)
+            sets = dict(kinds)
+            for kind, among in SAMPLES.items():
+                if kind in plan.kinds and design == "random":
+                    sets[kind] = draw_samples_by_class(
+                        task.labels, shown.labels, len(task.classes), among, seed
+                    )
+            of_draw = settings.model_copy(update={"seed": seed})
+            refitted = None
+            if design == "fresh":
+                # `auto` answers from a readout fitted to the new labels as well.
+                refit = replace(shown, fitted=shown.labels)
+                refitted = _case(client, work, refit, own[0], seed, folder)
+            scored = Estimators(
+                case, adjacency, own, of_draw, plan.quantifiers, refitted
+            )
+            of_case = {
+                "dataset": task.dataset,
+                "graph_family": plan.graph_family or task.dataset,
+                "method": "xnq+",
+                "design": design,
+                "label_share": share,
+                "draw": draw,
+                "labels": int(np.count_nonzero(shown.labels >= 0)),
+            }
+            sink = pa.BufferOutputStream()
+            table = _table(of_case, score_case(case, sets, scored))
+            pq.write_table(table, sink, compression="zstd")
+            folder.write_bytes(name, sink.getvalue().to_pybytes())
+        with folder.open_input(name) as stream:
+            table = pq.read_table(stream)
+        schemas.check(table.schema, "community_results", folder.uri_of(name))
+        tables.append(table)
+        progress("cases", number + 1, len(cases))
+    whole = pa.concat_tables(tables)
+    if not whole.num_rows:
+        raise InputError(
+            f"{task.dataset}: no community has enough unlabelled members with a known "
+            "class: give larger communities, or a lower --label-shares"
+        )
+    return whole
+
+
+def _case(
+    client: Client,
+    work: Work,
+    shown: Shown,
+    own: NDArray[np.int64],
+    seed: int,
+    folder: Folder,
+) -> Case:
+    """One draw of the labels; the folder keeps its posteriors in single precision."""
+    name = f"posteriors-{_posteriors_key(work, shown, seed)}.npz"
+    if not folder.exists(name):
+        buffer = io.BytesIO()
+        made = _posteriors(client, work, shown.fitted, own, seed)
+        np.savez_compressed(buffer, allow_pickle=False, **made)
+        folder.write_bytes(name, buffer.getvalue())
+    arrays = read_npz(io.BytesIO(folder.read_bytes(name)))
+    held = None
+    if "held" in arrays:
+        rows = arrays["held_index"]
+        held = Held(rows, shown.labels[rows], arrays["held"].astype(np.float64))
+    task, posteriors = work.task(), arrays["posteriors"].astype(np.float64)
+    return Case.of(task.labels, shown, posteriors, task.classes, held)
+
+
+def _table(of_case: Mapping[str, Any], rows: Iterator[Row]) -> pa.Table:
+    kinds = {
+        "double": pa.float64(),
+        "int32": pa.int32(),
+        "string": pa.string(),
+        "bool": pa.bool_(),
+    }
+    columns = schemas.TABLES["community_results"].columns
+    schema = pa.schema([(column.name, kinds[column.kind]) for column in columns])
+    return pa.Table.from_pylist([{**of_case, **vars(row)} for row in rows], schema)
+
+
+def _kinds(
+    work: Work, plan: Plan, adjacency: csr_array[Any]
+) -> Iterator[tuple[str, Communities]]:
+    """Sets that are the same in every case, by the name of their kind."""
+    seed, dataset = work.settings.seed, work.task().dataset
+    for name in plan.kinds:
+        if name in REGIONS:
+            yield from draw_regions(name, adjacency, seed).items()
+        elif name == "given":
+            if plan.memberships is None:
+                log.info("%s: no memberships.parquet, no given communities", dataset)
+            else:
+                yield from _given(work, plan.memberships).items()
+        elif name == "attribute":
+            parts = list(FeatureRows(*work.graph()).parts())
+            if not parts[0][1].shape[1]:
+                log.info("%s: no features, no groups by attribute", dataset)
+                continue
+            features = np.empty((adjacency.shape[0], parts[0][1].shape[1]), np.float32)
+            for index, values in parts:
+                features[index] = values
+            yield name, draw_attributes(features, seed)
+
+
+def _given(work: Work, path: str) -> dict[str, Communities]:
+    """Communities of a memberships table, by kind."""
+    from xnq_dist.graph.scratch import scratch_folder
+
+    stage, manifest = work.graph()
+    ids = layout.load_ids(stage, manifest)
+    table = open_table(path, "memberships table")
+    with (
+        scratch_folder(work.settings.scratch) as scratch,
+        from_memberships(table, ids, work.settings, Path(scratch)) as found,
+    ):
+        names = [str(name) for name in found.names.to_pylist()]
+        parts = [batch for _, batch in cut_batches(found.chunks(), 1 << 22)]
+    sizes = np.concatenate([np.diff(part.offsets) for part in parts])
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    members = np.concatenate([part.members for part in parts])
+    return by_kind(names, Communities(offsets, members))
+
+
+def _posteriors_key(work: Work, shown: Shown, seed: int) -> str:
+    return fingerprint(
+        [FORMATS["embeddings"], FORMATS["readout"], FORMATS["posteriors"]],
+        work.graph()[1].fingerprint,
+        work.task().classes,
+        shown.fitted.tobytes().hex(),
+        seed,
+        work.settings.model_dump(include=MATTER, mode="json"),
+    )
+
+
+def _posteriors(
+    client: Client,
+    work: Work,
+    shown: NDArray[np.int32],
+    own: NDArray[np.int64],
+    seed: int,
+) -> dict[str, NDArray[Any]]:
+    """Calibrated posteriors by xnq+ from the labels shown, theirs out of fold.
+
+    With ``held``, where there are enough groups: those of the labelled nodes
+    ``held_index`` by models without labels of their whole group.
+    """
+    from xnq_dist.readout.plus.fit import PRIOR_ROWS, plus_scores
+    from xnq_dist.reservoir.embed import embed_scaled
+
+    settings = work.settings.model_copy(update={"method": "xnq+", "seed": seed})
+    stage, manifest = work.graph()
+    run = RunDirectory(work.run)
+    scales, inputs = set_scales(settings)
+    embedded = embed_scaled(run, settings, client, scales, inputs)
+    with work.attempt("communities") as attempt:
+        found = plus_scores(
+            client,
+            stage,
+            manifest,
+            run.stage("embeddings"),
+            embedded,
+            shown,
+            work.task().classes,
+            settings,
+            attempt,
+            groups=own.astype(np.int32),
+        )
+    calibration = fit_calibration(
+        settings.readout.calibration, found.held_logits, shown[found.held], PRIOR_ROWS
+    )
+    logits = found.logits.astype(np.float64)
+    logits[found.held] = found.held_logits
+    made: dict[str, NDArray[Any]] = {}
+    made["posteriors"] = calibration.apply(logits).astype(np.float32)
+    if found.by_group is not None:
+        index, held = found.by_group
+        made |= {"held_index": index, "held": held.astype(np.float32)}
+    return made

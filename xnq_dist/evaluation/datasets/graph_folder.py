@@ -1,0 +1,67 @@
+"""The tables of a graph's folder: nodes, edges, folds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from xnq_dist.evaluation.datasets.graphs import RawGraph
+
+__all__ = ["write_edges", "write_nodes", "write_splits"]
+
+_ROLES = ("train", "calibration", "validation", "test")
+"""Names of the role codes that `make_folds` gives."""
+
+
+def write_nodes(graph: RawGraph, path: Path) -> None:
+    """``node_id, label, features``: one row per node, null for no label.
+
+    Parameters
+    ----------
+    graph
+        The graph.
+    path
+        The file.
+    """
+    nodes, width = graph.features.shape
+    flat = pa.array(np.ascontiguousarray(graph.features).reshape(-1))
+    table = pa.table(
+        {
+            "node_id": pa.array(np.arange(nodes, dtype=np.int64)),
+            "label": pa.array(graph.labels, mask=graph.labels < 0),
+            "features": pa.FixedSizeListArray.from_arrays(flat, width),
+        }
+    )
+    pq.write_table(table, path, compression="zstd")
+
+
+def write_edges(edges: NDArray[np.int64], path: Path) -> None:
+    """``src, dst``: one row per directed edge, in the order given, shape (M, 2)."""
+    table = pa.table({"src": pa.array(edges[:, 0]), "dst": pa.array(edges[:, 1])})
+    pq.write_table(table, path, compression="zstd")
+
+
+def write_splits(roles: NDArray[np.int8], path: Path) -> None:
+    """``node_id, fold, role``: one row per fold and node that has a role in it.
+
+    Parameters
+    ----------
+    roles
+        Code of the role of every node in every fold, -1 none, shape (folds, N).
+    path
+        The file.
+    """
+    folds, nodes = np.nonzero(roles >= 0)
+    codes = pa.array(roles[folds, nodes], pa.int8())
+    table = pa.table(
+        {
+            "node_id": pa.array(nodes.astype(np.int64)),
+            "fold": pa.array(folds.astype(np.int64)),
+            "role": pa.DictionaryArray.from_arrays(codes, pa.array(_ROLES)),
+        }
+    )
+    pq.write_table(table, path, compression="zstd")

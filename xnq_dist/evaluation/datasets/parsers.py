@@ -1,0 +1,310 @@
+"""The public forms of the paper's graphs, each read from a folder of raw files."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.core.errors import InputError
+from xnq_dist.evaluation.datasets.graphs import (
+    RawGraph,
+    both_ways,
+    checked_edges,
+    distinct,
+    whole_labels,
+)
+from xnq_dist.evaluation.datasets.pickled import CsrArrays, read_pickled
+
+__all__ = [
+    "parse",
+    "read_graphsaint",
+    "read_heterophilous",
+    "read_linkx",
+    "read_planetoid",
+    "read_ptg",
+]
+
+
+def parse(
+    form: str, folder: Path, names: Sequence[str], options: Mapping[str, Any]
+) -> RawGraph:
+    """Read a graph in one of the known forms.
+
+    Parameters
+    ----------
+    form
+        Name of the form, as a `Source` has it.
+    folder
+        Where the raw files are.
+    names
+        Names of the raw files.
+    options
+        Options of the form's reader.
+    """
+    from xnq_dist.evaluation.datasets.musae import read_musae
+
+    readers: dict[str, Callable[..., RawGraph]] = {
+        "planetoid": read_planetoid,
+        "heterophilous": read_heterophilous,
+        "linkx": read_linkx,
+        "musae": read_musae,
+        "ptg": read_ptg,
+        "graphsaint": read_graphsaint,
+    }
+    single = form in ("heterophilous", "linkx", "ptg")
+    return readers[form](folder / names[0] if single else folder, **options)
+
+
+def read_planetoid(folder: Path, prefix: str = "ind.cora") -> RawGraph:
+    """Yang et al.'s files: pickles of sparse matrices, one-hot labels and a dict.
+
+    The rows of the test nodes come in the order of ``test.index`` and are put where
+    it says. Self-loops and repeated edges are left out, as in the paper's loader;
+    the dict has each edge both ways. Sorted by target and source.
+
+    Raises
+    ------
+    InputError
+        Naming the file at fault.
+    """
+    at = {
+        part: folder / f"{prefix}.{part}"
+        for part in ("allx", "tx", "ally", "ty", "graph", "test.index")
+    }
+    test = _test_index(at["test.index"])
+    features = np.concatenate([_matrix(at["allx"]), _matrix(at["tx"])])
+    hot = np.concatenate([_matrix(at["ally"]), _matrix(at["ty"])])
+    nodes = len(features)
+    place = np.sort(test)
+    if len(test) == 0 or not np.array_equal(place, np.arange(nodes - len(test), nodes)):
+        raise InputError(
+            f"{at['test.index']} does not name the last {len(test)} of {nodes} nodes "
+            "once each: graphs with nodes left out are not read"
+        )
+    order = np.arange(nodes)
+    order[test] = place
+    labels = whole_labels(np.argmax(hot[order], axis=1), nodes, at["ally"])
+    graph = read_pickled(at["graph"])
+    if not isinstance(graph, dict):
+        raise InputError(f"{at['graph']} holds no dict of neighbours")
+    pairs = [(node, other) for node, others in graph.items() for other in others]
+    edges = checked_edges(np.array(pairs).reshape(-1, 2), nodes, at["graph"])
+    facts = {
+        "edge_convention": "the neighbours of the `graph` dict; self-loops and "
+        "duplicates removed; one row per directed edge, sorted by target and source",
+        "features_are": "the raw words of the file, rows not normalised",
+        "raw_self_loops": int(np.sum(edges[:, 0] == edges[:, 1])),
+    }
+    kept = distinct(edges, nodes, by=1, loops=False)
+    return RawGraph(labels, features[order], kept, facts)
+
+
+def _test_index(path: Path) -> NDArray[np.int64]:
+    try:
+        return np.array(path.read_text("ascii").split(), dtype=np.int64)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is not a list of whole numbers: {error}") from error
+
+
+def _matrix(path: Path) -> NDArray[np.float32]:
+    """A pickled matrix, sparse or not, as dense float32."""
+    found = read_pickled(path)
+    if isinstance(found, CsrArrays):
+        dense = np.zeros(found.shape, np.float32)
+        rows = np.repeat(np.arange(found.shape[0]), np.diff(found.indptr))
+        np.add.at(dense, (rows, found.indices), found.data)
+        return dense
+    if not isinstance(found, np.ndarray) or found.ndim != 2:
+        raise InputError(f"{path} holds no matrix: fetch it again")
+    return found.astype(np.float32)
+
+
+@contextmanager
+def _reading(path: Path, what: str) -> Iterator[None]:
+    """What NumPy, SciPy and zipfile raise on a damaged file, in one sentence."""
+    try:
+        yield
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        TypeError,
+        KeyError,
+        NotImplementedError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"{path} is not {what} with the arrays that are expected ({reason}): "
+            "fetch it again"
+        ) from error
+
+
+def _npz(path: Path, names: Sequence[str]) -> list[np.ndarray]:
+    with (
+        _reading(path, "a NumPy archive"),
+        path.open("rb") as stream,  # closed here: NumPy forgets that of a bad file
+        np.load(stream, allow_pickle=False) as arrays,
+    ):
+        return [arrays[name] for name in names]
+
+
+def _float_rows(values: Any, path: Path) -> NDArray[np.float32]:
+    features = np.asarray(values)
+    if features.ndim != 2 or features.dtype.kind not in "biuf":
+        raise InputError(
+            f"{path}: features have shape {features.shape} and type {features.dtype}, "
+            "not a row of numbers a node"
+        )
+    return features.astype(np.float32)
+
+
+def read_heterophilous(path: Path) -> RawGraph:
+    """Platonov et al.'s archives: each undirected edge once, here both ways.
+
+    Raises
+    ------
+    InputError
+        When arrays are missing or do not fit each other.
+    """
+    names = ("node_features", "node_labels", "edges")
+    features, labels, edges = _npz(path, names)
+    rows = _float_rows(features, path)
+    nodes = len(rows)
+    facts = {
+        "edge_convention": "the file's undirected edges in both directions, each "
+        "once, sorted by source and target",
+        "features_are": "those of the file",
+    }
+    return RawGraph(
+        whole_labels(labels, nodes, path),
+        rows,
+        both_ways(checked_edges(edges, nodes, path), nodes),
+        facts,
+    )
+
+
+def read_linkx(path: Path, normalise: bool = True) -> RawGraph:
+    """Lim et al.'s MATLAB files: the edges as they are, in the file's order.
+
+    Parameters
+    ----------
+    path
+        A ``.mat`` file of version 7 or before.
+    normalise
+        Features shifted to a least value of 0, then divided by their row's sum where
+        that is above 1: what the paper's loader does to Genius.
+    """
+    from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
+
+    names = ["edge_index", "node_feat", "label"]
+    with _reading(path, "a MATLAB file"):
+        try:
+            content = loadmat(path, variable_names=names)
+        except MatReadError as error:  # an Exception of no kind
+            raise ValueError(str(error)) from error
+        edges, features, labels = (content[name] for name in names)
+    rows = _float_rows(features, path)
+    nodes = len(rows)
+    if normalise:
+        rows = rows - rows.min()
+        rows /= np.maximum(rows.sum(axis=1, keepdims=True), np.float32(1))
+    given = np.asarray(labels).reshape(-1)
+    facts = {
+        "edge_convention": "the file's directed edges in its order; none added, none "
+        "removed",
+        "features_are": "those of the file"
+        + (
+            ", minus the least value, each row divided by its sum where that is above 1"
+            if normalise
+            else ""
+        ),
+        "labels_below_0_as_0": int(np.sum(given < 0)),
+    }
+    return RawGraph(
+        whole_labels(given, nodes, path),
+        rows,
+        checked_edges(np.asarray(edges).T, nodes, path),
+        facts,
+    )
+
+
+def read_ptg(path: Path) -> RawGraph:
+    """Rozemberczki's archives with 128 features: edges as they are, sorted.
+
+    Raises
+    ------
+    InputError
+        When arrays are missing or do not fit each other.
+    """
+    features, labels, edges = _npz(path, ("features", "target", "edges"))
+    rows = _float_rows(features, path)
+    nodes = len(rows)
+    pairs = checked_edges(edges, nodes, path)
+    facts = {
+        "edge_convention": "the file's directed edges, sorted by source and target",
+        "features_are": "those of the file",
+    }
+    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+    return RawGraph(whole_labels(labels, nodes, path), rows, pairs[order], facts)
+
+
+def read_graphsaint(folder: Path) -> RawGraph:
+    """GraphSAINT's folders: a CSR adjacency, features and a class of each node.
+
+    Row to column is source to target, in the matrix's order.
+
+    Raises
+    ------
+    InputError
+        When files are missing or do not fit each other.
+    """
+    at = {
+        name: folder / name for name in ("adj_full.npz", "feats.npy", "class_map.json")
+    }
+    indices, indptr, shape = _npz(at["adj_full.npz"], ("indices", "indptr", "shape"))
+    nodes = int(shape[0])
+    with _reading(at["adj_full.npz"], "a square CSR matrix"):
+        sources = np.repeat(np.arange(nodes), np.diff(indptr))
+        pairs = np.stack([sources, indices], axis=1)
+    with _reading(at["feats.npy"], "a NumPy array"):
+        # mapped: the file has float64 and is twice as large as what is kept
+        features = np.load(at["feats.npy"], mmap_mode="r", allow_pickle=False)
+    rows = _float_rows(features, at["feats.npy"])
+    if len(rows) != nodes:
+        raise InputError(
+            f"{at['feats.npy']} has {len(rows)} rows for the {nodes} nodes of "
+            f"{at['adj_full.npz'].name}: fetch both again"
+        )
+    facts = {
+        "edge_convention": "the entries of adj_full.npz, row to column; one row per "
+        "directed edge",
+        "features_are": "those of the file",
+    }
+    edges = checked_edges(pairs, nodes, at["adj_full.npz"])
+    return RawGraph(_class_map(at["class_map.json"], nodes), rows, edges, facts)
+
+
+def _class_map(path: Path, nodes: int) -> NDArray[np.int64]:
+    with _reading(path, "a JSON object"):
+        classes = json.loads(path.read_text("utf-8"))
+        places = np.array([int(key) for key in classes], dtype=np.int64)
+        values = np.array(list(classes.values()))
+    if values.ndim != 1 or values.dtype.kind != "i":
+        raise InputError(f"{path}: nodes have more than one class, or no number")
+    outside = (places < 0) | (places >= nodes)
+    if outside.any():
+        raise InputError(f"{path}: node {places[outside][0]} is outside 0 to {nodes}")
+    labels = np.full(nodes, -1, np.int64)
+    labels[places] = values
+    return labels

@@ -1,0 +1,288 @@
+"""Numbers out of a pickle, without running it.
+
+The planetoid files are pickles of Python 2. Their opcodes are read with `pickletools`
+and followed by hand: lists, dicts, numbers, texts, NumPy arrays of numbers and SciPy
+CSR matrices are known, and nothing else. No name in the file is ever imported, so a
+file cannot do anything but be refused.
+"""
+
+from __future__ import annotations
+
+import pickletools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xnq_dist.core.errors import InputError
+
+__all__ = ["CsrArrays", "read_pickled"]
+
+
+@dataclass(frozen=True)
+class CsrArrays:
+    """A sparse matrix as its arrays."""
+
+    shape: tuple[int, int]
+    indptr: np.ndarray
+    indices: np.ndarray
+    data: np.ndarray
+
+
+class _RefusedError(Exception):
+    """The pickle holds what is not known; the reason is its text."""
+
+
+class _Mark:
+    """Where a run of items begins on the stack."""
+
+
+@dataclass
+class _Shell:
+    """An object announced by the pickle whose content comes later."""
+
+    kind: str
+    content: Any = None
+
+
+_NAMES = {
+    ("numpy.core.multiarray", "_reconstruct"): "reconstruct",
+    ("numpy._core.multiarray", "_reconstruct"): "reconstruct",
+    ("numpy", "ndarray"): "ndarray",
+    ("numpy", "dtype"): "dtype",
+    ("scipy.sparse.csr", "csr_matrix"): "csr",
+    ("scipy.sparse._csr", "csr_matrix"): "csr",
+    ("collections", "defaultdict"): "defaultdict",
+    ("copy_reg", "_reconstructor"): "reconstructor",
+    ("copyreg", "_reconstructor"): "reconstructor",
+    ("__builtin__", "object"): "object",
+    ("builtins", "object"): "object",
+    ("__builtin__", "list"): "list",
+    ("builtins", "list"): "list",
+    ("_codecs", "encode"): "encode",
+}
+"""The only names that may occur, and what they stand for here."""
+
+_VALUES = frozenset(
+    (
+        *("INT", "LONG", "LONG1", "LONG4", "BININT", "BININT1", "BININT2"),
+        *("FLOAT", "BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING"),
+        *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINBYTES", "SHORT_BINBYTES"),
+    )
+)
+"""Opcodes that push their argument."""
+
+_CONSTANTS: dict[str, Callable[[], Any]] = {
+    "NONE": lambda: None,
+    "NEWTRUE": lambda: True,
+    "NEWFALSE": lambda: False,
+    "EMPTY_LIST": list,
+    "EMPTY_DICT": dict,
+    "EMPTY_TUPLE": tuple,
+    "MARK": _Mark,
+}
+"""Opcodes that push something made anew."""
+
+_IGNORED = frozenset(("PROTO", "FRAME"))
+
+
+def read_pickled(path: Path) -> Any:
+    """The content of a pickle of numbers.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Returns
+    -------
+    Any
+        Lists and dicts as they are, arrays as `numpy.ndarray`, sparse matrices as
+        `CsrArrays`.
+
+    Raises
+    ------
+    InputError
+        When the file is not a pickle, or holds anything else.
+    """
+    try:
+        return _plain(_Machine().run(path.read_bytes()))
+    except _RefusedError as refused:
+        reason = str(refused)
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        # what pickletools and wrong operands raise on a damaged file
+        reason = f"it is damaged: {error}"
+    raise InputError(
+        f"{path} is not a pickle of plain numbers ({reason}): fetch it again"
+    )
+
+
+class _Machine:
+    """A stack and a memo, and the few opcodes that are followed."""
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self.memo: dict[int, Any] = {}
+        self.steps: dict[str, Callable[[Any], object]] = {
+            "TUPLE": lambda _: self.push(tuple(self.run_of_items())),
+            "TUPLE1": lambda _: self.push(tuple(self.take(1))),
+            "TUPLE2": lambda _: self.push(tuple(self.take(2))),
+            "TUPLE3": lambda _: self.push(tuple(self.take(3))),
+            "LIST": lambda _: self.push(self.run_of_items()),
+            "DICT": lambda _: self.push(_pairs(self.run_of_items())),
+            "POP": lambda _: self.take(1),
+            "APPEND": lambda _: self.extend(self.take(1)),
+            "APPENDS": lambda _: self.extend(self.run_of_items()),
+            "SETITEM": lambda _: self.update(self.take(2)),
+            "SETITEMS": lambda _: self.update(self.run_of_items()),
+            "GLOBAL": lambda argument: self.push(_name(*argument.split(" ", 1))),
+            "STACK_GLOBAL": lambda _: self.push(_name(*self.take(2))),
+            "REDUCE": lambda _: self.push(_call(*self.take(2))),
+            "NEWOBJ": lambda _: self.push(_call(*self.take(2))),
+            "BUILD": lambda _: self.build(),
+            "MEMOIZE": lambda _: self.remember(len(self.memo)),
+        }
+        for prefix in ("", "BIN", "LONG_BIN"):
+            self.steps[f"{prefix}PUT"] = self.remember
+            self.steps[f"{prefix}GET"] = lambda slot: self.push(self.memo[slot])
+
+    def run(self, data: bytes) -> Any:
+        """Follow the opcodes to the end."""
+        for opcode, argument, _position in pickletools.genops(data):
+            name = opcode.name
+            if name in _VALUES:
+                self.push(argument)
+            elif name in _CONSTANTS:
+                self.push(_CONSTANTS[name]())
+            elif name == "STOP":
+                return self.take(1)[0]
+            elif name in self.steps:
+                self.steps[name](argument)
+            elif name not in _IGNORED:
+                raise _RefusedError(f"it has the opcode {name}")
+        raise _RefusedError("it has no end")
+
+    def push(self, value: Any) -> None:
+        self.stack.append(value)
+
+    def take(self, count: int) -> list[Any]:
+        if len(self.stack) < count:
+            raise _RefusedError("it takes more than it gave")
+        taken = self.stack[-count:]
+        del self.stack[-count:]
+        return taken
+
+    def run_of_items(self) -> list[Any]:
+        """What was pushed since the last mark, the mark taken away."""
+        for at in range(len(self.stack) - 1, -1, -1):
+            if isinstance(self.stack[at], _Mark):
+                items = self.stack[at + 1 :]
+                del self.stack[at:]
+                return items
+        raise _RefusedError("it ends a run that never began")
+
+    def remember(self, slot: Any) -> None:
+        self.memo[int(slot)] = self.stack[-1]
+
+    def extend(self, items: list[Any]) -> None:
+        if not isinstance(self.stack[-1], list):
+            raise _RefusedError("it appends to what is no list")
+        self.stack[-1].extend(items)
+
+    def update(self, items: list[Any]) -> None:
+        if not isinstance(self.stack[-1], dict):
+            raise _RefusedError("it sets keys of what is no dict")
+        self.stack[-1].update(_pairs(items))
+
+    def build(self) -> None:
+        (content,) = self.take(1)
+        if not isinstance(self.stack[-1], _Shell):
+            raise _RefusedError("it fills an object that is not known")
+        self.stack[-1].content = _filled(self.stack[-1], content)
+
+
+def _pairs(items: list[Any]) -> dict[Any, Any]:
+    return dict(zip(items[::2], items[1::2], strict=True))
+
+
+@dataclass(frozen=True)
+class _Name:
+    """A known name of the file, not the thing it names."""
+
+    kind: str
+
+
+def _name(module: str, name: str) -> _Name:
+    try:
+        return _Name(_NAMES[module, name])
+    except KeyError:
+        raise _RefusedError(f"it names {module}.{name}") from None
+
+
+def _call(callee: Any, arguments: Any) -> Any:
+    """What a known name makes of its arguments; nothing is ever called."""
+    kind = callee.kind if isinstance(callee, _Name) else None
+    if kind == "reconstruct" and arguments[0] == _Name("ndarray"):
+        return _Shell("array")
+    if kind == "dtype":
+        return _Shell("dtype", _number_type(arguments[0]))
+    if kind == "csr" and not arguments:
+        return _Shell("csr")
+    if kind == "reconstructor" and arguments[0] == _Name("csr"):
+        return _Shell("csr")
+    if kind == "defaultdict" and arguments == (_Name("list"),):
+        return {}
+    if kind == "encode" and arguments[1] in ("latin1", "latin-1"):
+        return arguments[0].encode("latin-1")
+    raise _RefusedError(f"it calls {kind or 'what is no name'} in an unknown way")
+
+
+def _number_type(text: str) -> np.dtype[Any]:
+    kind = np.dtype(str(text))
+    if kind.kind not in "biuf":
+        raise _RefusedError(f"it has an array of {kind}")
+    return kind
+
+
+def _filled(shell: _Shell, content: Any) -> Any:
+    """A shell's value from the state that the pickle gives it."""
+    if shell.kind == "dtype":
+        order = str(content[1])
+        return shell.content if order == "|" else shell.content.newbyteorder(order)
+    if shell.kind == "csr":
+        return _csr(content)
+    _version, shape, kind, by_column, raw = content
+    data = raw.encode("latin-1") if isinstance(raw, str) else bytes(raw)
+    flat = np.frombuffer(data, kind.content)
+    return flat.reshape(shape, order="F" if by_column else "C")
+
+
+def _csr(state: dict[str, Any]) -> CsrArrays:
+    shape = state["_shape"] if "_shape" in state else state["shape"]
+    arrays = [state[key].content for key in ("indptr", "indices", "data")]
+    rows, columns = (int(extent) for extent in shape)
+    indptr, indices, data = arrays
+    whole = (
+        len(indptr) == rows + 1
+        and len(indices) == len(data) == indptr[-1]
+        and not np.any(np.diff(indptr) < 0)
+        and not np.any((indices < 0) | (indices >= columns))
+    )
+    if not whole:
+        raise _RefusedError("it has a sparse matrix whose arrays disagree")
+    return CsrArrays((rows, columns), indptr, indices, data)
+
+
+def _plain(value: Any) -> Any:
+    """The value without shells at the top."""
+    if isinstance(value, _Shell):
+        if value.content is None or value.kind == "dtype":
+            raise _RefusedError(f"it has an empty {value.kind}")
+        return value.content
+    if not isinstance(value, (list, dict)):
+        raise _RefusedError(f"it holds a {type(value).__name__}")
+    return value

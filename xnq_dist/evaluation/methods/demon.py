@@ -1,0 +1,367 @@
+"""DEMON: overlapping communities from what each node sees around it.
+
+References
+----------
+M. Coscia, G. Rossetti, F. Giannotti, D. Pedreschi, "DEMON: a local-first discovery
+method for overlapping communities", ACM SIGKDD Conference on Knowledge Discovery and
+Data Mining (KDD), 2012.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from xnq_dist.core.blocks import for_each_block
+from xnq_dist.core.errors import SettingsError
+from xnq_dist.quantify.interface import Communities
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+
+__all__ = ["MIN_SIZE", "OVERLAP", "demon", "visiting_order"]
+
+MIN_SIZE = 3
+"""A local community is kept when it is larger, the ego counted."""
+OVERLAP = 0.25
+"""Share of the smaller community from which two are merged."""
+SWEEPS = 100
+"""Most sweeps of label propagation in an ego network."""
+BLOCK = 1024
+"""Fewest egos of a block: each block marks nodes in an array of its own."""
+PURPOSE = 602
+"""Key of the random stream of the visiting order."""
+
+
+def demon(
+    adjacency: sp.csr_array[Any],
+    seed: int,
+    overlap: float = OVERLAP,
+    min_size: int = MIN_SIZE,
+    threads: int = 1,
+) -> Communities:
+    """Overlapping communities; needs all edges in this process.
+
+    The graph's undirected view, without weights and self-loops. For every node, the
+    ego: label propagation on the network of its neighbours, without the ego; the ego
+    is added to each community found, and those larger than `min_size` go on. Egos in
+    canonical order, an ego's communities by their first member in visiting order:
+    each is merged into the oldest community of the pool that shares at least
+    `overlap` of the smaller of the two, else it joins the pool. A merged community
+    stays where it was and is not compared again.
+
+    Label propagation visits the nodes in one order drawn for the whole graph, each
+    node starting as a community of its own, sweep by sweep until nothing changes. A
+    node takes the label that most of its neighbours have now; of equals it keeps its
+    own when among them, else it takes the one whose first owner comes first.
+
+    Parameters
+    ----------
+    adjacency
+        Shape (N, N), by canonical index.
+    seed
+        Of the visiting order.
+    overlap
+        In (0, 1].
+    min_size
+        At least 1.
+    threads
+        Blocks of egos worked on at a time; the answer does not depend on it.
+
+    Returns
+    -------
+    The pool, oldest first. Nodes may be in none.
+
+    Raises
+    ------
+    SettingsError
+        For an overlap or size that cannot be.
+    """
+    if not 0 < overlap <= 1 or min_size < 1:
+        raise SettingsError(
+            f"DEMON cannot use overlap {overlap:g} and min_size {min_size}: give an "
+            "overlap above 0 and at most 1, and a size of at least 1"
+        )
+    n_nodes = adjacency.shape[0]
+    rank = visiting_order(n_nodes, seed)
+    indptr, indices = _ranked(adjacency, rank)
+    sizes: list[NDArray[np.int64]] = []
+    members: list[NDArray[np.int32]] = []
+    blocks: dict[int, tuple[NDArray[np.int64], NDArray[np.int32]]] = {}
+    egos = rank.astype(np.int32)
+
+    def work(first: int, last: int) -> None:
+        local = np.full(n_nodes, -1, np.int32)
+        blocks[first] = ego_communities(
+            indptr, indices, egos[first:last], local, min_size, SWEEPS
+        )
+
+    for_each_block(n_nodes, threads, work, max(BLOCK, n_nodes // 64))
+    for first in sorted(blocks):
+        found, inside = blocks.pop(first)
+        sizes.append(found)
+        members.append(inside)
+    lengths = np.concatenate([np.empty(0, np.int64), *sizes])
+    joined = np.concatenate([np.empty(0, np.int32), *members])
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    head, following, owner, pool = merge(offsets, joined, n_nodes, overlap)
+    return Communities(*listed(head, following, owner, pool, rank))
+
+
+def visiting_order(n_nodes: int, seed: int) -> NDArray[np.int64]:
+    """Place of every node in the order of visits, shape (N,)."""
+    stream = np.random.SeedSequence(seed, spawn_key=(PURPOSE, 0))
+    return np.random.Generator(np.random.Philox(stream)).permutation(n_nodes)
+
+
+def _ranked(
+    adjacency: sp.csr_array[Any], rank: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Neighbours in either direction, ascending, with nodes renamed by rank."""
+    import scipy.sparse as sp
+
+    rows = np.repeat(rank, np.diff(adjacency.indptr))
+    columns = rank[adjacency.indices]
+    apart = rows != columns
+    pairs = sp.coo_array(
+        (np.ones(int(apart.sum()), np.int8), (rows[apart], columns[apart])),
+        shape=adjacency.shape,
+    ).tocsr()
+    # Marks, not counts: int8 would overflow.
+    pairs.data[:] = 1
+    both = (pairs + pairs.T).tocsr()
+    both.sort_indices()
+    return both.indptr.astype(np.int64), both.indices.astype(np.int32)
+
+
+@njit(cache=True, nogil=True)
+def propagate_labels(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    labels: NDArray[np.int32],
+    votes: NDArray[np.int32],
+    sweeps: int,
+) -> None:
+    """Label propagation on one small network, nodes visited in their order.
+
+    Parameters
+    ----------
+    indptr, indices
+        Neighbours of each of the m nodes.
+    labels
+        Shape (m,), overwritten: a label is the number of the node that had it first.
+    votes
+        Scratch of zeros, at least m; zeros again afterwards.
+    sweeps
+        Most sweeps.
+    """
+    count = indptr.shape[0] - 1
+    for node in range(count):
+        labels[node] = node
+    for _ in range(sweeps):
+        changed = False
+        for node in range(count):
+            most = 0
+            for i in range(indptr[node], indptr[node + 1]):
+                label = labels[indices[i]]
+                votes[label] += 1
+                most = max(most, votes[label])
+            if most and votes[labels[node]] < most:
+                best = count
+                for i in range(indptr[node], indptr[node + 1]):
+                    label = labels[indices[i]]
+                    if votes[label] == most and label < best:
+                        best = label
+                labels[node] = best
+                changed = True
+            # Cleared by what was counted: the node itself is not its own neighbour.
+            for i in range(indptr[node], indptr[node + 1]):
+                votes[labels[indices[i]]] = 0
+        if not changed:
+            break
+
+
+@njit(cache=True, nogil=True)
+def ego_communities(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    egos: NDArray[np.int32],
+    local: NDArray[np.int32],
+    min_size: int,
+    sweeps: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Communities around each ego, the ego included.
+
+    Parameters
+    ----------
+    indptr, indices
+        Neighbours, ascending, no self-loops, every edge in both rows.
+    egos
+        Nodes to look around from.
+    local
+        Scratch, shape (N,), filled with -1; so again afterwards.
+    min_size
+        Communities of this size or less are left out.
+    sweeps
+        Most sweeps of label propagation.
+
+    Returns
+    -------
+    sizes
+        Of each community, ego by ego.
+    members
+        One community after the other, the ego last in each.
+    """
+    widest = total = 0
+    for ego in egos:
+        degree = indptr[ego + 1] - indptr[ego]
+        widest = max(widest, degree)
+        total += 2 * degree
+    inner_indptr = np.zeros(widest + 1, np.int64)
+    inner = np.empty(1024, np.int32)
+    labels = np.empty(widest, np.int32)
+    votes = np.zeros(widest + 1, np.int32)
+    places = np.empty(widest, np.int64)
+    sizes = np.empty(total, np.int64)
+    members = np.empty(total, np.int32)
+    found, written = 0, 0
+    for ego in egos:
+        near = indices[indptr[ego] : indptr[ego + 1]]
+        count = near.shape[0]
+        if count < min_size:
+            continue
+        for i in range(count):
+            local[near[i]] = i
+        edges = 0
+        for i in range(count):
+            begin, end = indptr[near[i]], indptr[near[i] + 1]
+            if edges + end - begin > inner.shape[0]:
+                larger = np.empty(2 * (edges + end - begin), np.int32)
+                larger[:edges] = inner[:edges]
+                inner = larger
+            for j in range(begin, end):
+                if local[indices[j]] >= 0:
+                    inner[edges] = local[indices[j]]
+                    edges += 1
+            inner_indptr[i + 1] = edges
+        for i in range(count):
+            local[near[i]] = -1
+        propagate_labels(inner_indptr[: count + 1], inner, labels, votes, sweeps)
+        # Sizes by label, then places in order of each community's first member.
+        for i in range(count):
+            votes[labels[i]] += 1
+            places[i] = -1
+        for i in range(count):
+            label = labels[i]
+            if votes[label] + 1 <= min_size:
+                continue
+            if places[label] < 0:
+                places[label] = written
+                sizes[found] = votes[label] + 1
+                found += 1
+                written += votes[label] + 1
+                members[written - 1] = ego
+            members[places[label]] = near[i]
+            places[label] += 1
+        for i in range(count):
+            votes[labels[i]] = 0
+    return sizes[:found].copy(), members[:written].copy()
+
+
+@njit(cache=True, nogil=True)
+def merge(
+    offsets: NDArray[np.int64],
+    members: NDArray[np.int32],
+    n_nodes: int,
+    overlap: float,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
+    """Pool of communities, each candidate merged into the oldest that it overlaps.
+
+    The pool is kept by node: a list of the communities of each, so that a candidate
+    is compared with those it shares a node with and no others.
+
+    Parameters
+    ----------
+    offsets, members
+        Candidates, one after the other, without repeated members.
+    n_nodes
+        N.
+    overlap
+        Share of the smaller of two that makes one of them.
+
+    Returns
+    -------
+    head, following, owner
+        ``owner[head[v]]`` is a community of node v, ``following`` leads to the next
+        of its list, -1 ends it; shapes (N,), (M,), (M,).
+    pool
+        Size of each community, oldest first.
+    """
+    capacity = members.shape[0]
+    head = np.full(n_nodes, -1, np.int64)
+    following = np.empty(capacity, np.int64)
+    owner = np.empty(capacity, np.int32)
+    candidates = offsets.shape[0] - 1
+    pool = np.empty(candidates, np.int64)
+    shared = np.zeros(candidates, np.int64)
+    touched = np.empty(candidates, np.int64)
+    found, used = 0, 0
+    for candidate in range(candidates):
+        inside = members[offsets[candidate] : offsets[candidate + 1]]
+        met = 0
+        for node in inside:
+            at = head[node]
+            while at >= 0:
+                community = owner[at]
+                if shared[community] == 0:
+                    touched[met] = community
+                    met += 1
+                shared[community] += 1
+                at = following[at]
+        target = found
+        for i in range(met):
+            community = touched[i]
+            smaller = min(inside.shape[0], pool[community])
+            if community < target and shared[community] >= overlap * smaller:
+                target = community
+            shared[community] = 0
+        if target == found:
+            pool[found] = 0
+            found += 1
+        for node in inside:
+            at = head[node]
+            while at >= 0 and owner[at] != target:
+                at = following[at]
+            if at < 0:
+                owner[used] = target
+                following[used] = head[node]
+                head[node] = used
+                pool[target] += 1
+                used += 1
+    return head, following, owner, pool[:found].copy()
+
+
+@njit(cache=True, nogil=True)
+def listed(
+    head: NDArray[np.int64],
+    following: NDArray[np.int64],
+    owner: NDArray[np.int32],
+    pool: NDArray[np.int64],
+    rank: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The pool as offsets and members by canonical index, ascending in each."""
+    offsets = np.zeros(pool.shape[0] + 1, np.int64)
+    offsets[1:] = np.cumsum(pool)
+    place = offsets[:-1].copy()
+    members = np.empty(offsets[-1], np.int64)
+    for node in range(rank.shape[0]):
+        at = head[rank[node]]
+        while at >= 0:
+            community = owner[at]
+            members[place[community]] = node
+            place[community] += 1
+            at = following[at]
+    return offsets, members

@@ -1,0 +1,161 @@
+"""The network baselines as methods of the comparison: wvRN, ENQ, CDQ, LBQ.
+
+Each sees the training labels of a split alone; all splits go side by side in one pass.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.evaluation.methods.method_interface import (
+    Configuration,
+    Scores,
+    Task,
+    Whole,
+)
+from xnq_dist.evaluation.work import Work
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["cdq_scores", "enq_scores", "lbq_whole", "wvrn_scores"]
+
+FLOOR = 1e-6
+"""Least probability that a logarithm is taken of: wvRN is sure of many nodes."""
+
+
+def wvrn_scores(
+    vote: Literal["soft", "hard"],
+    client: Client,
+    work: Work,
+    configurations: Sequence[Configuration],
+    splits: Sequence[int],
+) -> Iterator[tuple[int, int, Scores]]:
+    """Scores of weighted-vote relational neighbours, all rounds in one propagation."""
+    from xnq_dist.evaluation.methods.wvrn import wvrn
+
+    task = work.task()
+    graph, manifest = work.graph()
+    labels = np.stack([task.known(split, "train") for split in splits])
+    rounds = sorted({int(c["rounds"]) for c in configurations})
+    with work.attempt("wvrn") as attempt:
+        began = time.perf_counter()
+        count = len(task.classes)
+        kept = wvrn(client, graph, manifest, attempt, labels, count, rounds, vote)
+        seconds = time.perf_counter() - began
+        for draw, configuration in enumerate(configurations):
+            found = kept.load(int(configuration["rounds"]))
+            for at, split in enumerate(splits):
+                logits = np.log(np.maximum(found[at], FLOOR)).astype(np.float64)
+                yield draw, split, _scores(task, split, logits, seconds, len(splits))
+
+
+def enq_scores(
+    client: Client,
+    work: Work,
+    configurations: Sequence[Configuration],
+    splits: Sequence[int],
+) -> Iterator[tuple[int, int, Scores]]:
+    """Votes of ego networks."""
+    from xnq_dist.evaluation.methods.enq import enq
+
+    task = work.task()
+    graph, manifest = work.graph()
+    labels = np.stack([task.known(split, "train") for split in splits])
+    for draw, configuration in enumerate(configurations):
+        began = time.perf_counter()
+        with work.attempt("enq") as attempt:
+            votes = enq(
+                client,
+                graph,
+                manifest,
+                attempt,
+                labels,
+                len(task.classes),
+                int(configuration["hops"]),
+                work.settings.seed,
+            )
+        seconds = time.perf_counter() - began
+        for at, split in enumerate(splits):
+            yield draw, split, _votes(task, split, votes[at], seconds, len(splits))
+
+
+def cdq_scores(
+    client: Client,
+    work: Work,
+    configurations: Sequence[Configuration],
+    splits: Sequence[int],
+) -> Iterator[tuple[int, int, Scores]]:
+    """Votes of communities; they are found once, in this process."""
+    from xnq_dist.evaluation.methods.cdq import cdq, densities, disjoint_communities
+    from xnq_dist.evaluation.methods.demon import demon
+    from xnq_dist.graph.layout import read_adjacency
+    from xnq_dist.groups.leiden import leiden
+
+    task, seed = work.task(), work.settings.seed
+    adjacency = read_adjacency(*work.graph())
+    labels = np.stack([task.known(split, "train") for split in splits])
+    for name in dict.fromkeys(c["communities"] for c in configurations):
+        began = time.perf_counter()
+        if name == "demon":
+            communities = demon(adjacency, seed)
+        else:
+            resolution = work.settings.leiden.resolution
+            communities = disjoint_communities(leiden(adjacency, resolution, seed))
+        density = densities(communities, adjacency)
+        finding = time.perf_counter() - began
+        for draw, configuration in enumerate(configurations):
+            if configuration["communities"] != name:
+                continue
+            began = time.perf_counter()
+            strategy = configuration["strategy"]
+            votes = cdq(communities, labels, len(task.classes), strategy, seed, density)
+            seconds = finding + time.perf_counter() - began
+            for at, split in enumerate(splits):
+                yield draw, split, _votes(task, split, votes[at], seconds, len(splits))
+
+
+def lbq_whole(client: Client, work: Work, splits: Sequence[int]) -> Iterator[Whole]:
+    """Link-based quantification of all nodes without a training label.
+
+    Their true prevalence is that of those of them whose label is known.
+    """
+    from xnq_dist.evaluation.methods.lbq import lbq
+
+    task = work.task()
+    graph, manifest = work.graph()
+    labels = np.stack([task.known(split, "train") for split in splits])
+    with work.attempt("lbq") as attempt:
+        began = time.perf_counter()
+        found = lbq(client, graph, manifest, attempt, labels, len(task.classes))
+        seconds = time.perf_counter() - began
+    for at, split in enumerate(splits):
+        judged = task.labels[(labels[at] < 0) & (task.labels >= 0)]
+        true = np.bincount(judged, minlength=2) / len(judged)
+        estimate = np.array([1.0 - found[at], found[at]])
+        yield Whole(split, true, estimate, len(judged), seconds / len(splits))
+
+
+def _votes(
+    task: Task, split: int, votes: NDArray[np.int32], seconds: float, shared: int
+) -> Scores:
+    one_hot = np.eye(len(task.classes))[votes]
+    return _scores(task, split, one_hot, seconds, shared, crisp=True)
+
+
+def _scores(
+    task: Task,
+    split: int,
+    logits: NDArray[np.float64],
+    seconds: float,
+    shared: int,
+    crisp: bool = False,
+) -> Scores:
+    held = task.rows(split, "calibration")
+    target = task.rows(split, "validation", "test")
+    return Scores(held, logits[held], target, logits[target], crisp, seconds / shared)

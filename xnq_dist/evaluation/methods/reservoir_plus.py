@@ -1,0 +1,103 @@
+"""xnq+ as a method of the comparison: one embedding, then a readout in every split.
+
+Training and calibration labels are pooled and cross-fitted, as its definition says;
+validation labels choose nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from xnq_dist.core.config import Settings
+from xnq_dist.core.inputs import set_scales
+from xnq_dist.core.store import RunDirectory
+from xnq_dist.evaluation.methods.method_interface import Configuration, Scores
+from xnq_dist.evaluation.work import Work
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["plus_configuration", "plus_matters", "plus_split_scores"]
+
+
+def _settings(matrix: str | None, settings: Settings) -> Settings:
+    wanted = settings.reservoir
+    if matrix is not None:
+        wanted = wanted.model_copy(update={"matrix": matrix})
+    return settings.model_copy(update={"method": "xnq+", "reservoir": wanted})
+
+
+def plus_configuration(
+    matrix: str | None, settings: Settings, draws: int
+) -> list[Configuration]:
+    """The one configuration: xnq+ does not search."""
+    scales, inputs = set_scales(_settings(matrix, settings))
+    return [
+        {
+            "dim": settings.reservoir.dim,
+            "recurrent_scale": list(scales) if isinstance(scales, tuple) else scales,
+            "input_scale": inputs,
+            "seed": settings.seed,
+        }
+    ]
+
+
+def plus_matters(matrix: str | None, settings: Settings) -> dict[str, Any]:
+    """Settings that its scores depend on, beside the configuration."""
+    suited = _settings(matrix, settings)
+    names = {"supersteps", "bias_scale", "matrix", "nonzeros"}
+    scales = {"recurrent_scales", "input_scale"}
+    return {
+        "reservoir": suited.reservoir.model_dump(include=names),
+        "exchange": settings.exchange.dtype,
+        "embeddings": settings.embeddings.dtype,
+        "plus": settings.plus.model_dump(exclude=scales),
+        "readout": settings.readout.model_dump(include={"C", "folds"}),
+    }
+
+
+def plus_split_scores(
+    matrix: str | None,
+    client: Client,
+    work: Work,
+    configurations: Sequence[Configuration],
+    splits: Sequence[int],
+) -> Iterator[tuple[int, int, Scores]]:
+    """Scores of xnq+ in every split; all share the stage ``embeddings``."""
+    from xnq_dist.readout.plus.fit import plus_scores
+    from xnq_dist.reservoir.embed import embed_scaled
+
+    task = work.task()
+    graph, manifest = work.graph()
+    settings = _settings(matrix, work.settings)
+    run = RunDirectory(work.run)
+    for draw, _ in enumerate(configurations):
+        scales, inputs = set_scales(settings)
+        embedded = embed_scaled(run, settings, client, scales, inputs)
+        for split in splits:
+            began = time.perf_counter()
+            with work.attempt("plus") as attempt:
+                found = plus_scores(
+                    client,
+                    graph,
+                    manifest,
+                    run.stage("embeddings"),
+                    embedded,
+                    task.known(split, "train", "calibration"),
+                    task.classes,
+                    settings,
+                    attempt,
+                )
+            seconds = time.perf_counter() - began + embedded.seconds
+            target = task.rows(split, "validation", "test")
+            logits = found.logits[target].astype(np.float64)
+            yield (
+                draw,
+                split,
+                Scores(found.held, found.held_logits, target, logits, seconds=seconds),
+            )
+    run.stage("embeddings").folder.delete_folder()

@@ -1,0 +1,540 @@
+"""An evaluation on Dask workers: the only module here that touches Dask.
+
+Scores first (units on disk, each made once), errors on the validation samples of every
+unit, calibration and quantifier, then selection, then the test samples: they are drawn
+once validation has chosen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from distributed import Client, Future
+from numpy.typing import NDArray
+
+from xnq_dist.core import cluster
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import InputError, StageError
+from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.store import (
+    Attempt,
+    FileRecord,
+    Folder,
+    Manifest,
+    Stage,
+    fingerprint,
+)
+from xnq_dist.core.waiting import gather, wait_all
+from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
+from xnq_dist.evaluation.memory import peak_memory
+from xnq_dist.evaluation.methods.known_methods import Method
+from xnq_dist.evaluation.methods.method_interface import Configuration, Scores
+from xnq_dist.evaluation.protocol import Samples, draw_samples
+from xnq_dist.evaluation.scoring import calibrated, errors, estimates, quantifiers_for
+from xnq_dist.evaluation.split_fit import EmbeddedRows, FeatureRows, Rows, fit_split
+from xnq_dist.evaluation.units import Errors, Unit
+from xnq_dist.evaluation.validation import Choice, Figure, choose
+from xnq_dist.evaluation.work import Work
+from xnq_dist.graph.layout import load_nodes
+from xnq_dist.reservoir.embed import run_reservoir, state_files
+from xnq_dist.reservoir.length import with_length
+
+__all__ = ["MethodResult", "TestFigure", "evaluate_method"]
+
+log = logging.getLogger(__name__)
+
+AHEAD = 2
+"""Embeddings that may wait on disk for their readouts while the next is made."""
+
+
+@dataclass(frozen=True, eq=False)
+class TestFigure:
+    """What a chosen configuration did on the test samples."""
+
+    choice: Choice
+    errors: dict[str, float]
+    true: NDArray[np.float64]
+    """Prevalences of the samples, shape (S, C)."""
+    estimate: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class MethodResult:
+    """Everything known of one method on one task."""
+
+    method: str
+    embedder: str
+    configurations: list[Configuration]
+    seconds: dict[tuple[int, int], float]
+    """Of each (draw, place of split)."""
+    peaks: dict[tuple[int, int], int | None]
+    validation: list[Figure]
+    test: list[TestFigure]
+
+
+def evaluate_method(
+    client: Client,
+    work: Work,
+    method: Method,
+    draws: int,
+    quantifiers: Sequence[str] | None,
+    progress: Progress = silent,
+) -> MethodResult:
+    """Search, select and test one method on one task.
+
+    Parameters
+    ----------
+    client
+        The workers.
+    work
+        The task.
+    method
+        The method.
+    draws
+        Configurations of a random search.
+    quantifiers
+        Names; None: all that are defined for the task.
+    progress
+        Told of units scored.
+
+    Raises
+    ------
+    InputError
+        When a quantifier is not defined for the task.
+    StageError
+        When workers die or scores are not numbers.
+    """
+    task = work.task()
+    if method.n_classes not in (None, len(task.classes)):
+        raise InputError(
+            f"method {method.name!r} is defined for {method.n_classes} classes, and "
+            f"{task.dataset} has {len(task.classes)}: leave it out, or name a positive "
+            "class (--positive)"
+        )
+    if method.kind == "whole":
+        return _whole(client, work, method)
+    configurations = method.configurations(work.settings, draws)
+    splits = range(len(task.splits))
+    settled = cluster.settle(client, work.settings)
+    units = [
+        Unit(
+            _unit_key(work, method, configuration, split, settled),
+            method.name,
+            draw,
+            split,
+        )
+        for draw, configuration in enumerate(configurations)
+        for split in splits
+    ]
+    names = quantifiers_for(quantifiers, len(task.classes), method.crisp)
+    if not names:
+        raise StageError(
+            f"method {method.name!r} gives votes only and needs the quantifiers cc or "
+            "acc: name one of them"
+        )
+    missing = [unit for unit in units if not work.units().has(unit.key)]
+    if len(missing) < len(units):
+        log.info(
+            "%s: %d of %d scores are there already",
+            method.name,
+            len(units) - len(missing),
+            len(units),
+        )
+    if missing:
+        make = {"rows": _make_rows, "split": _make_splits, "graph": _make_graph}
+        make[method.kind](client, work, method, configurations, missing, progress)
+    calibrations = ("none",) if method.crisp else method.calibrations(work.settings)
+    found = _validate(client, work, units, names, calibrations, progress)
+    figures = [
+        Figure(unit.draw, unit.split, quantifier, calibration, values)
+        for unit in units
+        for quantifier in names
+        for calibration, values in found[unit.key][quantifier].items()
+    ]
+    keys = {(unit.draw, unit.split): unit.key for unit in units}
+    test = _test(client, work, choose(figures), keys, progress)
+    seconds, peaks = {}, {}
+    for unit in units:
+        scores, peak = work.units().read(unit.key)
+        seconds[unit.draw, unit.split] = scores.seconds
+        peaks[unit.draw, unit.split] = peak
+    return MethodResult(
+        method.name, method.embedder, configurations, seconds, peaks, figures, test
+    )
+
+
+def _whole(client: Client, work: Work, method: Method) -> MethodResult:
+    """A method that answers for the whole graph: nothing to choose, one answer each."""
+    if method.estimate_graph is None:
+        raise StageError(f"method {method.name!r} is not whole: a fault of the program")
+    seconds: dict[tuple[int, int], float] = {}
+    test = []
+    splits = range(len(work.task().splits))
+    for found in method.estimate_graph(client, work, splits):
+        seconds[0, found.split] = found.seconds
+        true, estimate = found.true[None], found.estimate[None]
+        size = np.array([found.size])
+        test.append(
+            TestFigure(
+                Choice(0, found.split, method.name, "none", 1),
+                {
+                    "ae": float(absolute_error(true, estimate)[0]),
+                    "rae": float(relative_absolute_error(true, estimate, size)[0]),
+                },
+                true,
+                estimate,
+            )
+        )
+    return MethodResult(
+        method.name,
+        method.embedder,
+        [{}],
+        seconds,
+        dict.fromkeys(seconds),
+        [],
+        test,
+    )
+
+
+def _unit_key(
+    work: Work,
+    method: Method,
+    configuration: Configuration,
+    split: int,
+    settled: Settings,
+) -> str:
+    """What a score depends on; `settled` are the settings with the workers' backend."""
+    task = work.task()
+    shown = hashlib.blake2b(digest_size=16)
+    shown.update(task.labels.tobytes())
+    shown.update(task.roles[split].tobytes())
+    return fingerprint(
+        work.graph()[1].fingerprint,
+        list(task.classes),
+        shown.hexdigest(),
+        method.name,
+        configuration,
+        method.matter(work.settings),
+        *_place(settled),
+    )
+
+
+def _place(settled: Settings) -> list[list[str]]:
+    """A GPU's states have other bits than a CPU's; nothing for a CPU."""
+    if settled.backend != "gpu":
+        return []
+    return [["gpu", settled.reservoir.precision, settled.exchange.engine]]
+
+
+# Scores
+
+
+@dataclass(frozen=True)
+class _WriteStates:
+    """Writes a partition's final states, with the nodes' canonical indexes."""
+
+    graph: Stage
+    manifest: Manifest
+    attempt: Attempt
+
+    def __call__(
+        self, number: int, states: NDArray[np.float32]
+    ) -> tuple[FileRecord, int | None]:
+        nodes = load_nodes(self.graph, self.manifest, number, ["index"])
+        record = self.attempt.write_arrays(
+            f"states-{number:05d}", index=nodes["index"].to_numpy(), states=states
+        )
+        return record, peak_memory(reset=True)
+
+
+def _make_rows(
+    client: Client,
+    work: Work,
+    method: Method,
+    configurations: Sequence[Configuration],
+    missing: Sequence[Unit],
+    progress: Progress,
+) -> None:
+    """Embed each configuration once, fit its readout in every split."""
+    graph, manifest = work.graph()
+    by_draw: dict[int, list[Unit]] = {}
+    for unit in missing:
+        by_draw.setdefault(unit.draw, []).append(unit)
+    waiting: deque[tuple[Stage | None, list[Future[None]]]] = deque()
+    done = 0
+
+    def settle() -> None:
+        nonlocal done
+        stage, futures = waiting.popleft()
+        _results(client, futures)
+        if stage is not None:
+            stage.folder.delete_folder()
+        done += len(futures)
+        progress(f"{method.name}: readouts", done, len(missing))
+
+    with ExitStack() as left:
+        for draw, units in by_draw.items():
+            stage, rows, seconds, peak = None, None, 0.0, None
+            if method.reservoir is not None:
+                rho = float(manifest.facts["rho"])
+                settled = with_length(work.settings, manifest.facts)
+                spec = method.reservoir(settled, rho, configurations[draw])
+                name = f"draw-{method.name}-{draw:04d}"
+                stage = Stage(Folder.of(work.run).child(name), name)
+                left.callback(stage.folder.delete_folder)
+                attempt = stage.begin()
+                began = time.perf_counter()
+                files, _ = run_reservoir(
+                    client,
+                    graph,
+                    manifest,
+                    spec,
+                    _WriteStates(graph, manifest, attempt),
+                    timeout=work.settings.cluster.timeout,
+                    engine=work.settings.exchange.engine,
+                    files=state_files(work.settings, Folder.of(work.run), client),
+                )
+                seconds = time.perf_counter() - began
+                peak = max((p for _, p in files if p is not None), default=None)
+                rows = EmbeddedRows(stage, tuple(record for record, _ in files))
+            futures = [
+                client.submit(
+                    _fit_unit,
+                    work,
+                    rows,
+                    configurations[draw],
+                    unit,
+                    seconds,
+                    peak,
+                    pure=False,
+                )
+                for unit in units
+            ]
+            waiting.append((stage, futures))
+            while len(waiting) > AHEAD:
+                settle()
+        while waiting:
+            settle()
+
+
+def _fit_unit(
+    work: Work,
+    rows: Rows | None,
+    configuration: Configuration,
+    unit: Unit,
+    seconds: float,
+    peak: int | None,
+) -> None:
+    peak_memory(reset=True)
+    embedding = FeatureRows(*work.graph()) if rows is None else rows
+    memory = work.settings.readout.memory_bytes
+    scores = fit_split(work.task(), unit.split, embedding, configuration["C"], memory)
+    own = peak_memory()
+    both = [value for value in (own, peak) if value is not None]
+    scores = replace(scores, seconds=scores.seconds + seconds)
+    work.units().write(unit.key, scores, max(both, default=None))
+
+
+def _make_splits(
+    client: Client,
+    work: Work,
+    method: Method,
+    configurations: Sequence[Configuration],
+    missing: Sequence[Unit],
+    progress: Progress,
+) -> None:
+    """Each unit by itself on a worker."""
+    futures = [
+        client.submit(
+            _split_unit,
+            work,
+            method.score_split,
+            configurations[unit.draw],
+            unit,
+            pure=False,
+        )
+        for unit in missing
+    ]
+    _results(client, futures, progress, f"{method.name}: trainings")
+
+
+def _split_unit(
+    work: Work, score: Any, configuration: Configuration, unit: Unit
+) -> None:
+    peak_memory(reset=True)
+    scores: Scores = score(work, configuration, unit.split)
+    work.units().write(unit.key, scores, peak_memory())
+
+
+def _make_graph(
+    client: Client,
+    work: Work,
+    method: Method,
+    configurations: Sequence[Configuration],
+    missing: Sequence[Unit],
+    progress: Progress,
+) -> None:
+    """Passes over the partitions that serve all splits at once."""
+    if method.score_graph is None:
+        raise StageError(f"method {method.name!r} is not whole: a fault of the program")
+    keys = {(unit.draw, unit.split): unit.key for unit in missing}
+    draws = sorted({draw for draw, _ in keys})
+    splits = sorted({split for _, split in keys})
+    chosen = [configurations[draw] for draw in draws]
+    done = 0
+    for at, split, scores in method.score_graph(client, work, chosen, splits):
+        key = keys.pop((draws[at], split), None)
+        if key is not None:
+            work.units().write(key, scores, None)
+            done += 1
+            progress(f"{method.name}: scores", done, len(missing))
+    if keys:
+        raise StageError(
+            f"method {method.name!r} left {len(keys)} configurations without scores: "
+            "a fault of the program"
+        )
+
+
+# Errors
+
+
+_SAMPLES: dict[tuple[Any, ...], Samples] = {}
+"""Samples drawn in this process: the same for every method and quantifier."""
+
+
+def _samples(work: Work, split: int, role: str) -> Samples:
+    task, wanted = work.task(), work.settings.evaluation
+    fold, seed = task.splits[split].fold, work.settings.seed
+    key = (work.task_key, fold, role, seed, wanted.sample_size, wanted.repeats)
+    if key not in _SAMPLES:
+        if len(_SAMPLES) > 32:
+            _SAMPLES.clear()
+        _SAMPLES[key] = draw_samples(
+            task.labels[task.rows(split, role)],
+            len(task.classes),
+            role,
+            fold,
+            seed,
+            wanted.sample_size,
+            wanted.repeats,
+            task.classes,
+        )
+    return _SAMPLES[key]
+
+
+def _protocol_key(work: Work) -> str:
+    settings = work.settings
+    return fingerprint(
+        settings.seed,
+        settings.evaluation.sample_size,
+        settings.evaluation.repeats,
+        settings.sld.model_dump(),
+    )[:8]
+
+
+def _validate(
+    client: Client,
+    work: Work,
+    units: Sequence[Unit],
+    quantifiers: Sequence[str],
+    calibrations: Sequence[str],
+    progress: Progress,
+) -> dict[str, Errors]:
+    """Validation errors of every unit."""
+    futures = [
+        client.submit(
+            _validate_unit,
+            work,
+            unit,
+            tuple(quantifiers),
+            tuple(calibrations),
+            pure=False,
+        )
+        for unit in units
+    ]
+    method = units[0].method
+    found = _results(client, futures, progress, f"{method}: validation")
+    return {unit.key: errors for unit, errors in zip(units, found, strict=True)}
+
+
+def _validate_unit(
+    work: Work,
+    unit: Unit,
+    quantifiers: Sequence[str],
+    calibrations: Sequence[str],
+) -> Errors:
+    protocol = _protocol_key(work)
+    known = work.units().errors(unit.key, protocol)
+    lacking = [
+        (quantifier, calibration)
+        for calibration in calibrations
+        for quantifier in quantifiers
+        if calibration not in known.get(quantifier, {})
+    ]
+    if lacking:
+        task = work.task()
+        scores, _ = work.units().read(unit.key)
+        samples = _samples(work, unit.split, "validation")
+        rows = task.rows(unit.split, "validation")
+        for calibration in calibrations:
+            wanted = [q for q, c in lacking if c == calibration]
+            if not wanted:
+                continue
+            posteriors = calibrated(task, unit.split, scores, calibration, rows)
+            for quantifier in wanted:
+                found = estimates(posteriors, samples, quantifier, work.settings)
+                known.setdefault(quantifier, {})[calibration] = errors(samples, found)
+        work.units().write_errors(unit.key, protocol, known)
+    return {
+        quantifier: {
+            calibration: known[quantifier][calibration] for calibration in calibrations
+        }
+        for quantifier in quantifiers
+    }
+
+
+def _test(
+    client: Client,
+    work: Work,
+    choices: Sequence[Choice],
+    keys: dict[tuple[int, int], str],
+    progress: Progress,
+) -> list[TestFigure]:
+    """The chosen configurations on the test samples."""
+    futures = [
+        client.submit(
+            _test_unit, work, choice, keys[choice.draw, choice.split], pure=False
+        )
+        for choice in choices
+    ]
+    return _results(client, futures, progress, "test")
+
+
+def _test_unit(work: Work, choice: Choice, key: str) -> TestFigure:
+    task = work.task()
+    scores, _ = work.units().read(key)
+    rows = task.rows(choice.split, "test")
+    samples = _samples(work, choice.split, "test")
+    posteriors = calibrated(task, choice.split, scores, choice.calibration, rows)
+    found = estimates(posteriors, samples, choice.quantifier, work.settings)
+    return TestFigure(choice, errors(samples, found), samples.prevalence, found)
+
+
+def _results(
+    client: Client,
+    futures: Sequence[Future[Any]],
+    progress: Progress = silent,
+    what: str = "",
+) -> list[Any]:
+    """Results in the order of the futures; one failure ends all."""
+    wait_all(client, futures, partial(progress, what))
+    return gather(client, futures)

@@ -1,0 +1,127 @@
+"""The readout of one configuration in one split; no Dask here.
+
+Training rows are gathered from the parts, the rest is scored part by part: memory is
+the training rows' embeddings, never all nodes'.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.core.errors import DoesNotFitError
+from xnq_dist.core.store import FileRecord, Manifest, Stage
+from xnq_dist.evaluation.methods.method_interface import Scores, Task
+from xnq_dist.graph.layout import load_nodes
+from xnq_dist.readout.logistic import decision, fit
+
+__all__ = ["EmbeddedRows", "FeatureRows", "Rows", "fit_split"]
+
+
+class Rows(Protocol):
+    """Rows of an embedding, in parts."""
+
+    def parts(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+        """Canonical indexes and rows of each part, shapes (n,) and (n, d')."""
+
+
+@dataclass(frozen=True)
+class EmbeddedRows:
+    """States that the workers wrote, one npz file a partition."""
+
+    stage: Stage
+    files: tuple[FileRecord, ...]
+
+    def parts(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+        """Canonical indexes and rows of each part."""
+        for record in self.files:
+            arrays = self.stage.read_arrays(record)
+            yield arrays["index"], arrays["states"]
+
+
+@dataclass(frozen=True)
+class FeatureRows:
+    """The raw features of the nodes: the embedder of LR."""
+
+    graph: Stage
+    manifest: Manifest
+
+    def parts(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+        """Canonical indexes and rows of each part."""
+        for number in range(int(self.manifest.facts["partitions"])):
+            nodes = load_nodes(self.graph, self.manifest, number, ["index", "features"])
+            column = nodes["features"].combine_chunks()
+            values = column.flatten().to_numpy(zero_copy_only=False)
+            yield (
+                nodes["index"].to_numpy(),
+                values.reshape(len(column), column.type.list_size),
+            )
+
+
+def fit_split(task: Task, split: int, rows: Rows, C: float, memory: int) -> Scores:
+    """Fit a logistic readout to the training rows and score the others.
+
+    Parameters
+    ----------
+    task, split
+        Labels and roles.
+    rows
+        The embedding.
+    C
+        Inverse L2 strength.
+    memory
+        Most bytes that the training rows may take.
+
+    Raises
+    ------
+    DoesNotFitError
+        When they take more.
+    """
+    began = time.perf_counter()
+    train = task.rows(split, "train")
+    taken = np.zeros(len(task.labels), np.bool_)
+    taken[train] = True
+    pieces, indexes = [], []
+    size = 0
+    for index, x in rows.parts():
+        mine = taken[index]
+        pieces.append(x[mine])
+        indexes.append(index[mine])
+        # The pieces and, in order, the rows made of them.
+        size += pieces[-1].size * 8
+        if size > memory:
+            need = x.shape[1] * 8 * len(train)
+            raise DoesNotFitError(
+                f"{len(train)} training rows of {x.shape[1]} values take "
+                f"{need / 2**20:.0f} MiB, more than readout.memory = "
+                f"{memory / 2**20:.0f} MiB: raise it, or search smaller "
+                "evaluation.dims"
+            )
+    order = np.argsort(np.concatenate(indexes))
+    x_train = np.concatenate(pieces)[order]
+    del pieces
+    n_classes = len(task.classes)
+    model = fit(x_train, task.labels[train], n_classes, C)
+    del x_train
+    held = task.rows(split, "calibration")
+    target = task.rows(split, "validation", "test")
+    wanted = np.concatenate([held, target])
+    place = np.full(len(task.labels), -1, np.int64)
+    place[wanted] = np.arange(len(wanted))
+    logits = np.empty((len(wanted), n_classes))
+    for index, x in rows.parts():
+        at = place[index]
+        mine = at >= 0
+        logits[at[mine]] = decision(model, x[mine])
+    return Scores(
+        held,
+        logits[: len(held)],
+        target,
+        logits[len(held) :],
+        seconds=time.perf_counter() - began,
+    )

@@ -1,0 +1,137 @@
+"""Nodes that the selection model is fitted to, and what is known of their place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.core.draws import mixed_bits
+
+__all__ = ["MOST", "Place", "Rows", "log_rates", "model_bytes", "sampled"]
+
+Floats = NDArray[np.float64]
+Codes = NDArray[np.int32]
+
+MOST = 200_000
+"""Maximum number of labelled, and of unlabelled, nodes that the model is fitted to."""
+PURPOSE = 611
+"""Key of the random stream that chooses them."""
+MOST_EFFECTS = 900
+"""Effects in the model, about: its information matrix has as many rows."""
+LEAST = 1e-9
+"""Lower bound of scores."""
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where nodes are in the graph."""
+
+    groups: tuple[Codes, ...] = ()
+    """Groups of the graph's own partitions, the coarse one first, shape (n,) each."""
+    degree: Floats | None = None
+    """Number of in-neighbours, shape (n,)."""
+    rates: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    """Log rates of labelling among the neighbours, the node's own fold left out, one
+    column a hop, shape (n, H)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Labelled and unlabelled nodes, scored alike."""
+
+    posteriors: Floats
+    """Rows on the simplex, each made without the labels of the node's own fold, shape
+    (n, C)."""
+    labels: Codes
+    """Class codes, -1 unlabelled, shape (n,)."""
+    folds: Codes
+    """Scores are comparable within a fold, shape (n,)."""
+    place: Place = field(default_factory=Place)
+
+    @classmethod
+    def of(
+        cls,
+        posteriors: NDArray[np.floating],
+        labels: NDArray[np.integer],
+        folds: NDArray[np.integer],
+        prior: Floats,
+        place: Place | None = None,
+    ) -> Rows:
+        """Normalised rows; a node whose row is all zeros has the prior."""
+        rows = np.asarray(posteriors, np.float64)
+        total = rows.sum(axis=1, keepdims=True)
+        share = rows / np.where(total > 0, total, 1.0)
+        share = np.where(total > 0, share, prior / prior.sum())
+        share = np.clip(share, LEAST, None)
+        return cls(
+            share / share.sum(axis=1, keepdims=True),
+            np.asarray(labels, np.int32),
+            np.asarray(folds, np.int32),
+            place or Place(),
+        )
+
+    @property
+    def labelled(self) -> NDArray[np.bool_]:
+        """Shape (n,)."""
+        return np.asarray(self.labels >= 0)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes, C."""
+        return int(self.posteriors.shape[1])
+
+
+def sampled(
+    labels: NDArray[np.integer], seed: int, most: int = MOST
+) -> NDArray[np.int64]:
+    """Nodes for the model: at most `most` labelled and as many unlabelled ones.
+
+    Parameters
+    ----------
+    labels
+        Class codes by canonical index, -1 unlabelled, -2 not to be used, shape (N,).
+    seed
+        Of the run.
+
+    Returns
+    -------
+    NDArray
+        Canonical indexes, ascending.
+    """
+    key = np.random.SeedSequence(seed, spawn_key=(PURPOSE,))
+    chosen = []
+    for rows in (np.flatnonzero(labels >= 0), np.flatnonzero(labels == -1)):
+        if len(rows) > most:
+            bits = mixed_bits(rows, key)
+            rows = rows[np.argpartition(bits, most)[:most]]
+        chosen.append(rows)
+    return np.sort(np.concatenate(chosen))
+
+
+def log_rates(reached: Floats, degree: Floats, rate: float, visible: float) -> Floats:
+    """Log rate of labelling among neighbours, drawn to the overall one by a neighbour.
+
+    Parameters
+    ----------
+    reached
+        Labelled neighbours in other folds, or walks to them, shape (n,).
+    degree
+        Neighbours, or walks, in all, shape (n,).
+    rate
+        Share of the nodes that are labelled.
+    visible
+        Share of the nodes that are in other folds.
+    """
+    return np.asarray(np.log((reached + rate) / (visible * degree + 1.0)))
+
+
+def model_bytes(n_nodes: int, n_classes: int, folds: int) -> int:
+    """Bytes that the selection model takes in one process at most.
+
+    Of each node in it some ten arrays of a value a class, its columns and their
+    products with weights, in float64; and the information matrix of the effects.
+    """
+    nodes = min(n_nodes, 2 * MOST)
+    return nodes * 8 * (10 * n_classes + 5 * (folds + 3)) + 4 * 8 * MOST_EFFECTS**2
