@@ -30,7 +30,7 @@ from xnq_dist.core.errors import (
 )
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.tables import Sources
-from xnq_dist.requantify import Request
+from xnq_dist.reuse import Request
 
 
 @pytest.fixture
@@ -241,7 +241,7 @@ def test_directories_that_cannot_serve_are_refused(tmp_path, graph, client):
 
 
 def test_a_base_that_changes_meanwhile_is_noticed(tmp_path, graph, client, monkeypatch):
-    from xnq_dist import requantify as module
+    from xnq_dist import reuse as module
 
     run = night(tmp_path / "run", members_of(graph), SETTINGS, client)
     real = module._take_stage

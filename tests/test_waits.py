@@ -15,9 +15,9 @@ INSIDE = "called inside `waiting.watched`, which looks at the cluster meanwhile"
 
 ALLOWED = {
     "xnq_dist/app/command_cost.py:_call": BENCHMARK,
-    "xnq_dist/app/reporting.py:Outbox._next": "a daemon thread that waits for work to do",
+    "xnq_dist/app/reporting.py:Outbox._next": "a daemon thread that waits for work",
     "xnq_dist/core/backend.py:GpuBackend.to_host": "copies an array, waits for nobody",
-    "xnq_dist/evaluation/bench/cost_fits.py:_shared": "the barrier was made with a timeout",
+    "xnq_dist/evaluation/bench/cost_fits.py:_shared": "the barrier has a timeout",
     "xnq_dist/evaluation/bench/cost_fits.py:_wire_cost": "the sockets have timeouts",
     "xnq_dist/evaluation/bench/harness.py:Bench.child": BENCHMARK,
     "xnq_dist/core/blocks.py:_OneBlasThread.__enter__": THREADS,

@@ -4,17 +4,41 @@ The stages as functions on a run directory: `prepare`, `embed`, `fit_readout`,
 `quantify_communities`, `publish` (the names `quantify` and `report` belong to
 subpackages). `run_stages` does those that are due and repairs what is damaged;
 `requantify` takes new labels or memberships; `read_published` reads the results.
+`Sources` names the tables, `load_settings` makes settings, `open_cluster` and `connect`
+give the workers.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from xnq_dist._version import __version__ as __version__
 
+if TYPE_CHECKING:
+    from xnq_dist.core.cluster import connect, open_cluster
+    from xnq_dist.core.config import Settings, load_settings
+    from xnq_dist.core.store import RunDirectory, read_published
+    from xnq_dist.graph.tables import Sources
+    from xnq_dist.jobs import requantify, run_stages
+    from xnq_dist.pipeline import (
+        embed,
+        fit_readout,
+        open_run,
+        prepare,
+        publish,
+        quantify_communities,
+    )
+
 __all__ = [
+    "RunDirectory",
+    "Settings",
+    "Sources",
+    "connect",
     "embed",
     "fit_readout",
+    "load_settings",
+    "open_cluster",
     "open_run",
     "prepare",
     "publish",
@@ -24,21 +48,22 @@ __all__ = [
     "run_stages",
 ]
 
-_JOBS = ("requantify", "run_stages")
+_ELSEWHERE = {
+    "RunDirectory": "xnq_dist.core.store",
+    "Settings": "xnq_dist.core.config",
+    "Sources": "xnq_dist.graph.tables",
+    "connect": "xnq_dist.core.cluster",
+    "load_settings": "xnq_dist.core.config",
+    "open_cluster": "xnq_dist.core.cluster",
+    "read_published": "xnq_dist.core.store",
+    "requantify": "xnq_dist.jobs",
+    "run_stages": "xnq_dist.jobs",
+}
+"""Modules of the public names that are not in `pipeline`."""
 
 
 def __getattr__(name: str) -> Any:
     # The stages import Dask, numba and scikit-learn: only when they are used.
-    if name in _JOBS:
-        from xnq_dist import jobs
-
-        return getattr(jobs, name)
-    if name == "read_published":
-        from xnq_dist.core import store
-
-        return store.read_published
-    if name in __all__:
-        from xnq_dist import pipeline
-
-        return getattr(pipeline, name)
-    raise AttributeError(f"module 'xnq_dist' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 'xnq_dist' has no attribute {name!r}")
+    return getattr(import_module(_ELSEWHERE.get(name, "xnq_dist.pipeline")), name)

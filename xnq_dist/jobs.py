@@ -29,7 +29,7 @@ from xnq_dist.pipeline import (
     quantify_communities,
 )
 from xnq_dist.plan.of_tables import estimate
-from xnq_dist.requantify import Request, relabel, take_over
+from xnq_dist.reuse import Request, relabel, take_over
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -28,8 +28,8 @@ import pyarrow.parquet as pq
 from scipy.sparse import csr_array
 
 from xnq_dist.core.backend import cpu
-from xnq_dist.core.blocks import product
 from xnq_dist.core.config import Settings
+from xnq_dist.core.products import product
 from xnq_dist.evaluation.methods.method_interface import ROLES, Scores, Split, Task
 from xnq_dist.evaluation.protocol import draw_samples
 from xnq_dist.evaluation.scoring import calibrated, errors, estimates

@@ -89,6 +89,6 @@ def test_baycomp_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     table = results([row(0.1)])
     (only,) = bayes.comparison_tables(table, summarise(table))
     assert not only.groups
-    assert "pip install 'xnq-dist[paper]'" in only.notes[0]
+    assert "pip install 'xnq-dist[evaluation]'" in only.notes[0]
     with pytest.raises(SettingsError, match="baycomp"):
         bayes.compare({"a": 1.0, "b": 2.0}, {"a": 1.0, "b": 2.0})

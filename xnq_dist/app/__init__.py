@@ -1,1 +1,1 @@
-"""Orchestration only: Prefect flows and the command line. No maths."""
+"""What people and schedulers start: the command line, the Prefect flows, the demo."""

@@ -150,7 +150,7 @@ def requantify(
     as_json: Json = False,
 ) -> None:
     """New labels or memberships on the embeddings of a run; nothing is embedded."""
-    from xnq_dist.requantify import Request
+    from xnq_dist.reuse import Request
 
     request = Request.of(run, out, memberships, labels, settings or [])
     prepare_environment()

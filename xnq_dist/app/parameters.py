@@ -11,7 +11,7 @@ from xnq_dist.core.redaction import redacted
 
 __all__ = ["warn_of_credentials"]
 
-log = logging.getLogger("xnq_dist.flows")
+log = logging.getLogger(__name__)
 
 
 def warn_of_credentials(**parameters: Any) -> None:

@@ -1,1 +1,1 @@
-"""What every stage stands on: settings, errors, store, cluster, arrays. Knows no stage."""
+"""What all stages stand on: settings, errors, store, cluster, arrays; no stage."""

@@ -215,6 +215,7 @@ def open_cluster(
             connection = connection_to(settings)
         else:
             size = local_size(settings, kept)
+            stack.enter_context(_without_working_folder())
             # The plan owns memory: Dask must neither spill nor pause behind its back.
             stack.enter_context(
                 dask.config.set(
@@ -255,6 +256,24 @@ def open_cluster(
                     "run again once there are others"
                 )
         yield connection
+
+
+@contextmanager
+def _without_working_folder() -> Iterator[None]:
+    """Python processes that start in the block import nothing from where they start.
+
+    A user's folder may hold a ``types.py``, and workers start as ``python -c``.
+    """
+    name = "PYTHONSAFEPATH"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
 
 
 def connection_to(settings: ClusterSettings) -> Connection:

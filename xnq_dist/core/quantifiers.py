@@ -19,7 +19,7 @@ from typing import Any
 
 __all__ = ["FOLDERS", "Record", "offer_quantifiers", "record_of", "records"]
 
-QUANTIFY = Path(__file__).parent / "quantify"
+QUANTIFY = Path(__file__).parents[1] / "quantify"
 FOLDERS = {
     "xnq_dist.quantify.default": QUANTIFY / "default",
     "xnq_dist.quantify.classic": QUANTIFY / "classic",

@@ -29,7 +29,8 @@ NSAMPLES = 10_000
 SEED = 0
 
 MISSING = (
-    "The Bayesian comparison needs the package baycomp: pip install 'xnq-dist[paper]'."
+    "The Bayesian comparison needs the package baycomp: "
+    "pip install 'xnq-dist[evaluation]'."
 )
 
 

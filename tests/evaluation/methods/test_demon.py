@@ -8,8 +8,8 @@ import pytest
 import scipy.sparse as sp
 
 from xnq_dist.core.errors import SettingsError
+from xnq_dist.evaluation.methods import demon as module
 from xnq_dist.evaluation.methods.demon import demon, visiting_order
-from xnq_dist.evaluation.methods.known_methods import demon as module
 
 
 def random_network(seed: int, blocks: int = 4, size: int = 12) -> nx.DiGraph:

@@ -28,16 +28,16 @@ WORSE = 0.25
 RECORD_VERSION = 1
 
 _LIST = (
-    Benchmark("sld", "SLD over many communities, QuaPy beside", "sld:sld"),
-    Benchmark("costs", "what a unit of work costs, for `estimate`", "costs:costs"),
+    Benchmark("sld", "SLD over many communities, QuaPy beside", "sld_speed:sld"),
+    Benchmark("costs", "what a unit of work costs, for `estimate`", "cost_fits:costs"),
     Benchmark("ingest", "generate, then ingest a graph", "ingest:ingest"),
     Benchmark(
         "plan", "the plan beside the whole line on six graphs", "line:plan_benchmark"
     ),
     Benchmark("scale", "the whole line, cost of an edge at two sizes", "scale:scale"),
-    Benchmark("products", "dense products, the BLAS beside", "products:products"),
+    Benchmark("products", "dense products, the BLAS beside", "product_price:products"),
     Benchmark("disk", "states four times a worker's memory", "disk:disk"),
-    Benchmark("readout", "logistic readout of many rows", "readout:readout"),
+    Benchmark("readout", "logistic readout of many rows", "logistic_fits:readout"),
 )
 BENCHMARKS: dict[str, Benchmark] = {
     entry.name: Benchmark(
