@@ -1,0 +1,121 @@
+"""MkDocs hook: reference pages made from the code at build time.
+
+A page asks for generated text with a comment: ``<!-- settings -->``,
+``<!-- exit codes -->``, or ``<!-- tables: NAME NAME -->`` with names of
+`xnq_dist.core.schemas.TABLES`, ``<!-- tables: * -->`` for those not named before it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Any
+
+from pydantic import BaseModel
+
+from xnq_dist.app.settings_help import settings_rows
+from xnq_dist.core import errors, schemas
+from xnq_dist.core.config import Settings
+
+MARK = re.compile(r"<!-- (settings|exit codes|tables)(?:: (.*?))? -->")
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Replace the marks of a page by what they ask for."""
+    named: set[str] = set()
+
+    def made(mark: re.Match[str]) -> str:
+        kind, wanted = mark.groups()
+        if kind == "settings":
+            return "\n".join(_settings())
+        if kind == "exit codes":
+            return "\n".join(_exit_codes())
+        names = wanted.split()
+        if names == ["*"]:
+            names = [name for name in schemas.TABLES if name not in named]
+        named.update(names)
+        return "\n".join(_tables(names))
+
+    return MARK.sub(made, markdown)
+
+
+def _settings() -> Iterator[str]:
+    def section(row: tuple[str, str, str, str]) -> str:
+        return row[0].partition(".")[0] if "." in row[0] else ""
+
+    rows = sorted(settings_rows(), key=section)  # stable: those without one come first
+    for name, members in groupby(rows, section):
+        yield f"## {name or 'Top level'}\n"
+        yield _about(name)
+        yield from _table(
+            ("setting", "default", "values", "meaning"),
+            (
+                (f"`{key}`", f"`{default}`", values, meaning)
+                for key, values, default, meaning in members
+            ),
+        )
+
+
+def _about(section: str) -> str:
+    """The docstring of a section's class, with Markdown's code marks."""
+    field = Settings.model_fields.get(section)
+    kind = field.annotation if field else Settings
+    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+        return ""
+    return _code(inspect.getdoc(kind) or "") + "\n"
+
+
+def _tables(names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        table = schemas.TABLES[name]
+        yield f"### {name}\n"
+        yield f"{_sentence(table.meaning)} Format version {table.version}.\n"
+        yield from _table(
+            ("column", "type", "may be null", "meaning"),
+            (
+                (
+                    f"`{column.name}`",
+                    f"`{column.kind}`",
+                    "yes" if column.nullable else "",
+                    column.meaning,
+                )
+                for column in table.columns
+            ),
+        )
+
+
+def _exit_codes() -> Iterator[str]:
+    yield from _table(
+        ("status", "error", "meaning"),
+        (
+            (str(kind.exit_code), f"`{kind.__name__}`", _code(_summary(kind)))
+            for kind in sorted(_kinds(), key=lambda kind: kind.exit_code)
+        ),
+    )
+
+
+def _kinds() -> list[type[errors.XnqError]]:
+    found = [getattr(errors, name) for name in errors.__all__]
+    return [kind for kind in found if kind is not errors.XnqError]
+
+
+def _summary(kind: type) -> str:
+    return (inspect.getdoc(kind) or "").partition("\n\n")[0].replace("\n", " ")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _code(text: str) -> str:
+    return text.replace("``", "`")
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
+    for row in rows:
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+    yield ""
