@@ -293,7 +293,9 @@ def test_other_nodes_are_another_graph(tmp_path, graph, client):
     assert attempts(run) == before
 
 
-def test_a_version_of_the_package_does_not_matter(tmp_path, graph, client, monkeypatch):
+def test_stages_are_kept_across_versions_of_the_package(
+    tmp_path, graph, client, monkeypatch
+):
     out, sources = tmp_path / "run", members_of(graph)
     run = night(out, sources, SETTINGS, client)
     monkeypatch.setattr("xnq_dist._version.__version__", "99.0")

@@ -103,9 +103,7 @@ def test_known_labels_are_counted_exactly(tmp_path, client):
     assert {row["n_estimated"] for row in rows} == {0}
 
 
-def test_nothing_is_done_twice_and_only_what_changed_is_redone(
-    tmp_path, small_graph, client, caplog
-):
+def test_only_changed_stages_are_redone(tmp_path, small_graph, client, caplog):
     sources, out = small_graph.sources, tmp_path / "run"
     first = attempts(whole_line(out, sources, small_settings(), client))
     again = attempts(whole_line(out, sources, small_settings(), client))
@@ -146,7 +144,9 @@ def test_auto_partitions_stay_when_the_number_of_workers_changes(
     assert attempts(whole_line(out, sources, other, client)) == first
 
 
-def test_embeddings_that_are_not_kept(tmp_path, small_graph, client):
+def test_embeddings_that_are_removed_are_made_again_when_needed(
+    tmp_path, small_graph, client
+):
     sources, out = small_graph.sources, tmp_path / "run"
     settings = small_settings("embeddings.write=false")
     run = whole_line(out, sources, settings, client)
@@ -195,7 +195,7 @@ def test_one_given_scale_is_kept_while_the_other_is_selected(
     assert sorted(row["input_scale"] for row in tried) == [0.1, 0.3, 1.0]
 
 
-def test_chaos_must_pay_for_itself():
+def test_chaotic_scales_are_selected_only_where_they_gain():
     from xnq_dist.readout.select import Score, choose_recurrent
 
     scores = [Score(1.0, 0.3, 0.52, 0.01), Score(8.0, 0.3, 0.50, 0.03)]
@@ -285,13 +285,13 @@ def test_estimate_bounds_the_measured_run(tmp_path, small_graph, client):
     assert sum(sizes) < 10 * plan.run_disk
 
 
-def test_summary_of_half_a_run_is_refused(tmp_path):
+def test_summary_of_an_incomplete_run_is_refused(tmp_path):
     run = RunDirectory(tmp_path)
     with pytest.raises(StageError, match="not a whole run"):
         summary(run)
 
 
-def test_unknown_name_of_the_package():
+def test_unknown_names_of_the_package_are_attribute_errors():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         xnq_dist.nothing  # noqa: B018
 
@@ -404,7 +404,7 @@ def write_pages(graph: SmallGraph, count: int) -> Sources:
     return Sources(graph.sources.nodes, graph.sources.edges, path)
 
 
-def test_changes_since_last_night_are_not_told(tmp_path, client):
+def test_changes_since_the_last_run_are_reported(tmp_path, client):
     """The same directory night after night, its tables in place."""
     graph = write_graph(tmp_path / "input", labelled=1.0)
     settings = small_settings("quantifier=auto")
@@ -437,7 +437,7 @@ def test_changes_since_last_night_are_not_told(tmp_path, client):
     assert not (out / "changes.parquet").exists()
 
 
-def test_hours_of_work_come_before_a_refusal(tmp_path, small_graph, client):
+def test_refusals_come_before_the_work(tmp_path, small_graph, client):
     from xnq_dist.core.errors import SettingsError
 
     out = tmp_path / "run"

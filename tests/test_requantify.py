@@ -175,7 +175,9 @@ def test_settings_of_other_embeddings_are_refused(tmp_path, graph, client):
 
 
 @pytest.mark.parametrize("unknown", ["error", "drop"])
-def test_labels_of_unknown_nodes(tmp_path, graph, client, unknown):
+def test_labels_of_unknown_nodes_are_refused_or_dropped_as_set(
+    tmp_path, graph, client, unknown
+):
     run = night(tmp_path / "run", members_of(graph), SETTINGS, client)
     labels = other_labels(graph)
     path = label_table(tmp_path, labels)

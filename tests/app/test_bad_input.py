@@ -175,7 +175,7 @@ def negative_weight(t: Path) -> None:
     ],
     ids=lambda value: value.__name__ if callable(value) else None,
 )
-def test_bad_table(tables, capfd, spoil, names):
+def test_bad_tables_are_refused_in_one_sentence(tables, capfd, spoil, names):
     spoil(tables)
     sentence = refused(capfd, run(tables))
     for name in names:
@@ -195,12 +195,12 @@ def test_bad_table(tables, capfd, spoil, names):
         ("--config=/nowhere.yaml", "/nowhere.yaml"),
     ],
 )
-def test_bad_setting(tables, capfd, argument, name):
+def test_bad_settings_are_refused_in_one_sentence(tables, capfd, argument, name):
     assert name in refused(capfd, run(tables, argument))
     assert not (tables.parent / "run").exists()
 
 
-def test_unwritable_output(tables, capfd):
+def test_unwritable_output_is_refused_in_one_sentence(tables, capfd):
     (tables / "file").write_text("x")
     sentence = refused(capfd, run(tables, out=tables / "file"))
     assert "is a file" in sentence
@@ -208,7 +208,7 @@ def test_unwritable_output(tables, capfd):
     assert "--out" in sentence
 
 
-def test_foreign_folders_are_left_as_they_were(tables, capfd):
+def test_folders_of_others_stay_unchanged(tables, capfd):
     sentence = refused(capfd, run(tables, "--overwrite", out=tables))
     assert "lies in the run directory" in sentence
     assert (tables / "nodes.parquet").exists()

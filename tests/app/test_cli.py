@@ -99,7 +99,7 @@ def test_doctor_ends_with_status_1_on_a_fault(tmp_path, capsys, prefect_api):
     assert "start one with `dask scheduler`" in "".join(faults)
 
 
-def test_a_fault_of_ours_is_one_line_and_status_1(tmp_path, capsys, monkeypatch):
+def test_an_internal_error_is_one_line_with_status_1(tmp_path, capsys, monkeypatch):
     def broken(*_):
         raise RuntimeError("a bug")
 

@@ -64,7 +64,7 @@ def test_list_names_every_task_with_size_licence_and_place(
     assert rows["flickr"]["found"] == "no"
 
 
-def test_fetch_tells_the_hash_that_nobody_recorded(raw, tmp_path, capsys):
+def test_fetch_reports_a_hash_that_is_not_recorded(raw, tmp_path, capsys):
     out = ("--out", str(tmp_path / "data"))
     run("fetch", "genius", *out, "--from", str(raw), "--json")
     *lines, last = capsys.readouterr().out.splitlines()

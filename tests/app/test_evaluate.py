@@ -92,7 +92,7 @@ def test_a_killed_evaluation_becomes_tables_and_a_page(server_environment, tmp_p
         (["--methods=,"], "--methods names nothing"),
     ],
 )
-def test_arguments_that_cannot_be_are_refused(tmp_path, arguments, words):
+def test_impossible_arguments_are_refused(tmp_path, arguments, words):
     done = evaluate(tmp_path, tmp_path / "out", *arguments)
     assert done.returncode == 2
     assert words in done.stderr
@@ -100,7 +100,7 @@ def test_arguments_that_cannot_be_are_refused(tmp_path, arguments, words):
 
 
 @pytest.mark.server
-def test_command_draws_its_own_labels(tmp_path, capsys, prefect_api):
+def test_evaluation_draws_its_own_labels(tmp_path, capsys, prefect_api):
     folder = str(tmp_path / "data")
     write_graph(tmp_path / "data", nodes=500, edges=4000, labelled=1.0)
     base = ["evaluate", "--data", folder, "--out", str(tmp_path / "out")]

@@ -72,7 +72,7 @@ def same_results(out: Path, plain: Path) -> bool:
     return (out / "report.html").exists() and tables[0].equals(tables[1])
 
 
-def test_a_run_without_an_api_does_without_prefect(graph, tmp_path):
+def test_a_run_without_an_api_imports_no_prefect(graph, tmp_path):
     code = (
         "import sys; from xnq_dist.app.cli import main\n"
         "try: main(sys.argv[1:])\n"
@@ -89,7 +89,7 @@ def test_a_run_without_an_api_does_without_prefect(graph, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_an_api_that_is_dead_for_the_complete_run_changes_nothing(
+def test_results_are_the_same_with_an_api_that_is_dead_throughout(
     graph, plain, prefect_home, tmp_path
 ):
     dead = without_api(prefect_home, PREFECT_API_URL="http://127.0.0.1:9/api")
@@ -101,7 +101,7 @@ def test_an_api_that_is_dead_for_the_complete_run_changes_nothing(
     assert same_results(tmp_path / "run", plain)
 
 
-def test_an_api_that_never_answers_is_waited_for_at_the_end_alone(monkeypatch):
+def test_a_silent_api_is_waited_for_at_the_end_alone(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/api"
         from prefect.settings import PREFECT_API_URL, temporary_settings
@@ -117,7 +117,7 @@ def test_an_api_that_never_answers_is_waited_for_at_the_end_alone(monkeypatch):
 
 
 @pytest.mark.server
-def test_an_api_that_stops_in_the_middle_changes_nothing(
+def test_results_are_the_same_with_an_api_that_stops_in_the_middle(
     graph, plain, prefect_home, tmp_path
 ):
     out = tmp_path / "run"

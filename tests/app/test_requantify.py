@@ -98,6 +98,6 @@ def test_commands_do_what_changed_and_start_workers_only_for_it(
     assert len(started) == 2
 
 
-def test_requantify_names_what_is_wrong(tmp_path, capfd):
+def test_requantify_names_the_faulty_argument(tmp_path, capfd):
     assert command("requantify", "--run", str(tmp_path / "nowhere")) == 2
     assert "is not a run directory with embeddings" in capfd.readouterr().err

@@ -104,7 +104,7 @@ def running_job(folder: Path, home: dict[str, str], *more: str) -> Iterator[int]
 
 @pytest.mark.server
 @pytest.mark.parametrize("engine", ["tasks", "spmd"])
-def test_strangers_run_nothing_and_read_nothing(
+def test_a_cluster_with_credentials_refuses_other_users(
     tmp_path, open_folder, prefect_home, engine
 ):
     with running_job(tmp_path, prefect_home, f"exchange.engine={engine}") as pid:
@@ -119,7 +119,7 @@ def test_strangers_run_nothing_and_read_nothing(
     assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700
 
 
-def test_strangers_run_code_on_a_cluster_without_credentials(open_folder):
+def test_a_cluster_without_credentials_obeys_other_users(open_folder):
     """What the test above would see: the stranger knows how to do it."""
     with LocalCluster(
         n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0"

@@ -54,7 +54,7 @@ def of(status: int | None, *sentences: str, differing: tuple[str, ...] = ()) -> 
         ([of(4, "x"), of(None)], False, False, "hung"),
     ],
 )
-def test_verdicts(runs, killed, damaged, verdict):
+def test_verdicts_are_those_of_the_outcome(runs, killed, damaged, verdict):
     assert judge(runs, (4,), killed, damaged) == verdict
 
 
@@ -114,7 +114,7 @@ def test_damage_changes_one_file_at_a_seeded_place(fault, tmp_path):
 
 
 @pytest.mark.server
-def test_twenty_faults_end_in_no_bad_column(tmp_path):
+def test_twenty_faults_end_in_allowed_verdicts(tmp_path):
     """As CI runs it; the table is in the failure's text."""
     command = ["--faults", "20", "--seed", "0", "--jobs", "2", "--out", str(tmp_path)]
     done = subprocess.run(

@@ -190,7 +190,7 @@ def test_workers_that_die_at_their_start_end_in_run_again(monkeypatch):
         pass
 
 
-def test_workers_lost_while_they_are_asked_are_left_out(client, monkeypatch):
+def test_workers_lost_during_a_question_are_left_out(client, monkeypatch):
     answers = {"tcp://a:1": OSError("Stream is closed"), "tcp://b:1": "0.0.1"}
     monkeypatch.setattr(cluster, "run_on_workers", lambda *_: answers)
     with pytest.raises(ClusterError, match=r"tcp://b:1 has xnq-dist 0\.0\.1"):

@@ -57,7 +57,7 @@ def test_bad_setting_is_named(override, message):
     assert "\n" not in str(caught.value)
 
 
-def test_all_faults_are_named_in_one_message():
+def test_all_wrong_settings_are_named_in_one_message():
     with pytest.raises(SettingsError, match=r"reservoir\.dim.*; .*sead"):
         load_settings(overrides=["reservoir.dim=0", "sead=1"])
 
@@ -78,7 +78,7 @@ def test_overrides_win_over_the_file(tmp_path):
         ("- 1", "must hold keys and values"),
     ],
 )
-def test_bad_settings_file_is_named(tmp_path, content, message):
+def test_bad_settings_files_are_named(tmp_path, content, message):
     file = tmp_path / "s.yaml"
     if content is not None:
         file.write_text(content)
@@ -126,7 +126,7 @@ def test_plan_refuses_with_both_numbers_and_the_setting():
     check_fits(planned("reservoir.dim=64", "readout.memory=1 GiB"))
 
 
-def test_states_beyond_memory_go_to_a_disk_and_only_they():
+def test_states_go_to_a_disk_only_beyond_memory():
     big = planned("reservoir.dim=4096")
     assert (big.states, planned("reservoir.dim=64").states) == ("disk", "memory")
     assert big.state_disk == 10**6 * 4096 * (4 + 2 * 4)
@@ -146,7 +146,7 @@ def test_states_beyond_memory_go_to_a_disk_and_only_they():
             check_fits(kept)
 
 
-def test_partitions_are_as_many_as_memory_asks_for():
+def test_partitions_follow_the_memory():
     settings = load_settings(overrides=[*DENSE, "reservoir.dim=4096"])
     assert wanted_partitions(SIZE, load_settings(), WORKERS) == 4
     # Dense, 4096 units: fewer than four partitions on a worker do not fit.
@@ -194,7 +194,7 @@ def test_plan_counts_what_xnq_plus_keeps_of_a_node():
     assert narrow.worker_memory > plain.worker_memory
 
 
-def test_plan_forgets_the_sums_over_neighbours():
+def test_plan_counts_the_sums_over_neighbours():
     little = ("method=xnq", "reservoir.dim=1", "reservoir.supersteps=1")
     plain, aware = (planned(*little, f"quantifier={q}") for q in ("sld", "nacc"))
     # Degree, posteriors, labels and votes of two classes in float64, in every process.
@@ -211,7 +211,7 @@ def test_plan_has_room_for_the_model_of_how_labels_were_chosen():
     assert model_bytes(10**9, 2, 5) == model_bytes(4 * 10**5, 2, 5) < 2**28
 
 
-def test_plan_forgets_what_a_giant_community_keeps():
+def test_plan_counts_what_a_giant_community_keeps():
     little = ("method=xnq", "reservoir.dim=1", "reservoir.supersteps=1")
     few, many = (
         planned(*little, size=replace(SIZE, memberships=count)).worker_memory

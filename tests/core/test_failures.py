@@ -273,7 +273,7 @@ def test_temporary_folder_of_a_killed_run_is_removed_by_the_next(tmp_path):
         assert not left.exists()
 
 
-def test_what_is_not_surely_ours_and_dead_is_left_alone(tmp_path):
+def test_files_of_live_or_unknown_owners_stay(tmp_path):
     mine = tmp_path / owned_name("states")
     # A process of another machine, or from before folders carried their owner.
     elsewhere = tmp_path / "xnq-dist-00000000-1-1-aaaaaaaa"

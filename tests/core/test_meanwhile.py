@@ -55,13 +55,13 @@ def test_the_block_goes_on_while_it_opens():
     assert threading.get_ident() not in door.threads
 
 
-def test_what_opening_raised_is_raised_once_where_it_is_waited_for():
+def test_an_error_while_opening_is_raised_once_at_the_wait():
     with opened_meanwhile(Door(OSError("no port"))) as opened:  # noqa: SIM117
         with pytest.raises(OSError, match="no port"), opened():
             pytest.fail("it is not open")
 
 
-def test_an_error_nobody_waited_for_is_not_lost():
+def test_an_error_without_a_wait_is_raised_at_the_end():
     with (
         pytest.raises(OSError, match="no port"),
         opened_meanwhile(Door(OSError("no port"))),

@@ -11,14 +11,14 @@ from xnq_dist.core.sizes import check_size, parse_bytes
 
 
 @pytest.mark.parametrize("text", ["", "GiB", "1 XB", "0"])
-def test_bad_sizes(text):
+def test_sizes_that_cannot_be_read_are_refused(text):
     with pytest.raises(ValueError, match="is not a size"):
         parse_bytes(text)
     with pytest.raises(ValueError, match="is not a size"):
         check_size(text)
 
 
-def test_auto_is_refused_or_a_unit_misread():
+def test_auto_and_units_are_read():
     assert check_size("auto") == "auto"
     assert parse_bytes("2 kB") == 2000
     assert parse_bytes(7) == 7

@@ -13,7 +13,7 @@ from xnq_dist.evaluation.summary import summarise
 DRAWS = 500
 
 
-def test_paper_is_not_reproduced_from_its_means() -> None:
+def test_paper_is_reproduced_from_its_means() -> None:
     made = bayes._check(DRAWS)
     compared = 0
     for group in made.groups:
@@ -31,7 +31,7 @@ def test_paper_is_not_reproduced_from_its_means() -> None:
     assert compared == sum(len(rows) for rows in COMPARISON.values())
 
 
-def test_draws_differ_from_call_to_call() -> None:
+def test_draws_are_the_same_in_every_call() -> None:
     xnq, lr = ({d: ERRORS["ae"][m][d].mean for d in BINARY} for m in ("xnq", "lr"))
     first, second = (bayes.compare(xnq, lr, nsamples=200) for _ in range(2))
     assert first == second
@@ -40,7 +40,7 @@ def test_draws_differ_from_call_to_call() -> None:
     assert first.worse + first.equal + first.better == pytest.approx(1)
 
 
-def test_sides_are_swapped() -> None:
+def test_sides_keep_their_places() -> None:
     low = {"a": 0.1, "b": 0.11, "c": 0.12}
     high = {name: value + 1 for name, value in low.items()}
     assert bayes.compare(low, high, nsamples=200).better > 0.9
@@ -50,7 +50,7 @@ def test_sides_are_swapped() -> None:
     assert bayes.compare(flat, high, nsamples=200).equal == 0
 
 
-def test_one_data_set_is_compared() -> None:
+def test_a_comparison_needs_two_data_sets() -> None:
     with pytest.raises(SettingsError, match="at least two"):
         bayes.compare({"a": 0.1, "b": 0.2}, {"a": 0.1}, nsamples=10)
     table = results([row(0.1), row(0.2, method="lr")])
@@ -61,7 +61,7 @@ def test_one_data_set_is_compared() -> None:
     )
 
 
-def test_our_comparison_lacks_a_block() -> None:
+def test_our_comparison_has_every_block() -> None:
     rows = [
         row(value * factor, method=m, dataset=d, quantifier=q, metric=metric)
         for d, value in (("cora-2", 0.1), ("tolokers", 0.2), ("flickr", 0.3))
@@ -84,7 +84,9 @@ def test_our_comparison_lacks_a_block() -> None:
     assert made.groups[-1].rows[0][1].text == "3"
 
 
-def test_baycomp_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_baycomp_the_table_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(bayes, "find_spec", lambda name: None)
     table = results([row(0.1)])
     (only,) = bayes.comparison_tables(table, summarise(table))

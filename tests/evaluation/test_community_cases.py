@@ -302,7 +302,7 @@ SETTINGS = (
 )
 
 
-def test_broken_off_evaluation_goes_on_with_the_next_case(
+def test_interrupted_evaluation_goes_on_with_the_next_case(
     client, graph, tmp_path, monkeypatch
 ):
     work = begin(tmp_path / "run", graph, settings=small_settings(*SETTINGS))

@@ -41,7 +41,7 @@ def words(svg: bytes) -> str:
     return " ".join(part.strip() for part in root.itertext())
 
 
-def test_plot_is_missing_or_is_not_a_picture(files: dict[str, bytes]) -> None:
+def test_every_plot_is_a_picture(files: dict[str, bytes]) -> None:
     drawn = sorted(name for name in files if name.startswith("figures/"))
     assert [name.removeprefix("figures/") for name in drawn] == [
         *("diagonal-a-b-c-x-1.png", "diagonal-a-b-c-x-1.svg"),
@@ -59,7 +59,7 @@ def test_methods_left_out_are_not_counted(files: dict[str, bytes]) -> None:
     assert "1 above 0.125: wvRN" in said
 
 
-def test_same_tables_give_other_bytes(made: tuple) -> None:
+def test_same_tables_give_the_same_bytes(made: tuple) -> None:
     found = made[0].filter(pc.equal(made[0]["label_share"], 1.0))
     summary = summarise(found, made[2])
     first, second = (
@@ -69,7 +69,7 @@ def test_same_tables_give_other_bytes(made: tuple) -> None:
     assert first == second
 
 
-def test_band_is_of_another_quantifier_fold_or_class() -> None:
+def test_band_is_of_the_shown_quantifier_fold_and_class() -> None:
     found = results(
         [
             row(v, quantifier=q, fold=f, split=s, method="lr")
@@ -132,7 +132,7 @@ def test_whole_graph_answers_make_no_curve() -> None:
     assert [band.method for band in bands] == ["lr"]
 
 
-def test_prevalences_of_any_value_are_not_binned() -> None:
+def test_prevalences_of_any_value_are_binned() -> None:
     true = np.random.default_rng(0).random(500)
     at, mean, sd = _by_level(true, true)
     assert len(at) == 21
@@ -174,7 +174,7 @@ class Page(HTMLParser):
         ]
 
 
-def test_page_is_broken_or_asks_for_something_outside(files: dict[str, bytes]) -> None:
+def test_page_is_well_formed_and_self_contained(files: dict[str, bytes]) -> None:
     page = Page()
     page.feed(files["evaluation.html"].decode())
     page.close()
@@ -189,7 +189,7 @@ def test_page_is_broken_or_asks_for_something_outside(files: dict[str, bytes]) -
     assert "Questions, AE: the improvement" in page.text
 
 
-def test_files_go_elsewhere(
+def test_files_go_to_the_figures_folder(
     made: tuple, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bayes, "find_spec", lambda name: None)
@@ -207,7 +207,7 @@ def test_files_go_elsewhere(
         assert (tmp_path / "out" / name).read_bytes() == taken[name]
 
 
-def test_empty_tables() -> None:
+def test_empty_tables_have_a_page() -> None:
     empty = [table(name, []) for name in ("results", "configurations", "estimates")]
     made = outputs(*empty, nsamples=10)
     assert b"No times were measured." in made["evaluation.html"]

@@ -45,7 +45,7 @@ def plain_twin(name):
     return NeighbourCounts(kind) if kind.startswith("n") else Counts(kind)
 
 
-def test_walks_differ_from_personalised_pagerank():
+def test_walks_are_personalised_pagerank():
     _, _, adjacency, walks, sets = prepared(PRIORS["binary"])
     np.testing.assert_allclose(walks.sum(axis=1), 1)
     graph = nx.DiGraph()
@@ -68,7 +68,7 @@ def test_walks_differ_from_personalised_pagerank():
     np.testing.assert_allclose(few[sets[1]].sum(axis=0), weights, atol=1e-12)
 
 
-def test_walks_go_against_edges_or_leave_loops():
+def test_walks_follow_edges_and_keep_loops():
     # 0 -> 1 with weight 3; 1 -> 2; a loop of weight 5 on 2, for which 1 stands.
     walks = walk_matrix(csr_array(np.array([[0.0, 0, 0], [3, 0, 0], [0, 1, 5]])))
     expected = [[0.25, 0.75, 0], [0, 0.5, 0.5], [0, 0, 1]]
@@ -77,7 +77,7 @@ def test_walks_go_against_edges_or_leave_loops():
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-def test_rates_differ_from_weights_of_each_labelled_node(name, prior):
+def test_rates_follow_the_weights_of_each_labelled_node(name, prior):
     nodes, reference, adjacency, walks, sets = prepared(prior)
     width = len(prior)
     hard, paired = name in ("sis_acc", "sis_nacc"), name.startswith("sis_n")
@@ -115,7 +115,7 @@ def test_rates_differ_from_weights_of_each_labelled_node(name, prior):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_equal_weights_change_the_answer(name):
+def test_equal_weights_keep_the_answer(name):
     """Without influence, or without an edge, it is ACC, PACC, NACC, NPACC."""
     for prior in PRIORS.values():
         nodes, reference, _, walks, sets = prepared(prior)
@@ -132,7 +132,7 @@ def test_equal_weights_change_the_answer(name):
 
 
 @pytest.mark.oracle
-def test_equal_weights_differ_from_quapy():
+def test_equal_weights_agree_with_quapy():
     theirs = field_library()
     from quapy.functional import normalize_prevalence, prevalence_from_probabilities
 
@@ -160,7 +160,7 @@ def test_equal_weights_differ_from_quapy():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_company_changes_a_bit_or_labelled_members_count(name):
+def test_other_communities_keep_every_bit_and_labelled_members_are_left_out(name):
     nodes, reference, _, walks, sets = prepared(PRIORS["four"])
     sis = Sis(name, walks)
     lonely = [KNOWN + 7]  # of which nothing is known
@@ -180,7 +180,7 @@ def test_company_changes_a_bit_or_labelled_members_count(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_class_without_labelled_nodes_makes_nan(name):
+def test_class_without_labelled_nodes_keeps_answers_finite(name):
     nodes, reference, _, walks, sets = prepared(PRIORS["four"])
     kept = reference.rows[nodes.labels[:KNOWN] != 2]
     lacking = replace(reference, rows=kept, labels=nodes.labels[kept])
@@ -194,7 +194,7 @@ def test_class_without_labelled_nodes_makes_nan(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_rates_that_say_nothing_make_nan(name):
+def test_uninformative_rates_keep_answers_finite(name):
     """All columns of M are equal: the answer nearest to uniform, as in ACC."""
     _, _, adjacency, walks, sets = prepared(PRIORS["four"])
     classes = np.arange(N) % 4
@@ -211,7 +211,7 @@ def test_rates_that_say_nothing_make_nan(name):
         assert found.converged.all()
 
 
-def test_rates_of_a_far_away_region_count_as_much_as_those_nearby():
+def test_rates_nearby_count_more_than_those_far_away():
     """Two blocks in which the same posterior means something else."""
     n = 400
     block = np.arange(n) >= n // 2
@@ -253,13 +253,13 @@ def with_labels(posteriors, labels):
 
 
 @pytest.mark.parametrize(("name", "influence"), [("sis", 0.9), ("sis_acc", 1.0)])
-def test_what_is_not_defined_is_answered(name, influence):
+def test_undefined_tasks_are_refused(name, influence):
     walks = walk_matrix(csr_array((2, 2)))
     with pytest.raises(SettingsError, match=r"is not defined: choose of sis_acc"):
         Sis(name, walks, influence=influence)
 
 
-def test_compiled_code_differs_from_its_python(monkeypatch):
+def test_compiled_code_agrees_with_its_python(monkeypatch):
     nodes, _, _, _, sets = prepared(PRIORS["binary"])
     values = np.random.default_rng(0).random((N, 3))
     batch = make_communities(*sets, [])
@@ -274,7 +274,7 @@ def test_compiled_code_differs_from_its_python(monkeypatch):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_missing_is_not_named(name):
+def test_missing_parts_are_named(name):
     nodes, reference, _, walks, _ = prepared(PRIORS["binary"])
     batch, sis = make_communities([KNOWN, KNOWN + 2]), Sis(name, walks)
     with pytest.raises(InputError, match="role calibration, or set quantifier = sld"):

@@ -96,7 +96,7 @@ def test_validation_chooses_and_test_follows(client, graph, tmp_path):
     assert left == []
 
 
-def test_scores_of_a_gpu_are_taken_for_a_cpus(graph, tmp_path):
+def test_scores_of_a_gpu_are_kept_apart_from_a_cpus(graph, tmp_path):
     work = begin(tmp_path / "run", graph)
     method = METHODS["xnq"]
     (configuration,) = method.configurations(work.settings, 1)
@@ -110,7 +110,7 @@ def test_scores_of_a_gpu_are_taken_for_a_cpus(graph, tmp_path):
     assert len({key(), key(*gpu), key(*half)}) == 3
 
 
-def test_better_than_the_prior(client, graph, tmp_path):
+def test_scores_are_better_than_the_prior(client, graph, tmp_path):
     result = evaluate(client, begin(tmp_path / "run", graph), quantifiers=("sld",))
     mean = np.mean([figure.errors["ae"] for figure in result.test])
     # Answering one half always errs by .262 on this grid.
@@ -144,7 +144,7 @@ def test_nothing_is_scored_twice(client, graph, tmp_path, monkeypatch):
     assert figures(first).items() <= figures(longer).items()
 
 
-def test_broken_off_evaluation_resumes(client, graph, tmp_path, monkeypatch):
+def test_interrupted_evaluation_resumes(client, graph, tmp_path, monkeypatch):
     whole = evaluate(client, begin(tmp_path / "whole", graph))
     work = begin(tmp_path / "broken", graph)
     real, calls = fit.fit_split, []
@@ -198,7 +198,7 @@ def test_network_baselines_are_methods(
     assert left == []
 
 
-def test_hard_votes_are_not_the_soft_ones(client, graph, tmp_path):
+def test_hard_votes_are_kept_apart_from_soft_ones(client, graph, tmp_path):
     work = begin(tmp_path / "run", graph)
     soft, hard = (
         figures(evaluate(client, work, name, quantifiers=("sld",)))
@@ -273,7 +273,7 @@ def test_trained_networks_are_methods(client, graph, tmp_path, monkeypatch):
     assert len(METHODS["gin"].configurations(SETTINGS, 1)) == 6
 
 
-def test_votes_alone_need_a_quantifier_of_votes(client, graph, tmp_path):
+def test_methods_that_vote_need_a_quantifier_of_votes(client, graph, tmp_path):
     work = begin(tmp_path / "run", graph)
     with pytest.raises(StageError, match="'enq' gives votes only"):
         evaluate(client, work, "enq", quantifiers=("sld",))
@@ -303,7 +303,7 @@ def test_tables_are_published_together_and_removed_together(client, graph, tmp_p
     assert not list(tmp_path.glob("*.parquet"))
 
 
-def test_what_is_not_defined_is_refused(client, tmp_path):
+def test_undefined_combinations_are_refused(client, tmp_path):
     graph = write_graph(tmp_path, nodes=400, edges=900, classes=3, labelled=1.0)
     work = begin(tmp_path / "run", graph)
     with pytest.raises(InputError, match="'dys' is defined for two classes"):

@@ -24,14 +24,14 @@ from xnq_dist.evaluation.paper_figures import (
         ("rae", "cdq", "amazon-ratings", 1.576, 0.360),
     ],
 )
-def test_figure_not_as_printed(
+def test_figures_are_as_printed(
     metric: str, method: str, dataset: str, mean: float, sd: float
 ) -> None:
     found = ERRORS[metric][method][dataset]
     assert (found.mean, found.sd) == (mean, sd)
 
 
-def test_row_lacks_a_data_set() -> None:
+def test_every_row_has_every_data_set() -> None:
     for metric in ("ae", "rae"):
         for method in (*published.BASELINES, "xnq"):
             assert {*ERRORS[metric][method]} == {
@@ -45,7 +45,7 @@ def test_row_lacks_a_data_set() -> None:
     assert QUANTIFIERS["hdy"]["genius"].spread == 0.0005
 
 
-def test_improvement_disagrees_with_the_means_and_no_misprint_says_so() -> None:
+def test_improvements_agree_with_the_means_or_a_listed_misprint() -> None:
     for metric, row in IMPROVEMENT.items():
         for dataset, printed in row.items():
             others = [ERRORS[metric][m][dataset].mean for m in published.BASELINES]
@@ -63,7 +63,7 @@ def test_improvement_disagrees_with_the_means_and_no_misprint_says_so() -> None:
                 assert printed == pytest.approx(change, abs=0.06)
 
 
-def test_probabilities_do_not_add_up() -> None:
+def test_probabilities_add_up() -> None:
     wrong = {
         (key, name)
         for key, rows in COMPARISON.items()

@@ -75,7 +75,7 @@ def test_kraemer_is_uniform_on_the_simplex():
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(2, 6), st.integers(1, 40), st.integers(0, 1000))
-def test_whole_counts_add_up(n_classes, size, seed):
+def test_integer_counts_add_up(n_classes, size, seed):
     labels = np.arange(n_classes, dtype=np.int32)
     samples = draw_samples(labels, n_classes, "test", 0, seed, size=size, repeats=3)
     np.testing.assert_allclose(samples.prevalence.sum(axis=1), 1)

@@ -30,7 +30,7 @@ def lr(quantifier: str, validation: float, test: float, fold: int = 0) -> list[d
     ]
 
 
-def test_quantifier_is_chosen_by_the_test_error() -> None:
+def test_quantifier_is_chosen_by_the_validation_error() -> None:
     table = results(
         [
             *lr("pacc", 0.02, 0.30),
@@ -52,7 +52,7 @@ def test_quantifier_is_chosen_by_the_test_error() -> None:
     assert figure.folds == (0, 1)
 
 
-def test_method_takes_a_quantifier_that_the_paper_does_not_allow_it() -> None:
+def test_methods_take_the_quantifiers_of_the_paper() -> None:
     rows = [
         row(0.001, split="validation", quantifier="kdey_ml"),
         row(0.001, quantifier="kdey_ml"),
@@ -67,26 +67,26 @@ def test_method_takes_a_quantifier_that_the_paper_does_not_allow_it() -> None:
     assert other.quantifier == "kdey_ml"
 
 
-def test_draws_that_lost_count_as_figures() -> None:
+def test_only_selected_draws_count_as_figures() -> None:
     losing = row(0.001, draw=5, selected=False, split="validation")
     (choice,) = choose(results([losing, row(0.4, split="validation"), row(0.5)]))
     assert (choice.errors["ae"], choice.compared) == (0.5, 2)
 
 
-def test_tie_depends_on_the_order_of_rows() -> None:
+def test_ties_are_independent_of_the_order_of_rows() -> None:
     rows = [*lr("sld", 0.1, 0.2), *lr("cc", 0.1, 0.3)]
     for order in (rows, rows[::-1]):
         (choice,) = choose(results(order))
         assert choice.quantifier == "sld"
 
 
-def test_same_data_set_given_twice() -> None:
+def test_a_data_set_counts_once() -> None:
     once = results([row(0.1), row(0.1, split="validation")])
     with pytest.raises(StageError, match="there twice"):
         choose(pa.concat_tables([once, once]))
 
 
-def test_choice_without_validation() -> None:
+def test_a_choice_between_quantifiers_needs_validation() -> None:
     alone = row(0.1, method="xnq+")
     (choice,) = choose(results([alone]))
     assert (choice.validation, choice.compared) == (None, 1)
@@ -95,7 +95,7 @@ def test_choice_without_validation() -> None:
         choose(results(several))
 
 
-def test_missing_figure_becomes_zero() -> None:
+def test_missing_figures_stay_missing() -> None:
     summary = summarise(results([row(0.1), row(0.2, method="lr", dataset="mine")]))
     assert summary.figure("cora-2", "lr", "ae") is None
     assert summary.figure("cora-2", "xnq", "rae") is None
@@ -106,7 +106,7 @@ def test_missing_figure_becomes_zero() -> None:
     assert summary.methods == ("lr", "xnq")
 
 
-def test_kind_of_a_data_set_is_guessed_from_its_name() -> None:
+def test_kind_of_a_data_set_comes_from_its_number_of_classes() -> None:
     tables = evaluation({"xnq": {"flickr": 0.1, "mine": 0.1}}, folds=1, draws=1)
     assert summarise(tables[0], tables[2]).kinds == {
         "flickr": "multi-class",
@@ -118,7 +118,7 @@ def test_kind_of_a_data_set_is_guessed_from_its_name() -> None:
     assert summarise(tables[0], renamed).kinds["mine"] == "multi-class"
 
 
-def test_variant_of_a_method_is_a_stranger() -> None:
+def test_variants_of_a_method_are_known() -> None:
     rows = [
         row(v, method=m, quantifier=q, split=s)
         for m, q, v in [
@@ -141,7 +141,7 @@ def test_variant_of_a_method_is_a_stranger() -> None:
     assert base("lrx") == "lrx"
 
 
-def test_few_labels_slip_into_the_main_figure() -> None:
+def test_few_labels_stay_out_of_the_main_figures() -> None:
     summary = summarise(results([row(0.1), row(0.7, share=0.02)]))
     figure = summary.figure("cora-2", "xnq", "ae")
     assert figure is not None
@@ -152,7 +152,7 @@ def test_few_labels_slip_into_the_main_figure() -> None:
     assert low.mean == 0.7
 
 
-def test_cost_is_not_that_of_the_dearest_draw() -> None:
+def test_cost_is_that_of_the_dearest_draw() -> None:
     rows = [
         row(
             0.1, split="validation", selected=False, fold=f, draw=d, seconds=s, memory=m
@@ -171,7 +171,7 @@ def test_cost_is_not_that_of_the_dearest_draw() -> None:
     assert (cost.seconds, cost.draw, cost.folds, cost.peak_memory) == (7.0, 1, 2, 90)
 
 
-def test_ablation_mixes_quantifiers() -> None:
+def test_ablation_keeps_quantifiers_apart() -> None:
     table = evaluation(
         {"xnq": {"cora-2": 0.1}, "lr": {"cora-2": 0.2}}, {"xnq": ("cc", "sld")}
     )[0]
@@ -182,7 +182,7 @@ def test_ablation_mixes_quantifiers() -> None:
         assert {c.quantifier for c in summary.choices} == {name}
 
 
-def test_words_for_a_terminal() -> None:
+def test_summary_for_a_terminal_has_its_figures() -> None:
     table = results(
         [
             row(0.0152, fold=0, seconds=3.25),

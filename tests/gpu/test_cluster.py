@@ -37,7 +37,7 @@ def cuda(*overrides):
     return load_settings(overrides=["cluster.kind=cuda", *overrides])
 
 
-def test_missing_packages_are_not_named(monkeypatch):
+def test_missing_packages_are_named(monkeypatch):
     monkeypatch.setattr(backends, "_installed", lambda name: name == "cupy")
     with (
         pytest.raises(ClusterError, match=r"needs dask_cuda, rmm.*pip install") as told,
@@ -47,7 +47,7 @@ def test_missing_packages_are_not_named(monkeypatch):
     assert "\n" not in str(told.value)
 
 
-def test_missing_cupy_or_device_is_not_named(monkeypatch):
+def test_missing_cupy_or_device_is_named(monkeypatch):
     monkeypatch.setattr(backends, "_installed", lambda name: False)
     with pytest.raises(SettingsError, match=r"CuPy is not installed: pip install"):
         backends.choose("gpu")
@@ -121,7 +121,7 @@ def test_workers_that_share_a_gpu_plan_with_all_of_it(thread_client, monkeypatch
     assert cluster.device_memory(thread_client, given) == 7
 
 
-def test_states_that_do_not_fit_a_gpu_are_not_refused():
+def test_states_beyond_a_gpu_are_refused():
     settings = cuda("reservoir.dim=1024")
     workers = Workers(1, 1, 2**40, 20 * 2**30)
     plan = make_plan(SIZE, settings, 1, workers)
@@ -150,7 +150,7 @@ def test_a_batch_of_communities_is_planned_for():
         assert make_plan(many, sld, 1, crew).device_memory == batches
 
 
-def test_folds_that_are_fitted_at_a_time_are_planned_as_one():
+def test_folds_fitted_at_a_time_are_planned_for():
     given = "reservoir.dim=512", "reservoir.tile=1", "method=xnq", "readout.folds=4"
     known = dataclasses.replace(SIZE, labelled=1_000_000)
 
@@ -175,7 +175,7 @@ def cudf_here(monkeypatch):
 GRAPH_LINE = "memory of a GPU, stage graph"
 
 
-def test_reading_edges_on_a_gpu_is_not_in_the_plan(small_graph, cudf_here):
+def test_reading_edges_on_a_gpu_is_in_the_plan(small_graph, cudf_here):
     count = pq.read_metadata(small_graph.sources.edges).num_rows
     need = 600 * 8 + count * (96 + 3 * (2 * 8 + 8))
     asked = small_settings("input.engine=cudf")
@@ -212,7 +212,7 @@ def test_a_plan_for_cudf_elsewhere_needs_it_here(small_graph, monkeypatch):
     assert pipeline.estimate_counts(SIZE, small_settings(asked)).ingest_limit == 0
 
 
-def test_edges_that_a_gpu_cannot_read_are_refused_late(
+def test_edges_that_a_gpu_cannot_read_are_refused_at_once(
     small_graph, cudf_here, tmp_path, monkeypatch
 ):
     little = "cluster.device_memory=100MiB"
@@ -241,7 +241,7 @@ def test_edges_that_a_gpu_cannot_read_are_refused_late(
 
 
 @pytest.mark.parametrize("kind", ["string", "dense", "large"])
-def test_ids_take_more_of_a_gpu_than_planned(kind, tmp_path):
+def test_ids_take_no_more_of_a_gpu_than_planned(kind, tmp_path):
     found = pa.array(range(0, 1500, 3), pa.int64())
     if kind != "dense":
         words = [f"somebody-{number:05d}" for number in range(500)]
@@ -255,7 +255,7 @@ def test_ids_take_more_of_a_gpu_than_planned(kind, tmp_path):
     assert gpu_ingest.lookup_bytes(ids) <= planned < 500 * 200
 
 
-def test_the_plan_of_a_gpu_machine_knows_no_gpu(monkeypatch, small_graph):
+def test_the_plan_of_a_gpu_machine_counts_its_gpus(monkeypatch, small_graph):
     monkeypatch.setattr("xnq_dist.plan.of_tables.gpu_facts", lambda: FACTS)
     auto = small_settings("backend=auto")
     there = pipeline.estimate(small_graph.sources, auto)
@@ -279,13 +279,13 @@ def test_the_plan_of_a_gpu_machine_knows_no_gpu(monkeypatch, small_graph):
         (("exchange.engine=spmd", "cluster.kind=cuda"), "exchange.engine = tasks"),
     ],
 )
-def test_contradicting_settings_are_taken(overrides, message):
+def test_contradicting_settings_are_refused(overrides, message):
     with pytest.raises(SettingsError, match=message):
         load_settings(overrides=overrides)
 
 
 @pytest.mark.gpu
-def test_dask_cuda_is_never_started():
+def test_dask_cuda_starts_the_workers():
     pytest.importorskip("dask_cuda")
     if backends.gpu_facts().reason:
         pytest.skip(backends.gpu_facts().reason)

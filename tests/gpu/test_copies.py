@@ -97,7 +97,7 @@ def copying(request):
 @pytest.mark.parametrize("most", [64, 2**20])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint16, np.bool_])
 @pytest.mark.parametrize("shape", [(7,), (16, 3), (5, 1, 4), (0,), (0, 3), (1, 1)])
-def test_copies_there_and_back_differ(copying, shape, dtype, most, monkeypatch):
+def test_copies_there_and_back_are_equal(copying, shape, dtype, most, monkeypatch):
     monkeypatch.setattr(backends, "LOCKED", most)
     rng = np.random.default_rng(1)
     here = (rng.random(shape) * 9).astype(dtype)
@@ -115,14 +115,14 @@ def test_copies_there_and_back_differ(copying, shape, dtype, most, monkeypatch):
         np.testing.assert_array_equal(copying.to_host(moved[:, :1]), columns)
 
 
-def test_what_is_being_copied_can_be_written_to(copying):
+def test_copies_keep_the_values_they_began_with(copying):
     here = copying.to_host(copying.to_device(np.arange(100.0)))  # page-locked
     moved = copying.to_device(here)
     here[:] = -1
     np.testing.assert_array_equal(copying.to_host(moved), np.arange(100.0))
 
 
-def test_copies_lock_more_memory_with_every_size(locked, monkeypatch):
+def test_copies_lock_a_bounded_amount_of_memory(locked, monkeypatch):
     backend = backends.GpuBackend("gpu", "")
     monkeypatch.setattr(backends, "LOCKED", 4096)
     for count in range(1, 3000, 7):

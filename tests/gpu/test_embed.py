@@ -28,7 +28,7 @@ on_devices = pytest.mark.parametrize("device_line", DEVICES, indirect=True)
     ],
     ids=["sparse", "float16-exchange", "tiles"],
 )
-def test_sparse_states_differ_from_the_cpus_bits_or_between_cuts(
+def test_sparse_states_have_the_cpus_bits_for_any_partitions(
     device_line, overrides, tmp_path, small_graph
 ):
     prepared = _prepared(tmp_path, small_graph, overrides)
@@ -48,7 +48,7 @@ def _prepared(tmp_path, graph, overrides) -> RunDirectory:
 
 @on_devices
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_dense_states_differ_between_cuts_or_tiles(
+def test_dense_states_are_the_same_for_any_partitions_and_tiles(
     device_line, precision, tmp_path, small_graph
 ):
     given = ("backend=gpu", f"reservoir.precision={precision}")
@@ -68,7 +68,7 @@ def test_dense_states_differ_between_cuts_or_tiles(
 
 
 @on_devices
-def test_dense_states_at_a_low_scale_differ_from_the_cpus(
+def test_dense_states_at_a_low_scale_agree_with_the_cpus(
     device_line, tmp_path, small_graph
 ):
     low = ("reservoir.recurrent_scale=0.9", "partitions=2")
@@ -81,7 +81,7 @@ def test_dense_states_at_a_low_scale_differ_from_the_cpus(
 
 
 @on_devices
-def test_resuming_from_a_checkpoint_changes_half_states(
+def test_resuming_from_a_checkpoint_keeps_half_precision_states(
     device_line, tmp_path, small_graph, monkeypatch
 ):
     given = (
@@ -107,7 +107,7 @@ def _stop(number, states):
 
 
 @on_devices
-def test_auto_leaves_a_device_unused(device_line, tmp_path, small_graph):
+def test_auto_uses_a_device(device_line, tmp_path, small_graph):
     settings = small_settings("partitions=2", "backend=auto")
     assert cluster.settle(device_line, settings).backend == "gpu"
     auto = ("partitions=2", "backend=auto")
@@ -115,7 +115,7 @@ def test_auto_leaves_a_device_unused(device_line, tmp_path, small_graph):
     assert run.stage("embeddings").manifest().facts["backend"] == "gpu"
 
 
-def test_a_missing_gpu_is_not_named_at_once(thread_client, tmp_path, monkeypatch):
+def test_a_missing_gpu_is_named_at_once(thread_client, tmp_path, monkeypatch):
     why = "CuPy finds no CUDA device: check nvidia-smi"
     without = cluster.gpu_facts().__class__({}, 0, why)
     monkeypatch.setattr(cluster, "gpu_facts", lambda: without)
@@ -130,7 +130,7 @@ def test_a_missing_gpu_is_not_named_at_once(thread_client, tmp_path, monkeypatch
         )
 
 
-def test_some_workers_with_a_gpu_make_different_states(
+def test_auto_uses_the_cpu_where_some_workers_lack_a_gpu(
     thread_client, monkeypatch, caplog
 ):
     first = min(cluster.workers(thread_client))
@@ -143,7 +143,7 @@ def test_some_workers_with_a_gpu_make_different_states(
     assert "1 of 2 workers have no GPU" in caplog.text
 
 
-def test_weighted_edges_differ_on_a_device(tmp_path, thread_client, monkeypatch):
+def test_weighted_edges_agree_on_a_device(tmp_path, thread_client, monkeypatch):
     graph = write_graph(tmp_path / "input", weighted=True)
     here = embed(tmp_path / "a", graph, thread_client, *SPARSE, "backend=cpu")
     play_a_gpu(monkeypatch)

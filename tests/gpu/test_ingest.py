@@ -103,7 +103,7 @@ def same(first, second):
 @pytest.mark.parametrize("kind", ["string", "dense", "sparse", "consecutive"])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("rules", ["directed", "undirected", "sum", "drop"])
-def test_the_graph_differs_from_the_cpus(frames, kind, weighted, rules, tmp_path):
+def test_the_graph_is_that_of_the_cpu(frames, kind, weighted, rules, tmp_path):
     rng = np.random.default_rng(5)
     nodes, links = table_of(400, kind, weighted, rng)
     if rules == "drop":
@@ -122,7 +122,7 @@ def test_the_graph_differs_from_the_cpus(frames, kind, weighted, rules, tmp_path
     assert here.facts["counts"]["duplicates_dropped"] > 0
 
 
-def test_sums_of_copies_depend_on_their_order(frames, tmp_path):
+def test_sums_of_copies_are_independent_of_their_order(frames, tmp_path):
     rng = np.random.default_rng(0)
     ends = rng.integers(0, 8, (3000, 2))
     weights = rng.lognormal(0, 4, 3000)
@@ -136,7 +136,7 @@ def test_sums_of_copies_depend_on_their_order(frames, tmp_path):
     assert same(here, again)
 
 
-def test_more_is_read_at_once_than_the_memory_takes(frames, tmp_path, monkeypatch):
+def test_reads_stay_within_the_memory(frames, tmp_path, monkeypatch):
     _, links = table_of(400, "dense", False, np.random.default_rng(1))
     nodes = node_table(60, node_id=bodies.ids_for(60, "dense"))
     arrow = []
@@ -174,7 +174,7 @@ def test_more_is_read_at_once_than_the_memory_takes(frames, tmp_path, monkeypatc
 
 @pytest.mark.parametrize("name", bodies.EDGES)
 @pytest.mark.parametrize("groups", [1, 1000])
-def test_another_sentence_refuses_a_table_than_on_the_cpu(
+def test_a_table_is_refused_with_the_sentence_of_the_cpu(
     frames, name, groups, tmp_path
 ):
     links, words = bodies.EDGES[name]
@@ -192,7 +192,7 @@ def test_another_sentence_refuses_a_table_than_on_the_cpu(
     assert told[0] == told[1]
 
 
-def test_of_two_faults_another_one_is_named(frames, tmp_path):
+def test_of_two_faults_the_same_one_is_named(frames, tmp_path):
     # The CPU looks at a whole batch's sources first, wherever the row groups end.
     links = edge_table([(0, 1), (1, 9), (2, 3), (8, 3)])
     for engine in ("cpu", "cudf"):
@@ -201,7 +201,7 @@ def test_of_two_faults_another_one_is_named(frames, tmp_path):
             prepared(tmp_path / engine, node_table(4), links, chosen, size=1)
 
 
-def test_what_cudf_cannot_read_is_lost(frames, tmp_path, monkeypatch, caplog):
+def test_what_cudf_cannot_read_is_read_by_arrow(frames, tmp_path, monkeypatch, caplog):
     nodes, links = table_of(300, "string", True, np.random.default_rng(2))
     memory = "input.memory=96 KiB"
     due = prepared(tmp_path / "due", nodes, links, memory)
@@ -227,7 +227,7 @@ def test_what_cudf_cannot_read_is_lost(frames, tmp_path, monkeypatch, caplog):
         prepared(tmp_path / "b", nodes, links, CUDF)
 
 
-def test_files_of_other_kinds_are_not_read(frames, tmp_path):
+def test_files_of_all_kinds_are_read(frames, tmp_path):
     nodes, links = table_of(200, "dense", False, np.random.default_rng(3))
     due = prepared(tmp_path / "due", nodes, links)
     coded = links.set_column(0, "src", links["src"].cast(pa.uint64(), safe=False))
@@ -253,26 +253,26 @@ def by_cudf(frames, monkeypatch):
 class TestSameBodies:
     """What holds on the CPU, with cuDF."""
 
-    def test_the_order_of_rows(self, tmp_path):
+    def test_order_of_rows_keeps_the_graph(self, tmp_path):
         bodies.test_the_order_of_rows_does_not_change_the_files(tmp_path, "stream")
 
-    def test_the_sort_memory(self, tmp_path):
+    def test_sort_memory_keeps_the_graph(self, tmp_path):
         bodies.test_the_sort_memory_does_not_change_the_arrays(tmp_path)
 
-    def test_facts(self, tmp_path):
+    def test_facts_are_those_of_the_cpu(self, tmp_path):
         bodies.test_facts_say_what_became_of_every_row(tmp_path)
 
-    def test_summed_duplicates(self, tmp_path):
+    def test_summed_duplicates_agree_with_the_cpu(self, tmp_path):
         bodies.test_summed_duplicates_without_weights_count(tmp_path)
 
-    def test_csv(self, tmp_path):
+    def test_csv_agrees_with_the_cpu(self, tmp_path):
         bodies.test_csv_and_other_column_names_work(tmp_path)
 
-    def test_files_that_disagree(self, tmp_path):
+    def test_files_that_disagree_are_refused(self, tmp_path):
         bodies.test_an_edge_table_that_cannot_be_used_is_refused(tmp_path, "other type")
 
 
-def test_a_gpu_with_too_little_memory_is_used(monkeypatch, caplog):
+def test_the_engine_that_reads_edges_follows_the_memory_of_the_gpu(monkeypatch, caplog):
     pytest.importorskip("pandas")
     play_cudf(monkeypatch)
     ids = NodeIds(pa.array([3, 5, 9], pa.int64()))
@@ -294,7 +294,7 @@ def test_a_gpu_with_too_little_memory_is_used(monkeypatch, caplog):
     assert gpu_ingest.edge_engine(beside, ids).memory == int(2**29 * 0.9) - 24
 
 
-def test_cudf_is_not_there_and_nobody_says_so(small_graph, monkeypatch, caplog):
+def test_missing_cudf_is_reported(small_graph, monkeypatch, caplog):
     monkeypatch.setattr(backends, "_installed", lambda name: False)
     beside = load_settings(overrides=["cluster.kind=cuda"])
     assert not gpu_ingest.uses_cudf(beside)
@@ -304,7 +304,7 @@ def test_cudf_is_not_there_and_nobody_says_so(small_graph, monkeypatch, caplog):
         pipeline.check_sources(small_graph.sources, load_settings(overrides=[CUDF]))
 
 
-def test_the_engine_makes_another_graph_of_it(frames, tmp_path):
+def test_a_run_goes_on_with_the_other_engine(frames, tmp_path):
     """A run begun with one engine goes on with the other: nothing is read again."""
     whole, first = run(tmp_path, node_table(9), edge_table(), CUDF)
     second = stage.prepare(

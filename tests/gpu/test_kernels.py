@@ -47,7 +47,7 @@ def run_driven(backend, part, recurrent, drive, steps, dim, tile=None):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_gather_differs_from_sums_in_neighbour_order(device, weighted):
+def test_gather_equals_sums_in_neighbour_order_on_a_gpu(device, weighted):
     backend = device()
     part, matrix = whole_partition(60, 200, weighted)
     states = RNG.standard_normal((60, 139)).astype(np.float32)
@@ -68,7 +68,7 @@ def test_gather_differs_from_sums_in_neighbour_order(device, weighted):
     np.testing.assert_array_equal(backend.to_host(out), expected)
 
 
-def test_tanh_differs_from_the_cpus_bits(device):
+def test_tanh_has_the_cpus_bits(device):
     backend = device()
     x = np.concatenate([np.linspace(-12, 12, 4000), np.logspace(-30, 0, 96)])
     x = x.astype(np.float32).reshape(64, 64)
@@ -84,7 +84,7 @@ def test_tanh_differs_from_the_cpus_bits(device):
 
 @pytest.mark.parametrize("matrix", ["sparse", "ring"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_sparse_supersteps_differ_from_the_numpy_twins_bits(device, matrix, weighted):
+def test_sparse_supersteps_have_the_numpy_twins_bits(device, matrix, weighted):
     part, adjacency = whole_partition(weighted=weighted)
     weights = draw(matrix, 150, scale=12.0)
     features = RNG.standard_normal((300, 4)).astype(np.float32)
@@ -93,7 +93,7 @@ def test_sparse_supersteps_differ_from_the_numpy_twins_bits(device, matrix, weig
     np.testing.assert_array_equal(found, expected)
 
 
-def test_rows_too_wide_for_shared_memory_differ(device, monkeypatch):
+def test_rows_too_wide_for_shared_memory_agree(device, monkeypatch):
     part, adjacency = whole_partition(90, 300)
     weights = draw("sparse", 40)
     features = RNG.standard_normal((90, 4)).astype(np.float32)
@@ -104,7 +104,7 @@ def test_rows_too_wide_for_shared_memory_differ(device, monkeypatch):
         np.testing.assert_array_equal(found, expected)
 
 
-def test_dense_supersteps_differ_from_the_numpy_twin(device):
+def test_dense_supersteps_agree_with_the_numpy_twin(device):
     part, adjacency = whole_partition()
     weights = draw("dense", 48, scale=1.2)
     features = RNG.standard_normal((300, 4)).astype(np.float32)
@@ -115,7 +115,7 @@ def test_dense_supersteps_differ_from_the_numpy_twin(device):
 
 @pytest.mark.parametrize("matrix", ["dense", "sparse"])
 @pytest.mark.parametrize("precision", ["float32", *HALF])
-def test_column_tiles_change_the_states(device, matrix, precision):
+def test_column_tiles_keep_the_states(device, matrix, precision):
     part, _ = whole_partition(weighted=True)
     weights = draw(matrix, 36)
     features = RNG.standard_normal((300, 4)).astype(np.float32)
@@ -125,7 +125,7 @@ def test_column_tiles_change_the_states(device, matrix, precision):
 
 
 @pytest.mark.parametrize("matrix", ["dense", "sparse"])
-def test_a_reservoir_beside_others_differs_from_itself_alone(device, matrix):
+def test_a_reservoir_next_to_others_equals_itself_alone(device, matrix):
     part, _ = whole_partition()
     backend = device()
     drawn = [draw(matrix, dim).recurrent for dim in (20, 13)]
@@ -144,7 +144,7 @@ ERRORS = {"tf32": 2e-3, "float16": 5e-3, "bfloat16": 4e-2}
 
 
 @pytest.mark.parametrize("precision", ERRORS)
-def test_lower_precision_costs_more_than_is_said(device, precision):
+def test_lower_precision_stays_within_its_documented_error(device, precision):
     part, adjacency = whole_partition()
     weights = draw("dense", 64, scale=0.9)
     features = RNG.standard_normal((300, 4)).astype(np.float32)
@@ -154,7 +154,7 @@ def test_lower_precision_costs_more_than_is_said(device, precision):
     assert 0 < gap < ERRORS[precision]
 
 
-def test_rounding_on_the_host_differs_from_the_kernels(device):
+def test_rounding_on_the_host_is_that_of_the_kernels(device):
     values = np.concatenate(
         [RNG.standard_normal(4000) * 10.0 ** RNG.integers(-9, 1, 4000), [0.0, -0.0]]
     ).astype(np.float32)
@@ -172,7 +172,7 @@ def test_rounding_on_the_host_differs_from_the_kernels(device):
         np.testing.assert_array_equal(encode(back, backend.state_dtype), host)
 
 
-def test_a_rows_product_depends_on_its_place_in_a_block(device):
+def test_a_rows_product_is_independent_of_its_place_on_a_gpu(device):
     """The property that bits independent of the partition rest on."""
     for precision in ("float32", "tf32", *HALF):
         backend = device(precision)
@@ -190,7 +190,7 @@ def test_a_rows_product_depends_on_its_place_in_a_block(device):
             np.testing.assert_array_equal(answer, answers[0])
 
 
-def test_no_rows_no_edges_or_no_halo_break_a_launch(device):
+def test_kernels_launch_without_rows_edges_or_halo(device):
     for matrix in ("dense", "sparse"):
         weights = draw(matrix, 8)
         part, _ = whole_partition(5, 1)
@@ -206,11 +206,11 @@ def test_no_rows_no_edges_or_no_halo_break_a_launch(device):
         np.testing.assert_array_equal(found, rational_tanh(drive))
 
 
-def test_tf32_of_the_stand_in_keeps_other_than_ten_bits():
+def test_tf32_of_the_stand_in_keeps_ten_bits():
     assert tf32(np.float32([1 + 2**-10, 1 + 2**-12]))[0] == np.float32(1 + 2**-10)
     assert tf32(np.float32([1 + 2**-12]))[0] == 1.0
 
 
-def test_states_of_the_cpu_are_not_the_same_object_on_a_device(device):
+def test_backends_know_whether_they_are_on_a_device(device):
     assert not cpu().on_device
     assert device().on_device

@@ -84,7 +84,7 @@ def test_the_default_settings_answer_alike_on_a_gpu(device_line, tmp_path):
 
 
 @on_devices
-def test_a_gpu_too_small_is_refused_at_the_start(device_line, tmp_path, small_graph):
+def test_a_small_gpu_is_refused_at_the_start(device_line, tmp_path, small_graph):
     settings = small_settings("backend=gpu", "cluster.device_memory=1MiB")
     with pytest.raises(DoesNotFitError, match=r"its GPU's memory but may use 1\.0 MiB"):
         whole_line(tmp_path / "run", small_graph.sources, settings, device_line)

@@ -44,7 +44,7 @@ def both(sets, posteriors, prior, labels=None, tolerance=1e-4, rounds=1000):
 
 @pytest.mark.usefixtures("on_device")
 @pytest.mark.parametrize("name", ["rare", "three"])
-def test_sld_differs_from_the_cpus_or_the_definition(name):
+def test_sld_agrees_with_the_cpu_and_the_definition(name):
     prior = PRIORS[name]
     posteriors, sets = shifted_sets(prior, sizes=SIZES)
     posteriors[sets[3][:5]] = 0
@@ -64,7 +64,7 @@ def test_sld_differs_from_the_cpus_or_the_definition(name):
 
 
 @pytest.mark.usefixtures("on_device")
-def test_saturated_or_unfinished_sld_differs():
+def test_saturated_and_unfinished_sld_agree():
     posteriors = np.concatenate([np.tile([[0.0, 1.0]], (900, 1)), [[1.0, 0.0]] * 300])
     sets = [np.arange(900), np.arange(1200), [1100]]
     there, here = both(sets, posteriors, [0.7, 0.3])
@@ -76,7 +76,7 @@ def test_saturated_or_unfinished_sld_differs():
 
 
 @pytest.mark.usefixtures("on_device")
-def test_a_communitys_bits_depend_on_its_batch():
+def test_a_communitys_bits_are_independent_of_its_batch():
     posteriors, sets = shifted_sets([0.2, 0.5, 0.3], sizes=(5, 60, 1300, 40))
     nodes, reference = make_nodes(posteriors), reference_of([0.2, 0.5, 0.3])
     together = GpuSld().estimate(make_communities(*sets), nodes, reference, "count")
@@ -90,7 +90,7 @@ def test_a_communitys_bits_depend_on_its_batch():
 
 @pytest.mark.usefixtures("on_device")
 @pytest.mark.parametrize("name", ["cc", "pcc", "acc", "pacc"])
-def test_counts_differ_from_the_cpus(name):
+def test_counts_agree_with_the_cpus(name):
     posteriors, classes = draw_posteriors(3000, np.array([0.2, 0.5, 0.3]), 1.2, 4)
     labels = np.where(np.arange(3000) % 5 == 0, classes, -1)
     posteriors[7] = 0
@@ -117,7 +117,7 @@ def test_the_backend_gpu_has_sld_and_counts_on_the_device_and_others_on_the_cpu(
         assert module.endswith("gpu.sets") == (on_device and backend == "gpu")
 
 
-def test_threads_at_different_barriers_go_unnoticed():
+def test_threads_at_different_barriers_are_noticed():
     """What the stand-in is trusted to see."""
     backend = make_backend("standin")
     source = (

@@ -10,13 +10,13 @@ import pytest
 from xnq_dist.graph.ahead import OneBehind, ahead
 
 
-def test_items_come_out_of_order_or_not_at_all() -> None:
+def test_items_come_out_in_order() -> None:
     assert list(ahead(range(50))) == list(range(50))
     assert list(ahead([])) == []
     assert list(ahead([None, None])) == [None, None]
 
 
-def test_more_than_one_item_is_made_ahead() -> None:
+def test_at_most_one_item_is_made_ahead() -> None:
     made: list[int] = []
 
     def numbers() -> Iterator[int]:
@@ -28,7 +28,7 @@ def test_more_than_one_item_is_made_ahead() -> None:
         assert len(made) <= number + 2
 
 
-def test_an_error_while_making_is_lost() -> None:
+def test_an_error_while_making_is_raised() -> None:
     def broken() -> Iterator[int]:
         yield 1
         raise ValueError("second")
@@ -39,7 +39,7 @@ def test_an_error_while_making_is_lost() -> None:
         next(items)
 
 
-def test_calls_overlap_or_change_places() -> None:
+def test_calls_run_one_after_the_other_in_order() -> None:
     done: list[int] = []
     inside = threading.Semaphore(1)
 
@@ -54,7 +54,7 @@ def test_calls_overlap_or_change_places() -> None:
     assert done == list(range(20))
 
 
-def test_the_error_of_the_last_call_is_lost() -> None:
+def test_the_error_of_the_last_call_is_raised() -> None:
     def broken() -> None:
         raise ValueError("behind")
 
@@ -66,7 +66,7 @@ def test_the_error_of_the_last_call_is_lost() -> None:
             behind.call(lambda: None)
 
 
-def test_another_error_hides_the_block_s_own() -> None:
+def test_the_error_of_the_block_comes_first() -> None:
     def block() -> None:
         with OneBehind() as behind:
             behind.call(lambda: 1 / 0)

@@ -300,7 +300,7 @@ def test_labels_as_floats_with_gaps_are_integers(fresh):
         (pa.table({"src": [1], "dst": [1], "weight": [-1.0]}), "-1.0 in row 1"),
     ],
 )
-def test_what_the_pipeline_refuses_has_no_digest(fresh, table, words):
+def test_tables_that_the_pipeline_refuses_have_no_digest(fresh, table, words):
     with pytest.raises(InputError, match=words):
         of(fresh(), table, "edges")
 

@@ -31,7 +31,7 @@ def slow(dense: np.ndarray, most: int) -> int:
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("degree", [1.5, 4])
 @pytest.mark.parametrize("most", [30, 3])
-def test_distances_are_not_those_of_all_pairs(directed, degree, most):
+def test_distances_are_those_of_all_pairs(directed, degree, most):
     """No more nodes than bits, so that every node is a source."""
     rng = np.random.default_rng(int(10 * degree))
     dense = (rng.random((64, 64)) < degree / 64).astype(float)
@@ -42,7 +42,7 @@ def test_distances_are_not_those_of_all_pairs(directed, degree, most):
     assert effective_diameter(as_csr(dense), most) == slow(dense, most)
 
 
-def test_a_sample_of_sources_is_far_from_all_pairs():
+def test_a_sample_of_sources_is_near_all_pairs():
     graph = nx.watts_strogatz_graph(1500, 6, 0.05, seed=1)
     hops = [
         length
@@ -55,7 +55,7 @@ def test_a_sample_of_sources_is_far_from_all_pairs():
     assert abs(found - expected) <= 1
 
 
-def test_chunks_or_pieces_change_the_answer(monkeypatch):
+def test_chunks_and_pieces_keep_the_answer(monkeypatch):
     path = np.eye(40, k=1) + np.eye(40, k=-1)
     two = np.kron(np.eye(2), path)
     whole = effective_diameter(as_csr(two), 100)
@@ -66,7 +66,7 @@ def test_chunks_or_pieces_change_the_answer(monkeypatch):
     assert effective_diameter(as_csr(two), 100) == whole
 
 
-def test_graphs_without_distances():
+def test_small_and_empty_graphs_have_a_diameter():
     assert effective_diameter(as_csr(np.zeros((5, 5))), 30) == 1
     assert effective_diameter(as_csr(np.eye(5)), 30) == 1
     star = np.zeros((9, 9))

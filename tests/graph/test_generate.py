@@ -53,20 +53,24 @@ def ends(graph: GeneratedGraph) -> tuple[np.ndarray, np.ndarray]:
     return edges["src"].to_numpy(), edges["dst"].to_numpy()
 
 
-def test_same_arguments_other_bytes(graph: GeneratedGraph, tmp_path: Path) -> None:
+def test_same_arguments_give_the_same_bytes(
+    graph: GeneratedGraph, tmp_path: Path
+) -> None:
     again = made(tmp_path)
     assert again.counts == graph.counts
     for name, path in graph.paths.items():
         assert Path(path).read_bytes() == Path(again.paths[name]).read_bytes(), name
 
 
-def test_seed_without_effect(graph: GeneratedGraph, tmp_path: Path) -> None:
+def test_another_seed_gives_another_network(
+    graph: GeneratedGraph, tmp_path: Path
+) -> None:
     other = made(tmp_path, seed=6)
     for name in TABLES:
         assert not table(other, name).equals(table(graph, name)), name
 
 
-def test_rows_at_once_change_values(
+def test_rows_at_once_keep_the_values(
     graph: GeneratedGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ROWS_AT_ONCE", 700)
@@ -76,7 +80,7 @@ def test_rows_at_once_change_values(
         assert table(again, name).equals(table(graph, name)), name
 
 
-def test_later_streams_repeat_or_lose_edges(
+def test_later_streams_continue_the_edges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(linking, "EDGE_BLOCK", 2000)
@@ -89,7 +93,7 @@ def test_later_streams_repeat_or_lose_edges(
     assert (low != high).all()
 
 
-def test_counts_do_not_add_up(graph: GeneratedGraph) -> None:
+def test_counts_of_the_network_add_up(graph: GeneratedGraph) -> None:
     nodes, truth = table(graph, "nodes"), table(graph, "truth")
     labels = truth["label"].to_numpy()
     assert nodes["node_id"].equals(truth["node_id"])
@@ -114,7 +118,7 @@ def test_counts_do_not_add_up(graph: GeneratedGraph) -> None:
     ]
 
 
-def test_edge_named_twice_or_loop(graph: GeneratedGraph) -> None:
+def test_edges_are_distinct_and_without_loops(graph: GeneratedGraph) -> None:
     src, dst = ends(graph)
     assert (src != dst).all()
     pairs = np.minimum(src, dst) * 3000 + np.maximum(src, dst)
@@ -126,7 +130,7 @@ def test_edge_named_twice_or_loop(graph: GeneratedGraph) -> None:
 @pytest.mark.parametrize(
     ("homophily", "classes"), [(0.0, 2), (0.25, 2), (0.2, 5), (0.9, 3), (1.0, 3)]
 )
-def test_homophily_is_not_as_asked(
+def test_homophily_is_as_requested(
     tmp_path: Path, homophily: float, classes: int
 ) -> None:
     graph = made(tmp_path, homophily=homophily, classes=classes, nodes=6000)
@@ -135,19 +139,19 @@ def test_homophily_is_not_as_asked(
     assert abs(measured - homophily) <= tolerance
 
 
-def test_degrees_lack_a_tail_or_mean(graph: GeneratedGraph) -> None:
+def test_degrees_have_the_mean_and_a_tail(graph: GeneratedGraph) -> None:
     degree = np.bincount(np.concatenate(ends(graph)), minlength=3000)
     assert abs(degree.mean() - 10) < 0.3
     assert degree.max() > 8 * degree.mean()
     assert np.median(degree) < degree.mean()
 
 
-def test_classes_are_not_skewed(graph: GeneratedGraph) -> None:
+def test_classes_are_skewed(graph: GeneratedGraph) -> None:
     shares = np.bincount(table(graph, "truth")["label"].to_numpy()) / 3000
     assert np.allclose(shares, np.array([4, 2, 1]) / 7, atol=0.06)
 
 
-def test_communities_do_not_overlap_or_repeat_a_member(graph: GeneratedGraph) -> None:
+def test_communities_overlap_and_name_a_member_once(graph: GeneratedGraph) -> None:
     found = table(graph, "memberships")
     community, node = found["community"].to_numpy(), found["node_id"].to_numpy()
     assert len(np.unique(community)) == 40
@@ -158,7 +162,7 @@ def test_communities_do_not_overlap_or_repeat_a_member(graph: GeneratedGraph) ->
     assert np.bincount(node).max() >= 2
 
 
-def test_prevalence_hardly_varies(graph: GeneratedGraph) -> None:
+def test_prevalence_varies_between_communities(graph: GeneratedGraph) -> None:
     label = table(graph, "truth")["label"].to_numpy()
     found = table(graph, "memberships")
     community, node = found["community"].to_numpy(), found["node_id"].to_numpy()
@@ -167,7 +171,7 @@ def test_prevalence_hardly_varies(graph: GeneratedGraph) -> None:
         assert np.ptp(share[kind::2]) > 0.5
 
 
-def test_proportions_kind_shifts_features(tmp_path: Path) -> None:
+def test_communities_of_the_proportions_kind_keep_the_features(tmp_path: Path) -> None:
     # Given the class, members look like the network; followers of a block do not.
     graph = made(tmp_path, nodes=20000, classes=2, communities=200)
     label = table(graph, "truth")["label"].to_numpy()
@@ -186,7 +190,7 @@ def test_proportions_kind_shifts_features(tmp_path: Path) -> None:
     assert np.mean(moved[1]) > 2 * np.mean(moved[0])
 
 
-def test_string_ids_do_not_join(tmp_path: Path) -> None:
+def test_string_ids_join(tmp_path: Path) -> None:
     graph = made(tmp_path, string_ids=True, nodes=500)
     known = set(table(graph, "nodes")["node_id"].to_pylist())
     assert "user-007" in known
@@ -197,21 +201,21 @@ def test_string_ids_do_not_join(tmp_path: Path) -> None:
     assert "community-07" in members["community"].to_pylist()
 
 
-def test_string_ids_change_the_network(graph: GeneratedGraph, tmp_path: Path) -> None:
+def test_string_ids_keep_the_network(graph: GeneratedGraph, tmp_path: Path) -> None:
     other = made(tmp_path, string_ids=True)
     assert other.counts == graph.counts
     assert table(other, "nodes")["label"].equals(table(graph, "nodes")["label"])
 
 
 @pytest.mark.parametrize("nodes", [10, 30])
-def test_tiny_network_fails_or_lacks_a_class(tmp_path: Path, nodes: int) -> None:
+def test_tiny_networks_have_every_class(tmp_path: Path, nodes: int) -> None:
     graph = made(tmp_path, nodes=nodes, degree=3, classes=2, communities=5)
     labels = table(graph, "nodes")["label"].drop_null().to_pylist()
     assert {0, 1} <= set(labels)
     assert graph.counts["edges"] > 0
 
 
-def test_dense_network_never_ends(tmp_path: Path) -> None:
+def test_dense_networks_are_completed(tmp_path: Path) -> None:
     graph = made(tmp_path, nodes=40, degree=39, classes=2)
     src, dst = ends(graph)
     pairs = np.minimum(src, dst) * 40 + np.maximum(src, dst)
@@ -236,19 +240,19 @@ def test_dense_network_never_ends(tmp_path: Path) -> None:
         ("labelled", 1.5),
     ],
 )
-def test_bad_argument_is_not_named(tmp_path: Path, name: str, value: float) -> None:
+def test_bad_arguments_are_named(tmp_path: Path, name: str, value: float) -> None:
     with pytest.raises(SettingsError, match=f"{name} = "):
         made(tmp_path / "never", **{name: value})
     assert not (tmp_path / "never").exists()
 
 
-def test_output_that_cannot_be_written(tmp_path: Path) -> None:
+def test_unwritable_output_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(RunDirectoryError, match="cannot be written"):
         made(tmp_path / "file")
 
 
-def test_progress_stops_short(tmp_path: Path) -> None:
+def test_progress_reaches_its_end(tmp_path: Path) -> None:
     seen: dict[str, tuple[int, int]] = {}
 
     def watch(what: str, done: int, total: int) -> None:
@@ -259,7 +263,7 @@ def test_progress_stops_short(tmp_path: Path) -> None:
     assert ends_at == {3000, 40}
 
 
-def test_demo_is_not_heterophilic_or_lacks_odd_names(tmp_path: Path) -> None:
+def test_demo_is_heterophilic_and_has_odd_names(tmp_path: Path) -> None:
     graph = demo_network(tmp_path, 1)
     assert graph.counts["nodes"] == 4000
     labels = np.array(table(graph, "truth")["label"].to_pylist())

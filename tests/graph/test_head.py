@@ -13,7 +13,7 @@ from xnq_dist.core.errors import InputError
 from xnq_dist.graph.head import has_weights, labelled_rows, table_size
 
 
-def test_a_small_csv_is_taken_for_an_empty_one(tmp_path: Path) -> None:
+def test_a_small_csv_has_its_rows(tmp_path: Path) -> None:
     path = tmp_path / "edges.csv"
     path.write_text("src,dst\n1,2\n")
     assert table_size(str(path), load_settings(), "edges") == (1, 0)
@@ -28,7 +28,7 @@ def test_a_small_csv_is_taken_for_an_empty_one(tmp_path: Path) -> None:
             table_size(str(path), load_settings(), "edges")
 
 
-def test_labels_are_counted_that_are_not_there(tmp_path: Path) -> None:
+def test_labels_are_counted_as_they_occur(tmp_path: Path) -> None:
     found = load_settings()
     path = str(tmp_path / "nodes.parquet")
     table = pa.table({"node_id": range(6), "label": [1, None, 0, None, None, 1]})
@@ -41,7 +41,7 @@ def test_labels_are_counted_that_are_not_there(tmp_path: Path) -> None:
     assert labelled_rows(str(text), found) is None
 
 
-def test_weights_are_counted_that_are_not_there(tmp_path: Path) -> None:
+def test_weights_are_counted_as_they_occur(tmp_path: Path) -> None:
     path = str(tmp_path / "edges.parquet")
     pq.write_table(pa.table({"src": [1], "dst": [2]}), path)
     assert not has_weights(path, load_settings())

@@ -65,7 +65,7 @@ def test_strings_are_ranked_by_bytes_and_found(
     check(values, others, pa.string())
 
 
-def test_the_type_is_told() -> None:
+def test_the_type_of_ids_is_recognised() -> None:
     assert NodeIds.from_column(chunked([4], pa.int64()))[0].type == "int64"
     found = NodeIds.from_column(chunked(["b", "a"], pa.string()))[0]
     assert (found.type, found.name(0)) == ("string", "'a'")

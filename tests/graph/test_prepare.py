@@ -221,7 +221,7 @@ def test_the_stage_is_reused_until_something_changes(tmp_path: Path) -> None:
     assert changed.attempt != other.attempt
 
 
-def test_progress_tells_of_each_step(tmp_path: Path) -> None:
+def test_progress_reports_each_step(tmp_path: Path) -> None:
     told: list[str] = []
     pq.write_table(node_table(4), tmp_path / "n.parquet")
     pq.write_table(edge_table(), tmp_path / "e.parquet")
@@ -529,7 +529,7 @@ def test_the_partitions_table_fits_its_schema(tmp_path: Path) -> None:
     assert sum(table["owned"].to_pylist()) == 60
 
 
-def test_a_partition_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_missing_partition_is_named(tmp_path: Path) -> None:
     stage, manifest = run(tmp_path, node_table(4), edge_table())
     with pytest.raises(StageError, match="0 files adjacency-00009"):
         layout.load_partition(stage, manifest, 9)
@@ -564,7 +564,7 @@ def test_stage_is_a_plain_dataset(tmp_path: Path) -> None:
 
 @pytest.mark.data
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
-def test_a_real_graph_comes_back_whole(
+def test_a_real_graph_is_read_back_unchanged(
     tmp_path: Path, data_folder: Path, partitioner: str
 ) -> None:
     folder = data_folder / "cora"

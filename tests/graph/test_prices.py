@@ -18,7 +18,7 @@ def add_rows(table, nodes, begin, end, but, cost, prices):
 @pytest.mark.parametrize("cost", [HALVING, ROWS])
 @pytest.mark.parametrize("blocks", [1, 3])
 @pytest.mark.parametrize("but", [-1, 3])
-def test_a_price_is_not_the_unit_shifted(cost, blocks, but):
+def test_prices_add_up_the_units_shifted_by_the_counters(cost, blocks, but):
     rng = np.random.default_rng(0)
     # Small counts, where prices are, and full counters.
     table = rng.choice([0, 1, 2, 3, 13, 14, 15, 31, 32, 254, 255], (9, blocks * WIDE))

@@ -22,7 +22,7 @@ CASES = {
 
 @pytest.mark.parametrize(("memory", "features", "weighted"), CASES.values(), ids=CASES)
 @pytest.mark.parametrize("directed", [True, False], ids=["directed", "both ways"])
-def test_planned_temporary_disk_is_not_what_lies_there(
+def test_planned_temporary_disk_is_what_is_written(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     memory: str,
@@ -62,7 +62,7 @@ def test_planned_temporary_disk_is_not_what_lies_there(
     assert not list(folder.iterdir())
 
 
-def test_runs_are_counted_that_memory_makes_needless() -> None:
+def test_runs_within_memory_take_no_disk() -> None:
     assert sort_scratch(1000, 64_064) == 0
     assert sort_scratch(1000, 64_000) == 8000
     assert sort_scratch(1000, 128_000, weighted=True) == 16_000

@@ -125,7 +125,7 @@ def test_power_iteration_stands_in_where_arpack_fails(
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_threads_change_bits_of_the_radius(
+def test_threads_keep_the_bits_of_the_radius(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     csr = csr_of(sp.csr_array(LARGE[name]))

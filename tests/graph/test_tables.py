@@ -78,7 +78,7 @@ def test_a_csv_column_whose_values_come_late_keeps_them(
         ("", "holds no .parquet and no .csv file"),
     ],
 )
-def test_what_is_not_there_is_said(tmp_path: Path, name: str, words: str) -> None:
+def test_missing_tables_are_named(tmp_path: Path, name: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         open_table(tmp_path / name, "node table")
 
@@ -94,7 +94,7 @@ def truncated(path: Path) -> Path:
     return path
 
 
-def test_a_truncated_file_is_said_not_to_be_whole(tmp_path: Path) -> None:
+def test_a_truncated_file_is_reported_as_incomplete(tmp_path: Path) -> None:
     table = open_table(truncated(tmp_path / "edges.parquet"), "edge table")
     with pytest.raises(InputError, match=r"edges.parquet is not a whole Parquet file"):
         table.require({"columns.src": "a"})

@@ -43,21 +43,21 @@ def collect(found, memberships=1 << 20):
     return result
 
 
-def test_names_or_members_are_out_of_order(tmp_path):
+def test_names_and_members_are_in_order(tmp_path):
     community = pa.array(["z", "a", "z", "a", "é"])
     found, _ = read(tmp_path, community, pa.array([40, 30, 10, 20, 10]))
     assert found == {"a": [1, 2], "z": [0, 3], "é": [0]}
     assert list(found) == ["a", "z", "é"]
 
 
-def test_integer_names_become_text(tmp_path):
+def test_integer_names_stay_integers(tmp_path):
     community = pa.array([-5, 2**40, -5], pa.int64())
     found, memberships = read(tmp_path, community, pa.array([10, 20, 40]))
     assert found == {-5: [0, 3], 2**40: [1]}
     assert memberships.names.type == pa.int64()
 
 
-def test_dictionary_or_int32_columns_are_refused(tmp_path):
+def test_dictionary_and_int32_columns_are_read(tmp_path):
     community = pa.array(["x", "y"]).dictionary_encode()
     found, memberships = read(tmp_path, community, pa.array(["c", "a"]), STRINGS)
     assert found == {"x": [2], "y": [0]}
@@ -66,14 +66,14 @@ def test_dictionary_or_int32_columns_are_refused(tmp_path):
     assert found == {1: [0]}
 
 
-def test_duplicates_are_kept_or_not_counted(tmp_path):
+def test_duplicates_are_dropped_and_counted(tmp_path):
     community, member = pa.array([1, 2, 1, 1, 1]), pa.array([10, 10, 10, 20, 10])
     found, memberships = read(tmp_path, community, member)
     assert found == {1: [0, 1], 2: [0]}
     assert (memberships.duplicates, memberships.total) == (2, 5)
 
 
-def test_unknown_member_passes(tmp_path):
+def test_unknown_members_are_refused_with_their_row(tmp_path):
     community, member = pa.array([1, 2, 2]), pa.array([10, 99, 98])
     with pytest.raises(InputError) as error:
         read(tmp_path, community, member)
@@ -82,7 +82,7 @@ def test_unknown_member_passes(tmp_path):
         assert part in message
 
 
-def test_community_of_dropped_members_is_lost(tmp_path):
+def test_community_of_dropped_members_is_kept(tmp_path):
     community, member = pa.array([1, 2, 3]), pa.array([10, 99, 20])
     drop = "input.unknown_nodes=drop"
     found, memberships = read(tmp_path, community, member, INTEGERS, drop)
@@ -91,20 +91,20 @@ def test_community_of_dropped_members_is_lost(tmp_path):
 
 
 @pytest.mark.parametrize("column", ["community", "node_id"])
-def test_null_passes(tmp_path, column):
+def test_null_values_are_refused_with_column_and_row(tmp_path, column):
     columns = {"community": pa.array([1, 1, 1]), "node_id": pa.array([10, 20, 30])}
     columns[column] = pa.array([10, None, 30])
     with pytest.raises(InputError, match=f"'{column}' is null in row 2 of .*m.parquet"):
         read(tmp_path, columns["community"], columns["node_id"])
 
 
-def test_empty_table_passes(tmp_path):
+def test_empty_tables_are_refused(tmp_path):
     empty = pa.array([], pa.int64())
     with pytest.raises(InputError, match=r"has no rows.*communities = leiden"):
         read(tmp_path, empty, empty)
 
 
-def test_types_are_mixed(tmp_path):
+def test_types_that_disagree_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"'node_id' of .* is string and the ids of"):
         read(tmp_path, pa.array([1]), pa.array(["10"]))
     read(tmp_path, pa.array([1]), pa.array([10]))
@@ -112,21 +112,21 @@ def test_types_are_mixed(tmp_path):
         read(tmp_path, pa.array(["1"]), pa.array([10]), name="n.parquet")
 
 
-def test_name_that_is_not_utf8_reaches_the_report(tmp_path):
+def test_names_outside_utf8_are_refused(tmp_path):
     offsets = pa.py_buffer(np.array([0, 2], np.int32).tobytes())
     broken = pa.StringArray.from_buffers(1, offsets, pa.py_buffer(b"\xff\xfe"))
     with pytest.raises(InputError, match=r"'community' of .* not UTF-8"):
         read(tmp_path, broken, pa.array([10]))
 
 
-def test_missing_column_is_not_named(tmp_path):
+def test_missing_columns_are_named(tmp_path):
     with pytest.raises(InputError, match=r"set columns\.community"):
         read(
             tmp_path, pa.array([1]), pa.array([10]), INTEGERS, "columns.community=group"
         )
 
 
-def test_many_names_are_not_reduced(tmp_path, monkeypatch):
+def test_names_stay_distinct_over_many_files(tmp_path, monkeypatch):
     monkeypatch.setattr(sets, "_DISTINCT_SLACK", 3)
     for part in range(6):
         read(
@@ -148,12 +148,12 @@ def column_of(folder, table, column="club", nodes=INTEGERS):
         return collect(found), found.without
 
 
-def test_column_null_is_a_community(tmp_path):
+def test_nodes_without_a_value_are_in_no_community(tmp_path):
     table = pa.table({"node_id": [40, 10, 30, 20], "club": ["x", None, "x", "w"]})
     assert column_of(tmp_path, table) == ({"w": [1], "x": [2, 3]}, 1)
 
 
-def test_column_without_values_or_missing_is_not_explained(tmp_path):
+def test_a_column_without_values_or_missing_is_explained(tmp_path):
     table = pa.table({"node_id": [10], "club": pa.array([None], pa.string())})
     with pytest.raises(InputError, match=r"'club' of .* has no value"):
         column_of(tmp_path, table)
@@ -163,7 +163,7 @@ def test_column_without_values_or_missing_is_not_explained(tmp_path):
         column_of(tmp_path, pa.table({"node_id": [11], "club": [1]}))
 
 
-def test_assignment_loses_a_node(tmp_path):
+def test_assignment_keeps_every_node(tmp_path):
     numbers = np.array([2, 0, 1, 0])
     with sets.from_assignment(numbers, load_settings(), tmp_path) as found:
         assert collect(found) == {0: [1, 3], 1: [2], 2: [0]}
@@ -177,7 +177,7 @@ def test_assignment_loses_a_node(tmp_path):
     st.integers(1, 12),
     st.sampled_from([64, 4096, 1 << 20]),
 )
-def test_cut_loses_or_splits_a_community(
+def test_batches_keep_every_community_complete(
     tmp_path_factory, pairs, memberships, communities, memory
 ):
     folder = tmp_path_factory.mktemp("sort")

@@ -30,7 +30,7 @@ def answer(members, q, labelled):
     return combine(batch, NODES, estimates, labelled)
 
 
-def test_known_labels_are_not_counted_exactly():
+def test_known_labels_are_counted_exactly_by_combine():
     found = answer([[0, 1, 2, 3, 4]], [0.5, 0.25, 0.25], "count")
     np.testing.assert_allclose(found.prevalence, [[3 / 5, 0.5 / 5, 1.5 / 5]])
     counts = (found.n_nodes[0], found.n_labelled[0], found.n_estimated[0])
@@ -40,14 +40,14 @@ def test_known_labels_are_not_counted_exactly():
     assert found.notes == (None,)
 
 
-def test_excluded_labels_still_count():
+def test_excluded_labels_are_left_out():
     found = answer([[0, 1, 2, 3, 4]], [0.5, 0.25, 0.25], "exclude")
     np.testing.assert_array_equal(found.prevalence, [[0.5, 0.25, 0.25]])
     counts = (found.n_nodes[0], found.n_labelled[0], found.n_estimated[0])
     assert counts == (5, 3, 2)
 
 
-def test_fully_labelled_community_is_estimated_or_lost():
+def test_fully_labelled_communities_are_counted():
     exact = answer([[0, 1, 2], [3]], [0.5, 0.25, 0.25], "count")
     np.testing.assert_array_equal(exact.prevalence[0], [2 / 3, 0, 1 / 3])
     assert exact.notes == ("every member is labelled: counted exactly", None)
@@ -58,7 +58,7 @@ def test_fully_labelled_community_is_estimated_or_lost():
     assert "no unlabelled member" in nothing.notes[0]
 
 
-def test_empty_community_is_lost():
+def test_empty_communities_are_kept():
     found = answer([[], [3, 4]], [0.5, 0.25, 0.25], "count")
     assert np.isnan(found.prevalence[0]).all()
     assert "nothing to estimate" in found.notes[0]
@@ -83,7 +83,7 @@ def test_records_are_read_as_their_modules_hold_them():
 
 
 @pytest.mark.parametrize("name", ["sld", "cc", "pcc"])
-def test_batch_of_one_hundred_sets_differs_from_one_by_one(name):
+def test_batch_of_one_hundred_sets_agrees_with_one_by_one(name):
     rng = np.random.default_rng(0)
     nodes = make_nodes(rng.dirichlet(np.ones(3), 300))
     sets = [np.sort(rng.choice(300, n, replace=False)) for n in range(1, 101)]

@@ -221,7 +221,7 @@ def test_worker_processes_keep_every_bit_and_free_the_nodes(
     assert not any(kept.values())
 
 
-def test_a_failed_stage_leaves_its_intervals_to_the_next(made):
+def test_a_failed_stage_keeps_its_intervals_for_the_next(made):
     graph, posteriors = (made.run.stage(n).manifest() for n in ("graph", "posteriors"))
     attempt = made.run.stage("quantify").begin()
     where = (made.run.uri, graph.attempt, posteriors.attempt, (0.5, 0.5), attempt)

@@ -41,7 +41,7 @@ def drawn(n_classes: int = 2):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("smooth", [False, True])
-def test_logistic_regression(n_classes, smooth):
+def test_weights_act_in_logistic_regression_as_copies(n_classes, smooth):
     x, y = drawn(n_classes)
     one = fit(x, y, n_classes, 1.0, smooth=smooth, weights=WEIGHTS)
     two = fit(x[TWICE], y[TWICE], n_classes, 1.0, smooth=smooth)
@@ -50,7 +50,7 @@ def test_logistic_regression(n_classes, smooth):
 
 
 @pytest.mark.parametrize("kind", ["bcts", "temperature", "platt", "platt_logit"])
-def test_calibration(kind):
+def test_weights_act_in_calibration_as_copies(kind):
     x, y = drawn()
     logits = np.stack([np.zeros(N), 2 * x[:, 0] + 1], axis=1)
     one = fit_calibration(kind, logits, y, 2.0, WEIGHTS)
@@ -59,7 +59,7 @@ def test_calibration(kind):
         np.testing.assert_allclose(values, two.parameters[name], rtol=1e-3, atol=1e-3)
 
 
-def test_pool_first_stage_trees_and_priors():
+def test_weights_act_in_pool_first_stage_trees_and_priors():
     x, y = drawn()
     folds = (np.arange(N) % 5).astype(np.int32)
     scores = [

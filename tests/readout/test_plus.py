@@ -145,7 +145,7 @@ def test_held_rows_are_independent_of_the_labels_of_their_group(
     assert (written["posterior"] != again).any()
 
 
-def test_more_labels_than_models_are_fitted_to(
+def test_labels_beyond_the_limit_of_the_models_are_used_elsewhere(
     tmp_path, graph, run, thread_client, monkeypatch
 ):
     """The rest of the labels counts among neighbours alone."""
@@ -165,7 +165,7 @@ def test_more_labels_than_models_are_fitted_to(
     assert 0 < np.abs(both[0] - both[1]).mean() < 0.1
 
 
-def test_what_the_readout_says_of_itself(graph, run):
+def test_facts_of_the_readout_are_recorded(graph, run):
     table = posteriors(run)
     ids, flags = table["node_id"].to_numpy(), table["out_of_fold"].to_numpy()
     np.testing.assert_array_equal(graph.labels[ids] >= 0, flags)
@@ -384,7 +384,7 @@ def test_more_classes_roles_and_isolated_nodes(tmp_path, thread_client):
     np.testing.assert_array_equal(saved(run).index, np.flatnonzero(pooled))
 
 
-def test_impossible_fits_are_refused_before_any_work(tmp_path, run, thread_client):
+def test_impossible_fits_are_refused_at_once(tmp_path, run, thread_client):
     labels = load_labels(run.stage("labels"), run.stage("labels").manifest())
     folder = RunDirectory(tmp_path)
     lone = labels.copy()

@@ -33,7 +33,7 @@ def rows(classes: int, count: int = 400):
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_exported_trees_say_what_the_estimator_says(classes, monkeypatch):
+def test_exported_trees_agree_with_the_estimator(classes, monkeypatch):
     fitted = []
     export = module._exported
     monkeypatch.setattr(

@@ -331,7 +331,7 @@ def test_workers_that_die_again_and_again_end_in_one_sentence(
         fit_readout(run, SETTINGS, threads_client)
 
 
-def test_nodes_that_got_lost_are_an_error(tmp_path, threads_client):
+def test_missing_nodes_are_an_error(tmp_path, threads_client):
     x, labels, role = graph_labels()
     run = make_run(tmp_path, 1, x, labels, role)
     graph = run.stage("graph")

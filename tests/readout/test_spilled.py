@@ -69,7 +69,7 @@ def test_a_given_strength_with_roles_needs_no_fold(tmp_path, threads_client):
     np.testing.assert_array_equal(*posteriors)
 
 
-def test_not_even_one_group_fits(tmp_path, threads_client):
+def test_memory_below_one_group_is_refused(tmp_path, threads_client):
     x, labels, role = graph_labels()
     run = make_run(tmp_path, 1, x, labels, role)
     settings = load_settings(overrides=[*WHOLE, "readout.memory=5kB"])
@@ -77,7 +77,7 @@ def test_not_even_one_group_fits(tmp_path, threads_client):
         fit_readout(run, settings, threads_client)
 
 
-def test_group_that_was_cut_short_is_damage(tmp_path, threads_client, monkeypatch):
+def test_truncated_groups_are_damage(tmp_path, threads_client, monkeypatch):
     x, labels, role = graph_labels()
     run = make_run(tmp_path, 1, x, labels, role)
     write = spilled._write_group

@@ -54,7 +54,7 @@ def rows_of(now, then, settings=None):
     return found, table.to_pylist()
 
 
-def test_new_and_gone_communities_are_lost():
+def test_new_and_gone_communities_are_listed():
     then = view_of({"a": 0.1, "gone": 0.7, "b": 0.4, "void": np.nan})
     now = view_of({"new": 0.9, "b": 0.8, "a": 0.1, "void": 0.3})
     found, rows = rows_of(now, then)
@@ -81,7 +81,7 @@ def test_new_and_gone_communities_are_lost():
     assert found.compared.tolist() == [False, True, True, False]
 
 
-def test_classes_in_another_order_are_mixed_up():
+def test_classes_in_another_order_are_matched():
     names = ("x", "y", "z")
     then = view_of({"a": [0.1, 0.2, 0.7]}, ("z", "x", "y"))
     now = view_of({"a": [0.2, 0.7, 0.1]}, names)
@@ -93,13 +93,13 @@ def test_classes_in_another_order_are_mixed_up():
     assert before == pytest.approx({"x": 0.2, "y": 0.7, "z": 0.1})
 
 
-def test_numbers_and_text_are_different_names():
+def test_numbers_and_text_are_the_same_names():
     _, rows = rows_of(view_of({"7": 0.5, "8": 0.2}), view_of({7: 0.5, 9: 0.1}))
     status = {row["community"]: row["status"] for row in rows}
     assert status == {"7": "both", "8": "new", "9": "gone"}
 
 
-def test_another_seed_is_taken_for_a_change_of_the_data():
+def test_another_seed_is_kept_apart_from_a_change_of_the_data():
     then, now = view_of({"a": 0.1, "b": 0.4}), view_of({"a": 0.14, "b": 0.36})
     settings = load_settings(overrides=["seed=1", "cluster.workers=2"])
     found = compare_with(earlier_of(then), now, settings, OWN)

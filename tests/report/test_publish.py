@@ -64,7 +64,7 @@ def test_every_published_file_is_named_and_has_its_usual_path(tmp_path: Path) ->
         ElementTree.fromstring((tmp_path / "run" / name).read_bytes())  # noqa: S314
 
 
-def test_anomalies_are_not_published_or_do_not_add_up(tmp_path: Path) -> None:
+def test_anomalies_are_published_and_add_up(tmp_path: Path) -> None:
     table = prevalence_table(np.arange(9), intervals=True)
     run = write_fake_run(tmp_path / "run", [table])
     report(run, Settings())
@@ -86,7 +86,7 @@ def test_anomalies_are_not_published_or_do_not_add_up(tmp_path: Path) -> None:
     assert effects == sorted(effects, reverse=True)
 
 
-def test_detected_communities_are_not_published(tmp_path: Path) -> None:
+def test_detected_communities_are_published(tmp_path: Path) -> None:
     detected = pa.table(
         {"community": np.array([0, 0, 1]), "node_id": pa.array(["a", "b", "c"])}
     )
@@ -269,13 +269,13 @@ def test_damaged_pointer_is_made_anew_from_the_last_version(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("stage", ["graph", "quantify"])
-def test_report_of_half_a_run(tmp_path: Path, stage: str) -> None:
+def test_reports_need_every_stage(tmp_path: Path, stage: str) -> None:
     run = write_fake_run(tmp_path / "run", [prevalence_table(["a"])], leave_out=stage)
     with pytest.raises(StageError, match=f"stage {stage} is not whole"):
         report(run, Settings())
 
 
-def test_quantify_without_a_table(tmp_path: Path) -> None:
+def test_reports_need_the_table_of_quantify(tmp_path: Path) -> None:
     run = write_fake_run(tmp_path / "run", [])
     with pytest.raises(StageError, match="no prevalence table"):
         report(run, Settings())

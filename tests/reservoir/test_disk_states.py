@@ -109,7 +109,7 @@ def test_begun_in_memory_and_ended_on_a_disk(tmp_path, weighted, client):
     np.testing.assert_array_equal(embeddings(run), expected)
 
 
-def test_rows_of_a_tile_take_more_than_they_may():
+def test_rows_of_a_tile_stay_within_their_memory():
     """Against a slow twin: whole blocks, in order, as many as fit."""
     rng = np.random.default_rng(0)
     rows, local = 9 * ROWS + 17, 4000
@@ -132,7 +132,7 @@ def test_rows_of_a_tile_take_more_than_they_may():
     assert row_tiles(np.zeros(1, np.int64), indices, 1, 1, 1, 1).tolist() == [0, 0]
 
 
-def test_rows_that_are_read_are_others(tmp_path, monkeypatch):
+def test_rows_that_are_read_are_those_written(tmp_path, monkeypatch):
     rng = np.random.default_rng(1)
     table = rng.standard_normal((3000, 7)).astype(np.float32)
     table.tofile(tmp_path / "rows.raw")
@@ -150,7 +150,7 @@ def test_rows_that_are_read_are_others(tmp_path, monkeypatch):
         read_rows(tmp_path / "none.raw", np.array([0]), np.empty((1, 7), "f4"))
 
 
-def test_folder_that_workers_do_not_see_or_may_not_write(tmp_path, weighted, client):
+def test_folders_that_workers_cannot_use_are_refused(tmp_path, weighted, client):
     run = embed(tmp_path / "a", weighted, client)
     manifest = run.stage("graph").manifest()
     spec = driver.reservoir_spec(small_settings(), manifest.facts["rho"], 1.0, 1.0)
@@ -167,7 +167,7 @@ def test_folder_that_workers_do_not_see_or_may_not_write(tmp_path, weighted, cli
         driver.state_files(small_settings(DISK), remote, client)
 
 
-def test_contradictions_with_states_on_a_disk_are_not_refused():
+def test_contradictions_with_states_on_a_disk_are_refused():
     for other in ("exchange.engine=spmd", "reservoir.tile=8", "backend=gpu"):
         with pytest.raises(SettingsError, match=r"exchange\.states = disk"):
             small_settings(DISK, other)

@@ -280,7 +280,7 @@ def test_placement_is_balanced_and_deterministic():
     assert abs(loads["a"] - loads["b"]) <= 10
 
 
-def test_checkpoint_interval():
+def test_checkpoint_interval_follows_the_cost():
     assert checkpoint_interval(3, 10, 10, 10, 10, 30) == 3
     # Seconds of work: no checkpoint pays.
     assert checkpoint_interval("auto", 1000, 5000, 64, 64, 30) == 30
@@ -298,7 +298,7 @@ def test_features_are_read_in_row_order(tmp_path, small_graph, client):
         np.testing.assert_array_equal(x, small_graph.features[rows])
 
 
-def test_lost_scheduler_is_said_in_a_sentence(
+def test_lost_scheduler_is_reported_in_a_sentence(
     tmp_path, small_graph, client, monkeypatch
 ):
     run = embed(tmp_path / "a", small_graph, client)
@@ -312,7 +312,7 @@ def test_lost_scheduler_is_said_in_a_sentence(
         engine._wait(lost)
 
 
-def test_workers_keep_states_of_supersteps_long_past(
+def test_workers_release_states_of_past_supersteps(
     tmp_path, small_graph, client, monkeypatch
 ):
     """Not even when each superstep takes longer than a look at the workers."""

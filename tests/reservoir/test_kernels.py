@@ -279,7 +279,7 @@ def test_two_buffers_in_turn_give_the_bits_of_fresh_ones(matrix):
         np.testing.assert_array_equal(states, fresh)
 
 
-def test_a_rows_product_does_not_depend_on_its_place_in_a_block():
+def test_a_rows_product_is_independent_of_its_place_in_a_block():
     """The property that bits independent of the partition rest on."""
     for dim in (24, 128, 512):
         x = RNG.standard_normal((700, dim)).astype(np.float32)
@@ -290,7 +290,7 @@ def test_a_rows_product_does_not_depend_on_its_place_in_a_block():
 
 
 @pytest.mark.parametrize("half", [False, True])
-def test_one_kernel_for_gather_and_update_gives_other_bits_than_two(half):
+def test_one_kernel_for_gather_and_update_gives_the_bits_of_two(half):
     part, _ = whole_partition(90, 400, weighted=False)
     recurrent = draw("sparse", 20).recurrent
     states = np.tanh(RNG.standard_normal((90, 20))).astype(np.float32)
@@ -314,7 +314,7 @@ def test_one_kernel_for_gather_and_update_gives_other_bits_than_two(half):
 
 @pytest.mark.parametrize("width", [1, 15, 40, 100])
 @pytest.mark.parametrize("shift", [0, 3, 16])
-def test_rows_written_past_the_caches_lose_or_spill_an_element(width, shift):
+def test_rows_written_past_the_caches_keep_every_element(width, shift):
     values = RNG.standard_normal((9, width)).astype(np.float32)
     around = np.full(9 * width + 64, 7, np.float32)
     out = around[shift : shift + 9 * width].reshape(9, width)
@@ -325,7 +325,7 @@ def test_rows_written_past_the_caches_lose_or_spill_an_element(width, shift):
 
 
 @pytest.mark.parametrize("matrix", ["dense", "sparse"])
-def test_states_too_large_for_a_cache_have_other_bits(matrix, monkeypatch):
+def test_states_too_large_for_a_cache_have_the_same_bits(matrix, monkeypatch):
     part, _ = whole_partition(700, 3000, weighted=False)
     recurrent = draw(matrix, 24).recurrent
     states = np.tanh(RNG.standard_normal((700, 24))).astype(np.float32)

@@ -17,7 +17,7 @@ from xnq_dist.graph.prepare import prepare
 from xnq_dist.reservoir.length import with_length
 
 
-def test_states_of_auto_are_not_those_of_its_number(tmp_path, client):
+def test_states_of_auto_are_those_of_its_number(tmp_path, client):
     graph = write_graph(tmp_path / "input", nodes=200, edges=500)
     auto = small_settings("reservoir.supersteps=auto", "partitions=2")
     run = whole_line(tmp_path / "auto", graph.sources, auto, client)
@@ -42,7 +42,7 @@ def test_states_of_auto_are_not_those_of_its_number(tmp_path, client):
     assert steps[0] == steps[1]
 
 
-def test_graph_without_distances_is_given_a_number(tmp_path):
+def test_automatic_length_needs_the_graphs_distances(tmp_path):
     graph = write_graph(tmp_path / "input")
     settings = small_settings()
     manifest = prepare(RunDirectory(tmp_path / "run"), graph.sources, settings, 2)

@@ -131,7 +131,7 @@ def test_neighbours_see_what_is_published_and_edges_count_one(tmp_path, thread_c
     np.testing.assert_array_equal(found[2], twin(adjacency, 2, squared)[2])
 
 
-def test_many_rounds_are_told_one_by_one(tmp_path, thread_client):
+def test_rounds_are_reported_one_by_one(tmp_path, thread_client):
     graph = write_graph(tmp_path / "in", 130, 200)
     run, manifest = prepared(tmp_path / "run", graph, 2)
     told = []
@@ -144,7 +144,7 @@ def test_many_rounds_are_told_one_by_one(tmp_path, thread_client):
     np.testing.assert_array_equal(found[19], expected)
 
 
-def test_rounds_that_are_not_there_are_refused(tmp_path, thread_client):
+def test_missing_rounds_are_refused(tmp_path, thread_client):
     graph = write_graph(tmp_path / "in", 130, 200)
     run, manifest = prepared(tmp_path / "run", graph, 1)
     for rounds, keep in ((2, [3]), (2, [-1]), (-1, [])):
@@ -161,7 +161,7 @@ def test_values_of_another_partition_are_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_worker_lost_between_rounds_does_not_change_the_answer(tmp_path, client):
+def test_a_worker_lost_between_rounds_keeps_the_answer(tmp_path, client):
     graph = write_graph(tmp_path / "in", 150, 600)
     run, manifest = prepared(tmp_path / "run", graph, 3)
     step = KillOnce(str(tmp_path / "mark"))

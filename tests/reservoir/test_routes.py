@@ -79,7 +79,7 @@ def fill(mail: Mailbox, generation: int, owner: int, value: float) -> None:
     mail.put(generation, owner)
 
 
-def test_a_block_is_not_read_before_it_is_whole():
+def test_blocks_are_read_once_complete():
     mail = Mailbox({4: 5, 7: 2}, [3], "float16")
     assert mail.block(0, 4).shape == (5, 3)
     assert mail.wait(0, [[4]], 0.01) is None
@@ -110,7 +110,7 @@ def test_a_sender_is_let_one_generation_ahead_and_no_further():
     assert mail.missing(1, [0]) == [0]
 
 
-def test_a_block_is_not_written_over_while_it_is_read():
+def test_blocks_stay_unchanged_while_they_are_read():
     """Two generations are in memory: the next one comes while this one is read."""
     mail = Mailbox({0: 2}, [3, 1], "float32")
     for generation in range(6):

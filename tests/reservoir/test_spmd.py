@@ -85,7 +85,7 @@ def engine_of(client, folder, graph, *overrides, timeout=20.0) -> SpmdExchange:
     return engine
 
 
-def test_a_stopped_worker_is_done_without_and_not_waited_for(
+def test_a_stopped_worker_is_replaced_without_a_wait(
     tmp_path, weighted, client, caplog
 ):
     """SIGSTOP: its connections stay open, the scheduler takes it for alive."""
@@ -182,7 +182,7 @@ def _nothing(number, states):
     return None
 
 
-def test_a_task_nobody_wants_any_more_stops_waiting(tmp_path, weighted, client):
+def test_a_released_task_stops_waiting(tmp_path, weighted, client):
     engine = engine_of(client, tmp_path / "a", weighted)
     worker = sorted(engine._seats)[0]
     # Alone it never gets the other worker's blocks.
@@ -217,9 +217,7 @@ def _where(number, states):
     return states.ctypes.data
 
 
-def test_an_answer_is_not_written_over_by_later_supersteps(
-    tmp_path, weighted, thread_client
-):
+def test_answers_stay_unchanged_by_later_supersteps(tmp_path, weighted, thread_client):
     """Where workers are threads, the answer is the array itself."""
     engine = engine_of(thread_client, tmp_path / "a", weighted)
     found = engine.apply(_first_row)
@@ -229,7 +227,7 @@ def test_an_answer_is_not_written_over_by_later_supersteps(
     assert not np.array_equal(engine.apply(_first_row), copies)
 
 
-def test_a_connection_that_breaks_is_not_waited_for(tmp_path, weighted, client):
+def test_a_broken_connection_ends_the_wait(tmp_path, weighted, client):
     """Both workers live and answer: only the blocks do not come any more."""
     engine = engine_of(client, tmp_path / "a", weighted)
     engine.advance(2)
@@ -261,9 +259,7 @@ def until(condition, seconds: float = 20.0) -> bool:
     return False
 
 
-def test_two_runs_on_the_same_threads_do_not_wait_for_each_other(
-    tmp_path, weighted, client
-):
+def test_two_runs_on_the_same_threads_proceed_independently(tmp_path, weighted, client):
     one = engine_of(client, tmp_path / "a", weighted)
     two = engine_of(client, tmp_path / "b", weighted)
     first, second = sorted(one._seats)
@@ -280,7 +276,7 @@ def _first_row(number, states):
     return states[0]
 
 
-def test_a_seat_made_anew_is_not_taken_for_the_old_one(tmp_path, weighted, client):
+def test_a_new_worker_state_is_kept_apart_from_the_old_one(tmp_path, weighted, client):
     engine = engine_of(client, tmp_path / "a", weighted)
     engine.advance(2)
     engine._step = 7
@@ -289,9 +285,7 @@ def test_a_seat_made_anew_is_not_taken_for_the_old_one(tmp_path, weighted, clien
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning:distributed.*")
-def test_a_fault_on_one_worker_does_not_leave_the_other_waiting(
-    tmp_path, weighted, client
-):
+def test_a_fault_on_one_worker_ends_the_wait_of_the_other(tmp_path, weighted, client):
     engine = engine_of(client, tmp_path / "a", weighted)
     worker = sorted(engine._seats)[0]
     engine._client.submit(
@@ -317,7 +311,7 @@ def _break(seat):
     )
 
 
-def test_states_do_not_leave_their_worker(tmp_path, weighted, client):
+def test_states_stay_on_their_worker(tmp_path, weighted, client):
     engine = engine_of(client, tmp_path / "a", weighted)
     seat = next(iter(engine._seats.values()))
     with pytest.raises(TypeError, match="do not leave their worker"):
@@ -328,12 +322,12 @@ def _pickled(seat):
     return seat.__reduce__()
 
 
-def test_what_is_not_public_of_distributed_is_there():
+def test_private_names_of_distributed_exist():
     """A new version: run this file with it, then name it."""
     assert distributed.__version__ in CHECKED
 
 
-def test_killed_worker_with_nobody_left_to_send(tmp_path, weighted):
+def test_a_restarted_single_worker_takes_up_its_checkpoint(tmp_path, weighted):
     """One worker, killed: the restarted one takes its checkpoint up."""
     settings = small_settings("cluster.workers=1")
     overrides = ("partitions=2", "reservoir.supersteps=60", "checkpoint.every=8", SPMD)

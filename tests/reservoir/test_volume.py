@@ -55,7 +55,7 @@ def sent_by_spmd(found, offsets, placement) -> int:
 
 @pytest.mark.parametrize(("count", "workers"), [(1, 1), (4, 4), (7, 3), (9, 2)])
 @pytest.mark.parametrize("degree", [0.5, 4.0])
-def test_rows_counted_are_not_those_that_move(count, workers, degree):
+def test_rows_counted_are_those_that_move(count, workers, degree):
     found, counts, offsets, edges = partitions_of(count, degree)
     names = [f"tcp://127.0.0.1:{port}" for port in range(5000, 5000 + workers)]
     placement = place(counts.edges, names)
@@ -74,7 +74,7 @@ def test_rows_counted_are_not_those_that_move(count, workers, degree):
 
 
 @pytest.mark.parametrize("engine", ["tasks", "spmd"])
-def test_bound_before_the_cut_is_too_low(engine):
+def test_bound_before_the_partitioning_holds(engine):
     for count, workers in ((4, 4), (6, 3), (16, 2)):
         for degree in (0.5, 3.0, 12.0):
             found, counts, offsets, edges = partitions_of(count, degree, count)
@@ -121,7 +121,7 @@ def test_memory_with_states_on_a_disk_follows_the_graph_and_not_the_limit():
     assert disk_traffic(100, 200, 50, 2, 8, 4, 1000) <= 2 * once
 
 
-def test_rows_that_several_readers_of_a_worker_want_are_counted_twice(tmp_path):
+def test_rows_for_several_readers_of_a_worker_are_counted_once(tmp_path):
     settings = small_settings("partitions=7", "partitioner=random")
     graph = write_graph(tmp_path / "input")
     run = RunDirectory(tmp_path / "run")

@@ -39,7 +39,7 @@ def test_checksum_does_not_depend_on_how_a_file_was_written(data):
     assert recorded(b"").checksum == ""
 
 
-def test_any_read_gives_the_bytes_of_the_file(data):
+def test_every_read_gives_the_bytes_of_the_file(data):
     stream = opened(data, recorded(data))
     rng = np.random.default_rng(1)
     assert stream.read() == data
@@ -102,7 +102,7 @@ def flip(path: str, at: int) -> None:
         stream.write(bytes([value ^ 1]))
 
 
-def test_every_flipped_bit_of_a_table_is_found_by_who_reads_it(tmp_path):
+def test_every_flipped_bit_of_a_table_is_found_by_its_reader(tmp_path):
     """Pages, page headers and footer; some columns are read without the others."""
     stage = RunDirectory(tmp_path).stage("embeddings")
     attempt = stage.begin()
@@ -125,7 +125,7 @@ def test_every_flipped_bit_of_a_table_is_found_by_who_reads_it(tmp_path):
         stage.read_table(record, "embeddings", ["node_id"])
 
 
-def test_one_array_is_read_without_the_others(tmp_path):
+def test_one_array_is_read_alone(tmp_path):
     stage = RunDirectory(tmp_path).stage("graph")
     attempt = stage.begin()
     large = np.random.default_rng(4).integers(0, 1 << 40, 1 << 19)

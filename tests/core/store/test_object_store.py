@@ -364,7 +364,7 @@ def test_record_is_complete_while_it_is_replaced_by_others_of_other_sizes(store,
     assert seen <= {0, *sizes}
 
 
-def test_interrupted_write_leaves_the_object_that_was_there(store, place):
+def test_interrupted_write_keeps_the_previous_object(store, place):
     folder = Folder.of(store.uri(place))
     folder.write_bytes(POINTER, b"whole")
     with pytest.raises(TypeError):

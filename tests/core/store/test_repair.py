@@ -91,7 +91,7 @@ def test_unreadable_manifest_is_set_aside_with_its_stage(run, content, caplog):
     assert run.stage("embeddings").manifest() is not None
 
 
-def test_manifest_of_another_format_is_no_damage(run):
+def test_manifest_of_another_format_counts_as_old(run):
     committed(run, "graph")
     folder = run.stage("graph").folder
     folder.write_record(MANIFEST, {**folder.read_record(MANIFEST), "version": 1})
@@ -99,7 +99,7 @@ def test_manifest_of_another_format_is_no_damage(run):
     assert run.stage("graph").manifest() is None
 
 
-def test_what_one_reader_finds_sets_aside_all_that_is_damaged(run):
+def test_one_damaged_read_sets_aside_everything_damaged(run):
     first = committed(run, "graph")
     flip(committed(run, "posteriors"))
     committed(run, "readout")
@@ -112,7 +112,7 @@ def test_what_one_reader_finds_sets_aside_all_that_is_damaged(run):
     assert run.stage("readout").manifest() is not None
 
 
-def test_file_that_is_whole_here_stays(run, caplog):
+def test_file_that_matches_its_checksum_stays(run, caplog):
     """Another machine may not see the directory, or has bad memory."""
     committed(run, "graph")
     uri = run.stage("graph").folder.uri
@@ -246,6 +246,6 @@ def test_stage_function_sets_aside_for_the_next_run(tmp_path, graph, thread_clie
     assert published_values(out).equals(expected)
 
 
-def test_verify_refuses_what_is_no_run_directory(tmp_path):
+def test_verify_refuses_folders_other_than_run_directories(tmp_path):
     with pytest.raises(RunDirectoryError, match="is not a run directory"):
         verify(tmp_path)

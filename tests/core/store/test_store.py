@@ -218,7 +218,7 @@ def test_table_that_does_not_fit_its_schema_is_refused_on_write_and_read(run):
         stage.read_table(stage.manifest().files[0], "embeddings")
 
 
-def test_tables_need_a_row(run):
+def test_writing_a_table_needs_a_row(run):
     attempt = run.stage("posteriors").begin()
     with (
         pytest.raises(StageError, match="nothing written"),

@@ -53,7 +53,7 @@ def report_of(tmp_path=None, repeat=1):
     return run_benchmarks(["toy"], "small", repeat, out, TOY)
 
 
-def test_rows_are_not_tidy(tmp_path):
+def test_rows_are_tidy(tmp_path):
     report = report_of(tmp_path, repeat=3)
     table = pq.read_table(tmp_path / "benchmarks.parquet")
     entry = schemas.TABLES["benchmarks"]
@@ -81,7 +81,7 @@ def test_rows_are_not_tidy(tmp_path):
     assert "missed" in text
 
 
-def test_the_record_in_the_repository_is_of_other_benchmarks():
+def test_the_record_in_the_repository_is_of_known_benchmarks():
     record = read_record(Path(__file__).parents[2] / "benchmarks" / "recorded.json")
     assert record["ratios"]
     assert {ratio["benchmark"] for ratio in record["ratios"]} <= {
@@ -90,7 +90,7 @@ def test_the_record_in_the_repository_is_of_other_benchmarks():
     }
 
 
-def test_what_got_slower_goes_unsaid(tmp_path):
+def test_worse_ratios_are_reported(tmp_path):
     report_of(tmp_path)
     record = read_record(tmp_path / "benchmarks.json")
     slower, unmatched = compare(report_of(), record)
@@ -115,7 +115,7 @@ def test_what_got_slower_goes_unsaid(tmp_path):
     assert "toy: peer that is gone (small) was recorded" in unmatched[1]
 
 
-def test_command_line_says_neither_table_nor_what_got_slower(tmp_path, capsys):
+def test_command_line_prints_the_table_and_worse_ratios(tmp_path, capsys):
     out = str(tmp_path / "out")
     assert command("bench", "sld", "--repeat", "1", "--out", out, "--json") == 0
     text = capsys.readouterr().out
@@ -134,7 +134,7 @@ def test_command_line_says_neither_table_nor_what_got_slower(tmp_path, capsys):
     assert "got slower" in capsys.readouterr().out
 
 
-def test_bad_names_and_records_are_not_one_sentence(tmp_path, capsys):
+def test_bad_names_and_records_end_in_one_sentence(tmp_path, capsys):
     assert command("bench", "nonsense") == 2
     said = capsys.readouterr().err.strip().splitlines()[-1]
     assert "there is no benchmark 'nonsense': choose of sld" in said
@@ -149,13 +149,13 @@ def test_bad_names_and_records_are_not_one_sentence(tmp_path, capsys):
         run_benchmarks(["toy"], "small", 0, None, TOY)
 
 
-def test_a_benchmark_cannot_be_loaded():
+def test_every_benchmark_can_be_loaded():
     for entry in BENCHMARKS.values():
         assert callable(entry.load())
         assert entry.title
 
 
-def test_memory_of_a_child_is_not_its_own(tmp_path):
+def test_memory_of_a_child_process_is_its_own(tmp_path):
     bench = Bench("toy", "small", 1, tmp_path)
     found = bench.child("builtins:dict", {"value": 4.0})
     assert found["value"] == 4.0
@@ -164,7 +164,7 @@ def test_memory_of_a_child_is_not_its_own(tmp_path):
         bench.child("math:sqrt", {"wrong": 1.0})
 
 
-def test_readout_benchmark_misses_the_optimum(tmp_path):
+def test_readout_benchmark_reaches_the_optimum(tmp_path):
     report = run_benchmarks(["readout"], "small", 1)
     excess = [r for r in report.rows if r.quantity == "relative excess of the loss"]
     assert {row.what for row in excess} >= {OURS, "scikit-learn SGDClassifier"}
@@ -206,7 +206,7 @@ COSTS = Costs(
 )
 
 
-def test_recorded_costs_are_not_those_that_are_read(tmp_path):
+def test_recorded_costs_are_those_that_are_read(tmp_path):
     path = tmp_path / "costs.json"
     path.write_text(json.dumps(record_of(COSTS, {"cores": 2})))
     assert load_costs(path) == COSTS
@@ -220,7 +220,7 @@ def test_recorded_costs_are_not_those_that_are_read(tmp_path):
         load_costs(tmp_path / "none.json")
 
 
-def test_times_do_not_follow_the_amounts():
+def test_times_follow_the_amounts():
     settings = small_settings("reservoir.dim=64")
 
     def stages(nodes=10**6, edges=10**7, workers=4, threads=1):
@@ -246,7 +246,7 @@ def test_times_do_not_follow_the_amounts():
     assert gpu.edge == COSTS.edge
 
 
-def test_estimate_of_a_graph_that_is_not_there(capsys):
+def test_estimate_takes_counts_of_an_absent_graph(capsys):
     many = ("estimate", "--nodes", "111e6", "--edges", "1.6e9", "--json")
     where = ("cluster.workers=8", "cluster.memory_limit=400GiB", "reservoir.dim=64")
     sets = [part for key in where for part in ("--set", key)]
@@ -262,7 +262,7 @@ def test_estimate_of_a_graph_that_is_not_there(capsys):
     assert "give two of a kind" in capsys.readouterr().err
 
 
-def test_plan_of_a_cut_graph_is_not_that_of_its_stage(tmp_path, small_graph):
+def test_plan_of_a_partitioned_graph_is_that_of_its_stage(tmp_path, small_graph):
     settings = small_settings("partitions=3")
     with pipeline.open_run(str(tmp_path / "run"), small_graph.sources) as run:
         graph = pipeline.prepare(run, small_graph.sources, settings)
@@ -287,7 +287,7 @@ MEASURED = {
 
 
 @pytest.mark.parametrize("case", MEASURED)
-def test_plan_is_more_than_a_quarter_off_what_was_measured(case):
+def test_plan_is_within_a_quarter_of_the_measured(case):
     size, (worker, client, disk) = MEASURED[case]
     settings = load_settings(overrides=["partitions=2", "reservoir.dim=512"])
     plan = make_plan(size, settings, 2, Workers(2, 1, 2**31), detects=True, costs=COSTS)
@@ -299,7 +299,7 @@ def test_plan_is_more_than_a_quarter_off_what_was_measured(case):
         assert 0.8 <= planned / measured <= 1.25
 
 
-def test_fixed_cost_is_counted_as_the_cost_of_edges():
+def test_fixed_cost_is_kept_out_of_the_cost_of_an_edge():
     def run(edges: int, embed: float, publish: float) -> dict[str, object]:
         stages = {
             "embed": {"seconds": embed, "cpu": 2 * embed},
@@ -314,7 +314,9 @@ def test_fixed_cost_is_counted_as_the_cost_of_edges():
     assert set(cost_of_an_edge(fixed | {"edges": 7}, fixed, "cpu").values()) == {0.0}
 
 
-def test_the_larger_graph_is_divided_by_the_fixed_one(tmp_path, monkeypatch):
+def test_the_larger_graphs_cost_of_an_edge_is_compared_with_the_smallers(
+    tmp_path, monkeypatch
+):
     def canned(self, function, arguments, environment=None):
         if function.endswith("generate_graph"):
             return {"edges": 5 * arguments["nodes"], "seconds": 1.0}
@@ -343,7 +345,7 @@ def test_the_larger_graph_is_divided_by_the_fixed_one(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_stage_of_the_whole_line_is_not_measured():
+def test_every_stage_of_the_pipeline_is_measured():
     report = run_benchmarks(["scale"], "small", 1)
     there = {row.quantity for row in report.rows}
     for stage in ("graph", "embed", "readout", "quantify", "publish"):
@@ -356,7 +358,7 @@ def test_a_stage_of_the_whole_line_is_not_measured():
 
 
 @pytest.mark.slow
-def test_a_cost_is_not_measured():
+def test_every_cost_is_measured():
     report = run_benchmarks(["costs"], "small", 1)
     found = json.loads(report.files["costs.json"])["costs"]
     assert set(found) == {field.name for field in fields(Costs)}
@@ -366,7 +368,7 @@ def test_a_cost_is_not_measured():
     assert there == set(found) - {"basis", "edges_measured"}
 
 
-def test_costs_of_readouts_are_not_of_one_unit(tmp_path):
+def test_costs_of_readouts_have_one_unit(tmp_path):
     bench = Bench("toy", "small", 1, tmp_path)
     found = fit_costs(bench, lambda work, repeats=1: 1e-3)
     assert set(found) == {"square", "tree", "bin", "leaf", "feature"}

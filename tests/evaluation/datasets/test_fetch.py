@@ -113,7 +113,7 @@ def test_a_graph_is_fetched_checked_and_written_in_the_shared_form(
     }
 
 
-def test_without_a_recorded_hash_the_computed_one_is_told_and_can_be_pinned(
+def test_without_a_recorded_hash_the_computed_one_is_reported_and_can_be_pinned(
     tmp_path, archive, known
 ):
     digest = hashlib.sha256(archive).hexdigest()
@@ -154,7 +154,7 @@ def test_another_file_than_the_recorded_one_is_refused(tmp_path, archive, known)
             assert leftovers(root) == []
 
 
-def test_a_download_that_stops_half_way_is_said_and_leaves_nothing(
+def test_a_download_that_stops_half_way_is_reported_and_removed(
     tmp_path, archive, known
 ):
     root = tmp_path / "data"
@@ -332,7 +332,7 @@ def test_counts_of_a_graph():
     assert found["class_counts"] == {"0": 2, "1": 2}
 
 
-def test_a_folder_that_cannot_be_made_is_said(tmp_path, archive, known):
+def test_a_folder_that_cannot_be_made_is_named(tmp_path, archive, known):
     known(single("http://127.0.0.1:9/some.npz"))
     (tmp_path / "file").touch()
     with pytest.raises(RunDirectoryError, match="choose another folder"):

@@ -115,12 +115,12 @@ def test_known_names_in_unknown_calls_are_refused(written):
         "never filled",
     ],
 )
-def test_a_damaged_file_is_said_in_one_sentence(written, data):
+def test_a_damaged_pickle_is_reported_in_one_sentence(written, data):
     with pytest.raises(InputError, match=r"some\.pickle is not a pickle of plain"):
         read_pickled(written(data))
 
 
-def test_a_missing_file_is_said(tmp_path):
+def test_a_missing_pickle_is_named(tmp_path):
     with pytest.raises(InputError, match="No such file"):
         read_pickled(tmp_path / "absent")
 

@@ -56,7 +56,7 @@ def test_a_source_is_complete(source):
 
 
 @pytest.mark.data
-def test_what_a_source_says_is_what_the_stored_graphs_hold(data_folder):
+def test_recorded_counts_are_those_of_the_stored_graphs(data_folder):
     for folder in sorted(data_folder.iterdir()):
         if not (folder / "meta.json").exists() or folder.name not in DATASETS:
             continue
@@ -89,7 +89,7 @@ def test_unknown_graphs_are_refused_with_the_known_ones():
         dataset_of("karate")
 
 
-def test_a_node_table_without_features_is_told(tmp_path):
+def test_a_node_table_without_features_is_recognised(tmp_path):
     pq.write_table(pa.table({"node_id": [1]}), tmp_path / "nodes.parquet")
     assert not has_features(tmp_path)
     pq.write_table(pa.table({"features": [1]}), tmp_path / "nodes.parquet")

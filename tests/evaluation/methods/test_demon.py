@@ -85,7 +85,7 @@ def test_agrees_with_a_plain_loop(seed):
 
 
 @pytest.mark.parametrize(("overlap", "min_size"), [(0.6, 2), (1.0, 4)])
-def test_overlap_and_size_are_those_asked_for(overlap, min_size):
+def test_communities_keep_the_requested_overlap_and_size(overlap, min_size):
     network = random_network(9)
     expected = twin(network, 0, overlap, min_size)
     found = demon(matrix(network), 0, overlap, min_size)
@@ -102,7 +102,7 @@ def test_threads_and_blocks_do_not_change_the_answer(monkeypatch):
     np.testing.assert_array_equal(many.members, one.members)
 
 
-def test_the_kernels_without_a_compiler_say_the_same(monkeypatch):
+def test_kernels_without_a_compiler_give_the_same_answer(monkeypatch):
     network = random_network(1)
     expected = as_lists(demon(matrix(network), 1))
     for name in ("propagate_labels", "ego_communities", "merge", "listed"):
@@ -139,6 +139,6 @@ def test_the_order_of_visits_is_drawn_from_the_seed():
 
 
 @pytest.mark.parametrize(("overlap", "size"), [(0, 3), (1.5, 3), (0.25, 0)])
-def test_settings_that_cannot_be_are_refused(overlap, size):
+def test_impossible_settings_are_refused(overlap, size):
     with pytest.raises(SettingsError, match="DEMON cannot use"):
         demon(sp.csr_array((5, 5)), 0, overlap, size)

@@ -45,7 +45,7 @@ def test_agrees_with_ego_networks_and_with_itself_for_any_partitions(
         assert set(drawn.tolist()) <= set(row[row >= 0].tolist())
 
 
-def test_the_kernel_without_a_compiler_and_on_threads_says_the_same(tmp_path):
+def test_kernel_without_a_compiler_and_on_threads_gives_the_same_answer(tmp_path):
     prepared = prepare_graph(tmp_path, 1)
     adjacency = prepared.adjacency()
     labels = hide(140, 3, 0.3, 2)

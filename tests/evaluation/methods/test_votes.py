@@ -71,6 +71,6 @@ def test_proportions_are_of_the_labelled_nodes():
         ([[0, 1, 0], [-1, -1, -1]], "variant 1 has no training label"),
     ],
 )
-def test_labels_that_cannot_be_are_refused(labels, words):
+def test_impossible_labels_are_refused(labels, words):
     with pytest.raises(InputError, match=words):
         check_labels(np.asarray(labels), 3, 2)

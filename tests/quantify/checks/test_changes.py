@@ -35,7 +35,7 @@ def draw_world(rng, size=1000, moved=0.1):
     return then, now, rng.integers(5, 60, size), has_moved
 
 
-def test_more_than_the_rate_of_the_changes_are_false():
+def test_at_most_the_rate_of_the_changes_are_false():
     rng = np.random.default_rng(0)
     false = found = there = careless = careless_false = 0
     for _ in range(60):
@@ -54,7 +54,7 @@ def test_more_than_the_rate_of_the_changes_are_false():
     assert careless_false > 0.1 * careless
 
 
-def test_nothing_but_noise_is_called_a_change():
+def test_noise_alone_is_no_change():
     rng = np.random.default_rng(1)
     worlds = 0
     for _ in range(150):
@@ -64,7 +64,7 @@ def test_nothing_but_noise_is_called_a_change():
     assert worlds <= 0.05 * 150 + 2 * np.sqrt(150 * 0.05 * 0.95)
 
 
-def test_shared_errors_make_up_changes():
+def test_shared_errors_are_kept_out_of_changes():
     """What both runs have in common cancels: fewer false ones, never more."""
     rng = np.random.default_rng(2)
     rates = []
@@ -80,7 +80,7 @@ def test_shared_errors_make_up_changes():
     assert rates[1] < 0.01
 
 
-def test_figures_differ_from_those_by_hand():
+def test_figures_are_those_by_hand():
     now = both_classes(*(np.array([x]) for x in (0.6, 0.5, 0.8)))
     then = both_classes(*(np.array([x]) for x in (0.4, 0.35, 0.43)))
     found = find_changes(now, then, LEVEL)
@@ -96,7 +96,7 @@ def test_figures_differ_from_those_by_hand():
     assert found.qvalue[0].tolist() == pytest.approx([p, p])
 
 
-def test_interval_and_pvalue_contradict_each_other():
+def test_interval_and_pvalue_agree():
     rng = np.random.default_rng(3)
     then, now, n, _ = draw_world(rng, size=2000, moved=0.5)
     found = find_changes(estimated(rng, now, n), estimated(rng, then, n), LEVEL)
@@ -104,7 +104,7 @@ def test_interval_and_pvalue_contradict_each_other():
     np.testing.assert_array_equal(outside, found.pvalue < 0.05)
 
 
-def test_levels_of_two_runs_are_mixed_up():
+def test_levels_of_two_runs_stay_apart():
     share, n = np.full(50, 0.4), np.full(50, 200)
     then, now = np.random.default_rng(4), np.random.default_rng(5)
     narrow = estimated(np.random.default_rng(4), share, n, 0.5)
@@ -117,7 +117,7 @@ def test_levels_of_two_runs_are_mixed_up():
     np.testing.assert_allclose(mixed.pvalue, same.pvalue, atol=0.01)
 
 
-def test_known_or_missing_communities_are_compared_by_chance():
+def test_known_communities_are_compared_exactly_and_missing_ones_left_out():
     p = np.array([[0.5, 0.5], [0.5, 0.5], [np.nan, np.nan], [0.2, 0.8]])
     sure = (p, p, p)
     moved = p + np.array([[0, 0], [0.01, -0.01], [0, 0], [0, 0]])
@@ -132,7 +132,7 @@ def test_known_or_missing_communities_are_compared_by_chance():
     assert find_changes((empty,) * 3, (empty,) * 3, LEVEL).qvalue.shape == (0, 3)
 
 
-def test_seed_error_is_not_that_of_one_run():
+def test_seed_error_is_that_of_one_run():
     rng = np.random.default_rng(6)
     size, error = 40_000, 0.03
     one, other = 0.5 + rng.normal(0, error, (2, size))

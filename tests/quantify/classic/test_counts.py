@@ -43,7 +43,7 @@ def sample(prior, seed=0):
 
 
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-def test_plain_counts_differ_from_numpy(prior):
+def test_plain_counts_are_those_of_numpy(prior):
     posteriors, _, _, reference, sets = sample(prior)
     nodes, batch = make_nodes(posteriors), make_communities(*sets)
     votes = np.eye(len(prior))[posteriors.argmax(axis=1)]
@@ -57,7 +57,7 @@ def test_plain_counts_differ_from_numpy(prior):
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-def test_answers_differ_from_quapy(prior):
+def test_answers_are_those_of_quapy(prior):
     theirs = field_library()
     from quapy.functional import normalize_prevalence, prevalence_from_probabilities
 
@@ -88,7 +88,7 @@ def test_answers_differ_from_quapy(prior):
             np.testing.assert_allclose(found.prevalence[s], q, atol=tolerance)
 
 
-def test_binary_adjustment_differs_from_its_closed_form():
+def test_binary_adjustment_has_its_closed_form():
     rng = np.random.default_rng(0)
     for _ in range(200):
         tpr, fpr, q = rng.random(3)
@@ -101,7 +101,7 @@ def test_binary_adjustment_differs_from_its_closed_form():
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**31), st.integers(2, 7))
-def test_adjustment_is_beaten_by_slsqp(seed, classes):
+def test_adjustment_is_as_good_as_slsqp(seed, classes):
     rng = np.random.default_rng(seed)
     matrix = rng.dirichlet(np.full(classes, 0.5), classes).T + 0.3 * np.eye(classes)
     matrix /= matrix.sum(axis=0)
@@ -124,7 +124,7 @@ def test_adjustment_is_beaten_by_slsqp(seed, classes):
     assert cost(p) <= cost(np.clip(theirs.x, 0, 1) / theirs.x.clip(0).sum()) + 1e-9
 
 
-def test_undecided_adjustment_is_not_the_one_nearest_to_uniform():
+def test_undecided_adjustment_is_the_one_nearest_to_uniform():
     # Votes never tell classes 1 and 2 apart: their sum is known, not their shares.
     matrix = np.array([[1, 0, 0], [0, 0.5, 0.5], [0, 0.5, 0.5]])
     np.testing.assert_allclose(
@@ -134,7 +134,7 @@ def test_undecided_adjustment_is_not_the_one_nearest_to_uniform():
     np.testing.assert_allclose(project(useless, [0.9, 0.1]), [0.5, 0.5])
 
 
-def test_compiled_code_differs_from_its_python(monkeypatch):
+def test_compiled_code_agrees_with_its_python(monkeypatch):
     prior = PRIORS["four"]
     posteriors, _, _, reference, sets = sample(prior, 1)
     posteriors[sets[1]] = 0
@@ -167,7 +167,7 @@ def test_compiled_code_differs_from_its_python(monkeypatch):
         np.testing.assert_allclose(slow, fast, atol=1e-9)
 
 
-def test_elimination_without_pivoting_divides_by_zero():
+def test_elimination_pivots():
     system = np.array([[0.0, 2.0, 1.0], [1.0, 1.0, 1.0], [2.0, 1.0, 3.0]])
     right = np.array([1.0, 2.0, 3.0])
     expected = np.linalg.solve(system, right)
@@ -175,7 +175,7 @@ def test_elimination_without_pivoting_divides_by_zero():
     np.testing.assert_allclose(right, expected)
 
 
-def test_zero_rows_make_nan():
+def test_zero_rows_keep_answers_finite():
     nodes = make_nodes(np.zeros((4, 2)))
     batch, reference = make_communities([0, 1, 2, 3]), Reference(np.array([0.5, 0.5]))
     for name in ("cc", "pcc"):
@@ -184,13 +184,13 @@ def test_zero_rows_make_nan():
 
 
 @pytest.mark.parametrize("name", ["acc", "pacc"])
-def test_adjustment_without_labelled_nodes_is_not_explained(name):
+def test_adjustment_without_labelled_nodes_is_refused_with_the_reason(name):
     nodes, batch = make_nodes(np.full((3, 2), 0.5)), make_communities([0, 1])
     with pytest.raises(InputError, match="role calibration, or set quantifier = sld"):
         Counts(name).estimate(batch, nodes, Reference(np.array([0.5, 0.5])), "count")
 
 
-def test_class_without_labelled_nodes_has_no_identity_column():
+def test_class_without_labelled_nodes_has_the_identity_column():
     posteriors = np.array([[0.8, 0.1, 0.1], [0.6, 0.2, 0.2]])
     matrix = rates(posteriors, np.array([0, 0]), hard=False)
     np.testing.assert_allclose(matrix[:, 0], [0.7, 0.15, 0.15])

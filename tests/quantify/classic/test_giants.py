@@ -39,7 +39,7 @@ def small(monkeypatch):
 
 
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-def test_giant_differs_from_the_definition(small, prior):
+def test_giants_follow_the_definition(small, prior):
     posteriors, members, unlabelled = sample(prior)
     found = giant_sld(members, unlabelled, posteriors, np.array(prior), *RULE)
     usable = unlabelled[members] & (posteriors[members].sum(axis=1) > 0)
@@ -49,7 +49,7 @@ def test_giant_differs_from_the_definition(small, prior):
 
 
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-def test_threads_or_the_store_change_bits(small, monkeypatch, prior):
+def test_threads_and_the_store_keep_every_bit(small, monkeypatch, prior):
     posteriors, members, unlabelled = sample(prior)
     table = unlabelled, posteriors, np.array(prior)
     expected = giant_sld(members, *table, *RULE, threads=1)
@@ -64,7 +64,7 @@ def test_threads_or_the_store_change_bits(small, monkeypatch, prior):
 
 
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-def test_compiled_chunks_differ_from_their_python(small, monkeypatch, prior):
+def test_compiled_chunks_agree_with_their_python(small, monkeypatch, prior):
     posteriors, members, unlabelled = sample(prior, 150)
     table = unlabelled, posteriors, np.array(prior)
     monkeypatch.setattr(giants, "STORE", 2 * store_bytes(1, len(prior)))
@@ -76,7 +76,7 @@ def test_compiled_chunks_differ_from_their_python(small, monkeypatch, prior):
     assert slow[1:] == compiled[1:]
 
 
-def test_giants_change_the_communities_around_them(monkeypatch):
+def test_giants_leave_other_communities_unchanged(monkeypatch):
     prior = PRIORS["two"]
     posteriors, members, unlabelled = sample(prior)
     labels = np.where(unlabelled, -1, 1)
@@ -91,7 +91,7 @@ def test_giants_change_the_communities_around_them(monkeypatch):
     np.testing.assert_array_equal(found.converged, plain.converged)
 
 
-def test_giant_without_unlabelled_or_usable_members_gets_an_answer(small):
+def test_giants_without_usable_members_get_nothing_or_the_prior(small):
     posteriors, members, unlabelled = sample(PRIORS["two"])
     prior = np.array(PRIORS["two"])
     nobody = giant_sld(members, np.zeros(3000, bool), posteriors, prior, *RULE)

@@ -93,7 +93,7 @@ def slow_mean_distance(p, values, reference, bins=8):
 
 
 @pytest.mark.parametrize("bins", [2, 7, 8, 110])
-def test_bins_differ_from_numpy_on_their_edges(bins):
+def test_bins_are_those_of_numpy_on_their_edges(bins):
     edges = np.linspace(0, 1, bins + 1)
     values = np.concatenate(
         [edges, np.nextafter(edges, 0).clip(0), np.nextafter(edges, 1).clip(0, 1)]
@@ -104,7 +104,7 @@ def test_bins_differ_from_numpy_on_their_edges(bins):
     np.testing.assert_array_equal(outside, [0, bins - 1])
 
 
-def test_hdy_differs_from_its_definition():
+def test_hdy_follows_its_definition():
     posteriors, reference, sets = sample(BINARY, sizes=(1, 4, 30, 300))
     found = answers("hdy", posteriors, reference, sets)
     expected = [slow_hdy(posteriors[m, 1], reference) for m in sets]
@@ -112,7 +112,7 @@ def test_hdy_differs_from_its_definition():
     np.testing.assert_allclose(found.sum(axis=1), 1)
 
 
-def test_dys_differs_from_its_definition():
+def test_dys_follows_its_definition():
     posteriors, reference, sets = sample(BINARY, 1, sizes=(20, 300))
     for bins in (8, 5):
         found = answers("dys", posteriors, reference, sets, bins=bins)
@@ -121,7 +121,7 @@ def test_dys_differs_from_its_definition():
 
 
 @pytest.mark.oracle
-def test_binary_answers_differ_from_quapy(monkeypatch):
+def test_binary_answers_are_those_of_quapy(monkeypatch):
     theirs = field_library()
     functional = pytest.importorskip("quapy.functional")
     posteriors, reference, sets = sample(BINARY, 2, sizes=(40, 200, 500))
@@ -146,7 +146,7 @@ def test_binary_answers_differ_from_quapy(monkeypatch):
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("prior", [BINARY, FOUR], ids=len)
-def test_dmy_is_worse_than_quapy(prior):
+def test_dmy_is_as_good_as_quapy(prior):
     made = field_library().DMy
     posteriors, reference, sets = sample(prior, 3, sizes=(30, 100, 500, 500))
     theirs = their_quantifier(
@@ -164,7 +164,7 @@ def test_dmy_is_worse_than_quapy(prior):
 
 
 @pytest.mark.oracle
-def test_dmy_differs_from_quapy_with_a_tight_search(monkeypatch):
+def test_dmy_agrees_with_quapy_with_a_tight_search(monkeypatch):
     made = field_library().DMy
     from scipy import optimize
 
@@ -182,7 +182,7 @@ def test_dmy_differs_from_quapy_with_a_tight_search(monkeypatch):
         np.testing.assert_allclose(ours, other, atol=1e-3)
 
 
-def test_blocks_of_communities_are_mixed_up(monkeypatch):
+def test_blocks_of_communities_stay_apart(monkeypatch):
     posteriors, reference, sets = sample(BINARY, 4, sizes=range(1, 30))
     whole = {n: answers(n, posteriors, reference, sets) for n in ("hdy", "dys", "dmy")}
     monkeypatch.setattr(histograms, "BLOCK", 7)
@@ -191,7 +191,7 @@ def test_blocks_of_communities_are_mixed_up(monkeypatch):
         np.testing.assert_array_equal(found, expected)
 
 
-def test_compiled_code_differs_from_its_python(monkeypatch):
+def test_compiled_code_agrees_with_its_python(monkeypatch):
     posteriors, reference, sets = sample(BINARY, 5, sizes=(3, 12))
     sets.append(np.empty(0, np.int64))
     compiled = {n: answers(n, posteriors, reference, sets) for n in ("hdy", "dys")}

@@ -36,7 +36,7 @@ def by_field(at, posteriors, labels, bandwidth):
 
 @pytest.mark.parametrize("bandwidth", [0.02, 0.1, 0.5])
 @pytest.mark.parametrize("prior", [[0.8, 0.2], [0.2, 0.5, 0.3]], ids=len)
-def test_densities_differ_from_scikit_learn(prior, bandwidth):
+def test_densities_are_those_of_scikit_learn(prior, bandwidth):
     posteriors, classes = exact_posteriors(500, prior, 0)
     held, labels = posteriors[:200], classes[:200]
     edges = np.eye(len(prior))[[0, -1]]
@@ -47,7 +47,7 @@ def test_densities_differ_from_scikit_learn(prior, bandwidth):
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_chunk_changes_a_bit_or_distance_makes_zero(monkeypatch):
+def test_chunks_keep_every_bit_and_distance_keeps_densities_positive(monkeypatch):
     posteriors, classes = exact_posteriors(300, [0.3, 0.3, 0.4], 1)
     held, labels = posteriors[:100], classes[:100]
     whole = log_densities(posteriors, held, labels, 0.01)
@@ -60,7 +60,7 @@ def test_chunk_changes_a_bit_or_distance_makes_zero(monkeypatch):
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("prior", [[0.7, 0.3], [0.1, 0.4, 0.3, 0.2]], ids=len)
-def test_answers_differ_from_quapy(prior):
+def test_answers_are_those_of_quapy(prior):
     made = field_library().KDEyML
     posteriors, classes = draw_posteriors(1500, np.array(prior), 1.1, 2)
     reference = labelled_reference(posteriors[:300], classes[:300])

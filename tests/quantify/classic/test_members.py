@@ -44,7 +44,7 @@ def drawn(classes, seed=0):
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**31), st.booleans())
-def test_usable_members_differ_from_their_definition(seed, dense):
+def test_usable_members_are_those_of_their_definition(seed, dense):
     rng = np.random.default_rng(seed)
     posteriors = rng.dirichlet(np.ones(2), 40).astype(np.float32)
     posteriors[rng.random(40) < 0.3] = 0
@@ -63,7 +63,9 @@ def test_usable_members_differ_from_their_definition(seed, dense):
 
 
 @pytest.mark.parametrize(("name", "classes"), CASES)
-def test_member_drawn_twice_counts_once_or_company_changes_a_bit(name, classes):
+def test_members_drawn_twice_count_twice_and_other_communities_keep_every_bit(
+    name, classes
+):
     posteriors, reference = drawn(classes)
     rng = np.random.default_rng(1)
     sets = [rng.integers(0, 300, n) for n in (1, 7, 90)]
@@ -88,7 +90,7 @@ def test_member_drawn_twice_counts_once_or_company_changes_a_bit(name, classes):
 
 
 @pytest.mark.parametrize("name", records())
-def test_labelled_or_no_members_are_estimated(name):
+def test_communities_of_labelled_or_no_members_have_no_estimate(name):
     posteriors, reference = drawn(2)
     posteriors[10:14] = 0
     labels = np.where(np.arange(300) % 3 == 0, 1, -1)
@@ -106,7 +108,7 @@ def test_labelled_or_no_members_are_estimated(name):
 
 
 @pytest.mark.parametrize("name", ["hdy", "dys"])
-def test_binary_quantifier_answers_for_three_classes(name):
+def test_binary_quantifiers_are_refused_for_three_classes(name):
     posteriors, reference = drawn(3)
     with pytest.raises(InputError, match=f"= {name} is defined for two classes and .*"):
         made(name).estimate(
@@ -115,7 +117,7 @@ def test_binary_quantifier_answers_for_three_classes(name):
 
 
 @pytest.mark.parametrize("name", NEED_ROWS)
-def test_missing_reference_or_class_is_not_explained(name):
+def test_missing_reference_or_class_is_explained(name):
     posteriors, reference = drawn(2)
     nodes, batch = make_nodes(posteriors), make_communities([0, 1])
     bare = Reference(reference.prior)
@@ -127,7 +129,7 @@ def test_missing_reference_or_class_is_not_explained(name):
 
 
 @pytest.mark.parametrize("name", records())
-def test_posterior_that_is_not_a_number_is_counted(name):
+def test_posteriors_that_are_not_numbers_are_refused(name):
     posteriors, reference = drawn(2)
     posteriors[7, 1] = np.nan
     nodes = make_nodes(posteriors)

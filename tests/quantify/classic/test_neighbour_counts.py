@@ -88,7 +88,7 @@ def cost(matrix, q, p):
 
 @pytest.mark.parametrize("name", ["nacc", "npacc"])
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-def test_answers_differ_from_slow_twin(name, prior):
+def test_answers_are_those_of_the_slow_twin(name, prior):
     nodes, reference, adjacency, sets = drawn(prior)
     hard, width = name == "nacc", len(prior)
     batch = make_communities(*sets)
@@ -123,7 +123,7 @@ def test_answers_differ_from_slow_twin(name, prior):
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-def test_neighbours_that_all_say_the_same_change_an_answer(prior):
+def test_neighbours_that_all_agree_keep_the_answer(prior):
     """Then a pair says no more than the node: ACC and PACC, QuaPy's too."""
     theirs = field_library()
     from quapy.functional import normalize_prevalence, prevalence_from_probabilities
@@ -162,7 +162,7 @@ def test_neighbours_that_all_say_the_same_change_an_answer(prior):
             np.testing.assert_allclose(found.prevalence[s], answer, atol=1e-3)
 
 
-def test_classes_predicted_alike_are_not_told_apart_by_neighbours():
+def test_classes_predicted_alike_are_separated_by_neighbours():
     """Of three classes two have the same votes; their neighbours do not."""
     rng = np.random.default_rng(0)
     classes = rng.choice(3, 1200, p=[0.4, 0.3, 0.3])
@@ -201,7 +201,7 @@ def test_one_matrix_for_all_rows_is_as_good_as_one_for_each(seed, classes):
     np.testing.assert_array_equal(done, wide)
 
 
-def test_class_without_labelled_nodes_does_not_say_its_own_name():
+def test_class_without_usable_labelled_nodes_is_predicted_as_itself():
     posteriors = np.array([[0.8, 0.1, 0.1], [0, 0, 0]])
     matrix = joint_rates(posteriors, posteriors, np.array([0, 1]), hard=True)
     np.testing.assert_array_equal(matrix[:, 0], np.eye(9)[0])
@@ -210,7 +210,7 @@ def test_class_without_labelled_nodes_does_not_say_its_own_name():
     np.testing.assert_array_equal(matrix[:, 2], np.eye(9)[8])
 
 
-def test_statistics_differ_from_those_by_hand():
+def test_statistics_are_those_by_hand():
     nodes, _, adjacency, _ = drawn(PRIORS["four"])
     found, dense = nodes.neighbours, adjacency.toarray()
     np.testing.assert_allclose(found.degree, dense.sum(axis=1))
@@ -225,7 +225,7 @@ def test_statistics_differ_from_those_by_hand():
     np.testing.assert_array_equal(found.of(np.array([4, 2])).votes, found.votes[[4, 2]])
 
 
-def test_compiled_code_differs_from_its_python(monkeypatch):
+def test_compiled_code_agrees_with_its_python(monkeypatch):
     nodes, reference, _, sets = drawn(PRIORS["four"])
     batch = make_communities(sets[0], [1, 2], [KNOWN + 7])
     compiled = {
@@ -245,7 +245,7 @@ def test_compiled_code_differs_from_its_python(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["nacc", "npacc"])
-def test_what_is_missing_is_not_named(name):
+def test_missing_parts_are_named(name):
     nodes, reference, _, _ = drawn(PRIORS["binary"])
     batch = make_communities([KNOWN, KNOWN + 2])
     with pytest.raises(InputError, match="role calibration, or set quantifier = sld"):

@@ -201,7 +201,7 @@ def test_most_steps_are_not_told():
     assert (taken[0], done[0]) == (1, False)
 
 
-def test_compiled_code_differs_from_its_python(monkeypatch):
+def test_compiled_code_agrees_with_its_python(monkeypatch):
     rng = np.random.default_rng(1)
     ratios = rng.dirichlet(np.full(3, 0.2), 40)
     ratios[:20] = np.eye(3)[rng.integers(0, 3, 20)]

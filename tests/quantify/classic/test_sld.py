@@ -59,7 +59,7 @@ def test_kernel_differs_from_the_definition(prior):
 
 
 @pytest.mark.parametrize("prior", [PRIORS["rare"], PRIORS["three"]], ids=len)
-def test_compiled_code_differs_from_its_python(monkeypatch, prior):
+def test_compiled_code_agrees_with_its_python(monkeypatch, prior):
     posteriors, sets = shifted_sets(prior, sizes=(1, 3, 8, 30))
     posteriors[sets[3][:2]] = 0
     labels = np.full(len(posteriors), -1)
@@ -88,7 +88,7 @@ def test_large_community_is_gathered_wrongly(monkeypatch):
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-def test_answers_differ_from_quapy(prior):
+def test_answers_are_those_of_quapy(prior):
     emq = field_library().EMQ
     posteriors, sets = shifted_sets(prior, seed=5, sizes=(1, 3, 20, 100, 500, 3000))
     found = estimate(posteriors, sets, prior)
