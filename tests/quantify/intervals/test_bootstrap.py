@@ -222,6 +222,8 @@ def test_labelled_empty_and_lone_members_have_sensible_ends(name, n_classes):
     assert (answer.upper[4] - answer.lower[4] <= 1 / 9 + 1e-9).all()
     assert (answer.upper[4] > answer.lower[4]).all()
     assert np.isnan(answer.lower[1]).all()
+    nobody = ends_of(name, nodes, make_communities(known[:5], []), reference, settings)
+    assert np.isnan(nobody.upper).all()
 
 
 def test_members_that_are_certain_leave_little_width():

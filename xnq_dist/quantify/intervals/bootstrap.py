@@ -251,4 +251,4 @@ def _shifted(rows: Floats, factors: Floats) -> Floats:
 def _sums(rows: Floats, community: NDArray[np.int64], count: int) -> Floats:
     """Sums of memberships' rows by community, shape (S, C)."""
     columns = [np.bincount(community, each, count) for each in rows.T]
-    return np.stack(columns, axis=1)
+    return np.stack(columns, axis=1, dtype=np.float64)  # of no member: integers
