@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 VALUE_BYTES = 8
-"""The readout is fitted in float64."""
+"""Of a labelled row's value: float32 as gathered, and in the rows put in order."""
 
 
 def rows_fit(
