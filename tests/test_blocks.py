@@ -3,7 +3,6 @@
 import threading
 
 from threadpoolctl import threadpool_info, threadpool_limits
-
 from xnq_dist.blocks import one_blas_thread
 
 
