@@ -46,7 +46,7 @@ FORMATS = {
     "embeddings": 1,
     "readout": 5,
     "posteriors": 1,
-    "quantify": 6,
+    "quantify": 7,
     "published": 3,
 }
 """Raise a stage's number when it writes something else from the same inputs."""
