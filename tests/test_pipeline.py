@@ -382,7 +382,7 @@ def test_a_lone_label_is_named_before_the_search(tmp_path, client):
             pipeline.embed(run, settings, client)
 
 
-def test_whole_run_is_not_refused_when_the_disk_is_full_by_now(
+def test_a_complete_run_is_accepted_on_a_full_disk(
     tmp_path, small_graph, client, monkeypatch
 ):
     out = tmp_path / "run"

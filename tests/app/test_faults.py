@@ -122,7 +122,7 @@ def test_killed_client_resumes_from_its_checkpoint(
     assert pq.read_table(summary["prevalence"]).equals(expected)
 
 
-def test_finished_run_is_not_done_again(graph, calm, server_environment):
+def test_a_finished_run_stays_as_it_is(graph, calm, server_environment):
     before = sorted(p.name for p in Path(calm["run"]).glob("*/*.parquet"))
     _, log = finish(graph, Path(calm["run"]), server_environment)
     assert "nothing changed since" in log

@@ -19,7 +19,7 @@ from xnq_dist.core.errors import ClusterError, InfrastructureError, SettingsErro
 from xnq_dist.graph.scratch import scratch_folder
 
 
-def test_workers_seem_lost_while_the_client_refreshes_itself(
+def test_workers_stay_known_while_the_client_refreshes_itself(
     thread_client: Any,
 ) -> None:
     # What the client's own clock does every two seconds, here all the time.

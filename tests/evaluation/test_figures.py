@@ -54,7 +54,7 @@ def test_every_plot_is_a_picture(files: dict[str, bytes]) -> None:
     assert NASTY in words(files["figures/error-time.svg"])
 
 
-def test_methods_left_out_are_not_counted(files: dict[str, bytes]) -> None:
+def test_methods_left_out_stay_uncounted(files: dict[str, bytes]) -> None:
     said = words(files["figures/error-time.svg"])
     assert "1 above 0.125: wvRN" in said
 

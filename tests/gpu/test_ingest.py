@@ -254,10 +254,10 @@ class TestSameBodies:
     """What holds on the CPU, with cuDF."""
 
     def test_order_of_rows_keeps_the_graph(self, tmp_path):
-        bodies.test_the_order_of_rows_does_not_change_the_files(tmp_path, "stream")
+        bodies.test_files_are_independent_of_the_order_of_rows(tmp_path, "stream")
 
     def test_sort_memory_keeps_the_graph(self, tmp_path):
-        bodies.test_the_sort_memory_does_not_change_the_arrays(tmp_path)
+        bodies.test_arrays_are_independent_of_the_sort_memory(tmp_path)
 
     def test_facts_are_those_of_the_cpu(self, tmp_path):
         bodies.test_facts_say_what_became_of_every_row(tmp_path)

@@ -80,7 +80,9 @@ def edge_rows(draw: st.DrawFn) -> pa.Table:
 
 @settings(max_examples=40, deadline=None)
 @given(table=edge_rows(), data=st.data())
-def test_order_files_and_chunks_do_not_matter(tmp_path_factory, table, data):
+def test_digests_are_independent_of_order_files_and_chunks(
+    tmp_path_factory, table, data
+):
     folder = tmp_path_factory.mktemp("t")
     expected = of(folder / "one", table, "edges")["edges"]
     order = data.draw(st.permutations(range(len(table))))
@@ -182,7 +184,7 @@ def test_the_definition_is_fixed(fresh):
 
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.uint32(), pa.int32(), pa.uint64()])
-def test_width_of_integers_does_not_matter(fresh, kind):
+def test_digests_are_independent_of_the_width_of_integers(fresh, kind):
     wide = pa.table({"src": pa.array([1, 100]), "dst": pa.array([3, 4])})
     narrow = pa.table({"src": pa.array([1, 100], kind), "dst": pa.array([3, 4])})
     assert of(fresh(), narrow, "edges") == of(fresh(), wide, "edges")
@@ -352,7 +354,7 @@ def test_only_a_new_file_of_many_is_read(tmp_path, aged, reads):
     assert found["rows"] == 3
 
 
-def test_the_same_times_and_size_do_not_hide_other_content(tmp_path, aged, reads):
+def test_other_content_with_the_same_times_and_size_is_noticed(tmp_path, aged, reads):
     """As a copy leaves it that keeps the time of the last change."""
     before = digests(tmp_path / "kept", aged, "edges")
     stat = aged.stat()

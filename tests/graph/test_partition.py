@@ -114,7 +114,7 @@ def test_partitioners_that_see_edges_find_communities() -> None:
     assert halo["stream"] < 0.7 * halo["random"]
 
 
-def test_a_hub_does_not_unbalance_ranges() -> None:
+def test_ranges_stay_balanced_around_a_hub() -> None:
     matrix = sp.lil_array((100, 100))
     matrix[0, 1:] = 1
     csr = csr_of(sp.csr_array(matrix))
@@ -155,7 +155,7 @@ def test_a_graph_beyond_metis_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("name", ["metis", "stream"])
-def test_the_division_does_not_depend_on_threads(
+def test_the_division_is_independent_of_threads(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(crew, "ALONE", 0)

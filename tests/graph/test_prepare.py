@@ -116,7 +116,7 @@ def larger(seed: int = 0) -> tuple[pa.Table, pa.Table]:
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
-def test_the_order_of_rows_does_not_change_the_files(
+def test_files_are_independent_of_the_order_of_rows(
     tmp_path: Path, partitioner: str
 ) -> None:
     nodes, links = larger()
@@ -129,7 +129,7 @@ def test_the_order_of_rows_does_not_change_the_files(
     assert first.facts == second.facts
 
 
-def test_the_sort_memory_does_not_change_the_arrays(tmp_path: Path) -> None:
+def test_arrays_are_independent_of_the_sort_memory(tmp_path: Path) -> None:
     found = []
     for memory in ("1 KiB", "1 GiB"):
         stage, manifest = run(
@@ -145,7 +145,7 @@ def test_the_sort_memory_does_not_change_the_arrays(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
-def test_answers_that_later_stages_use_do_not_depend_on_the_partition(
+def test_answers_that_later_stages_use_are_independent_of_the_partitions(
     tmp_path: Path,
 ) -> None:
     answers = []

@@ -89,7 +89,7 @@ def test_flags_of_a_list_come_back_as_0_and_1(changed: float) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(pieces=st.integers(1, 40), seed=st.integers(0, 99), few=st.booleans())
-def test_order_and_batches_of_rows_do_not_matter(
+def test_scaling_is_independent_of_order_and_batches_of_rows(
     pieces: int, seed: int, few: bool
 ) -> None:
     x = columns(60 if few else 400)
@@ -247,7 +247,7 @@ def test_no_scale_keeps_the_values_of_the_table(tmp_path: Path) -> None:
     assert layout.load_scaling(stage, manifest) is None
 
 
-def test_partitions_files_and_order_of_rows_do_not_change_features(
+def test_features_are_independent_of_partitions_files_and_order_of_rows(
     tmp_path: Path,
 ) -> None:
     nodes = named()

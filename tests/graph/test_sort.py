@@ -111,7 +111,7 @@ def test_dropped_copies_must_weigh_the_same(tmp_path: Path) -> None:
             list(sorter.chunks("drop", conflict))
 
 
-def test_sums_do_not_depend_on_the_order_of_arrival(tmp_path: Path) -> None:
+def test_sums_are_independent_of_the_order_of_arrival(tmp_path: Path) -> None:
     weights = np.random.default_rng(1).random(500) ** 20
     zeros = np.zeros(500, np.int64)
     answers = set()

@@ -274,7 +274,7 @@ def test_classes_without_a_row_are_refused():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("classes", [2, 3])
-def test_a_rows_logits_do_not_depend_on_where_it_stands(dtype, classes):
+def test_a_rows_logits_are_independent_of_its_place(dtype, classes):
     x, y = states(700, 33, classes)
     x = x.astype(dtype)
     model = fit(x, y, classes, 1.0)

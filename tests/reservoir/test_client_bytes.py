@@ -76,7 +76,7 @@ def bytes_of_an_embedding(folder, graph, connection, dim) -> int:
         return proxy.bytes
 
 
-def test_clients_bytes_do_not_grow_with_the_states(tmp_path, cluster_connection):
+def test_clients_bytes_are_independent_of_the_states(tmp_path, cluster_connection):
     graph = write_graph(tmp_path / "input", nodes=4000, edges=12000)
     small = bytes_of_an_embedding(tmp_path / "a", graph, cluster_connection, 16)
     large = bytes_of_an_embedding(tmp_path / "b", graph, cluster_connection, 512)

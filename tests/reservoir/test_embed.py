@@ -195,7 +195,7 @@ def test_resumes_from_the_last_checkpoint_and_not_from_the_start(
     np.testing.assert_array_equal(embeddings(run), expected)
 
 
-def test_checkpoint_of_other_settings_is_not_used(tmp_path):
+def test_checkpoints_of_other_settings_are_left_alone(tmp_path):
     run = RunDirectory(tmp_path)
     old = Checkpoints(run.stage("checkpoints"), {"seed": 1})
     attempt = old.begin(4)

@@ -75,7 +75,7 @@ def test_one_scale_in_a_list_is_the_plain_reservoir():
     assert reservoir_spec(settings, 2.0, (3.0,), 0.5).blocks() == plain
 
 
-def test_columns_of_one_block_do_not_reach_another():
+def test_columns_of_one_block_stay_in_it():
     rng = np.random.default_rng(0)
     parts = []
     for units in (5, 3):

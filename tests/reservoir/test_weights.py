@@ -88,7 +88,7 @@ def test_ranges_and_seed():
     assert not np.allclose(first.inputs[:, 0] / 0.5, first.bias / 0.1)
 
 
-def test_known_radius_is_not_computed_again():
+def test_a_known_radius_is_used():
     assert draw(radius=2.0).scale == pytest.approx(5.0 / 4.0 / 2.0)
 
 
@@ -99,5 +99,5 @@ def test_sparse_rows_have_distinct_sorted_columns():
     assert len(np.unique(drawn.columns)) > 190
 
 
-def test_more_units_do_not_change_earlier_rows_of_the_input_weights():
+def test_earlier_rows_of_the_input_weights_stay_with_more_units():
     np.testing.assert_array_equal(draw(dim=40).inputs, draw(dim=60).inputs[:40])

@@ -33,7 +33,7 @@ def opened(data: bytes, record: FileRecord) -> CheckedFile:
     return CheckedFile(io.BytesIO(data), record, "/run/stage")
 
 
-def test_checksum_does_not_depend_on_how_a_file_was_written(data):
+def test_checksums_are_independent_of_how_a_file_was_written(data):
     assert recorded(data) == recorded(data, 7) == recorded(data, 5000)
     assert len(recorded(data).checksum) == 4 * 8
     assert recorded(b"").checksum == ""

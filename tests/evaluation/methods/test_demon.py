@@ -93,7 +93,7 @@ def test_communities_keep_the_requested_overlap_and_size(overlap, min_size):
     assert len(np.unique(found.members)) < len(found.members)
 
 
-def test_threads_and_blocks_do_not_change_the_answer(monkeypatch):
+def test_threads_and_blocks_keep_the_answer(monkeypatch):
     network = matrix(random_network(2))
     one = demon(network, 5)
     monkeypatch.setattr(module, "BLOCK", 7)

@@ -195,7 +195,7 @@ def test_same_seed_same_bits_and_another_seed_others(kind, graph):
 
 
 @needs_gnn
-def test_trainings_in_threads_do_not_draw_from_each_other(graph):
+def test_trainings_in_threads_draw_independently(graph):
     short = replace(QUICK, max_epochs=6)
     alone = [graph.train("gat", short, seed).logits for seed in range(4)]
     with ThreadPoolExecutor(4) as pool:
@@ -215,7 +215,7 @@ def test_state_of_pytorch_is_left_as_it_was(graph):
 
 
 @needs_gnn
-def test_best_epoch_answers_not_the_last(graph):
+def test_the_best_epoch_answers(graph):
     # Stop labels at random: to fit the training labels is soon to be worse on them.
     rng = np.random.default_rng(0)
     noise = np.where(graph.stop >= 0, rng.permutation(graph.truth), -1)
@@ -401,5 +401,5 @@ def test_grid_is_the_papers():
 
 
 @needs_gnn
-def test_extra_that_is_there_is_not_refused():
+def test_an_installed_extra_is_accepted():
     require_gnn()

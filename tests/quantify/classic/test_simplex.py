@@ -68,7 +68,7 @@ def by_slsqp(cost, classes):
 
 
 @pytest.mark.parametrize("classes", [2, 3, 6])
-def test_maximum_likelihood_differs_from_its_twin(classes):
+def test_maximum_likelihood_agrees_with_its_twin(classes):
     rng = np.random.default_rng(classes)
     prior = rng.dirichlet(np.full(classes, 3.0))
     posteriors, _ = draw_posteriors(700, prior, 1.1, classes)
@@ -191,7 +191,7 @@ def test_steep_cell_stops_the_search():
     assert topsoe(sample, found[0] @ np.array(shares)) <= best + 1e-10
 
 
-def test_most_steps_are_not_told():
+def test_answers_at_the_limit_of_steps_are_marked():
     rng = np.random.default_rng(0)
     ratios = rng.dirichlet(np.full(3, 0.2), 50)
     _, taken, done = most_likely(ratios, [np.arange(50)], steps=1)

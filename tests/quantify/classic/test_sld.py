@@ -49,7 +49,7 @@ def shifted_sets(prior, seed=0, sizes=(1, 2, 7, 8, 9, 100, 1500)):
 
 
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-def test_kernel_differs_from_the_definition(prior):
+def test_kernel_follows_the_definition(prior):
     posteriors, sets = shifted_sets(prior)
     found = estimate(posteriors, sets, prior)
     for s, members in enumerate(sets):
@@ -77,7 +77,7 @@ def test_compiled_code_agrees_with_its_python(monkeypatch, prior):
         np.testing.assert_array_equal(slow.iterations, compiled.iterations)
 
 
-def test_large_community_is_gathered_wrongly(monkeypatch):
+def test_large_community_is_gathered_in_tiles(monkeypatch):
     posteriors, _ = draw_posteriors(20_000, np.array([0.3, 0.7]), 0.8, 3)
     members = np.flatnonzero(np.arange(20_000) % 10 != 3)
     q, steps, _ = slow_sld(posteriors[members], np.array([0.3, 0.7]))
@@ -98,7 +98,7 @@ def test_answers_are_those_of_quapy(prior):
 
 
 @pytest.mark.oracle
-def test_answers_differ_from_quapy_on_20_000_members():
+def test_answers_agree_with_quapy_on_20_000_members():
     emq = field_library().EMQ
     posteriors, _ = draw_posteriors(20_000, np.array([0.6, 0.4]), 0.3, 8)
     found = estimate(posteriors, [np.arange(20_000)], [0.5, 0.5])
@@ -107,7 +107,7 @@ def test_answers_differ_from_quapy_on_20_000_members():
 
 
 @pytest.mark.oracle
-def test_zero_prior_or_saturated_posteriors_differ_from_quapy():
+def test_zero_prior_and_saturated_posteriors_agree_with_quapy():
     emq = field_library().EMQ
     rng = np.random.default_rng(2)
     saturated = np.eye(3, dtype=np.float32)[rng.integers(0, 3, 200)]
@@ -119,7 +119,7 @@ def test_zero_prior_or_saturated_posteriors_differ_from_quapy():
 
 
 @pytest.mark.oracle
-def test_iteration_limit_differs_from_quapy(monkeypatch):
+def test_iteration_limit_agrees_with_quapy(monkeypatch):
     emq = field_library().EMQ
     posteriors, sets = shifted_sets([0.5, 0.5], sizes=(50,))
     monkeypatch.setattr(emq, "MAX_ITER", 14)
@@ -132,7 +132,7 @@ def test_iteration_limit_differs_from_quapy(monkeypatch):
     assert not found.converged[0]
 
 
-def test_row_of_zeros_makes_nan():
+def test_rows_of_zeros_keep_answers_finite():
     posteriors, _ = draw_posteriors(40, np.array([0.4, 0.6]), 1.0, 0)
     zeros = posteriors.copy()
     zeros[30:] = 0
@@ -203,7 +203,7 @@ def test_prevalence_leaves_the_simplex_or_depends_on_the_company(seed, classes, 
 
 
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-def test_em_does_not_reach_the_maximum_likelihood(prior):
+def test_em_reaches_the_maximum_likelihood(prior):
     posteriors, sets = shifted_sets(prior, seed=9, sizes=(40, 400))
     tight = estimate(posteriors, sets, prior, Sld(1e-12, 300_000))
     for s, members in enumerate(sets):
@@ -233,6 +233,6 @@ def test_exact_fails_on_a_corner_on_alike_classes_or_on_nothing():
     assert (empty.tolist(), gap) == ([0.3, 0.7], 0.0)
 
 
-def test_prior_guard_changes_a_prior_above_zero():
+def test_prior_guard_keeps_a_prior_above_zero():
     assert guarded_prior(np.array([0.2, 0.8])).tolist() == [0.2, 0.8]
     assert (guarded_prior(np.array([0.0, 0.4, 0.6])) > 0).all()

@@ -17,7 +17,7 @@ MOVED = ("lower", "upper", "se", "cv", "quality", "flagged")
 """Columns that the other runs change."""
 
 
-def test_variance_is_not_the_one_by_hand():
+def test_variance_is_the_one_by_hand():
     own = np.array([[0.2, 0.8], [0.5, 0.5], [0.3, 0.7], [np.nan, np.nan]])
     other = np.array([[0.3, 0.7], [0.5, 0.5], [0.4, 0.6], [np.nan, np.nan]])
     estimated = np.array([100, 120, 5, 10])
@@ -58,7 +58,7 @@ def answers(prevalence, lower, upper, known, members):
     }
 
 
-def test_ends_are_not_those_of_the_sum_of_variances():
+def test_ends_are_those_of_the_sum_of_variances():
     arrays = answers([0.5], [0.4], [0.62], [[0, 0]], [1000])
     variance = np.full((1, 2), 0.03**2)
     z = float(ndtri(0.975))
@@ -90,7 +90,7 @@ def test_ends_leave_what_can_be():
 
 
 @pytest.mark.parametrize("others", [1, 3])
-def test_other_seeds_are_not_covered(others):
+def test_other_seeds_are_covered(others):
     """A seed's effect as large as the interval that leaves it out."""
     rng = np.random.default_rng(1)
     sets, noise, effect = 4000, 0.02, 0.02
@@ -117,7 +117,7 @@ def test_other_seeds_are_not_covered(others):
     assert 0.94 <= covered(widened(arrays, variance, 0.95, False)) <= 0.96
 
 
-def test_runs_with_other_seeds_do_not_widen_the_intervals(tmp_path, client):
+def test_runs_with_other_seeds_widen_the_intervals(tmp_path, client):
     graph = write_graph(tmp_path / "input", labelled=0.4)
     sources = write_pages(graph, 12)
 
@@ -148,7 +148,7 @@ def test_runs_with_other_seeds_do_not_widen_the_intervals(tmp_path, client):
     assert inside.mean() > 0.9
 
 
-def test_runs_that_differ_in_more_than_the_seed_are_taken(tmp_path, client):
+def test_runs_that_differ_in_more_than_the_seed_are_refused(tmp_path, client):
     graph = write_graph(tmp_path / "input", labelled=0.4)
     sources = write_pages(graph, 12)
     base = ("intervals.resamples=20", "partitions=2")
