@@ -115,13 +115,8 @@ def reached(graph: dict[str, set[str]], start: str) -> set[str]:
     return found
 
 
-WITHOUT_CIRCLES = ("xnq_dist.quantify",)
-"""Packages none of whose modules imports itself by way of others."""
-
-
-@pytest.mark.parametrize("package", WITHOUT_CIRCLES)
-def test_modules_import_each_other_one_way(package):
+def test_modules_import_each_other_one_way():
+    """Imports inside functions and for type checkers count, too."""
     graph = module_graph()
-    own = [name for name in graph if f"{name}.".startswith(f"{package}.")]
-    assert own
-    assert [name for name in own if name in reached(graph, name)] == []
+    assert len(graph) > 300
+    assert [name for name in graph if name in reached(graph, name)] == []
