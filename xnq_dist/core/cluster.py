@@ -215,7 +215,6 @@ def open_cluster(
             connection = connection_to(settings)
         else:
             size = local_size(settings, kept)
-            stack.enter_context(_without_working_folder())
             # The plan owns memory: Dask must neither spill nor pause behind its back.
             stack.enter_context(
                 dask.config.set(
@@ -230,7 +229,7 @@ def open_cluster(
                 )
             )
             try:
-                with kept_from_children():
+                with kept_from_children(), _without_working_folder():
                     cluster = _start(settings, size, preload)
             except (AssertionError, OSError, RuntimeError, TimeoutError) as error:
                 # The first is how a nanny of distributed 2026.8 gives up a worker that
@@ -262,7 +261,9 @@ def open_cluster(
 def _without_working_folder() -> Iterator[None]:
     """Python processes that start in the block import nothing from where they start.
 
-    A user's folder may hold a ``types.py``, and workers start as ``python -c``.
+    A user's folder may hold a ``types.py``, and workers start as ``python -c``. The
+    variable is taken back then, for it would reach the user's own processes as well; so
+    a worker that is started again later does import from there.
     """
     name = "PYTHONSAFEPATH"
     before = os.environ.get(name)
