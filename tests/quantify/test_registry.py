@@ -73,6 +73,20 @@ def halfway(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        "RECORDS = (Record(name='one', title='One', text='First.'),)",
+        "RECORDS: tuple[Record, ...] = (Record(name='one', title='One', text=''),)",
+        "other = 1\nRECORDS = [\n    Record(name='one', title='One', text='')\n]\n",
+    ],
+)
+def test_records_are_read_however_they_are_written(tmp_path, monkeypatch, written):
+    (tmp_path / "one.py").write_text(written)
+    monkeypatch.setitem(quantifiers.FOLDERS, "somewhere", tmp_path)
+    assert record_of("one").module == "somewhere.one"
+
+
 def test_a_new_module_is_known_to_settings_and_help(halfway):
     assert load_settings(overrides=["quantifier=halfway"]).quantifier == halfway
     assert list(records()).index(halfway) == list(records()).index("dys") + 1

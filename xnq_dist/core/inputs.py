@@ -42,7 +42,7 @@ PREVIOUS = "previous"
 FORMATS = {
     "graph": 3,
     "labels": 1,
-    "select": 1,
+    "select": 2,
     "embeddings": 1,
     "readout": 5,
     "posteriors": 1,

@@ -112,12 +112,16 @@ def _all(folders: tuple[tuple[str, Path], ...]) -> Mapping[str, Record]:
 
 def _read(file: Path) -> list[Record]:
     """Records of a module: calls of `Record` in its ``RECORDS``."""
-    _, found, text = file.read_text(encoding="utf-8").partition("\nRECORDS = (\n")
-    calls = ast.walk(ast.parse("(" + text[: text.index("\n)\n") + 2])) if found else ()
+    text = file.read_text(encoding="utf-8")
+    if "RECORDS" not in text:
+        return []
     return [
         Record(
             **{str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
         )
-        for call in calls
+        for statement in ast.parse(text).body
+        if isinstance(statement, ast.Assign | ast.AnnAssign)
+        and ast.unparse(statement).startswith(("RECORDS =", "RECORDS:"))
+        for call in ast.walk(statement)
         if isinstance(call, ast.Call)
     ]
