@@ -300,7 +300,7 @@ def test_stages_are_kept_across_versions_of_the_package(
     run = night(out, sources, SETTINGS, client)
     monkeypatch.setattr("xnq_dist._version.__version__", "99.0")
     monkeypatch.setattr(
-        "xnq_dist.core.store.stage.versions", lambda: {"xnq-dist": "99.0"}
+        "xnq_dist.core.store.stage_folder.versions", lambda: {"xnq-dist": "99.0"}
     )
     assert due_stages(run, sources, SETTINGS) == ()
     monkeypatch.setitem(pipeline_formats(), "readout", 99)

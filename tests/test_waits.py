@@ -11,11 +11,11 @@ ROOT = Path(xnq_dist.__file__).parents[1]
 
 THREADS = "waits for threads of this process that compute, write or read files"
 BENCHMARK = "a benchmark may take any time"
-INSIDE = "called inside `waiting.watched`, which looks at the cluster meanwhile"
+INSIDE = "called inside `waiting.watched`, which looks at the cluster"
 
 ALLOWED = {
     "xnq_dist/app/command_cost.py:_call": BENCHMARK,
-    "xnq_dist/app/reporting.py:Outbox._next": "a daemon thread that waits for work",
+    "xnq_dist/app/reporting.py:ReportOutbox._next": "a daemon thread waits for work",
     "xnq_dist/core/backend.py:GpuBackend.to_host": "copies an array, waits for nobody",
     "xnq_dist/evaluation/bench/cost_fits.py:_shared": "the barrier has a timeout",
     "xnq_dist/evaluation/bench/cost_fits.py:_wire_cost": "the sockets have timeouts",
@@ -27,13 +27,13 @@ ALLOWED = {
     "xnq_dist/graph/ahead.py:OneBehind.call": THREADS,
     "xnq_dist/graph/ahead.py:OneBehind.wait": THREADS,
     "xnq_dist/graph/ahead.py:ahead": THREADS,
-    "xnq_dist/graph/crew.py:Crew._each": THREADS,
+    "xnq_dist/graph/thread_pool.py:Crew._each": THREADS,
     "xnq_dist/graph/sort.py:PairSorter._merged": THREADS,
-    "xnq_dist/core/meanwhile.py:_end": "what is closed there has deadlines of its own",
-    "xnq_dist/core/meanwhile.py:opened_meanwhile": "what is opened there has deadlines",
+    "xnq_dist/core/background.py:_end": "what is closed there has deadlines of its own",
+    "xnq_dist/core/background.py:opened_in_background": "opened with deadlines",
     "xnq_dist/reservoir/exchange.py:PinnedTasks._results": INSIDE,
-    "xnq_dist/reservoir/pipes.py:Outbox.admitted": "ended by `Wire.close`; the task "
-    "that waits for it looks at its peers (`Wire.flush`)",
+    "xnq_dist/reservoir/pipes.py:PipeOutbox.admitted": "ended by `Wire.close`; the "
+    "task that waits for it looks at its peers (`Wire.flush`)",
     "xnq_dist/reservoir/pipes.py:_seen": "the future is done",
     "xnq_dist/reservoir/wire.py:Wire.flush": "the future is done",
     "xnq_dist/core/waiting.py:gather": INSIDE,

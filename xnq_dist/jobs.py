@@ -11,10 +11,10 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from xnq_dist.core import cluster
+from xnq_dist.core.background import Opener, opened_in_background
 from xnq_dist.core.cluster import Connection
 from xnq_dist.core.config import Settings
 from xnq_dist.core.failures import stage_errors
-from xnq_dist.core.meanwhile import Opener, opened_meanwhile
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Manifest, RunDirectory, repaired, setting_aside
 from xnq_dist.due import ON_WORKERS, answers_due, due_stages, summary
@@ -296,7 +296,7 @@ def cluster_meanwhile(
     # Here, not in the thread: where modules import each other, one of two threads that
     # import them at once may find a half of one.
     import_module("distributed")
-    with opened_meanwhile(make) as ahead:
+    with opened_in_background(make) as ahead:
         openers: Iterator[Opener[Connection]] = chain([ahead], repeat(make))
         yield lambda: next(openers)()
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import sklearn.ensemble  # noqa: F401
 
 import xnq_dist.quantify.batches
-import xnq_dist.readout.plus.fit
+import xnq_dist.readout.plus.learning
 import xnq_dist.reservoir.embed
 import xnq_dist.reservoir.kernels  # noqa: F401
 from xnq_dist.readout.plus.trees import add_trees

@@ -13,8 +13,13 @@ import typer
 from tests.evaluation.datasets.forms import write_linkx
 from xnq_dist.app.datasets_command import app
 from xnq_dist.core.errors import InfrastructureError, SettingsError
-from xnq_dist.evaluation.datasets import registry
-from xnq_dist.evaluation.datasets.registry import Dataset, Expected, RemoteFile, Source
+from xnq_dist.evaluation.datasets import known_graphs as registry
+from xnq_dist.evaluation.datasets.known_graphs import (
+    Dataset,
+    Expected,
+    RemoteFile,
+    Source,
+)
 
 NODES = 100
 

@@ -45,9 +45,9 @@ from xnq_dist.graph.tables import Sources
 from xnq_dist.reservoir.embed import reservoir_spec
 from xnq_dist.reservoir.exchange import TasksExchange
 from xnq_dist.reservoir.routes import pick_rows
-from xnq_dist.reservoir.seat import Seat
 from xnq_dist.reservoir.spmd import SpmdExchange
 from xnq_dist.reservoir.wire import CHUNK
+from xnq_dist.reservoir.worker_state import Seat
 
 SUPERSTEPS = 10_000
 """Never reached: the last superstep would send nothing."""

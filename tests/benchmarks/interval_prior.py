@@ -24,19 +24,19 @@ from distributed import Client
 
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.store import Folder, RunDirectory
-from xnq_dist.evaluation.community_cases import Plan, _case, _kinds
+from xnq_dist.evaluation.community_cases import CasePlan, _case, _kinds
 from xnq_dist.evaluation.datasets.families import family_of
 from xnq_dist.evaluation.designs import OWN_RESOLUTION, LabelPool, draw_labels
 from xnq_dist.evaluation.real import _truth
 from xnq_dist.evaluation.regions import only
 from xnq_dist.evaluation.task import TaskSource, load_task
-from xnq_dist.evaluation.work import Work
+from xnq_dist.evaluation.work import EvaluationWork
 from xnq_dist.graph import layout
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE, Groups, degree_groups
-from xnq_dist.quantify.default import learning
+from xnq_dist.quantify.default import estimator_fit as learning
 from xnq_dist.quantify.default.auto import Auto
-from xnq_dist.quantify.default.learning import Learnt
+from xnq_dist.quantify.default.estimator_fit import Learnt
 
 SHARES = (0.6, 0.06, 0.012)
 KINDS = ("leiden", "bfs", "walk", "followers", "random", "whole", "unions", "attribute")
@@ -63,7 +63,7 @@ def intervals(
     settings = load_settings(overrides=["method=xnq+", *overrides])
     run = RunDirectory(out / folder.name)
     task = load_task(run, TaskSource(folder.name), settings.seed)
-    work = Work.begin(run, task, settings)
+    work = EvaluationWork.begin(run, task, settings)
     adjacency = layout.read_adjacency(*work.graph())
     adjacency.sort_indices()
     own = [leiden(adjacency, each, settings.seed) for each in (OWN_RESOLUTION, FINE)]
@@ -72,7 +72,7 @@ def intervals(
     pool = LabelPool(task.labels, len(task.classes), own[0], adjacency)
     given = folder / "memberships.parquet"
     kinds = (*KINDS, "given") if given.exists() else KINDS
-    plan = Plan(kinds, SHARES, memberships=str(given))
+    plan = CasePlan(kinds, SHARES, memberships=str(given))
     sets = [only(each, pool.known) for _, each in _kinds(work, plan, adjacency)]
     cases = Folder.of(work.run).child("cases")
     for draw in range(settings.evaluation.label_draws):

@@ -36,7 +36,7 @@ from xnq_dist.evaluation.real import _truth
 from xnq_dist.evaluation.regions import communities_of
 from xnq_dist.evaluation.split_fit import FeatureRows
 from xnq_dist.evaluation.task import TaskSource, load_task
-from xnq_dist.evaluation.work import Work
+from xnq_dist.evaluation.work import EvaluationWork
 from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
@@ -45,10 +45,10 @@ from xnq_dist.groups.own_groups import FINE
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.surroundings import learn_in_process
 from xnq_dist.readout.calibration import fit_calibration
-from xnq_dist.readout.logistic import Job, fit_jobs
+from xnq_dist.readout.logistic import FitJob, fit_jobs
 from xnq_dist.readout.plus.first_stage import FirstStage, block_rows
-from xnq_dist.readout.plus.fit import PRIOR_ROWS
 from xnq_dist.readout.plus.label_features import label_features
+from xnq_dist.readout.plus.learning import PRIOR_ROWS
 from xnq_dist.readout.plus.second_stage import SecondRows, conclude, second_rows
 from xnq_dist.readout.plus.variants import Variants, class_priors, node_folds
 
@@ -72,7 +72,7 @@ class Graph:
     pool: LabelPool
     groups: tuple[np.ndarray, ...]
     classes: tuple[str, ...]
-    work: Work
+    work: EvaluationWork
 
 
 def load(folder: Path, positive: str | None, made: str) -> Graph:
@@ -82,7 +82,7 @@ def load(folder: Path, positive: str | None, made: str) -> Graph:
     tables = (str(folder / f"{name}.parquet") for name in ("nodes", "edges"))
     prepare(run, Sources(*tables), settings, 1)
     task = load_task(run, TaskSource(folder.name, positive=positive), 0)
-    work = Work.begin(run, task, settings)
+    work = EvaluationWork.begin(run, task, settings)
     adjacency = layout.read_adjacency(*work.graph())
     adjacency.sort_indices()
     parts = list(FeatureRows(*work.graph()).parts())
@@ -124,7 +124,7 @@ def posteriors(graph: Graph, labels: np.ndarray, count: int, seed: int) -> np.nd
     own, known = folds[rows], labels[rows]
     block = slice(0, graph.x.shape[1])
     seen_rows = block_rows(graph.x[rows], known, own, n_classes, block)
-    fits = fit_jobs(seen_rows, [Job(hidden, STRENGTH) for hidden in variants.hidden])
+    fits = fit_jobs(seen_rows, [FitJob(hidden, STRENGTH) for hidden in variants.hidden])
     first = FirstStage.of((block.stop,), [[fit.model for fit in fits]])
     scores = first.scores(graph.x)
     priors = class_priors(known, own, n_classes, variants)

@@ -30,10 +30,10 @@ from scipy.sparse import csr_array
 from xnq_dist.core.backend import cpu
 from xnq_dist.core.config import Settings
 from xnq_dist.core.products import product
+from xnq_dist.evaluation.grid_search import reservoir_draws
 from xnq_dist.evaluation.methods.method_interface import ROLES, Scores, Split, Task
 from xnq_dist.evaluation.protocol import draw_samples
 from xnq_dist.evaluation.scoring import calibrated, errors, estimates
-from xnq_dist.evaluation.search import reservoir_draws
 from xnq_dist.graph.halo import Partition
 from xnq_dist.readout.logistic import decision, fit, row_losses
 from xnq_dist.reservoir.superstep import MemoryStates, column_tiles, superstep

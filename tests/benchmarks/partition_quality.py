@@ -35,7 +35,7 @@ import numpy as np
 
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.progress import silent
-from xnq_dist.graph.csr import CHUNK_EDGES, FileCsr, Rows, spans
+from xnq_dist.graph.csr import CHUNK_EDGES, CsrRows, FileCsr, spans
 from xnq_dist.graph.edges import read_edges
 from xnq_dist.graph.generate import generate
 from xnq_dist.graph.labels import read_nodes
@@ -64,12 +64,12 @@ class Counted:
     def weighted(self) -> bool:
         return False
 
-    def rows(self, first: int, last: int) -> Rows:
+    def rows(self, first: int, last: int) -> CsrRows:
         rows = self.csr.rows(first, last)
         self.streamed.append(len(rows.indices))
         return rows
 
-    def chunks(self, edges: int = CHUNK_EDGES) -> Iterator[Rows]:
+    def chunks(self, edges: int = CHUNK_EDGES) -> Iterator[CsrRows]:
         for first, last in spans(self.indptr, edges):
             yield self.rows(first, last)
 

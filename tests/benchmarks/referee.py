@@ -73,19 +73,19 @@ from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
 from xnq_dist.evaluation.real import _truth
 from xnq_dist.evaluation.split_fit import FeatureRows
 from xnq_dist.evaluation.task import TaskSource, load_task
-from xnq_dist.evaluation.work import Work
+from xnq_dist.evaluation.work import EvaluationWork
 from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE
 from xnq_dist.quantify.classic.neighbour_counts import votes_of
-from xnq_dist.quantify.default.learning import Held
+from xnq_dist.quantify.default.estimator_fit import Held
 from xnq_dist.quantify.interface import Communities, Estimates
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.logistic import COARSE_GRID, decision, fit, row_losses
-from xnq_dist.readout.plus.fit import PRIOR_ROWS
+from xnq_dist.readout.plus.learning import PRIOR_ROWS
 
 TABLES = "spambase,wdbc,ionosphere,sonar,optdigits,satimage,letter"
 THEIRS: dict[str, tuple[type, dict[str, Any]]] = {
@@ -302,7 +302,7 @@ def graph_rows(options: argparse.Namespace, opened: ExitStack) -> Iterator[dict]
     tables = (str(options.folder / f"{name}.parquet") for name in ("nodes", "edges"))
     prepare(run, Sources(*tables), settings, 1)
     task = load_task(run, TaskSource(options.folder.name), 0)
-    work = Work.begin(run, task, settings)
+    work = EvaluationWork.begin(run, task, settings)
     adjacency = layout.read_adjacency(*work.graph())
     adjacency.sort_indices()
     parts = list(FeatureRows(*work.graph()).parts())

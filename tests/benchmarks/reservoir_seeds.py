@@ -32,7 +32,7 @@ from xnq_dist.evaluation.estimators import Estimators
 from xnq_dist.evaluation.real import _truth
 from xnq_dist.evaluation.regions import communities_of, draw_samples_by_class
 from xnq_dist.evaluation.task import TaskSource, load_task
-from xnq_dist.evaluation.work import Work
+from xnq_dist.evaluation.work import EvaluationWork
 from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
@@ -102,7 +102,7 @@ def main() -> None:
         prepare(run, Sources(*tables), settings, 1)
         source = TaskSource(asked.folder.name, positive=asked.positive)
         task = load_task(run, source, 0)
-        work = Work.begin(run, task, settings)
+        work = EvaluationWork.begin(run, task, settings)
         adjacency = layout.read_adjacency(*work.graph())
         adjacency.sort_indices()
         own = leiden(adjacency, OWN_RESOLUTION, 0)

@@ -20,7 +20,11 @@ from xnq_dist.evaluation import community_cases as stage
 from xnq_dist.evaluation import estimators as scored
 from xnq_dist.evaluation import real
 from xnq_dist.evaluation.case import Case
-from xnq_dist.evaluation.community_cases import Plan, check_plan, evaluate_communities
+from xnq_dist.evaluation.community_cases import (
+    CasePlan,
+    check_plan,
+    evaluate_communities,
+)
 from xnq_dist.evaluation.community_tables import (
     _marked,
     community_outputs,
@@ -307,7 +311,7 @@ def test_interrupted_evaluation_goes_on_with_the_next_case(
 ):
     work = begin(tmp_path / "run", graph, settings=small_settings(*SETTINGS))
     kinds = ("leiden", "walk", "app+labels")
-    plan = Plan(kinds, (0.5, 0.1), quantifiers=("auto", "pcc", "sld"))
+    plan = CasePlan(kinds, (0.5, 0.1), quantifiers=("auto", "pcc", "sld"))
     asked = []
     real_posteriors = stage._posteriors
 
@@ -353,7 +357,7 @@ def test_interrupted_evaluation_goes_on_with_the_next_case(
     monkeypatch.setattr(stage, "_posteriors", None)
     assert evaluate_communities(client, work, plan).equals(table)
     other = evaluate_communities(
-        client, work, Plan(("random", "whole"), (0.5, 0.1), quantifiers=("cc",))
+        client, work, CasePlan(("random", "whole"), (0.5, 0.1), quantifiers=("cc",))
     )
     assert set(other["communities"].to_pylist()) == {"random", "whole"}
 
@@ -411,7 +415,7 @@ def test_every_design_and_kind_is_evaluated_without_nodes_of_unknown_class(
     settings = small_settings(*SETTINGS)
     work = begin(tmp_path / "run", graph, settings=settings)
     kinds = (*REGIONS, "attribute", "given", "app")
-    plan = Plan(
+    plan = CasePlan(
         kinds,
         (0.2,),
         tuple(DESIGNS),
@@ -460,7 +464,7 @@ def test_graphs_without_features_or_memberships_do_without_those_kinds(
 ):
     settings = small_settings(*SETTINGS, "columns.features=null")
     work = begin(tmp_path / "run", graph, settings=settings)
-    plan = Plan(("given", "attribute", "random"), (0.5,), ("random",), ("pcc",))
+    plan = CasePlan(("given", "attribute", "random"), (0.5,), ("random",), ("pcc",))
     table = evaluate_communities(client, work, plan)
     assert set(table["communities"].to_pylist()) == {"random"}
 
@@ -469,7 +473,7 @@ def test_share_that_leaves_nothing_is_refused(client, graph, tmp_path):
     work = begin(tmp_path / "run", graph, settings=small_settings())
     for share in (0.0, 1.0):
         with pytest.raises(SettingsError, match="leaves nothing to show or nothing"):
-            evaluate_communities(client, work, Plan(("leiden",), (share,)))
+            evaluate_communities(client, work, CasePlan(("leiden",), (share,)))
 
 
 def test_sets_that_are_all_too_small_are_an_error(client, graph, tmp_path, monkeypatch):
@@ -479,7 +483,7 @@ def test_sets_that_are_all_too_small_are_an_error(client, graph, tmp_path, monke
     monkeypatch.setattr(
         stage, "_posteriors", lambda *_: {"posteriors": np.full((500, 2), 0.5)}
     )
-    plan = Plan(("walk",), (0.5,), quantifiers=("cc",))
+    plan = CasePlan(("walk",), (0.5,), quantifiers=("cc",))
     with pytest.raises(InputError, match="no community has enough unlabelled members"):
         evaluate_communities(client, work, plan)
 

@@ -19,7 +19,7 @@ from xnq_dist.evaluation.methods.gnn import GnnSettings
 from xnq_dist.evaluation.methods.known_methods import METHODS, choose_methods
 from xnq_dist.evaluation.results import result_rows
 from xnq_dist.evaluation.task import TaskSource, load_task
-from xnq_dist.evaluation.work import Work
+from xnq_dist.evaluation.work import EvaluationWork
 from xnq_dist.graph.prepare import prepare
 
 SETTINGS = small_settings(
@@ -34,12 +34,12 @@ SETTINGS = small_settings(
 ).model_copy(deep=True)
 
 
-def begin(folder, graph, partitions=2, settings=SETTINGS, **source) -> Work:
+def begin(folder, graph, partitions=2, settings=SETTINGS, **source) -> EvaluationWork:
     directory = RunDirectory(folder)
     prepare(directory, graph.sources, settings, partitions)
     wanted = TaskSource("small", folds=(0, 1), **source)
     task = load_task(directory, wanted, 0)
-    return Work.begin(directory, task, settings)
+    return EvaluationWork.begin(directory, task, settings)
 
 
 @pytest.fixture(scope="module")
@@ -254,7 +254,7 @@ def test_xnq_plus_is_a_method(client, graph, tmp_path, monkeypatch):
     dense = evaluate(client, work, "xnq+dense", quantifiers=("sld", "pcc"))
     assert figures(dense) != figures(result)
     with monkeypatch.context() as patched:
-        patched.setattr("xnq_dist.readout.plus.fit.plus_scores", None)
+        patched.setattr("xnq_dist.readout.plus.learning.plus_scores", None)
         again = evaluate(client, work, "xnq+", quantifiers=("sld", "pcc", "cc"))
     assert figures(result).items() < figures(again).items()
 

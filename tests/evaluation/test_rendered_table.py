@@ -13,8 +13,8 @@ from xnq_dist.core.errors import XnqError
 from xnq_dist.evaluation.paper import paper_tables
 from xnq_dist.evaluation.rendered_table import (
     Cell,
-    Group,
-    Table,
+    RenderedTable,
+    RowGroup,
     to_html,
     to_latex,
     to_markdown,
@@ -25,14 +25,14 @@ NASTY = r"a&b_<c> $x^2$ 100% #1 {~} \d |e| *f* [g] `h`"
 NO_CONFIGURATIONS = table("configurations", [])
 
 
-def tables(found) -> dict[str, Table]:
+def tables(found) -> dict[str, RenderedTable]:
     return {
         made.name: made
         for made in paper_tables(found, NO_CONFIGURATIONS, summarise(found))
     }
 
 
-def rows(made: Table) -> dict[str, tuple[Cell, ...]]:
+def rows(made: RenderedTable) -> dict[str, tuple[Cell, ...]]:
     return {cells[0].text: cells for group in made.groups for cells in group.rows}
 
 
@@ -57,13 +57,15 @@ class Cells(HTMLParser):
 
 
 def test_renderings_agree() -> None:
-    made = Table(
+    made = RenderedTable(
         "t",
         "Title",
         ("Method", "A", "B"),
         (
-            Group(((Cell("x"), Cell("1.5", "2.5", "best"), Cell()),)),
-            Group(((Cell("y"), Cell("3.5", mark="second"), Cell("4.5", "5.5")),), "G"),
+            RowGroup(((Cell("x"), Cell("1.5", "2.5", "best"), Cell()),)),
+            RowGroup(
+                ((Cell("y"), Cell("3.5", mark="second"), Cell("4.5", "5.5")),), "G"
+            ),
         ),
         ("Note.",),
     )
@@ -97,7 +99,9 @@ def test_renderings_agree() -> None:
 
 
 def test_names_are_escaped_in_every_format() -> None:
-    made = Table(NASTY, NASTY, (NASTY, "A"), (Group(((Cell(NASTY), Cell()),), NASTY),))
+    made = RenderedTable(
+        NASTY, NASTY, (NASTY, "A"), (RowGroup(((Cell(NASTY), Cell()),), NASTY),)
+    )
     reader = Cells()
     reader.feed(to_html(made))
     assert {*reader.tags} <= {"table", "caption", "thead", "tbody", "tr", "th", "td"}
@@ -116,13 +120,15 @@ def test_names_are_escaped_in_every_format() -> None:
 
 
 def test_rows_with_line_breaks_and_control_characters_stay_one_line() -> None:
-    made = Table("t", "t", ("a", "b"), (Group(((Cell("x\n| y\x00"), Cell("1")),)),))
+    made = RenderedTable(
+        "t", "t", ("a", "b"), (RowGroup(((Cell("x\n| y\x00"), Cell("1")),)),)
+    )
     assert "| x \\| y\ufffd | 1 |" in to_markdown(made)
 
 
 def test_ragged_tables_are_refused() -> None:
     with pytest.raises(XnqError, match="same number"):
-        Table("t", "t", ("a", "b"), (Group(((Cell("x"),),)),))
+        RenderedTable("t", "t", ("a", "b"), (RowGroup(((Cell("x"),),)),))
 
 
 MEANS = {

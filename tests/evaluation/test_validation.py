@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from xnq_dist.evaluation.validation import Choice, Figure, choose
+from xnq_dist.evaluation.validation import Choice, ValidationErrors, choose
 
 
 def figure(draw, calibration, ae, split=0, quantifier="sld"):
-    return Figure(draw, split, quantifier, calibration, {"ae": ae, "rae": -ae})
+    return ValidationErrors(
+        draw, split, quantifier, calibration, {"ae": ae, "rae": -ae}
+    )
 
 
 def test_the_least_error_of_each_split_and_quantifier_is_chosen():

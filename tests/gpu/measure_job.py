@@ -24,7 +24,7 @@ from tests.gpu.made import (
 from xnq_dist.core.backend import GpuBackend
 from xnq_dist.quantify.gpu.sets import GpuSld
 from xnq_dist.quantify.interface import NodeTable, Reference
-from xnq_dist.readout.logistic import Job as Regression
+from xnq_dist.readout.logistic import FitJob as Regression
 from xnq_dist.readout.logistic import decision, fit_jobs
 from xnq_dist.readout.objective import MemoryRows
 from xnq_dist.reservoir import device

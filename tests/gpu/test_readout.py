@@ -10,7 +10,7 @@ from tests.readout.samples import states
 from tests.readout.test_logistic import assert_optimum
 from xnq_dist.core import backend as backends
 from xnq_dist.readout import objective
-from xnq_dist.readout.logistic import Job, fit, fit_jobs
+from xnq_dist.readout.logistic import FitJob, fit, fit_jobs
 from xnq_dist.readout.objective import Group, MemoryRows, Problem, group_sums
 
 
@@ -23,12 +23,12 @@ def test_optimum_over_blocks_is_scikit_learns(any_backend, classes, C, monkeypat
     folds = (np.arange(300) % 3).astype(np.int32)
     weights = np.random.default_rng(0).exponential(1.0, 300)
     rows = MemoryRows.of(x, y, folds, classes, weights, backend=any_backend)
-    whole, part = fit_jobs(rows, [Job((), C), Job((1,), C)])
+    whole, part = fit_jobs(rows, [FitJob((), C), FitJob((1,), C)])
     assert whole.model.converged
     assert_optimum(whole.model, x, y, C, weights)
     seen = folds != 1
     assert_optimum(part.model, x[seen], y[seen], C, weights[seen])
-    (warm,) = fit_jobs(rows, [Job((), C, whole.model)])
+    (warm,) = fit_jobs(rows, [FitJob((), C, whole.model)])
     np.testing.assert_allclose(warm.model.coef, whole.model.coef, atol=1e-4)
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.graph.graphs import csr_of, random_matrix
 from xnq_dist.graph import clustering as module
 from xnq_dist.graph.clustering import coarsen, contract, find_clusters
-from xnq_dist.graph.crew import batches, most_rows
 from xnq_dist.graph.csr import ArrayCsr
+from xnq_dist.graph.thread_pool import batches, most_rows
 
 
 def slow_clusters(

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.graph.graphs import csr_of, random_matrix
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
-from xnq_dist.graph import crew
 from xnq_dist.graph import partition as module
+from xnq_dist.graph import thread_pool as crew
 from xnq_dist.graph.csr import ArrayCsr
 from xnq_dist.graph.partition import divide, metis_memory
 

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.graph.graphs import csr_of, random_matrix
-from xnq_dist.graph import crew as crew_module
 from xnq_dist.graph import moves
 from xnq_dist.graph import refining as module
-from xnq_dist.graph.crew import Crew, batches
+from xnq_dist.graph import thread_pool as crew_module
 from xnq_dist.graph.csr import ArrayCsr
 from xnq_dist.graph.moves import HALVING, ROWS
 from xnq_dist.graph.refining import find_limits, refine
+from xnq_dist.graph.thread_pool import Crew, batches
 
 
 def halo_rows(csr: ArrayCsr, part: np.ndarray) -> int:

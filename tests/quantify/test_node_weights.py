@@ -22,7 +22,7 @@ from xnq_dist.due import due_stages
 from xnq_dist.pipeline import check_sources, open_run, prepare
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.contrast import contrast
-from xnq_dist.quantify.default.learning import Learnt
+from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.interface import combine
 from xnq_dist.quantify.loading import load_groups, load_node_table
 from xnq_dist.quantify.stage import estimate_with, quantify

@@ -227,7 +227,7 @@ def test_a_failed_stage_keeps_its_intervals_for_the_next(made):
     where = (made.run.uri, graph.attempt, posteriors.attempt, (0.5, 0.5), attempt)
 
     def bootstrap(*overrides):
-        job = batches.Job(*where, small_settings(*overrides))
+        job = batches.BatchJob(*where, small_settings(*overrides))
         return job.bootstrap()
 
     try:

@@ -11,7 +11,7 @@ from xnq_dist.readout.fit import (
     out_of_fold_log_loss,
     plan_folds,
 )
-from xnq_dist.readout.logistic import GRID, Job, decision, fit, fit_jobs, row_losses
+from xnq_dist.readout.logistic import GRID, FitJob, decision, fit, fit_jobs, row_losses
 from xnq_dist.readout.objective import MemoryRows
 
 SELECT = ReadoutSettings()
@@ -30,7 +30,9 @@ def test_out_of_fold_logits_are_independent_of_the_nodes_own_label():
     flipped = y.copy()
     flipped[17] = (y[17] + 1) % 3
     before, after = (
-        fit_jobs(MemoryRows.of(x, known, folds, 3), [Job((k,), 1.0) for k in range(4)])
+        fit_jobs(
+            MemoryRows.of(x, known, folds, 3), [FitJob((k,), 1.0) for k in range(4)]
+        )
         for known in (y, flipped)
     )
     fold = int(folds[17])

@@ -13,13 +13,13 @@ from tests.conftest import small_settings, write_graph
 from xnq_dist import pipeline
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.graph.layout import load_label_weights
-from xnq_dist.quantify.default.learning import Learnt
+from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.diagnostics import quality
-from xnq_dist.readout.logistic import Job, fit, fit_jobs
+from xnq_dist.readout.logistic import FitJob, fit, fit_jobs
 from xnq_dist.readout.plus.first_stage import block_rows
-from xnq_dist.readout.plus.fit import scaled_weights
+from xnq_dist.readout.plus.learning import scaled_weights
 from xnq_dist.readout.plus.pool import pool_weights
 from xnq_dist.readout.plus.trees import Shape, boosted_logits, fit_trees
 from xnq_dist.readout.plus.variants import Variants, class_priors
@@ -73,7 +73,7 @@ def test_weights_act_in_pool_first_stage_trees_and_priors():
     )
     one, two, plain = (
         fit_jobs(block_rows(x[at], y[at], folds[at], 2, slice(0, 4), w), [job])[0]
-        for job in [Job((1,), 1.0)]
+        for job in [FitJob((1,), 1.0)]
         for at, w in ((slice(None), WEIGHTS), (TWICE, None), (slice(None), None))
     )
     np.testing.assert_allclose(one.model.coef, two.model.coef, atol=1e-4)

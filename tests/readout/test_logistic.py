@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from tests.readout.samples import states
 from xnq_dist.core.errors import InputError
 from xnq_dist.readout import logistic, objective
-from xnq_dist.readout.logistic import GRID, Job, decision, fit, fit_jobs, row_losses
+from xnq_dist.readout.logistic import GRID, FitJob, decision, fit, fit_jobs, row_losses
 from xnq_dist.readout.objective import MemoryRows
 
 
@@ -156,7 +156,7 @@ def test_one_class_alone_has_a_finite_model_when_smooth():
     np.testing.assert_allclose(posterior.mean(axis=0)[[0, 2]], 0.5 / 41.5, rtol=0.05)
     folds = np.r_[np.zeros(39, np.int32), np.int32(1)]
     rows = MemoryRows.of(x, np.ones(40, np.int32), folds, 2, smooth=True)
-    empty = fit_jobs(rows, [Job((0, 1), 1.0)])[0].model
+    empty = fit_jobs(rows, [FitJob((0, 1), 1.0)])[0].model
     assert empty.converged
     assert not empty.coef.any()
     assert not empty.intercept.any()
@@ -166,7 +166,7 @@ def test_penalties_of_columns_are_those_of_scaled_columns():
     x, y = states(300, 10, 3)
     scale = np.geomspace(0.1, 10, 10)
     rows = MemoryRows.of(x, y, np.zeros(300, np.int32), 3)
-    (raw,) = fit_jobs(replace(rows, penalty=scale**2), [Job((), 2.0)])
+    (raw,) = fit_jobs(replace(rows, penalty=scale**2), [FitJob((), 2.0)])
     scaled = fit(x / scale, y, 3, 2.0)
     np.testing.assert_allclose(raw.model.coef, scaled.coef / scale, atol=1e-4)
 
@@ -177,7 +177,7 @@ def test_folds_are_fits_of_the_other_rows(classes):
     folds = (np.arange(900) % 4 - 1).astype(np.int32)
     rows = MemoryRows.of(x, y, folds, classes)
     hidden = [(0,), (1,), (2,), (0, 2), ()]
-    found = fit_jobs(rows, [Job(each, 0.5) for each in hidden])
+    found = fit_jobs(rows, [FitJob(each, 0.5) for each in hidden])
     for each, one in zip(hidden, found, strict=True):
         seen = (folds >= 0) & ~np.isin(folds, each)
         alone = fit(x[seen], y[seen], classes, 0.5)
@@ -195,7 +195,7 @@ def test_fits_have_the_same_bits_alone_and_together(classes, monkeypatch):
     folds = (np.arange(500) % 5).astype(np.int32)
     weights = np.random.default_rng(0).random(500)
     rows = MemoryRows.of(x, y, folds, classes, weights)
-    jobs = [Job((fold,), C) for C in (0.1, 1000.0) for fold in range(5)]
+    jobs = [FitJob((fold,), C) for C in (0.1, 1000.0) for fold in range(5)]
     together = fit_jobs(rows, jobs)
     threads = fit_jobs(MemoryRows.of(x, y, folds, classes, weights, threads=3), jobs)
     for job, one, other in zip(jobs, together, threads, strict=True):
@@ -230,7 +230,7 @@ def test_warm_starts_along_the_grid_keep_the_optimum(classes):
     rows = MemoryRows.of(x, y, np.zeros(200, np.int32), classes)
     model = None
     for C in GRID:
-        model = fit_jobs(rows, [Job((), C, model)])[0].model
+        model = fit_jobs(rows, [FitJob((), C, model)])[0].model
         assert model.converged
         if C in (GRID[3], GRID[-1]):
             assert_optimum(model, x, y, C)

@@ -7,7 +7,7 @@ from scipy.optimize import check_grad
 from tests.readout.samples import states
 from xnq_dist.readout import objective
 from xnq_dist.readout.lbfgs import minimise
-from xnq_dist.readout.logistic import Fit
+from xnq_dist.readout.logistic import LogisticFit
 from xnq_dist.readout.objective import (
     Group,
     MemoryRows,
@@ -16,7 +16,7 @@ from xnq_dist.readout.objective import (
     group_moments,
     group_sums,
 )
-from xnq_dist.readout.search import climb, cross_fit, search_from_middle
+from xnq_dist.readout.regularisation import climb, cross_fit, search_from_middle
 
 
 def test_sums_are_the_same_for_any_groups_and_blocks(monkeypatch):
@@ -117,7 +117,10 @@ def test_blocks_are_searched_together_and_start_from_the_fit_before():
 
     def fit_all(jobs):
         seen.append([(job.block, job.hidden, job.C, job.start) for job in jobs])
-        return [Fit((job.block, job.C), losses[job.block][int(job.C)]) for job in jobs]
+        return [
+            LogisticFit((job.block, job.C), losses[job.block][int(job.C)])
+            for job in jobs
+        ]
 
     grids = [range(5), range(5)]
     first, second = cross_fit(grids, 2, search_from_middle, fit_all)

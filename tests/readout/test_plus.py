@@ -15,12 +15,12 @@ from xnq_dist.core.progress import silent
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.layout import load_labels, node_index, read_adjacency
 from xnq_dist.graph.tables import Sources
-from xnq_dist.readout.plus import fit as plus
-from xnq_dist.readout.plus import held
+from xnq_dist.readout.plus import held_rows as held
+from xnq_dist.readout.plus import learning as plus
 from xnq_dist.readout.plus.cross import Embedded
 from xnq_dist.readout.plus.feature_files import read_own
-from xnq_dist.readout.plus.fit import plus_scores
-from xnq_dist.readout.plus.model import SavedPlus
+from xnq_dist.readout.plus.learning import plus_scores
+from xnq_dist.readout.plus.plus_model import SavedPlus
 from xnq_dist.readout.plus.second_stage import second_rows
 from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.readout.rows import FEATURES

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from xnq_dist.readout.logistic import Job, fit_jobs, row_losses
+from xnq_dist.readout.logistic import FitJob, fit_jobs, row_losses
 from xnq_dist.readout.plus.first_stage import GRID, block_rows
 from xnq_dist.readout.plus.pool import pool_weights, pooled
 from xnq_dist.readout.plus.second_stage import (
@@ -20,7 +20,7 @@ from xnq_dist.readout.plus.second_stage import (
     tree_columns,
 )
 from xnq_dist.readout.plus.variants import Variants, class_priors, node_folds
-from xnq_dist.readout.search import search_from_middle
+from xnq_dist.readout.regularisation import search_from_middle
 
 FOLDS = 3
 BLOCKS = (2, 6, 4)
@@ -186,6 +186,6 @@ def test_a_class_whose_labels_are_hidden_has_a_small_probability():
     folds = node_folds(np.arange(60), FOLDS, 0)
     folds[:2] = 1
     rows = block_rows(x, labels, folds, 3, slice(0, 5))
-    (found,) = fit_jobs(rows, [Job((1,), GRID[0])])
+    (found,) = fit_jobs(rows, [FitJob((1,), GRID[0])])
     assert np.isfinite(found.model.intercept).all()
     assert np.isfinite(found.loss)

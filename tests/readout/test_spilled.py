@@ -16,7 +16,7 @@ from tests.readout.test_run import (
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import DamagedError, DoesNotFitError
 from xnq_dist.readout import objective, spilled
-from xnq_dist.readout.run import fit_readout
+from xnq_dist.readout.stage import fit_readout
 
 __all__ = ["threads_client"]
 

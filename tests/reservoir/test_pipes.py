@@ -7,7 +7,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from xnq_dist.reservoir.pipes import Messages, Outbox
+from xnq_dist.reservoir.pipes import Messages, PipeOutbox
 
 
 class QueueComm:
@@ -58,7 +58,7 @@ def test_messages_not_waited_for_keep_their_order():
 
 def test_a_sender_goes_on_when_the_reader_has_memory_and_ends_when_it_is_gone():
     async def try_it() -> list[bool]:
-        outbox = Outbox()
+        outbox = PipeOutbox()
         waiting = asyncio.ensure_future(outbox.admitted(2))
         seen = []
         for reached in (None, 0, 1):

@@ -23,8 +23,8 @@ from xnq_dist.core import cluster
 from xnq_dist.reservoir import embed as driver
 from xnq_dist.reservoir import wire
 from xnq_dist.reservoir.exchange import WorkersLost
-from xnq_dist.reservoir.seat import advance_seat
 from xnq_dist.reservoir.spmd import SpmdExchange
+from xnq_dist.reservoir.worker_state import advance_seat
 
 SPMD = "exchange.engine=spmd"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import softmax
 
-from xnq_dist.selection.scored_rows import Place, Rows, log_rates
+from xnq_dist.selection.scored_rows import Place, ScoredRows, log_rates
 
 FOLDS = 5
 
@@ -49,7 +49,7 @@ def label(world: World, odds: np.ndarray, rate: float = 0.2) -> np.ndarray:
     return np.where(known, world.classes, -1).astype(np.int32)
 
 
-def rows_of(world: World, labels: np.ndarray) -> Rows:
+def rows_of(world: World, labels: np.ndarray) -> ScoredRows:
     """Scores as a readout gives them: calibrated to the labelled nodes."""
     n_classes = world.posteriors.shape[1]
     # What a readout learns is P(y | x, labelled); place has no effect on it.
@@ -67,10 +67,10 @@ def rows_of(world: World, labels: np.ndarray) -> Rows:
         rates[:, 0][own] = log_rates(reached, world.degree, known.mean(), 0.8)[own]
     place = Place((world.groups,), world.degree, rates)
     prior = np.bincount(labels[known], minlength=n_classes) / known.sum()
-    return Rows.of(seen, labels, folds, prior, place)
+    return ScoredRows.of(seen, labels, folds, prior, place)
 
 
-def sizes(rows: Rows) -> tuple[int, int]:
+def sizes(rows: ScoredRows) -> tuple[int, int]:
     """Labelled and unlabelled nodes."""
     known = int(rows.labelled.sum())
     return known, len(rows.labels) - known

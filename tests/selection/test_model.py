@@ -11,10 +11,12 @@ from scipy.optimize import minimize
 from tests.selection.simulated import draw_world, label, rows_of
 from xnq_dist.selection.model import Terms, contrasts, fit_model, plain_terms
 from xnq_dist.selection.place import place_terms
-from xnq_dist.selection.scored_rows import Place, Rows
+from xnq_dist.selection.scored_rows import Place, ScoredRows
 
 
-def slow_objective(point, rows: Rows, terms: Terms, spread: float | None) -> float:
+def slow_objective(
+    point, rows: ScoredRows, terms: Terms, spread: float | None
+) -> float:
     """The definition, node by node."""
     n = rows.n_classes
     a, s = point[:n], point[n]
@@ -47,7 +49,7 @@ def slow_objective(point, rows: Rows, terms: Terms, spread: float | None) -> flo
     return float(total)
 
 
-def small(n_classes: int, seed: int = 0) -> Rows:
+def small(n_classes: int, seed: int = 0) -> ScoredRows:
     world = draw_world(seed, 120, n_classes)
     odds = np.where(world.classes == 0, 4.0, 1.0)
     return rows_of(world, label(world, odds, 0.4))
@@ -113,7 +115,9 @@ def test_fits_are_the_same_in_any_order_of_nodes():
         rows.place.degree[order],
         rows.place.rates[order],
     )
-    moved = Rows(rows.posteriors[order], rows.labels[order], rows.folds[order], place)
+    moved = ScoredRows(
+        rows.posteriors[order], rows.labels[order], rows.folds[order], place
+    )
     found = [
         fit_model(r, place_terms(r.folds, r.place, r.labelled), 1.0)
         for r in (rows, moved)

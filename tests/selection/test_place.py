@@ -10,7 +10,7 @@ from scipy.stats import norm
 from tests.selection.simulated import draw_world, label, rows_of
 from xnq_dist.selection.model import fit_model, plain_terms
 from xnq_dist.selection.place import degree_bins, place_terms, uneven
-from xnq_dist.selection.scored_rows import Place, Rows, sampled
+from xnq_dist.selection.scored_rows import Place, ScoredRows, sampled
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.7])
@@ -86,6 +86,6 @@ def test_groups_beyond_the_largest_share_the_level():
     terms = place_terms(folds, Place((groups,)), labelled)
     assert terms.sizes == (400,)
     assert (terms.codes[0] >= 0).sum() == 1200
-    rows = Rows(np.full((1800, 2), 0.5), np.where(labelled, 0, -1), folds)
+    rows = ScoredRows(np.full((1800, 2), 0.5), np.where(labelled, 0, -1), folds)
     rows.labels[:9:4] = 1
     assert fit_model(rows, terms, None).converged

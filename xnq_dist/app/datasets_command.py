@@ -36,13 +36,13 @@ def list_datasets(as_json: Json = False) -> None:
 
 
 def _tasks() -> list[str]:
-    from xnq_dist.evaluation.datasets.registry import known_tasks
+    from xnq_dist.evaluation.datasets.known_graphs import known_tasks
 
     return list(known_tasks())
 
 
 def _row(task: str) -> dict[str, Any]:
-    from xnq_dist.evaluation.datasets.registry import dataset_of, find, known_tasks
+    from xnq_dist.evaluation.datasets.known_graphs import dataset_of, find, known_tasks
 
     dataset = dataset_of(task)
     first = dataset.sources[0]
@@ -92,7 +92,11 @@ def fetch_dataset(
     from xnq_dist.app.stage_progress import CONSOLE, console_progress
     from xnq_dist.core.errors import SettingsError
     from xnq_dist.evaluation.datasets.fetch import fetch
-    from xnq_dist.evaluation.datasets.registry import VARIABLE, dataset_of, has_features
+    from xnq_dist.evaluation.datasets.known_graphs import (
+        VARIABLE,
+        dataset_of,
+        has_features,
+    )
 
     named = os.environ.get(VARIABLE)
     if out is None and not named:

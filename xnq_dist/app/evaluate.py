@@ -58,7 +58,7 @@ def find_data(data: str, splits: str | None, positive: str | None) -> DataSource
         When neither is there.
     """
     from xnq_dist.evaluation.datasets.families import family_of
-    from xnq_dist.evaluation.datasets.registry import VARIABLE, find, known_tasks
+    from xnq_dist.evaluation.datasets.known_graphs import VARIABLE, find, known_tasks
 
     known = known_tasks()
     folder = Path(data).expanduser()
@@ -129,7 +129,7 @@ def prepare_task(
 ) -> Any:
     """Graph, labels and folds of one dataset, where workers find them."""
     from xnq_dist.evaluation.task import TaskSource, load_task
-    from xnq_dist.evaluation.work import Work
+    from xnq_dist.evaluation.work import EvaluationWork
 
     run = RunDirectory(out)
     sources = Sources(source.nodes, source.edges)
@@ -142,7 +142,7 @@ def prepare_task(
         tuple(label_shares),
     )
     task = load_task(run, wanted, settings.seed)
-    return Work.begin(run, task, settings)
+    return EvaluationWork.begin(run, task, settings)
 
 
 def evaluate_method(
@@ -286,7 +286,7 @@ def run_communities_evaluation(
     undeclared
         Whether `labels.drawn` is unknown for every design.
     """
-    from xnq_dist.evaluation.community_cases import Plan, check_plan, check_shares
+    from xnq_dist.evaluation.community_cases import CasePlan, check_plan, check_shares
     from xnq_dist.evaluation.keep import unpublish_communities
 
     began = time.perf_counter()
@@ -299,7 +299,7 @@ def run_communities_evaluation(
     chosen = {}
     for source, table in zip(sources, memberships, strict=True):
         suited, _ = _with_features(source, settings)
-        plan = Plan(
+        plan = CasePlan(
             tuple(kinds),
             tuple(label_shares),
             tuple(designs),

@@ -18,7 +18,7 @@ from prefect.context import FlowRunContext, TaskRunContext
 from prefect.states import Failed
 
 from xnq_dist.app.parameters import warn_of_credentials
-from xnq_dist.app.reporting import Artifacts, Outbox
+from xnq_dist.app.reporting import Artifacts, ReportOutbox
 from xnq_dist.app.stage_progress import StageProgress
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import ConnectionLostError, XnqError
@@ -44,7 +44,7 @@ class TaskPerStage:
     def __init__(self) -> None:
         context = FlowRunContext.get()
         self._flow_run = str(context and context.flow_run and context.flow_run.id)
-        self._outbox = Outbox()
+        self._outbox = ReportOutbox()
 
     def __call__(self, stage: str, work: Callable[[Progress], T]) -> T:
         """Do a stage; a user's error is a failed state without a traceback."""

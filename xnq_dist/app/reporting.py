@@ -34,7 +34,7 @@ from xnq_dist.core.progress import Progress
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.store import RunDirectory
 
-__all__ = ["Artifacts", "Outbox", "RunReport", "check_api", "reported"]
+__all__ = ["Artifacts", "ReportOutbox", "RunReport", "check_api", "reported"]
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ def check_api() -> None:
         )
 
 
-class Outbox:
+class ReportOutbox:
     """Sends reports one after the other; of those with the same key the newest."""
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class Outbox:
 class Artifacts:
     """Artifacts of one flow run and, where there is one, task run."""
 
-    outbox: Outbox
+    outbox: ReportOutbox
     flow_run: Callable[[SyncPrefectClient], UUID | str]
     """Asked on the outbox's thread."""
     task_run: UUID | str | None = None
@@ -189,7 +189,7 @@ class RunReport:
     def __init__(self, flow: str, parameters: Mapping[str, Any]) -> None:
         self._flow = flow
         self._parameters = redacted(dict(parameters))
-        self._outbox = Outbox()
+        self._outbox = ReportOutbox()
         self._flow_run: UUID | str | None = None
         self._lines: deque[dict[str, Any]] = deque(maxlen=LOG_LINES)
         self.state("RUNNING")
@@ -274,7 +274,7 @@ class _TaskRun:
 
     def __init__(
         self,
-        outbox: Outbox,
+        outbox: ReportOutbox,
         flow_run: Callable[[SyncPrefectClient], UUID | str],
         stage: str,
     ) -> None:

@@ -16,10 +16,10 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from xnq_dist.core.complaints import explain
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.label_settings import LabelSettings
 from xnq_dist.core.quantifiers import offer_quantifiers, records
+from xnq_dist.core.settings_errors import explain
 from xnq_dist.core.settings_sections import (
     AnomalySettings,
     AutoSettings,

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from xnq_dist.evaluation import paper_figures as published
 from xnq_dist.evaluation.names import base, shown, span
-from xnq_dist.evaluation.paper_figures import Published
-from xnq_dist.evaluation.rendered_table import EMPTY, Cell, Group, Table
-from xnq_dist.evaluation.summary import Figure, Summary, costs, spread
+from xnq_dist.evaluation.paper_figures import PublishedFigures
+from xnq_dist.evaluation.rendered_table import EMPTY, Cell, RenderedTable, RowGroup
+from xnq_dist.evaluation.summary import FoldMean, Summary, costs, spread
 
 __all__ = [
     "DIGITS",
@@ -31,7 +31,7 @@ FAR = 2.0
 """Published standard deviations by which a figure may differ unremarked."""
 
 
-def selection_table(summary: Summary) -> Table:
+def selection_table(summary: Summary) -> RenderedTable:
     """What validation chose in every fold."""
     groups = []
     for dataset in summary.datasets:
@@ -51,8 +51,8 @@ def selection_table(summary: Summary) -> Table:
                     Cell(_by_fold([str(c.draw) for c in chosen])),
                 )
             )
-        groups.append(Group(tuple(rows), shown(dataset)))
-    return Table(
+        groups.append(RowGroup(tuple(rows), shown(dataset)))
+    return RenderedTable(
         "selection",
         "What validation chose",
         (
@@ -74,7 +74,7 @@ def _by_fold(chosen: Sequence[str]) -> str:
     return ", ".join(chosen) if len(set(chosen)) > 1 else chosen[0]
 
 
-def shares_table(summary: Summary) -> Table:
+def shares_table(summary: Summary) -> RenderedTable:
     """AE against the share of labels kept."""
     datasets = [d for d in summary.datasets if len(summary.shares(d)) > 1]
     groups = []
@@ -91,8 +91,8 @@ def shares_table(summary: Summary) -> Table:
             for share in reversed(shares)
         )
         if rows:
-            groups.append(Group(rows, shown(method)))
-    return Table(
+            groups.append(RowGroup(rows, shown(method)))
+    return RenderedTable(
         "label-shares",
         "Test absolute error (AE) with fewer labels",
         ("Labels kept", *map(shown, datasets)),
@@ -104,7 +104,9 @@ def shares_table(summary: Summary) -> Table:
     )
 
 
-def cost_table(results: pa.Table, configurations: pa.Table, summary: Summary) -> Table:
+def cost_table(
+    results: pa.Table, configurations: pa.Table, summary: Summary
+) -> RenderedTable:
     """Time of the most expensive configuration."""
     found = costs(results)
     parameters = _parameters(
@@ -134,8 +136,8 @@ def cost_table(results: pa.Table, configurations: pa.Table, summary: Summary) ->
                 )
             )
         if rows:
-            groups.append(Group(tuple(rows), shown(dataset)))
-    return Table(
+            groups.append(RowGroup(tuple(rows), shown(dataset)))
+    return RenderedTable(
         "cost",
         "Time and memory of each method's most expensive configuration",
         (
@@ -159,12 +161,14 @@ def cost_table(results: pa.Table, configurations: pa.Table, summary: Summary) ->
     )
 
 
-def differences_table(summary: Summary, ablation: Mapping[str, Summary]) -> Table:
+def differences_table(
+    summary: Summary, ablation: Mapping[str, Summary]
+) -> RenderedTable:
     """Figures further than two published deviations from the paper's."""
     compared = 0
     rows = []
     for dataset in summary.datasets:
-        pairs: list[tuple[str, str, Figure | None, Published | None]] = []
+        pairs: list[tuple[str, str, FoldMean | None, PublishedFigures | None]] = []
         for metric in ("ae", "rae"):
             for method in summary.methods:
                 printed = published.ERRORS[metric].get(base(method), {}).get(dataset)
@@ -198,14 +202,14 @@ def differences_table(summary: Summary, ablation: Mapping[str, Summary]) -> Tabl
                         Cell(signed(far, 1)),
                     )
                 )
-    return Table(
+    return RenderedTable(
         "differences",
         "Figures that differ by more than two published standard deviations",
         (
-            *("Data set", "Method", "Metric", "Ours", "Published"),
+            *("Data set", "Method", "Metric", "Ours", "PublishedFigures"),
             "Difference in published sd",
         ),
-        (Group(tuple(rows)),) if rows else (),
+        (RowGroup(tuple(rows)),) if rows else (),
         (
             f"{len(rows)} of {compared} figures that have a published counterpart; "
             "below zero ours is the smaller error. A deviation printed as .000 counts "
@@ -234,7 +238,7 @@ def _parameters(
     return {key: ", ".join(parts) for key, parts in lines.items()}
 
 
-def printed_text(figure: Published | None) -> str:
+def printed_text(figure: PublishedFigures | None) -> str:
     """As the paper prints it; empty for none."""
     return f"{figure.mean:.3f} ± {figure.sd:.3f}" if figure is not None else ""
 

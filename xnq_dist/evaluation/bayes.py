@@ -12,7 +12,7 @@ import pyarrow as pa
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.evaluation import paper_figures as published
 from xnq_dist.evaluation.names import base, shown
-from xnq_dist.evaluation.rendered_table import Cell, Group, Table
+from xnq_dist.evaluation.rendered_table import Cell, RenderedTable, RowGroup
 from xnq_dist.evaluation.summary import GRAPH_LEVEL, Summary, quantifiers_of
 
 __all__ = [
@@ -122,7 +122,7 @@ HEADER = ("XNQ against", "Data sets", "Rope", "p(worse)", "p(equal)", "p(better)
 
 def comparison_tables(
     results: pa.Table, summary: Summary, nsamples: int = NSAMPLES
-) -> list[Table]:
+) -> list[RenderedTable]:
     """XNQ against every other method, from our figures and from the printed ones.
 
     The second table holds this code against the paper's own. Without baycomp, or with
@@ -130,12 +130,12 @@ def comparison_tables(
     """
     if not available():
         title = "Bayesian comparison with XNQ"
-        return [Table("comparison", title, HEADER, (), (MISSING,))]
+        return [RenderedTable("comparison", title, HEADER, (), (MISSING,))]
     return [_ours(results, summary, nsamples), _check(nsamples)]
 
 
-def _ours(results: pa.Table, summary: Summary, nsamples: int) -> Table:
-    groups: list[Group] = []
+def _ours(results: pa.Table, summary: Summary, nsamples: int) -> RenderedTable:
+    groups: list[RowGroup] = []
     xnq = summary.reference
     called = shown(xnq)
     notes = [
@@ -177,7 +177,7 @@ def _ours(results: pa.Table, summary: Summary, nsamples: int) -> Table:
             means = {xnq: errors["ae"][xnq], **ablation}
             title = f"Binary data sets, AE, {called} with another quantifier"
             groups += _group(title, means, ("quantifier", "ae"), nsamples, xnq)
-    return Table(
+    return RenderedTable(
         "comparison",
         f"Bayesian comparison with {called}, from our figures",
         (f"{called} against", *HEADER[1:]),
@@ -186,7 +186,7 @@ def _ours(results: pa.Table, summary: Summary, nsamples: int) -> Table:
     )
 
 
-def _check(nsamples: int) -> Table:
+def _check(nsamples: int) -> RenderedTable:
     """The paper's table from the paper's means."""
 
     def means(metric: str, datasets: tuple[str, ...]) -> Means:
@@ -195,7 +195,7 @@ def _check(nsamples: int) -> Table:
             for m, row in published.ERRORS[metric].items()
         }
 
-    groups: list[Group] = []
+    groups: list[RowGroup] = []
     for kind, datasets in (
         ("binary", published.BINARY),
         ("multi-class", published.MULTICLASS),
@@ -210,7 +210,7 @@ def _check(nsamples: int) -> Table:
     own = means("ae", published.BINARY)["xnq"]
     title = "Binary data sets, AE, XNQ with another quantifier"
     groups += _group(title, {"xnq": own, **other}, ("quantifier", "ae"), nsamples)
-    return Table(
+    return RenderedTable(
         "comparison-published",
         "Check: the same comparison from the paper's printed means",
         HEADER,
@@ -225,7 +225,7 @@ def _check(nsamples: int) -> Table:
 
 def _groups(
     kind: str, errors: Mapping[str, Means], nsamples: int, xnq: str = "xnq"
-) -> Iterator[Group]:
+) -> Iterator[RowGroup]:
     """AE, RAE with its own rope, RAE with the rope of AE (as the paper's figures)."""
     name = f"{kind.capitalize()} data sets"
     yield from _group(f"{name}, AE", errors["ae"], (kind, "ae"), nsamples, xnq)
@@ -248,7 +248,7 @@ def _group(
     nsamples: int,
     xnq: str = "xnq",
     rope_from: Mapping[str, float] | None = None,
-) -> Iterator[Group]:
+) -> Iterator[RowGroup]:
     reference = means.get(xnq, {})
     if rope_from is not None:
         reference = {d: value for d, value in reference.items() if d in rope_from}
@@ -279,4 +279,4 @@ def _group(
             )
         )
     if rows:
-        yield Group(tuple(rows), title)
+        yield RowGroup(tuple(rows), title)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.evaluation.designs import Drawn, Shown
 from xnq_dist.quantify.classic.neighbour_counts import neighbour_statistics
-from xnq_dist.quantify.default.learning import Held
+from xnq_dist.quantify.default.estimator_fit import Held
 from xnq_dist.quantify.interface import NodeTable, Reference
 
 if TYPE_CHECKING:

@@ -48,13 +48,13 @@ from xnq_dist.evaluation.regions import (
     only,
 )
 from xnq_dist.evaluation.split_fit import FeatureRows
-from xnq_dist.evaluation.work import Work
+from xnq_dist.evaluation.work import EvaluationWork
 from xnq_dist.graph import layout
 from xnq_dist.graph.tables import open_table
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE
 from xnq_dist.quantify.communities import cut_batches, from_memberships
-from xnq_dist.quantify.default.learning import Held
+from xnq_dist.quantify.default.estimator_fit import Held
 from xnq_dist.quantify.interface import Communities
 from xnq_dist.readout.calibration import fit_calibration
 
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from distributed import Client
     from scipy.sparse import csr_array
 
-__all__ = ["Plan", "check_plan", "check_shares", "evaluate_communities"]
+__all__ = ["CasePlan", "check_plan", "check_shares", "evaluate_communities"]
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ MATTER = {"backend", "reservoir", "exchange", "embeddings", "readout", "plus"}
 
 
 @dataclass(frozen=True)
-class Plan:
+class CasePlan:
     """What is evaluated on communities."""
 
     kinds: tuple[str, ...]
@@ -151,7 +151,7 @@ def check_shares(label_shares: Sequence[float]) -> None:
 
 
 def evaluate_communities(
-    client: Client, work: Work, plan: Plan, progress: Progress = silent
+    client: Client, work: EvaluationWork, plan: CasePlan, progress: Progress = silent
 ) -> pa.Table:
     """Every estimator on every kind in every case (schema ``community_results``).
 
@@ -251,7 +251,7 @@ def evaluate_communities(
 
 def _case(
     client: Client,
-    work: Work,
+    work: EvaluationWork,
     shown: Shown,
     own: NDArray[np.int64],
     seed: int,
@@ -286,7 +286,7 @@ def _table(of_case: Mapping[str, Any], rows: Iterator[Row]) -> pa.Table:
 
 
 def _kinds(
-    work: Work, plan: Plan, adjacency: csr_array[Any]
+    work: EvaluationWork, plan: CasePlan, adjacency: csr_array[Any]
 ) -> Iterator[tuple[str, Communities]]:
     """Sets that are the same in every case, by the name of their kind."""
     seed, dataset = work.settings.seed, work.task().dataset
@@ -309,7 +309,7 @@ def _kinds(
             yield name, draw_attributes(features, seed)
 
 
-def _given(work: Work, path: str) -> dict[str, Communities]:
+def _given(work: EvaluationWork, path: str) -> dict[str, Communities]:
     """Communities of a memberships table, by kind."""
     from xnq_dist.graph.scratch import scratch_folder
 
@@ -328,7 +328,7 @@ def _given(work: Work, path: str) -> dict[str, Communities]:
     return by_kind(names, Communities(offsets, members))
 
 
-def _posteriors_key(work: Work, shown: Shown, seed: int) -> str:
+def _posteriors_key(work: EvaluationWork, shown: Shown, seed: int) -> str:
     return fingerprint(
         [FORMATS["embeddings"], FORMATS["readout"], FORMATS["posteriors"]],
         work.graph()[1].fingerprint,
@@ -341,7 +341,7 @@ def _posteriors_key(work: Work, shown: Shown, seed: int) -> str:
 
 def _posteriors(
     client: Client,
-    work: Work,
+    work: EvaluationWork,
     shown: NDArray[np.int32],
     own: NDArray[np.int64],
     seed: int,
@@ -351,7 +351,7 @@ def _posteriors(
     With ``held``, where there are enough groups: those of the labelled nodes
     ``held_index`` by models without labels of their whole group.
     """
-    from xnq_dist.readout.plus.fit import PRIOR_ROWS, plus_scores
+    from xnq_dist.readout.plus.learning import PRIOR_ROWS, plus_scores
     from xnq_dist.reservoir.embed import embed_scaled
 
     settings = work.settings.model_copy(update={"method": "xnq+", "seed": seed})

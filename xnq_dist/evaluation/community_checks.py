@@ -28,7 +28,7 @@ from xnq_dist.evaluation.community_words import covered_text, figure, name_of, t
 from xnq_dist.evaluation.estimators import CANDIDATES
 from xnq_dist.evaluation.left_out import judged_rows, leave_one_family_out
 from xnq_dist.evaluation.names import shown
-from xnq_dist.evaluation.rendered_table import Cell, Group, Table
+from xnq_dist.evaluation.rendered_table import Cell, RenderedTable, RowGroup
 
 __all__ = ["check_tables"]
 
@@ -38,7 +38,7 @@ WORST = 20
 """Cells of `auto` in the table of the worst."""
 
 
-def check_tables(table: pa.Table) -> list[Table]:
+def check_tables(table: pa.Table) -> list[RenderedTable]:
     """All of them that there are rows for."""
     made = [
         _above(table, "pcc", TOLERANCE, "communities-pcc-above"),
@@ -66,7 +66,9 @@ def _place(cell: RatioCell) -> str:
     return f"{shown(cell.dataset)}, {cell.communities}, {share}"
 
 
-def _above(table: pa.Table, baseline: str, bound: float, name: str) -> Table | None:
+def _above(
+    table: pa.Table, baseline: str, bound: float, name: str
+) -> RenderedTable | None:
     """How many cells of every estimator are above a baseline, design by design."""
     estimators = table["estimator"].unique().to_pylist()
     if baseline not in estimators:
@@ -85,12 +87,12 @@ def _above(table: pa.Table, baseline: str, bound: float, name: str) -> Table | N
             if cells:
                 lines.append((Cell(name_of(estimator)), *_counted(cells, bound)))
         if lines:
-            groups.append(Group(tuple(lines), title))
+            groups.append(RowGroup(tuple(lines), title))
     if not groups:
         return None
     times = f"{bound:g} times " if bound != 1 else ""
     what = f"{times}{'PCC' if baseline == 'pcc' else 'the training prior'}"
-    return Table(
+    return RenderedTable(
         name,
         f"Cells above {what}",
         (
@@ -131,7 +133,7 @@ def _counted(cells: list[RatioCell], bound: float) -> tuple[Cell, ...]:
     )
 
 
-def _worst(table: pa.Table) -> Table | None:
+def _worst(table: pa.Table) -> RenderedTable | None:
     """The cells of `auto` with the largest ratios to PCC, named."""
     cells = [
         cell
@@ -152,17 +154,17 @@ def _worst(table: pa.Table) -> Table | None:
         )
         for cell in ranked
     )
-    return Table(
+    return RenderedTable(
         "communities-worst",
         f"The {len(lines)} cells where auto's error is largest in units of PCC's",
         ("cell", "labels", "communities", "draws", "ratio", "adjusted p"),
-        (Group(lines),),
+        (RowGroup(lines),),
         ("Adjusted p: of a ratio above 1.05, by Holm over the cells of a design.",),
         "llrrrr",
     )
 
 
-def _left_out(table: pa.Table) -> list[Table]:
+def _left_out(table: pa.Table) -> list[RenderedTable]:
     """Constants of the trivial estimators, chosen without the family judged."""
     groups = []
     for name, candidates in CANDIDATES.items():
@@ -188,11 +190,11 @@ def _left_out(table: pa.Table) -> list[Table]:
                     worst,
                 )
             )
-        groups.append(Group(tuple(lines), name_of(name)))
+        groups.append(RowGroup(tuple(lines), name_of(name)))
     if not groups:
         return []
     return [
-        Table(
+        RenderedTable(
             "communities-left-out",
             "Constants chosen with the judged family of graphs left out",
             (
@@ -234,7 +236,7 @@ _MISSES = (
 )
 
 
-def _coverage(table: pa.Table) -> Table | None:
+def _coverage(table: pa.Table) -> RenderedTable | None:
     """Coverage and width of `auto` by size, labels inside and label share."""
     auto = real(_of(table, "estimator", "auto"))
     by = ("design", "sizes", "labelled", "label_share", "dataset", "draw")
@@ -262,11 +264,11 @@ def _coverage(table: pa.Table) -> Table | None:
             lines.append(
                 (Cell(label + ("labels inside" if inside else "no labels")), *cells)
             )
-        groups.append(Group(tuple(lines), title_of(design)))
+        groups.append(RowGroup(tuple(lines), title_of(design)))
     header = ["size and labels"]
     for share in shares:
         header += [f"{100 * share:g} % labels: coverage", "width"]
-    return Table(
+    return RenderedTable(
         "communities-coverage",
         "Intervals of auto: coverage and mean width",
         tuple(header),
@@ -275,7 +277,7 @@ def _coverage(table: pa.Table) -> Table | None:
     )
 
 
-def _coverage_by_family(table: pa.Table) -> Table | None:
+def _coverage_by_family(table: pa.Table) -> RenderedTable | None:
     """Coverage and width of `auto` on each family of graphs, random labels."""
     auto = real(_of(_of(table, "estimator", "auto"), "design", "random"))
     by = ("graph_family", "communities", "label_share", "dataset", "draw")
@@ -296,11 +298,11 @@ def _coverage_by_family(table: pa.Table) -> Table | None:
                 ]
                 cells += _verdict(coverage(some), 1.0)
             lines.append((Cell(kind), *cells))
-        groups.append(Group(tuple(lines), shown(family)))
+        groups.append(RowGroup(tuple(lines), shown(family)))
     header = ["communities"]
     for share in shares:
         header += [f"{100 * share:g} % labels: coverage", "width"]
-    return Table(
+    return RenderedTable(
         "communities-families-coverage",
         "Intervals of auto by family of graphs and kind of communities, random labels",
         tuple(header),
@@ -309,7 +311,7 @@ def _coverage_by_family(table: pa.Table) -> Table | None:
     )
 
 
-def _flagged(table: pa.Table) -> Table | None:
+def _flagged(table: pa.Table) -> RenderedTable | None:
     """Errors of the communities that `auto` flags, and of the others."""
     auto = real(_of(table, "estimator", "auto"))
     by = ("design", "label_share", "communities")
@@ -325,10 +327,10 @@ def _flagged(table: pa.Table) -> Table | None:
                     label = f"{kind or 'all communities'}, {share} labels"
                     lines.append((Cell(label), *_flagged_cells(row)))
         if lines:
-            groups.append(Group(tuple(lines), title_of(design)))
+            groups.append(RowGroup(tuple(lines), title_of(design)))
     if not groups:
         return None
-    return Table(
+    return RenderedTable(
         "communities-flagged",
         "Communities that auto flags, and others: absolute error",
         ("communities", "flagged", "AE of flagged", "AE of others", "ratio"),

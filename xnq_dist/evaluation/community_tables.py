@@ -15,7 +15,13 @@ from xnq_dist.evaluation.estimators import TRIVIAL
 from xnq_dist.evaluation.names import shown
 from xnq_dist.evaluation.regions import SAMPLES
 from xnq_dist.evaluation.render import page
-from xnq_dist.evaluation.rendered_table import Cell, Group, Table, to_html, to_latex
+from xnq_dist.evaluation.rendered_table import (
+    Cell,
+    RenderedTable,
+    RowGroup,
+    to_html,
+    to_latex,
+)
 from xnq_dist.evaluation.rendered_table import to_markdown as markdown
 
 __all__ = ["community_outputs", "community_tables", "community_text"]
@@ -68,7 +74,7 @@ def _kind(estimator: str) -> int:
 
 def _errors(
     table: pa.Table, name: str, title: str, metric: str, notes: tuple[str, ...]
-) -> Table | None:
+) -> RenderedTable | None:
     """Estimators by data set and label share."""
     rows = means(table, ("dataset", "label_share", "estimator"))
     if not rows:
@@ -92,7 +98,7 @@ def _errors(
     ]
     kinds = [_kind(estimator) for estimator in estimators]
     groups = tuple(
-        Group(
+        RowGroup(
             tuple(line for line, own in zip(lines, kinds, strict=True) if own == kind)
         )
         for kind in sorted(set(kinds))
@@ -102,10 +108,10 @@ def _errors(
         "mean",
         *(f"{shown(d)}, {100 * share:g} %" for d, share in columns),
     )
-    return Table(name, title, header, groups, notes)
+    return RenderedTable(name, title, header, groups, notes)
 
 
-def _designs(table: pa.Table) -> Table | None:
+def _designs(table: pa.Table) -> RenderedTable | None:
     """Errors and coverage by design: on communities, and of the whole graph."""
     table = sized(real(table))
     by = ("design", "estimator", "label_share", "dataset", "draw")
@@ -128,12 +134,12 @@ def _designs(table: pa.Table) -> Table | None:
                     cells += _error_and_coverage(own)
             if any(cell != Cell() for cell in cells[1:]):
                 lines.append(tuple(cells))
-        groups.append(Group(tuple(lines), title_of(design)))
+        groups.append(RowGroup(tuple(lines), title_of(design)))
     header = ["estimator"]
     for share in shares:
         for kind in masks:
             header += [f"{100 * share:g} % labels, {kind}: AE", "coverage"]
-    return Table(
+    return RenderedTable(
         "communities-designs",
         "Designs of labels: error and coverage on communities and of the whole graph",
         tuple(header),
@@ -154,7 +160,7 @@ def _error_and_coverage(rows: Sequence[Figures]) -> list[Cell]:
     return [Cell(figure(error)), Cell(covered_text(found)) if found else Cell()]
 
 
-def _coverage_of_all(table: pa.Table) -> Table | None:
+def _coverage_of_all(table: pa.Table) -> RenderedTable | None:
     """Coverage and width of every quantifier by label share, all sizes together."""
     table = sized(table.filter(pc.is_valid(table["coverage"])))
     if not set(table["estimator"].unique().to_pylist()) - {"auto"}:
@@ -178,11 +184,11 @@ def _coverage_of_all(table: pa.Table) -> Table | None:
                 )
             lines.append(tuple(cells))
         if lines:
-            groups.append(Group(tuple(lines), title))
+            groups.append(RowGroup(tuple(lines), title))
     header = ["quantifier"]
     for share in shares:
         header += [f"{100 * share:g} % labels: coverage", "width"]
-    return Table(
+    return RenderedTable(
         "communities-quantifiers-coverage",
         "Intervals of every quantifier: coverage and mean width",
         tuple(header),
@@ -206,7 +212,7 @@ def _views(table: pa.Table) -> list[tuple[str, pa.Table]]:
     return [(title, some) for title, some in views if some.num_rows]
 
 
-def community_tables(table: pa.Table) -> list[Table]:
+def community_tables(table: pa.Table) -> list[RenderedTable]:
     """The tables that there are rows for."""
     draws = pc.count_distinct(table["draw"]).as_py()
     notes = (
@@ -282,7 +288,7 @@ def community_text(table: pa.Table) -> str:
     return "\n".join(_plain(t) for t in wanted)
 
 
-def _plain(table: Table) -> str:
+def _plain(table: RenderedTable) -> str:
     rows = [table.header]
     for group in table.groups:
         if group.title:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from xnq_dist.core.drawing import Picture
+from xnq_dist.core.pictures import Picture
 from xnq_dist.evaluation.names import base, shown, tally
 from xnq_dist.evaluation.paper_plots import (
     Band,

@@ -35,15 +35,20 @@ from xnq_dist.core.store import (
 )
 from xnq_dist.core.waiting import gather, wait_all
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
-from xnq_dist.evaluation.memory import peak_memory
 from xnq_dist.evaluation.methods.known_methods import Method
 from xnq_dist.evaluation.methods.method_interface import Configuration, Scores
+from xnq_dist.evaluation.peak_memory import peak_memory
 from xnq_dist.evaluation.protocol import Samples, draw_samples
 from xnq_dist.evaluation.scoring import calibrated, errors, estimates, quantifiers_for
-from xnq_dist.evaluation.split_fit import EmbeddedRows, FeatureRows, Rows, fit_split
+from xnq_dist.evaluation.split_fit import (
+    EmbeddedRows,
+    FeatureRows,
+    SplitRows,
+    fit_split,
+)
 from xnq_dist.evaluation.units import Errors, Unit
-from xnq_dist.evaluation.validation import Choice, Figure, choose
-from xnq_dist.evaluation.work import Work
+from xnq_dist.evaluation.validation import Choice, ValidationErrors, choose
+from xnq_dist.evaluation.work import EvaluationWork
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.reservoir.embed import run_reservoir, state_files
 from xnq_dist.reservoir.length import with_length
@@ -77,13 +82,13 @@ class MethodResult:
     seconds: dict[tuple[int, int], float]
     """Of each (draw, place of split)."""
     peaks: dict[tuple[int, int], int | None]
-    validation: list[Figure]
+    validation: list[ValidationErrors]
     test: list[TestFigure]
 
 
 def evaluate_method(
     client: Client,
-    work: Work,
+    work: EvaluationWork,
     method: Method,
     draws: int,
     quantifiers: Sequence[str] | None,
@@ -155,7 +160,7 @@ def evaluate_method(
     calibrations = ("none",) if method.crisp else method.calibrations(work.settings)
     found = _validate(client, work, units, names, calibrations, progress)
     figures = [
-        Figure(unit.draw, unit.split, quantifier, calibration, values)
+        ValidationErrors(unit.draw, unit.split, quantifier, calibration, values)
         for unit in units
         for quantifier in names
         for calibration, values in found[unit.key][quantifier].items()
@@ -172,7 +177,7 @@ def evaluate_method(
     )
 
 
-def _whole(client: Client, work: Work, method: Method) -> MethodResult:
+def _whole(client: Client, work: EvaluationWork, method: Method) -> MethodResult:
     """A method that answers for the whole graph: nothing to choose, one answer each."""
     if method.estimate_graph is None:
         raise StageError(f"method {method.name!r} is not whole: a fault of the program")
@@ -206,7 +211,7 @@ def _whole(client: Client, work: Work, method: Method) -> MethodResult:
 
 
 def _unit_key(
-    work: Work,
+    work: EvaluationWork,
     method: Method,
     configuration: Configuration,
     split: int,
@@ -258,7 +263,7 @@ class _WriteStates:
 
 def _make_rows(
     client: Client,
-    work: Work,
+    work: EvaluationWork,
     method: Method,
     configurations: Sequence[Configuration],
     missing: Sequence[Unit],
@@ -327,8 +332,8 @@ def _make_rows(
 
 
 def _fit_unit(
-    work: Work,
-    rows: Rows | None,
+    work: EvaluationWork,
+    rows: SplitRows | None,
     configuration: Configuration,
     unit: Unit,
     seconds: float,
@@ -346,7 +351,7 @@ def _fit_unit(
 
 def _make_splits(
     client: Client,
-    work: Work,
+    work: EvaluationWork,
     method: Method,
     configurations: Sequence[Configuration],
     missing: Sequence[Unit],
@@ -368,7 +373,7 @@ def _make_splits(
 
 
 def _split_unit(
-    work: Work, score: Any, configuration: Configuration, unit: Unit
+    work: EvaluationWork, score: Any, configuration: Configuration, unit: Unit
 ) -> None:
     peak_memory(reset=True)
     scores: Scores = score(work, configuration, unit.split)
@@ -377,7 +382,7 @@ def _split_unit(
 
 def _make_graph(
     client: Client,
-    work: Work,
+    work: EvaluationWork,
     method: Method,
     configurations: Sequence[Configuration],
     missing: Sequence[Unit],
@@ -411,7 +416,7 @@ _SAMPLES: dict[tuple[Any, ...], Samples] = {}
 """Samples drawn in this process: the same for every method and quantifier."""
 
 
-def _samples(work: Work, split: int, role: str) -> Samples:
+def _samples(work: EvaluationWork, split: int, role: str) -> Samples:
     task, wanted = work.task(), work.settings.evaluation
     fold, seed = task.splits[split].fold, work.settings.seed
     key = (work.task_key, fold, role, seed, wanted.sample_size, wanted.repeats)
@@ -431,7 +436,7 @@ def _samples(work: Work, split: int, role: str) -> Samples:
     return _SAMPLES[key]
 
 
-def _protocol_key(work: Work) -> str:
+def _protocol_key(work: EvaluationWork) -> str:
     settings = work.settings
     return fingerprint(
         settings.seed,
@@ -443,7 +448,7 @@ def _protocol_key(work: Work) -> str:
 
 def _validate(
     client: Client,
-    work: Work,
+    work: EvaluationWork,
     units: Sequence[Unit],
     quantifiers: Sequence[str],
     calibrations: Sequence[str],
@@ -467,7 +472,7 @@ def _validate(
 
 
 def _validate_unit(
-    work: Work,
+    work: EvaluationWork,
     unit: Unit,
     quantifiers: Sequence[str],
     calibrations: Sequence[str],
@@ -504,7 +509,7 @@ def _validate_unit(
 
 def _test(
     client: Client,
-    work: Work,
+    work: EvaluationWork,
     choices: Sequence[Choice],
     keys: dict[tuple[int, int], str],
     progress: Progress,
@@ -519,7 +524,7 @@ def _test(
     return _results(client, futures, progress, "test")
 
 
-def _test_unit(work: Work, choice: Choice, key: str) -> TestFigure:
+def _test_unit(work: EvaluationWork, choice: Choice, key: str) -> TestFigure:
     task = work.task()
     scores, _ = work.units().read(key)
     rows = task.rows(choice.split, "test")

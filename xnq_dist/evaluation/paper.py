@@ -18,12 +18,18 @@ from xnq_dist.evaluation.accounts import (
     signed,
 )
 from xnq_dist.evaluation.names import base, ordered_methods, shown, span, tally
-from xnq_dist.evaluation.rendered_table import EMPTY, Cell, Group, Mark, Table
+from xnq_dist.evaluation.rendered_table import (
+    EMPTY,
+    Cell,
+    Mark,
+    RenderedTable,
+    RowGroup,
+)
 from xnq_dist.evaluation.summary import (
     ALLOWED,
     GRAPH_LEVEL,
-    Choice,
-    Figure,
+    FoldChoice,
+    FoldMean,
     Summary,
     quantifiers_of,
     spread,
@@ -56,7 +62,7 @@ GRAPH_NOTE = (
 
 def paper_tables(
     results: pa.Table, configurations: pa.Table, summary: Summary
-) -> Iterator[Table]:
+) -> Iterator[RenderedTable]:
     """Every table that the results allow, the comparison by baycomp aside.
 
     Parameters
@@ -81,7 +87,7 @@ def paper_tables(
     yield differences_table(summary, ablation)
 
 
-def _errors(summary: Summary, kind: str, metric: str) -> Table:
+def _errors(summary: Summary, kind: str, metric: str) -> RenderedTable:
     """Methods against data sets, with the improvement over the best baseline."""
     datasets = summary.of_kind(kind)
     printed = published.ERRORS[metric]
@@ -116,7 +122,9 @@ def _errors(summary: Summary, kind: str, metric: str) -> Table:
         name = shown(method) + (" (graph level)" if method in whole else "")
         return (Cell(name), *cells, *_choice_cells(chosen))
 
-    groups = [Group(tuple(row(m) for m in part)) for part in (baselines, whole, ours)]
+    groups = [
+        RowGroup(tuple(row(m) for m in part)) for part in (baselines, whole, ours)
+    ]
     # LR and trained networks are listed in the ablation, but are baselines too.
     embedders = [m for m in summary.methods if base(m) in published.EMBEDDERS]
     every = [*baselines, *embedders]
@@ -131,8 +139,8 @@ def _errors(summary: Summary, kind: str, metric: str) -> Table:
         for m in ours
         if m != reference and any(figures[m, d] for d in datasets)
     ]
-    groups.append(Group(tuple(changes)))
-    return Table(
+    groups.append(RowGroup(tuple(changes)))
+    return RenderedTable(
         f"{metric}-{kind}",
         f"Test {METRIC_TEXT[metric]} on {kind} data sets",
         ("Method", *map(shown, datasets), "Quantifier (folds)", "Compared"),
@@ -179,7 +187,7 @@ def _change(
 
 def _ablation(
     summary: Summary, ablation: Mapping[str, Summary], kind: str
-) -> Table | None:
+) -> RenderedTable | None:
     """Other embedders, and other quantifiers on XNQ's embeddings; AE."""
     datasets = summary.of_kind(kind)
     xnq = summary.reference
@@ -201,7 +209,7 @@ def _ablation(
         embedders = list(ordered_methods([*embedders, *missing]))
         paper = [q for q in published.QUANTIFIERS if q != "sld"]
         quantifiers = [*paper, *(q for q in quantifiers if q not in paper)]
-    figures: dict[tuple[str, str], Figure | None] = {}
+    figures: dict[tuple[str, str], FoldMean | None] = {}
     for d in datasets:
         figures.update({(m, d): summary.figure(d, m, "ae") for m in embedders})
         for q in quantifiers:
@@ -211,7 +219,7 @@ def _ablation(
     marks = _marks(figures, "ae")
     printed = {**published.QUANTIFIERS, **published.ERRORS["ae"]}
 
-    def group(title: str, names: Iterable[str], of: Callable[[str], str]) -> Group:
+    def group(title: str, names: Iterable[str], of: Callable[[str], str]) -> RowGroup:
         rows = tuple(
             (
                 Cell(shown(name)),
@@ -227,7 +235,7 @@ def _ablation(
             )
             for name in names
         )
-        return Group(rows, title)
+        return RowGroup(rows, title)
 
     def chosen(method: str) -> str:
         found = [c.quantifier for d in datasets for c in summary.of(d, method)]
@@ -238,7 +246,7 @@ def _ablation(
         group("Quantifier", quantifiers, lambda q: q),
         group("Reference", [xnq], chosen),
     )
-    return Table(
+    return RenderedTable(
         f"ablation-{kind}",
         f"Ablation of XNQ's components, test {METRIC_TEXT['ae']} on {kind} data sets",
         ("Component", *map(shown, datasets), "Quantifier (folds)"),
@@ -249,7 +257,7 @@ def _ablation(
 
 
 def _marks(
-    figures: Mapping[tuple[str, str], Figure | None], metric: str
+    figures: Mapping[tuple[str, str], FoldMean | None], metric: str
 ) -> dict[tuple[str, str], Mark]:
     """Best and second best of each column, at the printed precision."""
     marks: dict[tuple[str, str], Mark] = {}
@@ -270,7 +278,7 @@ def _marks(
     return marks
 
 
-def _choice_cells(chosen: Sequence[Choice]) -> tuple[Cell, Cell]:
+def _choice_cells(chosen: Sequence[FoldChoice]) -> tuple[Cell, Cell]:
     if not chosen:
         return Cell(), Cell()
     return Cell(tally(c.quantifier for c in chosen)), Cell(

@@ -19,7 +19,7 @@ __all__ = [
     "MISPRINTS",
     "MULTICLASS",
     "QUANTIFIERS",
-    "Published",
+    "PublishedFigures",
 ]
 
 BINARY = ("cora-2", "genius", "questions", "tolokers", "twitch-de")
@@ -31,7 +31,7 @@ EMBEDDERS = ("lr", "gcn", "gat", "gin")
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedFigures:
     """One printed figure."""
 
     mean: float
@@ -43,14 +43,14 @@ class Published:
         return max(self.sd, 0.0005)
 
 
-Row = Mapping[str, Published]
+Row = Mapping[str, PublishedFigures]
 
 
-def _row(datasets: tuple[str, ...], figures: str) -> dict[str, Published]:
+def _row(datasets: tuple[str, ...], figures: str) -> dict[str, PublishedFigures]:
     """A printed row: ``mean±sd`` for each data set in order."""
     pairs = (figure.split("±") for figure in figures.split())
     return {
-        dataset: Published(float(mean), float(sd))
+        dataset: PublishedFigures(float(mean), float(sd))
         for dataset, (mean, sd) in zip(datasets, pairs, strict=True)
     }
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.drawing import INK, MUTED, Picture, picture, plain
+from xnq_dist.core.pictures import INK, MUTED, Picture, picture, plain
 from xnq_dist.evaluation.names import shown
-from xnq_dist.evaluation.summary import Figure
+from xnq_dist.evaluation.summary import FoldMean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,7 +54,7 @@ class Point:
 
     method: str
     seconds: float
-    figure: Figure
+    figure: FoldMean
 
 
 def draw_diagonals(

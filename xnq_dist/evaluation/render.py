@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
-from xnq_dist.core.drawing import Picture, plain
+from xnq_dist.core.pictures import Picture, plain
 from xnq_dist.core.store import Folder
 from xnq_dist.evaluation import paper_figures as published
 from xnq_dist.evaluation.bayes import NSAMPLES, comparison_tables
@@ -15,7 +15,12 @@ from xnq_dist.evaluation.figures import pictures
 from xnq_dist.evaluation.names import shown, span
 from xnq_dist.evaluation.paper import paper_tables
 from xnq_dist.evaluation.paper_plots import AE_LIMIT
-from xnq_dist.evaluation.rendered_table import Table, to_html, to_latex, to_markdown
+from xnq_dist.evaluation.rendered_table import (
+    RenderedTable,
+    to_html,
+    to_latex,
+    to_markdown,
+)
 from xnq_dist.evaluation.summary import Summary, costs, summarise
 
 __all__ = ["outputs", "page", "render"]
@@ -105,7 +110,7 @@ def outputs(
 
 
 def _page(
-    summary: Summary, tables: Sequence[Table], figures: Mapping[str, Picture]
+    summary: Summary, tables: Sequence[RenderedTable], figures: Mapping[str, Picture]
 ) -> str:
     return page(
         _title(summary),
@@ -124,7 +129,7 @@ def page(
     title: str,
     lead: str,
     headline: Sequence[tuple[str, str]],
-    sections: Sequence[tuple[str, str, Sequence[Table]]],
+    sections: Sequence[tuple[str, str, Sequence[RenderedTable]]],
     figures: Mapping[str, Picture],
     misprints: Sequence[str] = (),
 ) -> str:

@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from xnq_dist.core.drawing import plain
 from xnq_dist.core.errors import XnqError
+from xnq_dist.core.pictures import plain
 
 __all__ = [
     "EMPTY",
     "Cell",
-    "Group",
     "Mark",
-    "Table",
+    "RenderedTable",
+    "RowGroup",
     "to_html",
     "to_latex",
     "to_markdown",
@@ -43,7 +43,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Group:
+class RowGroup:
     """Rows between two rules."""
 
     rows: tuple[tuple[Cell, ...], ...]
@@ -51,14 +51,14 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Table:
+class RenderedTable:
     """A table with a heading for each column; the first column names the rows."""
 
     name: str
     """Of its file, and its label in LaTeX."""
     title: str
     header: tuple[str, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[RowGroup, ...]
     notes: tuple[str, ...] = ()
     """Sentences below the table."""
     align: str = ""
@@ -81,7 +81,7 @@ class Table:
         return sum(len(group.rows) for group in self.groups)
 
 
-def to_markdown(table: Table) -> str:
+def to_markdown(table: RenderedTable) -> str:
     """GitHub's Markdown: best in bold, second underlined, published in brackets."""
 
     def cell(entry: Cell) -> str:
@@ -109,7 +109,7 @@ def to_markdown(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def to_latex(table: Table) -> str:
+def to_latex(table: RenderedTable) -> str:
     """LaTeX for the package booktabs; needs no other."""
 
     def cell(entry: Cell, side: str) -> str:
@@ -158,7 +158,7 @@ def to_latex(table: Table) -> str:
     return "\n".join([*lines, r"\end{table}"]) + "\n"
 
 
-def to_html(table: Table) -> str:
+def to_html(table: RenderedTable) -> str:
     """A ``<table>`` element; classes ``n`` (number), ``beside``, ``note``."""
 
     def cell(entry: Cell, side: str, first: bool) -> str:

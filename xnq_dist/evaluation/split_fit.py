@@ -20,10 +20,10 @@ from xnq_dist.evaluation.methods.method_interface import Scores, Task
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.readout.logistic import decision, fit
 
-__all__ = ["EmbeddedRows", "FeatureRows", "Rows", "fit_split"]
+__all__ = ["EmbeddedRows", "FeatureRows", "SplitRows", "fit_split"]
 
 
-class Rows(Protocol):
+class SplitRows(Protocol):
     """Rows of an embedding, in parts."""
 
     def parts(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
@@ -63,7 +63,7 @@ class FeatureRows:
             )
 
 
-def fit_split(task: Task, split: int, rows: Rows, C: float, memory: int) -> Scores:
+def fit_split(task: Task, split: int, rows: SplitRows, C: float, memory: int) -> Scores:
     """Fit a logistic readout to the training rows and score the others.
 
     Parameters

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xnq_dist.core.drawing import plain
 from xnq_dist.core.errors import StageError
+from xnq_dist.core.pictures import plain
 from xnq_dist.core.quantifiers import records
 from xnq_dist.evaluation import paper_figures as published
 from xnq_dist.evaluation.names import (
@@ -31,9 +31,9 @@ from xnq_dist.evaluation.names import (
 
 __all__ = [
     "ALLOWED",
-    "Choice",
     "Cost",
-    "Figure",
+    "FoldChoice",
+    "FoldMean",
     "Summary",
     "choose",
     "costs",
@@ -59,7 +59,7 @@ GRAPH_LEVEL = ("lbq",)
 
 
 @dataclass(frozen=True)
-class Choice:
+class FoldChoice:
     """What validation chose for one method in one fold."""
 
     dataset: str
@@ -80,7 +80,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Figure:
+class FoldMean:
     """A mean over folds."""
 
     mean: float
@@ -104,7 +104,7 @@ class Cost:
 class Summary:
     """All choices, in order of data set, method, label share and fold."""
 
-    choices: tuple[Choice, ...]
+    choices: tuple[FoldChoice, ...]
     kinds: Mapping[str, str]
     """``binary`` or ``multi-class`` by data set."""
 
@@ -129,8 +129,8 @@ class Summary:
         return found[0] if found else "xnq"
 
     @cached_property
-    def _groups(self) -> dict[tuple[str, str, float], tuple[Choice, ...]]:
-        found: dict[tuple[str, str, float], list[Choice]] = defaultdict(list)
+    def _groups(self) -> dict[tuple[str, str, float], tuple[FoldChoice, ...]]:
+        found: dict[tuple[str, str, float], list[FoldChoice]] = defaultdict(list)
         for choice in self.choices:
             found[choice.dataset, choice.method, choice.label_share].append(choice)
         return {key: tuple(value) for key, value in found.items()}
@@ -149,7 +149,7 @@ class Summary:
 
     def of(
         self, dataset: str, method: str, share: float | None = None
-    ) -> tuple[Choice, ...]:
+    ) -> tuple[FoldChoice, ...]:
         """Choices by fold; without a share those of the data set's largest."""
         if share is None:
             shares = self.shares(dataset)
@@ -158,7 +158,7 @@ class Summary:
 
     def figure(
         self, dataset: str, method: str, metric: str, share: float | None = None
-    ) -> Figure | None:
+    ) -> FoldMean | None:
         """Mean test error over folds; None where nothing was measured."""
         found = self.of(dataset, method, share)
         measured = [c for c in found if metric in c.errors]
@@ -166,7 +166,7 @@ class Summary:
             return None
         values = np.array([c.errors[metric] for c in measured])
         sd = float(values.std(ddof=1)) if len(values) > 1 else None
-        return Figure(float(values.mean()), sd, tuple(c.fold for c in measured))
+        return FoldMean(float(values.mean()), sd, tuple(c.fold for c in measured))
 
     def means(
         self, method: str, metric: str, datasets: Sequence[str]
@@ -207,7 +207,7 @@ def summarise(results: pa.Table, estimates: pa.Table | None = None) -> Summary:
     return Summary(choices, kinds)
 
 
-def choose(results: pa.Table) -> tuple[Choice, ...]:
+def choose(results: pa.Table) -> tuple[FoldChoice, ...]:
     """The quantifier that validation chooses, per method, fold and label share.
 
     Among the quantifiers that the paper allows the method (`ALLOWED`; all that are
@@ -263,7 +263,7 @@ def _pick(
     key: tuple[Any, ...],
     cells: Mapping[str, Mapping[tuple[str, str], Any]],
     counts: Mapping[tuple[Any, ...], int],
-) -> Choice:
+) -> FoldChoice:
     dataset, method, share, fold = key
     allowed = [q for q in ALLOWED.get(base(method), ()) if q in cells]
     candidates = allowed or ordered(cells, tuple(records()))
@@ -281,7 +281,7 @@ def _pick(
     best = min(scored)[2] if scored else candidates[0]
     rows = cells[best]
     first = next(iter(rows.values()))
-    return Choice(
+    return FoldChoice(
         dataset=dataset,
         method=method,
         label_share=share,
@@ -401,7 +401,7 @@ def text(results: pa.Table) -> str:
     )
 
 
-def spread(figure: Figure | None, digits: int) -> str:
+def spread(figure: FoldMean | None, digits: int) -> str:
     """``mean ± sd``, the mean alone for one fold, ``-`` for none."""
     if figure is None:
         return "-"

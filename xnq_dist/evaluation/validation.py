@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["Choice", "Figure", "choose"]
+__all__ = ["Choice", "ValidationErrors", "choose"]
 
 
 @dataclass(frozen=True)
-class Figure:
+class ValidationErrors:
     """Errors of one draw, calibration and quantifier on the validation samples."""
 
     draw: int
@@ -32,12 +32,12 @@ class Choice:
     """Draws times calibrations that it was chosen from."""
 
 
-def choose(figures: Iterable[Figure]) -> list[Choice]:
+def choose(figures: Iterable[ValidationErrors]) -> list[Choice]:
     """The least validation AE of each split and quantifier.
 
     Of equal ones the earlier draw, then the earlier calibration in the order given.
     """
-    groups: dict[tuple[int, str], list[Figure]] = {}
+    groups: dict[tuple[int, str], list[ValidationErrors]] = {}
     for figure in figures:
         groups.setdefault((figure.split, figure.quantifier), []).append(figure)
     found = []

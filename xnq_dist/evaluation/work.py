@@ -21,7 +21,7 @@ from xnq_dist.evaluation.methods.method_interface import Task
 from xnq_dist.evaluation.task import task_from_bytes, task_to_bytes
 from xnq_dist.evaluation.units import Units
 
-__all__ = ["Work"]
+__all__ = ["EvaluationWork"]
 
 _LOCK = threading.Lock()
 _HELD: dict[str, Task] = {}
@@ -29,7 +29,7 @@ _HELD: dict[str, Task] = {}
 
 
 @dataclass(frozen=True)
-class Work:
+class EvaluationWork:
     """One task's evaluation."""
 
     run: str = field(repr=False)
@@ -38,7 +38,7 @@ class Work:
     settings: Settings
 
     @classmethod
-    def begin(cls, run: RunDirectory, task: Task, settings: Settings) -> Work:
+    def begin(cls, run: RunDirectory, task: Task, settings: Settings) -> EvaluationWork:
         """Keep the task where workers find it."""
         graph = run.stage("graph").manifest()
         if graph is None:

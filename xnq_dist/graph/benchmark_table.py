@@ -17,7 +17,7 @@ from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.core.store import fingerprint
 from xnq_dist.graph.tables import Batch, open_table
 
-__all__ = ["Benchmark", "BenchmarkTable", "group_name", "read_benchmarks"]
+__all__ = ["BenchmarkRow", "BenchmarkTable", "group_name", "read_benchmarks"]
 
 CLASS, SHARE, COUNT, ERROR = "class", "share", "count", "se"
 ROUNDED = 1e-6
@@ -25,7 +25,7 @@ ROUNDED = 1e-6
 
 
 @dataclass(frozen=True)
-class Benchmark:
+class BenchmarkRow:
     """One row."""
 
     community: str | None
@@ -44,7 +44,7 @@ class BenchmarkTable:
     path: str
     shares: bool
     """Whether values are shares; else counts."""
-    rows: tuple[Benchmark, ...]
+    rows: tuple[BenchmarkRow, ...]
 
     @property
     def groups(self) -> list[str | None]:
@@ -118,7 +118,7 @@ def read_benchmarks(path: str, columns: ColumnSettings) -> BenchmarkTable:
         )
     value = SHARE if with_shares else COUNT
     optional = [name for name in (columns.community, ERROR) if table.has(name)]
-    rows: dict[tuple[str | None, str], Benchmark] = {}
+    rows: dict[tuple[str | None, str], BenchmarkRow] = {}
     for batch in table.batches([CLASS, value, *optional]):
         for at, found in enumerate(batch.rows.to_pylist()):
             row = _row(found, batch, at, columns.community, value)
@@ -148,7 +148,7 @@ def read_benchmarks(path: str, columns: ColumnSettings) -> BenchmarkTable:
 
 def _row(
     found: dict[str, Any], batch: Batch, at: int, community: str, value: str
-) -> Benchmark:
+) -> BenchmarkRow:
     where = batch.row(at)
     if found[CLASS] is None:
         raise InputError(
@@ -163,7 +163,7 @@ def _row(
     error = found.get(ERROR)
     se = 0.0 if error is None else _number(error, ERROR, where)
     name = found.get(community)
-    return Benchmark(None if name is None else str(name), _text(found), number, se)
+    return BenchmarkRow(None if name is None else str(name), _text(found), number, se)
 
 
 def _text(found: dict[str, Any]) -> str:

@@ -18,9 +18,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.core.lanes import prefetch
-from xnq_dist.graph.crew import Crew, batches, most_rows
-from xnq_dist.graph.csr import NO_WEIGHTS, ArrayCsr, Csr, Rows, map_chunks
+from xnq_dist.core.simd import prefetch
+from xnq_dist.graph.csr import NO_WEIGHTS, ArrayCsr, Csr, CsrRows, map_chunks
+from xnq_dist.graph.thread_pool import Crew, batches, most_rows
 
 __all__ = ["PAIR", "Contracted", "coarsen", "contract", "find_clusters"]
 
@@ -122,7 +122,7 @@ def _one_pass(
     tallies = [np.zeros(len(weight), np.int32) for _ in range(crew.threads)]
     choice = np.empty(most_rows(csr), np.int32)
 
-    def choose(thread: int, low: int, rows: Rows) -> None:
+    def choose(thread: int, low: int, rows: CsrRows) -> None:
         begin = int(csr.indptr[rows.first] - rows.indptr[0])
         choose_clusters(
             rows.first,
@@ -367,7 +367,7 @@ def contract(
     """
     keep = min(keep, MOST_VOTES)
 
-    def sample(limit: np.uint64, rows: Rows) -> NDArray[np.int64]:
+    def sample(limit: np.uint64, rows: CsrRows) -> NDArray[np.int64]:
         found = np.empty(len(rows.indices), np.int64)
         size = sample_pairs(
             rows.first, rows.indptr, rows.indices, label, clusters, limit, found

@@ -23,8 +23,8 @@ from xnq_dist.graph.sort import PairChunk
 __all__ = [
     "ArrayCsr",
     "Csr",
+    "CsrRows",
     "FileCsr",
-    "Rows",
     "map_chunks",
     "over_chunks",
     "spans",
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Rows:
+class CsrRows:
     """Consecutive rows of the adjacency."""
 
     first: int
@@ -63,10 +63,10 @@ class Csr(Protocol):
     def weighted(self) -> bool:
         """Whether edges have weights."""
 
-    def rows(self, first: int, last: int) -> Rows:
+    def rows(self, first: int, last: int) -> CsrRows:
         """Rows first to last - 1."""
 
-    def chunks(self, edges: int = CHUNK_EDGES) -> Iterator[Rows]:
+    def chunks(self, edges: int = CHUNK_EDGES) -> Iterator[CsrRows]:
         """All rows in order, about `edges` edges at a time."""
 
     def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
@@ -104,15 +104,15 @@ class ArrayCsr:
         """Whether edges have weights."""
         return len(self.weights) > 0
 
-    def chunks(self, edges: int = CHUNK_EDGES) -> Iterator[Rows]:
+    def chunks(self, edges: int = CHUNK_EDGES) -> Iterator[CsrRows]:
         """All rows in order, about `edges` edges at a time."""
         for first, last in spans(self.indptr, edges):
             yield self.rows(first, last)
 
-    def rows(self, first: int, last: int) -> Rows:
+    def rows(self, first: int, last: int) -> CsrRows:
         """Rows first to last - 1."""
         begin, end = self.indptr[first], self.indptr[last]
-        return Rows(
+        return CsrRows(
             first,
             self.indptr[first : last + 1] - begin,
             self.indices[begin:end],
@@ -132,16 +132,16 @@ class FileCsr:
     folder: Path
     weighted: bool
 
-    def chunks(self, edges: int = CHUNK_EDGES) -> Iterator[Rows]:
+    def chunks(self, edges: int = CHUNK_EDGES) -> Iterator[CsrRows]:
         """All rows in order, about `edges` edges at a time."""
         for first, last in spans(self.indptr, edges):
             yield self.rows(first, last)
 
-    def rows(self, first: int, last: int) -> Rows:
+    def rows(self, first: int, last: int) -> CsrRows:
         """Rows first to last - 1."""
         begin = int(self.indptr[first])
         count = int(self.indptr[last]) - begin
-        return Rows(
+        return CsrRows(
             first,
             self.indptr[first : last + 1] - begin,
             scratch.read(self.folder / "indices", np.int32, begin, count),
@@ -164,7 +164,7 @@ class FileCsr:
 
 def over_chunks(
     csr: Csr,
-    work: Callable[[Rows], None],
+    work: Callable[[CsrRows], None],
     threads: int | None = None,
     edges: int = CHUNK_EDGES,
 ) -> None:
@@ -187,7 +187,7 @@ def over_chunks(
 
 def map_chunks(
     csr: Csr,
-    work: Callable[[Rows], T],
+    work: Callable[[CsrRows], T],
     threads: int | None = None,
     edges: int = CHUNK_EDGES,
 ) -> list[T]:

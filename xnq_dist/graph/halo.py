@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.graph.crew import Crew
+from xnq_dist.graph.thread_pool import Crew
 
 __all__ = [
     "Partition",

@@ -25,8 +25,8 @@ from xnq_dist.graph.tables import Batch, Table, ids_of, show
 
 __all__ = [
     "ROLES",
+    "LabelTable",
     "Labels",
-    "NodeTable",
     "label_weights",
     "plain_labels",
     "read_labels",
@@ -39,7 +39,7 @@ ROLES = ("train", "calibration")
 
 
 @dataclass(frozen=True)
-class NodeTable:
+class LabelTable:
     """The nodes of the node table."""
 
     ids: NodeIds
@@ -80,7 +80,7 @@ class Labels:
 
 def read_nodes(
     table: Table, columns: ColumnSettings, progress: Progress = silent
-) -> tuple[NodeTable, Labels]:
+) -> tuple[LabelTable, Labels]:
     """Ids, labels and roles, streamed; memory is proportional to the nodes.
 
     Raises
@@ -97,7 +97,7 @@ def read_nodes(
     del ids
     # Sorting took several copies of the ids; the pool would keep their memory.
     pa.default_memory_pool().release_unused()
-    return NodeTable(node_ids, index), rows.finish(table, index, len(node_ids))
+    return LabelTable(node_ids, index), rows.finish(table, index, len(node_ids))
 
 
 def read_labels(

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.graph.planted import EDGES, Arguments, Network, stream
+from xnq_dist.graph.planted import EDGES, Arguments, PlantedNetwork, stream
 
 __all__ = ["draw_edges"]
 
@@ -37,7 +37,7 @@ class _Linking:
     """Probability that an end in a group is sought inside the emitter's home."""
 
 
-def _linking(network: Network, arguments: Arguments) -> _Linking:
+def _linking(network: PlantedNetwork, arguments: Arguments) -> _Linking:
     classes, blocks = network.classes, network.blocks
     p = np.diff(network.by_class[1]) / len(network.label)
     same, pair = p**2, np.outer(p, p)
@@ -81,7 +81,7 @@ def _with_taste(
 
 
 def draw_edges(
-    network: Network, arguments: Arguments
+    network: PlantedNetwork, arguments: Arguments
 ) -> Iterator[tuple[int, Ints, Ints]]:
     """Edges by blocks of emitting nodes: (nodes done, src, dst).
 
@@ -137,7 +137,7 @@ def draw_edges(
 
 
 def _seek(
-    network: Network,
+    network: PlantedNetwork,
     near: Floats,
     rng: np.random.Generator,
     wanted: Ints,

@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.graph.prices import UNIT, WIDE, add_prices
+from xnq_dist.graph.move_costs import UNIT, WIDE, add_prices
 
 __all__ = [
     "HALVING",

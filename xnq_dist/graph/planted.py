@@ -43,7 +43,7 @@ from xnq_dist.core.errors import SettingsError
 
 __all__ = [
     "Arguments",
-    "Network",
+    "PlantedNetwork",
     "draw_features",
     "draw_memberships",
     "draw_network",
@@ -133,7 +133,7 @@ class Arguments:
 
 
 @dataclass(frozen=True)
-class Network:
+class PlantedNetwork:
     """All that is kept of the nodes: 1-D arrays and tables of the blocks."""
 
     home: NDArray[np.int32]
@@ -179,7 +179,7 @@ def _class_prior(classes: int) -> Floats:
     return prior
 
 
-def draw_network(arguments: Arguments) -> Network:
+def draw_network(arguments: Arguments) -> PlantedNetwork:
     """Home, class and propensity of every node, and the tables of the blocks."""
     seed, total, classes = arguments.seed, arguments.nodes, arguments.classes
     blocks = max(2, round(np.sqrt(total) / 2))
@@ -244,7 +244,7 @@ def draw_network(arguments: Arguments) -> Network:
     mix = rng.standard_normal((blocks, classes))
     offsets = OFFSET_IN_CLASS_SPACE * mix @ means
     offsets += OFFSET_ELSEWHERE * rng.standard_normal((blocks, arguments.features))
-    return Network(
+    return PlantedNetwork(
         home=home,
         label=label,
         labelled=labelled,
@@ -277,7 +277,7 @@ def _bounds(codes: NDArray[np.integer], size: int) -> Ints:
 
 
 def draw_features(
-    network: Network, arguments: Arguments, first: int, last: int
+    network: PlantedNetwork, arguments: Arguments, first: int, last: int
 ) -> NDArray[np.float32]:
     """Features of the nodes of one `NODE_BLOCK`, float32, (last - first, F)."""
     rng = stream(arguments.seed, _FEATURES, first // NODE_BLOCK)
@@ -289,7 +289,7 @@ def draw_features(
 
 
 def draw_memberships(
-    network: Network, arguments: Arguments
+    network: PlantedNetwork, arguments: Arguments
 ) -> Iterator[tuple[int, Ints, Ints]]:
     """Members by blocks of communities: (last community, community, node)."""
     total, classes = len(network.label), network.classes

@@ -21,7 +21,7 @@ from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, fin
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ahead import OneBehind, ahead
 from xnq_dist.graph.contents import read_contents
-from xnq_dist.graph.csr import FileCsr, Rows
+from xnq_dist.graph.csr import CsrRows, FileCsr
 from xnq_dist.graph.distances import MOST_STEPS, effective_diameter
 from xnq_dist.graph.edges import read_edges
 from xnq_dist.graph.features import FeatureBlocks, FeatureColumns, scaling_of
@@ -35,7 +35,7 @@ from xnq_dist.graph.halo import (
     split_rows,
 )
 from xnq_dist.graph.labelling import OldLabels, label, write_labels
-from xnq_dist.graph.labels import NodeTable, read_nodes
+from xnq_dist.graph.labels import LabelTable, read_nodes
 from xnq_dist.graph.layout import (
     adjacency_stem,
     nodes_stem,
@@ -281,7 +281,7 @@ def _partitions(
 
 
 def _split(
-    rows: Rows, book: PartitionBook
+    rows: CsrRows, book: PartitionBook
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
     """Edges and weights by the partition that owns their row, and where each begins."""
     counts = np.diff(rows.indptr)
@@ -298,7 +298,7 @@ def _split(
 def _write_nodes(
     attempt: Attempt,
     number: int,
-    known: NodeTable,
+    known: LabelTable,
     book: PartitionBook,
     blocks: FeatureBlocks,
 ) -> FileRecord:

@@ -19,8 +19,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.graph.crew import BATCHES, Crew, batches, most_rows
-from xnq_dist.graph.csr import Csr, Rows
+from xnq_dist.graph.csr import Csr, CsrRows
+from xnq_dist.graph.move_costs import UNIT, WIDE
 from xnq_dist.graph.moves import (
     HALVING,
     ROWS,
@@ -32,7 +32,7 @@ from xnq_dist.graph.moves import (
     take_moves,
     weigh_moves,
 )
-from xnq_dist.graph.prices import UNIT, WIDE
+from xnq_dist.graph.thread_pool import BATCHES, Crew, batches, most_rows
 
 __all__ = ["Limits", "find_limits", "refine"]
 
@@ -205,7 +205,7 @@ class _Turn:
             over = loads.over(limits)
 
             def weigh(
-                _: int, low: int, piece: Rows, over: NDArray[np.bool_] = over
+                _: int, low: int, piece: CsrRows, over: NDArray[np.bool_] = over
             ) -> None:
                 where = (piece.first, piece.indptr, piece.indices)
                 weigh_moves(

@@ -19,8 +19,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.blocks import one_blas_thread
-from xnq_dist.core.lanes import prefetch
-from xnq_dist.graph.csr import Csr, Rows, over_chunks
+from xnq_dist.core.simd import prefetch
+from xnq_dist.graph.csr import Csr, CsrRows, over_chunks
 from xnq_dist.graph.lanczos import largest_eigenvalue
 
 __all__ = ["adjacency_radius", "is_symmetric", "spectral_radius"]
@@ -69,7 +69,7 @@ def adjacency_radius(csr: Csr, symmetric: bool | None = None) -> float:
     everywhere, sums = np.zeros(n), np.zeros(n)
     column = everywhere.reshape(-1, 1)
 
-    def add_up(rows: Rows) -> None:
+    def add_up(rows: CsrRows) -> None:
         multiply(
             rows.first,
             rows.indptr,

@@ -17,13 +17,13 @@ from xnq_dist.plan.needs import (
     supersteps_of,
 )
 from xnq_dist.plan.passes import blocks_of, candidates_of, fits_of, sums_of
-from xnq_dist.plan.seconds import Work, stage_seconds
+from xnq_dist.plan.seconds import Amounts, stage_seconds
 from xnq_dist.plan.size import GraphSize, Plan, Workers
 from xnq_dist.plan.unit_costs import Costs, load_costs
 from xnq_dist.quantify.classic.giants import store_bytes
-from xnq_dist.quantify.gpu.memory import quantified_bytes
+from xnq_dist.quantify.gpu.device_memory import quantified_bytes
 from xnq_dist.readout.objective import DEVICE_VALUES, WIDEST
-from xnq_dist.readout.plus.fit import MOST_ROWS
+from xnq_dist.readout.plus.learning import MOST_ROWS
 from xnq_dist.readout.select import UNITS
 from xnq_dist.reservoir.checkpoint import KEPT, checkpoint_interval
 from xnq_dist.reservoir.descriptors import SPARE
@@ -206,7 +206,7 @@ def make_plan(
     costs = costs or load_costs()
     written = (length - 1) // every * checkpoint + rounds + described + 2 * spilled
     stages = stage_seconds(
-        Work(
+        Amounts(
             nodes=size.nodes,
             edges=size.edges,
             features=size.features,

@@ -8,7 +8,7 @@ from xnq_dist.groups.own_groups import ROUNDS
 from xnq_dist.plan.unit_costs import Costs
 from xnq_dist.quantify.default.surroundings import WALKS
 
-__all__ = ["NeighbourSums", "Work", "stage_seconds"]
+__all__ = ["Amounts", "NeighbourSums", "stage_seconds"]
 
 SEARCH_FITS = 3
 """Values of C that each candidate of the scales' search is judged by."""
@@ -32,7 +32,7 @@ class NeighbourSums:
 
 
 @dataclass(frozen=True)
-class Work:
+class Amounts:
     """Amounts that a run's time is made of."""
 
     nodes: int
@@ -93,7 +93,7 @@ class Work:
     """Bytes that the workers write as they are: checkpoints, kept rounds, spills."""
 
 
-def stage_seconds(work: Work, costs: Costs) -> dict[str, float]:
+def stage_seconds(work: Amounts, costs: Costs) -> dict[str, float]:
     """Seconds of each stage; ingest and cut run in one process, the rest in all.
 
     Parameters
@@ -117,7 +117,7 @@ def stage_seconds(work: Work, costs: Costs) -> dict[str, float]:
     }
 
 
-def _embed(work: Work, costs: Costs, dim: int) -> float:
+def _embed(work: Amounts, costs: Costs, dim: int) -> float:
     """Supersteps with so many units, loading the partitions included."""
     share = dim / work.dim
     values = float(work.most_nodes) * dim
@@ -139,12 +139,12 @@ def _embed(work: Work, costs: Costs, dim: int) -> float:
     return load + work.supersteps * (superstep + halo + exchange + overhead)
 
 
-def _load(work: Work, costs: Costs) -> float:
+def _load(work: Amounts, costs: Costs) -> float:
     """The partitions' edges read once."""
     return work.most_edges * 4.0 * costs.load / work.lanes
 
 
-def _search(work: Work, costs: Costs) -> float:
+def _search(work: Amounts, costs: Costs) -> float:
     """Scales tried with a smaller reservoir each; one task judges them."""
     if not work.candidates:
         return 0.0
@@ -154,18 +154,18 @@ def _search(work: Work, costs: Costs) -> float:
     return work.candidates * (_embed(work, costs, work.candidate_dim) + judged)
 
 
-def _fit(work: Work, costs: Costs, rows: float, dim: int) -> float:
+def _fit(work: Amounts, costs: Costs, rows: float, dim: int) -> float:
     """One fit to some rows, or several fits to as many in all."""
     outputs = 1 if work.classes == 2 else work.classes
     return rows * dim * outputs * PASSES * costs.row
 
 
-def _moments(work: Work, costs: Costs, dim: int) -> float:
+def _moments(work: Amounts, costs: Costs, dim: int) -> float:
     """The covariance of the labelled rows, for all fits."""
     return float(work.labelled) * dim * dim * costs.square
 
 
-def _readout(work: Work, costs: Costs) -> float:
+def _readout(work: Amounts, costs: Costs) -> float:
     """Rows read twice, folds fitted, posteriors written; xnq+ reads once more."""
     values = float(work.most_nodes) * work.columns
     reads = 3 if work.sums else 2
@@ -180,7 +180,7 @@ def _readout(work: Work, costs: Costs) -> float:
     return read + score + write + fits + _groups(work, costs)
 
 
-def _groups(work: Work, costs: Costs) -> float:
+def _groups(work: Amounts, costs: Costs) -> float:
     """The graph's own groups by Leiden, or by label propagation in rounds."""
     if work.leiden:
         return work.edges * costs.leiden
@@ -188,7 +188,7 @@ def _groups(work: Work, costs: Costs) -> float:
     return ROUNDS * (visited + _load(work, costs))
 
 
-def _sums(work: Work, costs: Costs, rounds: tuple[NeighbourSums, ...]) -> float:
+def _sums(work: Amounts, costs: Costs, rounds: tuple[NeighbourSums, ...]) -> float:
     """Rounds of sums over neighbours, one halo exchange each."""
     found = 0.0
     for sums in rounds:
@@ -201,7 +201,7 @@ def _sums(work: Work, costs: Costs, rounds: tuple[NeighbourSums, ...]) -> float:
     return found
 
 
-def _plus(work: Work, costs: Costs) -> float:
+def _plus(work: Amounts, costs: Costs) -> float:
     """What xnq+ does beside: sums over neighbours, features, the second stage."""
     found = _sums(work, costs, work.sums)
     each = float(work.most_nodes)
@@ -218,7 +218,7 @@ def _plus(work: Work, costs: Costs) -> float:
     return found
 
 
-def _quantify(work: Work, costs: Costs) -> float:
+def _quantify(work: Amounts, costs: Costs) -> float:
     """Every worker reads all nodes."""
     member = costs.judged if work.auto else costs.member
     found = work.nodes * (costs.known + costs.name)

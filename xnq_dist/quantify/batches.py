@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.store import Attempt, FileRecord, RunDirectory, Stage
-from xnq_dist.quantify.checks.evidence import Moments, gather_evidence
+from xnq_dist.quantify.checks.evidence import EvidenceMoments, gather_evidence
 from xnq_dist.quantify.checks.fit_check import fit_pvalues
 from xnq_dist.quantify.checks.own_coverage import own_coverage
+from xnq_dist.quantify.community_rows import answer_arrays
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.benchmark_answers import Benchmarked
 from xnq_dist.quantify.default.benchmarks import Targets
-from xnq_dist.quantify.default.learning import Learnt
+from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.scenarios import study, study_nodes, tilt_of
 from xnq_dist.quantify.default.surroundings import read_surroundings
 from xnq_dist.quantify.interface import (
@@ -40,13 +41,12 @@ from xnq_dist.quantify.loading import (
     load_node_table,
 )
 from xnq_dist.quantify.registry import make_quantifier
-from xnq_dist.quantify.rows import answer_arrays
 from xnq_dist.quantify.weighted_sizes import WeightedSizes
 
 __all__ = [
     "STAGE",
-    "Batch",
-    "Job",
+    "BatchJob",
+    "CommunityBatch",
     "answer_batch",
     "answer_whole",
     "forget_nodes",
@@ -59,7 +59,7 @@ ENDS = ("prevalence", "lower", "upper")
 
 
 @dataclass(frozen=True)
-class Batch:
+class CommunityBatch:
     """A batch of communities, its members in a file."""
 
     number: int
@@ -68,11 +68,11 @@ class Batch:
     members: FileRecord
 
 
-Loaded = tuple[NodeTable, Reference, Moments, Bootstrap | None]
+Loaded = tuple[NodeTable, Reference, EvidenceMoments, Bootstrap | None]
 
 
 @dataclass(frozen=True)
-class Job:
+class BatchJob:
     """What every batch of a run needs, small enough to send with each."""
 
     run: str = field(repr=False)
@@ -100,7 +100,7 @@ class Job:
         """The stage ``quantify``."""
         return RunDirectory(self.run).stage(STAGE)
 
-    def members(self, batch: Batch) -> Communities:
+    def members(self, batch: CommunityBatch) -> Communities:
         """A batch's communities."""
         arrays = self.stage.read_arrays(batch.members)
         return Communities(arrays["offsets"], arrays["members"])
@@ -114,7 +114,7 @@ class Job:
         """What makes intervals, once a process; None: nothing does."""
         return self._loaded()[3]
 
-    def moments(self) -> Moments:
+    def moments(self) -> EvidenceMoments:
         """What the graph's posteriors are like, once a process."""
         return self._loaded()[2]
 
@@ -141,7 +141,7 @@ class Job:
         on_cpu = self.settings.model_copy(update={"backend": "cpu"})
         made = make_quantifier(on_cpu.quantifier, on_cpu)
         bootstrap = Bootstrap.of(made, self.settings, reference)
-        return nodes, reference, Moments.of(nodes, reference.prior), bootstrap
+        return nodes, reference, EvidenceMoments.of(nodes, reference.prior), bootstrap
 
     def quantifier(self) -> Quantifier:
         """The quantifier; `auto` with what it has learnt."""
@@ -186,7 +186,7 @@ def forget_nodes() -> None:
     _BENCHMARKED.forget()
 
 
-def answer_batch(job: Job, batch: Batch) -> FileRecord:
+def answer_batch(job: BatchJob, batch: CommunityBatch) -> FileRecord:
     """One batch: members in, rows out, both through files."""
     nodes, reference = job.nodes()
     members = job.members(batch)
@@ -240,7 +240,7 @@ def _scenario_arrays(
     return found
 
 
-def answer_whole(job: Job) -> FileRecord:
+def answer_whole(job: BatchJob) -> FileRecord:
     """The whole graph as one community: as `answer_batch`, without its evidence.
 
     Only `auto` gives an interval: resamples of all nodes would not fit into memory. Its
@@ -279,7 +279,7 @@ def answer_whole(job: Job) -> FileRecord:
 
 
 def rake_to(
-    job: Job, path: str, groups: list[str | None], targets: FileRecord
+    job: BatchJob, path: str, groups: list[str | None], targets: FileRecord
 ) -> FileRecord:
     """Posteriors raked to benchmarks, in one file.
 
@@ -304,7 +304,7 @@ def rake_to(
     return job.attempt.write_arrays("raked", **made.arrays())
 
 
-def learn(job: Job) -> tuple[FileRecord, dict[str, Any]]:
+def learn(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:
     """What the answers of `auto` rest on, in one file, and figures for the manifest."""
     nodes, reference = job.nodes()
     run, settings = RunDirectory(job.run), job.settings

@@ -18,7 +18,7 @@ from xnq_dist.graph import layout
 from xnq_dist.graph.labels import ROLES
 from xnq_dist.groups.own_groups import Groups
 from xnq_dist.quantify.classic.neighbour_counts import votes_of
-from xnq_dist.quantify.default.learning import Held
+from xnq_dist.quantify.default.estimator_fit import Held
 from xnq_dist.quantify.interface import NeighbourStatistics, NodeTable, Reference
 
 __all__ = [

@@ -56,8 +56,8 @@ from xnq_dist.groups.detection import engine_of
 from xnq_dist.quantify import communities as sets
 from xnq_dist.quantify.batches import (
     STAGE,
-    Batch,
-    Job,
+    BatchJob,
+    CommunityBatch,
     answer_batch,
     answer_whole,
     forget_nodes,
@@ -65,10 +65,18 @@ from xnq_dist.quantify.batches import (
     rake_to,
 )
 from xnq_dist.quantify.communities import Memberships
-from xnq_dist.quantify.default.benchmarks import Chosen, Targets, benchmark_of
+from xnq_dist.quantify.community_rows import (
+    evidence_rows,
+    group_rows,
+    label_facts,
+    prevalence_rows,
+    scenario_rows,
+    total_rows,
+)
+from xnq_dist.quantify.default.benchmarks import ChosenBenchmark, Targets, benchmark_of
 from xnq_dist.quantify.default.scenarios import check_prior
 from xnq_dist.quantify.default.surroundings import labels_around
-from xnq_dist.quantify.gpu.memory import MOST_MEMBERSHIPS
+from xnq_dist.quantify.gpu.device_memory import MOST_MEMBERSHIPS
 from xnq_dist.quantify.interface import combine
 from xnq_dist.quantify.intervals.seed_runs import (
     between_runs,
@@ -79,14 +87,6 @@ from xnq_dist.quantify.intervals.seed_runs import (
 from xnq_dist.quantify.loading import NeighbourValues, load_node_table, whole_stage
 from xnq_dist.quantify.old_communities import OldCommunities
 from xnq_dist.quantify.registry import make_quantifier
-from xnq_dist.quantify.rows import (
-    evidence_rows,
-    group_rows,
-    label_facts,
-    prevalence_rows,
-    scenario_rows,
-    total_rows,
-)
 from xnq_dist.quantify.sources import (
     open_memberships,
 )
@@ -195,7 +195,7 @@ def quantify(
         sums = neighbour_sums(
             client, where, graph, values, attempt, "neighbours", settings.backend
         )
-    job = Job(
+    job = BatchJob(
         run.location,
         f"{graph.attempt} {labels.attempt}",
         posteriors.attempt,
@@ -227,9 +227,9 @@ def quantify(
         chunks = memberships.chunks()
         chosen = None
         if table is not None:
-            chosen = Chosen.of(table, memberships.names)
+            chosen = ChosenBenchmark.of(table, memberships.names)
             chunks = chosen.through(chunks)
-        written: Iterable[Batch] = _write_batches(
+        written: Iterable[CommunityBatch] = _write_batches(
             attempt, chunks, size, "members", detected, nodes
         )
         if table is not None and chosen is not None:
@@ -381,7 +381,7 @@ def _write_batches(
     stem: str,
     detected: TableWriter | None = None,
     nodes: NodeIds | None = None,
-) -> Iterator[Batch]:
+) -> Iterator[CommunityBatch]:
     """Members of each batch into a file, detected ones into their table too."""
     cut = sets.cut_batches(chunks, size)
     for number, (first, batch) in enumerate(cut):
@@ -395,7 +395,7 @@ def _write_batches(
                 ids = ids.cast(pa.string())
             columns = [pa.array(np.repeat(codes, np.diff(batch.offsets))), ids]
             detected.write(pa.table(columns, names=["community", "node_id"]))
-        yield Batch(number, first, len(batch), record)
+        yield CommunityBatch(number, first, len(batch), record)
 
 
 def _write_weights(
@@ -414,12 +414,12 @@ def _write_weights(
 
 
 def _rake(
-    job: Job,
+    job: BatchJob,
     run: RunDirectory,
     client: Client,
     table: BenchmarkTable,
-    chosen: Chosen,
-) -> Job:
+    chosen: ChosenBenchmark,
+) -> BatchJob:
     """The job with posteriors that are raked to the benchmarks."""
     known, weights = whole_stage(run, "labels"), None
     if job.weights is not None:
@@ -435,8 +435,8 @@ def _rake(
 
 
 def _learn(
-    job: Job, run: RunDirectory, graph: Manifest, client: Client
-) -> tuple[Job, dict[str, Any]]:
+    job: BatchJob, run: RunDirectory, graph: Manifest, client: Client
+) -> tuple[BatchJob, dict[str, Any]]:
     """The job with what `auto` has to know before it can answer, and figures."""
     settings = job.settings
     if settings.labels.drawn != "weighted" and settings.labels.prior is None:
@@ -457,17 +457,17 @@ def _log_choice(labels: dict[str, Any], settings: Settings) -> None:
 
 
 def _answer(
-    job: Job,
-    batches: Iterable[Batch],
+    job: BatchJob,
+    batches: Iterable[CommunityBatch],
     client: Client,
     progress: Progress,
-) -> list[tuple[Batch, FileRecord]]:
+) -> list[tuple[CommunityBatch, FileRecord]]:
     """Every batch's rows file, in order; members' files are removed once used."""
     futures = {
         client.submit(answer_batch, job, batch, pure=False, key=_key(job, batch)): batch
         for batch in batches
     }
-    answered: list[tuple[Batch, FileRecord]] = []
+    answered: list[tuple[CommunityBatch, FileRecord]] = []
     progress("quantify", 0, len(futures))
     look, left = Heartbeats(client).look, list(futures)
     try:
@@ -486,18 +486,18 @@ def _answer(
     return sorted(answered, key=lambda pair: pair[0].number)
 
 
-def _key(job: Job, batch: Batch) -> str:
+def _key(job: BatchJob, batch: CommunityBatch) -> str:
     return f"quantify-{job.attempt.id}-{batch.number:05d}"
 
 
 def _widen(
     stage: Stage,
     attempt: Attempt,
-    answered: list[tuple[Batch, FileRecord]],
+    answered: list[tuple[CommunityBatch, FileRecord]],
     names: pa.Array,
     labels: Manifest,
     settings: Settings,
-) -> list[tuple[Batch, FileRecord]]:
+) -> list[tuple[CommunityBatch, FileRecord]]:
     """Batches' rows once more, their intervals widened by what other seeds say.
 
     Needs the prevalence of all communities by all runs, 8 C bytes each.
@@ -532,7 +532,7 @@ def _write_prevalence(
     attempt: Attempt,
     memberships: Memberships,
     told: tuple[list[Any], str, Settings],
-    answered: list[tuple[Batch, FileRecord]],
+    answered: list[tuple[CommunityBatch, FileRecord]],
 ) -> tuple[list[FileRecord], int, NDArray[np.int64]]:
     """Batches' rows into tables: their records, not converged, members of each.
 

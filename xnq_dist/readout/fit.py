@@ -21,14 +21,14 @@ from xnq_dist.readout.folds import assign_folds, check_counts
 from xnq_dist.readout.logistic import (
     COARSE_GRID,
     GRID,
-    Job,
+    FitJob,
     LinearModel,
     decision,
     fit_jobs,
     row_losses,
 )
 from xnq_dist.readout.objective import Group, MemoryRows, Rows
-from xnq_dist.readout.search import Chosen, climb, cross_fit
+from xnq_dist.readout.regularisation import ChosenC, climb, cross_fit
 
 __all__ = [
     "FittedReadout",
@@ -176,7 +176,7 @@ def finish(
     roles: NDArray[np.int8] | None,
     settings: ReadoutSettings,
     plan: FoldPlan,
-    chosen: Chosen,
+    chosen: ChosenC,
     names: Sequence[Any] | None = None,
 ) -> FittedReadout:
     """The readout from its folds: final model, calibration, diagnostics.
@@ -203,7 +203,7 @@ def finish(
     used = plan.folds >= 0
     fold_models = tuple(fit.model for fit in chosen.fits)
     start = fold_models[0] if fold_models else None
-    (final,) = fit_jobs(rows, [Job((), C, start)])
+    (final,) = fit_jobs(rows, [FitJob((), C, start)])
     model = final.model
     logits = np.concatenate(list(rows.over(_own_logits, fold_models, model)))
     held = np.arange(len(labels)) if roles is None else np.flatnonzero(~used)

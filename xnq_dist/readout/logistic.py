@@ -48,9 +48,9 @@ from xnq_dist.readout.objective import (
 __all__ = [
     "COARSE_GRID",
     "GRID",
-    "Fit",
-    "Job",
+    "FitJob",
     "LinearModel",
+    "LogisticFit",
     "decision",
     "fit",
     "fit_jobs",
@@ -95,7 +95,7 @@ class LinearModel:
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class FitJob:
     """A regression to fit."""
 
     hidden: tuple[int, ...]
@@ -109,7 +109,7 @@ class Job:
 
 
 @dataclass(frozen=True, eq=False)
-class Fit:
+class LogisticFit:
     """A fitted regression, and how well it predicts the rows left out."""
 
     model: LinearModel
@@ -117,7 +117,7 @@ class Fit:
     """Sum of the weighted log-losses of the hidden rows."""
 
 
-def fit_jobs(rows: Rows, jobs: Sequence[Job]) -> list[Fit]:
+def fit_jobs(rows: Rows, jobs: Sequence[FitJob]) -> list[LogisticFit]:
     """Fit several regressions, one pass over the rows a round.
 
     A fit that does not reach its tolerance has `converged` False, and a line in the
@@ -148,7 +148,7 @@ def fit_jobs(rows: Rows, jobs: Sequence[Job]) -> list[Fit]:
         if any(job.hidden for job in jobs):
             hidden = [job.hidden for job in jobs]
             losses = sum(rows.over(_hidden_losses, hidden, found))
-    return [Fit(*each) for each in zip(found, losses.tolist(), strict=True)]
+    return [LogisticFit(*each) for each in zip(found, losses.tolist(), strict=True)]
 
 
 def fit(
@@ -197,7 +197,7 @@ def fit(
     folds = np.zeros(len(y), np.int32)
     where = choose(backend)
     rows = MemoryRows.of(x, y, folds, n_classes, weights, smooth, where)
-    return fit_jobs(rows, [Job((), C, start)])[0].model
+    return fit_jobs(rows, [FitJob((), C, start)])[0].model
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,7 +224,7 @@ class _Scale:
 class _Search:
     """One fit: points in scaled coordinates of centred rows, one after the other."""
 
-    def __init__(self, rows: Rows, job: Job, scale: _Scale) -> None:
+    def __init__(self, rows: Rows, job: FitJob, scale: _Scale) -> None:
         self._rows, self._job, self._scale = rows, job, scale
         self._outputs = 1 if rows.n_classes == 2 else rows.n_classes
         self._count, self._mean = rows.moments.without(job.hidden)

@@ -24,7 +24,7 @@ from xnq_dist.core.waiting import (
     wait_some,
 )
 from xnq_dist.readout import objective
-from xnq_dist.readout.logistic import Fit, Job, fit_jobs
+from xnq_dist.readout.logistic import FitJob, LogisticFit, fit_jobs
 from xnq_dist.readout.rows import Part, count_used
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class TaskFits:
     """What progress is reported of."""
     progress: Progress
 
-    def __call__(self, jobs: Sequence[Job]) -> list[Fit]:
+    def __call__(self, jobs: Sequence[FitJob]) -> list[LogisticFit]:
         """Fits of the jobs, in order."""
         threads = thread_count(self.client)
         tasks = []

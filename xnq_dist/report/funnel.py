@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from xnq_dist.core.config import Settings
-from xnq_dist.core.drawing import INK, MAIN, plain, svg
+from xnq_dist.core.pictures import INK, MAIN, plain, svg
 from xnq_dist.quantify.checks.anomalies import Anomalies
 from xnq_dist.report.plots import plain_numbers, round_ticks, vector_bar
 from xnq_dist.report.view import PrevalenceView

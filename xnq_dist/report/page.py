@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from xnq_dist.core.config import Settings
-from xnq_dist.core.drawing import plain
+from xnq_dist.core.pictures import plain
 from xnq_dist.core.quantifiers import record_of
 from xnq_dist.core.store import SetAside
 from xnq_dist.quantify.checks.anomalies import Anomalies

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.drawing import MAIN, MUTED, plain, svg
+from xnq_dist.core.pictures import MAIN, MUTED, plain, svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.blocks import one_blas_thread
-from xnq_dist.core.draws import mixed_bits
 from xnq_dist.core.products import product
 from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.random_bits import mixed_bits
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.core.waiting import gather, result
 from xnq_dist.graph.layout import load_nodes, load_partition

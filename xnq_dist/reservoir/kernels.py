@@ -14,7 +14,7 @@ from numba import njit, types
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from xnq_dist.core.lanes import (
+from xnq_dist.core.simd import (
     LANES,
     LINE,
     WIDTH,

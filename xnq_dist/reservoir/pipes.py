@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.reservoir.mailbox import AHEAD, Mailbox
 
-__all__ = ["HEAD", "Inbox", "Messages", "Outbox", "Pipe", "Stream"]
+__all__ = ["HEAD", "Inbox", "Messages", "Pipe", "PipeOutbox", "Stream"]
 
 MOST = 64 << 20
 """Bytes read at a time."""
@@ -115,7 +115,7 @@ class Inbox:
 
 
 @dataclass
-class Outbox:
+class PipeOutbox:
     """The way to one worker."""
 
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)

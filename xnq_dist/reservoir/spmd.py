@@ -20,7 +20,12 @@ from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.core.waiting import Heartbeats
 from xnq_dist.reservoir.context import ReservoirSpec
 from xnq_dist.reservoir.exchange import PinnedTasks
-from xnq_dist.reservoir.seat import advance_seat, apply_seat, open_seat, rows_sent
+from xnq_dist.reservoir.worker_state import (
+    advance_seat,
+    apply_seat,
+    open_seat,
+    rows_sent,
+)
 
 if TYPE_CHECKING:
     from distributed import Client, Future

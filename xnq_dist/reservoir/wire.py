@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.reservoir.mailbox import Mailbox
-from xnq_dist.reservoir.pipes import HEAD, Inbox, Messages, Outbox, Pipe, Stream
+from xnq_dist.reservoir.pipes import HEAD, Inbox, Messages, Pipe, PipeOutbox, Stream
 
 __all__ = ["Abandoned", "PeerLost", "Wire", "hold_slot"]
 
@@ -92,7 +92,7 @@ class Wire:
         # These three are touched by the loop's thread only.
         self._lanes = asyncio.Semaphore(LANES)
         self._spare: list[NDArray[np.uint8]] = []
-        self._outboxes: dict[str, Outbox] = {}
+        self._outboxes: dict[str, PipeOutbox] = {}
         self._inbox = Inbox(mailbox)
         mailbox.on_reach = self._reached
         _mailboxes[self._worker.address, run] = self._inbox
@@ -220,7 +220,7 @@ class Wire:
         width: int,
         dtype: str,
     ) -> None:
-        outbox = self._outboxes.setdefault(worker, Outbox())
+        outbox = self._outboxes.setdefault(worker, PipeOutbox())
         async with outbox.turn:
             pipe = outbox.pipe or await self._open(worker, outbox)
             await outbox.admitted(generation)
@@ -229,7 +229,7 @@ class Wire:
                 await pipe.write(memoryview(HEAD.pack(generation, owner)))
                 await self._pour(pipe, rows, cut, width, np.dtype(dtype))
 
-    async def _open(self, worker: str, outbox: Outbox) -> Pipe:
+    async def _open(self, worker: str, outbox: PipeOutbox) -> Pipe:
         outbox.comm = await self._worker.rpc.connect(worker)
         await outbox.comm.write({"op": "xnq_blocks", "run": self._run, "reply": False})
         outbox.pipe = _pipe(outbox.comm)

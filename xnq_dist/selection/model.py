@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit, log_expit
 
-from xnq_dist.selection.scored_rows import Rows
+from xnq_dist.selection.scored_rows import ScoredRows
 
-__all__ = ["Fit", "Terms", "contrasts", "fit_model", "plain_terms"]
+__all__ = ["SelectionFit", "Terms", "contrasts", "fit_model", "plain_terms"]
 
 Floats = NDArray[np.float64]
 
@@ -146,7 +146,7 @@ def contrasts(n_classes: int) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Fit:
+class SelectionFit:
     """The model where its posterior density is highest."""
 
     shift: Floats
@@ -189,8 +189,11 @@ class Fit:
 
 
 def fit_model(
-    rows: Rows, terms: Terms, spread: float | None, start: Fit | None = None
-) -> Fit:
+    rows: ScoredRows,
+    terms: Terms,
+    spread: float | None,
+    start: SelectionFit | None = None,
+) -> SelectionFit:
     """Fit the model.
 
     Parameters
@@ -225,7 +228,7 @@ def fit_model(
             break
         point, state = point + step, tried
     shift, slope, bias, effects = problem.parts(point)
-    return Fit(
+    return SelectionFit(
         shift,
         slope,
         bias,
@@ -253,7 +256,7 @@ class _State:
 class _Problem:
     """Objective, gradient and expected information in (a, s, b, g)."""
 
-    def __init__(self, rows: Rows, terms: Terms, spread: float | None) -> None:
+    def __init__(self, rows: ScoredRows, terms: Terms, spread: float | None) -> None:
         self.rows, self.terms = rows, terms
         self.logs = np.log(rows.posteriors)
         self.known = np.flatnonzero(rows.labelled)
@@ -274,7 +277,7 @@ class _Problem:
             ]
         )
 
-    def first(self, start: Fit | None) -> Floats:
+    def first(self, start: SelectionFit | None) -> Floats:
         point = self.middle.copy()
         if start is None:
             effects = slice(len(point) - self.terms.width, None)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.draws import mixed_bits
+from xnq_dist.core.random_bits import mixed_bits
 
-__all__ = ["MOST", "Place", "Rows", "log_rates", "model_bytes", "sampled"]
+__all__ = ["MOST", "Place", "ScoredRows", "log_rates", "model_bytes", "sampled"]
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int32]
@@ -38,7 +38,7 @@ class Place:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class ScoredRows:
     """Labelled and unlabelled nodes, scored alike."""
 
     posteriors: Floats
@@ -58,7 +58,7 @@ class Rows:
         folds: NDArray[np.integer],
         prior: Floats,
         place: Place | None = None,
-    ) -> Rows:
+    ) -> ScoredRows:
         """Normalised rows; a node whose row is all zeros has the prior."""
         rows = np.asarray(posteriors, np.float64)
         total = rows.sum(axis=1, keepdims=True)

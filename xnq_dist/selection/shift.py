@@ -6,14 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from xnq_dist.selection.scored_rows import Rows
+from xnq_dist.selection.scored_rows import ScoredRows
 
 __all__ = ["shift_pvalue", "shift_statistic"]
 
 Floats = NDArray[np.float64]
 
 
-def shift_statistic(rows: Rows) -> tuple[float, int]:
+def shift_statistic(rows: ScoredRows) -> tuple[float, int]:
     """Squared distance of mean scores in units of chance, and degrees of freedom.
 
     Within a fold labelled and unlabelled nodes are scored alike, by models fitted
@@ -41,7 +41,7 @@ def shift_statistic(rows: Rows) -> tuple[float, int]:
     return float((along**2 / values[some]).sum()), int(np.count_nonzero(some))
 
 
-def shift_pvalue(rows: Rows) -> float:
+def shift_pvalue(rows: ScoredRows) -> float:
     """P-value of `shift_statistic` under random labels."""
     statistic, freedom = shift_statistic(rows)
     return float(chi2.sf(statistic, freedom)) if freedom else 1.0

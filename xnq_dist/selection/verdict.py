@@ -14,9 +14,9 @@ from scipy.special import gammaln
 from scipy.stats import chi2
 
 from xnq_dist.core.blocks import one_blas_thread
-from xnq_dist.selection.model import Fit, Terms, fit_model, plain_terms
+from xnq_dist.selection.model import SelectionFit, Terms, fit_model, plain_terms
 from xnq_dist.selection.place import DECILES, Spread, degree_bins, place_terms, uneven
-from xnq_dist.selection.scored_rows import Rows
+from xnq_dist.selection.scored_rows import ScoredRows
 from xnq_dist.selection.shift import shift_pvalue
 
 __all__ = ["Selection", "detectable_factors", "judge", "reach"]
@@ -98,7 +98,7 @@ class Selection:
         }
 
 
-def judge(rows: Rows, sizes: tuple[int, int]) -> Selection | None:
+def judge(rows: ScoredRows, sizes: tuple[int, int]) -> Selection | None:
     """Test for selection by place first, then by class.
 
     Parameters
@@ -121,7 +121,7 @@ def judge(rows: Rows, sizes: tuple[int, int]) -> Selection | None:
         return _judge(rows, sizes)
 
 
-def _judge(rows: Rows, sizes: tuple[int, int]) -> Selection:
+def _judge(rows: ScoredRows, sizes: tuple[int, int]) -> Selection:
     plain = plain_terms(rows.folds)
     null = fit_model(rows, plain, None)
     pvalue = _pvalue(rows, plain, null)
@@ -155,7 +155,7 @@ def _judge(rows: Rows, sizes: tuple[int, int]) -> Selection:
     )
 
 
-def _place(rows: Rows, answer: Fit) -> list[Spread]:
+def _place(rows: ScoredRows, answer: SelectionFit) -> list[Spread]:
     """Labels counted in groups and deciles of degree against M0."""
     partitions = [groups for groups in rows.place.groups[:1] if groups.max() > 0]
     if rows.place.degree is not None:
@@ -163,7 +163,7 @@ def _place(rows: Rows, answer: Fit) -> list[Spread]:
     return uneven(partitions, rows.labelled, answer.rates)
 
 
-def _pvalue(rows: Rows, terms: Terms, null: Fit) -> float:
+def _pvalue(rows: ScoredRows, terms: Terms, null: SelectionFit) -> float:
     """Of b = 0; for several classes also of each class alone, the smaller one twice."""
     found = fit_model(rows, terms, TESTED, null)
     ratio = max(2 * (found.objective - null.objective), 0.0)
@@ -174,7 +174,7 @@ def _pvalue(rows: Rows, terms: Terms, null: Fit) -> float:
     return min(1.0, 2 * min(joint, float(rows.n_classes * single)))
 
 
-def _single_pvalues(rows: Rows, terms: Terms, null: Fit) -> Floats:
+def _single_pvalues(rows: ScoredRows, terms: Terms, null: SelectionFit) -> Floats:
     """Of b = 0 against a bias of one class alone: score tests, shape (C,)."""
     n_classes = rows.n_classes
     p, rate = null.posteriors, null.rates
@@ -190,7 +190,7 @@ def _single_pvalues(rows: Rows, terms: Terms, null: Fit) -> Floats:
     return np.asarray(chi2.sf(scores**2 / variance, 1))
 
 
-def _probability(null: Fit, answer: Fit) -> float:
+def _probability(null: SelectionFit, answer: SelectionFit) -> float:
     """Of b other than 0, by Laplace's approximation of the Bayes factor."""
     log_factor = answer.objective - null.objective
     log_factor -= (len(answer.bias) - 1) * np.log(ASSUMED)
@@ -199,7 +199,7 @@ def _probability(null: Fit, answer: Fit) -> float:
     return float(1 / (1 + np.exp(-np.clip(odds, -700, 700))))
 
 
-def _equal_counts(rows: Rows, answer: Fit) -> bool:
+def _equal_counts(rows: ScoredRows, answer: SelectionFit) -> bool:
     """Whether classes have as many labels each, and that is no coincidence."""
     counts = np.bincount(rows.labels[rows.labelled], minlength=rows.n_classes)
     if counts.max() - counts.min() > 1:
@@ -213,7 +213,7 @@ def _equal_counts(rows: Rows, answer: Fit) -> bool:
     return bool(log_chance < np.log(CHANCE))
 
 
-def reach(rows: Rows, sizes: tuple[int, int]) -> Floats:
+def reach(rows: ScoredRows, sizes: tuple[int, int]) -> Floats:
     """Noncentrality of M0's test, a unit of squared log-bias, by class, shape (C,).
 
     ``n_l (1 - f) Var(p)`` with n_l labels, a labelled share f, and the variance of the
@@ -224,7 +224,7 @@ def reach(rows: Rows, sizes: tuple[int, int]) -> Floats:
     return np.asarray(n_known * (n_free / (n_known + n_free)) * variance)
 
 
-def detectable_factors(rows: Rows, sizes: tuple[int, int]) -> Floats:
+def detectable_factors(rows: ScoredRows, sizes: tuple[int, int]) -> Floats:
     """The least bias of each class that M0's test would have found, shape (C,)."""
     with np.errstate(divide="ignore", over="ignore"):
         return np.asarray(np.exp(np.sqrt(POWER / reach(rows, sizes))))

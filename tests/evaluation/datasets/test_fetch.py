@@ -26,10 +26,15 @@ from xnq_dist.core.errors import (
     RunDirectoryError,
     SettingsError,
 )
-from xnq_dist.evaluation.datasets import registry
+from xnq_dist.evaluation.datasets import known_graphs as registry
 from xnq_dist.evaluation.datasets.fetch import check_graph, describe, fetch
 from xnq_dist.evaluation.datasets.graphs import RawGraph
-from xnq_dist.evaluation.datasets.registry import Dataset, Expected, RemoteFile, Source
+from xnq_dist.evaluation.datasets.known_graphs import (
+    Dataset,
+    Expected,
+    RemoteFile,
+    Source,
+)
 
 NODES = 120
 RNG = np.random.default_rng(5)

@@ -11,7 +11,7 @@ import pytest
 
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.evaluation.datasets.download import check_url
-from xnq_dist.evaluation.datasets.registry import (
+from xnq_dist.evaluation.datasets.known_graphs import (
     DATASETS,
     dataset_of,
     find,

@@ -16,8 +16,8 @@ from xnq_dist.quantify.checks.anomalies import (
     qvalues,
     robust_reference,
 )
-from xnq_dist.quantify.checks.evidence import Moments, gather_evidence
-from xnq_dist.quantify.default.learning import Learnt
+from xnq_dist.quantify.checks.evidence import EvidenceMoments, gather_evidence
+from xnq_dist.quantify.default.estimator_fit import Learnt
 
 
 def binomial_pvalues(known, labelled, r):
@@ -56,7 +56,7 @@ def world(rng, share, size, known, sharpness=1.2, spread=0.0, overall=0.3):
         variances=np.full((len(size), 1), spread**2),
         labelled=np.zeros((len(size), 1)),
     )
-    moments = Moments.of(make_nodes(rows[members:]), np.array([0.7, 0.3]))
+    moments = EvidenceMoments.of(make_nodes(rows[members:]), np.array([0.7, 0.3]))
     reference = reference_of([0.7, 0.3])
     batch = make_communities(*np.split(np.arange(members), np.cumsum(size)[:-1]))
     evidence = gather_evidence(batch, nodes, reference, learnt, moments)

@@ -9,8 +9,13 @@ import pytest
 
 from tests.quantify.default.test_auto import drawn
 from tests.quantify.samples import draw_posteriors, make_communities, make_nodes
-from xnq_dist.quantify.checks.evidence import FAR, Evidence, Moments, gather_evidence
-from xnq_dist.quantify.default.learning import Learnt
+from xnq_dist.quantify.checks.evidence import (
+    FAR,
+    Evidence,
+    EvidenceMoments,
+    gather_evidence,
+)
+from xnq_dist.quantify.default.estimator_fit import Learnt
 
 
 def made(n_classes, seed=0):
@@ -38,7 +43,7 @@ def slow_covariance(w, learnt, one, two, k):
 
 def slow_evidence(nodes, reference, learnt, members, code, k):
     """The formulas of the docstring for one community and class."""
-    m, f = Moments.of(nodes, reference.prior), normal(nodes, code)
+    m, f = EvidenceMoments.of(nodes, reference.prior), normal(nodes, code)
     s = np.clip(f, m.low[k], m.high[k])
     inside = np.clip(f, learnt.least, 1 - learnt.least)
     w = inside * (1 - inside)
@@ -78,7 +83,7 @@ def slow_evidence(nodes, reference, learnt, members, code, k):
 def test_evidence_is_that_of_the_obvious_loop(n_classes):
     nodes, reference, learnt, _ = made(n_classes)
     sets = [np.arange(40), np.arange(30, 200), np.flatnonzero(nodes.labels < 0)[:25]]
-    batch, moments = make_communities(*sets), Moments.of(nodes, reference.prior)
+    batch, moments = make_communities(*sets), EvidenceMoments.of(nodes, reference.prior)
     found = gather_evidence(batch, nodes, reference, learnt, moments)
     codes = [1] if n_classes == 2 else range(n_classes)
     for s, members in enumerate(sets):
@@ -96,7 +101,7 @@ def test_evidence_keeps_its_bits_in_every_batch(n_classes):
     nodes, reference, learnt, _ = made(n_classes)
     rng = np.random.default_rng(0)
     sets = [np.sort(rng.choice(600, size, replace=False)) for size in (5, 90, 300, 40)]
-    moments = Moments.of(nodes, reference.prior)
+    moments = EvidenceMoments.of(nodes, reference.prior)
     whole = gather_evidence(make_communities(*sets), nodes, reference, learnt, moments)
     for s, members in enumerate(sets):
         alone = gather_evidence(
@@ -113,7 +118,7 @@ def test_moments_are_those_of_calibrated_posteriors_by_class(n_classes):
     prior = np.arange(1, n_classes + 1) / np.arange(1, n_classes + 1).sum()
     rows, classes = draw_posteriors(200_000, prior, 1.0, 4)
     nodes = make_nodes(rows)
-    found = Moments.of(nodes, prior)
+    found = EvidenceMoments.of(nodes, prior)
     for k, code in enumerate([1] if n_classes == 2 else range(n_classes)):
         f = normal(nodes, code)
         assert found.high[k] == pytest.approx(
@@ -138,7 +143,7 @@ def test_shares_by_posteriors_are_those_that_members_were_drawn_at():
     prior = np.array([0.7, 0.3])
     rows, classes = draw_posteriors(60_000, prior, 1.0, 1)
     nodes = make_nodes(rows, np.where(np.arange(60_000) < 300, classes, -1))
-    reference, moments = made(2)[1], Moments.of(nodes, prior)
+    reference, moments = made(2)[1], EvidenceMoments.of(nodes, prior)
     rng = np.random.default_rng(2)
     pools = [np.flatnonzero(classes[300:] == k) + 300 for k in (0, 1)]
     for share in (0.1, 0.3, 0.8):
@@ -162,7 +167,7 @@ def test_shares_by_posteriors_are_those_that_members_were_drawn_at():
 def test_scores_need_posteriors_that_vary():
     nodes, reference, learnt, _ = made(2)
     same = dataclasses.replace(nodes, posteriors=np.full((600, 2), 0.5, np.float32))
-    moments = Moments.of(same, reference.prior)
+    moments = EvidenceMoments.of(same, reference.prior)
     batch = make_communities(np.arange(50))
     found = gather_evidence(batch, same, reference, learnt, moments)
     assert np.isnan(found.scores).all()

@@ -15,7 +15,7 @@ from xnq_dist.quantify.checks.fit_check import (
     fit_pvalues,
     standard_errors,
 )
-from xnq_dist.quantify.default.learning import Learnt
+from xnq_dist.quantify.default.estimator_fit import Learnt
 
 SETS = 3000
 

@@ -9,7 +9,7 @@ import pytest
 
 from xnq_dist.quantify.checks.own_coverage import own_coverage
 from xnq_dist.quantify.default.auto import interval_of_counts
-from xnq_dist.quantify.default.learning import (
+from xnq_dist.quantify.default.estimator_fit import (
     PRIOR_VARIANCE,
     Held,
     Learnt,

@@ -11,7 +11,7 @@ from tests.conftest import small_settings
 from tests.quantify.samples import draw_posteriors, make_communities, make_nodes
 from xnq_dist.quantify.classic.sld import Sld
 from xnq_dist.quantify.default.auto import Auto, interval_of_counts
-from xnq_dist.quantify.default.learning import Held, Learnt, shift_variance
+from xnq_dist.quantify.default.estimator_fit import Held, Learnt, shift_variance
 from xnq_dist.quantify.interface import Reference, combine
 from xnq_dist.quantify.registry import make_quantifier
 

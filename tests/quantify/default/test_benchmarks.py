@@ -21,13 +21,13 @@ from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.due import due_stages
-from xnq_dist.graph.benchmark_table import Benchmark, BenchmarkTable, read_benchmarks
+from xnq_dist.graph.benchmark_table import BenchmarkRow, BenchmarkTable, read_benchmarks
 from xnq_dist.pipeline import check_sources, open_run, prepare
 from xnq_dist.quantify import stage as stage
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.benchmark_answers import Benchmarked
-from xnq_dist.quantify.default.benchmarks import Chosen, Targets
-from xnq_dist.quantify.default.learning import Learnt
+from xnq_dist.quantify.default.benchmarks import ChosenBenchmark, Targets
+from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.interface import combine
 from xnq_dist.quantify.stage import quantify
 
@@ -191,7 +191,7 @@ def raked(nodes, reference, groups, table, sets, labelled="count"):
     """The raked answers of some sets, and what they were made with."""
     learnt = Learnt.of(nodes, reference, groups)
     classes = list(nodes.classes)
-    chosen = Chosen(np.arange(len(table.groups)) - (None in table.groups))
+    chosen = ChosenBenchmark(np.arange(len(table.groups)) - (None in table.groups))
     named = [own for own in table.groups if own is not None]
     for code, name in enumerate(named):
         chosen.members[code] = sets[int(name)]
@@ -212,9 +212,9 @@ def test_variances_are_those_of_the_formula(n_classes):
     nodes = dataclasses.replace(nodes, weights=weights)
     sets = [np.arange(0, 300), np.arange(200, 500), np.arange(250, 420), np.arange(600)]
     rows = [
-        Benchmark("0", "c1", 0.4, 0.01),
-        Benchmark("1", "c1", 0.35, 0.0),
-        Benchmark(None, "c1", 0.38, 0.0),
+        BenchmarkRow("0", "c1", 0.4, 0.01),
+        BenchmarkRow("1", "c1", 0.35, 0.0),
+        BenchmarkRow(None, "c1", 0.38, 0.0),
     ]
     table = BenchmarkTable("t", True, tuple(rows))
     found, made, learnt, targets = raked(nodes, reference, groups, table, sets)
@@ -283,7 +283,7 @@ def test_a_benchmark_of_the_whole_takes_shared_errors_out_of_all_intervals():
         nodes = make_nodes(np.stack([1 - f, f], axis=1), labels)
         reference = reference_from(nodes)
         sets = [np.flatnonzero(groups == g) for g in range(15)]
-        whole = Benchmark(None, "c1", float(truth.mean()), 0.0)
+        whole = BenchmarkRow(None, "c1", float(truth.mean()), 0.0)
         table = BenchmarkTable("t", True, (whole,))
         found, _, learnt, _ = raked(nodes, reference, groups, table, sets)
         batch = make_communities(*sets)

@@ -17,7 +17,7 @@ from xnq_dist.core.errors import SettingsError
 from xnq_dist.graph import layout
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.quantify.default.contrast import contrast
-from xnq_dist.quantify.default.learning import Learnt
+from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.surroundings import learn_in_process
 from xnq_dist.quantify.loading import load_groups, load_node_table
 from xnq_dist.quantify.stage import quantify

@@ -28,8 +28,8 @@ from xnq_dist.quantify.default.allocation import (
     proportional,
 )
 from xnq_dist.quantify.default.auto import Auto
+from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.label_plan import plan_labels, write_plan
-from xnq_dist.quantify.default.learning import Learnt
 from xnq_dist.quantify.default.raking import Cells
 from xnq_dist.quantify.interface import combine
 from xnq_dist.quantify.stage import quantify

@@ -21,7 +21,6 @@ from xnq_dist.core.quantifiers import records
 from xnq_dist.quantify.interface import combine
 from xnq_dist.quantify.intervals import bootstrap
 from xnq_dist.quantify.intervals.bootstrap import Bootstrap
-from xnq_dist.quantify.intervals.draws import draw_kernel, draw_rows
 from xnq_dist.quantify.intervals.replicates import (
     FEW,
     OPEN,
@@ -29,6 +28,7 @@ from xnq_dist.quantify.intervals.replicates import (
     draw_again,
     make_replicates,
 )
+from xnq_dist.quantify.intervals.resamples import draw_kernel, draw_rows
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.readout.calibration import fit_calibration
 

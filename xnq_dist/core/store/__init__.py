@@ -13,7 +13,7 @@ from xnq_dist.core.store.quarantine import (
 )
 from xnq_dist.core.store.repair import clear, mend, repaired, setting_aside
 from xnq_dist.core.store.run_directory import FOLLOWS, STAGES, STATES, RunDirectory
-from xnq_dist.core.store.stage import Manifest, Stage, checked
+from xnq_dist.core.store.stage_folder import Manifest, Stage, checked
 from xnq_dist.core.store.verify import RUN, Finding, verify
 
 __all__ = [

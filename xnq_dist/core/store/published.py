@@ -23,7 +23,7 @@ from xnq_dist.core.store.files import Attempt
 from xnq_dist.core.store.folder import MANIFEST, Folder
 from xnq_dist.core.store.quarantine import set_aside
 from xnq_dist.core.store.run_directory import RunDirectory
-from xnq_dist.core.store.stage import Manifest, Stage, checked
+from xnq_dist.core.store.stage_folder import Manifest, Stage, checked
 
 __all__ = ["POINTER", "VERSIONS", "Published", "Version", "read_published"]
 

@@ -10,7 +10,7 @@ from typing import Any
 from xnq_dist.core.differences import differences
 from xnq_dist.core.store.checksums import fingerprint
 from xnq_dist.core.store.folder import Folder
-from xnq_dist.core.store.stage import Manifest, Stage
+from xnq_dist.core.store.stage_folder import Manifest, Stage
 
 __all__ = ["FOLLOWS", "STAGES", "STATES", "RunDirectory"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xnq_dist.core.drawing import INK, MUTED, Picture, picture
+from xnq_dist.core.pictures import INK, MUTED, Picture, picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

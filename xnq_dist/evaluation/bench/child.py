@@ -7,7 +7,7 @@ import resource
 import sys
 from importlib import import_module
 
-from xnq_dist.evaluation.memory import peak_memory
+from xnq_dist.evaluation.peak_memory import peak_memory
 
 __all__ = ["main", "peak_bytes"]
 

@@ -330,7 +330,7 @@ def _member_costs() -> dict[str, float]:
     """Of communities of a hundred, one in ten members labelled."""
     from xnq_dist.quantify.classic.sld import Sld
     from xnq_dist.quantify.default.auto import Auto
-    from xnq_dist.quantify.default.learning import Learnt
+    from xnq_dist.quantify.default.estimator_fit import Learnt
     from xnq_dist.quantify.interface import Communities, NodeTable, Reference
 
     rng = np.random.default_rng(0)

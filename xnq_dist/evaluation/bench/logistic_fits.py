@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.evaluation.bench.harness import OURS, Bench
 from xnq_dist.readout.logistic import (
-    Job,
+    FitJob,
     LinearModel,
     decision,
     fit_jobs,
@@ -86,7 +86,7 @@ def _states(rows: int, width: int) -> tuple[NDArray[np.float32], NDArray[np.int3
 
 def _fit(x: NDArray[np.float32], y: NDArray[np.int32], threads: int) -> LinearModel:
     rows = MemoryRows.of(x, y, np.zeros(len(x), np.int32), CLASSES, threads=threads)
-    return fit_jobs(rows, [Job((), C)])[0].model
+    return fit_jobs(rows, [FitJob((), C)])[0].model
 
 
 def _lbfgs(x: NDArray[np.float32], y: NDArray[np.int32]) -> LinearModel:

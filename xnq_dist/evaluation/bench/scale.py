@@ -220,7 +220,7 @@ def _usage(client: Any) -> dict[str, tuple[float, int]]:
 
 def _own_usage() -> tuple[float, int]:
     from xnq_dist.evaluation.bench.child import peak_bytes
-    from xnq_dist.evaluation.memory import peak_memory
+    from xnq_dist.evaluation.peak_memory import peak_memory
 
     peak = peak_memory(reset=True)
     return time.process_time(), peak_bytes() if peak is None else peak

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from xnq_dist.core.errors import InfrastructureError, InputError, SettingsError
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.evaluation.datasets.registry import RemoteFile
+from xnq_dist.evaluation.datasets.known_graphs import RemoteFile
 
 __all__ = ["RawFile", "check_url", "download", "take", "unpack"]
 

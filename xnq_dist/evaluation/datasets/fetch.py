@@ -33,7 +33,7 @@ from xnq_dist.evaluation.datasets.graph_folder import (
     write_splits,
 )
 from xnq_dist.evaluation.datasets.graphs import RawGraph
-from xnq_dist.evaluation.datasets.registry import (
+from xnq_dist.evaluation.datasets.known_graphs import (
     Dataset,
     Expected,
     Source,

@@ -29,7 +29,7 @@ from xnq_dist.core.errors import InputError, SettingsError, StageError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from xnq_dist.evaluation.methods.gnn_models import Network
+    from xnq_dist.evaluation.methods.gnn_models import GraphNetwork
 
 __all__ = ["KINDS", "GnnResult", "GnnSettings", "gnn_logits", "grid", "require_gnn"]
 
@@ -235,7 +235,7 @@ def gnn_logits(
 
 
 def _train(
-    network: Network,
+    network: GraphNetwork,
     name: str,
     labels: NDArray[np.int32],
     stop_labels: NDArray[np.int32],

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, eye_array
 from torch import Tensor, nn
 
-__all__ = ["Adjacency", "GatLayer", "GcnLayer", "GinLayer", "Network", "build"]
+__all__ = ["Adjacency", "GatLayer", "GcnLayer", "GinLayer", "GraphNetwork", "build"]
 
 with warnings.catch_warnings():
     # PyTorch Geometric scripts functions as it is imported, which PyTorch deprecates.
@@ -281,7 +281,7 @@ class GatLayer(GATConv):
         return _WeightedSum.apply(attention, dense, self.adjacency)
 
 
-class Network(nn.Module):
+class GraphNetwork(nn.Module):
     """Layers of message passing, ReLU and dropout after each, then a linear readout."""
 
     def __init__(
@@ -331,7 +331,7 @@ def build(
     n_classes: int,
     seed: int,
     device: str = "cpu",
-) -> Network:
+) -> GraphNetwork:
     """A network with fresh parameters, which depend on the seed alone.
 
     Parameters
@@ -359,5 +359,5 @@ def build(
         torch.default_generator.manual_seed(seed)
         first = layer(x.shape[1], width, adjacency, x)
         stack = [layer(width, width, adjacency, None) for _ in range(layers - 1)]
-        network = Network(x, [first, *stack], nn.Linear(width, n_classes))
+        network = GraphNetwork(x, [first, *stack], nn.Linear(width, n_classes))
     return network.to(device)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.settings_sections import ReservoirSettings
+from xnq_dist.evaluation.grid_search import grid, reservoir_draws, strength_grid
 from xnq_dist.evaluation.methods.method_interface import Configuration, Scores, Whole
 from xnq_dist.evaluation.methods.network import (
     cdq_scores,
@@ -34,8 +35,7 @@ from xnq_dist.evaluation.methods.trained import (
     trained_matters,
     trained_scores,
 )
-from xnq_dist.evaluation.search import grid, reservoir_draws, strength_grid
-from xnq_dist.evaluation.work import Work
+from xnq_dist.evaluation.work import EvaluationWork
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 __all__ = ["METHODS", "Method", "choose_methods"]
 
 GraphScores = Callable[
-    ["Client", Work, Sequence[Configuration], Sequence[int]],
+    ["Client", EvaluationWork, Sequence[Configuration], Sequence[int]],
     Iterator[tuple[int, int, Scores]],
 ]
 """Client, work, configurations, places of splits -> draw, place of split, scores."""
 
-WholeEstimates = Callable[["Client", Work, Sequence[int]], Iterator[Whole]]
+WholeEstimates = Callable[["Client", EvaluationWork, Sequence[int]], Iterator[Whole]]
 """Client, work, places of splits -> the answer for each."""
 
 
@@ -76,7 +76,7 @@ class Method:
     reservoir: Callable[[Settings, float, Configuration], ReservoirSpec] | None = None
     """Kind ``rows``: settings, rho(A) and configuration -> the reservoir; None: the
     raw features are the embedding."""
-    score_split: Callable[[Work, Configuration, int], Scores] | None = None
+    score_split: Callable[[EvaluationWork, Configuration, int], Scores] | None = None
     """Kind ``split``."""
     score_graph: GraphScores | None = None
     """Kind ``graph``."""

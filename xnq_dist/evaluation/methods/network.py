@@ -18,7 +18,7 @@ from xnq_dist.evaluation.methods.method_interface import (
     Task,
     Whole,
 )
-from xnq_dist.evaluation.work import Work
+from xnq_dist.evaluation.work import EvaluationWork
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -32,7 +32,7 @@ FLOOR = 1e-6
 def wvrn_scores(
     vote: Literal["soft", "hard"],
     client: Client,
-    work: Work,
+    work: EvaluationWork,
     configurations: Sequence[Configuration],
     splits: Sequence[int],
 ) -> Iterator[tuple[int, int, Scores]]:
@@ -57,7 +57,7 @@ def wvrn_scores(
 
 def enq_scores(
     client: Client,
-    work: Work,
+    work: EvaluationWork,
     configurations: Sequence[Configuration],
     splits: Sequence[int],
 ) -> Iterator[tuple[int, int, Scores]]:
@@ -87,7 +87,7 @@ def enq_scores(
 
 def cdq_scores(
     client: Client,
-    work: Work,
+    work: EvaluationWork,
     configurations: Sequence[Configuration],
     splits: Sequence[int],
 ) -> Iterator[tuple[int, int, Scores]]:
@@ -120,7 +120,9 @@ def cdq_scores(
                 yield draw, split, _votes(task, split, votes[at], seconds, len(splits))
 
 
-def lbq_whole(client: Client, work: Work, splits: Sequence[int]) -> Iterator[Whole]:
+def lbq_whole(
+    client: Client, work: EvaluationWork, splits: Sequence[int]
+) -> Iterator[Whole]:
     """Link-based quantification of all nodes without a training label.
 
     Their true prevalence is that of those of them whose label is known.

@@ -16,7 +16,7 @@ from xnq_dist.core.config import Settings
 from xnq_dist.core.inputs import set_scales
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.evaluation.methods.method_interface import Configuration, Scores
-from xnq_dist.evaluation.work import Work
+from xnq_dist.evaluation.work import EvaluationWork
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -63,12 +63,12 @@ def plus_matters(matrix: str | None, settings: Settings) -> dict[str, Any]:
 def plus_split_scores(
     matrix: str | None,
     client: Client,
-    work: Work,
+    work: EvaluationWork,
     configurations: Sequence[Configuration],
     splits: Sequence[int],
 ) -> Iterator[tuple[int, int, Scores]]:
     """Scores of xnq+ in every split; all share the stage ``embeddings``."""
-    from xnq_dist.readout.plus.fit import plus_scores
+    from xnq_dist.readout.plus.learning import plus_scores
     from xnq_dist.reservoir.embed import embed_scaled
 
     task = work.task()

@@ -15,7 +15,7 @@ import numpy as np
 from xnq_dist.core.config import Settings
 from xnq_dist.evaluation.methods.method_interface import Configuration, Scores
 from xnq_dist.evaluation.split_fit import FeatureRows
-from xnq_dist.evaluation.work import Work
+from xnq_dist.evaluation.work import EvaluationWork
 from xnq_dist.graph.layout import read_adjacency
 
 __all__ = ["check_trained", "trained_matters", "trained_scores"]
@@ -37,7 +37,7 @@ def trained_matters(settings: Settings) -> dict[str, Any]:
 
 def trained_scores(
     kind: Literal["gcn", "gat", "gin"],
-    work: Work,
+    work: EvaluationWork,
     configuration: Configuration,
     split: int,
 ) -> Scores:

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from xnq_dist.quantify.default.learning import Learnt, normalised
+from xnq_dist.quantify.default.estimator_fit import Learnt, normalised
 from xnq_dist.quantify.default.node_sums import NodeSums, class_codes, node_sums
 from xnq_dist.quantify.interface import Communities, GroupSums, NodeTable, Reference
 
-__all__ = ["Evidence", "Moments", "gather_evidence"]
+__all__ = ["Evidence", "EvidenceMoments", "gather_evidence"]
 
 Floats = NDArray[np.float64]
 
@@ -40,7 +40,7 @@ LEAST_STEP = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class EvidenceMoments:
     """Of scores, the graph's posteriors f cut off far from their mean; K classes.
 
     Posteriors count as calibrated: the mean score of a class is ``sum f s / sum f``.
@@ -71,7 +71,7 @@ class Moments:
         return np.clip(f, self.low[k], self.high[k])
 
     @classmethod
-    def of(cls, nodes: NodeTable, prior: Floats) -> Moments:
+    def of(cls, nodes: NodeTable, prior: Floats) -> EvidenceMoments:
         """From the unlabelled nodes, or from all where none is unlabelled."""
         some = nodes.unlabelled if nodes.unlabelled.any() else nodes.labels >= 0
         codes = list(class_codes(nodes.posteriors.shape[1]))
@@ -135,7 +135,7 @@ def gather_evidence(
     nodes: NodeTable,
     reference: Reference,
     learnt: Learnt | None,
-    moments: Moments | None = None,
+    moments: EvidenceMoments | None = None,
 ) -> Evidence:
     """Evidence of every community, which depends on nothing but itself and the graph.
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from xnq_dist.quantify.default.auto import interval_of_counts
-from xnq_dist.quantify.default.learning import (
+from xnq_dist.quantify.default.estimator_fit import (
     PRIOR_VARIANCE,
     Held,
     Learnt,

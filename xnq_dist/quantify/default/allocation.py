@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.quantify.default.learning import PRIOR_VARIANCE, Learnt, left_open
+from xnq_dist.quantify.default.estimator_fit import PRIOR_VARIANCE, Learnt, left_open
 from xnq_dist.quantify.default.node_sums import class_codes, node_sums
 from xnq_dist.quantify.interface import (
     Communities,

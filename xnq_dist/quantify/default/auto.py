@@ -34,7 +34,7 @@ from xnq_dist.core.config import Settings
 from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.classic.members import check_posteriors
 from xnq_dist.quantify.default.drawn import DrawnByClass
-from xnq_dist.quantify.default.learning import Learnt
+from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.node_sums import NodeSums, node_sums
 from xnq_dist.quantify.default.scenarios import Tilt
 from xnq_dist.quantify.interface import (

@@ -23,7 +23,7 @@ from scipy.special import ndtri
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.quantify.default.auto import estimates_of, over_scenarios, scenario_sums
 from xnq_dist.quantify.default.benchmarks import Targets
-from xnq_dist.quantify.default.learning import Learnt
+from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.node_sums import class_codes, node_sums
 from xnq_dist.quantify.default.raking import Cells, pseudo_inverse, rake
 from xnq_dist.quantify.default.scenarios import Tilt

@@ -34,7 +34,7 @@ from xnq_dist.quantify.interface import Communities, Labelled
 from xnq_dist.quantify.loading import whole_stage
 from xnq_dist.quantify.sources import open_memberships
 
-__all__ = ["Chosen", "Targets", "benchmark_of", "check_benchmark"]
+__all__ = ["ChosenBenchmark", "Targets", "benchmark_of", "check_benchmark"]
 
 Floats = NDArray[np.float64]
 
@@ -44,7 +44,7 @@ MOST_GROUPS = 1000
 
 
 @dataclass(eq=False)
-class Chosen:
+class ChosenBenchmark:
     """Members of some communities, kept as all of them pass by."""
 
     codes: NDArray[np.int64]
@@ -52,7 +52,7 @@ class Chosen:
     members: dict[int, NDArray[np.int64]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, table: BenchmarkTable, names: pa.Array) -> Chosen:
+    def of(cls, table: BenchmarkTable, names: pa.Array) -> ChosenBenchmark:
         """The communities that a table names.
 
         Raises
@@ -121,7 +121,7 @@ class Targets:
         cls,
         table: BenchmarkTable,
         classes: list[str],
-        chosen: Chosen,
+        chosen: ChosenBenchmark,
         labels: NDArray[np.int32],
         weights: Floats | None,
         labelled: Labelled,
@@ -328,7 +328,7 @@ def check_benchmark(run: RunDirectory, sources: Sources, settings: Settings) -> 
     classes = [str(name) for name in known.facts["classes"]]
     table.check_classes(classes)
     nodes = layout.load_ids(run.stage("graph"), graph)
-    chosen = Chosen(np.array([-1]))
+    chosen = ChosenBenchmark(np.array([-1]))
     if table.groups != [None]:
         with (
             scratch_folder(settings.scratch) as scratch,
@@ -336,7 +336,7 @@ def check_benchmark(run: RunDirectory, sources: Sources, settings: Settings) -> 
                 run, graph, nodes, sources, settings, source, scratch
             ) as memberships,
         ):
-            chosen = Chosen.of(table, memberships.names)
+            chosen = ChosenBenchmark.of(table, memberships.names)
             for _ in chosen.through(memberships.chunks()):
                 pass
     weights = read_node_weights(sources.nodes, settings.columns, nodes)

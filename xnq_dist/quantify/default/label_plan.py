@@ -26,8 +26,8 @@ from xnq_dist.graph.node_weights import read_node_weights
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.tables import Sources
 from xnq_dist.quantify.default.allocation import Strata, allocate, choose, proportional
-from xnq_dist.quantify.default.benchmarks import Chosen
-from xnq_dist.quantify.default.learning import Learnt
+from xnq_dist.quantify.default.benchmarks import ChosenBenchmark
+from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.raking import Cells
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.loading import load_groups, load_node_table, whole_stage
@@ -131,7 +131,7 @@ def _plan(
     nodes: NodeTable,
     reference: Reference,
     learnt: Learnt,
-    chosen: Chosen,
+    chosen: ChosenBenchmark,
     names: pa.Array,
     ids: NodeIds,
     budget: int,
@@ -296,9 +296,9 @@ def _members(
     sources: Sources,
     settings: Settings,
     codes: NDArray[np.int64],
-) -> Chosen:
+) -> ChosenBenchmark:
     """Members of some communities, from the tables that the run was made from."""
-    chosen = Chosen(codes)
+    chosen = ChosenBenchmark(codes)
     source = str(manifest.inputs["communities"])
     if source == "leiden":
         stage = run.stage(QUANTIFY)

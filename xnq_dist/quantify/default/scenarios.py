@@ -17,7 +17,7 @@ from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.label_settings import LabelSettings
 from xnq_dist.quantify.default.node_sums import class_codes
 from xnq_dist.quantify.interface import NodeTable, Reference
-from xnq_dist.selection.scored_rows import Place, Rows, log_rates, sampled
+from xnq_dist.selection.scored_rows import Place, ScoredRows, log_rates, sampled
 from xnq_dist.selection.tilt import logit_variance, solve_bias, tilted_mean
 from xnq_dist.selection.verdict import Selection, judge
 
@@ -160,7 +160,9 @@ def study(
     n_free = int(np.count_nonzero(states == -1))
     folds = around.folds if own_folds else np.zeros(len(rows), np.int32)
     place = around.place(n_known / max(n_known + n_free, 1))
-    known = Rows.of(nodes.posteriors[rows], states[rows], folds, reference.prior, place)
+    known = ScoredRows.of(
+        nodes.posteriors[rows], states[rows], folds, reference.prior, place
+    )
     return judge(known, (n_known, n_free))
 
 

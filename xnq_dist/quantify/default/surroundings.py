@@ -12,7 +12,7 @@ from xnq_dist.core.config import Settings
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, Stage
 from xnq_dist.graph import layout
 from xnq_dist.groups.own_groups import Groups, degree_groups
-from xnq_dist.quantify.default.learning import Held, Learnt
+from xnq_dist.quantify.default.estimator_fit import Held, Learnt
 from xnq_dist.quantify.default.scenarios import (
     Surroundings,
     study,

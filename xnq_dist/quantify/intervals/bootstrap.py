@@ -38,8 +38,8 @@ from xnq_dist.quantify.interface import (
     Quantifier,
     Reference,
 )
-from xnq_dist.quantify.intervals.draws import draw_kernel
 from xnq_dist.quantify.intervals.replicates import Replicate, make_replicates, vouched
+from xnq_dist.quantify.intervals.resamples import draw_kernel
 
 __all__ = ["Bootstrap"]
 

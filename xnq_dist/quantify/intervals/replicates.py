@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.quantify.interface import Reference
-from xnq_dist.quantify.intervals.draws import draw_rows
+from xnq_dist.quantify.intervals.resamples import draw_rows
 from xnq_dist.readout.calibration import fit_calibration
 
 __all__ = ["Replicate", "draw_again", "make_replicates", "vouched"]

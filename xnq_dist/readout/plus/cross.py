@@ -19,7 +19,7 @@ from xnq_dist.core.config import Settings
 from xnq_dist.core.progress import Progress
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.graph.layout import node_index
-from xnq_dist.readout.logistic import Job, LinearModel
+from xnq_dist.readout.logistic import FitJob, LinearModel
 from xnq_dist.readout.objective import MemoryRows
 from xnq_dist.readout.plus.feature_files import read_fitted, spread_features
 from xnq_dist.readout.plus.first_stage import (
@@ -31,8 +31,8 @@ from xnq_dist.readout.plus.first_stage import (
 from xnq_dist.readout.plus.label_features import VisibleLabels
 from xnq_dist.readout.plus.second_stage import SecondRows, second_rows
 from xnq_dist.readout.plus.variants import Variants, class_priors
+from xnq_dist.readout.regularisation import Fitter, cross_fit, search_from_middle
 from xnq_dist.readout.rows import KnownLabels, Labelled, Part, assemble, gather_used
-from xnq_dist.readout.search import Fitter, cross_fit, search_from_middle
 from xnq_dist.readout.tasks import TaskFits, watch
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def _first_stage(
     # From scratch: a single fold's model has seen the labels of every other fold.
     pairs = Variants(folds).hidden[folds:]
     more = fit_all(
-        [Job(pair, C, None, at) for at, C in enumerate(best) for pair in pairs]
+        [FitJob(pair, C, None, at) for at, C in enumerate(best) for pair in pairs]
     )
     models = [
         [fit.model for fit in (*one.fits, *more[at * len(pairs) :][: len(pairs)])]

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from xnq_dist.readout.logistic import (
-    Fit,
-    Job,
+    FitJob,
     LinearModel,
+    LogisticFit,
     decision,
     fit_jobs,
     row_losses,
@@ -34,7 +34,7 @@ from xnq_dist.readout.plus.trees import (
     fit_trees,
     staged,
 )
-from xnq_dist.readout.search import cross_fit, search_from_middle
+from xnq_dist.readout.regularisation import cross_fit, search_from_middle
 from xnq_dist.reservoir.descriptors import HOPS, RAW
 
 __all__ = [
@@ -292,7 +292,7 @@ def _fit_linear(rows: SecondRows, n_classes: int) -> tuple[Floats, Floats, float
     """Logistic regressions penalised as if columns were standardised."""
     by_fold = [_standardised(rows, n_classes, fold) for fold in range(rows.count)]
 
-    def fit_all(jobs: Sequence[Job]) -> list[Fit]:
+    def fit_all(jobs: Sequence[FitJob]) -> list[LogisticFit]:
         return [fit for job in jobs for fit in fit_jobs(by_fold[job.hidden[0]], [job])]
 
     (chosen,) = cross_fit([GRID], rows.count, search_from_middle, fit_all)

@@ -15,7 +15,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.draws import mixed_bits
+from xnq_dist.core.random_bits import mixed_bits
 
 __all__ = ["Variants", "class_priors", "node_folds"]
 

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
-__all__ = ["Opener", "opened_meanwhile"]
+__all__ = ["Opener", "opened_in_background"]
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ Opener = Callable[[], AbstractContextManager[T]]
 
 
 @contextmanager
-def opened_meanwhile(make: Opener[T]) -> Iterator[Opener[T]]:
+def opened_in_background(make: Opener[T]) -> Iterator[Opener[T]]:
     """Begin to open a resource; the block gets what waits for it.
 
     Parameters

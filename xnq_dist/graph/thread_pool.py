@@ -17,7 +17,7 @@ from types import TracebackType
 import numpy as np
 
 from xnq_dist.graph.ahead import ahead
-from xnq_dist.graph.csr import CHUNK_EDGES, Csr, Rows, spans
+from xnq_dist.graph.csr import CHUNK_EDGES, Csr, CsrRows, spans
 
 __all__ = ["Crew", "batches", "most_rows"]
 
@@ -30,7 +30,7 @@ ALONE = 1 << 15
 """Edges that are not worth a second thread."""
 
 
-def batches(csr: Csr, least: int = BATCHES) -> Iterator[Rows]:
+def batches(csr: Csr, least: int = BATCHES) -> Iterator[CsrRows]:
     """All rows in order by `least` batches or more; the next one is read meanwhile.
 
     Which rows are in a batch depends on the graph and `least` alone.
@@ -66,7 +66,7 @@ class Crew:
     ) -> None:
         self._pool.shutdown()
 
-    def share(self, rows: Rows, work: Callable[[int, int, Rows], object]) -> None:
+    def share(self, rows: CsrRows, work: Callable[[int, int, CsrRows], object]) -> None:
         """Call ``work(thread, low, piece)`` for pieces of a batch, each row once.
 
         Pieces have about as many edges and rows as one another, and begin with row
@@ -75,7 +75,7 @@ class Crew:
         count, edges = len(rows.indptr) - 1, int(rows.indptr[-1])
 
         def piece(thread: int, low: int, high: int) -> None:
-            cut = Rows(
+            cut = CsrRows(
                 rows.first + low,
                 rows.indptr[low : high + 1],
                 rows.indices,

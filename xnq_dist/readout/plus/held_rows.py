@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.config import Settings
-from xnq_dist.core.draws import mixed_bits
 from xnq_dist.core.progress import Progress
+from xnq_dist.core.random_bits import mixed_bits
 from xnq_dist.core.store import Attempt, FileRecord
 from xnq_dist.core.waiting import result
 from xnq_dist.readout.calibration import fit_calibration

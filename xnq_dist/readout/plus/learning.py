@@ -27,8 +27,8 @@ from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.folds import check_counts
 from xnq_dist.readout.plus.cross import CrossFit, Embedded
 from xnq_dist.readout.plus.first_stage import FirstStage
-from xnq_dist.readout.plus.held import PRIOR_ROWS, held_by_group, sample_rows
-from xnq_dist.readout.plus.model import SavedPlus, partition_logits
+from xnq_dist.readout.plus.held_rows import PRIOR_ROWS, held_by_group, sample_rows
+from xnq_dist.readout.plus.plus_model import SavedPlus, partition_logits
 from xnq_dist.readout.plus.second_stage import (
     KINDS,
     SecondRows,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
-from xnq_dist.readout.logistic import Fit, Job
+from xnq_dist.readout.logistic import FitJob, LogisticFit
 
-__all__ = ["Chosen", "Fitter", "Search", "climb", "cross_fit", "search_from_middle"]
+__all__ = ["ChosenC", "Fitter", "Search", "climb", "cross_fit", "search_from_middle"]
 
-Fitter = Callable[[Sequence[Job]], Sequence[Fit]]
+Fitter = Callable[[Sequence[FitJob]], Sequence[LogisticFit]]
 """Fits jobs and returns their fits in order, wherever the work runs."""
 Search = Generator[int, float, int]
 """Places of a grid to try; is sent the log-loss at each, and returns the best."""
@@ -21,14 +21,14 @@ PULL = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen:
+class ChosenC:
     """Fits of every fold at the C with the least loss."""
 
     place: int
     """Of C in the grid."""
     losses: dict[int, float]
     """Log-loss of all rows, each left out, by places tried, in their order."""
-    fits: Sequence[Fit]
+    fits: Sequence[LogisticFit]
     """One a fold; none when C is given and no fold is needed."""
 
 
@@ -37,7 +37,7 @@ def cross_fit(
     folds: int,
     search: Callable[[int], Search],
     fit_all: Fitter,
-) -> list[Chosen]:
+) -> list[ChosenC]:
     """Fit every fold of every block of columns at the C that suits the block.
 
     Parameters
@@ -52,10 +52,10 @@ def cross_fit(
         Runs the fits; those of one step, of all blocks, are requested together.
     """
     if not folds:
-        return [Chosen(0, {}, ()) for _ in grids]
+        return [ChosenC(0, {}, ()) for _ in grids]
     searches = [search(len(grid)) for grid in grids]
     pending = {block: next(some) for block, some in enumerate(searches)}
-    tried: list[dict[int, Sequence[Fit]]] = [{} for _ in grids]
+    tried: list[dict[int, Sequence[LogisticFit]]] = [{} for _ in grids]
     losses: list[dict[int, float]] = [{} for _ in grids]
     best: dict[int, int] = {}
     while pending:
@@ -64,7 +64,7 @@ def cross_fit(
             last = next(reversed(tried[block].values()), None)
             starts = [None] * folds if last is None else [fit.model for fit in last]
             C = grids[block][place]
-            jobs += [Job((k,), C, start, block) for k, start in enumerate(starts)]
+            jobs += [FitJob((k,), C, start, block) for k, start in enumerate(starts)]
         found = fit_all(jobs)
         for number, (block, place) in enumerate(list(pending.items())):
             mine = found[number * folds : (number + 1) * folds]
@@ -76,7 +76,7 @@ def cross_fit(
                 best[block] = ended.value
                 del pending[block]
     return [
-        Chosen(best[block], losses[block], tried[block][best[block]])
+        ChosenC(best[block], losses[block], tried[block][best[block]])
         for block in range(len(grids))
     ]
 

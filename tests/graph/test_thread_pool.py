@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.graph.graphs import csr_of, random_matrix
-from xnq_dist.graph import crew as module
-from xnq_dist.graph.crew import Crew, batches, most_rows
-from xnq_dist.graph.csr import Rows
+from xnq_dist.graph import thread_pool as module
+from xnq_dist.graph.csr import CsrRows
+from xnq_dist.graph.thread_pool import Crew, batches, most_rows
 
 
 @settings(max_examples=40, deadline=None)
@@ -31,7 +31,9 @@ def test_no_row_is_left_out_or_shared_twice(
             count += 1
             assert len(rows.indptr) - 1 <= most_rows(csr, least)
 
-            def note(thread: int, low: int, piece: Rows, rows: Rows = rows) -> None:
+            def note(
+                thread: int, low: int, piece: CsrRows, rows: CsrRows = rows
+            ) -> None:
                 assert thread < threads
                 assert piece.first == rows.first + low
                 for row in range(len(piece.indptr) - 1):

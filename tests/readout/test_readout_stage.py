@@ -16,10 +16,10 @@ from xnq_dist.core.errors import (
 from xnq_dist.core.failures import stage_errors
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.readout import rows as rows_module
-from xnq_dist.readout import run as run_module
+from xnq_dist.readout import stage as run_module
 from xnq_dist.readout.apply import SavedReadout
 from xnq_dist.readout.fit import fit_readout_arrays
-from xnq_dist.readout.run import fit_readout
+from xnq_dist.readout.stage import fit_readout
 
 NODES, DIM = 700, 10
 

@@ -43,8 +43,9 @@ from xnq_dist.readout.fit import (
     grid_of,
     plan_folds,
 )
-from xnq_dist.readout.logistic import Fit, Job, fit_jobs
+from xnq_dist.readout.logistic import FitJob, LogisticFit, fit_jobs
 from xnq_dist.readout.objective import MemoryRows
+from xnq_dist.readout.regularisation import ChosenC, climb, cross_fit
 from xnq_dist.readout.rows import (
     FEATURES,
     GROUPS,
@@ -55,7 +56,6 @@ from xnq_dist.readout.rows import (
     gather_used,
     write_posteriors,
 )
-from xnq_dist.readout.search import Chosen, climb, cross_fit
 from xnq_dist.readout.tasks import TaskFits, rows_fit, watch
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _finish(
     rows: Labelled,
     ready: MemoryRows,
     plan: FoldPlan,
-    chosen: Chosen,
+    chosen: ChosenC,
     classes: list[Any],
     settings: ReadoutSettings,
     attempt: Attempt,
@@ -283,7 +283,7 @@ class _Fit:
             self.client, self.parts, rows, plan.folds, count, attempt, self.progress
         )
 
-        def fit_all(jobs: Sequence[Job]) -> list[Fit]:
+        def fit_all(jobs: Sequence[FitJob]) -> list[LogisticFit]:
             self.progress("folds", 0, len(jobs))
             found = fit_jobs(spilled, jobs)
             self.progress("folds", len(jobs), len(jobs))
@@ -304,7 +304,7 @@ class _Fit:
         inputs: dict[str, Any],
     ) -> Manifest:
         """The same for xnq+, all labelled nodes with a role pooled."""
-        from xnq_dist.readout.plus.fit import fit_plus
+        from xnq_dist.readout.plus.learning import fit_plus
 
         began = time.perf_counter()
         labels = load_labels(run.stage("labels"), known)
@@ -388,7 +388,7 @@ def _posteriors(
     write: Callable[..., FileRecord] = write_posteriors
     more: list[tuple[FileRecord, ...]] = [()] * len(parts)
     if features:
-        from xnq_dist.readout.plus.model import write_plus_posteriors
+        from xnq_dist.readout.plus.plus_model import write_plus_posteriors
 
         write, more = write_plus_posteriors, [(record,) for record in features]
     futures = [

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from xnq_dist.core.meanwhile import opened_meanwhile
+from xnq_dist.core.background import opened_in_background
 
 
 class Door:
@@ -44,7 +44,7 @@ class Door:
 def test_the_block_goes_on_while_it_opens():
     door = Door()
     door.may_open.clear()
-    with opened_meanwhile(door) as opened:
+    with opened_in_background(door) as opened:
         assert door.said == []  # we are here, it is not open
         door.may_open.set()
         with opened() as room:
@@ -56,7 +56,7 @@ def test_the_block_goes_on_while_it_opens():
 
 
 def test_an_error_while_opening_is_raised_once_at_the_wait():
-    with opened_meanwhile(Door(OSError("no port"))) as opened:  # noqa: SIM117
+    with opened_in_background(Door(OSError("no port"))) as opened:  # noqa: SIM117
         with pytest.raises(OSError, match="no port"), opened():
             pytest.fail("it is not open")
 
@@ -64,25 +64,25 @@ def test_an_error_while_opening_is_raised_once_at_the_wait():
 def test_an_error_without_a_wait_is_raised_at_the_end():
     with (
         pytest.raises(OSError, match="no port"),
-        opened_meanwhile(Door(OSError("no port"))),
+        opened_in_background(Door(OSError("no port"))),
     ):
         pass
     door = Door(stuck=OSError("stuck"))
-    with pytest.raises(OSError, match="stuck"), opened_meanwhile(door) as opened:  # noqa: SIM117
+    with pytest.raises(OSError, match="stuck"), opened_in_background(door) as opened:  # noqa: SIM117
         with opened():
             pass
 
 
 def test_an_error_of_the_block_closes_it_and_comes_first(caplog):
     door = Door()
-    with pytest.raises(SystemExit), opened_meanwhile(door) as opened, opened():
+    with pytest.raises(SystemExit), opened_in_background(door) as opened, opened():
         raise SystemExit(143)
     assert door.said == ["open", "closed"]
     broken = Door(OSError("no port"))
     with (
         caplog.at_level(logging.WARNING),
         pytest.raises(KeyError, match="ours"),
-        opened_meanwhile(broken),
+        opened_in_background(broken),
     ):
         raise KeyError("ours")
     assert "OSError: no port" in caplog.text
@@ -93,6 +93,6 @@ def test_what_is_still_opening_when_the_block_fails_is_closed():
     door.may_open.clear()
     later = threading.Timer(0.2, door.may_open.set)
     later.start()
-    with pytest.raises(SystemExit), opened_meanwhile(door):
+    with pytest.raises(SystemExit), opened_in_background(door):
         raise SystemExit(143)
     assert door.said == ["open", "closed"]

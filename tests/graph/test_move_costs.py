@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numba import njit
 
+from xnq_dist.graph.move_costs import UNIT, WIDE, add_prices
 from xnq_dist.graph.moves import HALVING, ROWS
-from xnq_dist.graph.prices import UNIT, WIDE, add_prices
 
 
 @njit
