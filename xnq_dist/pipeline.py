@@ -319,7 +319,7 @@ def fit_readout(
     Without ``embeddings.write`` the embeddings are removed once the posteriors are
     whole; the stage's manifest stays and says so.
     """
-    from xnq_dist.readout import stage as stage
+    from xnq_dist.readout import stage
 
     settings = _settled(settings, client)
     embeddings = run.stage("embeddings").manifest()

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from tests.readout.test_run import (
+from tests.readout.test_readout_stage import (
     DIM,
     graph_labels,
     make_run,
