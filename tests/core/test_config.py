@@ -97,7 +97,8 @@ def test_every_setting_is_explained():
     assert [row[0] for row in rows if not row[3]] == []
     text = settings_help()
     assert "reservoir.matrix = sparse  [dense, sparse, ring]" in text
-    assert "readout.C = select  [float, select]" in text
+    assert "readout.C = select  [number, select]" in text
+    assert "plus.recurrent_scales = [1.0, 3.0, 8.0, 20.0]  [list of: number]" in text
 
 
 def test_documented_examples_hold():

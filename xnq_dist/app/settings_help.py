@@ -5,11 +5,20 @@ from __future__ import annotations
 import typing
 from typing import Any
 
+import yaml
 from pydantic import BaseModel
 
 from xnq_dist.core.config import Settings
 
-__all__ = ["settings_help", "settings_rows"]
+__all__ = ["settings_help", "settings_rows", "typed"]
+
+WORDS = {
+    "str": "text",
+    "bool": "true, false",
+    "int": "integer",
+    "float": "number",
+}
+"""What types are called."""
 
 
 def settings_rows(
@@ -22,13 +31,20 @@ def settings_rows(
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             rows += settings_rows(kind, f"{prefix}{name}.")
             continue
-        default = "null" if field.default is None else str(field.default)
+        default = typed(field.default)
         schema: dict[str, Any] = {"description": field.description or ""}
         if callable(field.json_schema_extra):
             field.json_schema_extra(schema)
         values = ", ".join(schema["enum"]) if "enum" in schema else _values(kind)
         rows.append((prefix + name, values, default, schema["description"]))
     return rows
+
+
+def typed(value: Any) -> str:
+    """A setting's value as one types it: YAML on one line."""
+    listed = list(value) if isinstance(value, tuple) else value
+    text = yaml.safe_dump(listed, default_flow_style=True, width=1000)
+    return text.removesuffix("...\n").strip()
 
 
 def _values(kind: Any) -> str:
@@ -42,12 +58,16 @@ def _values(kind: Any) -> str:
     arguments = typing.get_args(kind)
     if origin is list:
         return "list"
+    if origin is dict:
+        return "mapping"
+    if origin is tuple:
+        return f"list of: {_values(arguments[0])}"
     if arguments:
         return ", ".join(
             dict.fromkeys(_values(part) for part in arguments if part is not Ellipsis)
         )
     name = str(kind.__name__)
-    return {"str": "text", "bool": "true, false"}.get(name, name)
+    return WORDS.get(name, name)
 
 
 def settings_help() -> str:

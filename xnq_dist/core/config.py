@@ -59,18 +59,21 @@ class Settings(Section):
 
     seed: int = Field(0, ge=0, lt=2**63, description="seed of every random stream")
     backend: Literal["auto", "cpu", "gpu"] = Field(
-        "auto", description="auto: the GPU where CuPy finds one on every worker"
+        "auto",
+        description="processor for the kernels; auto: the GPU if every worker has one",
     )
     partitions: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = Field(
-        "auto", description="parts of the graph; auto: one per worker"
+        "auto",
+        description="number of parts of the graph; auto: one for each worker, more "
+        "if memory is not enough",
     )
     partitioner: Literal["auto", "metis", "stream", "contiguous", "random"] = Field(
-        "auto", description="how nodes are divided"
+        "auto", description="how nodes are assigned to partitions"
     )
     method: Literal["xnq", "xnq+"] = Field(
         "xnq+",
-        description="xnq, or xnq+: label features and a second stage, all labels with "
-        "a role pooled and cross-fitted",
+        description="xnq: reservoir and logistic readout, as in the paper; xnq+: also "
+        "labels of neighbours and a second stage (all labels are cross-fitted)",
     )
     quantifier: str = Field(
         "auto",
@@ -79,21 +82,24 @@ class Settings(Section):
         json_schema_extra=offer_quantifiers,
     )
     labelled: Literal["count", "exclude"] = Field(
-        "count", description="known labels counted, or unlabelled nodes only"
+        "count",
+        description="count: known labels count as they are, other nodes are estimated; "
+        "exclude: estimate only the unlabelled nodes",
     )
     communities: str = Field(
         "auto",
         pattern=r"^(auto|given|leiden|column:.+)$",
-        description="given, column:NAME, leiden; auto: given when a memberships "
-        "table is named, else leiden",
+        description="given: from the memberships table; column:NAME: from a column of "
+        "the node table; leiden: detected; auto: given if there is a memberships "
+        "table, else leiden",
     )
     benchmark: str | None = Field(
         None,
-        description="table of known shares or counts that answers are raked to "
-        "(quantifier = auto; columns benchmarked, benchmarked_lower, "
-        "benchmarked_upper): columns.community (null: the whole graph), class, share "
-        "or count (of nodes, or of columns.node_weight), and optionally se, its "
-        "standard error; null: no benchmarks",
+        description="table of known shares or counts that estimates are raked to "
+        "(quantifier=auto; result in columns benchmarked, benchmarked_lower, "
+        "benchmarked_upper). Its columns: columns.community (null: the whole graph), "
+        "class, share or count (of nodes, or of columns.node_weight), and optionally "
+        "se (standard error); null: no benchmarks",
     )
     columns: ColumnSettings = ColumnSettings()
     features: FeatureSettings = FeatureSettings()
@@ -119,7 +125,7 @@ class Settings(Section):
     cluster: ClusterSettings = ClusterSettings()
     retention: RetentionSettings = RetentionSettings()
     scratch: str | None = Field(
-        None, description="local folder for temporary files; null: the system's"
+        None, description="local folder for temporary files; null: that of the system"
     )
 
     @field_validator("quantifier")

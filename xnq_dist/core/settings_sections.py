@@ -58,52 +58,72 @@ class ColumnSettings(Section):
     node_id: str = Field("node_id", description="node id in the node table")
     features: str | list[str] | None = Field(
         "features",
-        description="one fixed-size-list column, a list of numeric columns, or null: "
-        "the graph alone, every node with the constant feature 1",
+        description="features: one fixed-size-list column, a list of numeric "
+        "columns; null: use the graph alone",
     )
-    label: str = Field("label", description="label; null means unlabelled")
-    role: str = Field("role", description="optional: `train` or `calibration`")
+    label: str = Field(
+        "label",
+        description="class label in the node table; a null label means unlabelled",
+    )
+    role: str = Field(
+        "role",
+        description="optional column that says what a label is used for: `train` or "
+        "`calibration`",
+    )
     node_weight: str | None = Field(
         None,
         description="column of the node table with each node's weight (persons, views, "
-        "followers), finite and not negative: prevalence is then of the weight, not of "
-        "the nodes (quantifier = auto); null: every node counts once",
+        "followers): prevalence becomes a share of the weight (quantifier=auto); null: "
+        "every node counts once",
     )
     label_weight: str | None = Field(
         None,
         description="inclusion weight of a labelled node: 1 / the probability that it "
-        "was chosen for a label; goes with labels.drawn = weighted",
+        "was chosen for labelling; needs labels.drawn=weighted",
     )
-    src: str = Field("src", description="source of an edge")
-    dst: str = Field("dst", description="target of an edge")
-    weight: str = Field("weight", description="optional edge weight")
-    community: str = Field("community", description="community in the memberships")
-    parent: str = Field("parent", description="optional: the community's parent")
-    member: str = Field("node_id", description="node id in the memberships")
+    src: str = Field("src", description="source node in the edge table")
+    dst: str = Field("dst", description="target node in the edge table")
+    weight: str = Field("weight", description="optional edge weight in the edge table")
+    community: str = Field(
+        "community", description="community in the memberships table"
+    )
+    parent: str = Field(
+        "parent",
+        description="optional: parent of the community in the memberships table",
+    )
+    member: str = Field("node_id", description="node id in the memberships table")
 
 
 class InputSettings(Section):
     """How the tables are read."""
 
     directed: bool = Field(
-        False, description="false: add the reverse of every edge that lacks it"
+        False,
+        description="true: edges have a direction; false: the reverse of every edge is "
+        "added where it is missing",
     )
-    self_loops: Literal["keep", "drop"] = Field("keep", description="edges v -> v")
+    self_loops: Literal["keep", "drop"] = Field(
+        "keep", description="what to do with edges from a node to itself"
+    )
     duplicates: Literal["drop", "sum"] = Field(
-        "drop", description="edges named twice: keep one, or add their weights"
+        "drop",
+        description="what to do with duplicate edges: drop keeps one, sum adds their "
+        "weights",
     )
     unknown_nodes: Literal["error", "drop"] = Field(
-        "error", description="edges and memberships of nodes not in the node table"
+        "error",
+        description="what to do with edges and memberships of nodes that are not in "
+        "the node table",
     )
     memory: str | int = Field(
         "1 GiB",
-        description="memory for the streaming sort of the edges, on a GPU too",
+        description="memory for sorting the edges, on CPU or GPU",
     )
 
     engine: Literal["auto", "cpu", "cudf"] = Field(
         "auto",
-        description="who reads the edges, same bits: auto: cudf beside cluster.kind = "
-        "cuda where it is installed, else cpu",
+        description="engine that reads the edge table (same result); auto: cudf with "
+        "cluster.kind=cuda where it is installed, else cpu",
     )
 
     @model_validator(mode="after")
@@ -120,7 +140,7 @@ class InputSettings(Section):
 
 
 class FeatureSettings(Section):
-    """What becomes of the feature columns before the reservoir sees them."""
+    """How feature columns are prepared for the reservoir."""
 
     scale: Literal["auto", "robust", "none"] = Field(
         "auto",
@@ -141,38 +161,46 @@ class ReservoirSettings(Section):
         256,
         ge=1,
         le=65536,
-        description="units of the state, d'; method = xnq gains from 512 or more",
+        description="embedding dimension (reservoir units), d'; method=xnq gains from "
+        "512 or more",
     )
     supersteps: Annotated[int, Field(ge=1, le=10000)] | Literal["auto"] = Field(
         "auto",
-        description="updates of every state, L; auto: two more than the distance "
-        "within which 90 % of the pairs of nodes lie, 30 at most",
+        description="number of message-passing iterations (supersteps), L; auto: two "
+        "more than the distance within which 90 % of the node pairs lie, 30 at most",
     )
     bias_scale: float = Field(
-        0.1, ge=0, le=1000, allow_inf_nan=False, description="range of the bias b"
+        0.1,
+        ge=0,
+        le=1000,
+        allow_inf_nan=False,
+        description="the bias is uniform in plus or minus this value",
     )
     recurrent_scale: Scale | Scales | Literal["select"] = Field(
         "select",
-        description="rho(W) times rho(A), above 1 not contractive; a list: that many "
-        "reservoirs side by side, which share the units",
+        description="spectral radius of the recurrent matrix times that of the "
+        "adjacency matrix (above 1: not contractive); a list: one reservoir for each "
+        "value, which share the units; select: chosen by held-out log-loss",
     )
     input_scale: Scale | Literal["select"] = Field(
-        "select", description="range of the input weights"
+        "select",
+        description="input weights are uniform in plus or minus this value; select: "
+        "chosen by held-out log-loss",
     )
     matrix: Literal["dense", "sparse", "ring"] = Field(
-        "sparse", description="form of the recurrent matrix"
+        "sparse", description="form of the recurrent matrix W"
     )
-    nonzeros: int = Field(
-        16, ge=1, description="non-zeros a row when sparse, at most all units"
-    )
+    nonzeros: int = Field(16, ge=1, description="non-zeros in each row of a sparse W")
     rho: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["auto"] = Field(
-        "auto", description="spectral radius of the adjacency matrix, or measured"
+        "auto", description="spectral radius of the adjacency matrix; auto: measured"
     )
     tile: int | None = Field(
-        None, ge=1, description="columns exchanged and gathered at a time; null: all"
+        None,
+        ge=1,
+        description="state columns exchanged and gathered at a time; null: all",
     )
     precision: Literal["float32", "tf32", "float16", "bfloat16"] = Field(
-        "float32", description="of states and products on a GPU"
+        "float32", description="precision of states and products on a GPU"
     )
 
     @model_validator(mode="after")
@@ -196,15 +224,17 @@ class ExchangeSettings(Section):
 
     engine: Literal["tasks", "spmd"] = Field(
         "tasks",
-        description="superstep tasks, or one task a worker that sends worker to worker",
+        description="tasks: one Dask task for each partition and superstep; spmd: one "
+        "long task on each worker, which sends to its peers directly",
     )
     dtype: Literal["float32", "float16"] = Field(
-        "float32", description="precision of states, exchanged and kept"
+        "float32", description="precision of exchanged and stored states"
     )
     states: Literal["auto", "memory", "disk"] = Field(
         "auto",
-        description="states between supersteps; disk: files that all workers see, in "
-        "the run directory or scratch; auto: disk where memory does not do",
+        description="where states are kept between supersteps; disk: files in the run "
+        "directory or scratch that all workers can read; auto: disk where memory is "
+        "not enough",
     )
 
     @property
@@ -225,23 +255,26 @@ class EmbeddingSettings(Section):
     """The embedding table."""
 
     write: bool = Field(
-        True, description="keep embeddings/ after the posteriors are written"
+        True, description="keep embeddings/ once the posteriors are written"
     )
-    dtype: Literal["float32", "float16"] = Field("float32", description="precision")
+    dtype: Literal["float32", "float16"] = Field(
+        "float32", description="precision of the embedding table"
+    )
 
 
 class ReadoutSettings(Section):
     """Logistic readout and calibration."""
 
     C: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["select"] = Field(
-        "select", description="inverse L2 strength, or by out-of-fold log-loss"
+        "select",
+        description="inverse L2 strength; select: chosen by out-of-fold log-loss",
     )
     calibration: Literal["bcts", "platt", "platt_logit", "temperature", "none"] = Field(
-        "bcts", description="how posteriors are calibrated"
+        "bcts", description="calibration method of the posteriors"
     )
-    folds: int = Field(5, ge=2, le=100, description="folds of the cross-fitting")
+    folds: int = Field(5, ge=2, le=100, description="number of cross-fitting folds")
     memory: str | int = Field(
-        "2 GiB", description="most that the labelled rows' embeddings may take"
+        "2 GiB", description="maximum memory for the embeddings of labelled nodes"
     )
 
     @model_validator(mode="after")
@@ -262,20 +295,22 @@ class PlusSettings(Section):
 
     recurrent_scales: Scales = Field(
         (1.0, 3.0, 8.0, 20.0),
-        description="reservoirs side by side where reservoir.recurrent_scale = select",
+        description="recurrent scales of the reservoirs that xnq+ uses together (where "
+        "reservoir.recurrent_scale=select)",
     )
     input_scale: Scale = Field(
-        0.3, description="where reservoir.input_scale = select: xnq+ does not search"
+        0.3, description="input scale of xnq+ (where reservoir.input_scale=select)"
     )
     smoothing: float = Field(
         10.0,
         gt=0,
         allow_inf_nan=False,
-        description="labels' worth of the prior in a share among labelled neighbours",
+        description="prior strength, in pseudo-counts, of class shares among labelled "
+        "neighbours",
     )
     boosting: Literal["auto", "never"] = Field(
         "auto",
-        description="auto: boosted trees join the pool of the second stage",
+        description="auto: boosted trees are among the candidates of the second stage",
     )
 
 
@@ -283,9 +318,11 @@ class SldSettings(Section):
     """Stopping rule of the EM quantifiers (sld, sld_bcts)."""
 
     tolerance: float = Field(
-        1e-4, gt=0, lt=1, description="mean absolute change that stops EM"
+        1e-4, gt=0, lt=1, description="mean absolute change at which EM stops"
     )
-    max_iterations: int = Field(1000, ge=1, description="most EM iterations")
+    max_iterations: int = Field(
+        1000, ge=1, description="maximum number of EM iterations"
+    )
 
 
 class AutoSettings(Section):
@@ -294,9 +331,9 @@ class AutoSettings(Section):
     reference_edges: int = Field(
         5_000_000,
         ge=0,
-        description="number of edges up to which Leiden partitions the graph "
-        "into the groups that intervals are learnt on (all edges in one process); "
-        "above it label propagation does, on the workers",
+        description="number of edges up to which Leiden (all edges in one process) "
+        "finds the groups that intervals are learnt on; larger graphs use label "
+        "propagation on the workers",
     )
 
 
@@ -305,15 +342,14 @@ class MembershipSettings(Section):
 
     drawn: Literal["unknown", "by_class"] = Field(
         "unknown",
-        description="by_class: communities are samples in which nothing but the class "
-        "decided who is a member, so that quantifier = auto uses SLD; unknown: the "
-        "mean posterior",
+        description="how communities were formed. by_class: membership depends on the "
+        "class alone, so quantifier=auto uses SLD; unknown: it uses the mean posterior",
     )
     parents: str | None = Field(
         None,
-        description="table with columns.community and columns.parent: each community's "
-        "parent, whose members are all members of its communities; null: the column "
-        "columns.parent of the memberships table, where there is one",
+        description="table of columns.community and columns.parent, the parent of each "
+        "community; a parent has all members of its communities; null: the column "
+        "columns.parent of the memberships table, if present",
     )
 
 
@@ -335,35 +371,43 @@ class QualitySettings(Section):
         30, ge=0, description="number of members below which caution is advised"
     )
     narrow: float = Field(
-        0.05, ge=0, le=1, description="interval width up to which it is publishable"
+        0.05,
+        ge=0,
+        le=1,
+        description="interval width up to which an estimate is publishable",
     )
     wide: float = Field(
-        0.30, ge=0, le=1, description="interval width above which it is not"
+        0.30,
+        ge=0,
+        le=1,
+        description="interval width above which an estimate is not publishable",
     )
     relative: float = Field(
         1.30,
         ge=0,
         allow_inf_nan=False,
-        description="interval width over the estimate, above which caution is advised",
+        description="interval width, over the estimate, above which caution is advised",
     )
 
 
 class IntervalSettings(Section):
     """Intervals of the prevalence."""
 
-    level: float = Field(0.95, gt=0, lt=1, description="probability of an interval")
+    level: float = Field(
+        0.95, gt=0, lt=1, description="confidence level of the intervals"
+    )
     resamples: int = Field(
         100,
         ge=0,
         le=100_000,
-        description="bootstrap resamples of a community (quantifiers other than auto): "
-        "20 or more, 100 are enough for a mean and a variance; 0: no intervals",
+        description="bootstrap resamples of a community (quantifiers other than auto), "
+        "20 or more; 0: no intervals",
     )
 
     seed_runs: tuple[str, ...] = Field(
         (),
         description="directories of finished runs that differ from this one in their "
-        "seed alone: the variance between them widens the intervals",
+        "seed alone; the variance between their answers is added to the intervals",
     )
 
     @field_validator("resamples")
@@ -378,7 +422,7 @@ class IntervalSettings(Section):
 
 
 class FitSettings(Section):
-    """Which estimates are expected to err much, and which disagree with labels."""
+    """Checks of the estimates: expected error, agreement with labels."""
 
     error: float = Field(
         0.04,
@@ -397,66 +441,75 @@ class FitSettings(Section):
 
 
 class AnomalySettings(Section):
-    """Communities that differ from the rest, or from before, beyond chance."""
+    """Communities that differ significantly from the rest or from an earlier run."""
 
     rate: float = Field(
-        0.05, gt=0, lt=1, description="rate of false discoveries among the anomalous"
+        0.05, gt=0, lt=1, description="false discovery rate for anomalous communities"
     )
     reference: Annotated[float, Field(ge=0, le=1)] | Literal["rest"] = Field(
         "rest",
-        description="what communities are compared with: the mean of all others but "
-        "those far off, or a share of the last class",
+        description="what each community is compared with: rest is the mean of all "
+        "others but the outliers; a number is a share of the last class",
     )
     last: Annotated[str, Field(min_length=1)] | None = Field(
         "previous",
-        description="earlier results to compare with: previous, those that this run "
-        "directory published before its tables or settings changed; another run's "
-        "directory; null: none",
+        description="earlier results to compare with: previous (what this run "
+        "directory published before its inputs or settings changed), another run "
+        "directory, or null (none)",
     )
 
 
 class RetentionSettings(Section):
-    """What a run directory keeps of earlier runs."""
+    """How much of earlier runs a run directory keeps."""
 
     versions: int = Field(
         30,
         ge=2,
-        description="published versions that are kept in versions/; the current one "
-        "and the one before it always are",
+        description="number of published versions kept in versions/ (the last two "
+        "always are)",
     )
     quarantine_days: float = Field(
         30.0,
         ge=0,
         allow_inf_nan=False,
-        description="days that damaged files are kept in quarantine/; the newest "
-        "always is",
+        description="days that damaged files are kept in quarantine/ (the newest "
+        "always is)",
     )
 
 
 class MatchingSettings(Section):
     """Histograms of posteriors (dys, dmy; hdy has its own)."""
 
-    bins: int = Field(8, ge=2, le=1024, description="bins of a histogram (dys, dmy)")
+    bins: int = Field(
+        8, ge=2, le=1024, description="number of histogram bins (dys, dmy)"
+    )
 
 
 class KdeySettings(Section):
     """Kernel densities of posteriors (kdey_ml)."""
 
     bandwidth: float = Field(
-        0.1, ge=0.01, le=10, description="standard deviation of the Gaussian kernel"
+        0.1,
+        ge=0.01,
+        le=10,
+        description="standard deviation of the Gaussian kernel (kdey_ml)",
     )
 
 
 class LeidenSettings(Section):
-    """Detected communities."""
+    """Community detection."""
 
     resolution: float = Field(
-        1.0, gt=0, allow_inf_nan=False, description="resolution of the modularity"
+        1.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="resolution of the modularity; larger values give more communities",
     )
     engine: Literal["auto", "igraph", "cugraph"] = Field(
         "auto",
-        description="auto: cugraph beside cluster.kind = cuda where it is installed, "
-        "else igraph; cugraph need not give the same communities twice",
+        description="library that runs Leiden; auto: cugraph with cluster.kind=cuda "
+        "where it is installed, else igraph; cugraph may give other communities each "
+        "time",
     )
 
 
@@ -466,11 +519,13 @@ class EvaluationSettings(Section):
     dims: tuple[Annotated[int, Field(ge=1, le=65536)], ...] = Field(
         (512, 1024, 2048, 4096),
         min_length=1,
-        description="sizes of the reservoir that the search draws from",
+        description="reservoir dimensions that the search chooses from",
     )
-    sample_size: int = Field(500, ge=1, description="nodes of a sample")
+    sample_size: int = Field(500, ge=1, description="nodes in a sample")
     repeats: int = Field(
-        100, ge=1, description="samples a prevalence (two classes), or in all (more)"
+        100,
+        ge=1,
+        description="samples per prevalence (two classes) or in total (more classes)",
     )
     calibrations: tuple[
         Literal["bcts", "platt", "platt_logit", "temperature", "none"], ...
@@ -480,7 +535,9 @@ class EvaluationSettings(Section):
         description="calibrations that validation chooses from",
     )
     label_draws: int = Field(
-        3, ge=1, description="draws of the labels shown (--communities)"
+        3,
+        ge=1,
+        description="number of random draws of the labelled nodes (--communities)",
     )
 
 
@@ -488,39 +545,46 @@ class ClusterSettings(Section):
     """Where the work runs."""
 
     kind: Literal["local", "address", "cuda"] = Field(
-        "local", description="processes here, a running scheduler, or GPUs here"
+        "local",
+        description="local: worker processes on this machine; address: a running Dask "
+        "scheduler; cuda: one worker for each GPU of this machine",
     )
     workers: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto", description="worker processes (local)"
+        "auto", description="number of worker processes (local)"
     )
     threads: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto", description="threads a worker (local)"
+        "auto", description="threads of each worker (local)"
     )
-    address: str | None = Field(None, description="scheduler address (address)")
+    address: str | None = Field(
+        None, description="address of the scheduler (kind=address)"
+    )
     tls_ca: str | None = Field(
         None,
-        description="file of the authority that signed the certificates of a cluster "
-        "at a tls:// address",
+        description="certificate file of the authority that signed the cluster's "
+        "certificates (for a tls:// address)",
     )
     tls_cert: str | None = Field(
-        None, description="file of this client's certificate, for that cluster"
+        None, description="certificate file of this client (for a tls:// address)"
     )
     tls_key: str | None = Field(
-        None, description="file of the key to this client's certificate"
+        None, description="key file of this client (for a tls:// address)"
     )
     memory_limit: str | int = Field(
-        "auto", description="memory of one worker (local), such as '8 GiB'"
+        "auto", description="memory of each worker (local), such as '8 GiB'"
     )
     timeout: float = Field(
-        60.0, gt=0, description="seconds to wait for the scheduler and a first worker"
+        60.0,
+        gt=0,
+        description="seconds to wait for the scheduler and the first worker, and for a "
+        "sign of life later on",
     )
     device_memory: str | int = Field(
-        "auto", description="memory of its GPU that a worker may use"
+        "auto", description="GPU memory that each worker may use"
     )
     protocol: Literal["auto", "tcp", "ucx"] = Field(
         "auto",
-        description="between GPU workers (cuda); auto: TCP, encrypted; ucx: faster, "
-        "and open to every user who can reach the machine",
+        description="protocol between GPU workers (cuda); auto: TCP, encrypted; ucx: "
+        "faster, but any user who can reach the machine can connect",
     )
 
     @model_validator(mode="after")
