@@ -19,16 +19,21 @@ from pydantic_core import PydanticCustomError
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.label_settings import LabelSettings
 from xnq_dist.core.quantifiers import offer_quantifiers, records
+from xnq_dist.core.reservoir_settings import (
+    CheckpointSettings,
+    EmbeddingSettings,
+    ExchangeSettings,
+    PlusSettings,
+    ReservoirSettings,
+    check_units,
+)
 from xnq_dist.core.settings_errors import explain
 from xnq_dist.core.settings_sections import (
     AnomalySettings,
     AutoSettings,
-    CheckpointSettings,
     ClusterSettings,
     ColumnSettings,
-    EmbeddingSettings,
     EvaluationSettings,
-    ExchangeSettings,
     FeatureSettings,
     FitSettings,
     InputSettings,
@@ -37,14 +42,11 @@ from xnq_dist.core.settings_sections import (
     LeidenSettings,
     MatchingSettings,
     MembershipSettings,
-    PlusSettings,
     QualitySettings,
     ReadoutSettings,
-    ReservoirSettings,
     RetentionSettings,
     Section,
     SldSettings,
-    check_units,
 )
 
 __all__ = ["Settings", "load_settings"]

@@ -13,12 +13,9 @@ from xnq_dist.core.sizes import check_size, parse_bytes
 __all__ = [
     "AnomalySettings",
     "AutoSettings",
-    "CheckpointSettings",
     "ClusterSettings",
     "ColumnSettings",
-    "EmbeddingSettings",
     "EvaluationSettings",
-    "ExchangeSettings",
     "FeatureSettings",
     "FitSettings",
     "InputSettings",
@@ -27,14 +24,11 @@ __all__ = [
     "LeidenSettings",
     "MatchingSettings",
     "MembershipSettings",
-    "PlusSettings",
     "QualitySettings",
     "ReadoutSettings",
-    "ReservoirSettings",
     "RetentionSettings",
     "Section",
     "SldSettings",
-    "check_units",
 ]
 
 FEWEST_RESAMPLES = 20
@@ -150,118 +144,6 @@ class FeatureSettings(Section):
     )
 
 
-Scale = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
-Scales = Annotated[tuple[Scale, ...], Field(min_length=1, max_length=64)]
-
-
-class ReservoirSettings(Section):
-    """The untrained graph reservoir (METHODS: node embedder)."""
-
-    dim: int = Field(
-        256,
-        ge=1,
-        le=65536,
-        description="embedding dimension (reservoir units), d'; method=xnq gains from "
-        "512 or more",
-    )
-    supersteps: Annotated[int, Field(ge=1, le=10000)] | Literal["auto"] = Field(
-        "auto",
-        description="number of message-passing iterations (supersteps), L; auto: two "
-        "more than the distance within which 90 % of the node pairs lie, 30 at most",
-    )
-    bias_scale: float = Field(
-        0.1,
-        ge=0,
-        le=1000,
-        allow_inf_nan=False,
-        description="the bias is uniform in plus or minus this value",
-    )
-    recurrent_scale: Scale | Scales | Literal["select"] = Field(
-        "select",
-        description="spectral radius of the recurrent matrix times that of the "
-        "adjacency matrix (above 1: not contractive); a list: one reservoir for each "
-        "value, which share the units; select: chosen by held-out log-loss",
-    )
-    input_scale: Scale | Literal["select"] = Field(
-        "select",
-        description="input weights are uniform in plus or minus this value; select: "
-        "chosen by held-out log-loss",
-    )
-    matrix: Literal["dense", "sparse", "ring"] = Field(
-        "sparse", description="form of the recurrent matrix W"
-    )
-    nonzeros: int = Field(16, ge=1, description="non-zeros in each row of a sparse W")
-    rho: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["auto"] = Field(
-        "auto", description="spectral radius of the adjacency matrix; auto: measured"
-    )
-    tile: int | None = Field(
-        None,
-        ge=1,
-        description="state columns exchanged and gathered at a time; null: all",
-    )
-    precision: Literal["float32", "tf32", "float16", "bfloat16"] = Field(
-        "float32", description="precision of states and products on a GPU"
-    )
-
-    @model_validator(mode="after")
-    def _units_for_every_scale(self) -> ReservoirSettings:
-        if isinstance(self.recurrent_scale, tuple):
-            check_units(self.dim, self.recurrent_scale, "reservoir.recurrent_scale")
-        return self
-
-
-def check_units(dim: int, scales: tuple[float, ...], name: str) -> None:
-    """Refuse more reservoirs than units, as pydantic wants it: a ValueError."""
-    if len(scales) > dim:
-        raise ValueError(
-            f"{name} has {len(scales)} scales for {dim} units: set a larger "
-            "reservoir.dim"
-        )
-
-
-class ExchangeSettings(Section):
-    """Halo exchange between supersteps."""
-
-    engine: Literal["tasks", "spmd"] = Field(
-        "tasks",
-        description="tasks: one Dask task for each partition and superstep; spmd: one "
-        "long task on each worker, which sends to its peers directly",
-    )
-    dtype: Literal["float32", "float16"] = Field(
-        "float32", description="precision of exchanged and stored states"
-    )
-    states: Literal["auto", "memory", "disk"] = Field(
-        "auto",
-        description="where states are kept between supersteps; disk: files in the run "
-        "directory or scratch that all workers can read; auto: disk where memory is "
-        "not enough",
-    )
-
-    @property
-    def on_cpus(self) -> bool:
-        """Whether CPUs do the supersteps, whatever the backend."""
-        return self.engine == "spmd" or self.states == "disk"
-
-
-class CheckpointSettings(Section):
-    """Checkpoints of the reservoir's states."""
-
-    every: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto", description="supersteps between two checkpoints"
-    )
-
-
-class EmbeddingSettings(Section):
-    """The embedding table."""
-
-    write: bool = Field(
-        True, description="keep embeddings/ once the posteriors are written"
-    )
-    dtype: Literal["float32", "float16"] = Field(
-        "float32", description="precision of the embedding table"
-    )
-
-
 class ReadoutSettings(Section):
     """Logistic readout and calibration."""
 
@@ -288,30 +170,6 @@ class ReadoutSettings(Section):
     def memory_bytes(self) -> int:
         """Most bytes that the labelled rows' embeddings may take."""
         return parse_bytes(self.memory)
-
-
-class PlusSettings(Section):
-    """The method xnq+ (METHODS: label features, second stage)."""
-
-    recurrent_scales: Scales = Field(
-        (1.0, 3.0, 8.0, 20.0),
-        description="recurrent scales of the reservoirs that xnq+ uses together (where "
-        "reservoir.recurrent_scale=select)",
-    )
-    input_scale: Scale = Field(
-        0.3, description="input scale of xnq+ (where reservoir.input_scale=select)"
-    )
-    smoothing: float = Field(
-        10.0,
-        gt=0,
-        allow_inf_nan=False,
-        description="prior strength, in pseudo-counts, of class shares among labelled "
-        "neighbours",
-    )
-    boosting: Literal["auto", "never"] = Field(
-        "auto",
-        description="auto: boosted trees are among the candidates of the second stage",
-    )
 
 
 class SldSettings(Section):

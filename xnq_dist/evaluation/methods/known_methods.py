@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import SettingsError
-from xnq_dist.core.settings_sections import ReservoirSettings
+from xnq_dist.core.reservoir_settings import ReservoirSettings
 from xnq_dist.evaluation.grid_search import grid, reservoir_draws, strength_grid
 from xnq_dist.evaluation.methods.method_interface import Configuration, Scores, Whole
 from xnq_dist.evaluation.methods.network import (
