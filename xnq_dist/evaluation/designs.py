@@ -146,8 +146,8 @@ def _by_class(
 ) -> Mask:
     """Random nodes of each class, a node of class c as likely as `odds` says."""
     sizes = np.bincount(pool.truth[pool.known], minlength=pool.n_classes)
-    each = share * sizes.sum() / (odds @ sizes)
-    each = min(each, max(share, MOST) / odds[sizes > 0].max())
+    each = float(share * sizes.sum() / (odds @ sizes))
+    each = min(each, float(max(share, MOST) / odds[sizes > 0].max()))
     chosen = np.zeros(len(pool.truth), np.bool_)
     for code, rate in enumerate((each * odds).tolist()):
         rows = random.permutation(np.flatnonzero(pool.truth == code))

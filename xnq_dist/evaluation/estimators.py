@@ -152,8 +152,8 @@ def _trivial(case: Case, sets: Communities) -> dict[str, NDArray[np.float64]]:
     community = np.repeat(np.arange(len(sets)), np.diff(sets.offsets))
     label = case.nodes.labels[sets.members]
     cells = (community * n_classes + label)[label >= 0]
-    labelled = np.bincount(cells, minlength=len(sets) * n_classes)
-    labelled = labelled.reshape(len(sets), n_classes).astype(np.float64)
+    counts = np.bincount(cells, minlength=len(sets) * n_classes)
+    labelled = counts.reshape(len(sets), n_classes).astype(np.float64)
     number = labelled.sum(axis=1, keepdims=True)
     pcc = make_quantifier("pcc", Settings())
     mean = pcc.estimate(sets, case.nodes, case.reference, "exclude").prevalence

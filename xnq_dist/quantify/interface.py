@@ -298,8 +298,8 @@ def combine(
         weighted = WeightedSizes.of(own, codes, community, (len(batch), n_classes))
     known = codes >= 0
     cells = community[known] * n_classes + codes[known]
-    counts = np.bincount(cells, minlength=len(batch) * n_classes)
-    counts = counts.reshape(len(batch), n_classes)
+    flat = np.bincount(cells, minlength=len(batch) * n_classes)
+    counts = flat.reshape(len(batch), n_classes)
     return combine_counts(sizes, counts, estimates, labelled, weighted)
 
 
