@@ -23,7 +23,7 @@ def test_the_same_command_repairs_what_verify_finds(tables, capfd, tls_settings)
     expected = published_values(out)
     main_ok(["verify", str(out), "--json"])
     shown = capfd.readouterr().out.strip().splitlines()
-    assert shown[-2] == f"{out} is whole"
+    assert shown[-2] == f"{out}: all files are intact"
     assert json.loads(shown[-1]) == {"damaged": []}
     (file, *_) = out.glob("embeddings/*.parquet")
     data = bytearray(file.read_bytes())

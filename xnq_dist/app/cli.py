@@ -55,10 +55,12 @@ class _WithSettings(TyperCommand):
 Nodes = Annotated[
     str, typer.Option(help="Node table: file, folder, glob or URI; Parquet or CSV.")
 ]
-Edges = Annotated[str, typer.Option(help="Edge table, likewise.")]
+Edges = Annotated[str, typer.Option(help="Edge table, in the same forms.")]
 Memberships = Annotated[
     str | None,
-    typer.Option(help="Community memberships; without them Leiden finds communities."),
+    typer.Option(
+        help="Community memberships; if left out, Leiden detects communities."
+    ),
 ]
 Config = Annotated[
     Path | None, typer.Option(help="YAML file with settings.", show_default=False)
@@ -66,6 +68,15 @@ Config = Annotated[
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="One setting; may be repeated."),
+]
+
+Prefect = Annotated[
+    bool,
+    typer.Option(
+        "--prefect",
+        help="Report to the Prefect API of the active profile. An API named in "
+        "PREFECT_API_URL is always reported to.",
+    ),
 ]
 
 
@@ -95,17 +106,10 @@ def run(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Do every stage again.")
     ] = False,
-    prefect: Annotated[
-        bool,
-        typer.Option(
-            "--prefect",
-            help="Report to the Prefect API of the active profile; an API in "
-            "PREFECT_API_URL is reported to without it.",
-        ),
-    ] = False,
+    prefect: Prefect = False,
     as_json: Json = False,
 ) -> None:
-    """Prevalence of every community: the whole pipeline."""
+    """Estimate the prevalence of every class in every community."""
     from xnq_dist.core.config import load_settings
     from xnq_dist.graph.tables import Sources
 
@@ -126,30 +130,23 @@ def run(
 def requantify(
     run: Annotated[str, typer.Option(help="Run directory with embeddings.")],
     memberships: Annotated[
-        str | None, typer.Option(help="New memberships; those of the run.")
+        str | None, typer.Option(help="New memberships; default: those of the run.")
     ] = None,
     labels: Annotated[
         str | None,
         typer.Option(
-            help="New labels: node id, label and optionally role; nodes that are not "
-            "named are unlabelled. The labels of the run."
+            help="New labels: node id, label and optionally role; nodes that it does "
+            "not list are unlabelled. Default: the labels of the run."
         ),
     ] = None,
     out: Annotated[
-        str | None, typer.Option(help="Run directory for the results; --run itself.")
+        str | None, typer.Option(help="Run directory for the results; default: --run.")
     ] = None,
     settings: Set = None,
-    prefect: Annotated[
-        bool,
-        typer.Option(
-            "--prefect",
-            help="Report to the Prefect API of the active profile; an API in "
-            "PREFECT_API_URL is reported to without it.",
-        ),
-    ] = False,
+    prefect: Prefect = False,
     as_json: Json = False,
 ) -> None:
-    """New labels or memberships on the embeddings of a run; nothing is embedded."""
+    """Estimate again with new labels or memberships; embeddings are kept."""
     from xnq_dist.reuse import Request
 
     request = Request.of(run, out, memberships, labels, settings or [])
@@ -168,7 +165,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed of network and run.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """A small generated social network with bots, through the whole pipeline."""
+    """Run the whole pipeline on a small generated social network with bots."""
     prepare_environment()
     from xnq_dist.app.demo import run_demo
     from xnq_dist.app.stage_progress import console_progress
@@ -184,7 +181,7 @@ def generate(
     out: Annotated[str, typer.Option(help="Folder for the tables.")],
     nodes: Annotated[int, typer.Option(help="Number of nodes.")] = 10_000,
     degree: Annotated[float, typer.Option(help="Mean degree.")] = 10.0,
-    features: Annotated[int, typer.Option(help="Input features a node.")] = 16,
+    features: Annotated[int, typer.Option(help="Input features per node.")] = 16,
     classes: Annotated[int, typer.Option(help="Number of classes.")] = 2,
     homophily: Annotated[
         float, typer.Option(help="Share of edges that join nodes of one class.")
@@ -194,7 +191,7 @@ def generate(
     seed: Annotated[int, typer.Option(help="Seed.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """A generated network with known truth: nodes, edges, memberships, truth."""
+    """Generate a network with known truth: nodes, edges, memberships, truth."""
     from xnq_dist.graph import generate as generator
 
     with stage_errors(out, "generate"):
@@ -225,14 +222,16 @@ def estimate(
     memberships: Memberships = None,
     config: Config = None,
     settings: Set = None,
-    features: Annotated[int, typer.Option(help="With numbers: features a node.")] = 128,
+    features: Annotated[
+        int, typer.Option(help="With numbers: features per node.")
+    ] = 128,
     classes: Annotated[int, typer.Option(help="With numbers: classes.")] = 2,
     labelled: Annotated[
         float, typer.Option(help="With numbers: share of labelled nodes.")
     ] = 0.01,
     device: Annotated[
         str,
-        typer.Option(help="With numbers: cpu, or gpu for one a worker (extrapolated)."),
+        typer.Option(help="With numbers: cpu, or gpu (one per worker, extrapolated)."),
     ] = "cpu",
     costs: Annotated[
         Path | None,
@@ -242,10 +241,10 @@ def estimate(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """The plan of a run: partitions, memory, bytes, disk, time. Nothing is run.
+    """Print the plan of a run: partitions, memory, bytes, disk, time. Nothing is run.
 
-    With numbers in place of tables, the plan of a graph that is not there, on workers
-    that need not be there: set cluster.workers, cluster.threads, cluster.memory_limit.
+    With numbers in place of tables, plan for a graph of that size on workers that need
+    not exist: set cluster.workers, cluster.threads and cluster.memory_limit.
     """
     from xnq_dist import pipeline as line
     from xnq_dist.core.config import load_settings
@@ -260,7 +259,7 @@ def estimate(
             raise SettingsError(f"--device {device!r} is not known: choose cpu or gpu")
         if not 0 <= labelled <= 1:
             raise SettingsError(
-                f"--labelled {labelled:g} is no share of the nodes: give 0 to 1"
+                f"--labelled {labelled:g} is not a share: give a number from 0 to 1"
             )
         if features < 1 or classes < 2:
             raise SettingsError("--features must be at least 1 and --classes 2")
@@ -270,7 +269,8 @@ def estimate(
         plan = line.estimate_counts(size, chosen, on, str(costs or ""))
     elif counts != (None, None):
         raise SettingsError(
-            "--nodes and --edges are a number and a table: give two of a kind"
+            "--nodes and --edges are a number and a table: give two numbers or two "
+            "tables"
         )
     else:
         sources = Sources(nodes, edges, memberships)
@@ -290,7 +290,9 @@ def _count(text: str) -> int | None:
     except ValueError:
         return None
     if not 1 <= number < 2**62:
-        raise SettingsError(f"{text} nodes or edges make no graph: give at least 1")
+        raise SettingsError(
+            f"{text} nodes or edges are too few or too many: give 1 or more"
+        )
     return int(number)
 
 
@@ -307,26 +309,26 @@ def evaluate(
     out: Annotated[str, typer.Option(help="Folder for the tables; resumed.")],
     methods: Annotated[str, typer.Option(help="Names, comma-separated.")] = "xnq",
     positive: Annotated[
-        str | None, typer.Option(help="Class that is told from the rest.")
+        str | None, typer.Option(help="Evaluate this class against all others.")
     ] = None,
     splits: Annotated[
-        str | None, typer.Option(help="Another table of splits, in the folder.")
+        str | None, typer.Option(help="Name of another table of splits in the folder.")
     ] = None,
     folds: Annotated[
-        str | None, typer.Option(help="Folds to use, comma-separated; all.")
+        str | None, typer.Option(help="Folds to use, comma-separated; default: all.")
     ] = None,
     draws: Annotated[
-        int, typer.Option(help="Configurations of a random search.")
+        int, typer.Option(help="Number of random configurations to try.")
     ] = 100,
     quantifiers: Annotated[
         str | None,
-        typer.Option(help="Names, comma-separated; all that are defined."),
+        typer.Option(help="Names, comma-separated; default: all."),
     ] = None,
     label_shares: Annotated[
         str | None,
         typer.Option(
-            help="Shares of the labels to keep, comma-separated; 1, with --communities "
-            "0.6,0.06,0.012."
+            help="Shares of the labels to keep, comma-separated; default: 1, with "
+            "--communities 0.6,0.06,0.012."
         ),
     ] = None,
     communities: Annotated[
@@ -356,9 +358,10 @@ def evaluate(
     settings: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Methods and quantifiers side by side on labelled graphs: the paper's protocol.
+    """Compare methods and quantifiers on labelled graphs by the paper's protocol.
 
-    With --communities every quantifier on real communities, from posteriors by xnq+.
+    With --communities, compare quantifiers on real communities, with posteriors of
+    xnq+.
     """
     from xnq_dist.core.config import load_settings
 
@@ -439,9 +442,7 @@ def _numbers(text: str, option: str, kind: type[Any]) -> list[Any]:
 def bench(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[NAME]...", help="Benchmarks; all where none is named."
-        ),
+        typer.Argument(metavar="[NAME]...", help="Benchmarks; default: all."),
     ] = None,
     size: Annotated[str, typer.Option(help="small: seconds; full: minutes.")] = "small",
     out: Annotated[
@@ -451,13 +452,13 @@ def bench(
     against: Annotated[
         Path | None,
         typer.Option(
-            help="A recorded benchmarks.json; exit status 1 when something got slower.",
+            help="A recorded benchmarks.json; exit status 1 if something is slower.",
             show_default=False,
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Speed and memory beside peers that do the same work in the same run."""
+    """Measure speed and memory next to other libraries that do the same work."""
     prepare_environment()
     from xnq_dist.app.command_cost import BENCHMARKS
     from xnq_dist.evaluation.bench.runner import compare, read_record, run_benchmarks
@@ -478,7 +479,7 @@ def bench(
 
 @app.command()
 def verify(directory: Directory, as_json: Json = False) -> None:
-    """Every byte of a run directory compared with what was written."""
+    """Check every byte of a run directory against its checksums."""
     from xnq_dist.core.store import verify as examine
 
     shown = str(redacted(directory))
@@ -488,11 +489,11 @@ def verify(directory: Directory, as_json: Json = False) -> None:
         typer.echo(f"{found.file} {found.what}")
     if findings:
         typer.echo(
-            f"{len(findings)} damaged: the next run sets them aside and does "
-            "again what they were"
+            f"{len(findings)} damaged files: the next run sets them aside and makes "
+            "their stages again"
         )
     else:
-        typer.echo(f"{shown} is whole")
+        typer.echo(f"{shown}: all files are intact")
     values = [{"file": found.file, "what": found.what} for found in findings]
     print_json({"damaged": values}, as_json)
     if findings:
@@ -528,12 +529,12 @@ def erase(
 @app.command()
 def doctor(
     address: Annotated[
-        str | None, typer.Option(help="A Dask scheduler to ask as well.")
+        str | None, typer.Option(help="Address of a Dask scheduler to check as well.")
     ] = None,
-    out: Annotated[str, typer.Option(help="Folder to be written to.")] = ".",
+    out: Annotated[str, typer.Option(help="Folder to test writing in.")] = ".",
     as_json: Json = False,
 ) -> None:
-    """What works here and what does not: versions, GPUs, Dask, Prefect, disk."""
+    """Check this machine: versions, GPUs, Dask, Prefect, disk."""
     prepare_environment()
     from xnq_dist.app.doctor import examine
 
@@ -546,7 +547,7 @@ def doctor(
 
 
 class _Console(logging.StreamHandler[Any]):
-    """Log lines on stderr, as it is at the time of the line."""
+    """Log lines on the present sys.stderr, which tests and progress bars replace."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
