@@ -489,7 +489,7 @@ def verify(directory: Directory, as_json: Json = False) -> None:
         typer.echo(f"{found.file} {found.what}")
     if findings:
         typer.echo(
-            f"{len(findings)} damaged files: the next run sets them aside and makes "
+            f"damaged files: {len(findings)}; the next run sets them aside and makes "
             "their stages again"
         )
     else:
