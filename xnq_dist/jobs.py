@@ -93,19 +93,19 @@ def run_stages(
     client: Client,
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """All stages of an open run that are due, on workers of one's own.
+    """Do all stages of an open run that are due, on the workers of a client.
 
     Damage is set aside and what was lost is made again.
 
     Returns
     -------
     dict
-        As `summary`.
+        Paths and counts of the results (see `summary`).
 
     Raises
     ------
     XnqError
-        As the stages raise it; for damage only when it comes again and again.
+        As the stages raise it; for damaged files only if repairs fail repeatedly.
     """
     do = partial(_plainly, progress=progress)
     repaired(partial(_do_what_is_due, run, sources, settings, _given(client), do))
@@ -215,7 +215,7 @@ def requantify(
     request
         Of `Request.of`: the run, the tables that are new, and where results go.
     client
-        Of workers of one's own.
+        A Dask client; its workers do the work.
 
     Returns
     -------

@@ -51,7 +51,7 @@ OWN = ("labels", "readout", "posteriors")
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be quantified anew."""
+    """A request to estimate again: a run, new tables, where results go."""
 
     base: str
     """The run directory with the embeddings."""

@@ -190,7 +190,7 @@ def _start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
 def open_cluster(
     settings: ClusterSettings, preload: str = "", kept: int = 0
 ) -> Iterator[Connection]:
-    """A scheduler with at least one worker; closed again when it is ours.
+    """A scheduler with at least one worker; closed at the end if we started it.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def open_cluster(
         A module that workers of ours import before they join, GPUs' (which dask-cuda
         sets up) aside; empty: none.
     kept
-        As for `local_size`.
+        Bytes that this process needs for itself.
 
     Raises
     ------
