@@ -95,7 +95,7 @@ def test_a_stream_without_community_structure_is_divided(
     """A star, two cliques, no edges at all: clusters may be fewer than partitions."""
     star = sp.lil_array((60, 60))
     star[0, 1:] = star[1:, 0] = 1
-    cliques = sp.block_diag([np.ones((30, 30)), np.ones((30, 30))], format="csr")
+    cliques = sp.block_diag([sp.csr_array(np.ones((30, 30)))] * 2, format="csr")
     for least in (1 << 24, 1 << 10):
         monkeypatch.setattr(module, "LEAST_MEMORY", least)
         for matrix in (star.tocsr(), sp.csr_array(cliques), sp.csr_array((60, 60))):
