@@ -81,6 +81,7 @@ def test_bad_arguments_of_generate_are_named(tmp_path, capsys):
     assert "homophily" in capsys.readouterr().err
 
 
+@pytest.mark.server
 def test_doctor_says_what_works_and_what_does_not(tmp_path, monkeypatch, prefect_api):
     found = {check.name: check for check in examine(None, str(tmp_path))}
     assert found["dask local"].state == "ok"
