@@ -94,6 +94,7 @@ def test_a_run_without_an_api_imports_no_prefect(plain):
     assert (plain / "prevalence.parquet").exists()
 
 
+@pytest.mark.faults
 def test_results_are_the_same_with_an_api_that_is_dead_throughout(
     graph, plain, prefect_home, tmp_path
 ):

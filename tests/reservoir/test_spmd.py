@@ -43,8 +43,9 @@ def weighted(tmp_path_factory):
     "overrides",
     [
         (),
-        ("reservoir.tile=7",),
-        ("exchange.dtype=float16",),
+        # The two by themselves: slow, since the next has both.
+        pytest.param(("reservoir.tile=7",), marks=pytest.mark.slow),
+        pytest.param(("exchange.dtype=float16",), marks=pytest.mark.slow),
         ("exchange.dtype=float16", "reservoir.tile=10", "reservoir.dim=25"),
         ("reservoir.recurrent_scale=[1, 20]", "reservoir.matrix=sparse"),
     ],
