@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -171,27 +171,31 @@ GROUPS = {
     "data": "needs XNQ_DATA_DIR",
     "oracle": "needs the extra `oracle`",
     "gnn": "needs the extra `gnn`",
-    "server": "starts a Prefect server",
-    "slow": "asked for with -m slow",
+    "faults": "long: ask with -m faults",
+    "server": "long: ask with -m server",
+    "standin": "long: ask with -m standin",
+    "processors": "long: ask with -m processors",
+    "slow": "long: ask with -m slow",
 }
-"""Optional groups of tests and what they need."""
+"""Optional groups of tests, and what they need or how to run them."""
 
 
-def pytest_collection_modifyitems(
-    config: pytest.Config, items: list[pytest.Item]
-) -> None:
-    """Leave out the slow tests unless they are asked for."""
+def rest_in(group: str, values: Iterable[object], *kept: object) -> list[object]:
+    """Values of a parameter: every run has those kept, the group has the rest too."""
+    mark = getattr(pytest.mark, group)
+    return [
+        value if value in kept else pytest.param(value, marks=mark) for value in values
+    ]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Note the groups of each test for the summary."""
     for item in items:
         # With the report, which may come from another process; its keywords hold names
         # of folders too.
         item.user_properties += [
             ("group", group) for group in GROUPS if item.get_closest_marker(group)
         ]
-    if "slow" in (config.getoption("markexpr") or ""):
-        return
-    for item in items:
-        if item.get_closest_marker("slow"):
-            item.add_marker(pytest.mark.skip(reason="slow: ask with -m slow"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -209,5 +213,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         ran = counts["passed"] + counts["failed"]
         state = f"ran {ran}" if ran else "did not run"
         terminalreporter.write_line(
-            f"{group:<8} {state}, skipped {counts['skipped']} ({need})"
+            f"{group:<10} {state}, skipped {counts['skipped']} ({need})"
         )

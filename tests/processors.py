@@ -2,7 +2,8 @@
 
 ``python -m tests.processors GRAPH OUT`` embeds the graph with each matrix in one and in
 three partitions, quantifies it with the default method, and writes ``OUT/arrays.npz``.
-With ``--unfinished FOLDER`` one embedding is stopped after a checkpoint, its run
+With ``--dense`` it embeds with the dense matrix alone, in three partitions. With
+``--unfinished FOLDER`` one embedding is stopped after a checkpoint, its run
 directory copied to that folder, and gone on with; a process whose OUT holds such a copy
 as ``going-on`` goes on from there.
 """
@@ -85,6 +86,7 @@ def main() -> None:
     parser.add_argument("graph", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--unfinished", type=Path)
+    parser.add_argument("--dense", action="store_true")
     arguments = parser.parse_args()
     graph, out = arguments.graph, arguments.out
     sources = Sources(str(graph / "nodes.parquet"), str(graph / "edges.parquet"))
@@ -96,9 +98,6 @@ def main() -> None:
         ) as cluster,
         Client(cluster) as client,
     ):
-        keep = arguments.unfinished
-        dense = "reservoir.matrix=dense"
-        embed(out / "going-on", sources, client, "partitions=2", dense, keep=keep)
         found = {
             f"{matrix} {parts}": embed(
                 out / f"{matrix}-{parts}",
@@ -109,9 +108,15 @@ def main() -> None:
             )
             for matrix in ("dense", "sparse")
             for parts in (1, 3)
+            if not arguments.dense or (matrix, parts) == ("dense", 3)
         }
-        found["going on"] = by_node(out / "going-on" / "embeddings", "embedding")
-        found |= quantify(out / "plus", sources, client)
+        if not arguments.dense:
+            keep = arguments.unfinished
+            dense = ("partitions=2", "reservoir.matrix=dense")
+            found["going on"] = embed(
+                out / "going-on", sources, client, *dense, keep=keep
+            )
+            found |= quantify(out / "plus", sources, client)
     blas = [
         one.get("architecture", "")
         for one in threadpool_info()

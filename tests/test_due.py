@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -89,12 +90,33 @@ def answers(run: RunDirectory) -> dict[str, list[dict[str, Any]]]:
 
 
 SETTINGS = small_settings("partitions=2", "reservoir.supersteps=3", "reservoir.dim=12")
+
+
+@pytest.fixture(scope="session")
+def made_once(thread_client: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run, to be copied."""
+    folder = tmp_path_factory.mktemp("night")
+    graph = write_graph(folder / "input", nodes=150, edges=500)
+    night(folder / "run", members_of(graph), SETTINGS, thread_client)
+    return folder / "run"
+
+
+@pytest.fixture
+def run(
+    made_once: Path, graph: SmallGraph, client: Any, tmp_path: Path
+) -> RunDirectory:
+    """A copy of that run, repeated so that it names the tables of this test."""
+    shutil.copytree(made_once, tmp_path / "run")
+    return night(tmp_path / "run", members_of(graph), SETTINGS, client)
+
+
 LATER = {"labels", "readout", "posteriors", "quantify"}
 
 
-def test_new_labels_redo_the_readout_and_what_follows(tmp_path, graph, client, caplog):
+def test_new_labels_redo_the_readout_and_what_follows(
+    tmp_path, graph, run, client, caplog
+):
     out, sources = tmp_path / "run", members_of(graph)
-    run = night(out, sources, SETTINGS, client)
     before = attempts(run)
     labels = graph.labels.copy()
     labelled, free = np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)
@@ -121,9 +143,10 @@ def vars_of(graph: SmallGraph) -> tuple[Any, ...]:
     return graph.features, graph.edges, graph.labels
 
 
-def test_new_memberships_redo_the_quantification_alone(tmp_path, graph, client, caplog):
-    out, sources = tmp_path / "run", members_of(graph)
-    run = night(out, sources, SETTINGS, client)
+def test_new_memberships_redo_the_quantification_alone(
+    tmp_path, graph, run, client, caplog
+):
+    out = tmp_path / "run"
     before = attempts(run)
     new = members_of(graph, shift=10)
     assert due_stages(run, new, SETTINGS) == ("quantify", "published")
@@ -137,10 +160,9 @@ def test_new_memberships_redo_the_quantification_alone(tmp_path, graph, client, 
 
 
 @pytest.mark.parametrize("form", ["moved", "split", "csv", "shuffled"])
-def test_same_content_elsewhere_redoes_nothing(tmp_path, graph, client, form):
+def test_same_content_elsewhere_redoes_nothing(tmp_path, graph, run, client, form):
     """As in folders that are named by their date."""
     out, sources = tmp_path / "run", members_of(graph)
-    run = night(out, sources, SETTINGS, client)
     before = attempts(run)
     folder = tmp_path / "2026-01-02"
     paths = {}
@@ -166,9 +188,10 @@ def test_same_content_elsewhere_redoes_nothing(tmp_path, graph, client, form):
 
 
 @pytest.mark.parametrize("what", ["edges", "weights", "features"])
-def test_other_edges_or_features_redo_everything(tmp_path, graph, client, caplog, what):
+def test_other_edges_or_features_redo_everything(
+    tmp_path, graph, run, client, caplog, what
+):
     out, sources = tmp_path / "run", members_of(graph)
-    run = night(out, sources, SETTINGS, client)
     before = attempts(run)
     edges, nodes = pq.read_table(sources.edges), pq.read_table(sources.nodes)
     words = "edges: 500 as before, but not the same"
@@ -211,10 +234,9 @@ def test_other_edges_or_features_redo_everything(tmp_path, graph, client, caplog
     ],
 )
 def test_settings_redo_what_depends_on_them(
-    tmp_path, graph, client, override, expected
+    tmp_path, graph, run, client, override, expected
 ):
     out, sources = tmp_path / "run", members_of(graph)
-    run = night(out, sources, SETTINGS, client)
     before = attempts(run)
     changed = small_settings(
         "partitions=2", "reservoir.supersteps=3", "reservoir.dim=12", override
@@ -249,22 +271,19 @@ def test_selected_scales_that_stay_keep_the_embeddings(tmp_path, graph, client):
     assert redone(run, before) == expected
 
 
-def test_labels_at_fault_are_refused_and_the_stages_stay(tmp_path, graph, client):
-    out, sources = tmp_path / "run", members_of(graph)
-    run = night(out, sources, SETTINGS, client)
+def test_labels_at_fault_are_refused_and_the_stages_stay(graph, run):
     before = attempts(run)
     lone = relabelled(graph, np.where(graph.labels >= 0, 1, -1))
     with (
         pytest.raises(InputError, match="the class 1 alone"),
-        pipeline.open_run(str(out), lone) as held,
+        pipeline.open_run(run.uri, lone) as held,
     ):
         pipeline.prepare(held, lone, SETTINGS)
     assert attempts(run) == before
 
 
-def test_renamed_classes_change_every_label(tmp_path, graph, client, caplog):
+def test_renamed_classes_change_every_label(tmp_path, graph, run, client, caplog):
     out, sources = tmp_path / "run", members_of(graph)
-    night(out, sources, SETTINGS, client)
     table = pq.read_table(sources.nodes)
     at = table.schema.get_field_index("label")
     column = pa.array(
@@ -277,9 +296,8 @@ def test_renamed_classes_change_every_label(tmp_path, graph, client, caplog):
     assert f"labels: {count} changed: readout" in caplog.text
 
 
-def test_other_nodes_are_another_graph(tmp_path, graph, client):
+def test_other_nodes_are_another_graph(tmp_path, graph, run):
     out, sources = tmp_path / "run", members_of(graph)
-    run = night(out, sources, SETTINGS, client)
     before = attempts(run)
     table = pq.read_table(sources.nodes)
     ids = pa.array([*range(149), 999])
@@ -294,10 +312,9 @@ def test_other_nodes_are_another_graph(tmp_path, graph, client):
 
 
 def test_stages_are_kept_across_versions_of_the_package(
-    tmp_path, graph, client, monkeypatch
+    tmp_path, graph, run, monkeypatch
 ):
-    out, sources = tmp_path / "run", members_of(graph)
-    run = night(out, sources, SETTINGS, client)
+    sources = members_of(graph)
     monkeypatch.setattr("xnq_dist._version.__version__", "99.0")
     monkeypatch.setattr(
         "xnq_dist.core.store.stage_folder.versions", lambda: {"xnq-dist": "99.0"}
@@ -315,9 +332,10 @@ def pipeline_formats() -> dict[str, int]:
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "digest", "key", "list"])
-def test_a_damaged_record_of_the_run_is_written_again(tmp_path, graph, client, damage):
+def test_a_damaged_record_of_the_run_is_written_again(
+    tmp_path, graph, run, client, damage
+):
     out, sources = tmp_path / "run", members_of(graph)
-    run = night(out, sources, SETTINGS, client)
     before = attempts(run)
     path = out / "_run.json"
     whole = path.read_bytes()
@@ -345,9 +363,8 @@ def test_a_damaged_record_of_the_run_is_written_again(tmp_path, graph, client, d
         pipeline.prepare(held, other.sources, SETTINGS)
 
 
-def test_each_lost_stage_is_due_with_what_follows(tmp_path, graph, client):
+def test_each_lost_stage_is_due_with_what_follows(tmp_path, graph, run):
     out, sources = tmp_path / "run", members_of(graph)
-    run = night(out, sources, SETTINGS, client)
     follows = {
         "quantify": {"quantify"},
         "posteriors": {"posteriors", "quantify"},
@@ -366,9 +383,8 @@ def test_each_lost_stage_is_due_with_what_follows(tmp_path, graph, client):
     assert set(follows) < set(STAGES)
 
 
-def test_results_that_are_gone_are_published_again(tmp_path, graph, client):
+def test_results_that_are_gone_are_published_again(tmp_path, graph, run, client):
     out, sources = tmp_path / "run", members_of(graph)
-    run = night(out, sources, SETTINGS, client)
     before = attempts(run)
     (out / "prevalence.parquet").unlink()
     assert due_stages(run, sources, SETTINGS) == ("published",)
@@ -421,10 +437,9 @@ def command(*arguments: str) -> tuple[subprocess.CompletedProcess[str], dict[str
 
 
 def test_the_command_ends_at_once_when_nothing_changed(
-    tmp_path, graph, client, monkeypatch
+    tmp_path, graph, run, monkeypatch
 ):
     out, sources = tmp_path / "run", members_of(graph)
-    night(out, sources, SETTINGS, client)
     # Old enough to be recalled: nothing of the tables is read.
     monkeypatch.setattr("xnq_dist.graph.contents.RACY", 0)
     assert nothing_changed(str(out), sources, SETTINGS) is not None

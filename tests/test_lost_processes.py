@@ -185,6 +185,7 @@ BEFORE = {
 }
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     ("stage", "engine"),
     [
@@ -216,6 +217,7 @@ def test_a_stopped_worker_is_replaced_by_the_others(
     assert "no sign of life" in caplog.text or "has not answered" in caplog.text
 
 
+@pytest.mark.faults
 def test_all_workers_dead_in_the_readout_end_it_in_a_sentence(
     calm, processes, tmp_path
 ):
@@ -231,6 +233,7 @@ def test_all_workers_dead_in_the_readout_end_it_in_a_sentence(
         do("posteriors", run, calm, processes, kill)
 
 
+@pytest.mark.faults
 def test_all_workers_stopped_in_quantify_end_it_in_a_sentence(
     calm, processes, tmp_path, monkeypatch
 ):
@@ -252,8 +255,8 @@ def test_all_workers_stopped_in_quantify_end_it_in_a_sentence(
     ("stage", "number"),
     [
         ("posteriors", signal.SIGKILL),
-        ("quantify", signal.SIGKILL),
-        ("quantify", signal.SIGSTOP),
+        pytest.param("quantify", signal.SIGKILL, marks=pytest.mark.faults),
+        pytest.param("quantify", signal.SIGSTOP, marks=pytest.mark.faults),
     ],
     ids=["readout-killed", "quantify-killed", "quantify-stopped"],
 )
@@ -265,6 +268,7 @@ def test_a_lost_scheduler_ends_the_stage_in_a_sentence(
         do(stage, run, calm, processes, lambda: processes.scheduler.send_signal(number))
 
 
+@pytest.mark.faults
 def test_work_of_three_times_the_timeout_is_waited_for(cluster_connection):
     with cluster.connect(cluster_connection, 2.0) as client:
         began = time.monotonic()

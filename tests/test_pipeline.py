@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +40,24 @@ def whole_line(
     return run
 
 
+@pytest.fixture(scope="module")
+def made_once(
+    cluster_connection: cluster.Connection, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A finished run, to be copied."""
+    folder = tmp_path_factory.mktemp("pipeline")
+    sources = write_graph(folder / "input").sources
+    with cluster.connect(cluster_connection) as client:
+        whole_line(folder / "run", sources, small_settings(), client)
+    return folder / "run"
+
+
+@pytest.fixture
+def run(made_once: Path, tmp_path: Path) -> RunDirectory:
+    """A copy of that run, whose tables are those of `small_graph`."""
+    return RunDirectory(shutil.copytree(made_once, tmp_path / "run"))
+
+
 def attempts(run: RunDirectory) -> dict[str, str]:
     names = ("graph", "embeddings", "readout", "posteriors", "quantify")
     return {name: run.stage(name).manifest().attempt for name in names}
@@ -48,22 +68,25 @@ def posteriors(run: RunDirectory) -> pa.Table:
     return pq.read_table(run.folder.path("posteriors")).sort_by("node_id")
 
 
-@pytest.mark.parametrize(
-    "setting", ["quantifier=sld", "quantifier=pacc"], ids=["sld", "pacc"]
-)
-def test_same_prevalence_for_any_partitions(tmp_path, small_graph, client, setting):
-    tables = []
+def test_same_prevalence_for_any_partitions(tmp_path, small_graph, client):
+    tables = {"sld": [], "pacc": []}
     for count in (1, 2, 3, 7):
-        settings = small_settings(f"partitions={count}", setting)
-        run = whole_line(tmp_path / str(count), small_graph.sources, settings, client)
-        tables.append((posteriors(run), published_values(run.uri)))
-    for rows, prevalence in tables[1:]:
-        assert rows.equals(tables[0][0])
-        assert prevalence.equals(tables[0][1])
+        for quantifier, found in tables.items():
+            chosen = (f"partitions={count}", f"quantifier={quantifier}")
+            run = whole_line(
+                tmp_path / str(count),
+                small_graph.sources,
+                small_settings(*chosen),
+                client,
+            )
+            found.append((posteriors(run), published_values(run.uri)))
+    for first, *others in tables.values():
+        for rows, prevalence in others:
+            assert rows.equals(first[0])
+            assert prevalence.equals(first[1])
 
 
-def test_what_is_published_adds_up(tmp_path, small_graph, client):
-    run = whole_line(tmp_path / "run", small_graph.sources, small_settings(), client)
+def test_what_is_published_adds_up(small_graph, run):
     rows = pq.read_table(run.folder.path("prevalence.parquet")).to_pylist()
     detected = pq.read_table(run.folder.path("communities.parquet"))
     assert detected.num_rows == 600
@@ -103,9 +126,9 @@ def test_known_labels_are_counted_exactly(tmp_path, client):
     assert {row["n_estimated"] for row in rows} == {0}
 
 
-def test_only_changed_stages_are_redone(tmp_path, small_graph, client, caplog):
+def test_only_changed_stages_are_redone(tmp_path, small_graph, run, client, caplog):
     sources, out = small_graph.sources, tmp_path / "run"
-    first = attempts(whole_line(out, sources, small_settings(), client))
+    first = attempts(run)
     again = attempts(whole_line(out, sources, small_settings(), client))
     assert again == first
     with caplog.at_level("INFO", "xnq_dist"):
@@ -125,10 +148,10 @@ def test_only_changed_stages_are_redone(tmp_path, small_graph, client, caplog):
 
 
 def test_changed_table_is_noticed_though_its_path_is_the_same(
-    tmp_path, small_graph, client
+    tmp_path, small_graph, run, client
 ):
     out = tmp_path / "run"
-    first = attempts(whole_line(out, small_graph.sources, small_settings(), client))
+    first = attempts(run)
     edges = pq.read_table(small_graph.sources.edges)
     pq.write_table(edges.slice(0, edges.num_rows - 1), small_graph.sources.edges)
     second = attempts(whole_line(out, small_graph.sources, small_settings(), client))
@@ -136,16 +159,16 @@ def test_changed_table_is_noticed_though_its_path_is_the_same(
 
 
 def test_auto_partitions_stay_when_the_number_of_workers_changes(
-    tmp_path, small_graph, client
+    tmp_path, small_graph, run, client
 ):
-    sources, out = small_graph.sources, tmp_path / "run"
-    first = attempts(whole_line(out, sources, small_settings(), client))
+    first = attempts(run)
     other = small_settings("cluster.workers=1")
-    assert attempts(whole_line(out, sources, other, client)) == first
+    again = whole_line(tmp_path / "run", small_graph.sources, other, client)
+    assert attempts(again) == first
 
 
 def test_embeddings_that_are_removed_are_made_again_when_needed(
-    tmp_path, small_graph, client
+    tmp_path, small_graph, made_once, client
 ):
     sources, out = small_graph.sources, tmp_path / "run"
     settings = small_settings("embeddings.write=false")
@@ -161,8 +184,7 @@ def test_embeddings_that_are_removed_are_made_again_when_needed(
     assert attempts(run)["embeddings"] != first["embeddings"]
     assert not list((out / "embeddings").glob("*.parquet"))
     assert not published_values(out).equals(expected)
-    kept = whole_line(tmp_path / "kept", sources, small_settings(), client)
-    assert published_values(kept.uri).equals(expected)
+    assert published_values(made_once).equals(expected)
 
 
 def test_selected_scales_are_recorded_and_reused(tmp_path, small_graph, client):
@@ -251,6 +273,7 @@ def test_states_beyond_the_workers_memory_go_to_the_disk_by_themselves(
     graph = write_graph(tmp_path / "input", nodes=24_000, edges=60_000)
     # What the readout keeps is less than the states.
     wide = ("reservoir.dim=1024", "partitions=12", "readout.memory=8MiB")
+    wide = (*wide, "reservoir.supersteps=2")
     settings = small_settings(*wide)
     with pipeline.open_run(str(tmp_path / "run"), graph.sources) as run:
         manifest = pipeline.prepare(run, graph.sources, settings)
@@ -297,18 +320,17 @@ def test_unknown_names_of_the_package_are_attribute_errors():
 
 
 def test_string_ids_and_shuffled_rows_give_the_same_answer(
-    tmp_path, small_graph, client
+    tmp_path, small_graph, run, client
 ):
     """Row order of the tables is free; ids are the user's own."""
-    expected = whole_line(tmp_path / "a", small_graph.sources, small_settings(), client)
     rng = np.random.default_rng(1)
     shuffled = SmallGraphCopy(small_graph, tmp_path / "shuffled", rng)
     found = whole_line(tmp_path / "b", shuffled.sources, small_settings(), client)
-    old, new = published_values(expected.uri), published_values(found.uri)
+    old, new = published_values(run.uri), published_values(found.uri)
     assert new.equals(old)
     rows = posteriors(found)
     assert rows["node_id"].to_pylist()[:2] == ["user 0000", "user 0001"]
-    assert rows["posterior"].equals(posteriors(expected)["posterior"])
+    assert rows["posterior"].equals(posteriors(run)["posterior"])
 
 
 class SmallGraphCopy:
@@ -327,12 +349,9 @@ class SmallGraphCopy:
         self.sources = Sources(str(folder / "n.parquet"), str(folder / "e.parquet"))
 
 
-def test_input_inside_the_run_directory_is_refused_and_kept(
-    tmp_path, small_graph, client
-):
+def test_input_inside_the_run_directory_is_refused_and_kept(tmp_path, small_graph, run):
     """Detected communities have the form of memberships: they must not be eaten."""
     out = tmp_path / "run"
-    whole_line(out, small_graph.sources, small_settings(), client)
     detected = str(out / "communities.parquet")
     sources = Sources(small_graph.sources.nodes, small_graph.sources.edges, detected)
     with (
@@ -343,9 +362,10 @@ def test_input_inside_the_run_directory_is_refused_and_kept(
     assert (out / "communities.parquet").exists()
 
 
-def test_only_what_was_published_is_replaced_or_removed(tmp_path, small_graph, client):
+def test_only_what_was_published_is_replaced_or_removed(
+    tmp_path, small_graph, run, client
+):
     out = tmp_path / "run"
-    whole_line(out, small_graph.sources, small_settings(), client)
     (out / "notes.parquet").write_bytes(b"mine")
     (out / "changes.parquet").write_bytes(b"of an earlier version")
     whole_line(out, small_graph.sources, small_settings(), client)
@@ -383,10 +403,10 @@ def test_a_lone_label_is_named_before_the_search(tmp_path, client):
 
 
 def test_a_complete_run_is_accepted_on_a_full_disk(
-    tmp_path, small_graph, client, monkeypatch
+    tmp_path, small_graph, run, client, monkeypatch
 ):
     out = tmp_path / "run"
-    first = attempts(whole_line(out, small_graph.sources, small_settings(), client))
+    first = attempts(run)
     monkeypatch.setattr(cluster, "smallest_memory", lambda _: 1)
     monkeypatch.setattr(pipeline, "free_memory", lambda: 1)
     again = whole_line(out, small_graph.sources, small_settings(), client)

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 
 from tests.conftest import write_graph
+from tests.processors import embed
+from xnq_dist.graph.tables import Sources
 
 KERNELS = {
     "Haswell": "avx2",
@@ -76,6 +78,21 @@ def first(graph, tmp_path_factory):
     return found, keep
 
 
+def test_an_embedding_has_the_same_bits_under_other_kernels(
+    graph, thread_client, tmp_path
+):
+    """One pass of what the group `processors` does at length."""
+    if lacks("avx2"):
+        pytest.skip("this processor lacks avx2: OpenBLAS's Haswell kernels not run")
+    found = results(graph, tmp_path / "there", "--dense", OPENBLAS_CORETYPE="Haswell")
+    assert "Haswell" in found["blas"]
+    sources = Sources(str(graph / "nodes.parquet"), str(graph / "edges.parquet"))
+    cut = ("reservoir.matrix=dense", "partitions=2")
+    here = embed(tmp_path / "here", sources, thread_client, *cut)
+    np.testing.assert_array_equal(found["dense 3"], here)
+
+
+@pytest.mark.processors
 def test_embeddings_are_the_same_bits_in_any_number_of_partitions(first):
     found, _ = first
     assert not (found["dense 1"] == found["sparse 1"]).all()
@@ -85,6 +102,7 @@ def test_embeddings_are_the_same_bits_in_any_number_of_partitions(first):
     np.testing.assert_array_equal(found["going on"], found["dense 1"])
 
 
+@pytest.mark.processors
 @pytest.mark.parametrize("kernel", list(KERNELS)[1:])
 def test_another_processor_goes_on_with_the_same_bits(kernel, first, graph, tmp_path):
     if lacks(KERNELS[kernel]):

@@ -15,10 +15,12 @@ from tests.test_due import (
     LATER,
     SETTINGS,
     attempts,
+    made_once,
     members_of,
     night,
     redone,
     relabelled,
+    run,
     vars_of,
 )
 from xnq_dist import jobs, pipeline
@@ -31,6 +33,8 @@ from xnq_dist.core.errors import (
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.tables import Sources
 from xnq_dist.reuse import Request
+
+__all__ = ["made_once", "run"]
 
 
 @pytest.fixture
@@ -75,9 +79,10 @@ def other_labels(graph: SmallGraph) -> np.ndarray:
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["same", "other"])
-def test_new_labels_answer_as_a_run_from_nothing(tmp_path, graph, client, elsewhere):
+def test_new_labels_answer_as_a_run_from_nothing(
+    tmp_path, graph, run, client, elsewhere
+):
     sources = members_of(graph)
-    run = night(tmp_path / "run", sources, SETTINGS, client)
     before = attempts(run)
     labels = other_labels(graph)
     out = [tmp_path / "other"] if elsewhere else []
@@ -92,9 +97,8 @@ def test_new_labels_answer_as_a_run_from_nothing(tmp_path, graph, client, elsewh
     assert redone(made, again) == set()
 
 
-def test_new_memberships_need_no_table_of_the_graph(tmp_path, graph, client):
+def test_new_memberships_need_no_table_of_the_graph(tmp_path, graph, run, client):
     sources = members_of(graph)
-    run = night(tmp_path / "run", sources, SETTINGS, client)
     before = attempts(run)
     new = members_of(graph, "new", shift=10)
     expected = prevalence(night(tmp_path / "fresh", new, SETTINGS, client))
@@ -106,9 +110,7 @@ def test_new_memberships_need_no_table_of_the_graph(tmp_path, graph, client):
     assert attempts(run) == before
 
 
-def test_the_base_is_never_written_and_may_go(tmp_path, graph, client):
-    sources = members_of(graph)
-    run = night(tmp_path / "run", sources, SETTINGS, client)
+def test_the_base_is_never_written_and_may_go(tmp_path, graph, run, client):
     before = contents_of(tmp_path / "run")
     made = requantify(
         client, run, tmp_path / "b", labels=label_table(tmp_path, other_labels(graph))
@@ -123,8 +125,7 @@ def test_the_base_is_never_written_and_may_go(tmp_path, graph, client):
     }
 
 
-def test_files_are_shared_with_the_base(tmp_path, graph, client):
-    run = night(tmp_path / "run", members_of(graph), SETTINGS, client)
+def test_files_are_shared_with_the_base(tmp_path, graph, run, client):
     made = requantify(client, run, tmp_path / "b")
     for name in ("graph", "embeddings", "posteriors"):
         for record in run.stage(name).manifest().files:
@@ -132,8 +133,9 @@ def test_files_are_shared_with_the_base(tmp_path, graph, client):
             assert one.samefile(other)
 
 
-def test_files_that_cannot_be_linked_are_copied(tmp_path, graph, client, monkeypatch):
-    run = night(tmp_path / "run", members_of(graph), SETTINGS, client)
+def test_files_that_cannot_be_linked_are_copied(
+    tmp_path, graph, run, client, monkeypatch
+):
 
     def refused(*_: Any) -> None:
         raise OSError(18, "Invalid cross-device link")
@@ -147,8 +149,7 @@ def test_files_that_cannot_be_linked_are_copied(tmp_path, graph, client, monkeyp
     assert one.read_bytes() == other.read_bytes()
 
 
-def test_a_second_call_reuses_every_stage(tmp_path, graph, client):
-    run = night(tmp_path / "run", members_of(graph), SETTINGS, client)
+def test_a_second_call_reuses_every_stage(tmp_path, graph, run, client):
     labels = label_table(tmp_path, other_labels(graph))
     made = requantify(client, run, tmp_path / "b", labels=labels)
     before = contents_of(tmp_path / "b")
@@ -165,8 +166,7 @@ def test_a_second_call_reuses_every_stage(tmp_path, graph, client):
     assert prevalence(back) == prevalence(run)
 
 
-def test_settings_of_other_embeddings_are_refused(tmp_path, graph, client):
-    run = night(tmp_path / "run", members_of(graph), SETTINGS, client)
+def test_settings_of_other_embeddings_are_refused(tmp_path, graph, run, client):
     for override in ("reservoir.dim=99", "seed=9", "input.directed=false"):
         with pytest.raises(SettingsError, match="leave such settings out"):
             requantify(client, run, tmp_path / "b", overrides=[override])
@@ -176,9 +176,8 @@ def test_settings_of_other_embeddings_are_refused(tmp_path, graph, client):
 
 @pytest.mark.parametrize("unknown", ["error", "drop"])
 def test_labels_of_unknown_nodes_are_refused_or_dropped_as_set(
-    tmp_path, graph, client, unknown
+    tmp_path, graph, run, client, unknown
 ):
-    run = night(tmp_path / "run", members_of(graph), SETTINGS, client)
     labels = other_labels(graph)
     path = label_table(tmp_path, labels)
     table = pq.read_table(path)
@@ -197,8 +196,7 @@ def test_labels_of_unknown_nodes_are_refused_or_dropped_as_set(
     assert facts["n_labelled"] == int((labels >= 0).sum())
 
 
-def test_a_node_with_two_labels_is_refused(tmp_path, graph, client):
-    run = night(tmp_path / "run", members_of(graph), SETTINGS, client)
+def test_a_node_with_two_labels_is_refused(tmp_path, graph, run, client):
     path = label_table(tmp_path, graph.labels)
     table = pq.read_table(path)
     pq.write_table(pa.concat_tables([table, table[:1]]), path)
@@ -223,11 +221,10 @@ def test_embeddings_that_were_not_kept_serve_memberships_alone(tmp_path, graph, 
     assert attempts(made) == before
 
 
-def test_directories_that_cannot_serve_are_refused(tmp_path, graph, client):
+def test_directories_that_cannot_serve_are_refused(tmp_path, graph, run, client):
     with pytest.raises(RunDirectoryError, match="is not a run directory"):
         Request.of(str(tmp_path / "nowhere"))
     sources = members_of(graph)
-    run = night(tmp_path / "run", sources, SETTINGS, client)
     other = write_graph(tmp_path / "o", nodes=120, edges=300)
     theirs = night(tmp_path / "theirs", other.sources, SETTINGS, client)
     with pytest.raises(RunDirectoryError, match="another graph, of 120 nodes"):
@@ -242,10 +239,11 @@ def test_directories_that_cannot_serve_are_refused(tmp_path, graph, client):
         Request.of(detected.uri, memberships=str(sources.memberships))
 
 
-def test_a_base_that_changes_meanwhile_is_noticed(tmp_path, graph, client, monkeypatch):
+def test_a_base_that_changes_meanwhile_is_noticed(
+    tmp_path, graph, run, client, monkeypatch
+):
     from xnq_dist import reuse as module
 
-    run = night(tmp_path / "run", members_of(graph), SETTINGS, client)
     real = module._take_stage
 
     def changes(source, target, manifest):
@@ -284,8 +282,7 @@ def test_column_of_the_node_table_needs_that_table(tmp_path, graph, client):
     assert Sources(str(nodes), graph.sources.edges) == graph.sources
 
 
-def test_damage_in_the_base_is_repaired_or_named(tmp_path, graph, client):
-    run = night(tmp_path / "run", members_of(graph), SETTINGS, client)
+def test_damage_in_the_base_is_repaired_or_named(tmp_path, graph, run, client):
     expected = prevalence(run)
 
     def flip(name: str) -> None:

@@ -39,6 +39,12 @@ def tables(tmp_path) -> Path:
     return folder
 
 
+@pytest.fixture
+def dask(tls_settings) -> list[str]:
+    """Arguments that name workers which are there: none need start."""
+    return [f"--set=cluster.{name}={value}" for name, value in tls_settings.items()]
+
+
 def change(file: Path, column: str, values: Callable[[pa.ChunkedArray], object]):
     """Write a table again with one column changed."""
     table = pq.read_table(file)
@@ -175,9 +181,9 @@ def negative_weight(t: Path) -> None:
     ],
     ids=lambda value: value.__name__ if callable(value) else None,
 )
-def test_bad_tables_are_refused_in_one_sentence(tables, capfd, spoil, names):
+def test_bad_tables_are_refused_in_one_sentence(tables, capfd, dask, spoil, names):
     spoil(tables)
-    sentence = refused(capfd, run(tables))
+    sentence = refused(capfd, run(tables, *dask))
     for name in names:
         assert name in sentence
     out = tables.parent / "run"
@@ -256,12 +262,10 @@ def test_directory_in_use(tables, capfd):
     assert f"in use by process {os.getpid()}" in refused(capfd, run(tables), status=4)
 
 
-def test_unknown_community_members_and_what_follows(
-    prefect_api, tables, capfd, tls_settings
-):
+@pytest.mark.server
+def test_unknown_community_members_and_what_follows(prefect_api, tables, capfd, dask):
     """Refused by name; dropped when told so; then whole, and reported to Prefect."""
     change(tables / "memberships.parquet", "node_id", lambda c: [0, 1, 1, 5000])
-    dask = [f"--set=cluster.{name}={value}" for name, value in tls_settings.items()]
     given = ("--memberships", str(tables / "memberships.parquet"), *dask)
     sentence = refused(capfd, run(tables, *given))
     assert "5000" in sentence

@@ -81,6 +81,7 @@ def test_bad_arguments_of_generate_are_named(tmp_path, capsys):
     assert "homophily" in capsys.readouterr().err
 
 
+@pytest.mark.server
 def test_doctor_says_what_works_and_what_does_not(tmp_path, monkeypatch, prefect_api):
     found = {check.name: check for check in examine(None, str(tmp_path))}
     assert found["dask local"].state == "ok"
@@ -89,10 +90,13 @@ def test_doctor_says_what_works_and_what_does_not(tmp_path, monkeypatch, prefect
     assert found["prefect"].state == "ok"
 
 
-def test_doctor_ends_with_status_1_on_a_fault(tmp_path, capsys, prefect_api):
+def test_doctor_ends_with_status_1_on_a_fault(tmp_path, capsys):
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
     (tmp_path / "file").write_text("")
     dead = ("--address", "tcp://127.0.0.1:9", "--out", str(tmp_path / "file" / "x"))
-    assert run("doctor", *dead, "--json") == 1
+    with temporary_settings(restore_defaults={PREFECT_API_URL}):
+        assert run("doctor", *dead, "--json") == 1
     lines = capsys.readouterr().out.splitlines()
     faults = [line for line in lines if line.strip().startswith("fault")]
     assert len(faults) == 2

@@ -51,6 +51,7 @@ def kill_after_a_unit(folder, out, *more, environment):
     return children
 
 
+@pytest.mark.faults
 @pytest.mark.server
 def test_a_killed_evaluation_becomes_tables_and_a_page(server_environment, tmp_path):
     folder, out = tmp_path / "data", tmp_path / "out"

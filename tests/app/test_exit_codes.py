@@ -19,7 +19,7 @@ from tests.chaos.processes import Cluster, Launch, Running, marked, wait_until
 from tests.conftest import write_graph
 from tests.disks import NoSmallDisk, SmallDisk, mounted
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.faults, pytest.mark.server]
 
 SETTINGS = [
     "method=xnq",

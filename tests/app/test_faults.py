@@ -16,8 +16,6 @@ import pytest
 
 from tests.conftest import write_graph
 
-pytestmark = pytest.mark.server
-
 SETTINGS = (
     "method=xnq",
     "reservoir.dim=32",
@@ -102,6 +100,8 @@ def calm(graph, server_environment, deployed) -> dict:
     return summary
 
 
+@pytest.mark.faults
+@pytest.mark.server
 @pytest.mark.parametrize(
     "number", [signal.SIGKILL, signal.SIGTERM], ids=lambda n: n.name
 )
@@ -122,6 +122,8 @@ def test_killed_client_resumes_from_its_checkpoint(
     assert pq.read_table(summary["prevalence"]).equals(expected)
 
 
+@pytest.mark.faults
+@pytest.mark.server
 def test_a_finished_run_stays_as_it_is(graph, calm, server_environment):
     before = sorted(p.name for p in Path(calm["run"]).glob("*/*.parquet"))
     _, log = finish(graph, Path(calm["run"]), server_environment)

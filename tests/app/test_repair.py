@@ -7,18 +7,15 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from tests.app.test_bad_input import main_ok, refused, run, tables
+from tests.app.test_bad_input import dask, main_ok, refused, run, tables
 from tests.conftest import published_values
 
-__all__ = ["tables"]
+__all__ = ["dask", "tables"]
 
 
-def test_the_same_command_repairs_what_verify_finds(tables, capfd, tls_settings):
+def test_the_same_command_repairs_what_verify_finds(tables, capfd, dask):
     out = tables.parent / "run"
-    given = (
-        *("--memberships", str(tables / "memberships.parquet")),
-        *(f"--set=cluster.{name}={value}" for name, value in tls_settings.items()),
-    )
+    given = ("--memberships", str(tables / "memberships.parquet"), *dask)
     main_ok(run(tables, *given))
     expected = published_values(out)
     main_ok(["verify", str(out), "--json"])

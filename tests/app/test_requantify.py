@@ -1,4 +1,4 @@
-"""The command `requantify`, and runs of which part is done, on a real Prefect API."""
+"""The command `requantify`, and runs of which part is done."""
 
 from __future__ import annotations
 
@@ -59,25 +59,36 @@ def memberships(folder: Path, shift: int) -> str:
     return str(path)
 
 
+@pytest.mark.parametrize(
+    "kind",
+    ["address", pytest.param("local", marks=pytest.mark.server)],
+)
 def test_commands_do_what_changed_and_start_workers_only_for_it(
-    tmp_path, prefect_api, capfd, started
+    tmp_path, capfd, started, kind, request
 ):
+    """On workers that are there; on local ones, reported to a Prefect API."""
+    dask = {}
+    if kind == "local":
+        request.getfixturevalue("prefect_api")
+    else:
+        dask = request.getfixturevalue("tls_settings")
     graph = write_graph(tmp_path, nodes=100, edges=300)
     out, other = str(tmp_path / "run"), str(tmp_path / "other")
     tables = ["--nodes", graph.sources.nodes, "--edges", graph.sources.edges]
     tables += ["--memberships", memberships(tmp_path, 0), "--out", out]
     quick = [f"--set={setting}" for setting in QUICK]
+    quick += [f"--set=cluster.{name}={value}" for name, value in dask.items()]
     assert command("run", *tables, *quick) == 0
-    assert started == ["local"]
+    assert started == [kind]
     first = {name: RunDirectory(out).stage(name).manifest() for name in ("graph",)}
 
     # Only the page depends on it: it is published without workers.
     assert command("run", *tables, *quick, "--set=anomalies.rate=0.2") == 0
-    assert started == ["local"]
+    assert started == [kind]
     capfd.readouterr()
     assert command("run", *tables, *quick, "--set=anomalies.rate=0.2") == 0
     assert "nothing changed since" in capfd.readouterr().out
-    assert started == ["local"]
+    assert started == [kind]
 
     asked = ["--run", out, "--memberships", memberships(tmp_path, 10), "--json"]
     assert command("requantify", *asked, "--out", other) == 0

@@ -102,7 +102,7 @@ def running_job(folder: Path, home: dict[str, str], *more: str) -> Iterator[int]
             job.wait(120)
 
 
-@pytest.mark.server
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["tasks", "spmd"])
 def test_a_cluster_with_credentials_refuses_other_users(
     tmp_path, open_folder, prefect_home, engine
@@ -119,6 +119,7 @@ def test_a_cluster_with_credentials_refuses_other_users(
     assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.slow
 def test_a_cluster_without_credentials_obeys_other_users(open_folder):
     """What the test above would see: the stranger knows how to do it."""
     with LocalCluster(

@@ -88,6 +88,7 @@ def test_the_wheel_holds_one_package_with_its_types(wheel):
         assert f"xnq_dist/{wanted}" in names
 
 
+@pytest.mark.slow
 def test_the_demo_runs_from_the_wheel_beside_a_users_own_modules(installed, hostile):
     done = subprocess.run(
         [installed / "xnq-dist", "demo", "--out", "demo"],
@@ -103,6 +104,7 @@ def test_the_demo_runs_from_the_wheel_beside_a_users_own_modules(installed, host
     assert (hostile / "demo" / "run" / "prevalence.parquet").exists()
 
 
+@pytest.mark.slow
 def test_a_users_program_is_checked_against_the_wheel(installed, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)

@@ -113,6 +113,7 @@ def test_damage_changes_one_file_at_a_seeded_place(fault, tmp_path):
     assert places[0] == places[1]
 
 
+@pytest.mark.faults
 @pytest.mark.server
 def test_twenty_faults_end_in_allowed_verdicts(tmp_path):
     """As CI runs it; the table is in the failure's text."""

@@ -7,8 +7,7 @@ from collections import Counter
 import pytest
 
 from tests.chaos.damage import Bench, one_case, prepared
-
-CASES = 40
+from tests.conftest import rest_in
 
 
 @pytest.fixture(scope="module")
@@ -16,8 +15,9 @@ def bench(tmp_path_factory, thread_client) -> Bench:
     return prepared(tmp_path_factory.mktemp("damage"), thread_client)
 
 
-def test_damaged_files_are_repaired_by_the_next_run(bench):
-    found = [one_case(bench, seed) for seed in range(CASES)]
+@pytest.mark.parametrize("cases", rest_in("faults", (4, 40), 4))
+def test_damaged_files_are_repaired_by_the_next_run(bench, cases):
+    found = [one_case(bench, seed) for seed in range(cases)]
     bad = [case for case in found if case.outcome not in ("same", "repaired")]
     assert bad == []
-    assert Counter(case.outcome for case in found)["repaired"] >= CASES // 4
+    assert Counter(case.outcome for case in found)["repaired"] >= cases // 4

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.chaos.publishing import poll_through
+from tests.conftest import rest_in
 
 
-def test_a_reader_always_finds_complete_results_of_one_run(tmp_path):
-    seen = poll_through(tmp_path, runs=12)
+@pytest.mark.parametrize("runs", rest_in("faults", (2, 12), 2))
+def test_a_reader_always_finds_complete_results_of_one_run(tmp_path, runs):
+    seen = poll_through(tmp_path, runs)
     assert seen.faults == ()
     assert seen.killed > 0
     assert seen.versions > 1

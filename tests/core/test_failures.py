@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import xnq_dist
-from tests.conftest import SmallGraph, small_settings, write_graph
+from tests.conftest import SmallGraph, rest_in, small_settings, write_graph
 from tests.disks import NoSmallDisk, SmallDisk, mounted
 from xnq_dist import pipeline
 from xnq_dist.core.errors import (
@@ -99,7 +99,7 @@ def disk(tmp_path) -> Iterator[SmallDisk]:
         yield found
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", rest_in("faults", STAGES, "embeddings"))
 def test_full_disk_ends_a_stage_with_status_4_and_the_next_run_completes(
     stage, steps, expected, disk
 ):
@@ -123,7 +123,9 @@ def test_full_disk_ends_a_stage_with_status_4_and_the_next_run_completes(
     assert not list(out.rglob("*.tmp"))
 
 
-@pytest.mark.parametrize("stage", ["graph", "readout", "publish"])
+@pytest.mark.parametrize(
+    "stage", rest_in("faults", ("graph", "readout", "publish"), "readout")
+)
 def test_read_only_disk_ends_a_stage_with_status_4_and_leaves_it_resumable(
     stage, steps, expected, disk
 ):
@@ -169,6 +171,7 @@ def test_full_disk_when_a_run_begins_ends_with_status_4(steps, disk):
         pass
 
 
+@pytest.mark.faults
 def test_object_store_that_does_not_answer_ends_with_status_4(steps, monkeypatch):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "none")
@@ -203,7 +206,7 @@ def _fail(kind: str):
     ("kind", "expected"),
     [
         ("memory", DoesNotFitError),
-        ("killed", DoesNotFitError),
+        pytest.param("killed", DoesNotFitError, marks=pytest.mark.faults),
         ("disk", InfrastructureError),
         ("close", InfrastructureError),
         ("bug", ZeroDivisionError),

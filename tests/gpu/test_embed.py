@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.conftest import small_settings, write_graph
+from tests.conftest import rest_in, small_settings, write_graph
 from tests.gpu.conftest import DEVICES, play_a_gpu
 from tests.reservoir.test_embed import embed, embeddings, twin
 from xnq_dist import pipeline
@@ -22,11 +22,16 @@ on_devices = pytest.mark.parametrize("device_line", DEVICES, indirect=True)
 @pytest.mark.parametrize(
     "overrides",
     [
-        SPARSE,
-        (*SPARSE, "exchange.dtype=float16"),
-        (*SPARSE, "reservoir.tile=7"),
+        pytest.param(SPARSE, id="sparse"),
+        pytest.param(
+            (*SPARSE, "exchange.dtype=float16"),
+            marks=pytest.mark.standin,
+            id="float16-exchange",
+        ),
+        pytest.param(
+            (*SPARSE, "reservoir.tile=7"), marks=pytest.mark.standin, id="tiles"
+        ),
     ],
-    ids=["sparse", "float16-exchange", "tiles"],
 )
 def test_sparse_states_have_the_cpus_bits_for_any_partitions(
     device_line, overrides, tmp_path, small_graph
@@ -47,7 +52,9 @@ def _prepared(tmp_path, graph, overrides) -> RunDirectory:
 
 
 @on_devices
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "precision", rest_in("standin", ("float32", "bfloat16"), "float32")
+)
 def test_dense_states_are_the_same_for_any_partitions_and_tiles(
     device_line, precision, tmp_path, small_graph
 ):

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.conftest import rest_in
 from tests.gpu.conftest import make_backend, play_a_gpu
 from tests.gpu.standin import StandinFrames
 from tests.graph import test_prepare as bodies
@@ -100,7 +101,9 @@ def same(first, second):
     return files[0] == files[1] and first.facts == second.facts
 
 
-@pytest.mark.parametrize("kind", ["string", "dense", "sparse", "consecutive"])
+@pytest.mark.parametrize(
+    "kind", rest_in("standin", ("string", "dense", "sparse", "consecutive"), "string")
+)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("rules", ["directed", "undirected", "sum", "drop"])
 def test_the_graph_is_that_of_the_cpu(frames, kind, weighted, rules, tmp_path):

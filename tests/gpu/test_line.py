@@ -61,6 +61,7 @@ def test_sums_over_neighbours_have_the_cpus_bits(
     assert set(asked) == ({"gpu"} if played else set())
 
 
+@pytest.mark.standin
 @on_devices
 def test_the_default_settings_answer_alike_on_a_gpu(device_line, tmp_path):
     """xnq+, its label features and `auto`, from the same graph."""

@@ -67,6 +67,7 @@ def measured(tmp_path, monkeypatch, where):
     return measure.read_rows(out), out, page, options
 
 
+@pytest.mark.standin
 def test_measured_figures_are_those_expected(measured, capsys):
     rows, out, page, where = measured
     with out.open() as stream:

@@ -53,6 +53,7 @@ def test_same_bits_as_in_memory(overrides, tmp_path, weighted, client, monkeypat
         assert not run.folder.exists("states")
 
 
+@pytest.mark.faults
 @pytest.mark.filterwarnings("ignore::UserWarning:distributed.*")
 def test_killed_worker_costs_no_bit_and_leaves_no_file(tmp_path, weighted, client):
     overrides = ("partitions=4", "reservoir.supersteps=30", "checkpoint.every=6")

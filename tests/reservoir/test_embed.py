@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import SmallGraph, small_settings, write_graph
+from tests.conftest import SmallGraph, rest_in, small_settings, write_graph
 from xnq_dist import pipeline
 from xnq_dist.core import cluster
 from xnq_dist.core.errors import ConnectionLostError, DoesNotFitError, StageError
@@ -141,7 +141,7 @@ def kill_a_worker_when(client, condition, done: threading.Event) -> threading.Th
     return thread
 
 
-@pytest.mark.parametrize("engine", ["tasks", "spmd"])
+@pytest.mark.parametrize("engine", rest_in("faults", ("tasks", "spmd"), "tasks"))
 @pytest.mark.filterwarnings("ignore::UserWarning:distributed.*")
 def test_killed_worker_changes_nothing_in_the_answer(
     engine, tmp_path, small_graph, client

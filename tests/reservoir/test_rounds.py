@@ -160,7 +160,7 @@ def test_values_of_another_partition_are_refused(tmp_path):
         sum_neighbours(run.stage("graph"), manifest, 0, wrong, {})
 
 
-@pytest.mark.slow
+@pytest.mark.faults
 def test_a_worker_lost_between_rounds_keeps_the_answer(tmp_path, client):
     graph = write_graph(tmp_path / "in", 150, 600)
     run, manifest = prepared(tmp_path / "run", graph, 3)

@@ -43,8 +43,9 @@ def weighted(tmp_path_factory):
     "overrides",
     [
         (),
-        ("reservoir.tile=7",),
-        ("exchange.dtype=float16",),
+        # The two by themselves: slow, since the next has both.
+        pytest.param(("reservoir.tile=7",), marks=pytest.mark.slow),
+        pytest.param(("exchange.dtype=float16",), marks=pytest.mark.slow),
         ("exchange.dtype=float16", "reservoir.tile=10", "reservoir.dim=25"),
         ("reservoir.recurrent_scale=[1, 20]", "reservoir.matrix=sparse"),
     ],
@@ -85,6 +86,7 @@ def engine_of(client, folder, graph, *overrides, timeout=20.0) -> SpmdExchange:
     return engine
 
 
+@pytest.mark.faults
 def test_a_stopped_worker_is_replaced_without_a_wait(
     tmp_path, weighted, client, caplog
 ):
@@ -327,6 +329,7 @@ def test_private_names_of_distributed_exist():
     assert distributed.__version__ in CHECKED
 
 
+@pytest.mark.faults
 def test_a_restarted_single_worker_takes_up_its_checkpoint(tmp_path, weighted):
     """One worker, killed: the restarted one takes its checkpoint up."""
     settings = small_settings("cluster.workers=1")

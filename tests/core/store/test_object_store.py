@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.chaos.publishing import line_of, settings_of, started
-from tests.conftest import small_settings, write_graph
+from tests.conftest import rest_in, small_settings, write_graph
 from tests.object_store import Key, ObjectStore, serving
 from tests.report.fake_run import prevalence_table, write_fake_run
 from xnq_dist import pipeline
@@ -232,6 +232,7 @@ def test_digest_is_recalled_while_an_object_keeps_its_etag(
     assert other["edges"] == first["edges"]
 
 
+@pytest.mark.faults
 def test_one_flipped_bit_in_posteriors_is_found_and_repaired(
     store, finished, copied, tmp_path, thread_client
 ):
@@ -253,7 +254,9 @@ def test_one_flipped_bit_in_posteriors_is_found_and_repaired(
     assert prevalence(out) == prevalence(str(tmp_path / "run"))
 
 
-@pytest.mark.parametrize("damaged", ["version", "usual", "pointer"])
+@pytest.mark.parametrize(
+    "damaged", rest_in("faults", ("version", "usual", "pointer"), "pointer")
+)
 def test_one_flipped_bit_in_published_results_is_found_and_repaired(
     store, finished, copied, thread_client, damaged
 ):
@@ -309,6 +312,7 @@ def wait_for_version(store: ObjectStore, path: str, number: int) -> None:
     raise AssertionError(f"no {number} versions in {path}")
 
 
+@pytest.mark.faults
 def test_reader_sees_complete_results_while_runs_publish_and_are_killed(store, place):
     out = store.uri(place)
     names = [f"page {number}" for number in range(10)]
@@ -458,6 +462,7 @@ def test_a_store_that_refuses_a_key_ends_with_status_2(store, finished, tmp_path
             pipeline.check_sources(Sources(nodes, local.edges), SETTINGS)
 
 
+@pytest.mark.faults
 def test_a_store_that_does_not_answer_ends_with_status_4(tmp_path):
     local = write_tables(tmp_path / "t")
     dead = ObjectStore("127.0.0.1:9", tmp_path).uri("bucket/run")
