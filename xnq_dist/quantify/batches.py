@@ -192,7 +192,7 @@ def answer_batch(job: BatchJob, batch: CommunityBatch) -> FileRecord:
     members = job.members(batch)
     labelled = job.settings.labelled
     quantifier = job.quantifier()
-    found = quantifier.estimate(members, nodes, reference, labelled)
+    found = quantifier.estimate(members, nodes, reference)
     bootstrap = job.bootstrap()
     if bootstrap is not None:
         found = bootstrap.with_ends(members, nodes, reference, found, batch.first)
@@ -263,7 +263,7 @@ def answer_whole(job: BatchJob) -> FileRecord:
 
     if not isinstance(quantifier, Auto):
         everyone = Communities(np.array([0, n_nodes]), np.arange(n_nodes))
-        found = quantifier.estimate(everyone, nodes, reference, labelled)
+        found = quantifier.estimate(everyone, nodes, reference)
         return job.attempt.write_arrays("whole", **arrays_of(found))
     arrays = arrays_of(quantifier.estimate_all(nodes, reference))
     for name, each in quantifier.scenarios(nodes, reference).items():

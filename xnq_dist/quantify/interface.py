@@ -7,10 +7,11 @@ every quantifier.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -204,8 +205,6 @@ class Estimates:
     members, shape (S, C); None: the quantifier gives none."""
     upper: NDArray[np.float64] | None = None
     """Upper ends."""
-    notes: tuple[str | None, ...] | None = None
-    """What to know of a community, S entries."""
     sd: NDArray[np.float64] | None = None
     """Standard errors, shape (S, C); None: those that the intervals imply."""
     groups: GroupSums | None = None
@@ -215,35 +214,52 @@ class Estimates:
     where the answer is a mixture of both."""
 
 
-class Quantifier(Protocol):
-    """An estimator of class prevalence.
+class Quantifier(ABC):
+    """An estimator of class prevalence."""
 
-    Three attributes are optional, false where they are missing: ``gives_intervals``,
-    the answers have intervals; ``trusts_posteriors``, posteriors are taken to hold in
-    every community, so that intervals shift them to no other class proportions;
-    ``adjusts_posteriors``, answers are adjusted by how posteriors come out at labelled
-    nodes, so that intervals need no other calibration of both.
-    """
-
-    @property
-    def name(self) -> str:
-        """The name in the settings and in the column ``method``."""
+    name: str
+    """The name in the settings and in the column ``method``."""
 
     @property
     def needs_neighbours(self) -> bool:
         """Whether `NodeTable.neighbours` must be there."""
+        return False
 
+    @property
+    def gives_intervals(self) -> bool:
+        """Whether the answers have intervals."""
+        return False
+
+    @property
+    def trusts_posteriors(self) -> bool:
+        """Whether posteriors are taken to hold in every community.
+
+        Intervals then shift them to no other class proportions.
+        """
+        return False
+
+    @property
+    def adjusts_posteriors(self) -> bool:
+        """Whether answers are adjusted by how posteriors come out at labelled nodes.
+
+        Intervals then need no other calibration of both.
+        """
+        return False
+
+    @abstractmethod
     def estimate(
-        self,
-        batch: Communities,
-        nodes: NodeTable,
-        reference: Reference,
-        labelled: Labelled,
+        self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
         """Prevalence among the unlabelled members of every community.
 
         The answer for a community must not depend on the others of the batch, nor
         on their number: batches are cut differently from run to run.
+
+        Raises
+        ------
+        InputError
+            When a posterior is not finite, or the reference lacks what the quantifier
+            learns from.
         """
 
 
@@ -347,13 +363,10 @@ def combine_counts(
         whole[exact] = known[exact] / total[exact, None]
         return whole
 
-    said = estimates.notes or (None,) * len(sizes)
     notes = tuple(
-        _note((size, unlabelled), (weight, weight_left), labelled, note)
-        for size, unlabelled, weight, weight_left, note in zip(
-            *(each.tolist() for each in (sizes, n_estimated, total, left)),
-            said,
-            strict=True,
+        _note((size, unlabelled), (weight, weight_left), labelled)
+        for size, unlabelled, weight, weight_left in zip(
+            *(each.tolist() for each in (sizes, n_estimated, total, left)), strict=True
         )
     )
     return Prevalence(
@@ -376,7 +389,6 @@ def _note(
     members: tuple[int, int],
     weights: tuple[float, float],
     labelled: Labelled,
-    note: str | None,
 ) -> str | None:
     """Note on a community, from the number and weight of all and unlabelled members."""
     if not members[0]:
@@ -384,7 +396,7 @@ def _note(
     if not weights[0]:
         return WEIGHTLESS
     if weights[1]:
-        return note
+        return None
     if members[1]:
         return NO_WEIGHT_LEFT
     return NONE_UNLABELLED if labelled == "exclude" else ALL_LABELLED

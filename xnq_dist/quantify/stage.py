@@ -368,7 +368,7 @@ def estimate_with(
         open_memberships(run, graph, ids, sources, settings, source, scratch) as found,
     ):
         for _, batch in sets.cut_batches(found.chunks(), MOST_MEMBERSHIPS):
-            estimates = estimator.estimate(batch, nodes, reference, settings.labelled)
+            estimates = estimator.estimate(batch, nodes, reference)
             answer = combine(batch, nodes, estimates, settings.labelled)
             values += answer.prevalence[:, at].tolist()
         return dict(zip(found.names.to_pylist(), values, strict=True))

@@ -82,9 +82,9 @@ def test_giants_leave_other_communities_unchanged(monkeypatch):
     labels = np.where(unlabelled, -1, 1)
     sets = [members[:50], members, members[:7], [], members[:1500], members[9:20]]
     batch, nodes = make_communities(*sets), make_nodes(posteriors, labels)
-    plain = Sld().estimate(batch, nodes, reference_of(prior), "count")
+    plain = Sld().estimate(batch, nodes, reference_of(prior))
     monkeypatch.setattr(sld, "LARGE", 1000)
-    found = Sld().estimate(batch, nodes, reference_of(prior), "count")
+    found = Sld().estimate(batch, nodes, reference_of(prior))
     np.testing.assert_allclose(found.prevalence, plain.prevalence, atol=1e-12)
     np.testing.assert_array_equal(found.prevalence[5], plain.prevalence[5])
     np.testing.assert_array_equal(found.iterations, plain.iterations)

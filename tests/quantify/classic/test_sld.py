@@ -33,7 +33,7 @@ PRIORS = {
 def estimate(posteriors, members, prior, quantifier=None, labels=None) -> Estimates:
     nodes = make_nodes(posteriors, labels)
     batch = members if isinstance(members, Communities) else make_communities(*members)
-    return (quantifier or Sld()).estimate(batch, nodes, reference_of(prior), "count")
+    return (quantifier or Sld()).estimate(batch, nodes, reference_of(prior))
 
 
 def shifted_sets(prior, seed=0, sizes=(1, 2, 7, 8, 9, 100, 1500)):

@@ -24,13 +24,12 @@ from xnq_dist.quantify.classic.simplex import mixture_kernel
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
-    Labelled,
     NodeTable,
     Quantifier,
     Reference,
 )
 
-__all__ = ["RECORDS", "Counts", "make", "mean_kernel", "rates"]
+__all__ = ["RECORDS", "Counts", "adjusted", "make", "mean_kernel", "rates"]
 
 RECORDS = (
     Record(
@@ -74,11 +73,10 @@ RECORDS = (
 
 
 @dataclass(frozen=True)
-class Counts:
+class Counts(Quantifier):
     """The quantifiers ``cc``, ``pcc``, ``acc`` and ``pacc``."""
 
     name: str
-    needs_neighbours: bool = False
 
     @property
     def trusts_posteriors(self) -> bool:
@@ -90,48 +88,45 @@ class Counts:
         """Whether counts are adjusted."""
         return not self.trusts_posteriors
 
+    @property
+    def hard(self) -> bool:
+        """Whether votes are counted, not posteriors."""
+        return self.name in ("cc", "acc")
+
     def estimate(
-        self,
-        batch: Communities,
-        nodes: NodeTable,
-        reference: Reference,
-        labelled: Labelled,
+        self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
-        """Prevalence among the unlabelled members of every community.
-
-        Raises
-        ------
-        InputError
-            When ``acc`` or ``pacc`` has no labelled node to learn M from, or a
-            posterior is not finite.
-        """
+        """Prevalence among the unlabelled members of every community."""
         check_posteriors(self.name, batch, nodes)
-        hard = self.name in ("cc", "acc")
-        n_communities = len(batch)
-        means = self.means(batch, nodes, hard)
-        converged = np.ones(n_communities, np.bool_)
+        means = self.means(batch, nodes)
         if self.adjusts_posteriors:
-            held, codes = labelled_rows(self.name, reference)
-            matrix = reference.learnt(self, lambda: rates(held, codes, hard))
-            answers = np.full_like(means, np.nan)
-            mixture_kernel(matrix[None], means, answers, converged)
-            means = answers
-        return Estimates(means, np.zeros(n_communities, np.int32), converged)
+            matrix = reference.learnt(self, lambda: self.rates(reference))
+            return adjusted(matrix[None], means)
+        done = np.ones(len(batch), np.bool_)
+        return Estimates(means, np.zeros(len(batch), np.int32), done)
 
-    def means(
-        self, batch: Communities, nodes: NodeTable, hard: bool
-    ) -> NDArray[np.float64]:
+    def rates(self, reference: Reference) -> NDArray[np.float64]:
+        """The matrix M: a row for each column of `means`, a column for each class."""
+        return rates(*labelled_rows(self.name, reference), self.hard)
+
+    def means(self, batch: Communities, nodes: NodeTable) -> NDArray[np.float64]:
         """Mean vote or posterior of every community, shape (S, C)."""
         means = np.empty((len(batch), nodes.posteriors.shape[1]))
-        mean_kernel(
-            batch.offsets,
-            batch.members,
-            nodes.unlabelled,
-            nodes.posteriors,
-            hard,
-            means,
-        )
+        table = nodes.unlabelled, nodes.posteriors
+        mean_kernel(batch.offsets, batch.members, *table, self.hard, means)
         return means
+
+
+def adjusted(matrices: NDArray[np.float64], counts: NDArray[np.float64]) -> Estimates:
+    """The prevalence under which counts are nearest to what is expected of them.
+
+    Arguments are those of `mixture_kernel`.
+    """
+    count = len(counts)
+    answers = np.full((count, matrices.shape[2]), np.nan)
+    found = Estimates(answers, np.zeros(count, np.int32), np.ones(count, np.bool_))
+    mixture_kernel(matrices, counts, found.prevalence, found.converged)
+    return found
 
 
 def make(name: str, settings: Settings) -> Quantifier:

@@ -33,7 +33,6 @@ from xnq_dist.quantify.classic.simplex import topsoe_kernel
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
-    Labelled,
     NodeTable,
     Quantifier,
     Reference,
@@ -108,7 +107,7 @@ BLOCK = 1024
 
 
 @dataclass(frozen=True)
-class Histograms:
+class Histograms(Quantifier):
     """The quantifiers ``hdy``, ``dys`` and ``dmy``.
 
     ``hdy``: Hellinger distance of histograms of the second class's posterior with 10,
@@ -122,23 +121,11 @@ class Histograms:
     name: str
     bins: int = 8
     """Bins of a histogram; HDy has its own."""
-    needs_neighbours: bool = False
 
     def estimate(
-        self,
-        batch: Communities,
-        nodes: NodeTable,
-        reference: Reference,
-        labelled: Labelled,
+        self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
-        """Prevalence among the unlabelled members of every community.
-
-        Raises
-        ------
-        InputError
-            When the reference has no rows, none of some class, a posterior is not
-            finite, or there are not two classes for ``hdy`` and ``dys``.
-        """
+        """Prevalence among the unlabelled members of every community."""
         n_classes = nodes.posteriors.shape[1]
         if self.name != "dmy":
             check_two_classes(self.name, n_classes)

@@ -27,7 +27,6 @@ from xnq_dist.quantify.classic.sld_exact import most_likely
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
-    Labelled,
     NodeTable,
     Quantifier,
     Reference,
@@ -63,7 +62,7 @@ CELLS_A_BEND = 20
 
 
 @dataclass(frozen=True)
-class KdeyMl:
+class KdeyMl(Quantifier):
     """The quantifier ``kdey_ml``: Gaussian kernels on posteriors, likelihood.
 
     Notes
@@ -76,23 +75,11 @@ class KdeyMl:
     bandwidth: float = 0.1
     """Standard deviation of the Gaussian kernel, in units of a posterior."""
     name: str = "kdey_ml"
-    needs_neighbours: bool = False
 
     def estimate(
-        self,
-        batch: Communities,
-        nodes: NodeTable,
-        reference: Reference,
-        labelled: Labelled,
+        self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
-        """Prevalence among the unlabelled members of every community.
-
-        Raises
-        ------
-        InputError
-            When the reference has no rows, none of some class, or a posterior is not
-            finite.
-        """
+        """Prevalence among the unlabelled members of every community."""
         check_posteriors(self.name, batch, nodes)
         held, labels = reference_rows(self.name, reference, nodes.classes)
         usable = usable_members(batch, nodes)

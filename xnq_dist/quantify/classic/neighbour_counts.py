@@ -25,12 +25,10 @@ from numpy.typing import NDArray
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.quantifiers import Record
-from xnq_dist.quantify.classic.members import check_posteriors, labelled_rows
-from xnq_dist.quantify.classic.simplex import mixture_kernel
+from xnq_dist.quantify.classic.counts import Counts
+from xnq_dist.quantify.classic.members import labelled_rows
 from xnq_dist.quantify.interface import (
     Communities,
-    Estimates,
-    Labelled,
     NeighbourStatistics,
     NodeTable,
     Quantifier,
@@ -77,56 +75,33 @@ RECORDS = (
 
 
 @dataclass(frozen=True)
-class NeighbourCounts:
+class NeighbourCounts(Counts):
     """The quantifiers ``nacc`` (votes) and ``npacc`` (posteriors).
 
-    Notes
-    -----
     Neighbours are the sources of a node's edges, weighted as the edges are; a loop in
     the graph makes a node its own neighbour.
     """
 
-    name: str
-    needs_neighbours: bool = True
-    adjusts_posteriors: bool = True
+    needs_neighbours = True
 
-    def estimate(
-        self,
-        batch: Communities,
-        nodes: NodeTable,
-        reference: Reference,
-        labelled: Labelled,
-    ) -> Estimates:
-        """Prevalence among the unlabelled members of every community.
+    @property
+    def hard(self) -> bool:
+        """Whether votes are counted, not posteriors."""
+        return self.name == "nacc"
 
-        Raises
-        ------
-        InputError
-            When there is no labelled node to learn M from, or a posterior is not
-            finite.
-        StageError
-            When the neighbours of nodes are not there.
-        """
-        check_posteriors(self.name, batch, nodes)
+    def rates(self, reference: Reference) -> NDArray[np.float64]:
+        """The matrix M, shape (C^2, C)."""
         held, codes = labelled_rows(self.name, reference)
-        hard = self.name == "nacc"
-        n_communities, n_classes = len(batch), nodes.posteriors.shape[1]
-        counts = np.empty((n_communities, n_classes**2))
-        joint_kernel(
-            batch.offsets,
-            batch.members,
-            nodes.unlabelled,
-            nodes.posteriors,
-            near(self.name, nodes.neighbours, hard),
-            hard,
-            counts,
-        )
-        around = near(self.name, reference.neighbours, hard)
-        matrix = reference.learnt(self, lambda: joint_rates(held, around, codes, hard))
-        prevalence = np.full((n_communities, n_classes), np.nan)
-        converged = np.ones(n_communities, np.bool_)
-        mixture_kernel(matrix[None], counts, prevalence, converged)
-        return Estimates(prevalence, np.zeros(n_communities, np.int32), converged)
+        around = near(self.name, reference.neighbours, self.hard)
+        return joint_rates(held, around, codes, self.hard)
+
+    def means(self, batch: Communities, nodes: NodeTable) -> NDArray[np.float64]:
+        """Mean of a member's prediction times its neighbours', shape (S, C^2)."""
+        means = np.empty((len(batch), nodes.posteriors.shape[1] ** 2))
+        table = nodes.unlabelled, nodes.posteriors
+        around = near(self.name, nodes.neighbours, self.hard)
+        joint_kernel(batch.offsets, batch.members, *table, around, self.hard, means)
+        return means
 
 
 def make(name: str, settings: Settings) -> Quantifier:

@@ -29,7 +29,6 @@ from xnq_dist.quantify.classic.tiles import gather as _gather
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
-    Labelled,
     NodeTable,
     Quantifier,
     Reference,
@@ -58,7 +57,7 @@ PRIOR_GUARD = 1e-4
 
 
 @dataclass(frozen=True)
-class Sld:
+class Sld(Quantifier):
     """The quantifier ``sld``."""
 
     tolerance: float = 1e-4
@@ -66,22 +65,11 @@ class Sld:
     max_iterations: int = 1000
     """Most EM iterations."""
     name: str = "sld"
-    needs_neighbours: bool = False
 
     def estimate(
-        self,
-        batch: Communities,
-        nodes: NodeTable,
-        reference: Reference,
-        labelled: Labelled,
+        self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
-        """Prevalence among the unlabelled members of every community.
-
-        Raises
-        ------
-        InputError
-            When a posterior is not finite.
-        """
+        """Prevalence among the unlabelled members of every community."""
         check_posteriors(self.name, batch, nodes)
         shape = (len(batch), nodes.posteriors.shape[1])
         found = Estimates(

@@ -15,7 +15,6 @@ from xnq_dist.quantify.classic.sld import guarded_prior
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
-    Labelled,
     NodeTable,
     Quantifier,
     Reference,
@@ -46,7 +45,7 @@ TILE = 2048
 
 
 @dataclass(frozen=True)
-class SldExact:
+class SldExact(Quantifier):
     """The quantifier ``sld_exact``: where SLD's EM would end after endless steps.
 
     EM creeps where classes overlap: steps below SLD's tolerance can still be far from
@@ -54,22 +53,11 @@ class SldExact:
     """
 
     name: str = "sld_exact"
-    needs_neighbours: bool = False
 
     def estimate(
-        self,
-        batch: Communities,
-        nodes: NodeTable,
-        reference: Reference,
-        labelled: Labelled,
+        self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
-        """Prevalence among the unlabelled members of every community.
-
-        Raises
-        ------
-        InputError
-            When a posterior is not finite.
-        """
+        """Prevalence among the unlabelled members of every community."""
         check_posteriors(self.name, batch, nodes)
         usable = usable_members(batch, nodes)
         prior = guarded_prior(reference.prior)

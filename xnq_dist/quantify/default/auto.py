@@ -40,7 +40,6 @@ from xnq_dist.quantify.default.scenarios import Tilt
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
-    Labelled,
     NodeTable,
     Quantifier,
     Reference,
@@ -80,7 +79,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Auto:
+class Auto(Quantifier):
     """The quantifier ``auto``."""
 
     level: float = 0.95
@@ -88,23 +87,12 @@ class Auto:
     learnt: Learnt | None = None
     """None: learnt from the reference, with all nodes in one group."""
     name: str = "auto"
-    needs_neighbours: bool = False
-    gives_intervals: bool = True
+    gives_intervals = True
 
     def estimate(
-        self,
-        batch: Communities,
-        nodes: NodeTable,
-        reference: Reference,
-        labelled: Labelled,
+        self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
-        """Prevalence among the unlabelled members of every community, with intervals.
-
-        Raises
-        ------
-        InputError
-            When a posterior is not finite.
-        """
+        """Prevalence among the unlabelled members of every community."""
         check_posteriors(self.name, batch, nodes)
         return self._estimate(batch, nodes, reference)
 

@@ -24,7 +24,6 @@ from xnq_dist.quantify.default.node_sums import class_codes
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
-    Labelled,
     NodeTable,
     Quantifier,
     Reference,
@@ -50,7 +49,7 @@ INTERCEPT_PRIOR, SLOPE_PRIOR = 4.0, 0.25
 
 
 @dataclass(frozen=True)
-class DrawnByClass:
+class DrawnByClass(Quantifier):
     """The quantifier ``auto`` where communities are samples drawn by class."""
 
     sld: Quantifier
@@ -58,20 +57,15 @@ class DrawnByClass:
     level: float = 0.95
     """Confidence level of the intervals."""
     name: str = "sld"
-    needs_neighbours: bool = False
-    gives_intervals: bool = True
+    gives_intervals = True
 
     def estimate(
-        self,
-        batch: Communities,
-        nodes: NodeTable,
-        reference: Reference,
-        labelled: Labelled,
+        self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
         """SLD's prevalence among the unlabelled members, with intervals."""
         if np.isfinite(nodes.mean_posterior).all():
             reference = replace(reference, prior=nodes.mean_posterior)
-        found = self.sld.estimate(batch, nodes, reference, labelled)
+        found = self.sld.estimate(batch, nodes, reference)
         if not _skilled(reference):
             found = self._held_back(batch, nodes, reference, found)
         ends = np.empty((2, *found.prevalence.shape))

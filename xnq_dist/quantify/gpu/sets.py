@@ -23,7 +23,6 @@ from xnq_dist.quantify.classic.sld import guarded_prior
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
-    Labelled,
     NodeTable,
     Quantifier,
     Reference,
@@ -123,7 +122,7 @@ def _em(
 
 
 @dataclass(frozen=True)
-class GpuSld:
+class GpuSld(Quantifier):
     """The quantifier ``sld`` on a GPU."""
 
     tolerance: float = 1e-4
@@ -131,22 +130,11 @@ class GpuSld:
     max_iterations: int = 1000
     """Most EM iterations."""
     name: str = "sld"
-    needs_neighbours: bool = False
 
     def estimate(
-        self,
-        batch: Communities,
-        nodes: NodeTable,
-        reference: Reference,
-        labelled: Labelled,
+        self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
-        """Prevalence among the unlabelled members of every community.
-
-        Raises
-        ------
-        InputError
-            When a posterior is not finite.
-        """
+        """Prevalence among the unlabelled members of every community."""
         check_posteriors(self.name, batch, nodes)
         shape = (len(batch), nodes.posteriors.shape[1])
         if not shape[0]:
@@ -161,9 +149,7 @@ class GpuSld:
 class GpuCounts(Counts):
     """The quantifiers ``cc``, ``pcc``, ``acc`` and ``pacc``, counted on a GPU."""
 
-    def means(
-        self, batch: Communities, nodes: NodeTable, hard: bool
-    ) -> NDArray[np.float64]:
+    def means(self, batch: Communities, nodes: NodeTable) -> NDArray[np.float64]:
         """Mean vote or posterior of every community, shape (S, C)."""
         shape = (len(batch), nodes.posteriors.shape[1])
         if not shape[0]:
@@ -174,7 +160,7 @@ class GpuCounts(Counts):
         backend.kernel(sets_source(), "means", _classes(nodes))(
             moved.grid,
             (BLOCK,),
-            (*moved.arrays, np.int32(hard), *moved.spread, answers),
+            (*moved.arrays, np.int32(self.hard), *moved.spread, answers),
         )
         return np.asarray(backend.to_host(answers))
 

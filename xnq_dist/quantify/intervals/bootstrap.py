@@ -81,10 +81,10 @@ class Bootstrap:
         None too for one that has intervals of its own.
         """
         asked = settings.intervals
-        if not asked.resamples or getattr(quantifier, "gives_intervals", False):
+        if not asked.resamples or quantifier.gives_intervals:
             return None
         labels = DEFAULT_LABELS if reference.labels is None else len(reference.labels)
-        moved = not getattr(quantifier, "adjusts_posteriors", False)
+        moved = not quantifier.adjusts_posteriors
         made = make_replicates(
             reference, labels, asked.resamples, settings.seed, calibrated=moved
         )
@@ -155,7 +155,7 @@ class Bootstrap:
         first: int,
     ) -> tuple[Floats, Floats]:
         """Centre and variance of the share that can be counted, shape (S, C) each."""
-        shifts = not getattr(self.quantifier, "trusts_posteriors", False)
+        shifts = not self.quantifier.trusts_posteriors
         sizes = np.diff(block.offsets)[:, None].astype(np.float64)
         answer = np.where(np.isnan(prevalence), prior, prevalence)
         held = (sizes * answer + PSEUDO * prior) / (sizes + PSEUDO)
@@ -210,7 +210,6 @@ class Bootstrap:
                 if made.offset is None
                 else replace(nodes, posteriors=made.posteriors(logs)),
                 made.reference,
-                "exclude",
             )
             for off in answers.prevalence.reshape(means.shape) - means:
                 total += off
