@@ -238,7 +238,6 @@ def verdict_of(selection: Any, case: Case) -> dict[str, Any]:
     return {
         "verdict": selection.verdict,
         "pvalue": selection.pvalue,
-        "shift_pvalue": selection.shift_pvalue,
         "probability": selection.probability,
         "beta": beta,
         "lambda": reach * beta**2,

@@ -43,18 +43,10 @@ class Calibration:
     ``offset``, (C,) each, for Platt's maps; none for ``none``."""
 
     def apply(self, logits: Array) -> NDArray[np.float32]:
-        """Posteriors of rows of logits.
+        """Posteriors of rows of logits, float32, shape (n, C).
 
-        Parameters
-        ----------
-        logits
-            Shape (n, C).
-
-        Returns
-        -------
-        NDArray
-            float32, shape (n, C); rows sum to 1 (to float32's rounding) and no entry
-            is below about `FLOOR` or above 1.
+        Rows sum to 1 (to float32's rounding) and no entry is below about `FLOOR` or
+        above 1.
         """
         logits = np.ascontiguousarray(logits, dtype=np.float64)
         if self.kind == "none":

@@ -27,14 +27,8 @@ def quality(
     """Log-loss before and after calibration, accuracy, reliability of the last class.
 
     Bins are equally wide in the calibrated posterior; an empty one has no means.
-
-    Parameters
-    ----------
-    constant
-        Log-loss of every row by the class shares alone, shape (n,), which `skill` is
-        compared with.
-    weights
-        Of the labels, shape (n,): log-losses and accuracy are weighted means.
+    `constant` is the log-loss of every row by the class shares alone, which `skill` is
+    compared with. With weights log-losses and accuracy are weighted means.
     """
     if not len(labels):
         empty: dict[str, list[float]] = {"predicted": [], "observed": [], "count": []}
@@ -75,19 +69,9 @@ def skill(
 ) -> dict[str, float] | None:
     """Part of a constant prediction's log-loss that is saved, with its 95 % interval.
 
-    Parameters
-    ----------
-    losses, constant
-        Log-loss of every row by the posteriors and by the class shares, shape (n,).
-
-    Returns
-    -------
-    dict or None
-        ``value``, ``lower`` and ``upper``; None where one class is all there is.
-
-    Notes
-    -----
     ``1 - mean(losses) / mean(constant)``; the interval is that of a ratio of means.
+    None where one class is all there is.
+
 
     Examples
     --------

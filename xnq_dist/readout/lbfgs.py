@@ -46,21 +46,9 @@ def minimise(
 ) -> Generator[Vector, Answer, Minimum]:
     """Minimise a smooth convex function; yields points, is sent value and gradient.
 
-    Coordinates are expected to be scaled so that the curvature is at most about 1.
-
-    Parameters
-    ----------
-    start
-        First point, shape (p,).
-    tolerance
-        Decrease promised by another step, as a share of the value, at which it stops.
-    most
-        Maximum number of points.
-
-    Returns
-    -------
-    Minimum
-        Also where rounding or `most` ended it: see `gain`.
+    Coordinates are expected to be scaled so that the curvature is at most about 1. It
+    stops where another step promises less than `tolerance`, as a share of the value,
+    after `most` points, or where rounding ends it: see `Minimum.gain`.
     """
     point = start.copy()
     value, gradient = yield point

@@ -120,15 +120,8 @@ class LogisticFit:
 def fit_jobs(rows: Rows, jobs: Sequence[FitJob]) -> list[LogisticFit]:
     """Fit several regressions, one pass over the rows a round.
 
-    A fit that does not reach its tolerance has `converged` False, and a line in the
-    log.
-
-    Parameters
-    ----------
-    rows
-        The rows; each class has one outside the hidden folds, unless they are smooth.
-    jobs
-        What to fit.
+    Each class has a row outside the hidden folds, unless the rows are smooth. A fit
+    that does not reach its tolerance has `converged` False, and a line in the log.
     """
     with one_blas_thread():
         there, scales = rows.placed(), {}
@@ -163,30 +156,10 @@ def fit(
 ) -> LinearModel:
     """Fit all rows at one C.
 
-    Parameters
-    ----------
-    x
-        Embeddings, any float type, shape (n, d').
-    y
-        Class codes, each of 0..n_classes-1 at least once, shape (n,).
-    n_classes
-        Number of classes; two: one weight vector, more: multinomial.
-    C
-        Inverse L2 strength.
-    start
-        A model to start from.
-    backend
-        ``cpu`` or ``gpu``.
-    smooth
-        Add half a label of every class at the mean of the rows: a class without a row
-        has a small probability then, and few labels no extreme intercepts.
-    weights
-        Of the rows' log-losses, shape (n,); None: 1 each.
-
-    Raises
-    ------
-    InputError
-        When a class has no row.
+    With `smooth`, half a label of every class is added at the mean of the rows: a class
+    without a row has a small probability then, and few labels no extreme intercepts.
+    Without it a class without a row is an `InputError`. A model to `start` from saves
+    steps.
     """
     counts = np.bincount(y, minlength=n_classes)
     if n_classes < 2 or len(counts) > n_classes or not (counts.all() or smooth):
@@ -329,22 +302,7 @@ def _hidden_losses(
 def decision(
     model: LinearModel, x: NDArray[Any], threads: int = 1
 ) -> NDArray[np.float64]:
-    """Logits of rows; a row has the same bits wherever it stands.
-
-    Parameters
-    ----------
-    model
-        The readout.
-    x
-        Embeddings, any float type, shape (n, d').
-    threads
-        Blocks of rows worked on at a time.
-
-    Returns
-    -------
-    NDArray
-        Logits, float64, shape (n, C).
-    """
+    """Logits of rows, float64, (n, C); a row has the same bits wherever it stands."""
     weights = cast(NDArray[np.float32], np.ascontiguousarray(model.coef.T))
     return np.asarray(product(x, weights, threads) + model.intercept, np.float64)
 

@@ -18,6 +18,7 @@ from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.graph.labels import ROLES
 from xnq_dist.readout.apply import SavedReadout, posteriors
+from xnq_dist.readout.calibration import Calibration
 
 __all__ = [
     "FEATURES",
@@ -30,6 +31,7 @@ __all__ = [
     "count_used",
     "gather_used",
     "write_posteriors",
+    "write_readout",
     "write_scored",
 ]
 
@@ -201,6 +203,21 @@ def assemble(pieces: Sequence[Labelled | None]) -> Labelled:
         np.concatenate([piece.x for piece in there])[order],
         np.concatenate(weights)[order] if weights else None,
     )
+
+
+def write_readout(
+    attempt: Attempt,
+    arrays: dict[str, NDArray[Any]],
+    calibration: Calibration,
+    facts: dict[str, Any],
+) -> list[FileRecord]:
+    """A fitted readout, and its figures to read, in two files."""
+    parameters = {name: each.tolist() for name, each in calibration.parameters.items()}
+    text = json.dumps({**facts, "calibration_parameters": parameters}, indent=1)
+    return [
+        attempt.write_arrays("readout", **arrays),
+        attempt.write_bytes("summary", "json", text.encode()),
+    ]
 
 
 def write_posteriors(

@@ -117,23 +117,10 @@ def spill(
     attempt: Attempt,
     progress: Progress = silent,
 ) -> SpilledRows:
-    """Write the labelled rows as groups.
+    """Write the labelled rows as groups; `SpilledRows.delete` removes them.
 
-    Parameters
-    ----------
-    parts
-        The partitions.
-    rows
-        Indexes and labels of the rows in canonical order; `x` is not looked at.
-    folds
-        Fold of each row, below 0 for rows that no fit is made from, shape (n,).
-    attempt
-        Where the files go; `SpilledRows.delete` removes them.
-
-    Raises
-    ------
-    StageError
-        When the partitions hold other rows.
+    Of the rows `x` is not looked at; folds are below 0 for rows that no fit is made
+    from. Partitions that hold other rows are a `StageError`.
     """
     size = objective.GROUP_ROWS
     bounds = rows.index[::size]

@@ -49,10 +49,7 @@ def rows_fit(
 ) -> bool:
     """Whether `readout.memory` holds the labelled rows; if not, files do.
 
-    Raises
-    ------
-    DoesNotFitError
-        When even one group of them needs more.
+    Where it does not even hold one group of them, `DoesNotFitError`.
     """
     there = parse_bytes(settings.readout.memory)
     counts = client.map(count_used, parts, pure=False)

@@ -194,18 +194,9 @@ def fit_model(
     spread: float | None,
     start: SelectionFit | None = None,
 ) -> SelectionFit:
-    """Fit the model.
+    """Fit the model, with the prior standard deviation `spread` of b; None: b is 0.
 
-    Parameters
-    ----------
-    rows
-        The nodes.
-    terms
-        What g is made of.
-    spread
-        Prior standard deviation of b; None: b is held at 0.
-    start
-        A fit with the same terms to start from.
+    A fit with the same terms may be given to start from.
     """
     problem = _Problem(rows, terms, spread)
     point = problem.first(start)

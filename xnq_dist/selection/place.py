@@ -131,20 +131,10 @@ def uneven(
 ) -> list[Spread]:
     """Labels counted in the groups of each partition against what is expected.
 
-    Parameters
-    ----------
-    groups
-        Partitions of the nodes, shape (n,) each.
-    labelled
-        Shape (n,).
-    rates
-        Probability of a label of every node if place has no effect, shape (n,).
-
-    Notes
-    -----
     With observed O, expected E and variance V of a group of at least `SMALLEST` nodes,
     the sum of ``(O - E)^2 / V`` is compared with the Gamma distribution of its mean and
-    variance, and ``cv2 = sum((O - E)^2 - V) / sum(E^2)``.
+    variance, and ``cv2 = sum((O - E)^2 - V) / sum(E^2)``. Rates are probabilities of a
+    label if place has no effect.
     """
     found = []
     for codes in groups:

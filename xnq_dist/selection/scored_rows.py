@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.random_bits import mixed_bits
+from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
 
 __all__ = ["MOST", "Place", "ScoredRows", "log_rates", "model_bytes", "sampled"]
 
@@ -16,8 +16,6 @@ Codes = NDArray[np.int32]
 
 MOST = 200_000
 """Maximum number of labelled, and of unlabelled, nodes that the model is fitted to."""
-PURPOSE = 611
-"""Key of the random stream that chooses them."""
 MOST_EFFECTS = 900
 """Effects in the model, about: its information matrix has as many rows."""
 LEAST = 1e-9
@@ -86,21 +84,11 @@ class ScoredRows:
 def sampled(
     labels: NDArray[np.integer], seed: int, most: int = MOST
 ) -> NDArray[np.int64]:
-    """Nodes for the model: at most `most` labelled and as many unlabelled ones.
+    """Nodes for the model, ascending: labelled and unlabelled ones, `most` of each.
 
-    Parameters
-    ----------
-    labels
-        Class codes by canonical index, -1 unlabelled, -2 not to be used, shape (N,).
-    seed
-        Of the run.
-
-    Returns
-    -------
-    NDArray
-        Canonical indexes, ascending.
+    Labels are -1 for unlabelled nodes, -2 for those not to be used.
     """
-    key = np.random.SeedSequence(seed, spawn_key=(PURPOSE,))
+    key = stream_key(seed, Purpose.SELECTION_ROWS)
     chosen = []
     for rows in (np.flatnonzero(labels >= 0), np.flatnonzero(labels == -1)):
         if len(rows) > most:
@@ -113,16 +101,8 @@ def sampled(
 def log_rates(reached: Floats, degree: Floats, rate: float, visible: float) -> Floats:
     """Log rate of labelling among neighbours, drawn to the overall one by a neighbour.
 
-    Parameters
-    ----------
-    reached
-        Labelled neighbours in other folds, or walks to them, shape (n,).
-    degree
-        Neighbours, or walks, in all, shape (n,).
-    rate
-        Share of the nodes that are labelled.
-    visible
-        Share of the nodes that are in other folds.
+    `reached` are the labelled neighbours in other folds, or walks to them, of `degree`
+    in all; `visible` is the share of the nodes in other folds.
     """
     return np.asarray(np.log((reached + rate) / (visible * degree + 1.0)))
 

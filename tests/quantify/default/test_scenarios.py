@@ -93,7 +93,6 @@ def found_selection(**changes) -> Selection:
         by_class=False,
         pvalue=0.4,
         place_pvalue=None,
-        shift_pvalue=0.5,
         place=(),
         bias=np.array([-0.5, 0.5]),
         covariance=np.array([[0.04, -0.04], [-0.04, 0.04]]),

@@ -92,19 +92,7 @@ def block_rows(
     columns: slice,
     weights: NDArray[np.float64] | None = None,
 ) -> MemoryRows:
-    """One block of the labelled rows, penalised as if its total variance were 1.
-
-    Parameters
-    ----------
-    x
-        All columns of the labelled rows, shape (n, columns).
-    labels, folds
-        Class codes and folds, shape (n,).
-    columns
-        The block.
-    weights
-        Of the labels, shape (n,); None: 1 each.
-    """
+    """One block of the labelled rows, penalised as if its total variance were 1."""
     known = x[:, columns], labels, folds, n_classes, weights
     rows = MemoryRows.of(*known, smooth=True)
     # Of all rows: no class is looked at.

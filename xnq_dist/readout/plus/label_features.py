@@ -93,31 +93,13 @@ def label_features(
     variants: Variants,
     smoothing: float,
 ) -> Array:
-    """Label features of rows, each in one variant.
+    """Label features of rows, each in its chosen variant, shape (n, `feature_count`).
 
     For each hop the share of each class but the first among the labels that the walks
     of that length reach, drawn to the prior by `smoothing` labels' worth of it, and
-    log(1 + labels reached), counts divided by the share of the folds that are seen;
-    the neighbours' mean probability at each hop; log(1 + degree).
-
-    Parameters
-    ----------
-    hops
-        Rows of `HopStep` after rounds 1 and 2, shape (n, K C + 1) each.
-    means
-        Rows of `neighbours.PosteriorStep` after the same rounds, shape (n, V C) each.
-    priors
-        `class_priors`, shape (V, C).
-    chosen
-        The variant of each row, shape (n,).
-    smoothing
-        Labels' worth of the prior in a share, above 0: where no label is reached the
-        share is the prior.
-
-    Returns
-    -------
-    NDArray
-        float32, shape (n, `feature_count`).
+    log(1 + labels reached), counts divided by the share of the folds that are seen; the
+    neighbours' mean probability at each hop; log(1 + degree). `hops` and `means` are
+    rows of `HopStart` and of `neighbours.PosteriorStep` after rounds 1 and 2.
     """
     found = np.empty((len(chosen), feature_count(priors.shape[1])), np.float32)
     # In blocks: float64 on the way, of all rows at once, would be several times this.

@@ -7,7 +7,6 @@ files of the stage, one a partition. `variants` says what is hidden from whom.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,12 +19,12 @@ from numpy.typing import NDArray
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DoesNotFitError
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
+from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.core.waiting import gather, result
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.folds import check_counts
-from xnq_dist.readout.plus.cross import CrossFit, Embedded
+from xnq_dist.readout.plus.cross import CrossFit
 from xnq_dist.readout.plus.first_stage import FirstStage
 from xnq_dist.readout.plus.held_rows import PRIOR_ROWS, held_by_group, sample_rows
 from xnq_dist.readout.plus.plus_model import SavedPlus, partition_logits
@@ -37,7 +36,8 @@ from xnq_dist.readout.plus.second_stage import (
     fit_kind,
 )
 from xnq_dist.readout.plus.variants import node_folds
-from xnq_dist.readout.rows import Part
+from xnq_dist.readout.plus.work import Embedded, PlusWork
+from xnq_dist.readout.rows import Part, write_readout
 from xnq_dist.readout.tasks import in_window
 
 if TYPE_CHECKING:
@@ -90,10 +90,6 @@ class PlusFit:
 class PlusScores:
     """Uncalibrated scores of xnq+ for every node."""
 
-    held: NDArray[np.int64]
-    """Canonical index of the labelled nodes, ascending, shape (m,)."""
-    held_logits: NDArray[np.float64]
-    """Their out-of-fold log-probabilities, shape (m, C)."""
     logits: NDArray[np.float32]
     """Log-probabilities of every node by canonical index, shape (N, C); those of
     labelled nodes out of fold."""
@@ -106,10 +102,7 @@ class PlusScores:
 
 def fit_plus(
     client: Client,
-    graph: Stage,
-    manifest: Manifest,
-    embeddings: Stage,
-    embedded: Manifest,
+    source: Embedded,
     labels: NDArray[np.int32],
     classes: Sequence[Any],
     settings: Settings,
@@ -122,11 +115,9 @@ def fit_plus(
 
     Parameters
     ----------
-    graph, manifest
-        The stage ``graph``; its own labels and roles are not looked at.
-    embeddings, embedded
-        A stage of embeddings of this graph; of its manifest the files ``part-*`` and
-        the fact ``blocks`` are used.
+    source
+        Labels and roles of the graph are not looked at; of the manifest of the
+        embeddings the files ``part-*`` and the fact ``blocks`` are used.
     labels
         Class codes by canonical index, -1 for labels not to be seen, shape (N,).
     classes
@@ -156,21 +147,13 @@ def fit_plus(
     if weights is not None:
         weights = scaled_weights(weights, shown)
         np.add.at(weighed, labels[shown], weights[shown] - 1.0)
-    source = Embedded(graph, manifest, embeddings, embedded)
     fitted = _fitted(shown, sum(source.blocks), settings)
     count, seed = settings.readout.folds, settings.seed
-    crossed = CrossFit.of(
-        client,
-        source,
-        labels,
-        len(classes),
-        fitted,
-        partial(node_folds, folds=count, seed=seed),
-        settings,
-        attempt,
-        progress,
-        weights=weights,
+    work = PlusWork(
+        client, source, labels, len(classes), settings, attempt, progress, weights
     )
+    fold_of = partial(node_folds, folds=count, seed=seed)
+    crossed = CrossFit.of(work, fitted, fold_of)
     trees: dict[str, list[Any]] = {}
     if settings.plus.boosting != "never" and len(fitted) >= FEWEST_FOR_TREES:
         need = max(1, len(fitted) * max(source.blocks) * 8)
@@ -196,19 +179,7 @@ def fit_plus(
     attempt.folder.delete(crossed.models.name)  # the readout holds what is used of them
     held = None
     if groups is not None:
-        held = held_by_group(
-            client,
-            source,
-            labels,
-            len(classes),
-            fitted,
-            groups,
-            crossed.strengths,
-            settings,
-            attempt,
-            progress,
-            weights,
-        )
+        held = held_by_group(work, fitted, groups, crossed.strengths)
     others = (files[1], *crossed.visible.records)
     return PlusFit(crossed.parts, files[0], crossed.features, others, held, facts)
 
@@ -300,28 +271,17 @@ def _finish(
         **chosen,
         **quality(held, rows.labels, calibration, constant, rows.weights),
     }
-    parameters = {
-        name: values.tolist() for name, values in calibration.parameters.items()
-    }
-    text = json.dumps({**facts, "calibration_parameters": parameters}, indent=1)
-    files = [
-        attempt.write_arrays("readout", **saved.to_arrays()),
-        attempt.write_bytes("summary", "json", text.encode()),
-    ]
+    files = write_readout(attempt, saved.to_arrays(), calibration, facts)
     return files, facts
 
 
 def plus_scores(
     client: Client,
-    graph: Stage,
-    manifest: Manifest,
-    embeddings: Stage,
-    embedded: Manifest,
+    source: Embedded,
     labels: NDArray[np.int32],
     classes: Sequence[Any],
     settings: Settings,
     attempt: Attempt,
-    progress: Progress = silent,
     groups: NDArray[np.int32] | None = None,
 ) -> PlusScores:
     """Scores of every node by xnq+, from the labels shown; no stage is touched.
@@ -330,19 +290,7 @@ def plus_scores(
     errors as for `fit_plus`; files of `attempt` may be removed afterwards. The client
     holds N x C float32.
     """
-    fitted = fit_plus(
-        client,
-        graph,
-        manifest,
-        embeddings,
-        embedded,
-        labels,
-        classes,
-        settings,
-        attempt,
-        progress,
-        groups,
-    )
+    fitted = fit_plus(client, source, labels, classes, settings, attempt, groups=groups)
     where = Stage(attempt.folder, "readout")
     futures = [
         client.submit(partition_logits, part, where, fitted.readout, record, pure=False)
@@ -351,10 +299,8 @@ def plus_scores(
     logits = np.empty((len(labels), len(classes)), np.float32)
     for index, found in gather(client, futures):
         logits[index] = found
-    held = np.flatnonzero(labels >= 0)
     by_group = None
     if fitted.held is not None:
         arrays = where.read_arrays(fitted.held)
         by_group = arrays["index"], arrays["posterior"]
-    own = logits[held].astype(np.float64)
-    return PlusScores(held, own, logits, by_group, fitted.facts)
+    return PlusScores(logits, by_group, fitted.facts)

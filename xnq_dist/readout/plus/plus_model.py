@@ -62,16 +62,8 @@ class SavedPlus:
     ) -> NDArray[np.float64]:
         """Log-probabilities of rows before calibration, shape (m, C).
 
-        Every row, labelled or not, by the models that its own fold is hidden from.
-
-        Parameters
-        ----------
-        x
-            Embeddings, shape (m, columns).
-        features
-            Label features with the row's own fold hidden, shape (m, F).
-        index
-            Canonical indexes, shape (m,).
+        Every row, labelled or not, by the models that its own fold is hidden from; in
+        its label features that fold is hidden, too.
         """
         scores = self.first.scores(x)
         folds = node_folds(index, scores.shape[1], self.seed)

@@ -42,14 +42,7 @@ def pool_weights(
 ) -> Floats:
     """Weights of least log-loss on rows that no model was fitted to, shape (M,).
 
-    Parameters
-    ----------
-    scores
-        Log-probabilities by each model, shape (n, C).
-    labels
-        Class codes, shape (n,).
-    row_weights
-        Of the rows, shape (n,); None: 1 each.
+    Scores are log-probabilities by each model, shape (n, C) each.
     """
     count, rows = len(scores), len(labels)
     stacked = np.stack(scores)

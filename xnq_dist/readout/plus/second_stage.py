@@ -111,17 +111,8 @@ def tree_columns(blocks: Sequence[int], kind: str) -> NDArray[np.int64]:
 def second_rows(scores: Floats, features: NDArray[Any]) -> Floats:
     """What the second stage sees of rows: log-odds to the first class, label features.
 
-    Parameters
-    ----------
-    scores
-        Log-probabilities by the blocks of the first stage, shape (n, B, C).
-    features
-        Label features, shape (n, F).
-
-    Returns
-    -------
-    NDArray
-        float64, shape (n, B (C - 1) + F).
+    From log-probabilities by the blocks of the first stage, (n, B, C), and features,
+    (n, F); shape (n, B (C - 1) + F).
     """
     odds = (scores[:, :, 1:] - scores[:, :, :1]).reshape(len(scores), -1)
     return np.concatenate([odds, features.astype(np.float64)], axis=1)
@@ -157,14 +148,8 @@ class SecondStage:
     ) -> list[Floats]:
         """Log-probabilities of rows of one fold by each model of the pool.
 
-        Parameters
-        ----------
-        scores
-            By the blocks of the first stage, the fold hidden, shape (n, B, C).
-        z
-            `second_rows` of the same, shape (n, D).
-        x
-            Embeddings, shape (n, columns).
+        `scores` are those by the blocks of the first stage, the fold hidden, (n, B, C);
+        `z` is `second_rows` of the same, and `x` the rows' embeddings.
         """
         linear = LinearModel(self.coef[fold], self.intercept[fold], 1.0, True)
         found = [
@@ -235,19 +220,9 @@ def conclude(
     fits: dict[str, Sequence[TreeFit]],
     priors: Floats,
 ) -> tuple[SecondStage, Floats, dict[str, Any]]:
-    """Choose rounds and weights; the stage, its scores of the rows, figures.
+    """Choose rounds and weights; the stage, log-probabilities of the rows, figures.
 
-    Parameters
-    ----------
-    fits
-        By kind, one a fold.
-    priors
-        Shape (K, C).
-
-    Returns
-    -------
-    tuple
-        The stage, log-probabilities of the rows, shape (n, C), and figures as JSON.
+    Fits are by kind, one a fold; priors have the shape (K, C).
     """
     coef, intercept, C = _fit_linear(rows, n_classes)
     trees, turns = {}, {}

@@ -99,17 +99,9 @@ def fit_trees(
 ) -> BoostedTrees:
     """Boosted trees by scikit-learn's histogram method; its own seed, one thread.
 
-    Parameters
-    ----------
-    z
-        Finite features, shape (n, F).
-    labels
-        Class codes, shape (n,).
-    held
-        Features and labels of held-out rows: boosting ends once their loss has not
-        fallen for `STEP` rounds. None: all rounds.
-    weights
-        Of the rows, shape (n,); None: 1 each.
+    With held-out features and labels boosting ends once their loss has not fallen for
+    `STEP` rounds.
+
 
     References
     ----------

@@ -15,12 +15,10 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.random_bits import mixed_bits
+from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
 
 __all__ = ["Variants", "class_priors", "node_folds"]
 
-PURPOSE = 402
-"""Key of the random streams that deal the nodes."""
 PSEUDO = 0.5
 """Labels' worth of every class in any share: none is impossible."""
 
@@ -57,7 +55,7 @@ class Variants:
 
 def node_folds(index: NDArray[np.int64], folds: int, seed: int) -> NDArray[np.int32]:
     """Fold of each node by its canonical index alone, shape (n,)."""
-    bits = mixed_bits(index, np.random.SeedSequence(seed, spawn_key=(PURPOSE,)))
+    bits = mixed_bits(index, stream_key(seed, Purpose.NODE_FOLDS))
     return ((bits >> np.uint64(32)) * np.uint64(folds) >> np.uint64(32)).astype(
         np.int32
     )
@@ -70,15 +68,7 @@ def class_priors(
     variants: Variants,
     weights: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
-    """Class shares among the labels that each variant sees, smoothed, shape (V, C).
-
-    Parameters
-    ----------
-    labels, folds
-        Of the labelled nodes, shape (n,).
-    weights
-        Of their labels, shape (n,); None: 1 each.
-    """
+    """Class shares among the labels that each variant sees, smoothed, shape (V, C)."""
     counts = np.zeros((variants.folds, n_classes))
     np.add.at(counts, (folds, labels), 1.0 if weights is None else weights)
     seen = variants.visible().astype(np.float64) @ counts + PSEUDO
