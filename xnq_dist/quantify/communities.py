@@ -78,25 +78,9 @@ def from_memberships(
 ) -> Iterator[Memberships]:
     """Communities of a memberships table, read twice: names, then members.
 
-    Parents are communities, too: of all members of their communities.
-
-    Parameters
-    ----------
-    table
-        Rows of community and node, in any order.
-    nodes
-        The graph's node ids.
-    settings
-        Names of the columns, parents, memory of the sort and what becomes of unknown
-        nodes.
-    scratch
-        Folder for temporary files.
-
-    Raises
-    ------
-    InputError
-        When the table is empty, lacks a column, has a null, mixes types, or names a
-        node that is not there (unless ``input.unknown_nodes`` is ``drop``).
+    Parents are communities, too: of all members of their communities. A table that is
+    empty, lacks a column, has a null, mixes types, or names a node that is not there
+    (unless ``input.unknown_nodes`` is ``drop``) is an `InputError`.
     """
     columns = settings.columns
     table.require(
@@ -137,14 +121,7 @@ def from_memberships(
 def from_column(
     table: Table, column: str, nodes: NodeIds, settings: Settings, scratch: Path
 ) -> Iterator[Memberships]:
-    """Communities that a column of the node table names; null is in no community.
-
-    Raises
-    ------
-    InputError
-        When the column is missing, of another type or null throughout, or the table
-        has a node that the graph does not have.
-    """
+    """Communities that a column of the node table names; null is in no community."""
     node_id = settings.columns.node_id
     table.require({"communities = column:NAME": column, "columns.node_id": node_id})
     without = 0
@@ -278,19 +255,9 @@ def cut_batches(
 ) -> Iterator[tuple[int, Communities]]:
     """Whole communities, in order, in batches of about equal work.
 
-    Parameters
-    ----------
-    chunks
-        Sorted pairs; every community comes whole, also one without members.
-    memberships
-        A batch is closed when it has this many, so only its last community can take
-        it further.
-    communities
-        Most communities of a batch.
-
-    Yields
-    ------
-    The number of the batch's first community, and the batch.
+    A batch is closed once it has so many memberships or communities, so only its last
+    community can take it further. Yields the number of the batch's first community, and
+    the batch.
     """
     sizes: list[NDArray[np.int64]] = []
     members: list[NDArray[np.int64]] = []

@@ -61,21 +61,7 @@ def prevalence_rows(
 ) -> pa.Table:
     """One row per community and class (schema ``prevalence``).
 
-    Parameters
-    ----------
-    arrays
-        Of `answer_arrays`, for S communities; and ``fit_pvalue`` (NaN: no check),
-        shape (S,).
-    names
-        The communities' names, S values.
-    classes
-        The C classes.
-    method
-        Name of the quantifier.
-    settings
-        `intervals`, `fit` and `quality` are used.
-    parents
-        The communities' parents, S values; None: no hierarchy.
+    `arrays` are those of `answer_arrays`, and ``fit_pvalue`` (NaN: no check).
     """
     repeat = np.repeat(np.arange(len(names)), len(classes))
     if parents is None:
@@ -105,17 +91,7 @@ def total_rows(
     settings: Settings,
     labels: Mapping[str, Any],
 ) -> pa.Table:
-    """One row per class for the whole graph (schema ``totals``).
-
-    Parameters
-    ----------
-    arrays
-        Of `answer_arrays`, for one community of all nodes.
-    classes, method, settings
-        As `prevalence_rows` takes them.
-    labels
-        The fact ``labels`` (`label_facts`).
-    """
+    """One row per class for the whole graph (schema ``totals``), with `label_facts`."""
     count = len(classes)
     answers = labels["answers"]
 
@@ -149,18 +125,7 @@ def total_rows(
 def evidence_rows(
     arrays: dict[str, NDArray[Any]], first: int, classes: list[Any]
 ) -> pa.Table:
-    """One row per community and class (schema ``evidence``).
-
-    Parameters
-    ----------
-    arrays
-        ``known``, and of `Evidence` ``scores``, ``scores_error`` and ``scores_skew``,
-        of S communities.
-    first
-        Place of the first community.
-    classes
-        The C classes.
-    """
+    """One row per community and class (schema ``evidence``), from place `first` on."""
     known, scores = arrays["known"], arrays["scores"]
     error, skew = arrays["scores_error"], arrays["scores_skew"]
     size, n_classes = known.shape
@@ -185,14 +150,8 @@ def label_facts(
 ) -> dict[str, Any]:
     """How the labelled nodes were chosen, with the answers that follow, JSON values.
 
-    Parameters
-    ----------
-    found
-        Figures of the selection; empty where it was not studied.
-    arrays
-        Of the whole graph, with ``plain_*`` and ``tilted_*`` where they are.
-    classes
-        The C classes.
+    `found` are the selection's figures, empty where it was not studied; `arrays` those
+    of the whole graph, with ``plain_*`` and ``tilted_*`` where they are.
     """
 
     def ends(prefix: str, code: int) -> list[float] | None:
@@ -240,18 +199,7 @@ def scenario_rows(arrays: dict[str, NDArray[Any]], first: int) -> pa.Table:
 def group_rows(
     arrays: dict[str, NDArray[Any]], first: int, name: str = "group_weights"
 ) -> pa.Table:
-    """Sums by group of a batch of communities (schema ``group_sums``).
-
-    Parameters
-    ----------
-    arrays
-        ``group_offsets``, ``groups``, ``group_weights`` and, where nodes have weights,
-        ``group_squares`` (`GroupSums`).
-    first
-        Place of the batch's first community.
-    name
-        Of the weights.
-    """
+    """Sums by group of a batch of communities (schema ``group_sums``)."""
     sizes, weights = np.diff(arrays["group_offsets"]), arrays[name]
 
     def vectors(values: NDArray[Any]) -> pa.Array:

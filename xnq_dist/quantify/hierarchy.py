@@ -57,10 +57,7 @@ class Hierarchy:
     def of(cls, pairs: ParentPairs, names: NodeIds) -> Hierarchy:
         """From pairs of communities that all have names.
 
-        Raises
-        ------
-        InputError
-            When a community has two parents, or is above itself.
+        Two parents, or a community above itself, are an `InputError`.
         """
         child, parent = names.index_of(pairs.child), names.index_of(pairs.parent)
         number = np.bincount(child, minlength=len(names))
@@ -98,13 +95,7 @@ class Hierarchy:
             yield codes, members
 
     def unequal(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Parents with another number of members than their communities together.
-
-        Parameters
-        ----------
-        sizes
-            Members of each community, shape (S,).
-        """
+        """Parents with another number of members than their communities together."""
         has = self.parent >= 0
         summed = np.zeros(len(sizes), np.int64)
         np.add.at(summed, self.parent[has], sizes[has])
@@ -118,19 +109,8 @@ def read_parents(
 ) -> ParentPairs | None:
     """Pairs of a community and its parent; None where nothing names a parent.
 
-    Parameters
-    ----------
-    table
-        The memberships table, which may have a column of parents.
-    columns
-        Names of the columns.
-    parents
-        A table of communities and parents, in place of the column.
-
-    Raises
-    ------
-    InputError
-        When a table or column is missing, or mixes types.
+    `parents` names a table of communities and parents, in place of the column of the
+    memberships table.
     """
     if parents is not None:
         table = open_table(parents, "table of parents")

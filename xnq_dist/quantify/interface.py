@@ -163,12 +163,7 @@ class Reference:
     def learnt(self, by: Any, learn: Callable[[], T]) -> T:
         """What a quantifier learns from these nodes, once for all batches.
 
-        Parameters
-        ----------
-        by
-            The quantifier with its settings; hashable.
-        learn
-            Called the first time.
+        `by` is the quantifier with its settings, hashable.
         """
         if by not in self._learnt:
             self._learnt[by] = learn()
@@ -326,19 +321,7 @@ def combine_counts(
     labelled: Labelled,
     weighted: WeightedSizes | None = None,
 ) -> Prevalence:
-    """The same from each community's members and its labelled ones by class.
-
-    Parameters
-    ----------
-    sizes
-        Members, shape (S,).
-    counts
-        Labelled members of each class, shape (S, C).
-    estimates, labelled
-        As `combine` takes them.
-    weighted
-        Sizes in node weights; None: every node counts once.
-    """
+    """As `combine`, from members, (S,), and labelled ones by class, (S, C)."""
     n_labelled = counts.sum(axis=1)
     n_estimated = sizes - n_labelled
     total: NDArray[Any] = sizes

@@ -107,14 +107,7 @@ class NeighbourValues:
 def load_neighbours(
     run: RunDirectory, stage: Stage, sums: Sequence[FileRecord]
 ) -> NeighbourStatistics:
-    """The statistics from the files of one halo exchange, by canonical index.
-
-    Parameters
-    ----------
-    stage, sums
-        Where the sums of `NeighbourValues` are, one file a partition in
-        order.
-    """
+    """The statistics from files of `NeighbourValues`' sums, by canonical index."""
     graph = whole_stage(run, "graph")
     n_nodes = graph.facts["n_nodes"]
     width = len(whole_stage(run, "labels").facts["classes"])
@@ -135,18 +128,9 @@ def load_node_table(
 ) -> tuple[NodeTable, Reference]:
     """All nodes by canonical index, and what the labelled ones say.
 
-    Parameters
-    ----------
-    run
-        With whole stages ``graph``, ``labels`` and ``posteriors``.
-    prior
-        Class proportions that the posteriors are calibrated to, length C.
-
-    Raises
-    ------
-    StageError
-        When posteriors and nodes do not belong together, or a posterior is not a
-        number at or above 0.
+    The prior is what posteriors are calibrated to. Posteriors and nodes that do not
+    belong together, or a posterior that is not a number at or above 0, are a
+    `StageError`.
     """
     graph, posteriors = whole_stage(run, "graph"), whole_stage(run, "posteriors")
     from_graph, from_posteriors = run.stage("graph"), run.stage("posteriors")
@@ -210,22 +194,7 @@ def load_held_posteriors(run: RunDirectory, labels: NDArray[np.int32]) -> Held |
     """Posteriors of labelled nodes by models without labels of their whole group.
 
     The stage ``readout`` of xnq+ holds them as ``held-*``: arrays ``index`` (canonical,
-    ascending) and ``posterior``.
-
-    Parameters
-    ----------
-    labels
-        Class codes of all nodes, -1 where unknown, shape (N,).
-
-    Returns
-    -------
-    Held or None
-        None where the stage holds no such file.
-
-    Raises
-    ------
-    StageError
-        When the file is of nodes that have no label.
+    ascending) and ``posterior``; else None.
     """
     found = whole_stage(run, "readout").named("held-")
     if not found:

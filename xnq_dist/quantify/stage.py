@@ -49,7 +49,6 @@ from xnq_dist.graph.benchmark_table import BenchmarkTable
 from xnq_dist.graph.contents import answer_digests
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.node_weights import read_node_weights
-from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.sort import PairChunk
 from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.detection import engine_of
@@ -61,7 +60,7 @@ from xnq_dist.quantify.batches import (
     answer_batch,
     answer_whole,
     forget_nodes,
-    learn,
+    learn_from,
     rake_to,
 )
 from xnq_dist.quantify.communities import Memberships
@@ -75,7 +74,7 @@ from xnq_dist.quantify.community_rows import (
 )
 from xnq_dist.quantify.default.benchmarks import ChosenBenchmark, Targets, benchmark_of
 from xnq_dist.quantify.default.scenarios import check_prior
-from xnq_dist.quantify.default.surroundings import labels_around
+from xnq_dist.quantify.default.surroundings import labels_around, studies_choice
 from xnq_dist.quantify.gpu.device_memory import MOST_MEMBERSHIPS
 from xnq_dist.quantify.interface import combine
 from xnq_dist.quantify.intervals.seed_runs import (
@@ -87,9 +86,7 @@ from xnq_dist.quantify.intervals.seed_runs import (
 from xnq_dist.quantify.loading import NeighbourValues, load_node_table, whole_stage
 from xnq_dist.quantify.old_communities import OldCommunities
 from xnq_dist.quantify.registry import make_quantifier
-from xnq_dist.quantify.sources import (
-    open_memberships,
-)
+from xnq_dist.quantify.sources import open_memberships
 from xnq_dist.reservoir.propagation import neighbour_sums
 from xnq_dist.selection.words import sentences
 
@@ -195,6 +192,9 @@ def quantify(
         sums = neighbour_sums(
             client, where, graph, values, attempt, "neighbours", settings.backend
         )
+    nodes = layout.load_ids(run.stage("graph"), graph)
+    weights = read_node_weights(sources.nodes, settings.columns, nodes)
+    kept = None if weights is None else attempt.write_arrays("weights", weights=weights)
     job = BatchJob(
         run.location,
         f"{graph.attempt} {labels.attempt}",
@@ -203,18 +203,16 @@ def quantify(
         attempt,
         settings,
         tuple(sums),
-        weights=_write_weights(run, graph, sources, settings, attempt),
+        weights=kept,
     )
     learnt: dict[str, Any] = {}
     if quantifier.name == "auto":
         job, learnt = _learn(job, run, graph, client)
     threads = max(1, sum(workers(client).values()))
     with ExitStack() as opened:
-        scratch = opened.enter_context(scratch_folder(settings.scratch))
-        nodes = layout.load_ids(run.stage("graph"), graph)
         progress("communities", 0, 1)
         memberships = opened.enter_context(
-            open_memberships(run, graph, nodes, sources, settings, source, scratch)
+            open_memberships(run, graph, nodes, sources, settings, source)
         )
         progress("communities", 1, 1)
         detected = None
@@ -230,7 +228,7 @@ def quantify(
             chosen = ChosenBenchmark.of(table, memberships.names)
             chunks = chosen.through(chunks)
         written: Iterable[CommunityBatch] = _write_batches(
-            attempt, chunks, size, "members", detected, nodes
+            attempt, chunks, size, nodes, detected
         )
         if table is not None and chosen is not None:
             written = list(written)  # their members are known then
@@ -363,10 +361,7 @@ def estimate_with(
         weights = read_node_weights(sources.nodes, settings.columns, ids)
         nodes = replace(nodes, weights=weights)
     values: list[float] = []
-    with (
-        scratch_folder(settings.scratch) as scratch,
-        open_memberships(run, graph, ids, sources, settings, source, scratch) as found,
-    ):
+    with open_memberships(run, graph, ids, sources, settings, source) as found:
         for _, batch in sets.cut_batches(found.chunks(), MOST_MEMBERSHIPS):
             estimates = estimator.estimate(batch, nodes, reference)
             answer = combine(batch, nodes, estimates, settings.labelled)
@@ -378,17 +373,16 @@ def _write_batches(
     attempt: Attempt,
     chunks: Iterator[PairChunk],
     size: int,
-    stem: str,
-    detected: TableWriter | None = None,
-    nodes: NodeIds | None = None,
+    nodes: NodeIds,
+    detected: TableWriter | None,
 ) -> Iterator[CommunityBatch]:
     """Members of each batch into a file, detected ones into their table too."""
     cut = sets.cut_batches(chunks, size)
     for number, (first, batch) in enumerate(cut):
         record = attempt.write_arrays(
-            f"{stem}-{number:05d}", offsets=batch.offsets, members=batch.members
+            f"members-{number:05d}", offsets=batch.offsets, members=batch.members
         )
-        if detected is not None and nodes is not None:
+        if detected is not None:
             codes = np.arange(first, first + len(batch))
             ids = nodes.values.take(pa.array(batch.members))
             if nodes.type == "string":
@@ -396,21 +390,6 @@ def _write_batches(
             columns = [pa.array(np.repeat(codes, np.diff(batch.offsets))), ids]
             detected.write(pa.table(columns, names=["community", "node_id"]))
         yield CommunityBatch(number, first, len(batch), record)
-
-
-def _write_weights(
-    run: RunDirectory,
-    graph: Manifest,
-    sources: Sources,
-    settings: Settings,
-    attempt: Attempt,
-) -> FileRecord | None:
-    """The weight of every node in a file; None where every node counts once."""
-    if settings.columns.node_weight is None:
-        return None
-    nodes = layout.load_ids(run.stage("graph"), graph)
-    weights = read_node_weights(sources.nodes, settings.columns, nodes)
-    return None if weights is None else attempt.write_arrays("weights", weights=weights)
 
 
 def _rake(
@@ -438,11 +417,10 @@ def _learn(
     job: BatchJob, run: RunDirectory, graph: Manifest, client: Client
 ) -> tuple[BatchJob, dict[str, Any]]:
     """The job with what `auto` has to know before it can answer, and figures."""
-    settings = job.settings
-    if settings.labels.drawn != "weighted" and settings.labels.prior is None:
-        around = labels_around(client, run, graph, settings, job.attempt)
+    if studies_choice(job.settings):
+        around = labels_around(client, run, graph, job.settings, job.attempt)
         job = replace(job, around=around)
-    record, facts = result(client, client.submit(learn, job, pure=False))
+    record, facts = result(client, client.submit(learn_from, job, pure=False))
     return replace(job, learnt=record), facts
 
 
@@ -463,10 +441,10 @@ def _answer(
     progress: Progress,
 ) -> list[tuple[CommunityBatch, FileRecord]]:
     """Every batch's rows file, in order; members' files are removed once used."""
-    futures = {
-        client.submit(answer_batch, job, batch, pure=False, key=_key(job, batch)): batch
-        for batch in batches
-    }
+    futures = {}
+    for batch in batches:
+        key = f"quantify-{job.attempt.id}-{batch.number:05d}"
+        futures[client.submit(answer_batch, job, batch, pure=False, key=key)] = batch
     answered: list[tuple[CommunityBatch, FileRecord]] = []
     progress("quantify", 0, len(futures))
     look, left = Heartbeats(client).look, list(futures)
@@ -484,10 +462,6 @@ def _answer(
         for future in left:
             future.release()
     return sorted(answered, key=lambda pair: pair[0].number)
-
-
-def _key(job: BatchJob, batch: CommunityBatch) -> str:
-    return f"quantify-{job.attempt.id}-{batch.number:05d}"
 
 
 def _widen(

@@ -34,15 +34,7 @@ class WeightedSizes:
         community: NDArray[np.int64],
         shape: tuple[int, int],
     ) -> WeightedSizes:
-        """From each membership's weight, label and community.
-
-        Parameters
-        ----------
-        weights, labels, community
-            Shape (M,); the label is -1 where there is none.
-        shape
-            Number of communities and of classes, (S, C).
-        """
+        """From each membership's weight, label and community; shape is (S, C)."""
         size, n_classes = shape
         free = labels < 0
 

@@ -140,22 +140,9 @@ def find_anomalies(
 def robust_reference(
     values: Floats, weights: Floats
 ) -> tuple[NDArray[np.bool_], float]:
-    """Communities whose mean others are compared with: all but those that are far off.
+    """Communities that others are compared with, and their distance from the mean.
 
-    Parameters
-    ----------
-    values
-        Shape (S,).
-    weights
-        Members; 0: left out, shape (S,).
-
-    Returns
-    -------
-    Which communities, shape (S,), and their typical distance from their mean in units
-    of chance, at least 1.
-
-    Notes
-    -----
+    Weights are members, 0: left out. The distance is in units of chance, at least 1.
     With r the mean of the communities left in, ``z = (x - r) sqrt(n / (r (1 - r)))``:
     those beyond `FAR` times the median of abs(z), put on the scale of a standard
     deviation and at least 1, are left out, until the selection stays the same.
@@ -258,11 +245,8 @@ def _smaller_tail(
 def qvalues(pvalues: Floats) -> Floats:
     """Benjamini and Hochberg's q-values over all communities and classes compared.
 
-    Parameters
-    ----------
-    pvalues
-        NaN where nothing is compared, shape (S, C). Of two classes the second counts
-        and the first, its mirror, gets the same.
+    P-values are NaN where nothing is compared. Of two classes the second counts and the
+    first, its mirror, gets the same.
     """
     two = pvalues.shape[1] == 2
     own = pvalues[:, 1:] if two else pvalues

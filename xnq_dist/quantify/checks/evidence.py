@@ -139,14 +139,8 @@ def gather_evidence(
 ) -> Evidence:
     """Evidence of every community, which depends on nothing but itself and the graph.
 
-    Parameters
-    ----------
-    batch, nodes, reference
-        As quantifiers take them.
-    learnt
-        Variances of the logit shifts that members share; None: there is no such shift.
-    moments
-        Of the graph's posteriors; None: a community's posteriors show nothing.
+    Without `learnt` there is no shift of the logits that members share; without
+    `moments` a community's posteriors show nothing.
 
     Notes
     -----

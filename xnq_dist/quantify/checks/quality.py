@@ -30,15 +30,9 @@ def qualities(
 ) -> NDArray[np.object_]:
     """Quality of each estimate; None where there is no interval to judge by.
 
-    Parameters
-    ----------
-    prevalence, lower, upper
-        Estimates and the ends of their intervals, NaN where there is none, all of the
-        same shape.
-    n_nodes
-        Members, or their effective number where they have weights, of the same shape.
-    rules
-        The thresholds.
+    All arrays have one shape, NaN where there is no estimate or interval; `n_nodes` is
+    the effective number of members where they have weights.
+
 
     Examples
     --------

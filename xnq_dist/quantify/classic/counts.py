@@ -137,21 +137,11 @@ def make(name: str, settings: Settings) -> Quantifier:
 def rates(
     posteriors: NDArray[np.floating], labels: NDArray[np.integer], hard: bool
 ) -> NDArray[np.float64]:
-    """The matrix M of ACC (`hard`) or PACC.
+    """The matrix M of ACC (`hard`: votes for the first of the largest) or PACC, (C, C).
 
-    Parameters
-    ----------
-    posteriors
-        Of labelled nodes that had no part in the readout, shape (n, C).
-    labels
-        Their class codes, shape (n,).
-    hard
-        Votes (the first of the largest posteriors) instead of posteriors.
+    Column j is the mean over the labelled nodes of class j, but for rows of zeros; a
+    class without any has the column of the identity.
 
-    Returns
-    -------
-    Shape (C, C): column j is the mean over the nodes of class j, but for rows of
-    zeros; a class without any has the column of the identity.
 
     Examples
     --------
@@ -181,20 +171,10 @@ def mean_kernel(
     hard: bool,
     means: NDArray[np.float64],
 ) -> None:
-    """Mean vote or posterior of the unlabelled members of every community.
+    """Mean vote (`hard`) or posterior of unlabelled members, into `means` (S, C).
 
-    Parameters
-    ----------
-    offsets, members
-        `Communities`; int64 (S + 1,) and (M,).
-    unlabelled
-        bool (N,); other members are passed over.
-    posteriors
-        float32 (N, C); sums are in float64. A row of zeros is passed over.
-    hard
-        Whether votes are counted; the first of the largest posteriors has it.
-    means
-        float64 (S, C), filled in: rows sum to 1, NaN without an unlabelled member.
+    Sums are in float64; a row of zeros is passed over; of equal posteriors the first
+    has the vote. Rows sum to 1, and are NaN without an unlabelled member.
     """
     n_classes = posteriors.shape[1]
     total = np.empty(n_classes)

@@ -142,55 +142,22 @@ class Histograms(Quantifier):
             rows = slice(begin, begin + len(offsets) - 1)
             block = counts[: len(offsets) - 1]
             count_kernel(offsets, usable.members, places, block)
-            self.nearest(
-                block,
-                shares,
-                places.shape[1],
+            answers = (
                 found.prevalence[rows],
                 found.iterations[rows],
                 found.converged[rows],
             )
+            if self.name == "hdy":
+                bins = np.array(HDY_BINS)
+                hellinger_kernel(block, shares, bins, HDY_GRID, answers[0])
+            elif self.name == "dys":
+                ternary_kernel(block, shares, TERNARY_TOLERANCE, answers[0])
+            else:
+                # One part of the members in each channel: the mean over channels.
+                block /= np.maximum(block.sum(axis=1, keepdims=True), 1.0)
+                shared = shares / places.shape[1]
+                topsoe_kernel(block, shared, TOLERANCE, MOST_STEPS, *answers)
         return found
-
-    def nearest(
-        self,
-        counts: NDArray[np.float64],
-        shares: NDArray[np.float64],
-        channels: int,
-        prevalence: NDArray[np.float64],
-        iterations: NDArray[np.int32],
-        converged: NDArray[np.bool_],
-    ) -> None:
-        """The mixture of the classes' histograms that is nearest to each community's.
-
-        Parameters
-        ----------
-        counts
-            Histograms, shape (S, cells); may be changed.
-        shares
-            Of `class_shares`.
-        channels
-            Histograms a community has.
-        prevalence, iterations, converged
-            Filled in, shapes (S, C), (S,) and (S,); rows of communities without
-            members stay, as do the last two where the search has no steps to count.
-        """
-        if self.name == "hdy":
-            hellinger_kernel(counts, shares, np.array(HDY_BINS), HDY_GRID, prevalence)
-        elif self.name == "dys":
-            ternary_kernel(counts, shares, TERNARY_TOLERANCE, prevalence)
-        else:
-            # One part of the members in each channel: the mean over channels.
-            counts /= np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
-            topsoe_kernel(
-                counts,
-                shares / channels,
-                TOLERANCE,
-                MOST_STEPS,
-                prevalence,
-                iterations,
-                converged,
-            )
 
     def places(self, posteriors: NDArray[np.float64]) -> NDArray[np.int32]:
         """Cells that every node counts in, shape (n, channels)."""
@@ -225,18 +192,8 @@ def bin_places(
     """Cells of values in histograms over [0, 1] that lie one behind the other.
 
     Bins are closed below, the last one above too, as in `numpy.histogram`; what
-    rounding put beyond 0 or 1 counts in the first or the last.
+    rounding put beyond 0 or 1 counts in the first or the last. Shape (n, histograms).
 
-    Parameters
-    ----------
-    values
-        One array of shape (n,) a histogram.
-    bins
-        How many bins each has.
-
-    Returns
-    -------
-    Shape (n, histograms).
 
     Examples
     --------
@@ -262,17 +219,7 @@ def count_kernel(
     places: NDArray[np.int32],
     counts: NDArray[np.float64],
 ) -> None:
-    """Histograms of every community.
-
-    Parameters
-    ----------
-    offsets, members
-        `Communities`; int64 (S + 1,) and (M,).
-    places
-        int32 (N, channels), of `bin_places`.
-    counts
-        float64 (S, cells), filled in.
-    """
+    """Histograms of every community, into `counts` (S, cells), from `bin_places`."""
     channels = places.shape[1]
     counts[:, :] = 0.0
     for s in range(offsets.shape[0] - 1):
@@ -306,20 +253,8 @@ def hellinger_kernel(
 
     The Hellinger distance is least where ``sum sqrt(mixture * sample)``, the
     Bhattacharyya coefficient, is largest; of equal ones the lowest prevalence counts.
-
-    Parameters
-    ----------
-    counts
-        float64 (S, cells): histograms with `bins` bins, one behind the other; rows of
-        zeros are passed over.
-    shares
-        float64 (2, cells): the classes' own, each summing to 1 in each histogram.
-    bins
-        int64 (histograms,).
-    grid
-        Prevalences of the second class tried: 0, 1 / (grid - 1), ..., 1.
-    prevalence
-        float64 (S, 2), filled in.
+    Histograms with `bins` bins lie one behind the other; those of the classes,
+    `shares`, sum to 1 each; communities without members are passed over.
     """
     roots = roots_of_mixtures(shares, grid)
     likeness = np.empty(grid)
@@ -369,16 +304,8 @@ def ternary_kernel(
 ) -> None:
     """DyS: ternary search for the nearest mixture of two histograms (Topsoe).
 
-    Parameters
-    ----------
-    counts
-        float64 (S, bins); rows of zeros are passed over.
-    shares
-        float64 (2, bins): rows that sum to 1.
-    tolerance
-        Width of the bracket that ends it; its middle is the answer.
-    prevalence
-        float64 (S, 2), filled in.
+    The search ends once its bracket is narrower than the tolerance; the middle goes
+    into `prevalence`. Rows of zeros are passed over.
     """
     for s in range(counts.shape[0]):
         size = counts[s].sum()

@@ -105,23 +105,10 @@ def log_densities(
     bandwidth: float,
     grid: Grid | None = None,
 ) -> NDArray[np.float64]:
-    """Log-density of every class at given posteriors, less a constant for all.
+    """Log-density of every class at some posteriors, less a constant for all, (n, C).
 
-    Parameters
-    ----------
-    at
-        Posteriors to evaluate at, shape (n, C).
-    posteriors, labels
-        Of labelled nodes, shapes (m, C) and (m,); some of every class.
-    bandwidth
-        Standard deviation of the kernel.
-    grid
-        What was made of two classes' labelled nodes before; None: it is made.
-
-    Returns
-    -------
-    Shape (n, C). With two classes it is interpolated (cubic Hermite, from values and
-    slopes), to about 1e-8 at bandwidths from .02 on.
+    With two classes it is interpolated (cubic Hermite, from values and slopes) on a
+    `grid`, made if None, to about 1e-8 at bandwidths from .02 on.
     """
     n_classes = posteriors.shape[1]
     found = np.empty((len(at), n_classes))
@@ -172,14 +159,7 @@ def _log_kernel_mean(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Logarithm of ``mean exp(-|x - y|^2 / 2)`` over y, and its slope along axis 0.
 
-    Parameters
-    ----------
-    at, own
-        Shapes (D, n) and (D, m).
-
-    Returns
-    -------
-    Shapes (n,) and (n,).
+    Places x and y have shapes (D, n) and (D, m), both results (n,).
     """
     n, m = at.shape[1], own.shape[1]
     value, slope = np.empty(n), np.empty(n)

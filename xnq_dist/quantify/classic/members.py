@@ -118,13 +118,7 @@ def _not_finite(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
 
 
 def check_two_classes(name: str, n_classes: int) -> None:
-    """Refuse a task that a quantifier is not defined for.
-
-    Raises
-    ------
-    InputError
-        When there are not two classes.
-    """
+    """Refuse a task with other than two classes."""
     if n_classes != 2:
         raise InputError(
             f"quantifier = {name} is defined for two classes and there are "
@@ -135,13 +129,7 @@ def check_two_classes(name: str, n_classes: int) -> None:
 def labelled_rows(
     name: str, reference: Reference
 ) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """Posteriors and labels of the reference, shapes (m, C) and (m,).
-
-    Raises
-    ------
-    InputError
-        When there are no rows, or one is not finite.
-    """
+    """Posteriors and labels of the reference, all finite, shapes (m, C) and (m,)."""
     posteriors, labels = reference.posteriors, reference.labels
     if posteriors is None or labels is None or not len(labels):
         raise InputError(
@@ -162,26 +150,9 @@ def labelled_rows(
 def reference_rows(
     name: str, reference: Reference, classes: tuple[str, ...]
 ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
-    """Posteriors and labels of the reference, some of every class.
+    """Posteriors (m, C) and labels (m,) of the reference, some of every class.
 
-    Parameters
-    ----------
-    name
-        Of the quantifier, for the message.
-    reference
-        Its rows of zeros are left out.
-    classes
-        Names of the C classes.
-
-    Returns
-    -------
-    posteriors, labels
-        Shapes (m, C) and (m,).
-
-    Raises
-    ------
-    InputError
-        When there are no rows, none of some class, or one is not finite.
+    Rows of zeros are left out; no row, or none of some class, is an `InputError`.
     """
     posteriors, labels = labelled_rows(name, reference)
     values = np.asarray(posteriors, np.float64)

@@ -112,13 +112,7 @@ def make(name: str, settings: Settings) -> Quantifier:
 def near(
     name: str, neighbours: NeighbourStatistics | None, hard: bool
 ) -> NDArray[np.float64]:
-    """What a node's neighbours say: sums of votes or posteriors, shape (N, C).
-
-    Raises
-    ------
-    StageError
-        When they are not there.
-    """
+    """What a node's neighbours say: sums of votes or posteriors, shape (N, C)."""
     found = None
     if neighbours is not None:
         found = neighbours.votes if hard else neighbours.posterior_sum
@@ -151,12 +145,7 @@ def neighbour_statistics(
 ) -> NeighbourStatistics:
     """What one halo exchange gives, in one process from the whole adjacency.
 
-    Parameters
-    ----------
-    adjacency
-        Row v holds the in-neighbours of node v, shape (N, N).
-    nodes
-        Posteriors and the labels that may be seen.
+    Row v of the adjacency holds the in-neighbours of node v.
     """
     width = nodes.posteriors.shape[1]
     known = np.zeros((len(nodes.labels), width), np.float64)
@@ -178,24 +167,11 @@ def joint_rates(
     labels: NDArray[np.integer],
     hard: bool,
 ) -> NDArray[np.float64]:
-    """The matrix M of NACC.
+    """The matrix M of NACC, shape (C^2, C), from labelled nodes and what is near them.
 
-    Parameters
-    ----------
-    posteriors
-        Of labelled nodes that had no part in the readout, shape (n, C).
-    near
-        Sums of their neighbours' votes (`hard`) or posteriors, shape (n, C).
-    labels
-        Their class codes, shape (n,).
-    hard
-        Votes instead of posteriors.
-
-    Returns
-    -------
-    Shape (C^2, C): column k is the mean over the nodes of class k; row ``i C + j`` is
-    of own prediction i with j around it. A class without any node says its own name
-    twice, as the identity does in ACC.
+    Column k is the mean over the nodes of class k; row ``i C + j`` is of own prediction
+    i with j around it. A class without any node says its own name twice, as the
+    identity does in ACC.
     """
     n_classes = posteriors.shape[1]
     order = np.argsort(labels, kind="stable")
@@ -230,22 +206,10 @@ def joint_kernel(
 ) -> None:
     """Mean over unlabelled members of what they and their neighbours are said to be.
 
-    Parameters
-    ----------
-    offsets, members
-        `Communities`; int64 (S + 1,) and (M,).
-    unlabelled
-        bool (N,); other members are passed over.
-    posteriors
-        float32 (N, C); a row of zeros is passed over.
-    near
-        Sums over neighbours, float64 (N, C); in place of a row of zeros stands the
-        node's own.
-    hard
-        Whether the largest of both are counted (the first of equals), not products.
-    means
-        float64 (S, C^2), filled in: own prediction i with j around it at ``i C + j``;
-        rows sum to 1, NaN without an unlabelled member.
+    In `means` (S, C^2), own prediction i with j around it is at ``i C + j``; rows sum
+    to 1, NaN without an unlabelled member. The largest of both are counted where `hard`
+    (the first of equals), else products. A row of zeros in `posteriors` is passed over;
+    in `near`, sums over neighbours, the node's own stands in its place.
     """
     n_classes = posteriors.shape[1]
     total = np.empty(n_classes * n_classes)

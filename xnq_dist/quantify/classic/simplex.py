@@ -142,18 +142,11 @@ def mixture_kernel(
     prevalence: NDArray[np.float64],
     converged: NDArray[np.bool_],
 ) -> None:
-    """The p on the simplex that minimises ||M p - q|| for every row q.
+    """The p on the simplex that minimises ||M p - q|| for every row q of `counts`.
 
-    Parameters
-    ----------
-    matrices
-        float64 (1, K, C), one M for all rows, or (S, K, C), one for each.
-    counts
-        Rows q, float64 (S, K); those with NaN are passed over.
-    prevalence
-        float64 (S, C), filled in.
-    converged
-        bool (S,), set to whether the optimality conditions hold within `TOLERANCE`.
+    There is one M for all rows, shape (1, K, C), or one for each, (S, K, C). Rows with
+    NaN are passed over; `converged` says whether the optimality conditions hold within
+    `TOLERANCE`.
     """
     n_rows, n_classes = matrices.shape[1], matrices.shape[2]
     gram = np.empty((n_classes, n_classes))
@@ -321,23 +314,11 @@ def likelihood_kernel(
 ) -> None:
     """The q that maximises a community's mean of ``log sum_y q(y) ratio(y)``.
 
-    Parameters
-    ----------
-    offsets, members
-        `Communities`; int64 (S + 1,) and (M,).
-    ratios
-        float64 (n, C): every node's class densities, up to a factor a node; each row
-        has an entry above 0.
-    tolerance
-        The certificate that ends it: no q has a mean log-likelihood higher by more.
-    max_iterations
-        Most Newton steps.
-    tile
-        Members gathered at a time.
-    prevalence, iterations, converged
-        float64 (S, C), int32 (S,) and bool (S,), filled in; a community without
-        members is left as it is. Where several q are equally likely (classes that no
-        ratio tells apart) any of them.
+    `ratios` (n, C) are every node's class densities, up to a factor a node; each row
+    has an entry above 0. The search ends once no q has a mean log-likelihood higher by
+    more than the tolerance. Communities without members are left as they are; where
+    several q are equally likely (classes that no ratio tells apart) any of them is the
+    answer.
     """
     n_classes = ratios.shape[1]
     block = np.empty((n_classes, tile))
@@ -472,21 +453,8 @@ def topsoe_kernel(
     """The p whose mixture of the classes' shares is nearest to a sample's (Topsoe).
 
     The distance is ``sum s log(2 s / (s + m)) + m log(2 m / (s + m))``, m = p' shares,
-    which is convex in p.
-
-    Parameters
-    ----------
-    samples
-        float64 (S, K): rows that sum to 1, or zeros for a community without members.
-    shares
-        float64 (C, K): rows that sum to 1.
-    tolerance
-        The certificate that ends it: no p has a distance lower by more.
-    max_iterations
-        Most Newton steps.
-    prevalence, iterations, converged
-        float64 (S, C), int32 (S,) and bool (S,), filled in; a community without
-        members is left as it is.
+    which is convex in p. The search ends once no p has a distance lower by more than
+    the tolerance. Samples and shares sum to 1; samples of zeros are passed over.
     """
     n_classes, cells = shares.shape
     mixture = np.empty(cells)

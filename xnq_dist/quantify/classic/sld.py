@@ -22,10 +22,7 @@ from xnq_dist.core.config import Settings
 from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.classic.giants import FEWEST_ITERATIONS, LARGE, giant_sld
 from xnq_dist.quantify.classic.members import check_posteriors
-from xnq_dist.quantify.classic.tiles import TILE
-from xnq_dist.quantify.classic.tiles import add_expected as _add_expected
-from xnq_dist.quantify.classic.tiles import add_expected_of_two as _add_expected_of_two
-from xnq_dist.quantify.classic.tiles import gather as _gather
+from xnq_dist.quantify.classic.tiles import TILE, add_expected, gather
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
@@ -137,25 +134,8 @@ def sld_kernel(
 
     The E-step always starts from the original posteriors and the prior that they are
     calibrated to: p_k(y) is proportional to posterior_k(y) q(y) / prior(y). It stops
-    after at least 12 M-steps when the mean absolute change of q is below `tolerance`.
-
-    Parameters
-    ----------
-    offsets, members
-        `Communities`; int64 (S + 1,) and (M,).
-    unlabelled
-        bool (N,); other members are passed over.
-    posteriors
-        float32 (N, C); sums are in float64.
-    prior
-        float64 (C,), above 0.
-    tolerance, max_iterations
-        The stopping rule.
-    tile
-        Members gathered at a time.
-    prevalence, iterations, converged
-        float64 (S, C), int32 (S,) and bool (S,); NaN, 0 and True for a community
-        without an unlabelled member.
+    after at least 12 M-steps when the mean absolute change of q is below `tolerance`. A
+    community without an unlabelled member has NaN, 0 and True.
     """
     n_classes = prior.shape[0]
     block = np.empty((n_classes, tile))
@@ -166,7 +146,7 @@ def sld_kernel(
     for s in range(offsets.shape[0] - 1):
         first, last = offsets[s], offsets[s + 1]
         # The first tile is gathered once; when it holds the whole community it stays.
-        filled, seen, position = _gather(
+        filled, seen, position = gather(
             members, first, last, unlabelled, posteriors, block
         )
         whole = position == last
@@ -182,24 +162,17 @@ def sld_kernel(
             for y in range(n_classes):
                 weights[y] = q[y] / prior[y]
                 total[y] = 0.0
-            if whole:
-                rows = filled
-                if n_classes == 2:
-                    _add_expected_of_two(block, filled, weights, inverse, total)
+            rows = 0
+            position = first
+            while position < last:
+                if whole:
+                    position = last
                 else:
-                    _add_expected(block, filled, weights, inverse, total)
-            else:
-                rows = 0
-                position = first
-                while position < last:
-                    filled, _, position = _gather(
+                    filled, _, position = gather(
                         members, position, last, unlabelled, posteriors, block
                     )
-                    rows += filled
-                    if n_classes == 2:
-                        _add_expected_of_two(block, filled, weights, inverse, total)
-                    else:
-                        _add_expected(block, filled, weights, inverse, total)
+                rows += filled
+                add_expected(block, filled, weights, inverse, total)
             change = 0.0
             if rows > 0:
                 left = np.float64(rows)

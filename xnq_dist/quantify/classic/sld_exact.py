@@ -75,15 +75,8 @@ def most_likely(
 ) -> Estimates:
     """The mixture of the classes that makes every community most likely.
 
-    Parameters
-    ----------
-    usable
-        The communities.
-    ratios
-        Class densities of every node in `usable.rows`, up to a factor a node,
-        shape (n, C); each row has an entry above 0.
-    prior
-        Answer for communities that nothing is known of, shape (C,).
+    `ratios` are class densities of the nodes in `usable.rows` (see
+    `likelihood_kernel`); communities that nothing is known of get the prior.
     """
     found = usable.new_estimates(prior)
     likelihood_kernel(

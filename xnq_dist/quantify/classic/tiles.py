@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["TILE", "add_expected", "add_expected_of_two", "gather"]
+__all__ = ["TILE", "add_expected", "gather"]
 
 TILE = 4096
 """Members gathered at a time; with two classes a tile fits a core's own cache."""
@@ -27,7 +27,7 @@ def gather(
 ) -> tuple[int, int, int]:
     """Fill a tile with unlabelled members' posteriors.
 
-    Two classes are kept as odds, in row 0 of the tile (see `add_expected_of_two`).
+    Two classes are kept as odds, in row 0 of the tile (see `_add_expected_of_two`).
     A row of zeros says nothing of the class, and would be 0 / 0: it is left out.
     Returns the rows filled, the unlabelled members seen, and the next position.
     """
@@ -55,49 +55,7 @@ def gather(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def add_expected(
-    block: NDArray[np.float64],
-    filled: int,
-    weights: NDArray[np.float64],
-    inverse: NDArray[np.float64],
-    total: NDArray[np.float64],
-) -> None:
-    """Add the expected count in a tile of every class but the last.
-
-    The last one's is what is left of the rows. The loops are laid out for the vector
-    unit without leave to reorder sums: eight running sums, always added up alike.
-    """
-    last = block.shape[0] - 1
-    weight = weights[0]
-    for k in range(filled):
-        inverse[k] = weight * block[0, k]
-    for y in range(1, last):
-        weight = weights[y]
-        for k in range(filled):
-            inverse[k] += weight * block[y, k]
-    weight = weights[last]
-    for k in range(filled):
-        mixture = inverse[k] + weight * block[last, k]
-        inverse[k] = 1.0 / mixture if mixture > 0.0 else 0.0
-    whole = filled - filled % 8
-    for y in range(last):
-        a = b = c = d = e = f = g = h = 0.0
-        for k in range(0, whole, 8):
-            a += block[y, k] * inverse[k]
-            b += block[y, k + 1] * inverse[k + 1]
-            c += block[y, k + 2] * inverse[k + 2]
-            d += block[y, k + 3] * inverse[k + 3]
-            e += block[y, k + 4] * inverse[k + 4]
-            f += block[y, k + 5] * inverse[k + 5]
-            g += block[y, k + 6] * inverse[k + 6]
-            h += block[y, k + 7] * inverse[k + 7]
-        for k in range(whole, filled):
-            a += block[y, k] * inverse[k]
-        total[y] += weights[y] * (((a + b) + (c + d)) + ((e + f) + (g + h)))
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def add_expected_of_two(
+def _add_expected_of_two(
     block: NDArray[np.float64],
     filled: int,
     weights: NDArray[np.float64],
@@ -127,3 +85,48 @@ def add_expected_of_two(
         a += inverse[k]
     expected = second * (((a + b) + (c + d)) + ((e + f) + (g + h)))
     total[0] += max(filled - expected, 0.0)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def add_expected(
+    block: NDArray[np.float64],
+    filled: int,
+    weights: NDArray[np.float64],
+    inverse: NDArray[np.float64],
+    total: NDArray[np.float64],
+) -> None:
+    """Add the expected count in a tile of every class but the last.
+
+    The last one's is what is left of the rows. The loops are laid out for the vector
+    unit without leave to reorder sums: eight running sums, always added up alike.
+    """
+    if weights.shape[0] == 2:
+        _add_expected_of_two(block, filled, weights, inverse, total)
+        return
+    last = block.shape[0] - 1
+    weight = weights[0]
+    for k in range(filled):
+        inverse[k] = weight * block[0, k]
+    for y in range(1, last):
+        weight = weights[y]
+        for k in range(filled):
+            inverse[k] += weight * block[y, k]
+    weight = weights[last]
+    for k in range(filled):
+        mixture = inverse[k] + weight * block[last, k]
+        inverse[k] = 1.0 / mixture if mixture > 0.0 else 0.0
+    whole = filled - filled % 8
+    for y in range(last):
+        a = b = c = d = e = f = g = h = 0.0
+        for k in range(0, whole, 8):
+            a += block[y, k] * inverse[k]
+            b += block[y, k + 1] * inverse[k + 1]
+            c += block[y, k + 2] * inverse[k + 2]
+            d += block[y, k + 3] * inverse[k + 3]
+            e += block[y, k + 4] * inverse[k + 4]
+            f += block[y, k + 5] * inverse[k + 5]
+            g += block[y, k + 6] * inverse[k + 6]
+            h += block[y, k + 7] * inverse[k + 7]
+        for k in range(whole, filled):
+            a += block[y, k] * inverse[k]
+        total[y] += weights[y] * (((a + b) + (c + d)) + ((e + f) + (g + h)))

@@ -84,23 +84,9 @@ class Strata:
     ) -> Strata:
         """Strata of the nodes by community, group and what each adds to variances.
 
-        Parameters
-        ----------
-        nodes
-            Posteriors, labels and weights.
-        reference
-            The labelled nodes whose label had no part in their posterior.
-        learnt
-            What intervals rest on now.
-        communities
-            Members of the S communities whose intervals matter.
-        cell
-            Which of them a node is in: alike for nodes in the same ones, -1 for nodes
-            in none, shape (N,).
-        budget
-            Labels to be given, at most as many as there are unlabelled nodes.
-        labelled
-            What prevalence is of: ``count`` all members, ``exclude`` the unlabelled.
+        `communities` are the members of those whose intervals matter; `cell` is alike
+        for nodes in the same ones, -1 for nodes in none, shape (N,); `budget` is at
+        most the number of unlabelled nodes.
         """
         codes = class_codes(nodes.posteriors.shape[1])
         free = nodes.unlabelled
@@ -158,13 +144,7 @@ class Strata:
         )
 
     def errors(self, labels: Floats) -> Floats:
-        """Predicted standard errors of the communities' prevalence, shape (S, K).
-
-        Parameters
-        ----------
-        labels
-            Labels that each stratum gets, shape (H,).
-        """
+        """Predicted standard errors with so many labels a stratum, shape (S, K)."""
         found = np.empty((len(self.inside), self.weights.shape[1]))
         for k, (variance, _) in enumerate(self._variances(labels)):
             found[:, k] = np.sqrt(variance) / self.totals
@@ -299,21 +279,9 @@ def choose(
 ) -> NDArray[np.int64]:
     """Nodes to be labelled, each with the chance of its stratum, ascending.
 
-    Parameters
-    ----------
-    stratum
-        Of every node, -1: not to be chosen, shape (N,).
-    chances
-        Probability that a node is chosen, by stratum; they add up to the budget.
-    budget
-        Number of nodes.
-    seed
-        Of the order within strata, and of where the choice begins.
-
-    Notes
-    -----
-    Systematic sampling through the strata in turn: exactly as many nodes as the
-    budget, and from each stratum its expected number, rounded up or down.
+    Systematic sampling through the strata in turn: exactly as many nodes as the budget,
+    and from each stratum its expected number, rounded up or down. Strata are -1 for
+    nodes not to be chosen; chances add up to the budget.
     """
     rng = np.random.Generator(np.random.Philox(seed))
     free = np.flatnonzero(stratum >= 0)

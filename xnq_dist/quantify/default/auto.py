@@ -94,11 +94,19 @@ class Auto(Quantifier):
     ) -> Estimates:
         """Prevalence among the unlabelled members of every community."""
         check_posteriors(self.name, batch, nodes)
-        return self._estimate(batch, nodes, reference)
+        return self.estimate_all(nodes, reference, batch)
 
-    def estimate_all(self, nodes: NodeTable, reference: Reference) -> Estimates:
-        """The same for one community of all nodes."""
-        return self._estimate(None, nodes, reference)
+    def estimate_all(
+        self, nodes: NodeTable, reference: Reference, batch: Communities | None = None
+    ) -> Estimates:
+        """The same for one community of all nodes where no batch is given."""
+        learnt = self._learnt(nodes, reference)
+
+        def answer(tilt: Tilt | None) -> Estimates:
+            sums = scenario_sums(batch, nodes, reference.prior, learnt, tilt)
+            return estimates_of(*sums, self.level)
+
+        return over_scenarios(learnt, answer, self.level)
 
     def scenarios(self, nodes: NodeTable, reference: Reference) -> dict[str, Estimates]:
         """The answers for all nodes: ``plain``, and ``tilted`` where there is a tilt.
@@ -106,39 +114,22 @@ class Auto(Quantifier):
         The first is for labels that are a random sample, the second for labels that
         were chosen by class.
         """
-        learnt = self._learnt(nodes, reference)
-        found = {"plain": self._scenario(None, nodes, reference, learnt, None)}
+        learnt, prior = self._learnt(nodes, reference), reference.prior
+        tilts: dict[str, Tilt | None] = {"plain": None}
         if learnt.tilt is not None:
-            own = self._scenario(None, nodes, reference, learnt, learnt.tilt)
-            found["tilted"] = own
-        return found
+            tilts["tilted"] = learnt.tilt
+        return {
+            name: estimates_of(
+                *scenario_sums(None, nodes, prior, learnt, tilt), self.level
+            )
+            for name, tilt in tilts.items()
+        }
 
     def _learnt(self, nodes: NodeTable, reference: Reference) -> Learnt:
         if self.learnt is not None:
             return self.learnt
         alone = np.zeros(len(nodes.labels), np.int32)
         return Learnt.of(nodes, reference, alone)
-
-    def _estimate(
-        self, batch: Communities | None, nodes: NodeTable, reference: Reference
-    ) -> Estimates:
-        learnt = self._learnt(nodes, reference)
-        given = batch, nodes, reference, learnt
-        return over_scenarios(
-            learnt, lambda tilt: self._scenario(*given, tilt), self.level
-        )
-
-    def _scenario(
-        self,
-        batch: Communities | None,
-        nodes: NodeTable,
-        reference: Reference,
-        learnt: Learnt,
-        tilt: Tilt | None,
-    ) -> Estimates:
-        """With unchanged posteriors, or tilted ones."""
-        sums = scenario_sums(batch, nodes, reference.prior, learnt, tilt)
-        return estimates_of(*sums, self.level)
 
 
 def scenario_sums(
@@ -150,14 +141,8 @@ def scenario_sums(
 ) -> tuple[NodeSums, Floats, float]:
     """Sums over members, their variance, shape (S, K), and a factor on its root.
 
-    Parameters
-    ----------
-    batch
-        The communities; None: one community of all nodes.
-    prior
-        Posterior of a node whose row is all zeros, shape (C,).
-    tilt
-        The scenario; None: posteriors are unchanged.
+    Without a batch there is one community of all nodes; without a tilt posteriors are
+    unchanged. The prior stands for a row of zeros.
     """
     shared, inflation, factors = learnt.shared, 1.0, None
     if tilt is not None:
@@ -210,15 +195,7 @@ def _interval(sums: NodeSums, sd: Floats, level: float) -> tuple[Floats, Floats]
 def over_scenarios(
     learnt: Learnt, answer: Callable[[Tilt | None], Estimates], level: float
 ) -> Estimates:
-    """The answer of one scenario, or the mixture of both.
-
-    Parameters
-    ----------
-    answer
-        Gives the answer of a scenario; None: posteriors are unchanged.
-    level
-        Confidence level of the intervals.
-    """
+    """The answer of one scenario (None: no tilt), or the mixture of both."""
     tilt = learnt.tilt
     if tilt is None or tilt.alone:
         return answer(tilt)

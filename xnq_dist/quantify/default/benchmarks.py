@@ -26,7 +26,6 @@ from xnq_dist.graph.benchmark_table import (
     read_benchmarks,
 )
 from xnq_dist.graph.node_weights import read_node_weights
-from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.sort import PairChunk
 from xnq_dist.graph.tables import Sources
 from xnq_dist.quantify.default.raking import Cells, contradiction
@@ -53,13 +52,7 @@ class ChosenBenchmark:
 
     @classmethod
     def of(cls, table: BenchmarkTable, names: pa.Array) -> ChosenBenchmark:
-        """The communities that a table names.
-
-        Raises
-        ------
-        InputError
-            When one is not among the names, or they are too many.
-        """
+        """The communities that a table names; too many or unknown: `InputError`."""
         text = names.cast(pa.string())
         codes = [
             -1 if group is None else int(pc.index(text, group).as_py())
@@ -88,6 +81,11 @@ class ChosenBenchmark:
                 own = chunk.minor[chunk.indptr[at] : chunk.indptr[at + 1]]
                 self.members[code] = own.copy()
             yield chunk
+
+    def read(self, chunks: Iterator[PairChunk]) -> None:
+        """Keep the members; nothing else is done with the chunks."""
+        for _ in self.through(chunks):
+            pass
 
     def communities(self, n_nodes: int) -> Communities:
         """The members, once all chunks have passed."""
@@ -126,26 +124,10 @@ class Targets:
         weights: Floats | None,
         labelled: Labelled,
     ) -> Targets:
-        """From the table and the nodes.
+        """From a table, its classes checked; without weights every node counts once.
 
-        Parameters
-        ----------
-        table
-            Its classes are checked.
-        classes
-            Names of the C classes.
-        chosen
-            The members of its communities.
-        labels, weights
-            Of all nodes, shape (N,); without weights every node counts once.
-        labelled
-            What prevalence is of: ``count`` all members, ``exclude`` the unlabelled.
-
-        Raises
-        ------
-        InputError
-            When counts are above a group's size, labels contradict a benchmark, or
-            benchmarks each other.
+        Counts above a group's size, and labels or benchmarks that contradict a
+        benchmark, are an `InputError`.
         """
         members = chosen.communities(len(labels))
         sizes = np.zeros(len(members))
@@ -189,15 +171,7 @@ class Targets:
     def check_each_other(self, free_weight: Floats) -> None:
         """Refuse benchmarks that cannot hold together.
 
-        Parameters
-        ----------
-        free_weight
-            Weight of every node, 0 where it is labelled, shape (N,).
-
-        Raises
-        ------
-        InputError
-            Naming two groups.
+        The weight of a node is 0 where it is labelled.
         """
         cells = Cells.of(self.members, len(free_weight))
         of_cell = cells.sums(free_weight)
@@ -289,11 +263,7 @@ def _unlabelled(
 def benchmark_of(settings: Settings, source: str) -> BenchmarkTable | None:
     """The table of benchmarks of a run; None where none is named.
 
-    Raises
-    ------
-    InputError, SettingsError
-        As `read_benchmarks`, and when it names communities that are yet to be
-        detected.
+    One that names communities that are yet to be detected is a `SettingsError`.
     """
     if settings.benchmark is None:
         return None
@@ -330,15 +300,10 @@ def check_benchmark(run: RunDirectory, sources: Sources, settings: Settings) -> 
     nodes = layout.load_ids(run.stage("graph"), graph)
     chosen = ChosenBenchmark(np.array([-1]))
     if table.groups != [None]:
-        with (
-            scratch_folder(settings.scratch) as scratch,
-            open_memberships(
-                run, graph, nodes, sources, settings, source, scratch
-            ) as memberships,
-        ):
+        asked = run, graph, nodes, sources, settings, source
+        with open_memberships(*asked) as memberships:
             chosen = ChosenBenchmark.of(table, memberships.names)
-            for _ in chosen.through(memberships.chunks()):
-                pass
+            chosen.read(memberships.chunks())
     weights = read_node_weights(sources.nodes, settings.columns, nodes)
     labels = layout.load_labels(run.stage("labels"), known)
     Targets.of(table, classes, chosen, labels, weights, settings.labelled)

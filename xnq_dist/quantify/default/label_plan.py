@@ -23,7 +23,6 @@ from xnq_dist.graph import layout
 from xnq_dist.graph.contents import answer_digests
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.node_weights import read_node_weights
-from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.tables import Sources
 from xnq_dist.quantify.default.allocation import Strata, allocate, choose, proportional
 from xnq_dist.quantify.default.benchmarks import ChosenBenchmark
@@ -308,13 +307,7 @@ def _members(
             own = table["node_id"].filter(pa.array(community == code))
             chosen.members[code] = np.sort(ids.index_of(own))
         return chosen
-    graph = whole_stage(run, "graph")
-    with (
-        scratch_folder(settings.scratch) as scratch,
-        open_memberships(
-            run, graph, ids, sources, settings, source, scratch
-        ) as memberships,
-    ):
-        for _ in chosen.through(memberships.chunks()):
-            pass
+    asked = run, whole_stage(run, "graph"), ids, sources, settings, source
+    with open_memberships(*asked) as memberships:
+        chosen.read(memberships.chunks())
     return chosen

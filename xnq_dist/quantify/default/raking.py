@@ -60,15 +60,7 @@ class Cells:
 
     @classmethod
     def of(cls, groups: Communities, n_nodes: int) -> Cells:
-        """Cells of overlapping groups.
-
-        Parameters
-        ----------
-        groups
-            Their members, each once.
-        n_nodes
-            Number of nodes, N.
-        """
+        """Cells of overlapping groups, whose members are named once each."""
         cell = np.zeros(n_nodes, np.int64)
         sets: list[tuple[int, ...]] = [()]
         for g in range(len(groups)):
@@ -102,25 +94,10 @@ def rake(
 ) -> tuple[Floats, Floats]:
     """Factors of the cells' posteriors under which all targets are met.
 
-    Parameters
-    ----------
-    nodes
-        Posteriors, labels and weights; labelled nodes are left out.
-    prior
-        Posterior of a node whose row is all zeros, shape (C,).
-    cells
-        Of the nodes.
-    targets
-        Sum of the posteriors of the unlabelled nodes of each group, shape (G, C); NaN
-        where none is known.
-    sizes
-        What deviations are measured by, shape (G,).
-
-    Returns
-    -------
-    factors, deviations
-        Shape (cells, C), and what is left of each target as part of the group's size,
-        shape (G, C): at most `HOLDS` where all targets can be met.
+    Targets are sums of the posteriors of the unlabelled nodes of each group, (G, C),
+    NaN where none is known; deviations are measured by `sizes`, (G,). Returns the
+    factors, (cells, C), and what is left of each target as part of the group's size: at
+    most `HOLDS` where all can be met.
     """
     n_classes = nodes.posteriors.shape[1]
     incidence, used = cells.incidence, ~np.isnan(targets)
@@ -232,18 +209,9 @@ def contradiction(
 ) -> tuple[int, int, bool] | None:
     """Two groups whose targets cannot both be met; None where all targets can.
 
-    Parameters
-    ----------
-    of_cell
-        Weight of the unlabelled nodes of each cell, shape (cells,).
-    incidence, targets, sizes
-        As `rake` takes them.
-
-    Notes
-    -----
-    A linear program: it divides each cell's weight among the classes, whatever the
-    posteriors. Where only three groups or more contradict each other, the two that
-    miss their targets by most are returned, and True.
+    A linear program divides each cell's weight of unlabelled nodes among the classes,
+    whatever the posteriors. Where only three groups or more contradict each other, the
+    two that miss their targets by most are returned, and True.
     """
     if len(of_cell) * targets.shape[1] > MOST_VARIABLES:
         return None

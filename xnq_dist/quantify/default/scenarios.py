@@ -57,10 +57,7 @@ class Tilt:
     def shared(self, own: Floats) -> Floats:
         """Variance of the logit shift that all unlabelled nodes share, shape (K,).
 
-        Parameters
-        ----------
-        own
-            The same where labels are a random sample.
+        `own` is the same where labels are a random sample.
         """
         return np.zeros_like(own) if self.known else own + self.shift
 
@@ -103,13 +100,7 @@ class Surroundings:
     walks of one step, then of two, shape (n, K + 1)."""
 
     def place(self, rate: float) -> Place:
-        """With rates of labelling, the node's own fold left out.
-
-        Parameters
-        ----------
-        rate
-            Share of the graph's nodes that are labelled.
-        """
+        """With rates of labelling, the node's own fold left out."""
         if not self.reached:
             return Place(self.groups)
         count = self.reached[0].shape[1] - 1
@@ -146,14 +137,8 @@ def study(
 ) -> Selection | None:
     """How the labelled nodes were chosen; None where too few are.
 
-    Parameters
-    ----------
-    rows
-        Of `study_nodes`, shape (n,).
-    around
-        Of these nodes.
-    own_folds
-        Whether unlabelled nodes are scored like the labelled ones of their fold.
+    `rows` are those of `study_nodes`, `around` is of the same nodes; with `own_folds`
+    unlabelled nodes are scored like the labelled ones of their fold.
     """
     states = _states(nodes, reference)
     n_known = int(np.count_nonzero(states >= 0))
@@ -167,13 +152,7 @@ def study(
 
 
 def check_prior(prior: dict[str, float] | None, classes: tuple[str, ...]) -> None:
-    """Whether `labels.prior` names the classes of the labels.
-
-    Raises
-    ------
-    SettingsError
-        Naming the classes that are unknown or left out.
-    """
+    """Refuse a `labels.prior` that does not name the classes of the labels."""
     if prior is None:
         return
     unknown = [repr(name) for name in prior if name not in classes]
@@ -196,21 +175,9 @@ def tilt_of(
 ) -> Tilt | None:
     """The tilted scenario of a run; None: posteriors are unchanged.
 
-    Parameters
-    ----------
-    labels
-        What is declared of the labels.
-    selection
-        How the labelled nodes were chosen, by `study`.
-    nodes
-        All nodes.
-    prior
-        In place of the posterior of a node that has none, shape (C,).
-
-    Raises
-    ------
-    InputError
-        When `labels.prior` gives a class fewer nodes than have its label.
+    `selection` is that of `study`; the prior stands for a node without posterior. A
+    `labels.prior` that gives a class fewer nodes than have its label is an
+    `InputError`.
     """
     free = np.flatnonzero(nodes.unlabelled)
     codes = list(class_codes(len(nodes.classes)))

@@ -100,22 +100,11 @@ class Bootstrap:
         found: Estimates,
         first: int = 0,
     ) -> Estimates:
-        """Estimates with their intervals.
+        """Estimates with their intervals; `first` numbers the batch's first community.
 
-        Parameters
-        ----------
-        batch, nodes, reference
-            As the quantifier took them.
-        found
-            Its answer.
-        first
-            Number of the batch's first community among all: with the seed the key of
-            the draws.
-
-        Notes
-        -----
-        Memory: some 40 C bytes for each of `BLOCK` memberships and 8 for each that a
-        replicate draws, or of the largest community's when it has more.
+        That number and the seed are the key of the draws. Memory: some 40 C bytes for
+        each of `BLOCK` memberships and 8 for each that a replicate draws, or of the
+        largest community's when it has more.
         """
         usable = usable_members(batch, nodes)
         prevalence, offsets = found.prevalence, usable.offsets

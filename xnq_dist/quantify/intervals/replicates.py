@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.quantify.interface import Reference
 from xnq_dist.quantify.intervals.resamples import draw_rows
 from xnq_dist.readout.calibration import fit_calibration
@@ -40,8 +41,6 @@ HELD = 0.25
 """Rows' worth of the prior of a replicate's calibration, that it changes nothing."""
 REFERENCE = 1 << 40
 """Keys of the streams that draw labelled nodes: beyond any community's number."""
-PURPOSE = 640
-"""Key of the stream that draws class proportions."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,13 +54,7 @@ class Replicate:
     """Of the classes, shape (C,); None: posteriors stay."""
 
     def posteriors(self, logs: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Posteriors by this calibration, shape (n, C).
-
-        Parameters
-        ----------
-        logs
-            Logarithms of those there are, class by class, shape (C, n).
-        """
+        """Posteriors (n, C) by this calibration, from their logarithms (C, n)."""
         found: NDArray[np.float32] = logs * np.float32(self.slope)
         if self.offset is not None:
             found += self.offset.astype(np.float32)[:, None]
@@ -85,16 +78,9 @@ def make_replicates(
     seed: int,
     calibrated: bool = True,
 ) -> Sequence[Replicate]:
-    """Replicates of the labelled nodes; without any, the reference as it is.
+    """Replicates of the labelled nodes, at most `resamples`; the reference without any.
 
-    Parameters
-    ----------
-    labels
-        Labelled nodes that the posteriors are calibrated by.
-    resamples
-        There are at most as many replicates.
-    calibrated
-        Whether posteriors are calibrated anew.
+    Posteriors are calibrated by so many `labels`, and anew where `calibrated`.
     """
     held, codes = reference.posteriors, reference.labels
     if held is None or codes is None:
@@ -105,8 +91,7 @@ def make_replicates(
     usable = usable[:: -(-len(usable) // MOST_ROWS)]
     logs, codes = np.log(vouched(held[usable], labels)), codes[usable]
     counts = np.bincount(codes, minlength=held.shape[1])
-    key = np.random.SeedSequence(seed, spawn_key=(PURPOSE,))
-    random = np.random.Generator(np.random.Philox(key))
+    random = stream(seed, Purpose.CLASS_PROPORTIONS)
     whole = _fitted(logs, codes)
     few = np.sqrt(1 + FEW / max(int(counts[counts > 0].min()), 1))
     made = []

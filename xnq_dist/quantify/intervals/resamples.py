@@ -64,15 +64,7 @@ def _fill(
 def draw_rows(
     seed: int, group: int, resample: int, size: int, count: int
 ) -> NDArray[np.int64]:
-    """Places of rows drawn with replacement, shape (count,).
-
-    Parameters
-    ----------
-    seed, group, resample
-        Key of the stream.
-    size
-        Rows to draw from, below 2^32.
-    """
+    """Places of rows below `size`, drawn with replacement, shape (count,)."""
     places = np.empty(count, np.int64)
     _fill(seed, group, resample, size, places)
     return places
@@ -91,18 +83,9 @@ def draw_kernel(
 ) -> None:
     """One resample of every community, and the mean of what goes with the members.
 
-    Parameters
-    ----------
-    offsets, members
-        `Communities`; int64 (S + 1,) and (M,).
-    shifted
-        float64 (M, C): rows that belong to memberships.
-    seed, first, resample
-        Keys: community s has the number ``first + s``.
-    drawn
-        int64 (M,), filled in: members of the resamples, in place of `members`.
-    means
-        float64 (S, C), filled in: means of the rows drawn; 0 without members.
+    Community s has the number ``first + s`` in the key of its stream. `shifted` (M, C)
+    belongs to memberships; `drawn` (M,) is filled with the resamples' members, `means`
+    with the rows' means, 0 without members.
     """
     for s in range(offsets.shape[0] - 1):
         begin, size = offsets[s], offsets[s + 1] - offsets[s]
