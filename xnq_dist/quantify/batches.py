@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Ints
 from xnq_dist.core.config import Settings
 from xnq_dist.core.store import Attempt, FileRecord, RunDirectory, Stage
 from xnq_dist.quantify.checks.evidence import EvidenceMoments, gather_evidence
@@ -287,7 +288,7 @@ def learn_from(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:
     run, settings = RunDirectory(job.run), job.settings
     held, groups = load_held_posteriors(run, nodes.labels), load_groups(run)
 
-    def around(rows: NDArray[np.int64]) -> Surroundings:
+    def around(rows: Ints) -> Surroundings:
         files = run, job.stage, job.around, groups.links
         return read_surroundings(*files, rows, settings)
 

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Ints
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InputError
 from xnq_dist.graph.ids import NodeIds
@@ -155,7 +155,7 @@ def from_column(
 
 @contextmanager
 def from_assignment(
-    assignment: NDArray[np.int64], settings: Settings, scratch: Path
+    assignment: Ints, settings: Settings, scratch: Path
 ) -> Iterator[Memberships]:
     """Communities 0, 1, ... from each node's number, shape (N,)."""
     n_nodes = len(assignment)
@@ -259,8 +259,8 @@ def cut_batches(
     community can take it further. Yields the number of the batch's first community, and
     the batch.
     """
-    sizes: list[NDArray[np.int64]] = []
-    members: list[NDArray[np.int64]] = []
+    sizes: list[Ints] = []
+    members: list[Ints] = []
     first = held = count = 0
 
     def joined() -> Communities:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats
 from xnq_dist.core.config import Settings
 from xnq_dist.quantify.checks.fit_check import expected_errors, standard_errors
 from xnq_dist.quantify.checks.quality import qualities
@@ -265,14 +266,12 @@ def _estimate_columns(
     }
 
 
-def _standard_errors(
-    arrays: dict[str, NDArray[Any]], settings: Settings
-) -> NDArray[np.float64]:
+def _standard_errors(arrays: dict[str, NDArray[Any]], settings: Settings) -> Floats:
     sd, lower, upper = (arrays[name] for name in ("sd", "lower", "upper"))
     return standard_errors(sd, lower, upper, settings.intervals.level)
 
 
-def _nullable(values: NDArray[np.float64]) -> pa.Array:
+def _nullable(values: Floats) -> pa.Array:
     return pa.array(values, mask=np.isnan(values))
 
 

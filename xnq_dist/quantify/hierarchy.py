@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Ints
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.graph.contents import has_parents
@@ -50,7 +50,7 @@ class ParentPairs:
 class Hierarchy:
     """The parent of every community."""
 
-    parent: NDArray[np.int64]
+    parent: Ints
     """Code of each community's parent, -1: none, shape (S,)."""
 
     @classmethod
@@ -82,9 +82,7 @@ class Hierarchy:
             )
         return found
 
-    def upwards(
-        self, codes: NDArray[np.int64], members: NDArray[np.int64]
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    def upwards(self, codes: Ints, members: Ints) -> Iterator[tuple[Ints, Ints]]:
         """Memberships of the communities' parents, then of theirs, and so on."""
         while True:
             codes = self.parent[codes]
@@ -94,7 +92,7 @@ class Hierarchy:
             codes, members = codes[some], members[some]
             yield codes, members
 
-    def unequal(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    def unequal(self, sizes: Ints) -> Ints:
         """Parents with another number of members than their communities together."""
         has = self.parent >= 0
         summed = np.zeros(len(sizes), np.int64)

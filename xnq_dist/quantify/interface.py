@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.quantify.weighted_sizes import WeightedSizes
 
 __all__ = [
@@ -46,13 +47,13 @@ NONE_UNLABELLED = "every member is labelled: no unlabelled member to estimate"
 class NeighbourStatistics:
     """Sums over a node's in-neighbours, made by one halo exchange."""
 
-    degree: NDArray[np.float64]
+    degree: Floats
     """Weighted in-degree, shape (N,)."""
-    posterior_sum: NDArray[np.float64]
+    posterior_sum: Floats
     """Weighted sum of the in-neighbours' posteriors, shape (N, C)."""
-    labelled: NDArray[np.float64]
+    labelled: Floats
     """Weighted count of labelled in-neighbours of each class, shape (N, C)."""
-    votes: NDArray[np.float64] | None = None
+    votes: Floats | None = None
     """Weighted count of in-neighbours by their largest posterior, shape (N, C); there
     for a quantifier with `needs_neighbours`."""
 
@@ -68,9 +69,9 @@ class NeighbourStatistics:
 class CellTilt:
     """Factors of the posteriors, alike for all nodes of a cell."""
 
-    cell: NDArray[np.int32]
+    cell: Ints32
     """Cell of every node, -1: posteriors are unchanged, shape (N,)."""
-    factors: NDArray[np.float64]
+    factors: Floats
     """Of the classes in each cell, shape (cells, C)."""
 
 
@@ -82,17 +83,17 @@ BLOCK = 1 << 20
 class NodeTable:
     """What is known of every node, in the order of the canonical index."""
 
-    posteriors: NDArray[np.float32]
+    posteriors: Floats32
     """Calibrated posteriors, shape (N, C)."""
-    labels: NDArray[np.int32]
+    labels: Ints32
     """Class code, -1 when unlabelled, shape (N,)."""
-    out_of_fold: NDArray[np.bool_]
+    out_of_fold: Bools
     """The node is labelled and its label had no part in its posterior, shape (N,)."""
     classes: tuple[str, ...]
     """Names of the C classes, in the order of the codes."""
     neighbours: NeighbourStatistics | None = None
     """There only for a quantifier with `needs_neighbours`."""
-    weights: NDArray[np.float64] | None = None
+    weights: Floats | None = None
     """What each node counts for, shape (N,); None: every node counts once."""
     tilt: CellTilt | None = None
     """What posteriors are multiplied by; None: nothing."""
@@ -110,12 +111,12 @@ class NodeTable:
         )
 
     @cached_property
-    def unlabelled(self) -> NDArray[np.bool_]:
+    def unlabelled(self) -> Bools:
         """Nodes without a label, shape (N,): one byte a node stays in the cache."""
         return self.labels < 0
 
     @cached_property
-    def mean_posterior(self) -> NDArray[np.float64]:
+    def mean_posterior(self) -> Floats:
         """Mean posterior of all unlabelled nodes, shape (C,); NaN without one."""
         total = np.zeros(self.posteriors.shape[1])
         for begin in range(0, len(self.labels), BLOCK):
@@ -130,9 +131,9 @@ class NodeTable:
 class Communities:
     """Sets of nodes, which may overlap, one after the other."""
 
-    offsets: NDArray[np.int64]
+    offsets: Ints
     """Community s has ``members[offsets[s] : offsets[s + 1]]``, shape (S + 1,)."""
-    members: NDArray[np.int64]
+    members: Ints
     """Canonical indexes, shape (M,). Those of a user's community are ascending and
     unique; a sample drawn with replacement names a node as often as it was drawn, and
     quantifiers count it as often."""
@@ -145,18 +146,18 @@ class Communities:
 class Reference:
     """What the labelled nodes say about the posteriors."""
 
-    prior: NDArray[np.float64]
+    prior: Floats
     """Class proportions that the posteriors are calibrated to, shape (C,)."""
-    posteriors: NDArray[np.float32] | None = None
+    posteriors: Floats32 | None = None
     """Of the labelled nodes whose label had no part in their posterior, shape (m, C);
     None: there are no such nodes."""
-    labels: NDArray[np.int32] | None = None
+    labels: Ints32 | None = None
     """Their class codes, shape (m,)."""
-    rows: NDArray[np.int64] | None = None
+    rows: Ints | None = None
     """Canonical indexes of these labelled nodes, ascending, shape (m,)."""
     neighbours: NeighbourStatistics | None = None
     """Of these nodes; there only for a quantifier with `needs_neighbours`."""
-    weights: NDArray[np.float64] | None = None
+    weights: Floats | None = None
     """Inclusion weights of these nodes, shape (m,); None: all equal."""
     _learnt: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
@@ -174,14 +175,14 @@ class Reference:
 class GroupSums:
     """Sums of f (1 - f) over the unlabelled members of S communities, by group."""
 
-    offsets: NDArray[np.int64]
+    offsets: Ints
     """Community s has the rows ``offsets[s] : offsets[s + 1]``, shape (S + 1,)."""
-    groups: NDArray[np.int32]
+    groups: Ints32
     """Groups of the graph's own partition, shape (R,)."""
-    weights: NDArray[np.float32]
+    weights: Floats32
     """Shape (R, K), a class against the rest: one of two classes, else all. With node
     weights u these are sums of u f (1 - f)."""
-    squares: NDArray[np.float32] | None = None
+    squares: Floats32 | None = None
     """Sums of u^2 f (1 - f), shape (R, K); None without node weights."""
 
 
@@ -189,18 +190,18 @@ class GroupSums:
 class Estimates:
     """A quantifier's answer for the unlabelled members of S communities."""
 
-    prevalence: NDArray[np.float64]
+    prevalence: Floats
     """Rows on the simplex, shape (S, C); NaN where no member is unlabelled."""
-    iterations: NDArray[np.int32]
+    iterations: Ints32
     """EM iterations, 0 for closed forms, shape (S,)."""
-    converged: NDArray[np.bool_]
+    converged: Bools
     """Whether the stopping rule held, shape (S,)."""
-    lower: NDArray[np.float64] | None = None
+    lower: Floats | None = None
     """Lower ends of the intervals of what could be counted among the unlabelled
     members, shape (S, C); None: the quantifier gives none."""
-    upper: NDArray[np.float64] | None = None
+    upper: Floats | None = None
     """Upper ends."""
-    sd: NDArray[np.float64] | None = None
+    sd: Floats | None = None
     """Standard errors, shape (S, C); None: those that the intervals imply."""
     groups: GroupSums | None = None
     """For covariances between communities; None: the quantifier gives none."""
@@ -262,27 +263,27 @@ class Quantifier(ABC):
 class Prevalence:
     """Final answer for S communities."""
 
-    n_nodes: NDArray[np.int64]
+    n_nodes: Ints
     """Members, shape (S,)."""
-    n_labelled: NDArray[np.int64]
+    n_labelled: Ints
     """Members with a known label, shape (S,)."""
-    n_estimated: NDArray[np.int64]
+    n_estimated: Ints
     """Members whose class is estimated, shape (S,)."""
-    known: NDArray[np.int64]
+    known: Ints
     """Labelled members of each class, shape (S, C)."""
-    prevalence: NDArray[np.float64]
+    prevalence: Floats
     """Shape (S, C); NaN rows where there is nothing to say."""
-    iterations: NDArray[np.int32]
+    iterations: Ints32
     """Shape (S,)."""
-    converged: NDArray[np.bool_]
+    converged: Bools
     """Shape (S,)."""
     notes: tuple[str | None, ...]
     """What to know of a community, S entries."""
-    lower: NDArray[np.float64]
+    lower: Floats
     """Lower ends of the intervals, shape (S, C); NaN where there is none."""
-    upper: NDArray[np.float64]
+    upper: Floats
     """Upper ends."""
-    sd: NDArray[np.float64]
+    sd: Floats
     """Standard errors, shape (S, C); NaN where the quantifier gives none."""
     weighted: WeightedSizes | None = None
     """Sizes in node weights, which prevalence is of; None: it is of nodes."""
@@ -315,8 +316,8 @@ def combine(
 
 
 def combine_counts(
-    sizes: NDArray[np.int64],
-    counts: NDArray[np.int64],
+    sizes: Ints,
+    counts: Ints,
     estimates: Estimates,
     labelled: Labelled,
     weighted: WeightedSizes | None = None,
@@ -331,9 +332,7 @@ def combine_counts(
         total, left, of_class = weighted.total, weighted.estimated, weighted.known
     some = left > 0
 
-    def of_all(
-        estimated: NDArray[np.float64] | None, known: NDArray[Any] = of_class
-    ) -> NDArray[np.float64]:
+    def of_all(estimated: Floats | None, known: NDArray[Any] = of_class) -> Floats:
         whole = np.full(counts.shape, np.nan)
         if estimated is None:
             return whole
@@ -369,9 +368,7 @@ def combine_counts(
 
 
 def _note(
-    members: tuple[int, int],
-    weights: tuple[float, float],
-    labelled: Labelled,
+    members: tuple[int, int], weights: tuple[float, float], labelled: Labelled
 ) -> str | None:
     """Note on a community, from the number and weight of all and unlabelled members."""
     if not members[0]:

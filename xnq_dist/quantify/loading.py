@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Bools, Floats32, Ints32
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import FileRecord, Manifest, RunDirectory, Stage
 from xnq_dist.graph import layout
@@ -82,7 +82,7 @@ class NeighbourValues:
 
     run: str = field(repr=False)
 
-    def __call__(self, number: int) -> NDArray[np.float32]:
+    def __call__(self, number: int) -> Floats32:
         """One partition's values, rows in local order, shape (n_owned, 1 + 3 C)."""
         run = RunDirectory(self.run)
         posteriors = whole_stage(run, "posteriors")
@@ -190,7 +190,7 @@ def load_groups(run: RunDirectory) -> Groups:
     return Groups(by_links, arrays["degree"])
 
 
-def load_held_posteriors(run: RunDirectory, labels: NDArray[np.int32]) -> Held | None:
+def load_held_posteriors(run: RunDirectory, labels: Ints32) -> Held | None:
     """Posteriors of labelled nodes by models without labels of their whole group.
 
     The stage ``readout`` of xnq+ holds them as ``held-*``: arrays ``index`` (canonical,
@@ -209,28 +209,21 @@ def load_held_posteriors(run: RunDirectory, labels: NDArray[np.int32]) -> Held |
     return Held(index, labels[index], arrays["posterior"])
 
 
-def _reference(
-    nodes: NodeTable, usable: NDArray[np.bool_], prior: Sequence[float]
-) -> Reference:
+def _reference(nodes: NodeTable, usable: Bools, prior: Sequence[float]) -> Reference:
     usable = usable & (nodes.labels >= 0)
     prior_array = np.array(prior, dtype=np.float64)
     if not usable.any():
         return Reference(prior_array)
     chosen, labels = nodes.posteriors[usable], nodes.labels[usable]
-    return Reference(
-        prior_array,
-        chosen,
-        labels,
-        rows=np.flatnonzero(usable),
-    )
+    return Reference(prior_array, chosen, labels, rows=np.flatnonzero(usable))
 
 
-def vectors(column: pa.ChunkedArray, width: int) -> NDArray[np.float32]:
+def vectors(column: pa.ChunkedArray, width: int) -> Floats32:
     """Posteriors of a column of vectors, shape (n, C)."""
     flat = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
     if flat.shape[0] != len(column) * width:
         raise StageError(
             f"posteriors do not have {width} classes a node: run again with --overwrite"
         )
-    vectors: NDArray[np.float32] = flat.reshape(-1, width)
+    vectors: Floats32 = flat.reshape(-1, width)
     return vectors

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Ints
 from xnq_dist.core.cluster import workers
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import SettingsError, StageError
@@ -37,13 +38,7 @@ from xnq_dist.core.store import (
     TableWriter,
     fingerprint,
 )
-from xnq_dist.core.waiting import (
-    Heartbeats,
-    gather,
-    result,
-    run_on_workers,
-    wait_some,
-)
+from xnq_dist.core.waiting import Heartbeats, gather, result, run_on_workers, wait_some
 from xnq_dist.graph import layout
 from xnq_dist.graph.benchmark_table import BenchmarkTable
 from xnq_dist.graph.contents import answer_digests
@@ -435,10 +430,7 @@ def _log_choice(labels: dict[str, Any], settings: Settings) -> None:
 
 
 def _answer(
-    job: BatchJob,
-    batches: Iterable[CommunityBatch],
-    client: Client,
-    progress: Progress,
+    job: BatchJob, batches: Iterable[CommunityBatch], client: Client, progress: Progress
 ) -> list[tuple[CommunityBatch, FileRecord]]:
     """Every batch's rows file, in order; members' files are removed once used."""
     futures = {}
@@ -507,7 +499,7 @@ def _write_prevalence(
     memberships: Memberships,
     told: tuple[list[Any], str, Settings],
     answered: list[tuple[CommunityBatch, FileRecord]],
-) -> tuple[list[FileRecord], int, NDArray[np.int64]]:
+) -> tuple[list[FileRecord], int, Ints]:
     """Batches' rows into tables: their records, not converged, members of each.
 
     What contrasts need goes into separate tables where the quantifier gives it.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from xnq_dist.core.arrays import Floats, Ints, Ints32
 
 __all__ = ["WeightedSizes"]
 
@@ -14,33 +15,27 @@ __all__ = ["WeightedSizes"]
 class WeightedSizes:
     """Sizes of S communities in node weights instead of nodes."""
 
-    known: NDArray[np.float64]
+    known: Floats
     """Weight of the labelled members of each class, shape (S, C)."""
-    estimated: NDArray[np.float64]
+    estimated: Floats
     """Weight of the unlabelled members, shape (S,)."""
-    effective: NDArray[np.float64]
+    effective: Floats
     """Kish's effective number of members, (sum u)^2 / sum u^2, shape (S,)."""
 
     @property
-    def total(self) -> NDArray[np.float64]:
+    def total(self) -> Floats:
         """Weight of all members, shape (S,)."""
         return np.asarray(self.known.sum(axis=1) + self.estimated)
 
     @classmethod
     def of(
-        cls,
-        weights: NDArray[np.float64],
-        labels: NDArray[np.int32],
-        community: NDArray[np.int64],
-        shape: tuple[int, int],
+        cls, weights: Floats, labels: Ints32, community: Ints, shape: tuple[int, int]
     ) -> WeightedSizes:
         """From each membership's weight, label and community; shape is (S, C)."""
         size, n_classes = shape
         free = labels < 0
 
-        def summed(
-            at: NDArray[np.int64], values: NDArray[np.float64], cells: int
-        ) -> NDArray[np.float64]:
+        def summed(at: Ints, values: Floats, cells: int) -> Floats:
             return np.bincount(at, values, cells).astype(np.float64)
 
         cells = community[~free] * n_classes + labels[~free]

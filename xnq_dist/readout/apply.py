@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.readout.calibration import Calibration
 from xnq_dist.readout.logistic import LinearModel, decision
 
@@ -23,17 +24,17 @@ class SavedReadout:
     fold_models: tuple[LinearModel, ...]
     """One without each fold; empty when no fold was needed."""
     calibration: Calibration
-    prior: NDArray[np.float64]
+    prior: Floats
     """Class proportions that the posteriors stand for, shape (C,)."""
-    index: NDArray[np.int64]
+    index: Ints
     """Canonical index of the labelled nodes, ascending, shape (n,)."""
-    folds: NDArray[np.int32]
+    folds: Ints32
     """Fold of each labelled node, -1 for none, shape (n,)."""
-    held_out: NDArray[np.int64]
+    held_out: Ints
     """Places in `index` of the nodes whose own label is not behind their logits."""
-    held_out_logits: NDArray[np.float64]
+    held_out_logits: Floats
     """Shape (len(held_out), C)."""
-    held_out_posteriors: NDArray[np.float32]
+    held_out_posteriors: Floats32
     """Calibrated, shape (len(held_out), C)."""
     diagnostics: dict[str, Any] = field(default_factory=dict)
     """Figures of the fit, JSON values; not in the file."""
@@ -75,8 +76,8 @@ _ARRAYS = (
 
 
 def posteriors(
-    x: NDArray[Any], index: NDArray[np.int64], readout: SavedReadout
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    x: NDArray[Any], index: Ints, readout: SavedReadout
+) -> tuple[Floats32, Bools]:
     """Posteriors of rows, (m, C), and whether each is out of fold, (m,).
 
     A labelled node that the readout was not fitted to keeps the posterior it got when

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.readout.calibration import Calibration
 from xnq_dist.readout.logistic import row_losses
 
@@ -18,11 +19,11 @@ BINS = 10
 
 
 def quality(
-    logits: NDArray[np.float64],
-    labels: NDArray[np.int32],
+    logits: Floats,
+    labels: Ints32,
     calibration: Calibration,
-    constant: NDArray[np.float64],
-    weights: NDArray[np.float64] | None = None,
+    constant: Floats,
+    weights: Floats | None = None,
 ) -> dict[str, Any]:
     """Log-loss before and after calibration, accuracy, reliability of the last class.
 
@@ -64,9 +65,7 @@ def quality(
     }
 
 
-def skill(
-    losses: NDArray[np.float64], constant: NDArray[np.float64]
-) -> dict[str, float] | None:
+def skill(losses: Floats, constant: Floats) -> dict[str, float] | None:
     """Part of a constant prediction's log-loss that is saved, with its 95 % interval.
 
     ``1 - mean(losses) / mean(constant)``; the interval is that of a ratio of means.

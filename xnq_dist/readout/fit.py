@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings_sections import ReadoutSettings
 from xnq_dist.readout.apply import SavedReadout
@@ -31,13 +32,7 @@ from xnq_dist.readout.logistic import (
 from xnq_dist.readout.objective import Group, MemoryRows, Rows
 from xnq_dist.readout.regularisation import ChosenC, climb, cross_fit
 
-__all__ = [
-    "FoldPlan",
-    "finish",
-    "grid_of",
-    "out_of_fold_log_loss",
-    "plan_folds",
-]
+__all__ = ["FoldPlan", "finish", "grid_of", "out_of_fold_log_loss", "plan_folds"]
 
 TRAIN, CALIBRATION = 0, 1
 """Codes of the roles, in the order of `graph.labels.ROLES`; -1 is none."""
@@ -47,7 +42,7 @@ TRAIN, CALIBRATION = 0, 1
 class FoldPlan:
     """Which row is in which fold, and the values of C to try."""
 
-    folds: NDArray[np.int32]
+    folds: Ints32
     """Fold of each row, -1 for rows that the readout is not fitted to, shape (n,)."""
     count: int
     """Number of folds; 0: C is given and no fold is needed, all fitted rows are in
@@ -62,7 +57,7 @@ def grid_of(settings: ReadoutSettings) -> tuple[float, ...]:
 
 
 def plan_folds(
-    labels: NDArray[np.int32],
+    labels: Ints32,
     roles: NDArray[np.int8] | None,
     n_classes: int,
     settings: ReadoutSettings,
@@ -89,8 +84,8 @@ def plan_folds(
 
 def finish(
     rows: Rows,
-    index: NDArray[np.int64],
-    labels: NDArray[np.int32],
+    index: Ints,
+    labels: Ints32,
     roles: NDArray[np.int8] | None,
     settings: ReadoutSettings,
     plan: FoldPlan,
@@ -155,7 +150,7 @@ def finish(
 
 def _own_logits(
     group: Group, fold_models: Sequence[LinearModel], model: LinearModel
-) -> NDArray[np.float64]:
+) -> Floats:
     """Logits of rows by the model without their fold; by `model` if they are in none.
 
     NaN for rows that all models have seen.
@@ -169,7 +164,7 @@ def _own_logits(
 
 def out_of_fold_log_loss(
     x: NDArray[Any],
-    labels: NDArray[np.int32],
+    labels: Ints32,
     n_classes: int,
     folds: int,
     grid: Sequence[float] = COARSE_GRID,

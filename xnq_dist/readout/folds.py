@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Ints, Ints32
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.random_bits import Purpose, stream
 
@@ -15,10 +15,7 @@ __all__ = ["assign_folds", "check_counts", "fold_count"]
 
 
 def check_counts(
-    counts: NDArray[np.int64],
-    least: int,
-    names: Sequence[Any] | None = None,
-    what: str = "labelled",
+    counts: Ints, least: int, names: Sequence[Any] | None = None, what: str = "labelled"
 ) -> None:
     """Refuse labels that leave a class with fewer than `least` nodes.
 
@@ -37,12 +34,12 @@ def check_counts(
     )
 
 
-def fold_count(counts: NDArray[np.int64], folds: int) -> int:
+def fold_count(counts: Ints, folds: int) -> int:
     """Folds that can be made: no more than the rarest class has members, at least 2."""
     return max(2, min(folds, int(counts.min())))
 
 
-def assign_folds(labels: NDArray[np.int32], folds: int, seed: int) -> NDArray[np.int32]:
+def assign_folds(labels: Ints32, folds: int, seed: int) -> Ints32:
     """Fold of each labelled node, every class spread evenly over the folds.
 
     Members of a class are shuffled by a stream of their own and dealt in turn; one

@@ -32,18 +32,13 @@ from scipy.linalg import cholesky
 from scipy.linalg.lapack import dtrtri
 from scipy.special import log_softmax
 
+from xnq_dist.core.arrays import Floats, Floats32, Ints32
 from xnq_dist.core.backend import choose
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.products import product
 from xnq_dist.readout.lbfgs import Minimum, minimise
-from xnq_dist.readout.objective import (
-    Group,
-    MemoryRows,
-    Problem,
-    Rows,
-    group_sums,
-)
+from xnq_dist.readout.objective import Group, MemoryRows, Problem, Rows, group_sums
 
 __all__ = [
     "COARSE_GRID",
@@ -59,7 +54,6 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-Floats = NDArray[np.float64]
 
 GRID = tuple(float(10.0 ** (step / 2)) for step in range(-4, 7))
 """Values of C tried when it is to be selected: 1e-2 to 1e3 in half decades."""
@@ -146,7 +140,7 @@ def fit_jobs(rows: Rows, jobs: Sequence[FitJob]) -> list[LogisticFit]:
 
 def fit(
     x: NDArray[Any],
-    y: NDArray[np.int32],
+    y: Ints32,
     n_classes: int,
     C: float,
     start: LinearModel | None = None,
@@ -299,17 +293,13 @@ def _hidden_losses(
     return found
 
 
-def decision(
-    model: LinearModel, x: NDArray[Any], threads: int = 1
-) -> NDArray[np.float64]:
+def decision(model: LinearModel, x: NDArray[Any], threads: int = 1) -> Floats:
     """Logits of rows, float64, (n, C); a row has the same bits wherever it stands."""
-    weights = cast(NDArray[np.float32], np.ascontiguousarray(model.coef.T))
+    weights = cast(Floats32, np.ascontiguousarray(model.coef.T))
     return np.asarray(product(x, weights, threads) + model.intercept, np.float64)
 
 
-def row_losses(
-    logits: NDArray[np.float64], labels: NDArray[np.int32]
-) -> NDArray[np.float64]:
+def row_losses(logits: Floats, labels: Ints32) -> Floats:
     """Log-loss of each row, -log p(label), shape (n,)."""
     chosen = log_softmax(logits, axis=1)[np.arange(len(labels)), labels]
     return np.asarray(-chosen, np.float64)

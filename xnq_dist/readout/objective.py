@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.core.backend import Backend, cpu
 from xnq_dist.core.blocks import one_blas_thread
 
@@ -45,7 +46,6 @@ ROUNDING = 1e-13
 WIDEST = 2048
 """Maximum number of columns whose covariance is computed; beyond, variances are."""
 
-Floats = NDArray[np.float64]
 CPU = cpu()
 Result = TypeVar("Result")
 
@@ -175,8 +175,8 @@ class MemoryRows:
     def of(
         cls,
         x: NDArray[Any],
-        labels: NDArray[np.int32],
-        folds: NDArray[np.int32],
+        labels: Ints32,
+        folds: Ints32,
         n_classes: int,
         weights: Floats | None = None,
         smooth: bool = False,

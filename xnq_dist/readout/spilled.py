@@ -13,8 +13,8 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Ints, Ints32
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Attempt, FileRecord, Folder, checked
@@ -112,7 +112,7 @@ def spill(
     client: Client,
     parts: Sequence[Part],
     rows: Labelled,
-    folds: NDArray[np.int32],
+    folds: Ints32,
     n_classes: int,
     attempt: Attempt,
     progress: Progress = silent,
@@ -175,7 +175,7 @@ def _each(work: Any, groups: Sequence[RowGroup], *arguments: Any) -> list[Any]:
 
 
 def _write_piece(
-    part: Part, number: int, bounds: NDArray[np.int64], attempt: Attempt
+    part: Part, number: int, bounds: Ints, attempt: Attempt
 ) -> _Piece | None:
     """A partition's labelled rows by canonical index; None when it has none."""
     used = gather_used(part)
@@ -192,8 +192,8 @@ def _write_piece(
 def _write_group(
     number: int,
     pieces: Sequence[_Piece],
-    labels: NDArray[np.int32],
-    folds: NDArray[np.int32],
+    labels: Ints32,
+    folds: Ints32,
     attempt: Attempt,
 ) -> RowGroup:
     """One group's rows out of all partitions' files."""

@@ -34,12 +34,7 @@ from xnq_dist.core.waiting import gather, result
 from xnq_dist.graph.layout import load_label_weights, load_labels, load_roles
 from xnq_dist.groups.own_groups import Groups, own_groups
 from xnq_dist.readout.apply import SavedReadout
-from xnq_dist.readout.fit import (
-    FoldPlan,
-    finish,
-    grid_of,
-    plan_folds,
-)
+from xnq_dist.readout.fit import FoldPlan, finish, grid_of, plan_folds
 from xnq_dist.readout.logistic import FitJob, LogisticFit, fit_jobs
 from xnq_dist.readout.objective import MemoryRows
 from xnq_dist.readout.regularisation import ChosenC, climb, cross_fit
@@ -105,10 +100,7 @@ def _write(
 
 
 def fit_readout(
-    run: RunDirectory,
-    settings: Settings,
-    client: Client,
-    progress: Progress = silent,
+    run: RunDirectory, settings: Settings, client: Client, progress: Progress = silent
 ) -> Manifest:
     """The stages ``readout`` and ``posteriors``, each reused when it is whole.
 

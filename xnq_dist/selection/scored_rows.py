@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
 from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
 
 __all__ = ["MOST", "Place", "ScoredRows", "log_rates", "model_bytes", "sampled"]
 
-Floats = NDArray[np.float64]
-Codes = NDArray[np.int32]
 
 MOST = 200_000
 """Maximum number of labelled, and of unlabelled, nodes that the model is fitted to."""
@@ -26,7 +25,7 @@ LEAST = 1e-9
 class Place:
     """Where nodes are in the graph."""
 
-    groups: tuple[Codes, ...] = ()
+    groups: tuple[Ints32, ...] = ()
     """Groups of the graph's own partitions, the coarse one first, shape (n,) each."""
     degree: Floats | None = None
     """Number of in-neighbours, shape (n,)."""
@@ -42,9 +41,9 @@ class ScoredRows:
     posteriors: Floats
     """Rows on the simplex, each made without the labels of the node's own fold, shape
     (n, C)."""
-    labels: Codes
+    labels: Ints32
     """Class codes, -1 unlabelled, shape (n,)."""
-    folds: Codes
+    folds: Ints32
     """Scores are comparable within a fold, shape (n,)."""
     place: Place = field(default_factory=Place)
 
@@ -71,7 +70,7 @@ class ScoredRows:
         )
 
     @property
-    def labelled(self) -> NDArray[np.bool_]:
+    def labelled(self) -> Bools:
         """Shape (n,)."""
         return np.asarray(self.labels >= 0)
 
@@ -81,9 +80,7 @@ class ScoredRows:
         return int(self.posteriors.shape[1])
 
 
-def sampled(
-    labels: NDArray[np.integer], seed: int, most: int = MOST
-) -> NDArray[np.int64]:
+def sampled(labels: NDArray[np.integer], seed: int, most: int = MOST) -> Ints:
     """Nodes for the model, ascending: labelled and unlabelled ones, `most` of each.
 
     Labels are -1 for unlabelled nodes, -2 for those not to be used.

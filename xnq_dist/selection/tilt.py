@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Ints
+
 __all__ = ["logit_variance", "solve_bias", "tilted", "tilted_mean"]
 
-Floats = NDArray[np.float64]
 
 ROUNDS = 200
 TOLERANCE = 1e-12
@@ -23,10 +24,7 @@ def tilted(posteriors: Floats, factors: Floats) -> Floats:
 
 
 def tilted_mean(
-    posteriors: NDArray[np.floating],
-    rows: NDArray[np.int64],
-    factors: Floats,
-    prior: Floats,
+    posteriors: NDArray[np.floating], rows: Ints, factors: Floats, prior: Floats
 ) -> tuple[Floats, Floats]:
     """Mean of the tilted posteriors f of some nodes, and mean of f (1 - f), (C,).
 
@@ -42,7 +40,7 @@ def tilted_mean(
 
 
 def _blocks(
-    posteriors: NDArray[np.floating], rows: NDArray[np.int64], prior: Floats
+    posteriors: NDArray[np.floating], rows: Ints, prior: Floats
 ) -> Iterator[Floats]:
     """Normalised rows."""
     for first in range(0, len(rows), BLOCK):
@@ -67,10 +65,7 @@ def logit_variance(covariance: Floats, shares: Floats) -> Floats:
 
 
 def solve_bias(
-    posteriors: NDArray[np.floating],
-    rows: NDArray[np.int64],
-    shares: Floats,
-    prior: Floats,
+    posteriors: NDArray[np.floating], rows: Ints, shares: Floats, prior: Floats
 ) -> Floats:
     """Bias b, summing to 0, with which tilted posteriors have the given mean.
 

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln
 from scipy.stats import chi2
 
+from xnq_dist.core.arrays import Floats
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.selection.model import SelectionFit, Terms, fit_model, plain_terms
 from xnq_dist.selection.place import DECILES, Spread, degree_bins, place_terms, uneven
@@ -20,7 +20,6 @@ from xnq_dist.selection.scored_rows import ScoredRows
 
 __all__ = ["Selection", "detectable_factors", "judge", "reach"]
 
-Floats = NDArray[np.float64]
 
 PLACE_Z, PLACE_CV2 = 4.0, 0.05
 """Selection by place is found above both."""

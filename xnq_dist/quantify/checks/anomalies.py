@@ -26,14 +26,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln, xlog1py, xlogy
 
+from xnq_dist.core.arrays import Bools, Floats, Ints
 from xnq_dist.quantify.checks.tails import upper_tail
 
 __all__ = ["Anomalies", "Seen", "find_anomalies", "qvalues", "robust_reference"]
 
-Floats = NDArray[np.float64]
 
 FAR = 3.0
 """Multiple of the typical distance from the mean, in units of chance, beyond which a
@@ -53,11 +52,11 @@ LEAST = 1e-9
 class Seen:
     """What labels and posteriors show of S communities, C classes."""
 
-    labelled: NDArray[np.int64]
+    labelled: Ints
     """Labelled members, shape (S,)."""
-    known: NDArray[np.int64]
+    known: Ints
     """Those of each class, shape (S, C)."""
-    unlabelled: NDArray[np.int64]
+    unlabelled: Ints
     """Members without a label, shape (S,)."""
     scores: Floats
     """Share of each class by the posteriors alone; NaN where they show nothing, (S, C).
@@ -85,10 +84,7 @@ class Anomalies:
 
 
 def find_anomalies(
-    prevalence: Floats,
-    n_nodes: NDArray[np.int64],
-    seen: Seen,
-    reference: float | None = None,
+    prevalence: Floats, n_nodes: Ints, seen: Seen, reference: float | None = None
 ) -> Anomalies:
     """Compare communities with all others together, or the last class with a share.
 
@@ -137,9 +133,7 @@ def find_anomalies(
     return Anomalies(compared, centre, effect, pvalue, qvalues(pvalue))
 
 
-def robust_reference(
-    values: Floats, weights: Floats
-) -> tuple[NDArray[np.bool_], float]:
+def robust_reference(values: Floats, weights: Floats) -> tuple[Bools, float]:
     """Communities that others are compared with, and their distance from the mean.
 
     Weights are members, 0: left out. The distance is in units of chance, at least 1.
@@ -182,7 +176,7 @@ def _others(
 
 
 def _pvalues(
-    seen: Seen, some: NDArray[np.int64], k: int, reference: Floats, spread: Floats
+    seen: Seen, some: Ints, k: int, reference: Floats, spread: Floats
 ) -> Floats:
     """Of class k in some communities, each against its reference."""
     r = np.clip(reference, LEAST, 1 - LEAST)
@@ -208,7 +202,7 @@ def _pvalues(
     return found
 
 
-def _windows(trials: Floats, r: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _windows(trials: Floats, r: Floats) -> tuple[Ints, Ints]:
     """First count of each binomial that is not negligible, and how many follow."""
     reach = NEGLIGIBLE * np.sqrt(trials * r * (1 - r)) + NEGLIGIBLE**2 / 2
     first = np.maximum(np.floor(trials * r - reach), 0).astype(np.int64)
@@ -216,7 +210,7 @@ def _windows(trials: Floats, r: Floats) -> tuple[NDArray[np.int64], NDArray[np.i
     return first, last - first + 1
 
 
-def _blocks(lengths: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+def _blocks(lengths: Ints) -> list[Ints]:
     block = np.cumsum(lengths) // BLOCK
     return np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(block)) + 1)
 

@@ -8,15 +8,13 @@ tests whether the labelled members' classes could come from their posteriors.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from xnq_dist.core.arrays import Floats
 from xnq_dist.quantify.checks.evidence import Evidence
 from xnq_dist.quantify.checks.tails import upper_tail
 
 __all__ = ["expected_errors", "fit_pvalues", "standard_errors"]
-
-Floats = NDArray[np.float64]
 
 
 def standard_errors(

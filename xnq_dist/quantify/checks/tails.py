@@ -10,12 +10,12 @@ shifted Gamma distribution, type III).
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import erfc, gammainc, gammaincc
+
+from xnq_dist.core.arrays import Floats
 
 __all__ = ["upper_tail"]
 
-Floats = NDArray[np.float64]
 
 STRAIGHT = 1e-3
 """Skewness below which the normal distribution does as well."""

@@ -17,6 +17,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints
 from xnq_dist.core.config import Settings
 from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.classic.members import check_posteriors, labelled_rows
@@ -105,11 +106,11 @@ class Counts(Quantifier):
         done = np.ones(len(batch), np.bool_)
         return Estimates(means, np.zeros(len(batch), np.int32), done)
 
-    def rates(self, reference: Reference) -> NDArray[np.float64]:
+    def rates(self, reference: Reference) -> Floats:
         """The matrix M: a row for each column of `means`, a column for each class."""
         return rates(*labelled_rows(self.name, reference), self.hard)
 
-    def means(self, batch: Communities, nodes: NodeTable) -> NDArray[np.float64]:
+    def means(self, batch: Communities, nodes: NodeTable) -> Floats:
         """Mean vote or posterior of every community, shape (S, C)."""
         means = np.empty((len(batch), nodes.posteriors.shape[1]))
         table = nodes.unlabelled, nodes.posteriors
@@ -117,7 +118,7 @@ class Counts(Quantifier):
         return means
 
 
-def adjusted(matrices: NDArray[np.float64], counts: NDArray[np.float64]) -> Estimates:
+def adjusted(matrices: Floats, counts: Floats) -> Estimates:
     """The prevalence under which counts are nearest to what is expected of them.
 
     Arguments are those of `mixture_kernel`.
@@ -136,7 +137,7 @@ def make(name: str, settings: Settings) -> Quantifier:
 
 def rates(
     posteriors: NDArray[np.floating], labels: NDArray[np.integer], hard: bool
-) -> NDArray[np.float64]:
+) -> Floats:
     """The matrix M of ACC (`hard`: votes for the first of the largest) or PACC, (C, C).
 
     Column j is the mean over the labelled nodes of class j, but for rows of zeros; a
@@ -164,12 +165,12 @@ def rates(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def mean_kernel(
-    offsets: NDArray[np.int64],
-    members: NDArray[np.int64],
-    unlabelled: NDArray[np.bool_],
-    posteriors: NDArray[np.float32],
+    offsets: Ints,
+    members: Ints,
+    unlabelled: Bools,
+    posteriors: Floats32,
     hard: bool,
-    means: NDArray[np.float64],
+    means: Floats,
 ) -> None:
     """Mean vote (`hard`) or posterior of unlabelled members, into `means` (S, C).
 

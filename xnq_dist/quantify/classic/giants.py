@@ -13,8 +13,8 @@ from itertools import pairwise
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints
 from xnq_dist.quantify.classic.tiles import TILE, add_expected, gather
 
 __all__ = ["FEWEST_ITERATIONS", "LARGE", "STORE", "giant_sld", "store_bytes"]
@@ -41,14 +41,14 @@ def _kept_rows(n_classes: int) -> int:
 
 
 def giant_sld(
-    members: NDArray[np.int64],
-    unlabelled: NDArray[np.bool_],
-    posteriors: NDArray[np.float32],
-    prior: NDArray[np.float64],
+    members: Ints,
+    unlabelled: Bools,
+    posteriors: Floats32,
+    prior: Floats,
     tolerance: float,
     max_iterations: int,
     threads: int | None = None,
-) -> tuple[NDArray[np.float64], int, bool]:
+) -> tuple[Floats, int, bool]:
     """Prevalence, iterations and whether the rule held, as `sld.sld_kernel` gives them.
 
     Threads are those that this process may use, at most 8, unless they are set. A step
@@ -112,21 +112,21 @@ def giant_sld(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def expected_of_chunks(
-    members: NDArray[np.int64],
+    members: Ints,
     first: int,
     last: int,
     chunk: int,
-    unlabelled: NDArray[np.bool_],
-    posteriors: NDArray[np.float32],
-    weights: NDArray[np.float64],
+    unlabelled: Bools,
+    posteriors: Floats32,
+    weights: Floats,
     fresh: bool,
-    store: NDArray[np.float64],
-    filled: NDArray[np.int64],
-    spare: NDArray[np.float64],
-    inverse: NDArray[np.float64],
-    sums: NDArray[np.float64],
-    rows: NDArray[np.int64],
-    seen: NDArray[np.int64],
+    store: Floats,
+    filled: Ints,
+    spare: Floats,
+    inverse: Floats,
+    sums: Floats,
+    rows: Ints,
+    seen: Ints,
 ) -> None:
     """Expected counts of chunks first to last - 1, into `sums`, `rows` and `seen`.
 

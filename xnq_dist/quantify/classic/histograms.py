@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.config import Settings
 from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.classic.members import (
@@ -159,7 +159,7 @@ class Histograms(Quantifier):
                 topsoe_kernel(block, shared, TOLERANCE, MOST_STEPS, *answers)
         return found
 
-    def places(self, posteriors: NDArray[np.float64]) -> NDArray[np.int32]:
+    def places(self, posteriors: Floats) -> Ints32:
         """Cells that every node counts in, shape (n, channels)."""
         if self.name == "hdy":
             return bin_places([posteriors[:, 1]] * len(HDY_BINS), HDY_BINS)
@@ -168,9 +168,7 @@ class Histograms(Quantifier):
         channels = posteriors.T if posteriors.shape[1] > 2 else posteriors.T[:1]
         return bin_places(list(channels), [self.bins] * len(channels))
 
-    def class_shares(
-        self, posteriors: NDArray[np.float64], labels: NDArray[np.int32]
-    ) -> NDArray[np.float64]:
+    def class_shares(self, posteriors: Floats, labels: Ints32) -> Floats:
         """Histograms of the classes, shape (C, cells), each channel summing to 1."""
         places, n_classes = self.places(posteriors), posteriors.shape[1]
         width = sum(HDY_BINS) if self.name == "hdy" else self.bins * places.shape[1]
@@ -186,9 +184,7 @@ def make(name: str, settings: Settings) -> Quantifier:
     return Histograms(name, settings.matching.bins)
 
 
-def bin_places(
-    values: Sequence[NDArray[np.float64]], bins: Sequence[int]
-) -> NDArray[np.int32]:
+def bin_places(values: Sequence[Floats], bins: Sequence[int]) -> Ints32:
     """Cells of values in histograms over [0, 1] that lie one behind the other.
 
     Bins are closed below, the last one above too, as in `numpy.histogram`; what
@@ -213,12 +209,7 @@ def bin_places(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def count_kernel(
-    offsets: NDArray[np.int64],
-    members: NDArray[np.int64],
-    places: NDArray[np.int32],
-    counts: NDArray[np.float64],
-) -> None:
+def count_kernel(offsets: Ints, members: Ints, places: Ints32, counts: Floats) -> None:
     """Histograms of every community, into `counts` (S, cells), from `bin_places`."""
     channels = places.shape[1]
     counts[:, :] = 0.0
@@ -231,7 +222,7 @@ def count_kernel(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def roots_of_mixtures(shares: NDArray[np.float64], grid: int) -> NDArray[np.float64]:
+def roots_of_mixtures(shares: Floats, grid: int) -> Floats:
     """Square roots of mixtures of two histograms, shape (cells, grid)."""
     roots = np.empty((shares.shape[1], grid))
     for b in range(shares.shape[1]):
@@ -243,11 +234,7 @@ def roots_of_mixtures(shares: NDArray[np.float64], grid: int) -> NDArray[np.floa
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def hellinger_kernel(
-    counts: NDArray[np.float64],
-    shares: NDArray[np.float64],
-    bins: NDArray[np.int64],
-    grid: int,
-    prevalence: NDArray[np.float64],
+    counts: Floats, shares: Floats, bins: Ints, grid: int, prevalence: Floats
 ) -> None:
     """HDy: the median over histograms of the nearest mixture on a grid.
 
@@ -279,9 +266,7 @@ def hellinger_kernel(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _distance(
-    sample: NDArray[np.float64], shares: NDArray[np.float64], share: float, scale: float
-) -> float:
+def _distance(sample: Floats, shares: Floats, share: float, scale: float) -> float:
     """Topsoe distance of a sample's counts times scale from a mixture of two."""
     total = 0.0
     for b in range(sample.shape[0]):
@@ -297,10 +282,7 @@ def _distance(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def ternary_kernel(
-    counts: NDArray[np.float64],
-    shares: NDArray[np.float64],
-    tolerance: float,
-    prevalence: NDArray[np.float64],
+    counts: Floats, shares: Floats, tolerance: float, prevalence: Floats
 ) -> None:
     """DyS: ternary search for the nearest mixture of two histograms (Topsoe).
 

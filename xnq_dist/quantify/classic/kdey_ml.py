@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.core.config import Settings
 from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.classic.members import (
@@ -49,7 +49,7 @@ RECORDS = (
     ),
 )
 
-Grid = tuple[NDArray[np.float64], NDArray[np.float64]]
+Grid = tuple[Floats, Floats]
 
 PAIRS = 1 << 16
 """Pairs of a node and a labelled one worked on at a time: they fit a core's cache."""
@@ -99,12 +99,12 @@ def make(name: str, settings: Settings) -> Quantifier:
 
 
 def log_densities(
-    at: NDArray[np.float64],
-    posteriors: NDArray[np.float64],
-    labels: NDArray[np.int32],
+    at: Floats,
+    posteriors: Floats,
+    labels: Ints32,
     bandwidth: float,
     grid: Grid | None = None,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Log-density of every class at some posteriors, less a constant for all, (n, C).
 
     With two classes it is interpolated (cubic Hermite, from values and slopes) on a
@@ -132,9 +132,7 @@ def log_densities(
     return found
 
 
-def _on_a_grid(
-    posteriors: NDArray[np.float64], labels: NDArray[np.int32], bandwidth: float
-) -> Grid:
+def _on_a_grid(posteriors: Floats, labels: Ints32, bandwidth: float) -> Grid:
     """Two classes' log-densities along the line, and their rise over a cell.
 
     Shapes (2, cells + 1) each.
@@ -149,14 +147,12 @@ def _on_a_grid(
     return value, slope / (narrow * cells)
 
 
-def _second_share(posteriors: NDArray[np.float64]) -> NDArray[np.float64]:
+def _second_share(posteriors: Floats) -> Floats:
     """The second of two posteriors that sum to 1."""
     return np.asarray(posteriors[:, 1] / posteriors.sum(axis=1))
 
 
-def _log_kernel_mean(
-    at: NDArray[np.float64], own: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _log_kernel_mean(at: Floats, own: Floats) -> tuple[Floats, Floats]:
     """Logarithm of ``mean exp(-|x - y|^2 / 2)`` over y, and its slope along axis 0.
 
     Places x and y have shapes (D, n) and (D, m), both results (n,).

@@ -22,6 +22,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.quantifiers import Record
@@ -89,13 +90,13 @@ class NeighbourCounts(Counts):
         """Whether votes are counted, not posteriors."""
         return self.name == "nacc"
 
-    def rates(self, reference: Reference) -> NDArray[np.float64]:
+    def rates(self, reference: Reference) -> Floats:
         """The matrix M, shape (C^2, C)."""
         held, codes = labelled_rows(self.name, reference)
         around = near(self.name, reference.neighbours, self.hard)
         return joint_rates(held, around, codes, self.hard)
 
-    def means(self, batch: Communities, nodes: NodeTable) -> NDArray[np.float64]:
+    def means(self, batch: Communities, nodes: NodeTable) -> Floats:
         """Mean of a member's prediction times its neighbours', shape (S, C^2)."""
         means = np.empty((len(batch), nodes.posteriors.shape[1] ** 2))
         table = nodes.unlabelled, nodes.posteriors
@@ -109,9 +110,7 @@ def make(name: str, settings: Settings) -> Quantifier:
     return NeighbourCounts(name)
 
 
-def near(
-    name: str, neighbours: NeighbourStatistics | None, hard: bool
-) -> NDArray[np.float64]:
+def near(name: str, neighbours: NeighbourStatistics | None, hard: bool) -> Floats:
     """What a node's neighbours say: sums of votes or posteriors, shape (N, C)."""
     found = None
     if neighbours is not None:
@@ -124,7 +123,7 @@ def near(
     return found
 
 
-def votes_of(posteriors: NDArray[np.floating]) -> NDArray[np.float32]:
+def votes_of(posteriors: NDArray[np.floating]) -> Floats32:
     """One-hot votes for the first of the largest posteriors; no vote without any.
 
     Examples
@@ -166,7 +165,7 @@ def joint_rates(
     near: NDArray[np.floating],
     labels: NDArray[np.integer],
     hard: bool,
-) -> NDArray[np.float64]:
+) -> Floats:
     """The matrix M of NACC, shape (C^2, C), from labelled nodes and what is near them.
 
     Column k is the mean over the nodes of class k; row ``i C + j`` is of own prediction
@@ -196,13 +195,13 @@ def joint_rates(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def joint_kernel(
-    offsets: NDArray[np.int64],
-    members: NDArray[np.int64],
-    unlabelled: NDArray[np.bool_],
-    posteriors: NDArray[np.float32],
-    near: NDArray[np.float64],
+    offsets: Ints,
+    members: Ints,
+    unlabelled: Bools,
+    posteriors: Floats32,
+    near: Floats,
     hard: bool,
-    means: NDArray[np.float64],
+    means: Floats,
 ) -> None:
     """Mean over unlabelled members of what they and their neighbours are said to be.
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.config import Settings
 from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.classic.giants import FEWEST_ITERATIONS, LARGE, giant_sld
@@ -101,7 +101,7 @@ def make(name: str, settings: Settings) -> Quantifier:
     return Sld(settings.sld.tolerance, settings.sld.max_iterations)
 
 
-def guarded_prior(prior: NDArray[np.float64]) -> NDArray[np.float64]:
+def guarded_prior(prior: Floats) -> Floats:
     """The prior with every class above zero, shape (C,).
 
     Examples
@@ -118,17 +118,17 @@ def guarded_prior(prior: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def sld_kernel(
-    offsets: NDArray[np.int64],
-    members: NDArray[np.int64],
-    unlabelled: NDArray[np.bool_],
-    posteriors: NDArray[np.float32],
-    prior: NDArray[np.float64],
+    offsets: Ints,
+    members: Ints,
+    unlabelled: Bools,
+    posteriors: Floats32,
+    prior: Floats,
     tolerance: float,
     max_iterations: int,
     tile: int,
-    prevalence: NDArray[np.float64],
-    iterations: NDArray[np.int32],
-    converged: NDArray[np.bool_],
+    prevalence: Floats,
+    iterations: Ints32,
+    converged: Bools,
 ) -> None:
     """EM for every community of a batch; the last three arguments are filled in.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats
 from xnq_dist.core.config import Settings
 from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.classic.members import Usable, check_posteriors, usable_members
@@ -70,9 +70,7 @@ def make(name: str, settings: Settings) -> Quantifier:
     return SldExact()
 
 
-def most_likely(
-    usable: Usable, ratios: NDArray[np.float64], prior: NDArray[np.float64]
-) -> Estimates:
+def most_likely(usable: Usable, ratios: Floats, prior: Floats) -> Estimates:
     """The mixture of the classes that makes every community most likely.
 
     `ratios` are class densities of the nodes in `usable.rows` (see

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
+
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints
 
 __all__ = ["TILE", "add_expected", "gather"]
 
@@ -18,12 +19,12 @@ TILE = 4096
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def gather(
-    members: NDArray[np.int64],
+    members: Ints,
     first: int,
     last: int,
-    unlabelled: NDArray[np.bool_],
-    posteriors: NDArray[np.float32],
-    block: NDArray[np.float64],
+    unlabelled: Bools,
+    posteriors: Floats32,
+    block: Floats,
 ) -> tuple[int, int, int]:
     """Fill a tile with unlabelled members' posteriors.
 
@@ -56,11 +57,7 @@ def gather(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _add_expected_of_two(
-    block: NDArray[np.float64],
-    filled: int,
-    weights: NDArray[np.float64],
-    inverse: NDArray[np.float64],
-    total: NDArray[np.float64],
+    block: Floats, filled: int, weights: Floats, inverse: Floats, total: Floats
 ) -> None:
     """`add_expected` for two classes, from their odds: half the work.
 
@@ -89,11 +86,7 @@ def _add_expected_of_two(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def add_expected(
-    block: NDArray[np.float64],
-    filled: int,
-    weights: NDArray[np.float64],
-    inverse: NDArray[np.float64],
-    total: NDArray[np.float64],
+    block: Floats, filled: int, weights: Floats, inverse: Floats, total: Floats
 ) -> None:
     """Add the expected count in a tile of every class but the last.
 

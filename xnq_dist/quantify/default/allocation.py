@@ -16,20 +16,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
 from xnq_dist.quantify.default.estimator_fit import PRIOR_VARIANCE, Learnt, left_open
 from xnq_dist.quantify.default.node_sums import class_codes, node_sums
-from xnq_dist.quantify.interface import (
-    Communities,
-    Labelled,
-    NodeTable,
-    Reference,
-)
+from xnq_dist.quantify.interface import Communities, Labelled, NodeTable, Reference
 
 __all__ = ["Strata", "allocate", "choose", "proportional"]
 
-Floats = NDArray[np.float64]
 
 POWER = 8.0
 """The norm of the half-widths that is made small: nearly their largest."""
@@ -45,9 +39,9 @@ BANDS = 12
 class Strata:
     """Strata h of unlabelled nodes, and S communities made of them."""
 
-    stratum: NDArray[np.int64]
+    stratum: Ints
     """Of every node, -1 where it is labelled, shape (N,)."""
-    inside: NDArray[np.bool_]
+    inside: Bools
     """Whether a stratum is in a community, shape (S, H)."""
     sizes: Floats
     """Nodes of each stratum, N_h, shape (H,)."""
@@ -57,9 +51,9 @@ class Strata:
     """Mean of u^2 f (1 - f), shape (H, K)."""
     plain: Floats
     """Mean of f (1 - f), shape (H, K)."""
-    group: NDArray[np.int64]
+    group: Ints
     """The graph's own group of each stratum, -1: none that matters, shape (H,)."""
-    groups: NDArray[np.int64]
+    groups: Ints
     """The groups that matter, shape (G',); `group` numbers them from 0."""
     learnt: Learnt
     other: Floats
@@ -77,8 +71,8 @@ class Strata:
         nodes: NodeTable,
         reference: Reference,
         learnt: Learnt,
-        communities: list[NDArray[np.int64]],
-        cell: NDArray[np.int32],
+        communities: list[Ints],
+        cell: Ints32,
         budget: int,
         labelled: Labelled = "count",
     ) -> Strata:
@@ -196,9 +190,7 @@ class Strata:
             elsewhere -= float((a**2 * every[self.groups]).sum())
             # Only what is left open by the group's own labels becomes less.
             new = np.bincount(
-                self.group[some],
-                (labels * self.plain[:, k])[some],
-                len(self.groups),
+                self.group[some], (labels * self.plain[:, k])[some], len(self.groups)
             )
             after = learnt.information[self.groups, k] + new
             opened = left_open(learnt.without[k], after)
@@ -225,10 +217,7 @@ class Strata:
 
 
 def _between(
-    nodes: NodeTable,
-    reference: Reference,
-    learnt: Learnt,
-    communities: list[NDArray[np.int64]],
+    nodes: NodeTable, reference: Reference, learnt: Learnt, communities: list[Ints]
 ) -> Floats:
     """Variance that shifts add to the sums over communities, shape (S, K)."""
     if not len(learnt.groups):
@@ -241,7 +230,7 @@ def _between(
     return learnt.between(node_sums(batch, nodes, reference.prior, *given))
 
 
-def _bands(values: Floats) -> NDArray[np.int64]:
+def _bands(values: Floats) -> Ints:
     """Bands of values alike to a factor of 4, the largest first."""
     top = float(values.max(initial=0.0))
     if not top:
@@ -274,9 +263,7 @@ def allocate(strata: Strata) -> Floats:
     return labels
 
 
-def choose(
-    stratum: NDArray[np.int64], chances: Floats, budget: int, seed: int
-) -> NDArray[np.int64]:
+def choose(stratum: Ints, chances: Floats, budget: int, seed: int) -> Ints:
     """Nodes to be labelled, each with the chance of its stratum, ascending.
 
     Systematic sampling through the strata in turn: exactly as many nodes as the budget,

@@ -27,9 +27,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from xnq_dist.core.arrays import Floats
 from xnq_dist.core.config import Settings
 from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.classic.members import check_posteriors
@@ -73,9 +73,6 @@ RECORDS = (
         graph=True,
     ),
 )
-
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

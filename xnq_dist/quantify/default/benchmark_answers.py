@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 from scipy.special import ndtri
 
+from xnq_dist.core.arrays import Floats, Floats32, Ints
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.quantify.default.auto import estimates_of, over_scenarios, scenario_sums
 from xnq_dist.quantify.default.benchmarks import Targets
@@ -39,7 +40,6 @@ from xnq_dist.quantify.interface import (
 
 __all__ = ["Benchmarked"]
 
-Floats = NDArray[np.float64]
 
 MET = 1e-9
 """Deviation from a benchmark that is accepted, as part of its group's size."""
@@ -62,7 +62,7 @@ class Benchmarked:
     """Sum of u^2 f' (1 - f'), shape (cells, K)."""
     sums: GroupSums
     """The groups' sums by group of the graph's own partitions."""
-    codes: NDArray[np.int64]
+    codes: Ints
     """The groups' communities, -1: all nodes, shape (G,)."""
     shares: Floats
     """What is known of the groups, NaN: nothing, shape (G, C)."""
@@ -246,7 +246,7 @@ def _by_cell(
     return node_sums(batch, nodes, prior, cells, none, none, least).groups
 
 
-def _matrix(sums: GroupSums, values: NDArray[np.float32], width: int) -> csr_array[Any]:
+def _matrix(sums: GroupSums, values: Floats32, width: int) -> csr_array[Any]:
     """One value of each row of sums, shape (S, groups)."""
     shape = (len(sums.offsets) - 1, width)
     parts = (values.astype(np.float64), sums.groups, sums.offsets)

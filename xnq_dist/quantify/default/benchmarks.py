@@ -15,16 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.inputs import choose_source
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout
-from xnq_dist.graph.benchmark_table import (
-    BenchmarkTable,
-    group_name,
-    read_benchmarks,
-)
+from xnq_dist.graph.benchmark_table import BenchmarkTable, group_name, read_benchmarks
 from xnq_dist.graph.node_weights import read_node_weights
 from xnq_dist.graph.sort import PairChunk
 from xnq_dist.graph.tables import Sources
@@ -35,7 +32,6 @@ from xnq_dist.quantify.sources import open_memberships
 
 __all__ = ["ChosenBenchmark", "Targets", "benchmark_of", "check_benchmark"]
 
-Floats = NDArray[np.float64]
 
 ROUNDED = 1e-6
 """Rounding error that is accepted, as part of a group's size."""
@@ -46,9 +42,9 @@ MOST_GROUPS = 1000
 class ChosenBenchmark:
     """Members of some communities, kept as all of them pass by."""
 
-    codes: NDArray[np.int64]
+    codes: Ints
     """The communities, -1: all nodes, shape (G,)."""
-    members: dict[int, NDArray[np.int64]] = field(default_factory=dict)
+    members: dict[int, Ints] = field(default_factory=dict)
 
     @classmethod
     def of(cls, table: BenchmarkTable, names: pa.Array) -> ChosenBenchmark:
@@ -102,7 +98,7 @@ class Targets:
     path: str
     """The table."""
     groups: list[str | None]
-    codes: NDArray[np.int64]
+    codes: Ints
     """Their communities, -1: all nodes, shape (G,)."""
     members: Communities
     sizes: Floats
@@ -120,7 +116,7 @@ class Targets:
         table: BenchmarkTable,
         classes: list[str],
         chosen: ChosenBenchmark,
-        labels: NDArray[np.int32],
+        labels: Ints32,
         weights: Floats | None,
         labelled: Labelled,
     ) -> Targets:

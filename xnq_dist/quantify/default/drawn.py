@@ -16,9 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betaincinv, expit
 
+from xnq_dist.core.arrays import Floats, Floats32
 from xnq_dist.quantify.classic.sld import guarded_prior
 from xnq_dist.quantify.default.node_sums import class_codes
 from xnq_dist.quantify.interface import (
@@ -32,7 +32,6 @@ from xnq_dist.readout.diagnostics import skill
 
 __all__ = ["DrawnByClass"]
 
-Floats = NDArray[np.float64]
 
 OPEN = 2.0
 """Factor on the covariance of the calibration: neighbouring labels are not independent,
@@ -176,7 +175,7 @@ def _log_odds(share: Floats | float) -> Floats:
     return np.asarray(np.log(inside) - np.log1p(-inside))
 
 
-def _logits(posteriors: NDArray[np.float32], code: int, bound: float) -> Floats:
+def _logits(posteriors: Floats32, code: int, bound: float) -> Floats:
     """Logits of a class against the rest; 0 where nothing is known of a node."""
     rows = posteriors.astype(np.float64)
     total = rows.sum(axis=1)

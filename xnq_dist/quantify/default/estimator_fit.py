@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
 from xnq_dist.quantify.default.node_sums import NodeSums, class_codes
 from xnq_dist.quantify.default.scenarios import Tilt
 from xnq_dist.quantify.interface import NodeTable, Reference
@@ -32,7 +33,6 @@ __all__ = [
     "spread_likelihoods",
 ]
 
-Floats = NDArray[np.float64]
 
 SPREADS = np.arange(61) * 0.05
 """Spreads t of the groups' logit shifts."""
@@ -49,9 +49,9 @@ ARRAYS = ("variances", "shared", "labelled", "within", "without", "information")
 class Held:
     """Labelled nodes as models see them that saw no label of their whole group."""
 
-    rows: NDArray[np.int64]
+    rows: Ints
     """Canonical index, shape (h,)."""
-    labels: NDArray[np.int32]
+    labels: Ints32
     """Class codes, shape (h,)."""
     posteriors: NDArray[np.floating]
     """Shape (h, C)."""
@@ -61,7 +61,7 @@ class Held:
 class Learnt:
     """Variances of the logit shifts that nodes share, a class against the rest."""
 
-    groups: NDArray[np.int32]
+    groups: Ints32
     """Group of every node in each partition, the coarse one first, shape (L, N); no
     two partitions have a code in common."""
     variances: Floats
@@ -213,7 +213,7 @@ class Learnt:
         return cls(numbered, variances, shared, labelled, least, *found)
 
 
-def _numbered(groups: NDArray[np.integer]) -> tuple[NDArray[np.int32], list[int]]:
+def _numbered(groups: NDArray[np.integer]) -> tuple[Ints32, list[int]]:
     """Groups of partitions, each numbered after those before, and where each ends."""
     rows = np.atleast_2d(groups)
     ends = np.cumsum(rows.max(axis=1, initial=0) + 1)
@@ -276,8 +276,8 @@ def mean_variance(likelihood: Floats) -> Floats:
 
 def _between(
     posteriors: Floats,
-    is_class: NDArray[np.bool_],
-    groups: NDArray[np.int32],
+    is_class: Bools,
+    groups: Ints32,
     n_groups: int,
     least: float,
     each: Floats,

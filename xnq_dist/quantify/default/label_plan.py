@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.config import Settings, load_settings
 from xnq_dist.core.errors import InputError, RunDirectoryError, SettingsError
 from xnq_dist.core.run_record import RunRecord
@@ -243,7 +243,7 @@ def _check_unchanged(
             )
 
 
-def _half_widths(table: pa.Table, n_classes: int) -> NDArray[np.float64]:
+def _half_widths(table: pa.Table, n_classes: int) -> Floats:
     """Half-width of the widest class's interval, NaN without one, shape (S,)."""
     ends = [
         table[name].to_numpy().astype(np.float64).reshape(-1, n_classes)
@@ -253,12 +253,8 @@ def _half_widths(table: pa.Table, n_classes: int) -> NDArray[np.float64]:
 
 
 def _widest(
-    table: pa.Table,
-    widths: NDArray[np.float64],
-    settings: Settings,
-    worst: int,
-    where: str,
-) -> NDArray[np.int64]:
+    table: pa.Table, widths: Floats, settings: Settings, worst: int, where: str
+) -> Ints:
     """Communities with the widest intervals, of those that are not suppressed."""
     n_classes = len(table) // max(len(widths), 1)
     sizes = table["n_nodes"].to_numpy()[::n_classes]
@@ -273,7 +269,7 @@ def _widest(
     return np.sort(order[: min(worst, MOST_COMMUNITIES)]).astype(np.int64)
 
 
-def _named(names: pa.Array, requested: list[str], where: str) -> NDArray[np.int64]:
+def _named(names: pa.Array, requested: list[str], where: str) -> Ints:
     text = names.cast(pa.string())
     codes = [int(pc.index(text, name).as_py()) for name in dict.fromkeys(requested)]
     if min(codes) < 0:
@@ -294,7 +290,7 @@ def _members(
     ids: NodeIds,
     sources: Sources,
     settings: Settings,
-    codes: NDArray[np.int64],
+    codes: Ints,
 ) -> ChosenBenchmark:
     """Members of some communities, from the tables that the run was made from."""
     chosen = ChosenBenchmark(codes)

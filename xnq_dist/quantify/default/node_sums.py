@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.quantify.interface import Communities, GroupSums, NodeTable
 
 __all__ = ["NodeSums", "class_codes", "node_sums", "posterior_row"]
@@ -28,28 +28,28 @@ LOWEST = 1e-12
 class NodeSums:
     """Sums over the unlabelled members of S communities."""
 
-    count: NDArray[np.int64]
+    count: Ints
     """Unlabelled members, shape (S,)."""
-    size: NDArray[np.float64]
+    size: Floats
     """Sum of their node weights u, shape (S,)."""
-    square: NDArray[np.float64]
+    square: Floats
     """Sum of u^2, shape (S,)."""
-    mean: NDArray[np.float64]
+    mean: Floats
     """Mean posterior, shape (S, C); NaN without an unlabelled member of weight."""
-    weight: NDArray[np.float64]
+    weight: Floats
     """Sum of u w, shape (S, K)."""
-    own: NDArray[np.float64]
+    own: Floats
     """Sum of u^2 w, the variance of independent nodes, shape (S, K)."""
-    spread: NDArray[np.float64]
+    spread: Floats
     """Sum over groups of (sum of w)^2 times the group's variance, shape (S, K)."""
-    calibrated: NDArray[np.float64]
+    calibrated: Floats
     """Sum over groups of sum of w times variance times the group's share of the
     labelled nodes' weight, shape (S, K)."""
     groups: GroupSums
     """The same by group."""
 
     @property
-    def alike(self) -> NDArray[np.bool_]:
+    def alike(self) -> Bools:
         """Whether the unlabelled members have one weight, shape (S,)."""
         spread = self.count * self.square - self.size**2
         return np.asarray(spread <= 1e-9 * self.size**2)
@@ -63,12 +63,12 @@ def class_codes(n_classes: int) -> tuple[int, ...]:
 def node_sums(
     batch: Communities | None,
     nodes: NodeTable,
-    prior: NDArray[np.float64],
-    groups: NDArray[np.int32],
-    variances: NDArray[np.float64],
-    labelled: NDArray[np.float64],
+    prior: Floats,
+    groups: Ints32,
+    variances: Floats,
+    labelled: Floats,
     least: float,
-    tilts: NDArray[np.float64] | None = None,
+    tilts: Floats | None = None,
 ) -> NodeSums:
     """Add up the unlabelled members of every community; None: one of all nodes.
 
@@ -124,10 +124,7 @@ def node_sums(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def posterior_row(
-    posteriors: NDArray[np.float32],
-    prior: NDArray[np.float64],
-    factors: NDArray[np.float64],
-    row: NDArray[np.float64],
+    posteriors: Floats32, prior: Floats, factors: Floats, row: Floats
 ) -> float:
     """Fill in a node's posterior, its classes multiplied by factors; its norm."""
     n_classes = prior.shape[0]
@@ -145,20 +142,20 @@ def posterior_row(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _add_members(
-    offsets: NDArray[np.int64],
-    members: NDArray[np.int64],
+    offsets: Ints,
+    members: Ints,
     everyone: bool,
-    unlabelled: NDArray[np.bool_],
-    posteriors: NDArray[np.float32],
-    weights: NDArray[np.float64],
-    cells: NDArray[np.int32],
-    factors: NDArray[np.float64],
-    prior: NDArray[np.float64],
-    tilts: NDArray[np.float64],
-    codes: NDArray[np.int64],
-    groups: NDArray[np.int32],
-    variances: NDArray[np.float64],
-    products: NDArray[np.float64],
+    unlabelled: Bools,
+    posteriors: Floats32,
+    weights: Floats,
+    cells: Ints32,
+    factors: Floats,
+    prior: Floats,
+    tilts: Floats,
+    codes: Ints,
+    groups: Ints32,
+    variances: Floats,
+    products: Floats,
     least: float,
     room: int,
 ) -> tuple[Any, ...]:

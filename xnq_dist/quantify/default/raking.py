@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import csr_array, diags_array, hstack, vstack
 from scipy.sparse import eye_array as identity
 
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints32
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.errors import StageError
 from xnq_dist.quantify.default.node_sums import posterior_row
@@ -34,7 +34,6 @@ from xnq_dist.quantify.interface import Communities, NodeTable
 
 __all__ = ["Cells", "contradiction", "pseudo_inverse", "rake"]
 
-Floats = NDArray[np.float64]
 
 HOLDS = 1e-10
 """Largest deviation from a benchmark, as part of its group's size."""
@@ -53,7 +52,7 @@ SINGULAR = 1e-12
 class Cells:
     """The nodes by the benchmarked groups that they are in."""
 
-    cell: NDArray[np.int32]
+    cell: Ints32
     """Cell of every node, -1 in no group, shape (N,)."""
     incidence: csr_array[Any]
     """1 where the nodes of a cell are in a group, shape (cells, G)."""
@@ -86,11 +85,7 @@ class Cells:
 
 
 def rake(
-    nodes: NodeTable,
-    prior: Floats,
-    cells: Cells,
-    targets: Floats,
-    sizes: Floats,
+    nodes: NodeTable, prior: Floats, cells: Cells, targets: Floats, sizes: Floats
 ) -> tuple[Floats, Floats]:
     """Factors of the cells' posteriors under which all targets are met.
 
@@ -164,7 +159,7 @@ def pseudo_inverse(matrix: Floats) -> Floats:
 
 
 def _hessian(
-    incidence: csr_array[Any], first: Floats, second: Floats, solved: NDArray[np.bool_]
+    incidence: csr_array[Any], first: Floats, second: Floats, solved: Bools
 ) -> Floats:
     n_groups, n_classes = solved.shape
     whole = np.zeros((n_groups, n_classes, n_groups, n_classes))
@@ -178,9 +173,9 @@ def _hessian(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _cell_sums(
-    cell: NDArray[np.int32],
-    unlabelled: NDArray[np.bool_],
-    posteriors: NDArray[np.float32],
+    cell: Ints32,
+    unlabelled: Bools,
+    posteriors: Floats32,
     weights: Floats,
     prior: Floats,
     factors: Floats,

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.label_settings import LabelSettings
 from xnq_dist.quantify.default.node_sums import class_codes
@@ -23,7 +24,6 @@ from xnq_dist.selection.verdict import Selection, judge
 
 __all__ = ["Surroundings", "Tilt", "check_prior", "study", "study_nodes", "tilt_of"]
 
-Floats = NDArray[np.float64]
 
 INFLATION = 1.3
 """Factor on standard errors of tilted answers: the model of the selection is not
@@ -91,9 +91,9 @@ class Tilt:
 class Surroundings:
     """What is known of the places of some nodes, shape (n, ...) each."""
 
-    groups: tuple[NDArray[np.int32], ...]
+    groups: tuple[Ints32, ...]
     """Groups of the graph's own partitions, the coarse one first."""
-    folds: NDArray[np.int32]
+    folds: Ints32
     """Of the nodes, assigned without looking at classes."""
     reached: tuple[Floats, ...]
     """Labelled neighbours in each fold, and all neighbours, in the last column: by
@@ -115,12 +115,12 @@ class Surroundings:
         return Place(self.groups, degree, np.stack(rates, axis=1))
 
 
-def study_nodes(nodes: NodeTable, reference: Reference, seed: int) -> NDArray[np.int64]:
+def study_nodes(nodes: NodeTable, reference: Reference, seed: int) -> Ints:
     """Nodes that the selection is studied on, ascending."""
     return sampled(_states(nodes, reference), seed)
 
 
-def _states(nodes: NodeTable, reference: Reference) -> NDArray[np.int32]:
+def _states(nodes: NodeTable, reference: Reference) -> Ints32:
     """Labels of the nodes of the reference; -2 for others that are labelled."""
     states = np.where(nodes.unlabelled, -1, -2).astype(np.int32)
     if reference.rows is not None:
@@ -131,7 +131,7 @@ def _states(nodes: NodeTable, reference: Reference) -> NDArray[np.int32]:
 def study(
     nodes: NodeTable,
     reference: Reference,
-    rows: NDArray[np.int64],
+    rows: Ints,
     around: Surroundings,
     own_folds: bool,
 ) -> Selection | None:
@@ -168,10 +168,7 @@ def check_prior(prior: dict[str, float] | None, classes: tuple[str, ...]) -> Non
 
 
 def tilt_of(
-    labels: LabelSettings,
-    selection: Selection | None,
-    nodes: NodeTable,
-    prior: Floats,
+    labels: LabelSettings, selection: Selection | None, nodes: NodeTable, prior: Floats
 ) -> Tilt | None:
     """The tilted scenario of a run; None: posteriors are unchanged.
 

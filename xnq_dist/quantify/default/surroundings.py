@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Bools, Floats32, Ints, Ints32
 from xnq_dist.core.config import Settings
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, Stage
 from xnq_dist.graph import layout
@@ -44,8 +44,6 @@ WALKS = 2
 """Steps from a node within which labels are counted."""
 STEM = "labels-around"
 
-Array = NDArray[np.float32]
-
 
 @dataclass(frozen=True)
 class _Start:
@@ -55,7 +53,7 @@ class _Start:
     folds: int
     seed: int
 
-    def __call__(self, number: int) -> Array:
+    def __call__(self, number: int) -> Floats32:
         """Shape (n_owned, K + 1)."""
         run = RunDirectory(self.run)
         record = whole_stage(run, "labels").named("labels-")[number]
@@ -66,9 +64,7 @@ class _Start:
         return _indicators(known, node_folds(index, self.folds, self.seed), self.folds)
 
 
-def _indicators(
-    known: NDArray[np.bool_], folds: NDArray[np.int32], count: int
-) -> Array:
+def _indicators(known: Bools, folds: Ints32, count: int) -> Floats32:
     found = np.zeros((len(known), count + 1), np.float32)
     rows = np.flatnonzero(known)
     found[rows, folds[rows]] = 1.0
@@ -108,8 +104,8 @@ def read_surroundings(
     run: RunDirectory,
     stage: Stage,
     files: tuple[tuple[FileRecord, ...], ...],
-    groups: tuple[NDArray[np.int32], ...],
-    rows: NDArray[np.int64],
+    groups: tuple[Ints32, ...],
+    rows: Ints,
     settings: Settings,
 ) -> Surroundings:
     """Of the nodes in `rows`, ascending, one partition's files in memory at a time."""
@@ -132,7 +128,7 @@ def learn(
     groups: Groups,
     held: Held | None,
     settings: Settings,
-    around: Callable[[NDArray[np.int64]], Surroundings],
+    around: Callable[[Ints], Surroundings],
 ) -> tuple[Learnt, Selection | None]:
     """What `auto` learns, and how the labelled nodes were chosen.
 
@@ -165,7 +161,7 @@ def learn_in_process(
     nodes: NodeTable,
     reference: Reference,
     adjacency: csr_array[Any],
-    groups: tuple[NDArray[np.int32], ...],
+    groups: tuple[Ints32, ...],
     settings: Settings,
     held: Held | None = None,
 ) -> tuple[Learnt, Selection | None]:
@@ -174,7 +170,7 @@ def learn_in_process(
         np.arange(len(nodes.labels)), settings.readout.folds, settings.seed
     )
 
-    def around(rows: NDArray[np.int64]) -> Surroundings:
+    def around(rows: Ints) -> Surroundings:
         links = adjacency.copy()
         links.data = np.ones_like(links.data)
         values = _indicators(~nodes.unlabelled, folds, settings.readout.folds)

@@ -13,8 +13,8 @@ from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats
 from xnq_dist.core.backend import GpuBackend, choose
 from xnq_dist.core.config import Settings
 from xnq_dist.quantify.classic.counts import Counts
@@ -97,7 +97,7 @@ def _classes(nodes: NodeTable) -> tuple[str]:
 def _em(
     backend: GpuBackend,
     moved: _Batch,
-    prior: NDArray[np.float64],
+    prior: Floats,
     rule: tuple[float, int],
     defines: tuple[str, ...],
 ) -> Estimates:
@@ -149,7 +149,7 @@ class GpuSld(Quantifier):
 class GpuCounts(Counts):
     """The quantifiers ``cc``, ``pcc``, ``acc`` and ``pacc``, counted on a GPU."""
 
-    def means(self, batch: Communities, nodes: NodeTable) -> NDArray[np.float64]:
+    def means(self, batch: Communities, nodes: NodeTable) -> Floats:
         """Mean vote or posterior of every community, shape (S, C)."""
         shape = (len(batch), nodes.posteriors.shape[1])
         if not shape[0]:

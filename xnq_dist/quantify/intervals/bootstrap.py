@@ -25,9 +25,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betaincinv
 
+from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.config import Settings
 from xnq_dist.quantify.classic.members import usable_members
 from xnq_dist.quantify.classic.sld import guarded_prior
@@ -43,7 +43,6 @@ from xnq_dist.quantify.intervals.resamples import draw_kernel
 
 __all__ = ["Bootstrap"]
 
-Floats = NDArray[np.float64]
 
 PSEUDO = 2.0
 """Members at the prior that the posteriors' shift is held back by: an estimate in a
@@ -209,7 +208,7 @@ class Bootstrap:
         return np.asarray(np.maximum(spread, 0.0))
 
     def _ends(
-        self, centre: Floats, variance: Floats, sizes: NDArray[np.int64]
+        self, centre: Floats, variance: Floats, sizes: Ints
     ) -> tuple[Floats, Floats]:
         """Ends on counts of the unlabelled members; NaN without one."""
         tail = (1 - self.level) / 2
@@ -236,7 +235,7 @@ def _shifted(rows: Floats, factors: Floats) -> Floats:
     return np.asarray(found / found.sum(axis=1, keepdims=True))
 
 
-def _sums(rows: Floats, community: NDArray[np.int64], count: int) -> Floats:
+def _sums(rows: Floats, community: Ints, count: int) -> Floats:
     """Sums of memberships' rows by community, shape (S, C)."""
     columns = [np.bincount(community, each, count) for each in rows.T]
     return np.stack(columns, axis=1, dtype=np.float64)  # of no member: integers

@@ -21,12 +21,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.errors import SettingsError, XnqError
 from xnq_dist.core.store import Folder, Manifest, Published, RunDirectory
 
 __all__ = ["between_runs", "check_seed_runs", "read_seed_runs", "widened"]
 
-Floats = NDArray[np.float64]
 
 PSEUDO = 4.0
 """Degrees of freedom at the mean over communities of about the same size."""
@@ -34,9 +34,7 @@ MAY_DIFFER = ("posteriors", "prior", "intervals", "fit", "quality", "seed_runs")
 """Inputs of the stage that follow from the seed, or do not change the prevalence."""
 
 
-def between_runs(
-    own: Floats, others: Floats, estimated: NDArray[np.int64], part: Floats
-) -> Floats:
+def between_runs(own: Floats, others: Floats, estimated: Ints, part: Floats) -> Floats:
     """Variance of one run's prevalence over seeds, shape (S, C).
 
     `own` and `others`, (k, S, C), are of this run and of k with other seeds; NaN rows

@@ -13,19 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.graph.layout import node_index
 from xnq_dist.readout.logistic import FitJob, LinearModel
 from xnq_dist.readout.objective import MemoryRows
 from xnq_dist.readout.plus.feature_files import spread_features
-from xnq_dist.readout.plus.first_stage import (
-    GRID,
-    FirstStage,
-    block_rows,
-    columns_of,
-)
+from xnq_dist.readout.plus.first_stage import GRID, FirstStage, block_rows, columns_of
 from xnq_dist.readout.plus.label_features import VisibleLabels
 from xnq_dist.readout.plus.second_stage import SecondRows, second_rows
 from xnq_dist.readout.plus.variants import Variants, class_priors
@@ -44,7 +39,7 @@ __all__ = ["CrossFit", "FoldOf"]
 BLOCK = 1 << 14
 """Rows scored at a time."""
 
-FoldOf = Callable[[NDArray[np.int64]], NDArray[np.int32]]
+FoldOf = Callable[[Ints], Ints32]
 """Fold of each node by its canonical index."""
 
 
@@ -55,7 +50,7 @@ class CrossFit:
     where: Stage
     parts: tuple[Part, ...]
     visible: VisibleLabels
-    priors: NDArray[np.float64]
+    priors: Floats
     """Class shares that each variant knows, shape (V, C)."""
     models: FileRecord
     """`FirstStage` of all variants."""
@@ -70,7 +65,7 @@ class CrossFit:
     def of(
         cls,
         work: PlusWork,
-        fitted: NDArray[np.int64],
+        fitted: Ints,
         fold_of: FoldOf,
         strengths: Sequence[float] | None = None,
     ) -> CrossFit:
@@ -169,14 +164,14 @@ def _first_stage(
 
 
 def _block_rows(
-    rows: Labelled, folds: NDArray[np.int32], n_classes: int, columns: slice
+    rows: Labelled, folds: Ints32, n_classes: int, columns: slice
 ) -> MemoryRows:
     return block_rows(rows.x, rows.labels, folds, n_classes, columns, rows.weights)
 
 
 def _fitted_features(
     part: Part, where: Stage, record: FileRecord
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+) -> tuple[Ints, Floats32]:
     """Canonical index and label features of a partition's fitted rows."""
     nodes = part.read_nodes()
     return nodes["index"].to_numpy()[part.used(nodes)], where.read_arrays(record)[
@@ -186,8 +181,8 @@ def _fitted_features(
 
 def _second_rows(
     rows: Labelled,
-    folds: NDArray[np.int32],
-    seen: Sequence[tuple[NDArray[np.int64], NDArray[np.float32]]],
+    folds: Ints32,
+    seen: Sequence[tuple[Ints, Floats32]],
     where: Stage,
     models: FileRecord,
     count: int,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Floats32
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.core.waiting import gather
 from xnq_dist.readout.plus.label_features import (
@@ -35,7 +35,7 @@ def spread_features(
     visible: VisibleLabels,
     parts: tuple[Part, ...],
     models: FileRecord,
-    priors: NDArray[np.float64],
+    priors: Floats,
 ) -> tuple[FileRecord, ...]:
     """Label features of every partition, by runs of neighbour sums.
 
@@ -95,7 +95,7 @@ def _write_features(
     number: int,
     hops: Sequence[FileRecord],
     means: Sequence[FileRecord],
-    priors: NDArray[np.float64],
+    priors: Floats,
     smoothing: float,
     attempt: Attempt,
 ) -> FileRecord:
@@ -122,7 +122,7 @@ def _write_features(
     )
 
 
-def read_own(where: Stage, record: FileRecord) -> NDArray[np.float32]:
+def read_own(where: Stage, record: FileRecord) -> Floats32:
     """Label features of a partition's rows, their own fold hidden, shape (n, F)."""
-    found: NDArray[np.float32] = where.read_arrays(record)["own"]
+    found: Floats32 = where.read_arrays(record)["own"]
     return found

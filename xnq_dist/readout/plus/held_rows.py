@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
 from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
 from xnq_dist.core.store import Attempt, FileRecord
 from xnq_dist.core.waiting import result
@@ -30,16 +30,14 @@ PRIOR_ROWS = 2.0
 """Strength of the priors of the calibration, in rows."""
 
 
-def sample_rows(index: NDArray[np.int64], most: int, seed: int) -> NDArray[np.int64]:
+def sample_rows(index: Ints, most: int, seed: int) -> Ints:
     """At most so many nodes, chosen by their canonical index alone, ascending."""
     key = stream_key(seed, Purpose.FITTED_ROWS)
     order = np.argsort(mixed_bits(index, key), kind="stable")
     return np.sort(index[order[:most]])
 
 
-def group_folds(
-    groups: NDArray[np.int32], known: NDArray[np.bool_], count: int
-) -> NDArray[np.int32]:
+def group_folds(groups: Ints32, known: Bools, count: int) -> Ints32:
     """Fold of each group: groups with most labels first, each to the emptiest fold.
 
     No class is looked at.
@@ -62,10 +60,7 @@ def group_folds(
 
 
 def held_by_group(
-    work: PlusWork,
-    fitted: NDArray[np.int64],
-    groups: NDArray[np.int32],
-    strengths: Sequence[float],
+    work: PlusWork, fitted: Ints, groups: Ints32, strengths: Sequence[float]
 ) -> FileRecord | None:
     """A file with the canonical `index` of labelled nodes and their `posterior`.
 
@@ -95,11 +90,7 @@ def held_by_group(
 
 
 def _judge(
-    rows: SecondRows,
-    index: NDArray[np.int64],
-    priors: NDArray[np.float64],
-    calibration: str,
-    attempt: Attempt,
+    rows: SecondRows, index: Ints, priors: Floats, calibration: str, attempt: Attempt
 ) -> FileRecord:
     _, held, _ = conclude(rows, priors.shape[1], {}, priors)
     known = held, rows.labels

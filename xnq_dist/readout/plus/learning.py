@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DoesNotFitError
 from xnq_dist.core.progress import Progress, silent
@@ -90,10 +90,10 @@ class PlusFit:
 class PlusScores:
     """Uncalibrated scores of xnq+ for every node."""
 
-    logits: NDArray[np.float32]
+    logits: Floats32
     """Log-probabilities of every node by canonical index, shape (N, C); those of
     labelled nodes out of fold."""
-    by_group: tuple[NDArray[np.int64], NDArray[np.float64]] | None
+    by_group: tuple[Ints, Floats] | None
     """Index and posteriors of labelled nodes by models without labels of their group,
     shape (h,) and (h, C)."""
     facts: dict[str, Any]
@@ -103,13 +103,13 @@ class PlusScores:
 def fit_plus(
     client: Client,
     source: Embedded,
-    labels: NDArray[np.int32],
+    labels: Ints32,
     classes: Sequence[Any],
     settings: Settings,
     attempt: Attempt,
     progress: Progress = silent,
-    groups: NDArray[np.int32] | None = None,
-    weights: NDArray[np.float64] | None = None,
+    groups: Ints32 | None = None,
+    weights: Floats | None = None,
 ) -> PlusFit:
     """Fit the readout of xnq+ to the labels shown; it leaves its files in `attempt`.
 
@@ -202,9 +202,7 @@ def _trees(
     return {kind: found[at * folds :][:folds] for at, kind in enumerate(KINDS)}
 
 
-def scaled_weights(
-    weights: NDArray[np.float64], shown: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def scaled_weights(weights: Floats, shown: Ints) -> Floats:
     """Weights whose sum over the labelled nodes is their effective number.
 
     That is ``(sum w)^2 / sum w^2``: so many labels of equal weight are as informative.
@@ -213,9 +211,7 @@ def scaled_weights(
     return np.asarray(weights * (own.sum() / (own**2).sum()))
 
 
-def _fitted(
-    shown: NDArray[np.int64], width: int, settings: Settings
-) -> NDArray[np.int64]:
+def _fitted(shown: Ints, width: int, settings: Settings) -> Ints:
     """Labelled nodes that models are fitted to, ascending."""
     there = settings.readout.memory_bytes // (8 * width)
     if there < min(len(shown), FEWEST_ROWS):
@@ -236,9 +232,9 @@ def _fitted(
 def _finish(
     rows: SecondRows,
     trees: dict[str, Sequence[TreeFit]],
-    index: NDArray[np.int64],
-    prior: NDArray[np.float64],
-    priors: NDArray[np.float64],
+    index: Ints,
+    prior: Floats,
+    priors: Floats,
     strengths: Sequence[float],
     classes: list[Any],
     where: Stage,
@@ -278,11 +274,11 @@ def _finish(
 def plus_scores(
     client: Client,
     source: Embedded,
-    labels: NDArray[np.int32],
+    labels: Ints32,
     classes: Sequence[Any],
     settings: Settings,
     attempt: Attempt,
-    groups: NDArray[np.int32] | None = None,
+    groups: Ints32 | None = None,
 ) -> PlusScores:
     """Scores of every node by xnq+, from the labels shown; no stage is touched.
 

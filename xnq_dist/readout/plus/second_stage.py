@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
+from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
 from xnq_dist.readout.logistic import (
     FitJob,
     LinearModel,
@@ -47,7 +48,6 @@ __all__ = [
     "second_rows",
 ]
 
-Floats = NDArray[np.float64]
 
 GRID = tuple(float(10.0**step) for step in range(-3, 2))
 """Values of C of the logistic regression, on standardised columns."""
@@ -66,9 +66,9 @@ FEW = 500
 class SecondRows:
     """Labelled rows as the second stage sees them."""
 
-    labels: NDArray[np.int32]
+    labels: Ints32
     """Class codes, shape (n,)."""
-    folds: NDArray[np.int32]
+    folds: Ints32
     """Shape (n,)."""
     z: Floats
     """`second_rows` with each fold hidden beside the row's own, shape (n, K, D)."""
@@ -87,13 +87,13 @@ class SecondRows:
         """Folds."""
         return int(self.z.shape[1])
 
-    def seen(self, kind: str, rows: NDArray[np.bool_], fold: int) -> Floats:
+    def seen(self, kind: str, rows: Bools, fold: int) -> Floats:
         """What trees of a kind see of rows when a fold is hidden."""
         more = self.x[rows][:, tree_columns(self.blocks, kind)]
         return np.concatenate([self.z[rows, fold], more], axis=1)
 
 
-def tree_columns(blocks: Sequence[int], kind: str) -> NDArray[np.int64]:
+def tree_columns(blocks: Sequence[int], kind: str) -> Ints:
     """Columns of the embedding that trees of a kind see."""
     columns = columns_of(blocks)
     own = blocks[1] // (HOPS + 1)
@@ -215,10 +215,7 @@ def fit_kind(rows: SecondRows, n_classes: int, kind: str, fold: int) -> TreeFit:
 
 
 def conclude(
-    rows: SecondRows,
-    n_classes: int,
-    fits: dict[str, Sequence[TreeFit]],
-    priors: Floats,
+    rows: SecondRows, n_classes: int, fits: dict[str, Sequence[TreeFit]], priors: Floats
 ) -> tuple[SecondStage, Floats, dict[str, Any]]:
     """Choose rounds and weights; the stage, log-probabilities of the rows, figures.
 

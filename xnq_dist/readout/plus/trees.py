@@ -15,6 +15,8 @@ from numba import njit
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from xnq_dist.core.arrays import Floats, Ints, Ints32
+
 __all__ = [
     "BoostedTrees",
     "Shape",
@@ -39,17 +41,17 @@ class BoostedTrees:
     has itself as both.
     """
 
-    baseline: NDArray[np.float64]
+    baseline: Floats
     """Scores before the first tree, shape (S,); S = 1 for two classes, else C."""
-    roots: NDArray[np.int64]
+    roots: Ints
     """First node of each tree, shape (T,); tree t adds to score t modulo S."""
-    feature: NDArray[np.int32]
+    feature: Ints32
     """Feature that a node asks for, shape (nodes,)."""
-    threshold: NDArray[np.float64]
+    threshold: Floats
     """A row goes left when its feature is at most this."""
-    left: NDArray[np.int32]
-    right: NDArray[np.int32]
-    value: NDArray[np.float64]
+    left: Ints32
+    right: Ints32
+    value: Floats
     """What a leaf adds, learning rate included."""
 
     def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
@@ -90,12 +92,12 @@ class Shape:
 
 
 def fit_trees(
-    z: NDArray[np.float64],
-    labels: NDArray[np.int32],
+    z: Floats,
+    labels: Ints32,
     n_classes: int,
     shape: Shape,
-    held: tuple[NDArray[np.float64], NDArray[np.int32]] | None = None,
-    weights: NDArray[np.float64] | None = None,
+    held: tuple[Floats, Ints32] | None = None,
+    weights: Floats | None = None,
 ) -> BoostedTrees:
     """Boosted trees by scikit-learn's histogram method; its own seed, one thread.
 
@@ -162,14 +164,14 @@ def _exported(estimator: Any) -> BoostedTrees:
 
 @njit(cache=True, nogil=True)
 def add_trees(
-    z: NDArray[np.float64],
-    roots: NDArray[np.int64],
-    feature: NDArray[np.int32],
-    threshold: NDArray[np.float64],
-    left: NDArray[np.int32],
-    right: NDArray[np.int32],
-    value: NDArray[np.float64],
-    scores: NDArray[np.float64],
+    z: Floats,
+    roots: Ints,
+    feature: Ints32,
+    threshold: Floats,
+    left: Ints32,
+    right: Ints32,
+    value: Floats,
+    scores: Floats,
 ) -> None:
     """Add every tree's leaf to `scores`, shape (rows, S), trees in order."""
     width = scores.shape[1]
@@ -184,7 +186,7 @@ def add_trees(
             scores[row, tree % width] += value[node]
 
 
-def boosted_logits(model: BoostedTrees, z: NDArray[Any]) -> NDArray[np.float64]:
+def boosted_logits(model: BoostedTrees, z: NDArray[Any]) -> Floats:
     """Logits of rows, shape (n, C); with two classes the first is 0."""
     rows = np.ascontiguousarray(z, dtype=np.float64)
     scores = np.tile(model.baseline, (len(rows), 1))
@@ -203,9 +205,7 @@ def boosted_logits(model: BoostedTrees, z: NDArray[Any]) -> NDArray[np.float64]:
     return np.concatenate([np.zeros_like(scores), scores], axis=1)
 
 
-def staged(
-    model: BoostedTrees, z: NDArray[Any], labels: NDArray[np.int32]
-) -> NDArray[np.float64]:
+def staged(model: BoostedTrees, z: NDArray[Any], labels: Ints32) -> Floats:
     """Summed log-loss of rows after each round, the baseline first, shape (T + 1,)."""
     rows = np.ascontiguousarray(z, dtype=np.float64)
     scores = np.tile(model.baseline, (len(rows), 1))
@@ -227,7 +227,7 @@ def staged(
     return np.array(losses)
 
 
-def _loss(scores: NDArray[np.float64], labels: NDArray[np.int32]) -> float:
+def _loss(scores: Floats, labels: Ints32) -> float:
     if scores.shape[1] == 1:
         signs = np.where(labels == 1, 1.0, -1.0)
         return float(np.logaddexp(0.0, -signs * scores[:, 0]).sum())

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
+from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.core.config import Settings
 from xnq_dist.core.progress import Progress
 from xnq_dist.core.store import Attempt, Manifest, Stage
@@ -39,14 +37,14 @@ class PlusWork:
 
     client: Client
     source: Embedded
-    labels: NDArray[np.int32]
+    labels: Ints32
     """Class codes by canonical index, -1 for hidden labels, shape (N,)."""
     n_classes: int
     settings: Settings
     attempt: Attempt
     """Where files go."""
     progress: Progress
-    weights: NDArray[np.float64] | None = None
+    weights: Floats | None = None
     """Weights of the labels by canonical index, shape (N,); None: all equal."""
 
     @property
