@@ -32,6 +32,7 @@ from xnq_dist.quantify.interface import (
     Prevalence,
     Quantifier,
     Reference,
+    WeightedSizes,
     combine,
     combine_counts,
 )
@@ -44,7 +45,6 @@ from xnq_dist.quantify.loading import (
     load_node_table,
 )
 from xnq_dist.quantify.registry import make_quantifier
-from xnq_dist.quantify.weighted_sizes import WeightedSizes
 
 __all__ = [
     "STAGE",

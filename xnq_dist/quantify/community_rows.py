@@ -26,6 +26,13 @@ __all__ = [
 ]
 
 
+ANSWER = (
+    *("n_nodes", "n_labelled", "n_estimated", "known", "prevalence"),
+    *("lower", "upper", "sd", "iterations", "converged"),
+)
+"""Fields of `Prevalence` that batches keep."""
+
+
 def answer_arrays(answer: Prevalence) -> dict[str, NDArray[Any]]:
     """An answer as arrays for an npz file; no note is an empty text."""
     sizes = {}
@@ -36,20 +43,9 @@ def answer_arrays(answer: Prevalence) -> dict[str, NDArray[Any]]:
             "n_effective": weighted.effective,
             "known_weight": weighted.known,
         }
-    return {
-        **sizes,
-        "n_nodes": answer.n_nodes,
-        "n_labelled": answer.n_labelled,
-        "n_estimated": answer.n_estimated,
-        "known": answer.known,
-        "prevalence": answer.prevalence,
-        "lower": answer.lower,
-        "upper": answer.upper,
-        "sd": answer.sd,
-        "iterations": answer.iterations,
-        "converged": answer.converged,
-        "notes": np.array([note or "" for note in answer.notes], dtype=np.str_),
-    }
+    own = {name: getattr(answer, name) for name in ANSWER}
+    notes = np.array([note or "" for note in answer.notes], dtype=np.str_)
+    return {**sizes, **own, "notes": notes}
 
 
 def prevalence_rows(

@@ -11,7 +11,7 @@ from xnq_dist.core.arrays import Ints, Ints32
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.random_bits import Purpose, stream
 
-__all__ = ["assign_folds", "check_counts", "fold_count"]
+__all__ = ["assign_folds", "check_counts"]
 
 
 def check_counts(
@@ -34,17 +34,13 @@ def check_counts(
     )
 
 
-def fold_count(counts: Ints, folds: int) -> int:
-    """Folds that can be made: no more than the rarest class has members, at least 2."""
-    return max(2, min(folds, int(counts.min())))
-
-
 def assign_folds(labels: Ints32, folds: int, seed: int) -> Ints32:
     """Fold of each labelled node, every class spread evenly over the folds.
 
     Members of a class are shuffled by a stream of their own and dealt in turn; one
     class goes on where the one before it stopped, so that the folds are of one size too
-    (up to one node). `fold_count` says how many there are; a class with a single node
+    (up to one node). There are no more than the
+    rarest class has members, and at least 2; a class with a single node
     is an `InputError`.
     """
     codes, counts = np.unique(labels, return_counts=True)
@@ -53,7 +49,7 @@ def assign_folds(labels: Ints32, folds: int, seed: int) -> Ints32:
         everywhere = np.full(int(codes[-1]) + 1, 2)
         everywhere[lone] = 1
         check_counts(everywhere, 2)
-    made = fold_count(counts, folds)
+    made = max(2, min(folds, int(counts.min())))
     result = np.empty(len(labels), np.int32)
     dealt = 0
     for code, count in zip(codes, counts, strict=True):

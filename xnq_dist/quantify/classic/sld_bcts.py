@@ -19,7 +19,7 @@ from xnq_dist.quantify.classic.members import (
     reference_rows,
     usable_members,
 )
-from xnq_dist.quantify.classic.sld import guarded_prior, sld_kernel
+from xnq_dist.quantify.classic.sld import Sld, guarded_prior, sld_kernel
 from xnq_dist.quantify.classic.tiles import TILE
 from xnq_dist.quantify.interface import (
     Communities,
@@ -48,7 +48,7 @@ RECORDS = (
 
 
 @dataclass(frozen=True)
-class SldBcts(Quantifier):
+class SldBcts(Sld):
     """The quantifier ``sld_bcts``: SLD after bias-corrected temperature scaling.
 
     The map is fitted to the reference's posteriors and labels, taken as logits by
@@ -60,10 +60,6 @@ class SldBcts(Quantifier):
     same rows: biases fitted by maximum likelihood make the two equal.
     """
 
-    tolerance: float = 1e-4
-    """Mean absolute change of the prevalence that stops EM."""
-    max_iterations: int = 1000
-    """Most EM iterations."""
     name: str = "sld_bcts"
 
     def estimate(

@@ -18,7 +18,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
-from xnq_dist.quantify.default.estimator_fit import PRIOR_VARIANCE, Learnt, left_open
+from xnq_dist.quantify.default.estimator_fit import (
+    PRIOR_VARIANCE,
+    Learnt,
+    left_open,
+    normalised,
+)
 from xnq_dist.quantify.default.node_sums import class_codes, node_sums
 from xnq_dist.quantify.interface import Communities, Labelled, NodeTable, Reference
 
@@ -91,11 +96,8 @@ class Strata:
         place[touched] = np.arange(len(touched))
         group = place[coarse]
         key = (cell.astype(np.int64) + 1) * (len(touched) + 1) + group + 1
-        rows = nodes.posteriors[free].astype(np.float64)
-        total = rows.sum(axis=1, keepdims=True)
-        mean = reference.prior / reference.prior.sum()
-        f = np.where(total > 0, rows / np.where(total > 0, total, 1.0), mean)
-        u = np.ones(len(rows)) if nodes.weights is None else nodes.weights[free]
+        f = normalised(nodes.posteriors[free], reference.prior)
+        u = np.ones(len(f)) if nodes.weights is None else nodes.weights[free]
         there, of_free = np.unique(
             key[free] * BANDS + _bands(u * u * (f * (1 - f)).max(axis=1)),
             return_inverse=True,

@@ -19,7 +19,7 @@ from xnq_dist.core.backend import GpuBackend, choose
 from xnq_dist.core.config import Settings
 from xnq_dist.quantify.classic.counts import Counts
 from xnq_dist.quantify.classic.members import check_posteriors
-from xnq_dist.quantify.classic.sld import guarded_prior
+from xnq_dist.quantify.classic.sld import Sld, guarded_prior
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
@@ -122,14 +122,8 @@ def _em(
 
 
 @dataclass(frozen=True)
-class GpuSld(Quantifier):
+class GpuSld(Sld):
     """The quantifier ``sld`` on a GPU."""
-
-    tolerance: float = 1e-4
-    """Mean absolute change of the prevalence that stops EM."""
-    max_iterations: int = 1000
-    """Most EM iterations."""
-    name: str = "sld"
 
     def estimate(
         self, batch: Communities, nodes: NodeTable, reference: Reference

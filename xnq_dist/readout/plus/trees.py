@@ -186,13 +186,11 @@ def add_trees(
             scores[row, tree % width] += value[node]
 
 
-def boosted_logits(model: BoostedTrees, z: NDArray[Any]) -> Floats:
-    """Logits of rows, shape (n, C); with two classes the first is 0."""
+def _add(model: BoostedTrees, z: NDArray[Any], trees: slice, scores: Floats) -> None:
     rows = np.ascontiguousarray(z, dtype=np.float64)
-    scores = np.tile(model.baseline, (len(rows), 1))
     add_trees(
         rows,
-        model.roots,
+        model.roots[trees],
         model.feature,
         model.threshold,
         model.left,
@@ -200,6 +198,12 @@ def boosted_logits(model: BoostedTrees, z: NDArray[Any]) -> Floats:
         model.value,
         scores,
     )
+
+
+def boosted_logits(model: BoostedTrees, z: NDArray[Any]) -> Floats:
+    """Logits of rows, shape (n, C); with two classes the first is 0."""
+    scores = np.tile(model.baseline, (len(z), 1))
+    _add(model, z, slice(None), scores)
     if scores.shape[1] > 1:
         return scores
     return np.concatenate([np.zeros_like(scores), scores], axis=1)
@@ -207,22 +211,11 @@ def boosted_logits(model: BoostedTrees, z: NDArray[Any]) -> Floats:
 
 def staged(model: BoostedTrees, z: NDArray[Any], labels: Ints32) -> Floats:
     """Summed log-loss of rows after each round, the baseline first, shape (T + 1,)."""
-    rows = np.ascontiguousarray(z, dtype=np.float64)
-    scores = np.tile(model.baseline, (len(rows), 1))
+    scores = np.tile(model.baseline, (len(z), 1))
     width = scores.shape[1]
     losses = [_loss(scores, labels)]
     for turn in range(model.turns):
-        trees = slice(turn * width, (turn + 1) * width)
-        add_trees(
-            rows,
-            model.roots[trees],
-            model.feature,
-            model.threshold,
-            model.left,
-            model.right,
-            model.value,
-            scores,
-        )
+        _add(model, z, slice(turn * width, (turn + 1) * width), scores)
         losses.append(_loss(scores, labels))
     return np.array(losses)
 
