@@ -516,7 +516,7 @@ def _write_prevalence(
             if batch.first != done or len(arrays["n_nodes"]) != batch.communities:
                 raise StageError(
                     f"{stage.folder.uri_of(record.name)} does not hold the communities "
-                    f"from {done} on: this is a fault of the program"
+                    f"from {done} on: this is an internal error, please report it"
                 )
             some = names.slice(batch.first, batch.communities)
             above = parents.slice(batch.first, batch.communities)
@@ -535,7 +535,7 @@ def _write_prevalence(
     if writer.record.rows != len(names) * len(classes):
         raise StageError(
             f"{writer.record.rows} rows for {len(names)} communities and "
-            f"{len(classes)} classes: this is a fault of the program"
+            f"{len(classes)} classes: this is an internal error, please report it"
         )
     files = [writer.record, evidence.record]
     files += [other.record for other in others.values()]

@@ -159,7 +159,9 @@ def _moments(client: Client, groups: Sequence[RowGroup], *arguments: Any) -> Mom
         # One after the other: no worker holds more than a few of them.
         before = client.submit(add_moments, before, sums, pure=False)
     if before is None:
-        raise StageError("there is no labelled row: this is a fault of the program")
+        raise StageError(
+            "there is no labelled row: this is an internal error, please report it"
+        )
     found: Moments = result(client, before)
     return found
 
@@ -213,7 +215,7 @@ def _write_group(
     if len(order) != len(labels):
         raise StageError(
             f"partitions hold {len(order)} labelled rows of group {number} instead of "
-            f"{len(labels)}: this is a fault of the program"
+            f"{len(labels)}: this is an internal error, please report it"
         )
     x = np.concatenate(parts)[order]
     data = labels.astype(np.int32).tobytes() + folds.astype(np.int32).tobytes()

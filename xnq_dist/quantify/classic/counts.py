@@ -1,4 +1,4 @@
-"""CC, PCC, ACC and PACC: counts of votes or posteriors, as they are or adjusted.
+"""CC, PCC, ACC and PACC: counts of votes or posteriors, plain or adjusted.
 
 The adjusted counts minimise ``||M p - q||`` over the simplex, where q are the plain
 counts of a community and M's columns are what they would be for one class alone.

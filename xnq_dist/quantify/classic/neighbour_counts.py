@@ -118,7 +118,7 @@ def near(name: str, neighbours: NeighbourStatistics | None, hard: bool) -> Float
     if found is None:
         raise StageError(
             f"quantifier = {name} has not been told of the nodes' neighbours: this is "
-            "a fault of the program"
+            "an internal error, please report it"
         )
     return found
 

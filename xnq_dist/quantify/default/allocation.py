@@ -6,7 +6,7 @@ N_h nodes of stratum h labelled at random, the covariance of `auto` is predicted
     V_S = sum_h r_h Q_h + sum_g v_g d_g^2 + w^2 v,      r_h = 1 - x_h / N_h,
 
 with every sum over unlabelled nodes shrunk by r_h, the variance v_g of a group by the
-labels that it gets (`learning.left_open`), and v by all of them. Groups are those of
+labels that it gets (`left_open`), and v by all of them. Groups are those of
 the coarse partition; what finer ones and degree add shrinks with ``w^2``.
 """
 

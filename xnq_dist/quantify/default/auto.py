@@ -8,7 +8,7 @@ groups of the graph's own partitions (by links, coarse and fine, and by degree),
     Cov(S, T) = [ w(S and T) + sum_g d_g(S) d_g(T) v_g + w(S) w(T) v ] / (n_S n_T)
 
 is the covariance of two answers; v_g and v are the variances of the logit shifts of a
-group and of all nodes (`learning`), and ``d_g(S) = w_g(S) - w(S) a_g`` with the
+group and of all nodes (`estimator_fit`), and ``d_g(S) = w_g(S) - w(S) a_g`` with the
 group's share a_g of the labelled nodes' weight: the calibration has moved all nodes by
 the labelled groups' mean shift. Random labels leave little of it in the whole graph;
 labels from few groups make all answers share those groups' shifts.

@@ -1,6 +1,6 @@
 """SLD and mean posteriors of all communities of a batch in one launch on a GPU.
 
-Same definitions as on the CPU (`sld`, `adjusted`); sums in float64 in another order, so
+Same definitions as on the CPU (`sld`, `counts`); sums in float64 in another order, so
 that answers agree to rounding.
 """
 
