@@ -426,10 +426,6 @@ def test_quantifier_that_needs_neighbours_sees_their_sums(
     found = seen[0].neighbours
     manifest = made.run.stage("graph").manifest()
     adjacency = layout.read_adjacency(made.run.stage("graph"), manifest)
-    labels = made.graph.labels
-    known = np.stack([labels == 0, labels == 1], axis=1).astype(float)
-    np.testing.assert_array_equal(found.degree, adjacency.sum(axis=1))
-    np.testing.assert_array_equal(found.labelled, adjacency @ known)
     expected = adjacency @ made.posteriors.astype(float)
     np.testing.assert_allclose(found.posterior_sum, expected, rtol=1e-5)
     left = made.run.stage("quantify").folder.names()

@@ -105,7 +105,7 @@ def from_memberships(
         named = NodeIds.from_column(pa.chunked_array([pc.unique(every)]))[0]
         hierarchy = Hierarchy.of(pairs, named)
     with _sorter(named, nodes, settings, scratch) as sorter:
-        added = _add(
+        total, unknown = _add(
             sorter,
             table.batches([columns.community, columns.member]),
             (columns.community, columns.member),
@@ -113,7 +113,6 @@ def from_memberships(
             settings.input.unknown_nodes,
             hierarchy,
         )
-        total, unknown = added.total, added.unknown
         yield Memberships(named.values, total, unknown, 0, sorter, hierarchy)
 
 
@@ -143,14 +142,14 @@ def from_column(
             "communities = column:NAME"
         )
     with _sorter(named, nodes, settings, scratch) as sorter:
-        added = _add(
+        total, _ = _add(
             sorter,
             present([column, node_id], True),
             (column, node_id),
             (named, nodes),
             "error",
         )
-        yield Memberships(named.values, added.total, 0, without, sorter)
+        yield Memberships(named.values, total, 0, without, sorter)
 
 
 @contextmanager
@@ -164,12 +163,6 @@ def from_assignment(
     with PairSorter(len(names), n_nodes, memory, scratch) as sorter:
         sorter.add(assignment, np.arange(n_nodes))
         yield Memberships(names, n_nodes, 0, 0, sorter)
-
-
-@dataclass(frozen=True)
-class _Added:
-    total: int
-    unknown: int
 
 
 def _sorter(
@@ -217,8 +210,8 @@ def _add(
     known: tuple[NodeIds, NodeIds],
     unknown: Literal["error", "drop"],
     hierarchy: Hierarchy | None = None,
-) -> _Added:
-    """Put every row of a table into the sorter, as codes and canonical indexes."""
+) -> tuple[int, int]:
+    """Put a table's rows into the sorter; how many, and how many are unknown."""
     total, dropped = 0, 0
     named, nodes = known
     for batch in batches:
@@ -247,7 +240,7 @@ def _add(
         for above, members in hierarchy.upwards(code, index) if hierarchy else ():
             sorter.add(above, members)
             total += len(members)
-    return _Added(total, dropped)
+    return total, dropped
 
 
 def cut_batches(

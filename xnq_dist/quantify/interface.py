@@ -47,22 +47,14 @@ NONE_UNLABELLED = "every member is labelled: no unlabelled member to estimate"
 class NeighbourStatistics:
     """Sums over a node's in-neighbours, made by one halo exchange."""
 
-    degree: Floats
-    """Weighted in-degree, shape (N,)."""
     posterior_sum: Floats
     """Weighted sum of the in-neighbours' posteriors, shape (N, C)."""
-    labelled: Floats
-    """Weighted count of labelled in-neighbours of each class, shape (N, C)."""
-    votes: Floats | None = None
-    """Weighted count of in-neighbours by their largest posterior, shape (N, C); there
-    for a quantifier with `needs_neighbours`."""
+    votes: Floats
+    """Weighted count of in-neighbours by their largest posterior, shape (N, C)."""
 
     def of(self, rows: NDArray[np.integer]) -> NeighbourStatistics:
         """The statistics of some nodes only."""
-        votes = None if self.votes is None else self.votes[rows]
-        return NeighbourStatistics(
-            self.degree[rows], self.posterior_sum[rows], self.labelled[rows], votes
-        )
+        return NeighbourStatistics(self.posterior_sum[rows], self.votes[rows])
 
 
 @dataclass(frozen=True, eq=False)

@@ -78,30 +78,18 @@ class NodeCache(Generic[T]):
 
 @dataclass(frozen=True)
 class NeighbourValues:
-    """Summed over neighbours: 1, posterior, known class, vote; made on a worker."""
+    """Summed over neighbours: posteriors and votes; made on a worker."""
 
     run: str = field(repr=False)
 
     def __call__(self, number: int) -> Floats32:
-        """One partition's values, rows in local order, shape (n_owned, 1 + 3 C)."""
+        """One partition's values, rows in local order, shape (n_owned, 2 C)."""
         run = RunDirectory(self.run)
-        posteriors = whole_stage(run, "posteriors")
-        record = posteriors.named("part-")[number]
+        record = whole_stage(run, "posteriors").named("part-")[number]
         table = run.stage("posteriors").read_table(record, "posteriors", ["posterior"])
-        known = whole_stage(run, "labels")
-        width = len(known.facts["classes"])
-        rows = run.stage("labels").read_table(
-            known.named("labels-")[number], "node_labels", ["label"]
-        )
-        labels = rows["label"].fill_null(-1).to_numpy()
+        width = len(whole_stage(run, "labels").facts["classes"])
         said = vectors(table["posterior"], width)
-        values = np.zeros((len(labels), 1 + 3 * width), np.float32)
-        values[:, 0] = 1.0
-        values[:, 1 : 1 + width] = said
-        shown = np.flatnonzero(labels >= 0)
-        values[shown, 1 + width + labels[shown]] = 1.0
-        values[:, 1 + 2 * width :] = votes_of(said)
-        return values
+        return np.concatenate([said, votes_of(said)], axis=1)
 
 
 def load_neighbours(
@@ -111,16 +99,11 @@ def load_neighbours(
     graph = whole_stage(run, "graph")
     n_nodes = graph.facts["n_nodes"]
     width = len(whole_stage(run, "labels").facts["classes"])
-    table = np.empty((n_nodes, 1 + 3 * width), np.float64)
+    table = np.empty((n_nodes, 2 * width), np.float64)
     index = layout.node_index(run.stage("graph"), graph)
     for rows, record in zip(index, sums, strict=True):
         table[rows] = stage.read_arrays(record)["sums"]
-    return NeighbourStatistics(
-        degree=table[:, 0],
-        posterior_sum=table[:, 1 : 1 + width],
-        labelled=table[:, 1 + width : 1 + 2 * width],
-        votes=table[:, 1 + 2 * width :],
-    )
+    return NeighbourStatistics(table[:, :width], table[:, width:])
 
 
 def load_node_table(

@@ -149,7 +149,7 @@ def quantify(
     Memory of the client: names of the communities, node ids, `input.memory` for the
     sort of the memberships and one batch; all edges where Leiden detects communities
     or groups. Memory of a worker process: posteriors (4 C bytes a node), about 18 bytes
-    a node more, and one batch a thread; for nacc and npacc 8 (1 + 3 C) bytes a node on
+    a node more, and one batch a thread; for nacc and npacc 16 C bytes a node on
     top, for bootstrap intervals about 40 C bytes a member of a block of communities.
     """
     began = time.monotonic()

@@ -132,7 +132,7 @@ def test_neighbours_that_all_agree_keep_the_answer(prior):
     nodes, reference, _, sets = drawn(prior)
     width = len(prior)
     everywhere = np.tile(np.eye(width)[1] * 3, (N, 1))
-    same = NeighbourStatistics(np.full(N, 3.0), everywhere, everywhere * 0, everywhere)
+    same = NeighbourStatistics(everywhere, everywhere)
     nodes = replace(nodes, neighbours=same)
     reference = replace(reference, neighbours=same.of(reference.rows))
     # Rows of zeros are votes for class 0 in QuaPy.
@@ -171,7 +171,7 @@ def test_classes_predicted_alike_are_separated_by_neighbours():
     around = np.where(rng.random(1200) < 0.9, classes, rng.integers(0, 3, 1200))
     posteriors = np.eye(3)[own].astype(np.float32)
     votes = np.eye(3)[around]
-    neighbours = NeighbourStatistics(np.ones(1200), votes, votes * 0, votes)
+    neighbours = NeighbourStatistics(votes, votes)
     known = np.arange(600)
     nodes = replace(make_nodes(posteriors), neighbours=neighbours)
     reference = replace(
@@ -214,12 +214,9 @@ def test_class_without_usable_labelled_nodes_is_predicted_as_itself():
 def test_statistics_are_those_by_hand():
     nodes, _, adjacency, _ = drawn(PRIORS["four"])
     found, dense = nodes.neighbours, adjacency.toarray()
-    np.testing.assert_allclose(found.degree, dense.sum(axis=1))
     np.testing.assert_allclose(
         found.posterior_sum, dense @ nodes.posteriors.astype(float)
     )
-    known = np.eye(5)[nodes.labels][:, :4]
-    np.testing.assert_allclose(found.labelled, dense @ known)
     votes = votes_of(nodes.posteriors)
     assert votes[KNOWN + 7].sum() == 0
     np.testing.assert_allclose(found.votes, dense @ votes)

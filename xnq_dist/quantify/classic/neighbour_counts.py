@@ -112,15 +112,12 @@ def make(name: str, settings: Settings) -> Quantifier:
 
 def near(name: str, neighbours: NeighbourStatistics | None, hard: bool) -> Floats:
     """What a node's neighbours say: sums of votes or posteriors, shape (N, C)."""
-    found = None
-    if neighbours is not None:
-        found = neighbours.votes if hard else neighbours.posterior_sum
-    if found is None:
+    if neighbours is None:
         raise StageError(
             f"quantifier = {name} has not been told of the nodes' neighbours: this is "
             "an internal error, please report it"
         )
-    return found
+    return neighbours.votes if hard else neighbours.posterior_sum
 
 
 def votes_of(posteriors: NDArray[np.floating]) -> Floats32:
@@ -146,18 +143,8 @@ def neighbour_statistics(
 
     Row v of the adjacency holds the in-neighbours of node v.
     """
-    width = nodes.posteriors.shape[1]
-    known = np.zeros((len(nodes.labels), width), np.float64)
-    rows = np.flatnonzero(nodes.labels >= 0)
-    known[rows, nodes.labels[rows]] = 1.0
-    values = (
-        np.ones((len(nodes.labels), 1)),
-        nodes.posteriors.astype(np.float64),
-        known,
-        votes_of(nodes.posteriors).astype(np.float64),
-    )
-    degree, posterior_sum, labelled, votes = (adjacency @ one for one in values)
-    return NeighbourStatistics(degree[:, 0], posterior_sum, labelled, votes)
+    values = nodes.posteriors, votes_of(nodes.posteriors)
+    return NeighbourStatistics(*(adjacency @ one.astype(np.float64) for one in values))
 
 
 def joint_rates(
