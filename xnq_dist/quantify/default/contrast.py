@@ -104,21 +104,10 @@ def contrast(location: str, first: str, second: str) -> list[Contrast]:
     table = stage.read_table(manifest.named("prevalence-")[0], "prevalence", COLUMNS)
     classes = [str(name) for name in whole_stage(run, "labels").facts["classes"]]
     names = table["community"].combine_chunks()[:: len(classes)].cast(pa.string())
-    labelled = str(manifest.inputs["labelled"])
     learnt = stage.read_arrays(manifest.named("learnt-")[0])
+    partitions = int(learnt["partitions"])
     a, b = (
-        _read(
-            stage,
-            manifest,
-            table,
-            names,
-            name,
-            len(classes),
-            labelled,
-            int(learnt["partitions"]),
-            run.uri,
-        )
-        for name in (first, second)
+        _read(run, manifest, table, names, name, partitions) for name in (first, second)
     )
     level = float(manifest.inputs["intervals"]["level"])
     z = float(ndtri((1 + level) / 2))
@@ -154,27 +143,25 @@ def contrast(location: str, first: str, second: str) -> list[Contrast]:
 
 
 def _read(
-    stage: Stage,
+    run: RunDirectory,
     manifest: Manifest,
     table: pa.Table,
     names: pa.Array,
     name: str,
-    n_classes: int,
-    labelled: str,
     partitions: int,
-    where: str,
 ) -> _Community:
     """One community; its name is looked up as text."""
-    place = int(pc.index(names, name).as_py())
+    stage, place = run.stage(QUANTIFY), int(pc.index(names, name).as_py())
     if place < 0:
         raise SettingsError(
-            f"there is no community {name!r} in {where}: see the column community of "
+            f"there is no community {name!r} in {run.uri}: see the column community of "
             "prevalence.parquet"
         )
+    n_classes = len(table) // len(names)
     rows = table.slice(place * n_classes, n_classes)
     if rows["prevalence"].null_count:
         raise SettingsError(
-            f"community {name!r} of {where} has no estimate to compare: "
+            f"community {name!r} of {run.uri} has no estimate to compare: "
             "see the column note of prevalence.parquet"
         )
     weighted = rows["weight"].null_count == 0
@@ -187,7 +174,8 @@ def _read(
         # Every partition's groups add up to all members.
         apart.append(squares.sum(axis=0) / partitions)
     sizes = SIZES[2:] if weighted else SIZES[:2]
-    size = float(rows[sizes[1] if labelled == "exclude" else sizes[0]][0].as_py())
+    exclude = manifest.inputs["labelled"] == "exclude"
+    size = float(rows[sizes[1] if exclude else sizes[0]][0].as_py())
     part = float(rows[sizes[1]][0].as_py()) / size if size else 0.0
     return _Community(
         place=place,

@@ -219,12 +219,9 @@ def _finished(
             f"{run.uri} does not hold what a label plan needs: run again with "
             "quantifier = auto and memberships.drawn = unknown"
         )
-    paths = {name: record.sources.get(name) for name in ("nodes", "edges")}
-    sources = Sources(
-        str(paths["nodes"] or ""),
-        str(paths["edges"] or ""),
-        record.sources.get("memberships"),
-    )
+    path = record.sources.get
+    nodes, edges = (str(path(name) or "") for name in ("nodes", "edges"))
+    sources = Sources(nodes, edges, path("memberships"))
     return manifest, load_settings(base=record.settings), sources
 
 
