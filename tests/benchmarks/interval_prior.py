@@ -87,7 +87,7 @@ def intervals(
                     size = counts.sum(axis=1)
                     some = size >= LEAST
                     found = Auto(learnt=learnt).estimate(
-                        batch, case.nodes, case.reference, "exclude"
+                        batch, case.nodes, case.reference
                     )
                     truth = counts[some] / size[some, None]
                     low, high = found.lower[some], found.upper[some]

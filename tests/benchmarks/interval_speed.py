@@ -80,7 +80,7 @@ def main(
         quantifier = make_quantifier(name, settings)
 
         def answer(sets: Communities, by=quantifier) -> Estimates:
-            return by.estimate(sets, nodes, reference, "count")
+            return by.estimate(sets, nodes, reference)
 
         answer(few)
         seconds = []

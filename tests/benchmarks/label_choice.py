@@ -201,7 +201,7 @@ def judged(
         inside = (whole.lower[0] <= truth + 1e-9) & (truth <= whole.upper[0] + 1e-9)
         found[f"{name}covered"] = float(inside.mean())
         found[f"{name}width"] = float((whole.upper[0] - whole.lower[0]).mean())
-        each = answers[drawn].estimate(sets, case.nodes, case.reference, "exclude")
+        each = answers[drawn].estimate(sets, case.nodes, case.reference)
         for where, some in (
             ("with", (sizes >= 5) & (labelled > 0)),
             ("without", (sizes >= 5) & (labelled == 0)),
@@ -238,7 +238,6 @@ def verdict_of(selection: Any, case: Case) -> dict[str, Any]:
     return {
         "verdict": selection.verdict,
         "pvalue": selection.pvalue,
-        "shift_pvalue": selection.shift_pvalue,
         "probability": selection.probability,
         "beta": beta,
         "lambda": reach * beta**2,

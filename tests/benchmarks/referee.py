@@ -176,7 +176,7 @@ def table_rows(path: Path, repeats: int) -> Iterator[dict[str, Any]]:
         drawn = settings.memberships.model_copy(update={"drawn": "by_class"})
         by_class = settings.model_copy(update={"memberships": drawn})
         auto = make_quantifier("auto", by_class)
-        answer = auto.estimate(sets, nodes, reference, "exclude").prevalence
+        answer = auto.estimate(sets, nodes, reference).prevalence
         ae = float(absolute_error(true, answer).mean())
         rae = float(relative_absolute_error(true, answer, sizes).mean())
         yield shared | {"quantifier": "auto", "ours": ae, "ours_rae": rae}
@@ -184,7 +184,7 @@ def table_rows(path: Path, repeats: int) -> Iterator[dict[str, Any]]:
             if name in records() and not records()[name].defined_for(n_classes):
                 continue
             quantifier = make_quantifier(name, settings)
-            found = quantifier.estimate(sets, nodes, reference, "exclude").prevalence
+            found = quantifier.estimate(sets, nodes, reference).prevalence
             fitted, queried = held, rows
             if name == "acc":
                 fitted, queried = (votes_of(one) for one in (held, rows))

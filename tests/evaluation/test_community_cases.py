@@ -264,7 +264,7 @@ def test_estimators_that_need_edges_are_in_the_comparison():
     # that go nowhere, which leave ACC unchanged.
     whole = case.with_neighbours(matrix)
     answer = Sis("sis_npacc", walk_matrix(matrix)).estimate(
-        sets, whole.nodes, whole.reference, "exclude"
+        sets, whole.nodes, whole.reference
     )
     off = []
     for b in range(6):
@@ -286,7 +286,7 @@ def test_sld_held_back_by_almost_no_weight_is_sld():
     case, _, block = draw_case()
     sets = block_sets(block)
     exact = Sld(1e-9, 100_000)
-    sld = exact.estimate(sets, case.nodes, case.reference, "exclude").prevalence
+    sld = exact.estimate(sets, case.nodes, case.reference).prevalence
     np.testing.assert_allclose(scored._held_back(case, sets, 1e-9), sld, atol=2e-3)
     held = scored._held_back(case, sets, 1e9)
     np.testing.assert_allclose(held, np.tile(case.reference.prior, (6, 1)), atol=1e-6)

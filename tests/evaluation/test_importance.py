@@ -81,9 +81,7 @@ def test_rates_follow_the_weights_of_each_labelled_node(name, prior):
     nodes, reference, adjacency, walks, sets = prepared(prior)
     width = len(prior)
     hard, paired = name in ("sis_acc", "sis_nacc"), name.startswith("sis_n")
-    found = Sis(name, walks).estimate(
-        make_communities(*sets), nodes, reference, "count"
-    )
+    found = Sis(name, walks).estimate(make_communities(*sets), nodes, reference)
     neighbours = nodes.neighbours
 
     def said(v):
@@ -120,14 +118,14 @@ def test_equal_weights_keep_the_answer(name):
     for prior in PRIORS.values():
         nodes, reference, _, walks, sets = prepared(prior)
         batch = make_communities(*sets)
-        plain = plain_twin(name).estimate(batch, nodes, reference, "count")
+        plain = plain_twin(name).estimate(batch, nodes, reference)
         for sis in (
             Sis(name, walks, influence=0.0),
             Sis(name, walk_matrix(csr_array((N, N)))),
         ):
-            found = sis.estimate(batch, nodes, reference, "count")
+            found = sis.estimate(batch, nodes, reference)
             np.testing.assert_allclose(found.prevalence, plain.prevalence, atol=1e-6)
-        moved = Sis(name, walks).estimate(batch, nodes, reference, "count")
+        moved = Sis(name, walks).estimate(batch, nodes, reference)
         assert np.abs(moved.prevalence - plain.prevalence).max() > 1e-4
 
 
@@ -146,7 +144,7 @@ def test_equal_weights_agree_with_quapy():
         ("sis_pacc", theirs.PACC.getPteCondEstim(names, codes, rows)),
     ):
         sis = Sis(name, walks, influence=0.0)
-        found = sis.estimate(batch, nodes, reference, "count")
+        found = sis.estimate(batch, nodes, reference)
         for s, members in enumerate(sets):
             free = [
                 v for v in members if nodes.labels[v] < 0 and nodes.posteriors[v].any()
@@ -166,16 +164,16 @@ def test_other_communities_keep_every_bit_and_labelled_members_are_left_out(name
     lonely = [KNOWN + 7]  # of which nothing is known
     several = [*sets, [0, 1], [], lonely, np.flatnonzero(nodes.labels[:300] < 0)]
     several.append(np.arange(300))
-    whole = sis.estimate(make_communities(*several), nodes, reference, "count")
+    whole = sis.estimate(make_communities(*several), nodes, reference)
     assert np.isnan(whole.prevalence[3:5]).all()
     np.testing.assert_array_equal(whole.prevalence[6], whole.prevalence[7])
     rest = np.delete(whole.prevalence, [3, 4], axis=0)
     np.testing.assert_allclose(rest.sum(axis=1), 1)
     assert (rest >= 0).all()
     for s, members in enumerate(several):
-        alone = sis.estimate(make_communities(members), nodes, reference, "count")
+        alone = sis.estimate(make_communities(members), nodes, reference)
         np.testing.assert_array_equal(alone.prevalence[0], whole.prevalence[s])
-    empty = sis.estimate(make_communities(), nodes, reference, "count")
+    empty = sis.estimate(make_communities(), nodes, reference)
     assert empty.prevalence.shape == (0, 4)
 
 
@@ -185,7 +183,7 @@ def test_class_without_labelled_nodes_keeps_answers_finite(name):
     kept = reference.rows[nodes.labels[:KNOWN] != 2]
     lacking = replace(reference, rows=kept, labels=nodes.labels[kept])
     sis = Sis(name, walks)
-    found = sis.estimate(make_communities(*sets), nodes, lacking, "count")
+    found = sis.estimate(make_communities(*sets), nodes, lacking)
     assert np.isfinite(found.prevalence).all()
     matrices = sis._rates(make_communities(*sets), nodes, kept, nodes.labels[kept])
     own = 2 * 5 if sis.needs_neighbours else 2
@@ -206,7 +204,7 @@ def test_uninformative_rates_keep_answers_finite(name):
     reference = replace(reference, neighbours=near)
     batch = make_communities(*sets)
     for quantifier in (Sis(name, walks), plain_twin(name)):
-        found = quantifier.estimate(batch, nodes, reference, "count")
+        found = quantifier.estimate(batch, nodes, reference)
         np.testing.assert_allclose(found.prevalence, 0.25, atol=1e-6)
         assert found.converged.all()
 
@@ -229,15 +227,13 @@ def test_rates_nearby_count_more_than_those_far_away():
     members = np.flatnonzero(block)
     batch = make_communities(members)
     true = classes[members[labels[members] < 0]].mean()
-    everywhere = Counts("acc").estimate(batch, nodes, reference, "count")
+    everywhere = Counts("acc").estimate(batch, nodes, reference)
     plain = abs(everywhere.prevalence[0, 1] - true)
     errors = [
         abs(found.prevalence[0, 1] - true)
         for influence in (0.9, 0.999)
         for found in [
-            Sis("sis_acc", walks, influence=influence).estimate(
-                batch, nodes, reference, "count"
-            )
+            Sis("sis_acc", walks, influence=influence).estimate(batch, nodes, reference)
         ]
     ]
     assert errors[0] < 0.7 * plain
@@ -278,9 +274,9 @@ def test_missing_parts_are_named(name):
     nodes, reference, _, walks, _ = prepared(PRIORS["binary"])
     batch, sis = make_communities([KNOWN, KNOWN + 2]), Sis(name, walks)
     with pytest.raises(InputError, match="role calibration, or set quantifier = sld"):
-        sis.estimate(batch, nodes, Reference(np.array([0.5, 0.5])), "count")
+        sis.estimate(batch, nodes, Reference(np.array([0.5, 0.5])))
     with pytest.raises(StageError, match="not been told which nodes"):
-        sis.estimate(batch, nodes, replace(reference, rows=None), "count")
+        sis.estimate(batch, nodes, replace(reference, rows=None))
     if sis.needs_neighbours:
         with pytest.raises(StageError, match="not been told of the nodes' neighbours"):
-            sis.estimate(batch, replace(nodes, neighbours=None), reference, "count")
+            sis.estimate(batch, replace(nodes, neighbours=None), reference)

@@ -63,7 +63,7 @@ class Genius:
         posteriors = np.stack([1 - share, share], axis=1).astype(np.float32)
         table = NodeTable(posteriors, nodes.labels, nodes.out_of_fold, nodes.classes)
         prior = np.bincount(labels[shown], minlength=2) / len(shown)
-        GpuSld().estimate(batch, table, Reference(prior), "count")
+        GpuSld().estimate(batch, table, Reference(prior))
         done = time.perf_counter()
         return {
             "embed": embedded - began,

@@ -129,16 +129,14 @@ def part_sld(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]:
     nodes, batch = made_posteriors(job)
     reference = Reference(np.array([0.5, 0.5]))
     backend = make("float32")
-    found = GpuSld().estimate(batch, nodes, reference, "count")
-    took = seconds(
-        backend, lambda: GpuSld().estimate(batch, nodes, reference, "count"), 3
-    )
+    found = GpuSld().estimate(batch, nodes, reference)
+    took = seconds(backend, lambda: GpuSld().estimate(batch, nodes, reference), 3)
     yield "sld", f"{job.communities} communities", "seconds, transfers in", took, "s"
     some = min(len(batch), 20_000)
     few = Communities(batch.offsets[: some + 1], batch.members)
-    Sld().estimate(few, nodes, reference, "count")
+    Sld().estimate(few, nodes, reference)
     began = time.perf_counter()
-    here = Sld().estimate(few, nodes, reference, "count")
+    here = Sld().estimate(few, nodes, reference)
     there = found.prevalence[:some]
     spent = (time.perf_counter() - began) * len(batch) / some
     yield "sld", "cpu, one core, scaled up", "seconds", spent, "s"

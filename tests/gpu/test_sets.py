@@ -37,7 +37,7 @@ def both(sets, posteriors, prior, labels=None, tolerance=1e-4, rounds=1000):
     nodes = make_nodes(posteriors, labels)
     batch, reference = make_communities(*sets), reference_of(prior)
     return [
-        quantifier.estimate(batch, nodes, reference, "count")
+        quantifier.estimate(batch, nodes, reference)
         for quantifier in (GpuSld(tolerance, rounds), Sld(tolerance, rounds))
     ]
 
@@ -79,12 +79,12 @@ def test_saturated_and_unfinished_sld_agree():
 def test_a_communitys_bits_are_independent_of_its_batch():
     posteriors, sets = shifted_sets([0.2, 0.5, 0.3], sizes=(5, 60, 1300, 40))
     nodes, reference = make_nodes(posteriors), reference_of([0.2, 0.5, 0.3])
-    together = GpuSld().estimate(make_communities(*sets), nodes, reference, "count")
+    together = GpuSld().estimate(make_communities(*sets), nodes, reference)
     for s, members in enumerate(sets):
         batch = make_communities(members, sets[0])
-        alone = GpuSld().estimate(batch, nodes, reference, "count")
+        alone = GpuSld().estimate(batch, nodes, reference)
         np.testing.assert_array_equal(alone.prevalence[0], together.prevalence[s])
-    none = GpuSld().estimate(make_communities(), nodes, reference, "count")
+    none = GpuSld().estimate(make_communities(), nodes, reference)
     assert none.prevalence.shape == (0, 3)
 
 
@@ -101,10 +101,10 @@ def test_counts_agree_with_the_cpus(name):
     )
     sets = [np.arange(3000), [1, 2, 3], [0, 5], [], [7], np.arange(100, 180)]
     batch = make_communities(*sets)
-    there = GpuCounts(name).estimate(batch, nodes, reference, "count")
-    here = Counts(name).estimate(batch, nodes, reference, "count")
+    there = GpuCounts(name).estimate(batch, nodes, reference)
+    here = Counts(name).estimate(batch, nodes, reference)
     np.testing.assert_allclose(there.prevalence, here.prevalence, atol=1e-9)
-    empty = GpuCounts(name).estimate(make_communities(), nodes, reference, "count")
+    empty = GpuCounts(name).estimate(make_communities(), nodes, reference)
     assert empty.prevalence.shape == (0, 3)
 
 

@@ -62,9 +62,7 @@ def make_neighbours(posteriors: NDArray[np.floating]) -> NeighbourStatistics:
     """Neighbours that a node's own row decides: two like itself, one like the next."""
     around = [posteriors, posteriors, np.roll(posteriors, 1, axis=1)]
     return NeighbourStatistics(
-        degree=np.full(len(posteriors), 3.0),
         posterior_sum=sum(np.asarray(one, np.float64) for one in around),
-        labelled=np.zeros(posteriors.shape),
         votes=sum(votes_of(np.nan_to_num(one)).astype(np.float64) for one in around),
     )
 

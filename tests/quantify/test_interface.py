@@ -89,10 +89,10 @@ def test_batch_of_one_hundred_sets_agrees_with_one_by_one(name):
     sets = [np.sort(rng.choice(300, n, replace=False)) for n in range(1, 101)]
     quantifier = make_quantifier(name, load_settings())
     reference = reference_of([0.2, 0.3, 0.5])
-    whole = quantifier.estimate(make_communities(*sets), nodes, reference, "count")
+    whole = quantifier.estimate(make_communities(*sets), nodes, reference)
     for s, members in enumerate(sets):
         batch = make_communities(members)
-        alone = quantifier.estimate(batch, nodes, reference, "count")
+        alone = quantifier.estimate(batch, nodes, reference)
         np.testing.assert_array_equal(alone.prevalence[0], whole.prevalence[s])
 
 

@@ -79,7 +79,7 @@ def test_answers_are_weighted_means_with_their_variance(n_classes):
     known = np.flatnonzero(nodes.labels >= 0)
     sets = [np.arange(40), np.arange(30, 200), known[:5]]
     batch = make_communities(*sets)
-    found = auto.estimate(batch, nodes, reference, "count")
+    found = auto.estimate(batch, nodes, reference)
     answer = combine(batch, nodes, found, "count")
     p = nodes.posteriors.astype(np.float64)
     p /= p.sum(axis=1, keepdims=True)
@@ -106,7 +106,7 @@ def test_weights_of_one_keep_every_bit(n_classes, labelled):
     plain = dataclasses.replace(nodes, weights=None)
     batch = make_communities(*(np.arange(k, 600, k + 1) for k in range(30)))
     answers = [
-        combine(batch, each, auto.estimate(batch, each, reference, labelled), labelled)
+        combine(batch, each, auto.estimate(batch, each, reference), labelled)
         for each in (nodes, plain)
     ]
     wholes = [auto.estimate_all(each, reference) for each in (nodes, plain)]
@@ -131,14 +131,14 @@ def test_answers_are_the_same_in_any_unit_and_order_of_members(numbers, unit, or
     members = np.arange(0, 600, 7)
     shuffled = members.copy()
     order.shuffle(shuffled)
-    one = auto.estimate(make_communities(members), nodes, reference, "count")
-    two = auto.estimate(make_communities(shuffled), scaled, reference, "count")
+    one = auto.estimate(make_communities(members), nodes, reference)
+    two = auto.estimate(make_communities(shuffled), scaled, reference)
     np.testing.assert_allclose(one.prevalence, two.prevalence, atol=1e-12)
     np.testing.assert_allclose(one.sd, two.sd, atol=1e-12)
     # A node of weight k counts as often as k nodes.
     many = np.repeat(members, weights[members].astype(int))
     plain = dataclasses.replace(nodes, weights=None)
-    copies = auto.estimate(make_communities(many), plain, reference, "count")
+    copies = auto.estimate(make_communities(many), plain, reference)
     np.testing.assert_allclose(one.prevalence, copies.prevalence, atol=1e-12)
 
 
@@ -150,7 +150,7 @@ def test_estimates_need_members_of_weight():
     )
     weights[known[0]] = 2.0
     batch = make_communities(free, np.concatenate([known, free]))
-    found = auto.estimate(batch, nodes, reference, "count")
+    found = auto.estimate(batch, nodes, reference)
     answer = combine(batch, nodes, found, "count")
     assert np.isnan(answer.prevalence[0]).all()
     assert answer.prevalence[1, nodes.labels[known[0]]] == 1
@@ -173,7 +173,7 @@ def test_intervals_cover_shares_of_unequal_weights(heavy, size):
     learnt = Learnt(np.zeros((1, n), np.int32), none, one, none, 1e-3, one, one, none)
     batch = make_communities(*np.arange(n).reshape(sets, size))
     reference = drawn(2)[1]
-    found = Auto(learnt=learnt).estimate(batch, nodes, reference, "count")
+    found = Auto(learnt=learnt).estimate(batch, nodes, reference)
     u, y = weights.reshape(sets, size), truth.reshape(sets, size)
     share = (u * y).sum(axis=1) / u.sum(axis=1)
     inside = (found.lower[:, 1] - 1e-9 <= share) & (share <= found.upper[:, 1] + 1e-9)

@@ -29,6 +29,7 @@ MODULE = '''
 from dataclasses import dataclass, replace
 
 from xnq_dist.core.quantifiers import Record
+from xnq_dist.quantify.interface import Quantifier
 from xnq_dist.quantify.registry import make_quantifier
 
 RECORDS = (
@@ -44,13 +45,12 @@ RECORDS = (
 
 
 @dataclass(frozen=True)
-class Halfway:
+class Halfway(Quantifier):
     both: tuple
     name: str = "halfway"
-    needs_neighbours: bool = False
 
-    def estimate(self, batch, nodes, reference, labelled):
-        one, two = (q.estimate(batch, nodes, reference, labelled) for q in self.both)
+    def estimate(self, batch, nodes, reference):
+        one, two = (q.estimate(batch, nodes, reference) for q in self.both)
         return replace(one, prevalence=(one.prevalence + two.prevalence) / 2)
 
 

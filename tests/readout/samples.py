@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
+
+from xnq_dist.readout.apply import SavedReadout
+from xnq_dist.readout.fit import finish, plan_folds
+from xnq_dist.readout.logistic import fit_jobs
+from xnq_dist.readout.objective import MemoryRows
+from xnq_dist.readout.regularisation import climb, cross_fit
 
 
 def states(
@@ -30,3 +38,14 @@ def biased_logits(
     p /= p.sum(axis=1, keepdims=True)
     labels = (rng.random((rows, 1)) > p.cumsum(axis=1)).sum(axis=1)
     return logits, np.minimum(labels, classes - 1).astype(np.int32)
+
+
+def fit_readout_arrays(
+    x, labels, roles, n_classes, settings, seed, threads=1, index=None
+) -> SavedReadout:
+    """Fit, select C, calibrate: rows in memory, nothing in files."""
+    index = np.arange(len(labels)) if index is None else index
+    plan = plan_folds(labels, roles, n_classes, settings, seed)
+    rows = MemoryRows.of(x, labels, plan.folds, n_classes, threads=threads)
+    (chosen,) = cross_fit([plan.grid], plan.count, climb, partial(fit_jobs, rows))
+    return finish(rows, index, labels, roles, settings, plan, chosen)

@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
 
-from tests.readout.samples import states
+from tests.readout.samples import fit_readout_arrays, states
 from xnq_dist.core.settings_sections import ReadoutSettings
 from xnq_dist.readout.apply import SavedReadout, posteriors
-from xnq_dist.readout.fit import fit_readout_arrays
 from xnq_dist.readout.logistic import decision
 
 
@@ -14,17 +13,17 @@ def saved_readout(roles=None, classes=3, dtype=np.float32):
     x = x.astype(dtype)
     index = np.arange(2, 300, 3)
     settings = ReadoutSettings(C=1.0)
-    fitted = fit_readout_arrays(x[index], y[index], roles, classes, settings, 0)
-    return x, index, fitted, SavedReadout.of(fitted, index)
+    own = x[index], y[index], roles, classes, settings, 0
+    return x, index, fit_readout_arrays(*own, index=index)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_labelled_rows_keep_their_out_of_fold_posterior(dtype):
-    x, index, fitted, saved = saved_readout(dtype=dtype)
+    x, index, saved = saved_readout(dtype=dtype)
     found, out_of_fold = posteriors(x, np.arange(300), saved)
     np.testing.assert_array_equal(np.flatnonzero(out_of_fold), index)
-    np.testing.assert_array_equal(found[index], fitted.held_out_posteriors)
-    own = fitted.calibration.apply(decision(fitted.model, x))
+    np.testing.assert_array_equal(found[index], saved.held_out_posteriors)
+    own = saved.calibration.apply(decision(saved.model, x))
     rest = np.setdiff1d(np.arange(300), index)
     np.testing.assert_array_equal(found[rest], own[rest])
     assert (found[index] != own[index]).any()
@@ -34,15 +33,15 @@ def test_labelled_rows_keep_their_out_of_fold_posterior(dtype):
 def test_with_roles_training_rows_are_not_out_of_fold():
     roles = np.tile(np.array([0, 0, 1], np.int8), 34)[:100]
     roles[:12] = np.repeat(np.array([0, 1], np.int8), 6)
-    x, index, fitted, saved = saved_readout(roles)
+    x, index, saved = saved_readout(roles)
     found, out_of_fold = posteriors(x, np.arange(300), saved)
     np.testing.assert_array_equal(np.flatnonzero(out_of_fold), index[roles == 1])
-    own = fitted.calibration.apply(decision(fitted.model, x))
+    own = saved.calibration.apply(decision(saved.model, x))
     np.testing.assert_array_equal(found, own)
 
 
 def test_any_split_and_order_of_rows_gives_the_same_bits():
-    x, _, _, saved = saved_readout()
+    x, _, saved = saved_readout()
     whole, flags = posteriors(x, np.arange(300), saved)
     order = np.random.default_rng(0).permutation(300)
     for part in np.array_split(order, 7):
@@ -54,8 +53,7 @@ def test_any_split_and_order_of_rows_gives_the_same_bits():
 def test_rows_without_any_held_out_node():
     x, y = states(60, 5, 2)
     settings = ReadoutSettings(C=1.0, calibration="none")
-    fitted = fit_readout_arrays(x, y, np.zeros(60, np.int8), 2, settings, 0)
-    saved = SavedReadout.of(fitted, np.arange(60))
+    saved = fit_readout_arrays(x, y, np.zeros(60, np.int8), 2, settings, 0)
     _, out_of_fold = posteriors(x, np.arange(60), saved)
     assert not out_of_fold.any()
     found, _ = posteriors(x[:0], np.arange(0), saved)
@@ -63,7 +61,7 @@ def test_rows_without_any_held_out_node():
 
 
 def test_a_readout_survives_the_file(tmp_path):
-    x, _, _, saved = saved_readout()
+    x, _, saved = saved_readout()
     np.savez(tmp_path / "readout.npz", allow_pickle=False, **saved.to_arrays())
     with np.load(tmp_path / "readout.npz", allow_pickle=False) as arrays:
         again = SavedReadout.from_arrays(dict(arrays))

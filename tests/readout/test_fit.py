@@ -1,13 +1,12 @@
 import numpy as np
 import pytest
 
-from tests.readout.samples import states
+from tests.readout.samples import fit_readout_arrays, states
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings_sections import ReadoutSettings
 from xnq_dist.readout import logistic, objective
 from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.fit import (
-    fit_readout_arrays,
     out_of_fold_log_loss,
     plan_folds,
 )

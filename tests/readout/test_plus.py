@@ -17,12 +17,12 @@ from xnq_dist.graph.layout import load_labels, node_index, read_adjacency
 from xnq_dist.graph.tables import Sources
 from xnq_dist.readout.plus import held_rows as held
 from xnq_dist.readout.plus import learning as plus
-from xnq_dist.readout.plus.cross import Embedded
 from xnq_dist.readout.plus.feature_files import read_own
 from xnq_dist.readout.plus.learning import plus_scores
 from xnq_dist.readout.plus.plus_model import SavedPlus
 from xnq_dist.readout.plus.second_stage import second_rows
 from xnq_dist.readout.plus.variants import node_folds
+from xnq_dist.readout.plus.work import Embedded, PlusWork
 from xnq_dist.readout.rows import FEATURES
 
 PLUS = (
@@ -71,10 +71,7 @@ def scores(run, client, labels, attempt, *overrides):
     classes = run.stage("labels").manifest().facts["classes"]
     return plus_scores(
         client,
-        graph,
-        graph.manifest(),
-        embeddings,
-        embeddings.manifest(),
+        Embedded(graph, graph.manifest(), embeddings, embeddings.manifest()),
         labels,
         classes,
         settings,
@@ -128,10 +125,9 @@ def test_held_rows_are_independent_of_the_labels_of_their_group(
     monkeypatch.setattr(held, "conclude", watched)
     for shown in (labels, other):
         attempt = run.stage("trial").begin()
-        found = held.held_by_group(
-            *(thread_client, source, shown, 2, known, groups),
-            *(manifest.facts["strengths"], small_settings(*PLUS), attempt, silent),
-        )
+        settings = small_settings(*PLUS)
+        work = PlusWork(thread_client, source, shown, 2, settings, attempt, silent)
+        found = held.held_by_group(work, known, groups, manifest.facts["strengths"])
         assert attempt.folder.names() == [found.name]
     again = run.stage("trial").read_arrays(found)["posterior"]
     run.stage("trial").folder.delete_folder()
@@ -247,10 +243,7 @@ def test_flipping_a_label_leaves_the_models_of_its_own_fold(
         graph, embeddings = run.stage("graph"), run.stage("embeddings")
         fitted = plus.fit_plus(
             thread_client,
-            graph,
-            graph.manifest(),
-            embeddings,
-            embeddings.manifest(),
+            Embedded(graph, graph.manifest(), embeddings, embeddings.manifest()),
             shown,
             run.stage("labels").manifest().facts["classes"],
             small_settings(*PLUS, "plus.boosting=never"),
@@ -285,11 +278,7 @@ def test_scores_for_evaluation_are_those_of_the_run(tmp_path, run, thread_client
     labels = load_labels(run.stage("labels"), run.stage("labels").manifest())
     attempt = RunDirectory(tmp_path).stage("readout").begin()
     found = scores(run, thread_client, labels, attempt)
-    np.testing.assert_array_equal(found.held, np.flatnonzero(labels >= 0))
     kept = saved(run)
-    np.testing.assert_array_equal(
-        found.logits[found.held], found.held_logits.astype(np.float32)
-    )
     table = posteriors(run)
     expected = np.array(table["posterior"].to_pylist())
     again = kept.calibration.apply(found.logits.astype(np.float64))
@@ -304,7 +293,6 @@ def test_scores_are_independent_of_hidden_labels(tmp_path, run, thread_client):
     shown = np.where(np.arange(len(labels)) % 3 > 0, labels, -1).astype(np.int32)
     attempt = RunDirectory(tmp_path).stage("a").begin()
     found = scores(run, thread_client, shown, attempt, "plus.boosting=never")
-    np.testing.assert_array_equal(found.held, np.flatnonzero(shown >= 0))
     assert not found.facts["boosting_rounds"]
     assert found.facts["n_labelled"] == int((shown >= 0).sum())
     hidden = np.flatnonzero((labels >= 0) & (shown < 0))

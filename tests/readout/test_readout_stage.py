@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.readout.samples import states
+from tests.readout.samples import fit_readout_arrays, states
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import (
     DoesNotFitError,
@@ -17,8 +17,6 @@ from xnq_dist.core.failures import stage_errors
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.readout import rows as rows_module
 from xnq_dist.readout import stage as run_module
-from xnq_dist.readout.apply import SavedReadout
-from xnq_dist.readout.fit import fit_readout_arrays
 from xnq_dist.readout.stage import fit_readout
 
 NODES, DIM = 700, 10
@@ -157,16 +155,16 @@ def test_tasks_do_what_the_pure_functions_do(tmp_path, threads_client):
     )
     used = np.flatnonzero(labels >= 0)
     y = labels[used].astype(np.int32)
-    fitted = fit_readout_arrays(x[used], y, None, 3, SETTINGS.readout, SETTINGS.seed)
-    saved = SavedReadout.of(fitted, used)
+    rule = SETTINGS.readout, SETTINGS.seed
+    saved = fit_readout_arrays(x[used], y, None, 3, *rule, index=used)
     arrays = readout_bits(run)
     for name, values in saved.to_arrays().items():
         np.testing.assert_array_equal(arrays[name], values)
     facts = run.stage("readout").manifest().facts
-    assert facts["strengths"] == fitted.diagnostics["strengths"]
+    assert facts["strengths"] == saved.diagnostics["strengths"]
     assert manifest.stage == "posteriors"
     assert manifest.facts["classes"] == ["cat", "dog", "eel"]
-    assert manifest.facts["prior"] == fitted.prior.tolist()
+    assert manifest.facts["prior"] == saved.prior.tolist()
     assert sum(record.rows for record in manifest.files) == NODES
     finals = {what: (done, total) for what, done, total in steps}
     assert finals.keys() == {"labelled rows", "folds", "posteriors"}

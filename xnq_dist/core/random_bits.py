@@ -1,11 +1,52 @@
-"""Random bits of single nodes: the same wherever, and beside whom, a node is drawn."""
+"""Random streams keyed by seed, purpose and block; random bits of single nodes.
+
+Bits are the same wherever, and next to what else, they are drawn.
+"""
 
 from __future__ import annotations
+
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["mixed_bits"]
+__all__ = ["Purpose", "mixed_bits", "stream", "stream_key"]
+
+
+class Purpose(IntEnum):
+    """First key of the random streams of a run; one number serves one purpose."""
+
+    RESERVOIR_INPUT = 0
+    RESERVOIR_BIAS = 1
+    RESERVOIR_DENSE = 2
+    RESERVOIR_SPARSE = 3
+    GROWTH_START = 4
+    RESERVOIRS_SIDE_BY_SIDE = 5
+    PARTITION = 101
+    DISTANCES = 103
+    LABELLED_FOLDS = 401
+    NODE_FOLDS = 402
+    FITTED_ROWS = 403
+    FIRST_VECTORS = 431
+    SAMPLES = 501
+    LABELS_KEPT = 502
+    SEARCH = 503
+    REGIONS = 511
+    DESIGNS = 512
+    VOTES = 601
+    VISITING_ORDER = 602
+    SELECTION_ROWS = 611
+    CLASS_PROPORTIONS = 640
+
+
+def stream_key(seed: int, purpose: int, *more: int) -> np.random.SeedSequence:
+    """The key of a stream; streams of other keys are independent."""
+    return np.random.SeedSequence(seed, spawn_key=(int(purpose), *more))
+
+
+def stream(seed: int, purpose: int, *more: int) -> np.random.Generator:
+    """A counter-based generator of one key."""
+    return np.random.Generator(np.random.Philox(stream_key(seed, purpose, *more)))
 
 
 def mixed_bits(

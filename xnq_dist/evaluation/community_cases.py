@@ -352,34 +352,30 @@ def _posteriors(
     ``held_index`` by models without labels of their whole group.
     """
     from xnq_dist.readout.plus.learning import PRIOR_ROWS, plus_scores
+    from xnq_dist.readout.plus.work import Embedded
     from xnq_dist.reservoir.embed import embed_scaled
 
     settings = work.settings.model_copy(update={"method": "xnq+", "seed": seed})
-    stage, manifest = work.graph()
     run = RunDirectory(work.run)
     scales, inputs = set_scales(settings)
     embedded = embed_scaled(run, settings, client, scales, inputs)
     with work.attempt("communities") as attempt:
         found = plus_scores(
             client,
-            stage,
-            manifest,
-            run.stage("embeddings"),
-            embedded,
+            Embedded(*work.graph(), run.stage("embeddings"), embedded),
             shown,
             work.task().classes,
             settings,
             attempt,
             groups=own.astype(np.int32),
         )
+    logits, held = found.logits.astype(np.float64), shown >= 0
     calibration = fit_calibration(
-        settings.readout.calibration, found.held_logits, shown[found.held], PRIOR_ROWS
+        settings.readout.calibration, logits[held], shown[held], PRIOR_ROWS
     )
-    logits = found.logits.astype(np.float64)
-    logits[found.held] = found.held_logits
     made: dict[str, NDArray[Any]] = {}
     made["posteriors"] = calibration.apply(logits).astype(np.float32)
     if found.by_group is not None:
-        index, held = found.by_group
-        made |= {"held_index": index, "held": held.astype(np.float32)}
+        index, own_group = found.by_group
+        made |= {"held_index": index, "held": own_group.astype(np.float32)}
     return made

@@ -21,6 +21,7 @@ from scipy.sparse.csgraph import breadth_first_order
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
+from xnq_dist.core.random_bits import Purpose, stream
 
 __all__ = [
     "DECLARED",
@@ -31,8 +32,6 @@ __all__ = [
     "draw_labels",
 ]
 
-PURPOSE = 512
-"""Key of the random streams that draw labels."""
 OWN_RESOLUTION = 3.0
 """Of the graph's own communities by Leiden, half of which ``half`` labels."""
 MOST = 0.6
@@ -98,8 +97,7 @@ def draw_labels(name: str, pool: LabelPool, share: float, seed: int) -> Shown:
     """
     # The labels of `fresh` are those of `random`.
     place = list(DESIGNS).index("random" if name == "fresh" else name)
-    key = np.random.SeedSequence(seed, spawn_key=(PURPOSE, place))
-    random = np.random.Generator(np.random.Philox(key))
+    random = stream(seed, Purpose.DESIGNS, place)
     chosen = DESIGNS[name](pool, share, random)
     _two_of_each_class(pool, chosen, pool.known, random)
     fitted = chosen

@@ -125,7 +125,7 @@ class Estimators:
                 case = self._best
                 own = replace(quantifier, learnt=self._learnt)
                 quantifier = self._drawn if by_class else own
-            found = quantifier.estimate(sets, case.nodes, case.reference, "exclude")
+            found = quantifier.estimate(sets, case.nodes, case.reference)
             bootstrap = self._bootstraps.get(name)
             if bootstrap is not None:
                 found = bootstrap.with_ends(sets, case.nodes, case.reference, found)
@@ -156,7 +156,7 @@ def _trivial(case: Case, sets: Communities) -> dict[str, NDArray[np.float64]]:
     labelled = counts.reshape(len(sets), n_classes).astype(np.float64)
     number = labelled.sum(axis=1, keepdims=True)
     pcc = make_quantifier("pcc", Settings())
-    mean = pcc.estimate(sets, case.nodes, case.reference, "exclude").prevalence
+    mean = pcc.estimate(sets, case.nodes, case.reference).prevalence
     found = {
         "prior": np.tile(prior, (len(sets), 1)),
         "lab": (labelled + prior) / (number + 1),

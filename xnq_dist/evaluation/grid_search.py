@@ -8,12 +8,11 @@ import numpy as np
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import SettingsError
+from xnq_dist.core.random_bits import Purpose, stream, stream_key
 from xnq_dist.evaluation.methods.method_interface import Configuration
 
 __all__ = ["grid", "reservoir_draws", "strength_grid"]
 
-PURPOSE = 503
-"""Key of the random streams of the search; one stream a draw."""
 
 STRENGTHS = (1e-2, 1e3)
 RECURRENT_SCALES = (1.0, 25.0)
@@ -44,8 +43,8 @@ def reservoir_draws(settings: Settings, draws: int) -> list[Configuration]:
     dims = settings.evaluation.dims
     found = []
     for draw in range(draws):
-        key = np.random.SeedSequence(settings.seed, spawn_key=(PURPOSE, draw))
-        random = np.random.Generator(np.random.Philox(key))
+        key = settings.seed, Purpose.SEARCH, draw
+        random = stream(*key)
         # The size by a uniform number, so that another list of sizes moves no other.
         size, *scales = random.random(4).tolist()
         configuration: Configuration = {
@@ -53,7 +52,7 @@ def reservoir_draws(settings: Settings, draws: int) -> list[Configuration]:
             "recurrent_scale": _log_uniform(RECURRENT_SCALES, scales[0]),
             "input_scale": _log_uniform(INPUT_SCALES, scales[1]),
             "C": _log_uniform(STRENGTHS, scales[2]),
-            "seed": int(key.generate_state(1)[0]),
+            "seed": int(stream_key(*key).generate_state(1)[0]),
         }
         wanted = settings.reservoir
         if "dim" in wanted.model_fields_set:

@@ -40,15 +40,14 @@ from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.errors import SettingsError, StageError
-from xnq_dist.quantify.classic.counts import mean_kernel
+from xnq_dist.quantify.classic.counts import adjusted, mean_kernel
 from xnq_dist.quantify.classic.members import check_posteriors, labelled_rows
 from xnq_dist.quantify.classic.neighbour_counts import joint_kernel, near
-from xnq_dist.quantify.classic.simplex import mixture_kernel
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
-    Labelled,
     NodeTable,
+    Quantifier,
     Reference,
 )
 
@@ -70,7 +69,7 @@ NAMES = ("sis_acc", "sis_pacc", "sis_nacc", "sis_npacc")
 
 
 @dataclass(frozen=True, eq=False)
-class Sis:
+class Sis(Quantifier):
     """The quantifiers ``sis_acc``, ``sis_pacc``, ``sis_nacc`` and ``sis_npacc``."""
 
     name: str
@@ -96,19 +95,12 @@ class Sis:
         return self.name in ("sis_nacc", "sis_npacc")
 
     def estimate(
-        self,
-        batch: Communities,
-        nodes: NodeTable,
-        reference: Reference,
-        labelled: Labelled,
+        self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
         """Prevalence among the unlabelled members of every community.
 
         Raises
         ------
-        InputError
-            When there is no labelled node to learn rates from, or a posterior is not
-            finite.
         StageError
             When it is not known which nodes the labelled ones are, or what is around
             them.
@@ -120,13 +112,8 @@ class Sis:
                 f"quantifier = {self.name} has not been told which nodes its labelled "
                 "ones are: this is a fault of the program"
             )
-        n_communities, n_classes = len(batch), nodes.posteriors.shape[1]
         counts = self._means(batch, nodes, nodes.unlabelled)
-        matrices = self._rates(batch, nodes, reference.rows, codes)
-        prevalence = np.full((n_communities, n_classes), np.nan)
-        converged = np.ones(n_communities, np.bool_)
-        mixture_kernel(matrices, counts, prevalence, converged)
-        return Estimates(prevalence, np.zeros(n_communities, np.int32), converged)
+        return adjusted(self._rates(batch, nodes, reference.rows, codes), counts)
 
     def _means(
         self, batch: Communities, nodes: NodeTable, chosen: NDArray[np.bool_]

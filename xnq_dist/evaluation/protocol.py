@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.errors import InputError, SettingsError
+from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.evaluation.methods.method_interface import ROLES
 from xnq_dist.quantify.interface import Communities
 
@@ -19,9 +20,6 @@ __all__ = ["APP_GRID", "Samples", "draw_samples", "kraemer"]
 
 APP_GRID = 21
 """Prevalences 0, .05, ..., 1 of the positive class."""
-
-PURPOSE = 501
-"""Key of the random stream that draws the samples."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +116,7 @@ def draw_samples(
                 f"fold {fold}: class {name!r} has no {role} node to draw samples "
                 "from: use folds that hold every class in every role"
             )
-    key = np.random.SeedSequence(seed, spawn_key=(PURPOSE, ROLES.index(role), fold))
-    random = np.random.Generator(np.random.Philox(key))
+    random = stream(seed, Purpose.SAMPLES, ROLES.index(role), fold)
     if n_classes == 2:
         positive = np.repeat(np.linspace(0.0, 1.0, APP_GRID), repeats)
         wanted = np.stack([1 - positive, positive], axis=1)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.errors import SettingsError
+from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.quantify.interface import Communities
 
@@ -33,8 +34,6 @@ __all__ = [
     "only",
 ]
 
-PURPOSE = 511
-"""Key of the random streams that draw regions."""
 REGIONS = ("leiden", "bfs", "walk", "followers", "random", "whole", "unions")
 """Kinds that the graph alone makes."""
 SAMPLES = {"app": 0, "app+labels": 25}
@@ -93,11 +92,6 @@ def only(sets: Communities, kept: NDArray[np.bool_]) -> Communities:
     return Communities(before[sets.offsets].astype(np.int64), sets.members[inside])
 
 
-def _stream(*key: int, seed: int) -> np.random.Generator:
-    sequence = np.random.SeedSequence(seed, spawn_key=(PURPOSE, *key))
-    return np.random.Generator(np.random.Philox(sequence))
-
-
 def draw_regions(
     kind: str, adjacency: csr_array[Any], seed: int
 ) -> dict[str, Communities]:
@@ -133,7 +127,7 @@ def draw_regions(
         raise SettingsError(
             f"there are no communities {kind!r}: choose one of {', '.join(KINDS)}"
         )
-    random = _stream(REGIONS.index(kind), seed=seed)
+    random = stream(seed, Purpose.REGIONS, REGIONS.index(kind))
     sets = []
     for _ in range(COUNT * TRIES):
         middle = int(random.integers(n_nodes))
@@ -148,7 +142,7 @@ def draw_regions(
 
 def _unions(assignment: NDArray[np.int64], seed: int) -> dict[str, Communities]:
     """Random communities taken together: errors that they share do not average out."""
-    random = _stream(REGIONS.index("unions"), seed=seed)
+    random = stream(seed, Purpose.REGIONS, REGIONS.index("unions"))
     number = int(assignment.max(initial=-1)) + 1
     found = {}
     for size in TOGETHER:
@@ -219,7 +213,7 @@ def draw_attributes(features: NDArray[np.floating], seed: int) -> Communities:
         Shape (N, F).
     """
     n_nodes, n_features = features.shape
-    random = _stream(len(KINDS), seed=seed)
+    random = stream(seed, Purpose.REGIONS, len(KINDS))
     sets: list[NDArray[np.int64]] = []
     used = 0
     for column in random.permutation(n_features).tolist():
@@ -295,7 +289,7 @@ def draw_samples_by_class(
     labels
         Those that are known, -1 elsewhere, shape (N,).
     """
-    random = _stream(len(KINDS) + 1, among, seed=seed)
+    random = stream(seed, Purpose.REGIONS, len(KINDS) + 1, among)
     free, known = labels < 0, labels >= 0
     sets = []
     for k in range(PREVALENCES * REPEATS):

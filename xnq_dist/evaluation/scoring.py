@@ -156,7 +156,7 @@ def estimates(
         When an estimate is not a number.
     """
     found = make_quantifier(quantifier, settings).estimate(
-        samples.sets, posteriors.nodes, posteriors.reference, "exclude"
+        samples.sets, posteriors.nodes, posteriors.reference
     )
     if not np.isfinite(found.prevalence).all():
         raise StageError(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.errors import InputError, SettingsError, StageError
 from xnq_dist.core.npz import read_npz
+from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.evaluation.methods.method_interface import ROLES, Split, Task
 from xnq_dist.graph import layout
@@ -20,9 +21,6 @@ from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.tables import open_table
 
 __all__ = ["TaskSource", "load_task", "task_from_bytes", "task_to_bytes"]
-
-PURPOSE = 502
-"""Key of the random stream that decides which labels a share keeps."""
 
 
 @dataclass(frozen=True)
@@ -200,8 +198,7 @@ def _keep_share(
         for label in range(int(labels.max()) + 1):
             rows = np.flatnonzero((roles == code) & (labels == label))
             count = max(least, int(np.ceil(share * len(rows) - 1e-9)))
-            key = np.random.SeedSequence(seed, spawn_key=(PURPOSE, fold, code, label))
-            random = np.random.Generator(np.random.Philox(key))
+            random = stream(seed, Purpose.LABELS_KEPT, fold, code, label)
             kept[random.permutation(rows)[count:]] = -1
     return kept
 

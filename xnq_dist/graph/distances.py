@@ -17,14 +17,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.graph.csr import Csr
 
 __all__ = ["MOST_STEPS", "effective_diameter"]
 
 SOURCES = 64
 """Bits of a word."""
-PURPOSE = 103
-"""First part of the key of the random stream that draws them."""
 SHARE = 0.9
 MOST_STEPS = 30
 """Beyond it no number of supersteps follows from the distances."""
@@ -53,8 +52,7 @@ def effective_diameter(csr: Csr, most: int) -> int:
     linked = np.flatnonzero(degrees)
     if not len(linked):
         return 1
-    key = np.random.SeedSequence(0, spawn_key=(PURPOSE,))
-    random = np.random.Generator(np.random.Philox(key))
+    random = stream(0, Purpose.DISTANCES)
     sources = linked
     if len(linked) > SOURCES:
         sources = np.sort(random.choice(linked, SOURCES, replace=False))

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.errors import SettingsError
+from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.graph.clustering import PAIR, coarsen, contract, find_clusters
 from xnq_dist.graph.csr import Csr
 from xnq_dist.graph.metis import metis, metis_memory
@@ -29,8 +30,6 @@ __all__ = ["divide", "metis_memory"]
 
 log = logging.getLogger(__name__)
 
-RANDOM_PURPOSE = 101
-"""First part of the key of the random streams here."""
 METIS_SHARE = 1
 """``auto`` takes METIS up to this many times `input.memory`: 7 million directed edges
 by default, 10 s on a social graph, a minute on a random one (2 cores)."""
@@ -153,8 +152,7 @@ def _contiguous(csr: Csr, partitions: int) -> NDArray[np.int32]:
 
 def _random(n: int, partitions: int, seed: int) -> NDArray[np.int32]:
     """Equal numbers of nodes, by chance."""
-    key = np.random.SeedSequence(seed, spawn_key=(RANDOM_PURPOSE, 0))
-    order = np.random.Generator(np.random.Philox(key)).permutation(n)
+    order = stream(seed, Purpose.PARTITION, 0).permutation(n)
     return (order % partitions).astype(np.int32)
 
 

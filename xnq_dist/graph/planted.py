@@ -40,6 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.errors import SettingsError
+from xnq_dist.core.random_bits import stream
 
 __all__ = [
     "Arguments",
@@ -47,7 +48,6 @@ __all__ = [
     "draw_features",
     "draw_memberships",
     "draw_network",
-    "stream",
 ]
 
 NODE_BLOCK = 1 << 14
@@ -166,12 +166,6 @@ class PlantedNetwork:
         return len(self.by_home[1]) - 1
 
 
-def stream(seed: int, purpose: int, block: int = 0) -> np.random.Generator:
-    """Counter-based stream of one purpose and block."""
-    key = np.random.SeedSequence(seed, spawn_key=(purpose, block))
-    return np.random.Generator(np.random.Philox(key))
-
-
 def _class_prior(classes: int) -> Floats:
     """Proportions that fall geometrically, last to first in the ratio .2 : .8."""
     weights: Floats = CLASS_RATIO ** (np.arange(classes) / (classes - 1))
@@ -183,7 +177,7 @@ def draw_network(arguments: Arguments) -> PlantedNetwork:
     """Home, class and propensity of every node, and the tables of the blocks."""
     seed, total, classes = arguments.seed, arguments.nodes, arguments.classes
     blocks = max(2, round(np.sqrt(total) / 2))
-    rng = stream(seed, _BLOCKS)
+    rng = stream(seed, _BLOCKS, 0)
     shares = rng.lognormal(sigma=0.6, size=blocks)
     shares /= shares.sum()
     prior = _class_prior(classes)
@@ -234,7 +228,7 @@ def draw_network(arguments: Arguments) -> PlantedNetwork:
     # Weights are whole numbers below 2^53: the sums are exact.
     edges[1:] = np.cumsum(np.bincount(group, propensity, classes * blocks))
 
-    rng = stream(seed, _MEANS)
+    rng = stream(seed, _MEANS, 0)
     means = rng.standard_normal((classes, arguments.features))
     means -= means.mean(axis=0)
     # Of means that are centred, the mean squared distance is 2 / (C - 1) sum |m|^2.

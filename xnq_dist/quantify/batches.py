@@ -5,12 +5,14 @@ Functions of files, run by tasks; nothing here knows Dask.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Ints
 from xnq_dist.core.config import Settings
 from xnq_dist.core.store import Attempt, FileRecord, RunDirectory, Stage
 from xnq_dist.quantify.checks.evidence import EvidenceMoments, gather_evidence
@@ -21,14 +23,16 @@ from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.benchmark_answers import Benchmarked
 from xnq_dist.quantify.default.benchmarks import Targets
 from xnq_dist.quantify.default.estimator_fit import Learnt
-from xnq_dist.quantify.default.scenarios import study, study_nodes, tilt_of
-from xnq_dist.quantify.default.surroundings import read_surroundings
+from xnq_dist.quantify.default.scenarios import Surroundings
+from xnq_dist.quantify.default.surroundings import learn, read_surroundings
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
     NodeTable,
+    Prevalence,
     Quantifier,
     Reference,
+    WeightedSizes,
     combine,
     combine_counts,
 )
@@ -41,7 +45,6 @@ from xnq_dist.quantify.loading import (
     load_node_table,
 )
 from xnq_dist.quantify.registry import make_quantifier
-from xnq_dist.quantify.weighted_sizes import WeightedSizes
 
 __all__ = [
     "STAGE",
@@ -50,7 +53,7 @@ __all__ = [
     "answer_batch",
     "answer_whole",
     "forget_nodes",
-    "learn",
+    "learn_from",
     "rake_to",
 ]
 
@@ -68,7 +71,15 @@ class CommunityBatch:
     members: FileRecord
 
 
-Loaded = tuple[NodeTable, Reference, EvidenceMoments, Bootstrap | None]
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """What all batches of a process share."""
+
+    nodes: NodeTable
+    reference: Reference
+    moments: EvidenceMoments
+    bootstrap: Bootstrap | None
+    """What makes intervals; None: nothing does."""
 
 
 @dataclass(frozen=True)
@@ -105,20 +116,8 @@ class BatchJob:
         arrays = self.stage.read_arrays(batch.members)
         return Communities(arrays["offsets"], arrays["members"])
 
-    def nodes(self) -> tuple[NodeTable, Reference]:
-        """The node table, loaded once a process, with neighbours where needed."""
-        nodes, reference, _, _ = self._loaded()
-        return nodes, reference
-
-    def bootstrap(self) -> Bootstrap | None:
-        """What makes intervals, once a process; None: nothing does."""
-        return self._loaded()[3]
-
-    def moments(self) -> EvidenceMoments:
-        """What the graph's posteriors are like, once a process."""
-        return self._loaded()[2]
-
-    def _loaded(self) -> Loaded:
+    def loaded(self) -> Loaded:
+        """The node table and what follows from it, loaded once a process."""
         # Settings too: they decide how intervals are made.
         settings = self.settings.model_dump_json()
         key = (self.run, self.graph, self.posteriors, settings)
@@ -141,37 +140,34 @@ class BatchJob:
         on_cpu = self.settings.model_copy(update={"backend": "cpu"})
         made = make_quantifier(on_cpu.quantifier, on_cpu)
         bootstrap = Bootstrap.of(made, self.settings, reference)
-        return nodes, reference, EvidenceMoments.of(nodes, reference.prior), bootstrap
+        moments = EvidenceMoments.of(nodes, reference.prior)
+        return Loaded(nodes, reference, moments, bootstrap)
 
     def quantifier(self) -> Quantifier:
         """The quantifier; `auto` with what it has learnt."""
-        found = make_quantifier(self.settings.quantifier, self.settings)
-        if isinstance(found, Auto) and self.learnt is not None:
-            key = (self.run, self.attempt.id, self.learnt.checksum)
-            return replace(found, learnt=_LEARNT.get(key, self._read_learnt))
-        return found
+        found, record = (
+            make_quantifier(self.settings.quantifier, self.settings),
+            self.learnt,
+        )
+        if not isinstance(found, Auto) or record is None:
+            return found
+
+        def read() -> Learnt:
+            groups = load_groups(RunDirectory(self.run)).stacked
+            return Learnt.from_arrays(groups, self.stage.read_arrays(record))
+
+        key = (self.run, self.attempt.id, record.checksum)
+        return replace(found, learnt=_LEARNT.get(key, read))
 
     def benchmarked(self) -> Benchmarked | None:
         """What is made of the benchmarks; None where there are none."""
-        if self.raked is None:
+        if (record := self.raked) is None:
             return None
-        key = (self.run, self.attempt.id, self.raked.checksum)
-        return _BENCHMARKED.get(key, self._read_benchmarked)
 
-    def _read_benchmarked(self) -> Benchmarked:
-        if self.raked is None:
-            raise ValueError("there are no benchmarks")
-        return Benchmarked.from_arrays(self.stage.read_arrays(self.raked))
+        def read() -> Benchmarked:
+            return Benchmarked.from_arrays(self.stage.read_arrays(record))
 
-    def read_groups(self) -> NDArray[np.int32]:
-        """Group of every node in each of the graph's own partitions, shape (L, N)."""
-        return load_groups(RunDirectory(self.run)).stacked
-
-    def _read_learnt(self) -> Learnt:
-        if self.learnt is None:
-            raise ValueError("nothing has been learnt")
-        arrays = self.stage.read_arrays(self.learnt)
-        return Learnt.from_arrays(self.read_groups(), arrays)
+        return _BENCHMARKED.get((self.run, self.attempt.id, record.checksum), read)
 
 
 _CACHE: NodeCache[Loaded] = NodeCache()
@@ -181,41 +177,36 @@ _BENCHMARKED: NodeCache[Benchmarked] = NodeCache()
 
 def forget_nodes() -> None:
     """Free the node table of this process."""
-    _CACHE.forget()
-    _LEARNT.forget()
-    _BENCHMARKED.forget()
+    for cache in (_CACHE, _LEARNT, _BENCHMARKED):
+        cache.forget()
 
 
 def answer_batch(job: BatchJob, batch: CommunityBatch) -> FileRecord:
     """One batch: members in, rows out, both through files."""
-    nodes, reference = job.nodes()
-    members = job.members(batch)
-    labelled = job.settings.labelled
-    quantifier = job.quantifier()
-    found = quantifier.estimate(members, nodes, reference, labelled)
-    bootstrap = job.bootstrap()
-    if bootstrap is not None:
-        found = bootstrap.with_ends(members, nodes, reference, found, batch.first)
-    answer = combine(members, nodes, found, labelled)
+    at, labelled, quantifier = job.loaded(), job.settings.labelled, job.quantifier()
+    asked = job.members(batch), at.nodes, at.reference
+    found = quantifier.estimate(*asked)
+    if at.bootstrap is not None:
+        found = at.bootstrap.with_ends(*asked, found, batch.first)
+
+    def put_together(estimates: Estimates) -> Prevalence:
+        return combine(*asked[:2], estimates, labelled)
+
     learnt = quantifier.learnt if isinstance(quantifier, Auto) else None
-    evidence = gather_evidence(members, nodes, reference, learnt, job.moments())
-    arrays = answer_arrays(answer)
+    evidence = gather_evidence(*asked, learnt, at.moments)
+    arrays = answer_arrays(put_together(found))
     if found.groups is not None:
         arrays["group_offsets"] = found.groups.offsets
         arrays["groups"] = found.groups.groups
         arrays["group_weights"] = found.groups.weights
         if found.groups.squares is not None:
             arrays["group_squares"] = found.groups.squares
-    benchmarked = job.benchmarked()
-    if benchmarked is not None and isinstance(quantifier, Auto) and quantifier.learnt:
-        level = quantifier.level
-        raked = benchmarked.estimate(
-            members, nodes, reference, quantifier.learnt, level
-        )
-        moved = combine(members, nodes, raked, labelled)
-        arrays |= benchmarked.finish(moved, batch.first, level)
+    arrays |= _benchmark_arrays(job, quantifier, asked, put_together, batch.first)
     if found.scenarios is not None:
-        arrays |= _scenario_arrays(found.scenarios)
+        plain, tilted = found.scenarios
+        arrays |= {"plain": plain.prevalence, "tilted": tilted.prevalence}
+        if tilted.groups is not None:
+            arrays["tilted_weights"] = tilted.groups.weights
     return job.attempt.write_arrays(
         f"batch-{batch.number:05d}",
         **arrays,
@@ -226,29 +217,30 @@ def answer_batch(job: BatchJob, batch: CommunityBatch) -> FileRecord:
     )
 
 
-def _scenario_arrays(
-    scenarios: tuple[Estimates, Estimates],
+def _benchmark_arrays(
+    job: BatchJob,
+    quantifier: Quantifier,
+    asked: tuple[Communities | None, NodeTable, Reference],
+    put_together: Callable[[Estimates], Prevalence],
+    first: int | None,
 ) -> dict[str, NDArray[Any]]:
-    """Both answers for the unlabelled members, and the tilted sums by group."""
-    plain, tilted = scenarios
-    found: dict[str, NDArray[Any]] = {
-        "plain": plain.prevalence,
-        "tilted": tilted.prevalence,
-    }
-    if tilted.groups is not None:
-        found["tilted_weights"] = tilted.groups.weights
-    return found
+    """The benchmarked answers; nothing where there are no benchmarks."""
+    benchmarked = job.benchmarked()
+    if benchmarked is None or not isinstance(quantifier, Auto) or not quantifier.learnt:
+        return {}
+    level = quantifier.level
+    raked = benchmarked.estimate(*asked, quantifier.learnt, level)
+    return benchmarked.finish(put_together(raked), first, level)
 
 
 def answer_whole(job: BatchJob) -> FileRecord:
     """The whole graph as one community: as `answer_batch`, without its evidence.
 
     Only `auto` gives an interval: resamples of all nodes would not fit into memory. Its
-    answers in both scenarios are there as well, under the names ``plain_*`` and
-    ``tilted_*``.
+    answers in both scenarios are named ``plain_*`` and ``tilted_*``.
     """
-    nodes, reference = job.nodes()
-    quantifier, labelled = job.quantifier(), job.settings.labelled
+    at, quantifier = job.loaded(), job.quantifier()
+    nodes, reference = at.nodes, at.reference
     n_nodes, n_classes = nodes.posteriors.shape
     known = nodes.labels[nodes.labels >= 0]
     counts = np.bincount(known, minlength=n_classes)[None].astype(np.int64)
@@ -256,25 +248,21 @@ def answer_whole(job: BatchJob) -> FileRecord:
     if nodes.weights is not None:
         alone = np.zeros(n_nodes, np.int64)
         weighted = WeightedSizes.of(nodes.weights, nodes.labels, alone, (1, n_classes))
-    sizes = np.array([n_nodes])
+    known_of = np.array([n_nodes]), counts
 
-    def arrays_of(found: Estimates) -> dict[str, NDArray[Any]]:
-        return answer_arrays(combine_counts(sizes, counts, found, labelled, weighted))
+    def put_together(found: Estimates) -> Prevalence:
+        return combine_counts(*known_of, found, job.settings.labelled, weighted)
 
     if not isinstance(quantifier, Auto):
         everyone = Communities(np.array([0, n_nodes]), np.arange(n_nodes))
-        found = quantifier.estimate(everyone, nodes, reference, labelled)
-        return job.attempt.write_arrays("whole", **arrays_of(found))
-    arrays = arrays_of(quantifier.estimate_all(nodes, reference))
+        answer = put_together(quantifier.estimate(everyone, nodes, reference))
+        return job.attempt.write_arrays("whole", **answer_arrays(answer))
+    arrays = answer_arrays(put_together(quantifier.estimate_all(nodes, reference)))
     for name, each in quantifier.scenarios(nodes, reference).items():
-        own = arrays_of(each)
+        own = answer_arrays(put_together(each))
         arrays |= {f"{name}_{end}": own[end] for end in ENDS}
-    benchmarked = job.benchmarked()
-    if benchmarked is not None and quantifier.learnt:
-        level = quantifier.level
-        raked = benchmarked.estimate(None, nodes, reference, quantifier.learnt, level)
-        moved = combine_counts(sizes, counts, raked, labelled, weighted)
-        arrays |= benchmarked.finish(moved, None, level)
+    asked = None, nodes, reference
+    arrays |= _benchmark_arrays(job, quantifier, asked, put_together, None)
     return job.attempt.write_arrays("whole", **arrays)
 
 
@@ -283,56 +271,40 @@ def rake_to(
 ) -> FileRecord:
     """Posteriors raked to benchmarks, in one file.
 
-    Parameters
-    ----------
-    path, groups
-        The table of benchmarks, and the groups that it names.
-    targets
-        File of `Targets.arrays`.
-
-    Raises
-    ------
-    InputError
-        When the benchmarks cannot hold together.
+    `path` and `groups` are the table of benchmarks and the groups that it names;
+    `targets` is a file of `Targets.arrays`.
     """
-    nodes, reference = job.nodes()
-    quantifier = job.quantifier()
+    at, quantifier = job.loaded(), job.quantifier()
     if not isinstance(quantifier, Auto) or quantifier.learnt is None:
         raise ValueError("benchmarks need the quantifier auto")
     known = Targets.from_arrays(path, groups, job.stage.read_arrays(targets))
-    made = Benchmarked.of(nodes, reference, quantifier.learnt, known)
+    made = Benchmarked.of(at.nodes, at.reference, quantifier.learnt, known)
     return job.attempt.write_arrays("raked", **made.arrays())
 
 
-def learn(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:
+def learn_from(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:
     """What the answers of `auto` rest on, in one file, and figures for the manifest."""
-    nodes, reference = job.nodes()
+    nodes, reference = job.loaded().nodes, job.loaded().reference
     run, settings = RunDirectory(job.run), job.settings
-    held = load_held_posteriors(run, nodes.labels)
-    groups = load_groups(run)
-    selection = None
-    if job.around:
-        rows = study_nodes(nodes, reference, settings.seed)
-        around = read_surroundings(
-            run, job.stage, job.around, groups.links, rows, settings
-        )
-        own_folds = settings.method == "xnq+"
-        selection = study(nodes, reference, rows, around, own_folds)
-    tilt = tilt_of(settings.labels, selection, nodes, reference.prior)
-    found = Learnt.of(nodes, reference, groups.stacked, held, tilt=tilt)
+    held, groups = load_held_posteriors(run, nodes.labels), load_groups(run)
+
+    def around(rows: Ints) -> Surroundings:
+        files = run, job.stage, job.around, groups.links
+        return read_surroundings(*files, rows, settings)
+
+    found, selection = learn(nodes, reference, groups, held, settings, around)
     record = job.attempt.write_arrays("learnt", **found.arrays())
-    studied = {} if selection is None else selection.facts()
+    studied, tilt = {} if selection is None else selection.facts(), found.tilt
     if tilt is not None:
         studied["bias"] = (-np.log(tilt.factors)).tolist()
+    level = settings.intervals.level
     facts = {
         "groups": len(found.variances),
         "variance_within": found.within.tolist(),
         "variance_without_labels": found.without.tolist(),
         "variance_without_labels_measured": held is not None,
         "variance_shared": found.shared.tolist(),
-        "own_coverage": None
-        if held is None
-        else own_coverage(held, found, settings.intervals.level),
+        "own_coverage": None if held is None else own_coverage(held, found, level),
         "labels": {
             "drawn": settings.labels.drawn,
             "prior": settings.labels.prior is not None,

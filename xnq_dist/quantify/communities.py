@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Ints
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InputError
 from xnq_dist.graph.ids import NodeIds
@@ -78,25 +78,9 @@ def from_memberships(
 ) -> Iterator[Memberships]:
     """Communities of a memberships table, read twice: names, then members.
 
-    Parents are communities, too: of all members of their communities.
-
-    Parameters
-    ----------
-    table
-        Rows of community and node, in any order.
-    nodes
-        The graph's node ids.
-    settings
-        Names of the columns, parents, memory of the sort and what becomes of unknown
-        nodes.
-    scratch
-        Folder for temporary files.
-
-    Raises
-    ------
-    InputError
-        When the table is empty, lacks a column, has a null, mixes types, or names a
-        node that is not there (unless ``input.unknown_nodes`` is ``drop``).
+    Parents are communities, too: of all members of their communities. A table that is
+    empty, lacks a column, has a null, mixes types, or names a node that is not there
+    (unless ``input.unknown_nodes`` is ``drop``) is an `InputError`.
     """
     columns = settings.columns
     table.require(
@@ -121,7 +105,7 @@ def from_memberships(
         named = NodeIds.from_column(pa.chunked_array([pc.unique(every)]))[0]
         hierarchy = Hierarchy.of(pairs, named)
     with _sorter(named, nodes, settings, scratch) as sorter:
-        added = _add(
+        total, unknown = _add(
             sorter,
             table.batches([columns.community, columns.member]),
             (columns.community, columns.member),
@@ -129,7 +113,6 @@ def from_memberships(
             settings.input.unknown_nodes,
             hierarchy,
         )
-        total, unknown = added.total, added.unknown
         yield Memberships(named.values, total, unknown, 0, sorter, hierarchy)
 
 
@@ -137,14 +120,7 @@ def from_memberships(
 def from_column(
     table: Table, column: str, nodes: NodeIds, settings: Settings, scratch: Path
 ) -> Iterator[Memberships]:
-    """Communities that a column of the node table names; null is in no community.
-
-    Raises
-    ------
-    InputError
-        When the column is missing, of another type or null throughout, or the table
-        has a node that the graph does not have.
-    """
+    """Communities that a column of the node table names; null is in no community."""
     node_id = settings.columns.node_id
     table.require({"communities = column:NAME": column, "columns.node_id": node_id})
     without = 0
@@ -166,19 +142,19 @@ def from_column(
             "communities = column:NAME"
         )
     with _sorter(named, nodes, settings, scratch) as sorter:
-        added = _add(
+        total, _ = _add(
             sorter,
             present([column, node_id], True),
             (column, node_id),
             (named, nodes),
             "error",
         )
-        yield Memberships(named.values, added.total, 0, without, sorter)
+        yield Memberships(named.values, total, 0, without, sorter)
 
 
 @contextmanager
 def from_assignment(
-    assignment: NDArray[np.int64], settings: Settings, scratch: Path
+    assignment: Ints, settings: Settings, scratch: Path
 ) -> Iterator[Memberships]:
     """Communities 0, 1, ... from each node's number, shape (N,)."""
     n_nodes = len(assignment)
@@ -187,12 +163,6 @@ def from_assignment(
     with PairSorter(len(names), n_nodes, memory, scratch) as sorter:
         sorter.add(assignment, np.arange(n_nodes))
         yield Memberships(names, n_nodes, 0, 0, sorter)
-
-
-@dataclass(frozen=True)
-class _Added:
-    total: int
-    unknown: int
 
 
 def _sorter(
@@ -240,8 +210,8 @@ def _add(
     known: tuple[NodeIds, NodeIds],
     unknown: Literal["error", "drop"],
     hierarchy: Hierarchy | None = None,
-) -> _Added:
-    """Put every row of a table into the sorter, as codes and canonical indexes."""
+) -> tuple[int, int]:
+    """Put a table's rows into the sorter; how many, and how many are unknown."""
     total, dropped = 0, 0
     named, nodes = known
     for batch in batches:
@@ -270,7 +240,7 @@ def _add(
         for above, members in hierarchy.upwards(code, index) if hierarchy else ():
             sorter.add(above, members)
             total += len(members)
-    return _Added(total, dropped)
+    return total, dropped
 
 
 def cut_batches(
@@ -278,22 +248,12 @@ def cut_batches(
 ) -> Iterator[tuple[int, Communities]]:
     """Whole communities, in order, in batches of about equal work.
 
-    Parameters
-    ----------
-    chunks
-        Sorted pairs; every community comes whole, also one without members.
-    memberships
-        A batch is closed when it has this many, so only its last community can take
-        it further.
-    communities
-        Most communities of a batch.
-
-    Yields
-    ------
-    The number of the batch's first community, and the batch.
+    A batch is closed once it has so many memberships or communities, so only its last
+    community can take it further. Yields the number of the batch's first community, and
+    the batch.
     """
-    sizes: list[NDArray[np.int64]] = []
-    members: list[NDArray[np.int64]] = []
+    sizes: list[Ints] = []
+    members: list[Ints] = []
     first = held = count = 0
 
     def joined() -> Communities:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats
 from xnq_dist.core.config import Settings
 from xnq_dist.quantify.checks.fit_check import expected_errors, standard_errors
 from xnq_dist.quantify.checks.quality import qualities
@@ -25,6 +26,13 @@ __all__ = [
 ]
 
 
+ANSWER = (
+    *("n_nodes", "n_labelled", "n_estimated", "known", "prevalence"),
+    *("lower", "upper", "sd", "iterations", "converged"),
+)
+"""Fields of `Prevalence` that batches keep."""
+
+
 def answer_arrays(answer: Prevalence) -> dict[str, NDArray[Any]]:
     """An answer as arrays for an npz file; no note is an empty text."""
     sizes = {}
@@ -35,20 +43,9 @@ def answer_arrays(answer: Prevalence) -> dict[str, NDArray[Any]]:
             "n_effective": weighted.effective,
             "known_weight": weighted.known,
         }
-    return {
-        **sizes,
-        "n_nodes": answer.n_nodes,
-        "n_labelled": answer.n_labelled,
-        "n_estimated": answer.n_estimated,
-        "known": answer.known,
-        "prevalence": answer.prevalence,
-        "lower": answer.lower,
-        "upper": answer.upper,
-        "sd": answer.sd,
-        "iterations": answer.iterations,
-        "converged": answer.converged,
-        "notes": np.array([note or "" for note in answer.notes], dtype=np.str_),
-    }
+    own = {name: getattr(answer, name) for name in ANSWER}
+    notes = np.array([note or "" for note in answer.notes], dtype=np.str_)
+    return {**sizes, **own, "notes": notes}
 
 
 def prevalence_rows(
@@ -61,21 +58,7 @@ def prevalence_rows(
 ) -> pa.Table:
     """One row per community and class (schema ``prevalence``).
 
-    Parameters
-    ----------
-    arrays
-        Of `answer_arrays`, for S communities; and ``fit_pvalue`` (NaN: no check),
-        shape (S,).
-    names
-        The communities' names, S values.
-    classes
-        The C classes.
-    method
-        Name of the quantifier.
-    settings
-        `intervals`, `fit` and `quality` are used.
-    parents
-        The communities' parents, S values; None: no hierarchy.
+    `arrays` are those of `answer_arrays`, and ``fit_pvalue`` (NaN: no check).
     """
     repeat = np.repeat(np.arange(len(names)), len(classes))
     if parents is None:
@@ -105,17 +88,7 @@ def total_rows(
     settings: Settings,
     labels: Mapping[str, Any],
 ) -> pa.Table:
-    """One row per class for the whole graph (schema ``totals``).
-
-    Parameters
-    ----------
-    arrays
-        Of `answer_arrays`, for one community of all nodes.
-    classes, method, settings
-        As `prevalence_rows` takes them.
-    labels
-        The fact ``labels`` (`label_facts`).
-    """
+    """One row per class for the whole graph (schema ``totals``), with `label_facts`."""
     count = len(classes)
     answers = labels["answers"]
 
@@ -149,18 +122,7 @@ def total_rows(
 def evidence_rows(
     arrays: dict[str, NDArray[Any]], first: int, classes: list[Any]
 ) -> pa.Table:
-    """One row per community and class (schema ``evidence``).
-
-    Parameters
-    ----------
-    arrays
-        ``known``, and of `Evidence` ``scores``, ``scores_error`` and ``scores_skew``,
-        of S communities.
-    first
-        Place of the first community.
-    classes
-        The C classes.
-    """
+    """One row per community and class (schema ``evidence``), from place `first` on."""
     known, scores = arrays["known"], arrays["scores"]
     error, skew = arrays["scores_error"], arrays["scores_skew"]
     size, n_classes = known.shape
@@ -185,14 +147,8 @@ def label_facts(
 ) -> dict[str, Any]:
     """How the labelled nodes were chosen, with the answers that follow, JSON values.
 
-    Parameters
-    ----------
-    found
-        Figures of the selection; empty where it was not studied.
-    arrays
-        Of the whole graph, with ``plain_*`` and ``tilted_*`` where they are.
-    classes
-        The C classes.
+    `found` are the selection's figures, empty where it was not studied; `arrays` those
+    of the whole graph, with ``plain_*`` and ``tilted_*`` where they are.
     """
 
     def ends(prefix: str, code: int) -> list[float] | None:
@@ -240,18 +196,7 @@ def scenario_rows(arrays: dict[str, NDArray[Any]], first: int) -> pa.Table:
 def group_rows(
     arrays: dict[str, NDArray[Any]], first: int, name: str = "group_weights"
 ) -> pa.Table:
-    """Sums by group of a batch of communities (schema ``group_sums``).
-
-    Parameters
-    ----------
-    arrays
-        ``group_offsets``, ``groups``, ``group_weights`` and, where nodes have weights,
-        ``group_squares`` (`GroupSums`).
-    first
-        Place of the batch's first community.
-    name
-        Of the weights.
-    """
+    """Sums by group of a batch of communities (schema ``group_sums``)."""
     sizes, weights = np.diff(arrays["group_offsets"]), arrays[name]
 
     def vectors(values: NDArray[Any]) -> pa.Array:
@@ -317,14 +262,12 @@ def _estimate_columns(
     }
 
 
-def _standard_errors(
-    arrays: dict[str, NDArray[Any]], settings: Settings
-) -> NDArray[np.float64]:
+def _standard_errors(arrays: dict[str, NDArray[Any]], settings: Settings) -> Floats:
     sd, lower, upper = (arrays[name] for name in ("sd", "lower", "upper"))
     return standard_errors(sd, lower, upper, settings.intervals.level)
 
 
-def _nullable(values: NDArray[np.float64]) -> pa.Array:
+def _nullable(values: Floats) -> pa.Array:
     return pa.array(values, mask=np.isnan(values))
 
 

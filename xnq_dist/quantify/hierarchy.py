@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Ints
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.graph.contents import has_parents
@@ -50,17 +50,14 @@ class ParentPairs:
 class Hierarchy:
     """The parent of every community."""
 
-    parent: NDArray[np.int64]
+    parent: Ints
     """Code of each community's parent, -1: none, shape (S,)."""
 
     @classmethod
     def of(cls, pairs: ParentPairs, names: NodeIds) -> Hierarchy:
         """From pairs of communities that all have names.
 
-        Raises
-        ------
-        InputError
-            When a community has two parents, or is above itself.
+        Two parents, or a community above itself, are an `InputError`.
         """
         child, parent = names.index_of(pairs.child), names.index_of(pairs.parent)
         number = np.bincount(child, minlength=len(names))
@@ -85,9 +82,7 @@ class Hierarchy:
             )
         return found
 
-    def upwards(
-        self, codes: NDArray[np.int64], members: NDArray[np.int64]
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    def upwards(self, codes: Ints, members: Ints) -> Iterator[tuple[Ints, Ints]]:
         """Memberships of the communities' parents, then of theirs, and so on."""
         while True:
             codes = self.parent[codes]
@@ -97,14 +92,8 @@ class Hierarchy:
             codes, members = codes[some], members[some]
             yield codes, members
 
-    def unequal(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Parents with another number of members than their communities together.
-
-        Parameters
-        ----------
-        sizes
-            Members of each community, shape (S,).
-        """
+    def unequal(self, sizes: Ints) -> Ints:
+        """Parents with another number of members than their communities together."""
         has = self.parent >= 0
         summed = np.zeros(len(sizes), np.int64)
         np.add.at(summed, self.parent[has], sizes[has])
@@ -118,19 +107,8 @@ def read_parents(
 ) -> ParentPairs | None:
     """Pairs of a community and its parent; None where nothing names a parent.
 
-    Parameters
-    ----------
-    table
-        The memberships table, which may have a column of parents.
-    columns
-        Names of the columns.
-    parents
-        A table of communities and parents, in place of the column.
-
-    Raises
-    ------
-    InputError
-        When a table or column is missing, or mixes types.
+    `parents` names a table of communities and parents, in place of the column of the
+    memberships table.
     """
     if parents is not None:
         table = open_table(parents, "table of parents")

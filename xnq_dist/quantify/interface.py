@@ -7,15 +7,16 @@ every quantifier.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.quantify.weighted_sizes import WeightedSizes
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 
 __all__ = [
     "CellTilt",
@@ -27,6 +28,7 @@ __all__ = [
     "Prevalence",
     "Quantifier",
     "Reference",
+    "WeightedSizes",
     "combine",
     "combine_counts",
 ]
@@ -45,31 +47,23 @@ NONE_UNLABELLED = "every member is labelled: no unlabelled member to estimate"
 class NeighbourStatistics:
     """Sums over a node's in-neighbours, made by one halo exchange."""
 
-    degree: NDArray[np.float64]
-    """Weighted in-degree, shape (N,)."""
-    posterior_sum: NDArray[np.float64]
+    posterior_sum: Floats
     """Weighted sum of the in-neighbours' posteriors, shape (N, C)."""
-    labelled: NDArray[np.float64]
-    """Weighted count of labelled in-neighbours of each class, shape (N, C)."""
-    votes: NDArray[np.float64] | None = None
-    """Weighted count of in-neighbours by their largest posterior, shape (N, C); there
-    for a quantifier with `needs_neighbours`."""
+    votes: Floats
+    """Weighted count of in-neighbours by their largest posterior, shape (N, C)."""
 
     def of(self, rows: NDArray[np.integer]) -> NeighbourStatistics:
         """The statistics of some nodes only."""
-        votes = None if self.votes is None else self.votes[rows]
-        return NeighbourStatistics(
-            self.degree[rows], self.posterior_sum[rows], self.labelled[rows], votes
-        )
+        return NeighbourStatistics(self.posterior_sum[rows], self.votes[rows])
 
 
 @dataclass(frozen=True, eq=False)
 class CellTilt:
     """Factors of the posteriors, alike for all nodes of a cell."""
 
-    cell: NDArray[np.int32]
+    cell: Ints32
     """Cell of every node, -1: posteriors are unchanged, shape (N,)."""
-    factors: NDArray[np.float64]
+    factors: Floats
     """Of the classes in each cell, shape (cells, C)."""
 
 
@@ -81,17 +75,17 @@ BLOCK = 1 << 20
 class NodeTable:
     """What is known of every node, in the order of the canonical index."""
 
-    posteriors: NDArray[np.float32]
+    posteriors: Floats32
     """Calibrated posteriors, shape (N, C)."""
-    labels: NDArray[np.int32]
+    labels: Ints32
     """Class code, -1 when unlabelled, shape (N,)."""
-    out_of_fold: NDArray[np.bool_]
+    out_of_fold: Bools
     """The node is labelled and its label had no part in its posterior, shape (N,)."""
     classes: tuple[str, ...]
     """Names of the C classes, in the order of the codes."""
     neighbours: NeighbourStatistics | None = None
     """There only for a quantifier with `needs_neighbours`."""
-    weights: NDArray[np.float64] | None = None
+    weights: Floats | None = None
     """What each node counts for, shape (N,); None: every node counts once."""
     tilt: CellTilt | None = None
     """What posteriors are multiplied by; None: nothing."""
@@ -109,12 +103,12 @@ class NodeTable:
         )
 
     @cached_property
-    def unlabelled(self) -> NDArray[np.bool_]:
+    def unlabelled(self) -> Bools:
         """Nodes without a label, shape (N,): one byte a node stays in the cache."""
         return self.labels < 0
 
     @cached_property
-    def mean_posterior(self) -> NDArray[np.float64]:
+    def mean_posterior(self) -> Floats:
         """Mean posterior of all unlabelled nodes, shape (C,); NaN without one."""
         total = np.zeros(self.posteriors.shape[1])
         for begin in range(0, len(self.labels), BLOCK):
@@ -129,9 +123,9 @@ class NodeTable:
 class Communities:
     """Sets of nodes, which may overlap, one after the other."""
 
-    offsets: NDArray[np.int64]
+    offsets: Ints
     """Community s has ``members[offsets[s] : offsets[s + 1]]``, shape (S + 1,)."""
-    members: NDArray[np.int64]
+    members: Ints
     """Canonical indexes, shape (M,). Those of a user's community are ascending and
     unique; a sample drawn with replacement names a node as often as it was drawn, and
     quantifiers count it as often."""
@@ -144,30 +138,25 @@ class Communities:
 class Reference:
     """What the labelled nodes say about the posteriors."""
 
-    prior: NDArray[np.float64]
+    prior: Floats
     """Class proportions that the posteriors are calibrated to, shape (C,)."""
-    posteriors: NDArray[np.float32] | None = None
+    posteriors: Floats32 | None = None
     """Of the labelled nodes whose label had no part in their posterior, shape (m, C);
     None: there are no such nodes."""
-    labels: NDArray[np.int32] | None = None
+    labels: Ints32 | None = None
     """Their class codes, shape (m,)."""
-    rows: NDArray[np.int64] | None = None
+    rows: Ints | None = None
     """Canonical indexes of these labelled nodes, ascending, shape (m,)."""
     neighbours: NeighbourStatistics | None = None
     """Of these nodes; there only for a quantifier with `needs_neighbours`."""
-    weights: NDArray[np.float64] | None = None
+    weights: Floats | None = None
     """Inclusion weights of these nodes, shape (m,); None: all equal."""
     _learnt: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def learnt(self, by: Any, learn: Callable[[], T]) -> T:
         """What a quantifier learns from these nodes, once for all batches.
 
-        Parameters
-        ----------
-        by
-            The quantifier with its settings; hashable.
-        learn
-            Called the first time.
+        `by` is the quantifier with its settings, hashable.
         """
         if by not in self._learnt:
             self._learnt[by] = learn()
@@ -178,14 +167,14 @@ class Reference:
 class GroupSums:
     """Sums of f (1 - f) over the unlabelled members of S communities, by group."""
 
-    offsets: NDArray[np.int64]
+    offsets: Ints
     """Community s has the rows ``offsets[s] : offsets[s + 1]``, shape (S + 1,)."""
-    groups: NDArray[np.int32]
+    groups: Ints32
     """Groups of the graph's own partition, shape (R,)."""
-    weights: NDArray[np.float32]
+    weights: Floats32
     """Shape (R, K), a class against the rest: one of two classes, else all. With node
     weights u these are sums of u f (1 - f)."""
-    squares: NDArray[np.float32] | None = None
+    squares: Floats32 | None = None
     """Sums of u^2 f (1 - f), shape (R, K); None without node weights."""
 
 
@@ -193,20 +182,18 @@ class GroupSums:
 class Estimates:
     """A quantifier's answer for the unlabelled members of S communities."""
 
-    prevalence: NDArray[np.float64]
+    prevalence: Floats
     """Rows on the simplex, shape (S, C); NaN where no member is unlabelled."""
-    iterations: NDArray[np.int32]
+    iterations: Ints32
     """EM iterations, 0 for closed forms, shape (S,)."""
-    converged: NDArray[np.bool_]
+    converged: Bools
     """Whether the stopping rule held, shape (S,)."""
-    lower: NDArray[np.float64] | None = None
+    lower: Floats | None = None
     """Lower ends of the intervals of what could be counted among the unlabelled
     members, shape (S, C); None: the quantifier gives none."""
-    upper: NDArray[np.float64] | None = None
+    upper: Floats | None = None
     """Upper ends."""
-    notes: tuple[str | None, ...] | None = None
-    """What to know of a community, S entries."""
-    sd: NDArray[np.float64] | None = None
+    sd: Floats | None = None
     """Standard errors, shape (S, C); None: those that the intervals imply."""
     groups: GroupSums | None = None
     """For covariances between communities; None: the quantifier gives none."""
@@ -215,63 +202,116 @@ class Estimates:
     where the answer is a mixture of both."""
 
 
-class Quantifier(Protocol):
-    """An estimator of class prevalence.
+class Quantifier(ABC):
+    """An estimator of class prevalence."""
 
-    Three attributes are optional, false where they are missing: ``gives_intervals``,
-    the answers have intervals; ``trusts_posteriors``, posteriors are taken to hold in
-    every community, so that intervals shift them to no other class proportions;
-    ``adjusts_posteriors``, answers are adjusted by how posteriors come out at labelled
-    nodes, so that intervals need no other calibration of both.
-    """
-
-    @property
-    def name(self) -> str:
-        """The name in the settings and in the column ``method``."""
+    name: str
+    """The name in the settings and in the column ``method``."""
 
     @property
     def needs_neighbours(self) -> bool:
         """Whether `NodeTable.neighbours` must be there."""
+        return False
 
+    @property
+    def gives_intervals(self) -> bool:
+        """Whether the answers have intervals."""
+        return False
+
+    @property
+    def trusts_posteriors(self) -> bool:
+        """Whether posteriors are taken to hold in every community.
+
+        Intervals then shift them to no other class proportions.
+        """
+        return False
+
+    @property
+    def adjusts_posteriors(self) -> bool:
+        """Whether answers are adjusted by how posteriors come out at labelled nodes.
+
+        Intervals then need no other calibration of both.
+        """
+        return False
+
+    @abstractmethod
     def estimate(
-        self,
-        batch: Communities,
-        nodes: NodeTable,
-        reference: Reference,
-        labelled: Labelled,
+        self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
         """Prevalence among the unlabelled members of every community.
 
         The answer for a community must not depend on the others of the batch, nor
         on their number: batches are cut differently from run to run.
+
+        Raises
+        ------
+        InputError
+            When a posterior is not finite, or the reference lacks what the quantifier
+            learns from.
         """
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedSizes:
+    """Sizes of S communities in node weights instead of nodes."""
+
+    known: Floats
+    """Weight of the labelled members of each class, shape (S, C)."""
+    estimated: Floats
+    """Weight of the unlabelled members, shape (S,)."""
+    effective: Floats
+    """Kish's effective number of members, (sum u)^2 / sum u^2, shape (S,)."""
+
+    @property
+    def total(self) -> Floats:
+        """Weight of all members, shape (S,)."""
+        return np.asarray(self.known.sum(axis=1) + self.estimated)
+
+    @classmethod
+    def of(
+        cls, weights: Floats, labels: Ints32, community: Ints, shape: tuple[int, int]
+    ) -> WeightedSizes:
+        """From each membership's weight, label and community; shape is (S, C)."""
+        size, n_classes = shape
+        free = labels < 0
+
+        def summed(at: Ints, values: Floats, cells: int) -> Floats:
+            return np.bincount(at, values, cells).astype(np.float64)
+
+        cells = community[~free] * n_classes + labels[~free]
+        known = summed(cells, weights[~free], size * n_classes).reshape(shape)
+        estimated = summed(community[free], weights[free], size)
+        squares = summed(community, weights * weights, size)
+        total = known.sum(axis=1) + estimated
+        effective = total * total / np.where(squares > 0, squares, 1.0)
+        return cls(known, estimated, effective)
 
 
 @dataclass(frozen=True, eq=False)
 class Prevalence:
     """Final answer for S communities."""
 
-    n_nodes: NDArray[np.int64]
+    n_nodes: Ints
     """Members, shape (S,)."""
-    n_labelled: NDArray[np.int64]
+    n_labelled: Ints
     """Members with a known label, shape (S,)."""
-    n_estimated: NDArray[np.int64]
+    n_estimated: Ints
     """Members whose class is estimated, shape (S,)."""
-    known: NDArray[np.int64]
+    known: Ints
     """Labelled members of each class, shape (S, C)."""
-    prevalence: NDArray[np.float64]
+    prevalence: Floats
     """Shape (S, C); NaN rows where there is nothing to say."""
-    iterations: NDArray[np.int32]
+    iterations: Ints32
     """Shape (S,)."""
-    converged: NDArray[np.bool_]
+    converged: Bools
     """Shape (S,)."""
     notes: tuple[str | None, ...]
     """What to know of a community, S entries."""
-    lower: NDArray[np.float64]
+    lower: Floats
     """Lower ends of the intervals, shape (S, C); NaN where there is none."""
-    upper: NDArray[np.float64]
+    upper: Floats
     """Upper ends."""
-    sd: NDArray[np.float64]
+    sd: Floats
     """Standard errors, shape (S, C); NaN where the quantifier gives none."""
     weighted: WeightedSizes | None = None
     """Sizes in node weights, which prevalence is of; None: it is of nodes."""
@@ -304,25 +344,13 @@ def combine(
 
 
 def combine_counts(
-    sizes: NDArray[np.int64],
-    counts: NDArray[np.int64],
+    sizes: Ints,
+    counts: Ints,
     estimates: Estimates,
     labelled: Labelled,
     weighted: WeightedSizes | None = None,
 ) -> Prevalence:
-    """The same from each community's members and its labelled ones by class.
-
-    Parameters
-    ----------
-    sizes
-        Members, shape (S,).
-    counts
-        Labelled members of each class, shape (S, C).
-    estimates, labelled
-        As `combine` takes them.
-    weighted
-        Sizes in node weights; None: every node counts once.
-    """
+    """As `combine`, from members, (S,), and labelled ones by class, (S, C)."""
     n_labelled = counts.sum(axis=1)
     n_estimated = sizes - n_labelled
     total: NDArray[Any] = sizes
@@ -332,9 +360,7 @@ def combine_counts(
         total, left, of_class = weighted.total, weighted.estimated, weighted.known
     some = left > 0
 
-    def of_all(
-        estimated: NDArray[np.float64] | None, known: NDArray[Any] = of_class
-    ) -> NDArray[np.float64]:
+    def of_all(estimated: Floats | None, known: NDArray[Any] = of_class) -> Floats:
         whole = np.full(counts.shape, np.nan)
         if estimated is None:
             return whole
@@ -347,13 +373,10 @@ def combine_counts(
         whole[exact] = known[exact] / total[exact, None]
         return whole
 
-    said = estimates.notes or (None,) * len(sizes)
     notes = tuple(
-        _note((size, unlabelled), (weight, weight_left), labelled, note)
-        for size, unlabelled, weight, weight_left, note in zip(
-            *(each.tolist() for each in (sizes, n_estimated, total, left)),
-            said,
-            strict=True,
+        _note((size, unlabelled), (weight, weight_left), labelled)
+        for size, unlabelled, weight, weight_left in zip(
+            *(each.tolist() for each in (sizes, n_estimated, total, left)), strict=True
         )
     )
     return Prevalence(
@@ -373,10 +396,7 @@ def combine_counts(
 
 
 def _note(
-    members: tuple[int, int],
-    weights: tuple[float, float],
-    labelled: Labelled,
-    note: str | None,
+    members: tuple[int, int], weights: tuple[float, float], labelled: Labelled
 ) -> str | None:
     """Note on a community, from the number and weight of all and unlabelled members."""
     if not members[0]:
@@ -384,7 +404,7 @@ def _note(
     if not weights[0]:
         return WEIGHTLESS
     if weights[1]:
-        return note
+        return None
     if members[1]:
         return NO_WEIGHT_LEFT
     return NONE_UNLABELLED if labelled == "exclude" else ALL_LABELLED

@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Bools, Floats32, Ints32
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import FileRecord, Manifest, RunDirectory, Stage
 from xnq_dist.graph import layout
@@ -78,56 +78,32 @@ class NodeCache(Generic[T]):
 
 @dataclass(frozen=True)
 class NeighbourValues:
-    """Summed over neighbours: 1, posterior, known class, vote; made on a worker."""
+    """Summed over neighbours: posteriors and votes; made on a worker."""
 
     run: str = field(repr=False)
 
-    def __call__(self, number: int) -> NDArray[np.float32]:
-        """One partition's values, rows in local order, shape (n_owned, 1 + 3 C)."""
+    def __call__(self, number: int) -> Floats32:
+        """One partition's values, rows in local order, shape (n_owned, 2 C)."""
         run = RunDirectory(self.run)
-        posteriors = whole_stage(run, "posteriors")
-        record = posteriors.named("part-")[number]
+        record = whole_stage(run, "posteriors").named("part-")[number]
         table = run.stage("posteriors").read_table(record, "posteriors", ["posterior"])
-        known = whole_stage(run, "labels")
-        width = len(known.facts["classes"])
-        rows = run.stage("labels").read_table(
-            known.named("labels-")[number], "node_labels", ["label"]
-        )
-        labels = rows["label"].fill_null(-1).to_numpy()
+        width = len(whole_stage(run, "labels").facts["classes"])
         said = vectors(table["posterior"], width)
-        values = np.zeros((len(labels), 1 + 3 * width), np.float32)
-        values[:, 0] = 1.0
-        values[:, 1 : 1 + width] = said
-        shown = np.flatnonzero(labels >= 0)
-        values[shown, 1 + width + labels[shown]] = 1.0
-        values[:, 1 + 2 * width :] = votes_of(said)
-        return values
+        return np.concatenate([said, votes_of(said)], axis=1)
 
 
 def load_neighbours(
     run: RunDirectory, stage: Stage, sums: Sequence[FileRecord]
 ) -> NeighbourStatistics:
-    """The statistics from the files of one halo exchange, by canonical index.
-
-    Parameters
-    ----------
-    stage, sums
-        Where the sums of `NeighbourValues` are, one file a partition in
-        order.
-    """
+    """The statistics from files of `NeighbourValues`' sums, by canonical index."""
     graph = whole_stage(run, "graph")
     n_nodes = graph.facts["n_nodes"]
     width = len(whole_stage(run, "labels").facts["classes"])
-    table = np.empty((n_nodes, 1 + 3 * width), np.float64)
+    table = np.empty((n_nodes, 2 * width), np.float64)
     index = layout.node_index(run.stage("graph"), graph)
     for rows, record in zip(index, sums, strict=True):
         table[rows] = stage.read_arrays(record)["sums"]
-    return NeighbourStatistics(
-        degree=table[:, 0],
-        posterior_sum=table[:, 1 : 1 + width],
-        labelled=table[:, 1 + width : 1 + 2 * width],
-        votes=table[:, 1 + 2 * width :],
-    )
+    return NeighbourStatistics(table[:, :width], table[:, width:])
 
 
 def load_node_table(
@@ -135,18 +111,9 @@ def load_node_table(
 ) -> tuple[NodeTable, Reference]:
     """All nodes by canonical index, and what the labelled ones say.
 
-    Parameters
-    ----------
-    run
-        With whole stages ``graph``, ``labels`` and ``posteriors``.
-    prior
-        Class proportions that the posteriors are calibrated to, length C.
-
-    Raises
-    ------
-    StageError
-        When posteriors and nodes do not belong together, or a posterior is not a
-        number at or above 0.
+    The prior is what posteriors are calibrated to. Posteriors and nodes that do not
+    belong together, or a posterior that is not a number at or above 0, are a
+    `StageError`.
     """
     graph, posteriors = whole_stage(run, "graph"), whole_stage(run, "posteriors")
     from_graph, from_posteriors = run.stage("graph"), run.stage("posteriors")
@@ -206,26 +173,11 @@ def load_groups(run: RunDirectory) -> Groups:
     return Groups(by_links, arrays["degree"])
 
 
-def load_held_posteriors(run: RunDirectory, labels: NDArray[np.int32]) -> Held | None:
+def load_held_posteriors(run: RunDirectory, labels: Ints32) -> Held | None:
     """Posteriors of labelled nodes by models without labels of their whole group.
 
     The stage ``readout`` of xnq+ holds them as ``held-*``: arrays ``index`` (canonical,
-    ascending) and ``posterior``.
-
-    Parameters
-    ----------
-    labels
-        Class codes of all nodes, -1 where unknown, shape (N,).
-
-    Returns
-    -------
-    Held or None
-        None where the stage holds no such file.
-
-    Raises
-    ------
-    StageError
-        When the file is of nodes that have no label.
+    ascending) and ``posterior``; else None.
     """
     found = whole_stage(run, "readout").named("held-")
     if not found:
@@ -240,28 +192,21 @@ def load_held_posteriors(run: RunDirectory, labels: NDArray[np.int32]) -> Held |
     return Held(index, labels[index], arrays["posterior"])
 
 
-def _reference(
-    nodes: NodeTable, usable: NDArray[np.bool_], prior: Sequence[float]
-) -> Reference:
+def _reference(nodes: NodeTable, usable: Bools, prior: Sequence[float]) -> Reference:
     usable = usable & (nodes.labels >= 0)
     prior_array = np.array(prior, dtype=np.float64)
     if not usable.any():
         return Reference(prior_array)
     chosen, labels = nodes.posteriors[usable], nodes.labels[usable]
-    return Reference(
-        prior_array,
-        chosen,
-        labels,
-        rows=np.flatnonzero(usable),
-    )
+    return Reference(prior_array, chosen, labels, rows=np.flatnonzero(usable))
 
 
-def vectors(column: pa.ChunkedArray, width: int) -> NDArray[np.float32]:
+def vectors(column: pa.ChunkedArray, width: int) -> Floats32:
     """Posteriors of a column of vectors, shape (n, C)."""
     flat = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
     if flat.shape[0] != len(column) * width:
         raise StageError(
             f"posteriors do not have {width} classes a node: run again with --overwrite"
         )
-    vectors: NDArray[np.float32] = flat.reshape(-1, width)
+    vectors: Floats32 = flat.reshape(-1, width)
     return vectors

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.graph import layout
 from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.tables import Sources, open_table
 from xnq_dist.quantify.communities import (
     Memberships,
@@ -29,22 +29,22 @@ def open_memberships(
     sources: Sources,
     settings: Settings,
     source: str,
-    scratch: Path,
 ) -> Iterator[Memberships]:
     """The communities of a source, their members sorted and ready to stream."""
-    if source == "given":
-        table = open_table(str(sources.memberships), "memberships table")
-        context = from_memberships(table, nodes, settings, scratch)
-    elif source == "leiden":
-        from xnq_dist.groups.detection import detect
+    with ExitStack() as opened:
+        scratch = opened.enter_context(scratch_folder(settings.scratch))
+        if source == "given":
+            table = open_table(str(sources.memberships), "memberships table")
+            context = from_memberships(table, nodes, settings, scratch)
+        elif source == "leiden":
+            from xnq_dist.groups.detection import detect
 
-        adjacency = layout.read_adjacency(run.stage("graph"), graph)
-        found = detect(adjacency, settings.leiden.resolution, settings)
-        del adjacency
-        context = from_assignment(found, settings, scratch)
-    else:
-        table = open_table(sources.nodes, "node table")
-        column = source.removeprefix("column:")
-        context = from_column(table, column, nodes, settings, scratch)
-    with context as memberships:
-        yield memberships
+            adjacency = layout.read_adjacency(run.stage("graph"), graph)
+            found = detect(adjacency, settings.leiden.resolution, settings)
+            del adjacency
+            context = from_assignment(found, settings, scratch)
+        else:
+            table = open_table(sources.nodes, "node table")
+            column = source.removeprefix("column:")
+            context = from_column(table, column, nodes, settings, scratch)
+        yield opened.enter_context(context)

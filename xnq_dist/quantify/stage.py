@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Ints
 from xnq_dist.core.cluster import workers
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import SettingsError, StageError
@@ -37,19 +38,12 @@ from xnq_dist.core.store import (
     TableWriter,
     fingerprint,
 )
-from xnq_dist.core.waiting import (
-    Heartbeats,
-    gather,
-    result,
-    run_on_workers,
-    wait_some,
-)
+from xnq_dist.core.waiting import Heartbeats, gather, result, run_on_workers, wait_some
 from xnq_dist.graph import layout
 from xnq_dist.graph.benchmark_table import BenchmarkTable
 from xnq_dist.graph.contents import answer_digests
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.node_weights import read_node_weights
-from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.sort import PairChunk
 from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.detection import engine_of
@@ -61,7 +55,7 @@ from xnq_dist.quantify.batches import (
     answer_batch,
     answer_whole,
     forget_nodes,
-    learn,
+    learn_from,
     rake_to,
 )
 from xnq_dist.quantify.communities import Memberships
@@ -75,7 +69,7 @@ from xnq_dist.quantify.community_rows import (
 )
 from xnq_dist.quantify.default.benchmarks import ChosenBenchmark, Targets, benchmark_of
 from xnq_dist.quantify.default.scenarios import check_prior
-from xnq_dist.quantify.default.surroundings import labels_around
+from xnq_dist.quantify.default.surroundings import labels_around, studies_choice
 from xnq_dist.quantify.gpu.device_memory import MOST_MEMBERSHIPS
 from xnq_dist.quantify.interface import combine
 from xnq_dist.quantify.intervals.seed_runs import (
@@ -87,9 +81,7 @@ from xnq_dist.quantify.intervals.seed_runs import (
 from xnq_dist.quantify.loading import NeighbourValues, load_node_table, whole_stage
 from xnq_dist.quantify.old_communities import OldCommunities
 from xnq_dist.quantify.registry import make_quantifier
-from xnq_dist.quantify.sources import (
-    open_memberships,
-)
+from xnq_dist.quantify.sources import open_memberships
 from xnq_dist.reservoir.propagation import neighbour_sums
 from xnq_dist.selection.words import sentences
 
@@ -157,7 +149,7 @@ def quantify(
     Memory of the client: names of the communities, node ids, `input.memory` for the
     sort of the memberships and one batch; all edges where Leiden detects communities
     or groups. Memory of a worker process: posteriors (4 C bytes a node), about 18 bytes
-    a node more, and one batch a thread; for nacc and npacc 8 (1 + 3 C) bytes a node on
+    a node more, and one batch a thread; for nacc and npacc 16 C bytes a node on
     top, for bootstrap intervals about 40 C bytes a member of a block of communities.
     """
     began = time.monotonic()
@@ -195,6 +187,9 @@ def quantify(
         sums = neighbour_sums(
             client, where, graph, values, attempt, "neighbours", settings.backend
         )
+    nodes = layout.load_ids(run.stage("graph"), graph)
+    weights = read_node_weights(sources.nodes, settings.columns, nodes)
+    kept = None if weights is None else attempt.write_arrays("weights", weights=weights)
     job = BatchJob(
         run.location,
         f"{graph.attempt} {labels.attempt}",
@@ -203,18 +198,16 @@ def quantify(
         attempt,
         settings,
         tuple(sums),
-        weights=_write_weights(run, graph, sources, settings, attempt),
+        weights=kept,
     )
     learnt: dict[str, Any] = {}
     if quantifier.name == "auto":
         job, learnt = _learn(job, run, graph, client)
     threads = max(1, sum(workers(client).values()))
     with ExitStack() as opened:
-        scratch = opened.enter_context(scratch_folder(settings.scratch))
-        nodes = layout.load_ids(run.stage("graph"), graph)
         progress("communities", 0, 1)
         memberships = opened.enter_context(
-            open_memberships(run, graph, nodes, sources, settings, source, scratch)
+            open_memberships(run, graph, nodes, sources, settings, source)
         )
         progress("communities", 1, 1)
         detected = None
@@ -230,7 +223,7 @@ def quantify(
             chosen = ChosenBenchmark.of(table, memberships.names)
             chunks = chosen.through(chunks)
         written: Iterable[CommunityBatch] = _write_batches(
-            attempt, chunks, size, "members", detected, nodes
+            attempt, chunks, size, nodes, detected
         )
         if table is not None and chosen is not None:
             written = list(written)  # their members are known then
@@ -363,12 +356,9 @@ def estimate_with(
         weights = read_node_weights(sources.nodes, settings.columns, ids)
         nodes = replace(nodes, weights=weights)
     values: list[float] = []
-    with (
-        scratch_folder(settings.scratch) as scratch,
-        open_memberships(run, graph, ids, sources, settings, source, scratch) as found,
-    ):
+    with open_memberships(run, graph, ids, sources, settings, source) as found:
         for _, batch in sets.cut_batches(found.chunks(), MOST_MEMBERSHIPS):
-            estimates = estimator.estimate(batch, nodes, reference, settings.labelled)
+            estimates = estimator.estimate(batch, nodes, reference)
             answer = combine(batch, nodes, estimates, settings.labelled)
             values += answer.prevalence[:, at].tolist()
         return dict(zip(found.names.to_pylist(), values, strict=True))
@@ -378,17 +368,16 @@ def _write_batches(
     attempt: Attempt,
     chunks: Iterator[PairChunk],
     size: int,
-    stem: str,
-    detected: TableWriter | None = None,
-    nodes: NodeIds | None = None,
+    nodes: NodeIds,
+    detected: TableWriter | None,
 ) -> Iterator[CommunityBatch]:
     """Members of each batch into a file, detected ones into their table too."""
     cut = sets.cut_batches(chunks, size)
     for number, (first, batch) in enumerate(cut):
         record = attempt.write_arrays(
-            f"{stem}-{number:05d}", offsets=batch.offsets, members=batch.members
+            f"members-{number:05d}", offsets=batch.offsets, members=batch.members
         )
-        if detected is not None and nodes is not None:
+        if detected is not None:
             codes = np.arange(first, first + len(batch))
             ids = nodes.values.take(pa.array(batch.members))
             if nodes.type == "string":
@@ -396,21 +385,6 @@ def _write_batches(
             columns = [pa.array(np.repeat(codes, np.diff(batch.offsets))), ids]
             detected.write(pa.table(columns, names=["community", "node_id"]))
         yield CommunityBatch(number, first, len(batch), record)
-
-
-def _write_weights(
-    run: RunDirectory,
-    graph: Manifest,
-    sources: Sources,
-    settings: Settings,
-    attempt: Attempt,
-) -> FileRecord | None:
-    """The weight of every node in a file; None where every node counts once."""
-    if settings.columns.node_weight is None:
-        return None
-    nodes = layout.load_ids(run.stage("graph"), graph)
-    weights = read_node_weights(sources.nodes, settings.columns, nodes)
-    return None if weights is None else attempt.write_arrays("weights", weights=weights)
 
 
 def _rake(
@@ -438,11 +412,10 @@ def _learn(
     job: BatchJob, run: RunDirectory, graph: Manifest, client: Client
 ) -> tuple[BatchJob, dict[str, Any]]:
     """The job with what `auto` has to know before it can answer, and figures."""
-    settings = job.settings
-    if settings.labels.drawn != "weighted" and settings.labels.prior is None:
-        around = labels_around(client, run, graph, settings, job.attempt)
+    if studies_choice(job.settings):
+        around = labels_around(client, run, graph, job.settings, job.attempt)
         job = replace(job, around=around)
-    record, facts = result(client, client.submit(learn, job, pure=False))
+    record, facts = result(client, client.submit(learn_from, job, pure=False))
     return replace(job, learnt=record), facts
 
 
@@ -457,16 +430,13 @@ def _log_choice(labels: dict[str, Any], settings: Settings) -> None:
 
 
 def _answer(
-    job: BatchJob,
-    batches: Iterable[CommunityBatch],
-    client: Client,
-    progress: Progress,
+    job: BatchJob, batches: Iterable[CommunityBatch], client: Client, progress: Progress
 ) -> list[tuple[CommunityBatch, FileRecord]]:
     """Every batch's rows file, in order; members' files are removed once used."""
-    futures = {
-        client.submit(answer_batch, job, batch, pure=False, key=_key(job, batch)): batch
-        for batch in batches
-    }
+    futures = {}
+    for batch in batches:
+        key = f"quantify-{job.attempt.id}-{batch.number:05d}"
+        futures[client.submit(answer_batch, job, batch, pure=False, key=key)] = batch
     answered: list[tuple[CommunityBatch, FileRecord]] = []
     progress("quantify", 0, len(futures))
     look, left = Heartbeats(client).look, list(futures)
@@ -484,10 +454,6 @@ def _answer(
         for future in left:
             future.release()
     return sorted(answered, key=lambda pair: pair[0].number)
-
-
-def _key(job: BatchJob, batch: CommunityBatch) -> str:
-    return f"quantify-{job.attempt.id}-{batch.number:05d}"
 
 
 def _widen(
@@ -533,7 +499,7 @@ def _write_prevalence(
     memberships: Memberships,
     told: tuple[list[Any], str, Settings],
     answered: list[tuple[CommunityBatch, FileRecord]],
-) -> tuple[list[FileRecord], int, NDArray[np.int64]]:
+) -> tuple[list[FileRecord], int, Ints]:
     """Batches' rows into tables: their records, not converged, members of each.
 
     What contrasts need goes into separate tables where the quantifier gives it.
@@ -550,7 +516,7 @@ def _write_prevalence(
             if batch.first != done or len(arrays["n_nodes"]) != batch.communities:
                 raise StageError(
                     f"{stage.folder.uri_of(record.name)} does not hold the communities "
-                    f"from {done} on: this is a fault of the program"
+                    f"from {done} on: this is an internal error, please report it"
                 )
             some = names.slice(batch.first, batch.communities)
             above = parents.slice(batch.first, batch.communities)
@@ -569,7 +535,7 @@ def _write_prevalence(
     if writer.record.rows != len(names) * len(classes):
         raise StageError(
             f"{writer.record.rows} rows for {len(names)} communities and "
-            f"{len(classes)} classes: this is a fault of the program"
+            f"{len(classes)} classes: this is an internal error, please report it"
         )
     files = [writer.record, evidence.record]
     files += [other.record for other in others.values()]

@@ -1,15 +1,15 @@
-"""Posteriors of a partition's rows from its embeddings; pure functions of arrays."""
+"""A fitted readout, and posteriors of rows by it; pure functions of arrays."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.readout.calibration import Calibration
-from xnq_dist.readout.fit import FittedReadout
 from xnq_dist.readout.logistic import LinearModel, decision
 
 __all__ = ["SavedReadout", "posteriors"]
@@ -20,35 +20,24 @@ class SavedReadout:
     """What is kept of a readout: enough to use it again on the same embedding."""
 
     model: LinearModel
+    """Of all rows (with roles: all training rows)."""
     fold_models: tuple[LinearModel, ...]
+    """One without each fold; empty when no fold was needed."""
     calibration: Calibration
-    prior: NDArray[np.float64]
+    prior: Floats
     """Class proportions that the posteriors stand for, shape (C,)."""
-    index: NDArray[np.int64]
+    index: Ints
     """Canonical index of the labelled nodes, ascending, shape (n,)."""
-    folds: NDArray[np.int32]
+    folds: Ints32
     """Fold of each labelled node, -1 for none, shape (n,)."""
-    held_out: NDArray[np.int64]
+    held_out: Ints
     """Places in `index` of the nodes whose own label is not behind their logits."""
-    held_out_logits: NDArray[np.float64]
+    held_out_logits: Floats
     """Shape (len(held_out), C)."""
-    held_out_posteriors: NDArray[np.float32]
+    held_out_posteriors: Floats32
     """Calibrated, shape (len(held_out), C)."""
-
-    @classmethod
-    def of(cls, fitted: FittedReadout, index: NDArray[np.int64]) -> SavedReadout:
-        """From a fit to the nodes with these canonical indexes."""
-        return cls(
-            fitted.model,
-            fitted.fold_models,
-            fitted.calibration,
-            fitted.prior,
-            index,
-            fitted.folds,
-            fitted.held_out,
-            fitted.held_out_logits,
-            fitted.held_out_posteriors,
-        )
+    diagnostics: dict[str, Any] = field(default_factory=dict)
+    """Figures of the fit, JSON values; not in the file."""
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays for an npz file; `from_arrays` reads them."""
@@ -58,12 +47,7 @@ class SavedReadout:
             "intercept": np.stack([model.intercept for model in models]),
             "converged": np.array([model.converged for model in models]),
             "strength": np.array(self.model.strength),
-            "prior": self.prior,
-            "index": self.index,
-            "folds": self.folds,
-            "held_out": self.held_out,
-            "held_out_logits": self.held_out_logits,
-            "held_out_posteriors": self.held_out_posteriors,
+            **{name: getattr(self, name) for name in _ARRAYS},
             **self.calibration.to_arrays(),
         }
 
@@ -76,45 +60,31 @@ class SavedReadout:
                 arrays["coef"], arrays["intercept"], arrays["converged"], strict=True
             )
         )
-        names = ("prior", "index", "folds", "held_out", "held_out_logits")
+        kept: dict[str, Any] = {name: arrays[name] for name in _ARRAYS}
         return cls(
             model=model,
             fold_models=tuple(fold_models),
             calibration=Calibration.from_arrays(arrays),
-            held_out_posteriors=arrays["held_out_posteriors"],
-            **{name: arrays[name] for name in names},
+            **kept,
         )
 
 
+_ARRAYS = (
+    *("prior", "index", "folds"),
+    *("held_out", "held_out_logits", "held_out_posteriors"),
+)
+
+
 def posteriors(
-    x: NDArray[Any],
-    index: NDArray[np.int64],
-    readout: SavedReadout,
-    threads: int = 1,
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Posteriors of rows, and whether each is out of fold.
+    x: NDArray[Any], index: Ints, readout: SavedReadout
+) -> tuple[Floats32, Bools]:
+    """Posteriors of rows, (m, C), and whether each is out of fold, (m,).
 
     A labelled node that the readout was not fitted to keeps the posterior it got when
     it was held out: with cross-fitting every labelled node, with roles all but the
     training nodes.
-
-    Parameters
-    ----------
-    x
-        Embeddings, float32 or float16, shape (m, d').
-    index
-        Canonical index of the rows, shape (m,).
-    readout
-        The readout fitted to this embedding.
-    threads
-        Blocks of rows worked on at a time.
-
-    Returns
-    -------
-    tuple
-        Posteriors, float32, shape (m, C), and out-of-fold flags, bool, shape (m,).
     """
-    found = readout.calibration.apply(decision(readout.model, x, threads))
+    found = readout.calibration.apply(decision(readout.model, x))
     held = readout.index[readout.held_out]
     out_of_fold = np.zeros(len(index), bool)
     if len(held):

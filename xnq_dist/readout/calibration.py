@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit, log_softmax, softmax
 
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints32
+
 __all__ = ["FLOOR", "KINDS", "Calibration", "fit_calibration"]
 
-Array = NDArray[np.float64]
 Bound = tuple[float | None, float | None]
 
 KINDS = ("bcts", "platt", "platt_logit", "temperature", "none")
@@ -38,23 +39,15 @@ class Calibration:
 
     kind: str
     """One of `KINDS`."""
-    parameters: dict[str, Array]
+    parameters: dict[str, Floats]
     """``temperature`` (1,) and ``bias`` (C,) for bcts, temperature; ``slope`` and
     ``offset``, (C,) each, for Platt's maps; none for ``none``."""
 
-    def apply(self, logits: Array) -> NDArray[np.float32]:
-        """Posteriors of rows of logits.
+    def apply(self, logits: Floats) -> Floats32:
+        """Posteriors of rows of logits, float32, shape (n, C).
 
-        Parameters
-        ----------
-        logits
-            Shape (n, C).
-
-        Returns
-        -------
-        NDArray
-            float32, shape (n, C); rows sum to 1 (to float32's rounding) and no entry
-            is below about `FLOOR` or above 1.
+        Rows sum to 1 (to float32's rounding) and no entry is below about `FLOOR` or
+        above 1.
         """
         logits = np.ascontiguousarray(logits, dtype=np.float64)
         if self.kind == "none":
@@ -90,10 +83,10 @@ class Calibration:
 
 def fit_calibration(
     kind: str,
-    logits: Array,
-    labels: NDArray[np.int32],
+    logits: Floats,
+    labels: Ints32,
     prior: float = 0.0,
-    weights: Array | None = None,
+    weights: Floats | None = None,
 ) -> Calibration:
     """Fit a calibration by maximum likelihood on held-out logits.
 
@@ -130,12 +123,12 @@ def fit_calibration(
 
 
 def _fit_scaling(
-    logits: Array,
-    labels: NDArray[np.int32],
+    logits: Floats,
+    labels: Ints32,
     with_bias: bool,
     prior: float,
-    weights: Array | None,
-) -> tuple[float, Array]:
+    weights: Floats | None,
+) -> tuple[float, Floats]:
     """Temperature and biases; convex in (1 / T, b).
 
     The priors are those of a Gamma variable with mode 1 for 1 / T, which is also what
@@ -153,7 +146,7 @@ def _fit_scaling(
     taken = np.arange(len(logits)), labels
     shares = np.bincount(labels, each, classes)
 
-    def objective(point: Array) -> tuple[float, Array]:
+    def objective(point: Floats) -> tuple[float, Floats]:
         inverse = point[0] / size
         bias = np.concatenate([[0.0], point[1:]]) if with_bias else np.zeros(classes)
         log_q = log_softmax(scaled * point[0] + bias, axis=1)
@@ -178,8 +171,8 @@ def _fit_scaling(
 
 
 def _fit_platt(
-    scores: Array, labels: NDArray[np.int32], weights: Array | None
-) -> tuple[Array, Array]:
+    scores: Floats, labels: Ints32, weights: Floats | None
+) -> tuple[Floats, Floats]:
     """Slope a and offset b of each class, Platt's smoothed targets."""
     classes = scores.shape[1]
     slope, offset = np.empty(classes), np.empty(classes)
@@ -191,7 +184,7 @@ def _fit_platt(
 
 
 def _fit_sigmoid(
-    score: Array, positive: NDArray[np.bool_], weights: Array | None
+    score: Floats, positive: Bools, weights: Floats | None
 ) -> tuple[float, float]:
     """a, b of 1 / (1 + exp(a * score + b)) by maximum likelihood."""
     each = np.ones(len(score)) if weights is None else weights
@@ -201,7 +194,7 @@ def _fit_sigmoid(
     middle, spread = float(score.mean()), float(score.std()) or 1.0
     standard = (score - middle) / spread
 
-    def objective(point: Array) -> tuple[float, Array]:
+    def objective(point: Floats) -> tuple[float, Floats]:
         value = point[0] * standard + point[1]
         # -log(1 / (1 + e^v)) = -log_expit(-v), and the other outcome -log_expit(v).
         gains = target * log_expit(-value) + (1 - target) * log_expit(value)
@@ -216,7 +209,7 @@ def _fit_sigmoid(
     return float(a / spread), float(b - a * middle / spread)
 
 
-def _scores(kind: str, logits: Array) -> Array:
+def _scores(kind: str, logits: Floats) -> Floats:
     """What Platt's map is applied to: each class's posterior, or its log-odds."""
     if kind == "platt":
         return np.asarray(softmax(logits, axis=1), np.float64)
@@ -233,10 +226,10 @@ def _scores(kind: str, logits: Array) -> Array:
 
 
 def _minimum(
-    objective: Callable[[Array], tuple[float, Array]],
-    begin: Array,
+    objective: Callable[[Floats], tuple[float, Floats]],
+    begin: Floats,
     bounds: list[Bound],
-) -> Array:
+) -> Floats:
     """Where a smooth convex function of a few parameters is least."""
     found = minimize(
         objective,

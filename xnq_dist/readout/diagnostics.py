@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.readout.calibration import Calibration
 from xnq_dist.readout.logistic import row_losses
 
@@ -18,23 +19,17 @@ BINS = 10
 
 
 def quality(
-    logits: NDArray[np.float64],
-    labels: NDArray[np.int32],
+    logits: Floats,
+    labels: Ints32,
     calibration: Calibration,
-    constant: NDArray[np.float64],
-    weights: NDArray[np.float64] | None = None,
+    constant: Floats,
+    weights: Floats | None = None,
 ) -> dict[str, Any]:
     """Log-loss before and after calibration, accuracy, reliability of the last class.
 
     Bins are equally wide in the calibrated posterior; an empty one has no means.
-
-    Parameters
-    ----------
-    constant
-        Log-loss of every row by the class shares alone, shape (n,), which `skill` is
-        compared with.
-    weights
-        Of the labels, shape (n,): log-losses and accuracy are weighted means.
+    `constant` is the log-loss of every row by the class shares alone, which `skill` is
+    compared with. With weights log-losses and accuracy are weighted means.
     """
     if not len(labels):
         empty: dict[str, list[float]] = {"predicted": [], "observed": [], "count": []}
@@ -70,24 +65,12 @@ def quality(
     }
 
 
-def skill(
-    losses: NDArray[np.float64], constant: NDArray[np.float64]
-) -> dict[str, float] | None:
+def skill(losses: Floats, constant: Floats) -> dict[str, float] | None:
     """Part of a constant prediction's log-loss that is saved, with its 95 % interval.
 
-    Parameters
-    ----------
-    losses, constant
-        Log-loss of every row by the posteriors and by the class shares, shape (n,).
-
-    Returns
-    -------
-    dict or None
-        ``value``, ``lower`` and ``upper``; None where one class is all there is.
-
-    Notes
-    -----
     ``1 - mean(losses) / mean(constant)``; the interval is that of a ratio of means.
+    None where one class is all there is.
+
 
     Examples
     --------

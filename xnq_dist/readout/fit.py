@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings_sections import ReadoutSettings
-from xnq_dist.readout.calibration import Calibration, fit_calibration
+from xnq_dist.readout.apply import SavedReadout
+from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.folds import assign_folds, check_counts
 from xnq_dist.readout.logistic import (
@@ -30,15 +32,7 @@ from xnq_dist.readout.logistic import (
 from xnq_dist.readout.objective import Group, MemoryRows, Rows
 from xnq_dist.readout.regularisation import ChosenC, climb, cross_fit
 
-__all__ = [
-    "FittedReadout",
-    "FoldPlan",
-    "finish",
-    "fit_readout_arrays",
-    "grid_of",
-    "out_of_fold_log_loss",
-    "plan_folds",
-]
+__all__ = ["FoldPlan", "finish", "grid_of", "out_of_fold_log_loss", "plan_folds"]
 
 TRAIN, CALIBRATION = 0, 1
 """Codes of the roles, in the order of `graph.labels.ROLES`; -1 is none."""
@@ -48,7 +42,7 @@ TRAIN, CALIBRATION = 0, 1
 class FoldPlan:
     """Which row is in which fold, and the values of C to try."""
 
-    folds: NDArray[np.int32]
+    folds: Ints32
     """Fold of each row, -1 for rows that the readout is not fitted to, shape (n,)."""
     count: int
     """Number of folds; 0: C is given and no fold is needed, all fitted rows are in
@@ -57,39 +51,13 @@ class FoldPlan:
     """Ascending values of C."""
 
 
-@dataclass(frozen=True, eq=False)
-class FittedReadout:
-    """A readout with its calibration, and what is known of its quality.
-
-    Rows are numbered as in the labelled arrays that it was fitted to.
-    """
-
-    model: LinearModel
-    """Of all rows (with roles: all training rows)."""
-    fold_models: tuple[LinearModel, ...]
-    """One without each fold; empty when no fold was needed."""
-    folds: NDArray[np.int32]
-    """Fold of each row, -1 for rows that no model was fitted to, shape (n,)."""
-    calibration: Calibration
-    prior: NDArray[np.float64]
-    """Class proportions that the calibrated posteriors stand for, shape (C,)."""
-    held_out: NDArray[np.int64]
-    """Rows whose label had no part in the model behind their logits, ascending."""
-    held_out_logits: NDArray[np.float64]
-    """Shape (len(held_out), C)."""
-    held_out_posteriors: NDArray[np.float32]
-    """Calibrated, shape (len(held_out), C)."""
-    diagnostics: dict[str, Any]
-    """Figures for manifests and reports, JSON values."""
-
-
 def grid_of(settings: ReadoutSettings) -> tuple[float, ...]:
     """Values of C that the settings ask to try, ascending."""
     return GRID if settings.C == "select" else (settings.C,)
 
 
 def plan_folds(
-    labels: NDArray[np.int32],
+    labels: Ints32,
     roles: NDArray[np.int8] | None,
     n_classes: int,
     settings: ReadoutSettings,
@@ -98,25 +66,8 @@ def plan_folds(
 ) -> FoldPlan:
     """The folds and the grid that the settings ask for.
 
-    Parameters
-    ----------
-    labels
-        Class codes in canonical order, shape (n,).
-    roles
-        0 train, 1 calibration, -1 none, shape (n,); None: cross-fit over all rows.
-    n_classes
-        Number of classes.
-    settings
-        The section ``readout``.
-    seed
-        Seed of the run.
-    names
-        The classes' names by code, for messages.
-
-    Raises
-    ------
-    InputError
-        When a class has too few rows.
+    Roles are 0 train, 1 calibration, -1 none; None: cross-fit over all rows. Names of
+    the classes are for messages. A class with too few rows is an `InputError`.
     """
     grid = grid_of(settings)
     used = np.ones(len(labels), bool) if roles is None else roles == TRAIN
@@ -131,73 +82,19 @@ def plan_folds(
     return FoldPlan(folds, int(folds.max()) + 1, grid)
 
 
-def fit_readout_arrays(
-    x: NDArray[Any],
-    labels: NDArray[np.int32],
-    roles: NDArray[np.int8] | None,
-    n_classes: int,
-    settings: ReadoutSettings,
-    seed: int,
-    threads: int = 1,
-) -> FittedReadout:
-    """Fit, select C, calibrate.
-
-    Parameters
-    ----------
-    x
-        Embeddings of the labelled nodes in canonical order, shape (n, d').
-    labels
-        Class codes, shape (n,).
-    roles
-        0 train, 1 calibration, -1 none, shape (n,); None: cross-fit over all rows.
-    n_classes
-        Number of classes.
-    settings
-        The section ``readout``.
-    seed
-        Seed of the run; it decides the folds.
-    threads
-        Groups of rows worked on at a time.
-
-    Raises
-    ------
-    InputError
-        When a class has too few rows for what is asked.
-    """
-    plan = plan_folds(labels, roles, n_classes, settings, seed)
-    rows = MemoryRows.of(x, labels, plan.folds, n_classes, threads=threads)
-    (chosen,) = cross_fit([plan.grid], plan.count, climb, partial(fit_jobs, rows))
-    return finish(rows, labels, roles, settings, plan, chosen)
-
-
 def finish(
     rows: Rows,
-    labels: NDArray[np.int32],
+    index: Ints,
+    labels: Ints32,
     roles: NDArray[np.int8] | None,
     settings: ReadoutSettings,
     plan: FoldPlan,
     chosen: ChosenC,
     names: Sequence[Any] | None = None,
-) -> FittedReadout:
+) -> SavedReadout:
     """The readout from its folds: final model, calibration, diagnostics.
 
-    Parameters
-    ----------
-    rows
-        The labelled rows, with the folds of the plan.
-    labels, roles, settings
-        As for `fit_readout_arrays`.
-    plan
-        Folds and grid.
-    chosen
-        Every fold at the chosen C.
-    names
-        The classes' names by code, for messages.
-
-    Raises
-    ------
-    InputError
-        When there is nothing to calibrate on.
+    Nothing to calibrate on is an `InputError`.
     """
     C, n_classes = plan.grid[chosen.place], rows.n_classes
     used = plan.folds >= 0
@@ -224,12 +121,13 @@ def finish(
     prior = np.bincount(standing, minlength=n_classes) / len(standing)
     share = np.bincount(judged_labels, minlength=n_classes) / max(len(judged), 1)
     constant = -np.log(share[judged_labels])
-    return FittedReadout(
+    return SavedReadout(
         model=model,
         fold_models=fold_models,
         folds=plan.folds if plan.count else np.full_like(plan.folds, -1),
         calibration=calibration,
         prior=prior,
+        index=index,
         held_out=held.astype(np.int64),
         held_out_logits=logits[held],
         held_out_posteriors=calibration.apply(logits[held]),
@@ -252,7 +150,7 @@ def finish(
 
 def _own_logits(
     group: Group, fold_models: Sequence[LinearModel], model: LinearModel
-) -> NDArray[np.float64]:
+) -> Floats:
     """Logits of rows by the model without their fold; by `model` if they are in none.
 
     NaN for rows that all models have seen.
@@ -266,38 +164,15 @@ def _own_logits(
 
 def out_of_fold_log_loss(
     x: NDArray[Any],
-    labels: NDArray[np.int32],
+    labels: Ints32,
     n_classes: int,
     folds: int,
     grid: Sequence[float] = COARSE_GRID,
     seed: int = 0,
 ) -> tuple[float, float, float]:
-    """Least mean out-of-fold log-loss over a grid of C, uncalibrated.
+    """Least mean out-of-fold log-loss over a grid of C, its standard error, and the C.
 
-    Parameters
-    ----------
-    x
-        Embeddings, shape (n, d').
-    labels
-        Class codes in canonical order, shape (n,).
-    n_classes
-        Number of classes.
-    folds
-        Folds wished for.
-    grid
-        Values of C.
-    seed
-        Seed of the run; the same folds for every `x` of the same labels.
-
-    Returns
-    -------
-    tuple
-        The loss, its standard error over the rows, and the C.
-
-    Raises
-    ------
-    InputError
-        When a class has fewer than two rows.
+    The folds are the same for every `x` of the same labels in canonical order.
     """
     check_counts(np.bincount(labels, minlength=n_classes), 2)
     if not len(grid):

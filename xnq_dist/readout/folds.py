@@ -6,39 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Ints, Ints32
 from xnq_dist.core.errors import InputError
+from xnq_dist.core.random_bits import Purpose, stream
 
-__all__ = ["assign_folds", "check_counts", "fold_count"]
-
-FOLD_PURPOSE = 401
-"""Key of the random stream that deals the folds."""
+__all__ = ["assign_folds", "check_counts"]
 
 
 def check_counts(
-    counts: NDArray[np.int64],
-    least: int,
-    names: Sequence[Any] | None = None,
-    what: str = "labelled",
+    counts: Ints, least: int, names: Sequence[Any] | None = None, what: str = "labelled"
 ) -> None:
-    """Refuse labels that leave a class without enough nodes.
+    """Refuse labels that leave a class with fewer than `least` nodes.
 
-    Parameters
-    ----------
-    counts
-        Nodes of each class, shape (C,).
-    least
-        Fewest nodes that a class needs.
-    names
-        The classes' names by code; None: the codes.
-    what
-        What the counted nodes are, for the message.
-
-    Raises
-    ------
-    InputError
-        Naming the first class at fault, its nodes and how many it needs.
+    The message names the first class at fault and what the counted nodes are.
     """
     short = np.flatnonzero(counts < least)
     if not len(short):
@@ -53,44 +34,14 @@ def check_counts(
     )
 
 
-def fold_count(counts: NDArray[np.int64], folds: int) -> int:
-    """Folds that can be made: no more than the rarest class has members, at least 2.
-
-    Parameters
-    ----------
-    counts
-        Labelled nodes of each class, each at least 2, shape (C,).
-    folds
-        Folds wished for.
-    """
-    return max(2, min(folds, int(counts.min())))
-
-
-def assign_folds(labels: NDArray[np.int32], folds: int, seed: int) -> NDArray[np.int32]:
+def assign_folds(labels: Ints32, folds: int, seed: int) -> Ints32:
     """Fold of each labelled node, every class spread evenly over the folds.
 
     Members of a class are shuffled by a stream of their own and dealt in turn; one
-    class goes on where the one before it stopped, so that the folds are of one size
-    too (up to one node).
-
-    Parameters
-    ----------
-    labels
-        Class codes in canonical order, shape (n,).
-    folds
-        Folds wished for; `fold_count` says how many there are.
-    seed
-        Seed of the run.
-
-    Returns
-    -------
-    NDArray
-        Fold numbers, int32, shape (n,).
-
-    Raises
-    ------
-    InputError
-        When a class that occurs has a single node.
+    class goes on where the one before it stopped, so that the folds are of one size too
+    (up to one node). There are no more than the
+    rarest class has members, and at least 2; a class with a single node
+    is an `InputError`.
     """
     codes, counts = np.unique(labels, return_counts=True)
     lone = codes[counts < 2]
@@ -98,12 +49,11 @@ def assign_folds(labels: NDArray[np.int32], folds: int, seed: int) -> NDArray[np
         everywhere = np.full(int(codes[-1]) + 1, 2)
         everywhere[lone] = 1
         check_counts(everywhere, 2)
-    made = fold_count(counts, folds)
+    made = max(2, min(folds, int(counts.min())))
     result = np.empty(len(labels), np.int32)
     dealt = 0
     for code, count in zip(codes, counts, strict=True):
-        key = np.random.SeedSequence(seed, spawn_key=(FOLD_PURPOSE, int(code)))
-        order = np.random.Generator(np.random.Philox(key)).permutation(count)
+        order = stream(seed, Purpose.LABELLED_FOLDS, int(code)).permutation(count)
         members = np.flatnonzero(labels == code)[order]
         result[members] = (dealt + np.arange(count)) % made
         dealt += int(count)

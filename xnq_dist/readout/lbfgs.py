@@ -14,7 +14,8 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from xnq_dist.core.arrays import Floats
 
 __all__ = ["Minimum", "minimise"]
 
@@ -26,15 +27,14 @@ HALVINGS = 40
 ROUNDING = 1e-14
 """A rise of the value below this share of it is rounding."""
 
-Vector = NDArray[np.float64]
-Answer = tuple[float, Vector]
+Answer = tuple[float, Floats]
 
 
 @dataclass(frozen=True, eq=False)
 class Minimum:
     """Where a minimisation ended."""
 
-    point: Vector
+    point: Floats
     gain: float
     """Decrease that another step promises, as a share of the value."""
     rounds: int
@@ -42,30 +42,18 @@ class Minimum:
 
 
 def minimise(
-    start: Vector, tolerance: float, most: int = 1000
-) -> Generator[Vector, Answer, Minimum]:
+    start: Floats, tolerance: float, most: int = 1000
+) -> Generator[Floats, Answer, Minimum]:
     """Minimise a smooth convex function; yields points, is sent value and gradient.
 
-    Coordinates are expected to be scaled so that the curvature is at most about 1.
-
-    Parameters
-    ----------
-    start
-        First point, shape (p,).
-    tolerance
-        Decrease promised by another step, as a share of the value, at which it stops.
-    most
-        Maximum number of points.
-
-    Returns
-    -------
-    Minimum
-        Also where rounding or `most` ended it: see `gain`.
+    Coordinates are expected to be scaled so that the curvature is at most about 1. It
+    stops where another step promises less than `tolerance`, as a share of the value,
+    after `most` points, or where rounding ends it: see `Minimum.gain`.
     """
     point = start.copy()
     value, gradient = yield point
     asked = 1
-    steps: list[tuple[Vector, Vector, float]] = []
+    steps: list[tuple[Floats, Floats, float]] = []
     while True:
         direction = -_inverse_times(gradient, steps)
         promised = float(gradient @ direction)
@@ -96,8 +84,8 @@ def minimise(
 
 
 def _inverse_times(
-    gradient: Vector, steps: list[tuple[Vector, Vector, float]]
-) -> Vector:
+    gradient: Floats, steps: list[tuple[Floats, Floats, float]]
+) -> Floats:
     """The two-loop recursion."""
     rest = gradient.copy()
     shares = []

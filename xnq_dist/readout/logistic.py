@@ -32,18 +32,13 @@ from scipy.linalg import cholesky
 from scipy.linalg.lapack import dtrtri
 from scipy.special import log_softmax
 
+from xnq_dist.core.arrays import Floats, Floats32, Ints32
 from xnq_dist.core.backend import choose
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.products import product
 from xnq_dist.readout.lbfgs import Minimum, minimise
-from xnq_dist.readout.objective import (
-    Group,
-    MemoryRows,
-    Problem,
-    Rows,
-    group_sums,
-)
+from xnq_dist.readout.objective import Group, MemoryRows, Problem, Rows, group_sums
 
 __all__ = [
     "COARSE_GRID",
@@ -59,7 +54,6 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-Floats = NDArray[np.float64]
 
 GRID = tuple(float(10.0 ** (step / 2)) for step in range(-4, 7))
 """Values of C tried when it is to be selected: 1e-2 to 1e3 in half decades."""
@@ -120,15 +114,8 @@ class LogisticFit:
 def fit_jobs(rows: Rows, jobs: Sequence[FitJob]) -> list[LogisticFit]:
     """Fit several regressions, one pass over the rows a round.
 
-    A fit that does not reach its tolerance has `converged` False, and a line in the
-    log.
-
-    Parameters
-    ----------
-    rows
-        The rows; each class has one outside the hidden folds, unless they are smooth.
-    jobs
-        What to fit.
+    Each class has a row outside the hidden folds, unless the rows are smooth. A fit
+    that does not reach its tolerance has `converged` False, and a line in the log.
     """
     with one_blas_thread():
         there, scales = rows.placed(), {}
@@ -153,7 +140,7 @@ def fit_jobs(rows: Rows, jobs: Sequence[FitJob]) -> list[LogisticFit]:
 
 def fit(
     x: NDArray[Any],
-    y: NDArray[np.int32],
+    y: Ints32,
     n_classes: int,
     C: float,
     start: LinearModel | None = None,
@@ -163,30 +150,10 @@ def fit(
 ) -> LinearModel:
     """Fit all rows at one C.
 
-    Parameters
-    ----------
-    x
-        Embeddings, any float type, shape (n, d').
-    y
-        Class codes, each of 0..n_classes-1 at least once, shape (n,).
-    n_classes
-        Number of classes; two: one weight vector, more: multinomial.
-    C
-        Inverse L2 strength.
-    start
-        A model to start from.
-    backend
-        ``cpu`` or ``gpu``.
-    smooth
-        Add half a label of every class at the mean of the rows: a class without a row
-        has a small probability then, and few labels no extreme intercepts.
-    weights
-        Of the rows' log-losses, shape (n,); None: 1 each.
-
-    Raises
-    ------
-    InputError
-        When a class has no row.
+    With `smooth`, half a label of every class is added at the mean of the rows: a class
+    without a row has a small probability then, and few labels no extreme intercepts.
+    Without it a class without a row is an `InputError`. A model to `start` from saves
+    steps.
     """
     counts = np.bincount(y, minlength=n_classes)
     if n_classes < 2 or len(counts) > n_classes or not (counts.all() or smooth):
@@ -326,32 +293,13 @@ def _hidden_losses(
     return found
 
 
-def decision(
-    model: LinearModel, x: NDArray[Any], threads: int = 1
-) -> NDArray[np.float64]:
-    """Logits of rows; a row has the same bits wherever it stands.
-
-    Parameters
-    ----------
-    model
-        The readout.
-    x
-        Embeddings, any float type, shape (n, d').
-    threads
-        Blocks of rows worked on at a time.
-
-    Returns
-    -------
-    NDArray
-        Logits, float64, shape (n, C).
-    """
-    weights = cast(NDArray[np.float32], np.ascontiguousarray(model.coef.T))
+def decision(model: LinearModel, x: NDArray[Any], threads: int = 1) -> Floats:
+    """Logits of rows, float64, (n, C); a row has the same bits wherever it stands."""
+    weights = cast(Floats32, np.ascontiguousarray(model.coef.T))
     return np.asarray(product(x, weights, threads) + model.intercept, np.float64)
 
 
-def row_losses(
-    logits: NDArray[np.float64], labels: NDArray[np.int32]
-) -> NDArray[np.float64]:
+def row_losses(logits: Floats, labels: Ints32) -> Floats:
     """Log-loss of each row, -log p(label), shape (n,)."""
     chosen = log_softmax(logits, axis=1)[np.arange(len(labels)), labels]
     return np.asarray(-chosen, np.float64)

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.core.backend import Backend, cpu
 from xnq_dist.core.blocks import one_blas_thread
 
@@ -45,7 +46,6 @@ ROUNDING = 1e-13
 WIDEST = 2048
 """Maximum number of columns whose covariance is computed; beyond, variances are."""
 
-Floats = NDArray[np.float64]
 CPU = cpu()
 Result = TypeVar("Result")
 
@@ -175,8 +175,8 @@ class MemoryRows:
     def of(
         cls,
         x: NDArray[Any],
-        labels: NDArray[np.int32],
-        folds: NDArray[np.int32],
+        labels: Ints32,
+        folds: Ints32,
         n_classes: int,
         weights: Floats | None = None,
         smooth: bool = False,
@@ -229,13 +229,8 @@ class MemoryRows:
 def group_moments(group: Group, folds: int, problem: Problem | None = None) -> Moments:
     """Moments of a group's rows in fits.
 
-    Parameters
-    ----------
-    folds
-        Number of folds.
-    problem
-        Weight the problem's rows by the curvature of their losses, in one fold; of more
-        than two classes by its mean. None: by their own weights.
+    With a problem, its rows are weighted by the curvature of their losses, in one fold;
+    of more than two classes by its mean. Else by their own weights.
     """
     xp, width = group.backend.xp, group.x.shape[1]
     wide = width > WIDEST
@@ -294,18 +289,8 @@ def add_moments(before: Moments | None, found: Iterable[Moments]) -> Moments:
 def group_sums(group: Group, problems: Sequence[Problem]) -> Floats:
     """A group's part of every problem's log-loss and of its gradient.
 
-    Parameters
-    ----------
-    group
-        The rows.
-    problems
-        All of one shape.
-
-    Returns
-    -------
-    NDArray
-        A row a problem: the loss, its derivatives by the coefficients, and those by the
-        intercepts, shape (p, 1 + k d + k).
+    A row a problem: the loss, its derivatives by the coefficients, and those by the
+    intercepts, shape (p, 1 + k d + k). All problems are of one shape.
     """
     xp, place = group.backend.xp, group.backend.to_device
     outputs, width = problems[0].coef.shape

@@ -40,16 +40,8 @@ def cross_fit(
 ) -> list[ChosenC]:
     """Fit every fold of every block of columns at the C that suits the block.
 
-    Parameters
-    ----------
-    grids
-        Ascending values of C, for each block.
-    folds
-        Number of folds; 0: nothing is fitted.
-    search
-        From the length of a grid to the places to try.
-    fit_all
-        Runs the fits; those of one step, of all blocks, are requested together.
+    Grids ascend; without folds nothing is fitted. `search` gives the places of a grid
+    to try, `fit_all` runs the fits: those of one step, of all blocks, together.
     """
     if not folds:
         return [ChosenC(0, {}, ()) for _ in grids]

@@ -14,10 +14,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from xnq_dist.core import schemas
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.graph.labels import ROLES
 from xnq_dist.readout.apply import SavedReadout, posteriors
+from xnq_dist.readout.calibration import Calibration
 
 __all__ = [
     "FEATURES",
@@ -30,6 +32,7 @@ __all__ = [
     "count_used",
     "gather_used",
     "write_posteriors",
+    "write_readout",
     "write_scored",
 ]
 
@@ -41,10 +44,7 @@ BATCH = 1 << 14
 """Rows of an embedding that a task holds at a time."""
 
 
-Score = Callable[
-    [slice, NDArray[np.int64], NDArray[Any]],
-    tuple[NDArray[np.float32], NDArray[np.bool_]],
-]
+Score = Callable[[slice, Ints, NDArray[Any]], tuple[Floats32, Bools]]
 """From rows of a partition, their canonical indexes and embeddings, to posteriors and
 out-of-fold flags."""
 
@@ -56,12 +56,12 @@ class KnownLabels:
     where: Stage
     record: FileRecord
 
-    def load(self) -> NDArray[np.int32]:
+    def load(self) -> Ints32:
         """Class codes in local row order, -1 for rows that no model is fitted to."""
         arrays = self.where.read_arrays(self.record)
         return np.where(arrays["fitted"], arrays["labels"], -1).astype(np.int32)
 
-    def load_weights(self) -> NDArray[np.float64] | None:
+    def load_weights(self) -> Floats | None:
         """Weights in local row order; None: every label counts 1."""
         return self.where.read_arrays(self.record).get("weights")
 
@@ -111,7 +111,7 @@ class Part:
             nodes = nodes.append_column(name, found[name])
         return nodes
 
-    def used(self, nodes: pa.Table) -> NDArray[np.bool_]:
+    def used(self, nodes: pa.Table) -> Bools:
         """Rows that the readout is made from: labelled, and with a role if any has."""
         if self.known is not None:
             return np.asarray(self.known.load() >= 0, bool)
@@ -149,11 +149,11 @@ class Part:
 class Labelled:
     """Rows that the readout is made from, in canonical order."""
 
-    index: NDArray[np.int64]
-    labels: NDArray[np.int32]
+    index: Ints
+    labels: Ints32
     roles: NDArray[np.int8] | None
     x: NDArray[Any]
-    weights: NDArray[np.float64] | None = None
+    weights: Floats | None = None
     """Of the labels, shape (n,); None: every label counts 1."""
 
 
@@ -203,6 +203,21 @@ def assemble(pieces: Sequence[Labelled | None]) -> Labelled:
     )
 
 
+def write_readout(
+    attempt: Attempt,
+    arrays: dict[str, NDArray[Any]],
+    calibration: Calibration,
+    facts: dict[str, Any],
+) -> list[FileRecord]:
+    """A fitted readout, and its figures to read, in two files."""
+    parameters = {name: each.tolist() for name, each in calibration.parameters.items()}
+    text = json.dumps({**facts, "calibration_parameters": parameters}, indent=1)
+    return [
+        attempt.write_arrays("readout", **arrays),
+        attempt.write_bytes("summary", "json", text.encode()),
+    ]
+
+
 def write_posteriors(
     part: Part,
     number: int,
@@ -214,7 +229,7 @@ def write_posteriors(
     """Posteriors of one partition's nodes, in its row order."""
     saved = SavedReadout.from_arrays(readout.read_arrays(record))
 
-    def score(rows: slice, index: NDArray[np.int64], x: NDArray[Any]) -> Any:
+    def score(rows: slice, index: Ints, x: NDArray[Any]) -> Any:
         return posteriors(x, index, saved)
 
     return write_scored(part, number, attempt, classes, score)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.inputs import select_inputs, selects_scales, set_scales
@@ -76,7 +76,7 @@ class _WriteLabelled:
     attempt: Attempt
     candidate: int
 
-    def __call__(self, number: int, states: NDArray[np.float32]) -> FileRecord:
+    def __call__(self, number: int, states: Floats32) -> FileRecord:
         record = self.manifest.named("labels-")[number]
         nodes = self.labels.read_table(record, "node_labels")
         labels = nodes["label"].fill_null(-1).to_numpy()

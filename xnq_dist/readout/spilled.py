@@ -13,8 +13,8 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Ints, Ints32
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Attempt, FileRecord, Folder, checked
@@ -112,28 +112,15 @@ def spill(
     client: Client,
     parts: Sequence[Part],
     rows: Labelled,
-    folds: NDArray[np.int32],
+    folds: Ints32,
     n_classes: int,
     attempt: Attempt,
     progress: Progress = silent,
 ) -> SpilledRows:
-    """Write the labelled rows as groups.
+    """Write the labelled rows as groups; `SpilledRows.delete` removes them.
 
-    Parameters
-    ----------
-    parts
-        The partitions.
-    rows
-        Indexes and labels of the rows in canonical order; `x` is not looked at.
-    folds
-        Fold of each row, below 0 for rows that no fit is made from, shape (n,).
-    attempt
-        Where the files go; `SpilledRows.delete` removes them.
-
-    Raises
-    ------
-    StageError
-        When the partitions hold other rows.
+    Of the rows `x` is not looked at; folds are below 0 for rows that no fit is made
+    from. Partitions that hold other rows are a `StageError`.
     """
     size = objective.GROUP_ROWS
     bounds = rows.index[::size]
@@ -172,7 +159,9 @@ def _moments(client: Client, groups: Sequence[RowGroup], *arguments: Any) -> Mom
         # One after the other: no worker holds more than a few of them.
         before = client.submit(add_moments, before, sums, pure=False)
     if before is None:
-        raise StageError("there is no labelled row: this is a fault of the program")
+        raise StageError(
+            "there is no labelled row: this is an internal error, please report it"
+        )
     found: Moments = result(client, before)
     return found
 
@@ -188,7 +177,7 @@ def _each(work: Any, groups: Sequence[RowGroup], *arguments: Any) -> list[Any]:
 
 
 def _write_piece(
-    part: Part, number: int, bounds: NDArray[np.int64], attempt: Attempt
+    part: Part, number: int, bounds: Ints, attempt: Attempt
 ) -> _Piece | None:
     """A partition's labelled rows by canonical index; None when it has none."""
     used = gather_used(part)
@@ -205,8 +194,8 @@ def _write_piece(
 def _write_group(
     number: int,
     pieces: Sequence[_Piece],
-    labels: NDArray[np.int32],
-    folds: NDArray[np.int32],
+    labels: Ints32,
+    folds: Ints32,
     attempt: Attempt,
 ) -> RowGroup:
     """One group's rows out of all partitions' files."""
@@ -226,7 +215,7 @@ def _write_group(
     if len(order) != len(labels):
         raise StageError(
             f"partitions hold {len(order)} labelled rows of group {number} instead of "
-            f"{len(labels)}: this is a fault of the program"
+            f"{len(labels)}: this is an internal error, please report it"
         )
     x = np.concatenate(parts)[order]
     data = labels.astype(np.int32).tobytes() + folds.astype(np.int32).tobytes()

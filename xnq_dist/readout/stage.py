@@ -6,7 +6,6 @@ per partition writes its posteriors. Only figures and models pass the client.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xnq_dist.core.backend import choose
 from xnq_dist.core.cluster import workers
@@ -36,13 +34,7 @@ from xnq_dist.core.waiting import gather, result
 from xnq_dist.graph.layout import load_label_weights, load_labels, load_roles
 from xnq_dist.groups.own_groups import Groups, own_groups
 from xnq_dist.readout.apply import SavedReadout
-from xnq_dist.readout.fit import (
-    FittedReadout,
-    FoldPlan,
-    finish,
-    grid_of,
-    plan_folds,
-)
+from xnq_dist.readout.fit import FoldPlan, finish, grid_of, plan_folds
 from xnq_dist.readout.logistic import FitJob, LogisticFit, fit_jobs
 from xnq_dist.readout.objective import MemoryRows
 from xnq_dist.readout.regularisation import ChosenC, climb, cross_fit
@@ -55,6 +47,7 @@ from xnq_dist.readout.rows import (
     assemble,
     gather_used,
     write_posteriors,
+    write_readout,
 )
 from xnq_dist.readout.tasks import TaskFits, rows_fit, watch
 
@@ -75,10 +68,6 @@ def _plan(
     return plan_folds(rows.labels, rows.roles, count, settings, seed, classes)
 
 
-def _fold_count(plan: FoldPlan) -> int:
-    return plan.count
-
-
 def _ready(
     rows: Labelled, plan: FoldPlan, n_classes: int, backend: str, threads: int
 ) -> MemoryRows:
@@ -97,41 +86,21 @@ def _finish(
     attempt: Attempt,
 ) -> tuple[list[FileRecord], dict[str, Any]]:
     """Fit, calibrate and write the readout; its files and figures."""
-    known = rows.labels, rows.roles, settings, plan, chosen, classes
-    fitted = finish(ready, *known)
-    return _write(fitted, rows.index, int(rows.x.shape[1]), classes, attempt)
+    known = rows.index, rows.labels, rows.roles, settings, plan, chosen, classes
+    return _write(finish(ready, *known), int(rows.x.shape[1]), classes, attempt)
 
 
 def _write(
-    fitted: FittedReadout,
-    index: NDArray[np.int64],
-    dim: int,
-    classes: list[Any],
-    attempt: Attempt,
+    fitted: SavedReadout, dim: int, classes: list[Any], attempt: Attempt
 ) -> tuple[list[FileRecord], dict[str, Any]]:
-    facts = {
-        "classes": classes,
-        "prior": fitted.prior.tolist(),
-        "dim": dim,
-        **fitted.diagnostics,
-    }
-    saved = SavedReadout.of(fitted, index)
-    parameters = {
-        name: values.tolist() for name, values in fitted.calibration.parameters.items()
-    }
-    text = json.dumps({**facts, "calibration_parameters": parameters}, indent=1)
-    files = [
-        attempt.write_arrays("readout", **saved.to_arrays()),
-        attempt.write_bytes("summary", "json", text.encode()),
-    ]
-    return files, facts
+    prior = fitted.prior.tolist()
+    facts = {"classes": classes, "prior": prior, "dim": dim, **fitted.diagnostics}
+    arrays = fitted.to_arrays()
+    return write_readout(attempt, arrays, fitted.calibration, facts), facts
 
 
 def fit_readout(
-    run: RunDirectory,
-    settings: Settings,
-    client: Client,
-    progress: Progress = silent,
+    run: RunDirectory, settings: Settings, client: Client, progress: Progress = silent
 ) -> Manifest:
     """The stages ``readout`` and ``posteriors``, each reused when it is whole.
 
@@ -251,7 +220,7 @@ class _Fit:
         threads = max(workers(client).values())
         place = len(classes), self.settings.backend, threads
         ready = client.submit(_ready, rows, plan, *place, pure=False)
-        count = result(client, client.submit(_fold_count, plan, pure=False))
+        count = result(client, client.submit(getattr, plan, "count", pure=False))
         fits = TaskFits(client, [ready], "folds", self.progress)
         (chosen,) = cross_fit([grid_of(readout)], count, climb, fits)
         known = rows, ready, plan, chosen, classes, readout, attempt
@@ -290,10 +259,10 @@ class _Fit:
             return found
 
         (chosen,) = cross_fit([plan.grid], plan.count, climb, fit_all)
-        of_rows = labels, roles, readout, plan, chosen, self.classes
+        of_rows = index, labels, roles, readout, plan, chosen, self.classes
         fitted = finish(spilled, *of_rows)
         spilled.delete()
-        return _write(fitted, index, self.dim, self.classes, attempt)
+        return _write(fitted, self.dim, self.classes, attempt)
 
     def commit_plus(
         self,
@@ -305,6 +274,7 @@ class _Fit:
     ) -> Manifest:
         """The same for xnq+, all labelled nodes with a role pooled."""
         from xnq_dist.readout.plus.learning import fit_plus
+        from xnq_dist.readout.plus.work import Embedded
 
         began = time.perf_counter()
         labels = load_labels(run.stage("labels"), known)
@@ -315,10 +285,7 @@ class _Fit:
         groups = self._groups(run, graph, attempt)
         fitted = fit_plus(
             self.client,
-            run.stage("graph"),
-            graph,
-            run.stage("embeddings"),
-            embeddings,
+            Embedded(run.stage("graph"), graph, run.stage("embeddings"), embeddings),
             labels,
             self.classes,
             self.settings,

@@ -16,13 +16,7 @@ from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DoesNotFitError
 from xnq_dist.core.progress import Progress
 from xnq_dist.core.sizes import parse_bytes
-from xnq_dist.core.waiting import (
-    Heartbeats,
-    gather,
-    raise_failure,
-    wait_all,
-    wait_some,
-)
+from xnq_dist.core.waiting import Heartbeats, gather, raise_failure, wait_all, wait_some
 from xnq_dist.readout import objective
 from xnq_dist.readout.logistic import FitJob, LogisticFit, fit_jobs
 from xnq_dist.readout.rows import Part, count_used
@@ -32,13 +26,7 @@ if TYPE_CHECKING:
 
     _Future = Future[Any]
 
-__all__ = [
-    "TaskFits",
-    "in_window",
-    "rows_fit",
-    "thread_count",
-    "watch",
-]
+__all__ = ["TaskFits", "in_window", "rows_fit", "thread_count", "watch"]
 
 VALUE_BYTES = 8
 """Of a labelled row's value: float32 as gathered, and in the rows put in order."""
@@ -49,10 +37,7 @@ def rows_fit(
 ) -> bool:
     """Whether `readout.memory` holds the labelled rows; if not, files do.
 
-    Raises
-    ------
-    DoesNotFitError
-        When even one group of them needs more.
+    Where it does not even hold one group of them, `DoesNotFitError`.
     """
     there = parse_bytes(settings.readout.memory)
     counts = client.map(count_used, parts, pure=False)

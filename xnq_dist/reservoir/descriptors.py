@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.products import product
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.random_bits import mixed_bits
+from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.core.waiting import gather, result
 from xnq_dist.graph.layout import load_nodes, load_partition
@@ -50,8 +50,6 @@ SPECTRUM, SPARE = 128, 8
 """Singular vectors kept, and as many more that only help to find them."""
 DOUBLE_ROUNDS = 4
 """Products with the adjacency, twice each, between two orthogonalisations."""
-PURPOSE = 431
-"""Key of the random streams of first vectors."""
 DEGREE_SCALE = 0.3
 """Of the standardised log degree, against features of scale 1."""
 ROWS = 1 << 15
@@ -413,8 +411,9 @@ class _SignStart:
         shifts = np.arange(64, dtype=np.uint64)
         words = []
         for word in range(-(-self.width // 64)):
-            key = np.random.SeedSequence(self.seed, spawn_key=(PURPOSE, word))
-            mixed = mixed_bits(index, key)
+            mixed = mixed_bits(
+                index, stream_key(self.seed, Purpose.FIRST_VECTORS, word)
+            )
             words.append((mixed[:, None] >> shifts) & np.uint64(1))
         bits = np.concatenate(words, axis=1)[:, : self.width]
         signs = np.where(bits == 1, 1.0, -1.0).astype(np.float32)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.random_bits import Purpose, stream, stream_key
+
 __all__ = [
     "Recurrent",
     "SideBySide",
@@ -24,8 +26,6 @@ _BLOCK = 128
 """Rows of one random stream."""
 EIGEN_UNITS = 1024
 """Most units of which all eigenvalues are computed: it takes d'^3 operations."""
-_INPUT, _BIAS, _DENSE, _SPARSE, _START, _BESIDE = range(6)
-"""Purposes of the random streams."""
 _SETTLED, _MEASURED = 500, 2000
 """Products before and while growth is measured."""
 
@@ -94,16 +94,11 @@ class Weights:
     """What W was multiplied by."""
 
 
-def _stream(seed: int, purpose: int, block: int) -> np.random.Generator:
-    key = np.random.SeedSequence(seed, spawn_key=(purpose, block))
-    return np.random.Generator(np.random.Philox(key))
-
-
 def block_seed(seed: int, block: int) -> int:
     """Seed of one of several reservoirs side by side; the first has the seed itself."""
     if not block:
         return seed
-    key = np.random.SeedSequence(seed, spawn_key=(_BESIDE, block))
+    key = stream_key(seed, Purpose.RESERVOIRS_SIDE_BY_SIDE, block)
     return int(key.generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
@@ -126,7 +121,7 @@ def _uniform(
     out = np.empty((rows, columns), dtype=np.float32)
     for first in range(0, rows, _BLOCK):
         last = min(first + _BLOCK, rows)
-        draws = _stream(seed, purpose, first // _BLOCK).random((_BLOCK, columns))
+        draws = stream(seed, purpose, first // _BLOCK).random((_BLOCK, columns))
         out[first:last] = (scale * (2.0 * draws - 1.0))[: last - first]
     return out
 
@@ -136,7 +131,7 @@ def _sparse(seed: int, dim: int, nonzeros: int) -> Recurrent:
     columns = np.empty((dim, nonzeros), dtype=np.int32)
     for first in range(0, dim, _BLOCK):
         last = min(first + _BLOCK, dim)
-        generator = _stream(seed, _SPARSE, first // _BLOCK)
+        generator = stream(seed, Purpose.RESERVOIR_SPARSE, first // _BLOCK)
         for row in range(first, last):
             chosen = generator.choice(dim, size=nonzeros, replace=False, shuffle=False)
             columns[row] = np.sort(chosen)
@@ -153,7 +148,9 @@ def _ring(dim: int) -> Recurrent:
 def draw_recurrent(seed: int, dim: int, matrix: str, nonzeros: int) -> Recurrent:
     """The recurrent matrix before scaling."""
     if matrix == "dense":
-        return Recurrent("dense", _uniform(seed, _DENSE, dim, dim, 1.0), None)
+        return Recurrent(
+            "dense", _uniform(seed, Purpose.RESERVOIR_DENSE, dim, dim, 1.0), None
+        )
     if matrix == "sparse":
         return _sparse(seed, dim, nonzeros)
     return _ring(dim)
@@ -181,7 +178,7 @@ def _largest_modulus(recurrent: Recurrent, seed: int) -> float:
     from scipy.sparse.linalg import ArpackNoConvergence, aslinearoperator, eigs
 
     dim = recurrent.dim
-    start = 2.0 * _stream(seed, _START, 0).random(dim) - 1.0
+    start = 2.0 * stream(seed, Purpose.GROWTH_START, 0).random(dim) - 1.0
     matrix: Any
     if recurrent.columns is None:
         matrix = recurrent.values.astype(np.float64)
@@ -271,8 +268,8 @@ def draw_weights(
     ----------
     Gallicchio & Micheli, "Fast and deep graph neural networks", AAAI 2020.
     """
-    inputs = _uniform(seed, _INPUT, dim, features, input_scale)
-    bias = _uniform(seed, _BIAS, dim, 1, bias_scale)[:, 0].copy()
+    inputs = _uniform(seed, Purpose.RESERVOIR_INPUT, dim, features, input_scale)
+    bias = _uniform(seed, Purpose.RESERVOIR_BIAS, dim, 1, bias_scale)[:, 0].copy()
     drawn = draw_recurrent(seed, dim, matrix, nonzeros)
     if radius is None:
         radius = recurrent_radius(drawn, seed)

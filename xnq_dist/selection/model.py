@@ -25,15 +25,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit, log_expit
 
+from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.selection.scored_rows import ScoredRows
 
 __all__ = ["SelectionFit", "Terms", "contrasts", "fit_model", "plain_terms"]
 
-Floats = NDArray[np.float64]
 
 SCALE_PRIOR = 4.0
 """Precision of the slope s around 1."""
@@ -54,7 +53,7 @@ class Terms:
     """Columns, shape (n, D)."""
     precision: Floats
     """Of each column's effect, around 0, shape (D,)."""
-    codes: tuple[NDArray[np.int32], ...] = ()
+    codes: tuple[Ints32, ...] = ()
     """Group of every node by each factor, -1: none, shape (n,) each."""
     sizes: tuple[int, ...] = ()
     """Groups of each factor."""
@@ -128,7 +127,7 @@ class Terms:
         return found
 
 
-def plain_terms(folds: NDArray[np.int32]) -> Terms:
+def plain_terms(folds: Ints32) -> Terms:
     """One value of g for each fold: M0."""
     there = np.unique(folds)
     dense = (folds[:, None] == there[None]).astype(np.float64)
@@ -194,18 +193,9 @@ def fit_model(
     spread: float | None,
     start: SelectionFit | None = None,
 ) -> SelectionFit:
-    """Fit the model.
+    """Fit the model, with the prior standard deviation `spread` of b; None: b is 0.
 
-    Parameters
-    ----------
-    rows
-        The nodes.
-    terms
-        What g is made of.
-    spread
-        Prior standard deviation of b; None: b is held at 0.
-    start
-        A fit with the same terms to start from.
+    A fit with the same terms may be given to start from.
     """
     problem = _Problem(rows, terms, spread)
     point = problem.first(start)

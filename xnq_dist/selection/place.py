@@ -6,18 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 from scipy.stats import gamma, norm
 
+from xnq_dist.core.arrays import Bools, Floats, Ints32
 from xnq_dist.selection.model import Terms, plain_terms
 from xnq_dist.selection.scored_rows import Place
 
 __all__ = ["Spread", "degree_bins", "place_terms", "uneven"]
 
-Floats = NDArray[np.float64]
-Codes = NDArray[np.int32]
 
 DEGREE_BINS = 20
 DECILES = 10
@@ -45,13 +43,13 @@ class Spread:
     """Squared coefficient of variation of the rate of labelling, beyond chance."""
 
 
-def degree_bins(degree: Floats, count: int) -> Codes:
+def degree_bins(degree: Floats, count: int) -> Ints32:
     """Bins of about as many nodes each, nodes of one degree together, shape (n,)."""
     ends = np.quantile(degree, np.arange(1, count) / count)
     return np.searchsorted(np.unique(ends), degree, side="left").astype(np.int32)
 
 
-def place_terms(folds: Codes, place: Place, labelled: NDArray[np.bool_]) -> Terms:
+def place_terms(folds: Ints32, place: Place, labelled: Bools) -> Terms:
     """What g of M1 is made of, with the variances that the labels show at b = 0."""
     level = plain_terms(folds)
     columns = [level.dense]
@@ -77,7 +75,7 @@ def _standardised(columns: Floats) -> Floats:
     return np.asarray(standard, np.float64)
 
 
-def _largest(groups: Codes) -> Codes:
+def _largest(groups: Ints32) -> Ints32:
     """Codes of the largest groups of the sample by falling size; -1 for the others."""
     values, codes, counts = np.unique(groups, return_inverse=True, return_counts=True)
     order = np.lexsort((values, -counts))
@@ -126,25 +124,13 @@ def _with_spreads(terms: Terms, labelled: Floats) -> Terms:
     return terms
 
 
-def uneven(
-    groups: Sequence[Codes], labelled: NDArray[np.bool_], rates: Floats
-) -> list[Spread]:
+def uneven(groups: Sequence[Ints32], labelled: Bools, rates: Floats) -> list[Spread]:
     """Labels counted in the groups of each partition against what is expected.
 
-    Parameters
-    ----------
-    groups
-        Partitions of the nodes, shape (n,) each.
-    labelled
-        Shape (n,).
-    rates
-        Probability of a label of every node if place has no effect, shape (n,).
-
-    Notes
-    -----
     With observed O, expected E and variance V of a group of at least `SMALLEST` nodes,
     the sum of ``(O - E)^2 / V`` is compared with the Gamma distribution of its mean and
-    variance, and ``cv2 = sum((O - E)^2 - V) / sum(E^2)``.
+    variance, and ``cv2 = sum((O - E)^2 - V) / sum(E^2)``. Rates are probabilities of a
+    label if place has no effect.
     """
     found = []
     for codes in groups:

@@ -7,17 +7,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.random_bits import mixed_bits
+from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
+from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
 
 __all__ = ["MOST", "Place", "ScoredRows", "log_rates", "model_bytes", "sampled"]
 
-Floats = NDArray[np.float64]
-Codes = NDArray[np.int32]
 
 MOST = 200_000
 """Maximum number of labelled, and of unlabelled, nodes that the model is fitted to."""
-PURPOSE = 611
-"""Key of the random stream that chooses them."""
 MOST_EFFECTS = 900
 """Effects in the model, about: its information matrix has as many rows."""
 LEAST = 1e-9
@@ -28,7 +25,7 @@ LEAST = 1e-9
 class Place:
     """Where nodes are in the graph."""
 
-    groups: tuple[Codes, ...] = ()
+    groups: tuple[Ints32, ...] = ()
     """Groups of the graph's own partitions, the coarse one first, shape (n,) each."""
     degree: Floats | None = None
     """Number of in-neighbours, shape (n,)."""
@@ -44,9 +41,9 @@ class ScoredRows:
     posteriors: Floats
     """Rows on the simplex, each made without the labels of the node's own fold, shape
     (n, C)."""
-    labels: Codes
+    labels: Ints32
     """Class codes, -1 unlabelled, shape (n,)."""
-    folds: Codes
+    folds: Ints32
     """Scores are comparable within a fold, shape (n,)."""
     place: Place = field(default_factory=Place)
 
@@ -73,7 +70,7 @@ class ScoredRows:
         )
 
     @property
-    def labelled(self) -> NDArray[np.bool_]:
+    def labelled(self) -> Bools:
         """Shape (n,)."""
         return np.asarray(self.labels >= 0)
 
@@ -83,24 +80,12 @@ class ScoredRows:
         return int(self.posteriors.shape[1])
 
 
-def sampled(
-    labels: NDArray[np.integer], seed: int, most: int = MOST
-) -> NDArray[np.int64]:
-    """Nodes for the model: at most `most` labelled and as many unlabelled ones.
+def sampled(labels: NDArray[np.integer], seed: int, most: int = MOST) -> Ints:
+    """Nodes for the model, ascending: labelled and unlabelled ones, `most` of each.
 
-    Parameters
-    ----------
-    labels
-        Class codes by canonical index, -1 unlabelled, -2 not to be used, shape (N,).
-    seed
-        Of the run.
-
-    Returns
-    -------
-    NDArray
-        Canonical indexes, ascending.
+    Labels are -1 for unlabelled nodes, -2 for those not to be used.
     """
-    key = np.random.SeedSequence(seed, spawn_key=(PURPOSE,))
+    key = stream_key(seed, Purpose.SELECTION_ROWS)
     chosen = []
     for rows in (np.flatnonzero(labels >= 0), np.flatnonzero(labels == -1)):
         if len(rows) > most:
@@ -113,16 +98,8 @@ def sampled(
 def log_rates(reached: Floats, degree: Floats, rate: float, visible: float) -> Floats:
     """Log rate of labelling among neighbours, drawn to the overall one by a neighbour.
 
-    Parameters
-    ----------
-    reached
-        Labelled neighbours in other folds, or walks to them, shape (n,).
-    degree
-        Neighbours, or walks, in all, shape (n,).
-    rate
-        Share of the nodes that are labelled.
-    visible
-        Share of the nodes that are in other folds.
+    `reached` are the labelled neighbours in other folds, or walks to them, of `degree`
+    in all; `visible` is the share of the nodes in other folds.
     """
     return np.asarray(np.log((reached + rate) / (visible * degree + 1.0)))
 

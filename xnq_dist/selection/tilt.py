@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Ints
+
 __all__ = ["logit_variance", "solve_bias", "tilted", "tilted_mean"]
 
-Floats = NDArray[np.float64]
 
 ROUNDS = 200
 TOLERANCE = 1e-12
@@ -23,23 +24,12 @@ def tilted(posteriors: Floats, factors: Floats) -> Floats:
 
 
 def tilted_mean(
-    posteriors: NDArray[np.floating],
-    rows: NDArray[np.int64],
-    factors: Floats,
-    prior: Floats,
+    posteriors: NDArray[np.floating], rows: Ints, factors: Floats, prior: Floats
 ) -> tuple[Floats, Floats]:
     """Mean of the tilted posteriors f of some nodes, and mean of f (1 - f), (C,).
 
-    Added up block by block: posteriors of all nodes may be many.
-
-    Parameters
-    ----------
-    posteriors, rows
-        Of all nodes, shape (N, C), and the nodes to use, shape (m,).
-    factors
-        Shape (C,).
-    prior
-        In place of a row of zeros, shape (C,).
+    Added up block by block: posteriors of all nodes may be many. The prior stands for a
+    row of zeros.
     """
     total, spread = np.zeros(len(factors)), np.zeros(len(factors))
     for block in _blocks(posteriors, rows, prior):
@@ -50,7 +40,7 @@ def tilted_mean(
 
 
 def _blocks(
-    posteriors: NDArray[np.floating], rows: NDArray[np.int64], prior: Floats
+    posteriors: NDArray[np.floating], rows: Ints, prior: Floats
 ) -> Iterator[Floats]:
     """Normalised rows."""
     for first in range(0, len(rows), BLOCK):
@@ -62,12 +52,8 @@ def _blocks(
 def logit_variance(covariance: Floats, shares: Floats) -> Floats:
     """Variance of the logit shift of each class against the rest, shape (C,).
 
-    Parameters
-    ----------
-    covariance
-        Of b, shape (C, C).
-    shares
-        Class shares among the nodes that are shifted: b of the rest is their mean.
+    From the covariance of b and the class shares among the nodes that are shifted: b of
+    the rest is their mean.
     """
     found = np.empty(len(shares))
     for code in range(len(shares)):
@@ -79,29 +65,12 @@ def logit_variance(covariance: Floats, shares: Floats) -> Floats:
 
 
 def solve_bias(
-    posteriors: NDArray[np.floating],
-    rows: NDArray[np.int64],
-    shares: Floats,
-    prior: Floats,
+    posteriors: NDArray[np.floating], rows: Ints, shares: Floats, prior: Floats
 ) -> Floats:
     """Bias b, summing to 0, with which tilted posteriors have the given mean.
 
     Newton's method on a convex function: the mean of f is the gradient of the mean of
     ``log sum_y p_y exp(-b_y)`` in -b, so there is one answer for shares above 0.
-
-    Parameters
-    ----------
-    posteriors, rows
-        Of all nodes, shape (N, C), and the nodes to use, shape (m,).
-    shares
-        Above 0, summing to 1, shape (C,).
-    prior
-        In place of a row of zeros, shape (C,).
-
-    Raises
-    ------
-    ValueError
-        When a share is not above 0.
     """
     if not (shares > 0).all():
         raise ValueError("shares must be above 0")

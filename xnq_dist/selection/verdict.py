@@ -9,19 +9,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln
 from scipy.stats import chi2
 
+from xnq_dist.core.arrays import Floats
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.selection.model import SelectionFit, Terms, fit_model, plain_terms
 from xnq_dist.selection.place import DECILES, Spread, degree_bins, place_terms, uneven
 from xnq_dist.selection.scored_rows import ScoredRows
-from xnq_dist.selection.shift import shift_pvalue
 
 __all__ = ["Selection", "detectable_factors", "judge", "reach"]
 
-Floats = NDArray[np.float64]
 
 PLACE_Z, PLACE_CV2 = 4.0, 0.05
 """Selection by place is found above both."""
@@ -56,8 +54,6 @@ class Selection:
     """Of b = 0 in M0."""
     place_pvalue: float | None
     """Of b = 0 in M1; None where it was not fitted."""
-    shift_pvalue: float
-    """Of the labelled nodes' mean scores being those of a random sample."""
     place: tuple[Spread, ...]
     """By the graph's groups, and by deciles of degree."""
     bias: Floats
@@ -87,7 +83,6 @@ class Selection:
             "verdict": self.verdict,
             "pvalue": self.pvalue,
             "place_pvalue": self.place_pvalue,
-            "shift_pvalue": self.shift_pvalue,
             "place": [asdict(spread) for spread in self.place],
             "bias": self.bias.tolist(),
             "probability": self.probability,
@@ -146,7 +141,6 @@ def _judge(rows: ScoredRows, sizes: tuple[int, int]) -> Selection:
         by_class,
         pvalue,
         place_pvalue,
-        shift_pvalue(rows),
         tuple(place),
         answer.bias,
         answer.covariance,

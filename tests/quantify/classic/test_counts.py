@@ -48,7 +48,7 @@ def test_plain_counts_are_those_of_numpy(prior):
     nodes, batch = make_nodes(posteriors), make_communities(*sets)
     votes = np.eye(len(prior))[posteriors.argmax(axis=1)]
     for name, said in (("cc", votes), ("pcc", posteriors.astype(float))):
-        found = Counts(name).estimate(batch, nodes, reference, "count")
+        found = Counts(name).estimate(batch, nodes, reference)
         expected = [said[members].mean(axis=0) for members in sets]
         np.testing.assert_allclose(found.prevalence, expected, atol=1e-7)
         assert found.converged.all()
@@ -78,7 +78,7 @@ def test_answers_are_those_of_quapy(prior):
         ("acc", hard, True),
         ("pacc", soft, False),
     ):
-        found = Counts(name).estimate(batch, nodes, reference, "count")
+        found = Counts(name).estimate(batch, nodes, reference)
         for s, members in enumerate(sets):
             q = prevalence_from_probabilities(posteriors[members], binarize=binarize)
             if matrix is not None:
@@ -142,15 +142,13 @@ def test_compiled_code_agrees_with_its_python(monkeypatch):
     labels[sets[2][::2]] = 0
     labels[sets[0]] = 1
     nodes, batch = make_nodes(posteriors, labels), make_communities(*sets[:3])
-    compiled = {
-        name: Counts(name).estimate(batch, nodes, reference, "count") for name in NAMES
-    }
+    compiled = {name: Counts(name).estimate(batch, nodes, reference) for name in NAMES}
     for name in ("_solve", "_quadratic", "_write", "mixture_kernel"):
         monkeypatch.setattr(simplex, name, getattr(simplex, name).py_func)
     monkeypatch.setattr(adjusted, "mean_kernel", adjusted.mean_kernel.py_func)
     monkeypatch.setattr(adjusted, "mixture_kernel", simplex.mixture_kernel)
     for name in NAMES:
-        slow = Counts(name).estimate(batch, nodes, reference, "count")
+        slow = Counts(name).estimate(batch, nodes, reference)
         np.testing.assert_allclose(
             slow.prevalence, compiled[name].prevalence, atol=1e-12
         )
@@ -179,7 +177,7 @@ def test_zero_rows_keep_answers_finite():
     nodes = make_nodes(np.zeros((4, 2)))
     batch, reference = make_communities([0, 1, 2, 3]), Reference(np.array([0.5, 0.5]))
     for name in ("cc", "pcc"):
-        found = Counts(name).estimate(batch, nodes, reference, "count")
+        found = Counts(name).estimate(batch, nodes, reference)
         np.testing.assert_array_equal(found.prevalence, [[0.5, 0.5]])
 
 
@@ -187,7 +185,7 @@ def test_zero_rows_keep_answers_finite():
 def test_adjustment_without_labelled_nodes_is_refused_with_the_reason(name):
     nodes, batch = make_nodes(np.full((3, 2), 0.5)), make_communities([0, 1])
     with pytest.raises(InputError, match="role calibration, or set quantifier = sld"):
-        Counts(name).estimate(batch, nodes, Reference(np.array([0.5, 0.5])), "count")
+        Counts(name).estimate(batch, nodes, Reference(np.array([0.5, 0.5])))
 
 
 def test_class_without_labelled_nodes_has_the_identity_column():

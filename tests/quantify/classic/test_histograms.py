@@ -36,7 +36,7 @@ def sample(prior, seed=0, sizes=(1, 5, 60, 500)):
 def answers(name, posteriors, reference, sets, **options):
     quantifier = Histograms(name, **options)
     batch, nodes = make_communities(*sets), make_nodes(posteriors)
-    return quantifier.estimate(batch, nodes, reference, "count").prevalence
+    return quantifier.estimate(batch, nodes, reference).prevalence
 
 
 def histogram(values, bins):

@@ -68,7 +68,7 @@ def test_answers_are_those_of_quapy(prior):
     rng = np.random.default_rng(0)
     sets = [rng.integers(300, 1500, n) for n in (50, 300, 500)]
     nodes, batch = make_nodes(posteriors), make_communities(*sets)
-    found = KdeyMl(0.1).estimate(batch, nodes, reference, "count")
+    found = KdeyMl(0.1).estimate(batch, nodes, reference)
     assert found.converged.all()
     for ours, members in zip(found.prevalence, sets, strict=True):
         other = theirs.aggregate(posteriors[members].astype(np.float64))

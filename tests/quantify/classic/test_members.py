@@ -72,18 +72,18 @@ def test_members_drawn_twice_count_twice_and_other_communities_keep_every_bit(
     sets.append(np.repeat(sets[1], 4))
     sets.append(np.concatenate([np.repeat(5, 30), np.arange(20)]))
     nodes = make_nodes(posteriors)
-    whole = made(name).estimate(make_communities(*sets), nodes, reference, "count")
+    whole = made(name).estimate(make_communities(*sets), nodes, reference)
     np.testing.assert_allclose(whole.prevalence.sum(axis=1), 1, atol=1e-12)
     assert (whole.prevalence >= 0).all()
     for s, chosen in enumerate(sets):
         batch = make_communities(chosen)
-        alone = made(name).estimate(batch, nodes, reference, "count")
+        alone = made(name).estimate(batch, nodes, reference)
         np.testing.assert_array_equal(alone.prevalence[0], whole.prevalence[s])
         assert alone.iterations[0] == whole.iterations[s]
         # As if every draw were a node of its own.
         unrolled = make_nodes(posteriors[chosen])
         own = make_communities(np.arange(len(chosen)))
-        apart = made(name).estimate(own, unrolled, reference, "count")
+        apart = made(name).estimate(own, unrolled, reference)
         np.testing.assert_allclose(apart.prevalence[0], whole.prevalence[s], atol=1e-9)
     four, once = whole.prevalence[3], whole.prevalence[1]
     np.testing.assert_allclose(four, once, atol=1e-7)
@@ -96,14 +96,14 @@ def test_communities_of_labelled_or_no_members_have_no_estimate(name):
     labels = np.where(np.arange(300) % 3 == 0, 1, -1)
     sets = [np.arange(60), [0, 3, 3], [], np.flatnonzero(labels[:60] < 0), [10, 11]]
     nodes = make_nodes(posteriors, labels)
-    found = made(name).estimate(make_communities(*sets), nodes, reference, "count")
+    found = made(name).estimate(make_communities(*sets), nodes, reference)
     assert np.isnan(found.prevalence[1:3]).all()
     np.testing.assert_array_equal(found.iterations[1:3], 0)
     assert found.converged[1:3].all()
     np.testing.assert_array_equal(found.prevalence[0], found.prevalence[3])
     np.testing.assert_allclose(found.prevalence[4].sum(), 1)
     nothing = make_communities()
-    empty = made(name).estimate(nothing, nodes, reference, "count")
+    empty = made(name).estimate(nothing, nodes, reference)
     assert empty.prevalence.shape == (0, 2)
 
 
@@ -111,9 +111,7 @@ def test_communities_of_labelled_or_no_members_have_no_estimate(name):
 def test_binary_quantifiers_are_refused_for_three_classes(name):
     posteriors, reference = drawn(3)
     with pytest.raises(InputError, match=f"= {name} is defined for two classes and .*"):
-        made(name).estimate(
-            make_communities([0]), make_nodes(posteriors), reference, "count"
-        )
+        made(name).estimate(make_communities([0]), make_nodes(posteriors), reference)
 
 
 @pytest.mark.parametrize("name", NEED_ROWS)
@@ -122,10 +120,10 @@ def test_missing_reference_or_class_is_explained(name):
     nodes, batch = make_nodes(posteriors), make_communities([0, 1])
     bare = Reference(reference.prior)
     with pytest.raises(InputError, match="role calibration, or set quantifier = sld"):
-        made(name).estimate(batch, nodes, bare, "count")
+        made(name).estimate(batch, nodes, bare)
     one = replace(reference, labels=np.zeros(200, np.int32))
     with pytest.raises(InputError, match=r"every class .* class 'c1' has none"):
-        made(name).estimate(batch, nodes, one, "count")
+        made(name).estimate(batch, nodes, one)
 
 
 @pytest.mark.parametrize("name", records())
@@ -134,20 +132,17 @@ def test_posteriors_that_are_not_numbers_are_refused(name):
     posteriors[7, 1] = np.nan
     nodes = make_nodes(posteriors)
     with pytest.raises(InputError, match=f"= {name}: the posterior of row 7 is not a"):
-        made(name).estimate(make_communities([1], [7, 2]), nodes, reference, "count")
+        made(name).estimate(make_communities([1], [7, 2]), nodes, reference)
     # Nobody asks for it, or it is labelled: no reason to stop.
     for other in (nodes, make_nodes(posteriors, np.where(np.arange(300) == 7, 0, -1))):
         sets = make_communities([1, 2], np.arange(8, 300))
         assert not np.isnan(
-            made(name).estimate(sets, other, reference, "count").prevalence
+            made(name).estimate(sets, other, reference).prevalence
         ).any()
     if name in (*NEED_ROWS, "acc", "pacc", "nacc", "npacc"):
         broken = reference.posteriors.copy()
         broken[3] = np.nan
         with pytest.raises(InputError, match="labelled row 3 of 200 is not a finite"):
             made(name).estimate(
-                make_communities([1]),
-                nodes,
-                replace(reference, posteriors=broken),
-                "count",
+                make_communities([1]), nodes, replace(reference, posteriors=broken)
             )

@@ -46,7 +46,7 @@ def test_answers_are_those_of_quapy(prior):
     rng = np.random.default_rng(0)
     sets = [rng.integers(600, 1600, n) for n in (50, 300, 500)]
     nodes, batch = make_nodes(posteriors), make_communities(*sets)
-    found = SldBcts().estimate(batch, nodes, reference, "count")
+    found = SldBcts().estimate(batch, nodes, reference)
     for ours, members in zip(found.prevalence, sets, strict=True):
         other = theirs.aggregate(posteriors[members].astype(np.float64))
         np.testing.assert_allclose(ours, other, atol=1e-3)
@@ -59,17 +59,17 @@ def test_posteriors_are_calibrated_anew_and_the_readouts_prior_plays_no_part():
     fitted = fit_calibration("bcts", logits[:600], classes[:600])
     rng = np.random.default_rng(0)
     batch = make_communities(*[rng.integers(600, 1600, 400) for _ in range(3)])
-    found = SldBcts().estimate(batch, make_nodes(posteriors), reference, "count")
+    found = SldBcts().estimate(batch, make_nodes(posteriors), reference)
     calibrated = make_nodes(fitted.apply(logits))
-    expected = Sld().estimate(batch, calibrated, reference, "count")
+    expected = Sld().estimate(batch, calibrated, reference)
     np.testing.assert_allclose(found.prevalence, expected.prevalence, atol=1e-12)
     np.testing.assert_array_equal(found.iterations, expected.iterations)
-    plain = Sld().estimate(batch, make_nodes(posteriors), reference, "count")
+    plain = Sld().estimate(batch, make_nodes(posteriors), reference)
     assert np.abs(plain.prevalence - found.prevalence).max() > 0.05
     # The readout's own prior, which the posteriors no longer have, plays no part.
     other = labelled_reference(posteriors[:600], classes[:600])
     object.__setattr__(other, "prior", np.array([0.01, 0.99]))
-    again = SldBcts().estimate(batch, make_nodes(posteriors), other, "count")
+    again = SldBcts().estimate(batch, make_nodes(posteriors), other)
     np.testing.assert_array_equal(again.prevalence, found.prevalence)
 
 
@@ -80,5 +80,5 @@ def test_saturated_posteriors_keep_answers_finite():
     classes[:20] = 1 - classes[:20]
     reference = labelled_reference(posteriors[:100], classes[:100])
     batch = make_communities(np.arange(100, 300))
-    found = SldBcts().estimate(batch, make_nodes(posteriors), reference, "count")
+    found = SldBcts().estimate(batch, make_nodes(posteriors), reference)
     assert np.isfinite(found.prevalence).all()

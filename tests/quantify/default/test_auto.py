@@ -70,7 +70,7 @@ def test_answers_are_known_labels_and_mean_posteriors(n_classes, partitions):
     auto = Auto(learnt=Learnt.of(nodes, reference, groups))
     sets = [np.arange(40), np.arange(30, 200), np.flatnonzero(nodes.labels >= 0)[:5]]
     batch = make_communities(*sets)
-    found = auto.estimate(batch, nodes, reference, "count")
+    found = auto.estimate(batch, nodes, reference)
     answer = combine(batch, nodes, found, "count")
     p = nodes.posteriors.astype(np.float64)
     p /= p.sum(axis=1, keepdims=True)
@@ -95,10 +95,10 @@ def test_a_partition_adds_up_to_the_whole(n_classes):
     auto = Auto(learnt=Learnt.of(nodes, reference, groups))
     part = np.random.default_rng(1).integers(0, 17, N)
     batch = make_communities(*(np.flatnonzero(part == s) for s in range(17)))
-    found = auto.estimate(batch, nodes, reference, "count")
+    found = auto.estimate(batch, nodes, reference)
     answer = combine(batch, nodes, found, "count")
     whole = auto.estimate_all(nodes, reference)
-    listed = auto.estimate(make_communities(np.arange(N)), nodes, reference, "count")
+    listed = auto.estimate(make_communities(np.arange(N)), nodes, reference)
     for name in ("prevalence", "lower", "upper", "sd"):
         np.testing.assert_array_equal(getattr(whole, name), getattr(listed, name))
     total = combine(make_communities(np.arange(N)), nodes, listed, "count")
@@ -117,10 +117,10 @@ def test_a_community_keeps_its_bits_among_any_others():
     auto = Auto(learnt=Learnt.of(nodes, reference, groups))
     rng = np.random.default_rng(2)
     sets = [np.sort(rng.choice(N, size, replace=False)) for size in (1, 9, 50, 300)]
-    whole = auto.estimate(make_communities(*sets), nodes, reference, "count")
+    whole = auto.estimate(make_communities(*sets), nodes, reference)
     for s, members in enumerate(sets):
         others = make_communities(np.arange(100), members, np.arange(N))
-        alone = auto.estimate(others, nodes, reference, "count")
+        alone = auto.estimate(others, nodes, reference)
         for name in ("prevalence", "lower", "upper", "sd"):
             one, same = getattr(alone, name)[1], getattr(whole, name)[s]
             np.testing.assert_array_equal(one, same)
@@ -133,7 +133,7 @@ def test_nodes_without_a_posterior_count_as_the_prior():
     posteriors[free[:10]] = 0
     nodes = dataclasses.replace(nodes, posteriors=posteriors)
     auto = Auto(learnt=Learnt.of(nodes, reference, groups))
-    found = auto.estimate(make_communities(free[:10]), nodes, reference, "count")
+    found = auto.estimate(make_communities(free[:10]), nodes, reference)
     np.testing.assert_allclose(found.prevalence[0], reference.prior)
 
 
@@ -175,7 +175,7 @@ def test_intervals_are_wide_without_labels():
     nodes, *_ = drawn(2)
     nodes = dataclasses.replace(nodes, labels=np.full(N, -1, np.int32))
     auto, batch = Auto(), make_communities(np.arange(N))
-    found = auto.estimate(batch, nodes, Reference(np.array([0.4, 0.6])), "count")
+    found = auto.estimate(batch, nodes, Reference(np.array([0.4, 0.6])))
     assert (found.upper - found.lower > 0.4).all()
 
 
@@ -201,19 +201,19 @@ def test_samples_drawn_by_class_keep_the_answers_of_sld(n_classes):
     settings = small_settings("quantifier=auto", "memberships.drawn=by_class")
     by_class = make_quantifier("auto", settings)
     assert by_class.name == "sld"
-    found = by_class.estimate(batch, nodes, reference, "count")
+    found = by_class.estimate(batch, nodes, reference)
     plain = Sld(settings.sld.tolerance, settings.sld.max_iterations)
     free = nodes.posteriors[nodes.labels < 0].astype(np.float64).mean(axis=0)
     np.testing.assert_allclose(nodes.mean_posterior, free / free.sum(), rtol=1e-9)
     start = dataclasses.replace(reference, prior=nodes.mean_posterior)
-    same = plain.estimate(batch, nodes, start, "count")
+    same = plain.estimate(batch, nodes, start)
     np.testing.assert_array_equal(found.prevalence, same.prevalence)
     truth = np.eye(n_classes)
     covered = (found.lower <= truth + 1e-9) & (truth <= found.upper + 1e-9)
     assert covered.mean() > 0.8
     assert (found.upper - found.lower).mean() < 0.6
     mean = make_quantifier("auto", small_settings("quantifier=auto"))
-    other = mean.estimate(batch, nodes, reference, "count").prevalence
+    other = mean.estimate(batch, nodes, reference).prevalence
     assert np.abs(found.prevalence - truth).mean() < np.abs(other - truth).mean() / 2
 
 
@@ -243,7 +243,7 @@ def test_samples_match_a_constant_where_posteriors_are_noise(n_classes):
             ("auto", make_quantifier("auto", settings)),
             ("sld", make_quantifier("sld", settings)),
         ):
-            found = answer.estimate(batch, nodes, reference, "count")
+            found = answer.estimate(batch, nodes, reference)
             errors[name].append(np.abs(found.prevalence[0] - true).mean())
             assert found.prevalence[0].sum() == pytest.approx(1)
         errors["constant"].append(np.abs(prior - true).mean())
@@ -280,7 +280,7 @@ def test_intervals_cover_groups_unions_and_the_whole(where):
         kinds = {"one": own, "ten": tens, "whole": [np.arange(n)]}
         for kind, sets in kinds.items():
             batch = make_communities(*sets)
-            found = auto.estimate(batch, nodes, reference, "count")
+            found = auto.estimate(batch, nodes, reference)
             for s, members in enumerate(sets):
                 share = truth[members[~known[members]]].mean()
                 lower, upper = found.lower[s, 1], found.upper[s, 1]

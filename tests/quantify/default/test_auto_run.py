@@ -135,7 +135,7 @@ def test_stage_answers_as_one_process(client, tmp_path, drawn):
     )
     learnt, _ = learn_in_process(nodes, reference, adjacency, groups, settings)
     assert (learnt.tilt is None) == (drawn == "random")
-    found = Auto(learnt=learnt).estimate(batch, nodes, reference, "exclude")
+    found = Auto(learnt=learnt).estimate(batch, nodes, reference)
     for name, values in (
         ("prevalence", found.prevalence),
         ("lower", found.lower),

@@ -287,7 +287,7 @@ def test_a_benchmark_of_the_whole_takes_shared_errors_out_of_all_intervals():
         table = BenchmarkTable("t", True, (whole,))
         found, _, learnt, _ = raked(nodes, reference, groups, table, sets)
         batch = make_communities(*sets)
-        raw = Auto(learnt=learnt).estimate(batch, nodes, reference, "count")
+        raw = Auto(learnt=learnt).estimate(batch, nodes, reference)
         shares = np.array([truth[own[labels[own] < 0]].mean() for own in sets])
         for each in (raw, found):
             errors.append(np.abs(each.prevalence[:, 1] - shares).mean())

@@ -97,7 +97,7 @@ def test_errors_before_new_labels_are_those_of_auto(
     cell = Cells.of(make_communities(*sets), len(place)).cell
     strata = Strata.of(nodes, reference, learnt, sets, cell, 0, labelled)
     batch = make_communities(*sets)
-    found = Auto(learnt=learnt).estimate(batch, nodes, reference, labelled)
+    found = Auto(learnt=learnt).estimate(batch, nodes, reference)
     answer = combine(batch, nodes, found, labelled)
     codes = [1] if n_classes == 2 else list(range(n_classes))
     now = strata.errors(np.zeros(len(strata.sizes)))
@@ -194,7 +194,7 @@ def simulated(seed: int, budget: int, worst: int = 8):
         own = reference_from(shown)
         learnt = Learnt.of(shown, own, groups)
         batch = make_communities(*sets)
-        found = Auto(learnt=learnt).estimate(batch, shown, own, "count")
+        found = Auto(learnt=learnt).estimate(batch, shown, own)
         answer = combine(batch, shown, found, "count")
         half = (answer.upper - answer.lower)[:, 1] / 2
         share = np.array([truth[members].mean() for members in sets])

@@ -41,7 +41,7 @@ def test_answers_are_the_mixture_of_two_means(n_classes):
     tilt = some_tilt(n_classes)
     auto = Auto(learnt=Learnt.of(nodes, reference, groups, tilt=tilt))
     sets = [np.arange(40), np.arange(30, 200), np.arange(600)]
-    found = auto.estimate(make_communities(*sets), nodes, reference, "count")
+    found = auto.estimate(make_communities(*sets), nodes, reference)
     plain = tilted_by_hand(nodes, np.ones(n_classes))
     both = 0.7 * plain + 0.3 * tilted_by_hand(nodes, tilt.factors)
     for s, members in enumerate(sets):
@@ -67,8 +67,8 @@ def test_one_scenario_alone_is_the_tilted_one(n_classes):
     mixed = dataclasses.replace(tilt, alone=False)
     other = Auto(learnt=Learnt.of(nodes, reference, groups, tilt=mixed))
     batch = make_communities(np.arange(100))
-    one = auto.estimate(batch, nodes, reference, "count")
-    two = other.estimate(batch, nodes, reference, "count")
+    one = auto.estimate(batch, nodes, reference)
+    two = other.estimate(batch, nodes, reference)
     assert one.scenarios is None
     np.testing.assert_array_equal(one.prevalence, two.scenarios[1].prevalence)
     np.testing.assert_array_equal(one.upper, two.scenarios[1].upper)
@@ -79,9 +79,9 @@ def test_a_community_keeps_its_bits_among_any_others():
     nodes, reference, groups, _ = drawn(3)
     auto = Auto(learnt=Learnt.of(nodes, reference, groups, tilt=some_tilt(3)))
     members = np.arange(17, 90)
-    alone = auto.estimate(make_communities(members), nodes, reference, "count")
+    alone = auto.estimate(make_communities(members), nodes, reference)
     among = make_communities(np.arange(300), members, np.arange(5))
-    found = auto.estimate(among, nodes, reference, "count")
+    found = auto.estimate(among, nodes, reference)
     for name in ("prevalence", "lower", "upper", "sd"):
         one, same = getattr(alone, name)[0], getattr(found, name)[1]
         np.testing.assert_array_equal(one, same)
@@ -93,7 +93,6 @@ def found_selection(**changes) -> Selection:
         by_class=False,
         pvalue=0.4,
         place_pvalue=None,
-        shift_pvalue=0.5,
         place=(),
         bias=np.array([-0.5, 0.5]),
         covariance=np.array([[0.04, -0.04], [-0.04, 0.04]]),

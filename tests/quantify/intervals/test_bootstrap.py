@@ -18,7 +18,7 @@ from tests.quantify.samples import (
     reference_of,
 )
 from xnq_dist.core.quantifiers import records
-from xnq_dist.quantify.interface import combine
+from xnq_dist.quantify.interface import Quantifier, combine
 from xnq_dist.quantify.intervals import bootstrap
 from xnq_dist.quantify.intervals.bootstrap import Bootstrap
 from xnq_dist.quantify.intervals.replicates import (
@@ -128,7 +128,6 @@ def slow_spread(made, block, nodes, shifted, first):
                 make_communities(block.members[own][places]),
                 dataclasses.replace(nodes, posteriors=posteriors),
                 other.reference,
-                "exclude",
             ).prevalence[0]
             off.append(answer - shifted[own][places].mean(axis=0))
         if count:
@@ -169,7 +168,7 @@ def test_members_drawn_are_those_counted():
 
 
 def ends_of(name, nodes, batch, reference, settings, first=0):
-    found = make_quantifier(name, settings).estimate(batch, nodes, reference, "count")
+    found = make_quantifier(name, settings).estimate(batch, nodes, reference)
     ours = Bootstrap.of(make_quantifier(name, settings), settings, reference)
     return ours.with_ends(batch, nodes, reference, found, first)
 
@@ -300,15 +299,14 @@ def test_replicate_calibrates_logarithms_of_posteriors():
     np.testing.assert_allclose(other, expected, rtol=1e-5)
 
 
-class Halfway:
+class Halfway(Quantifier):
     """A quantifier that no other module knows: halfway from mean posterior to prior."""
 
     name = "halfway"
-    needs_neighbours = False
 
-    def estimate(self, batch, nodes, reference, labelled):
+    def estimate(self, batch, nodes, reference):
         plain = make_quantifier("pcc", settings_of())
-        found = plain.estimate(batch, nodes, reference, labelled)
+        found = plain.estimate(batch, nodes, reference)
         return dataclasses.replace(
             found, prevalence=(found.prevalence + reference.prior) / 2
         )
@@ -317,7 +315,7 @@ class Halfway:
 def test_any_quantifier_has_intervals():
     nodes, batch, reference = world(2)
     made = Bootstrap.of(Halfway(), settings_of(), reference)
-    found = Halfway().estimate(batch, nodes, reference, "count")
+    found = Halfway().estimate(batch, nodes, reference)
     ends = made.with_ends(batch, nodes, reference, found)
     some = np.isfinite(found.prevalence)
     assert (ends.lower[some] <= found.prevalence[some]).all()

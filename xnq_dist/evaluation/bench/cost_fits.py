@@ -349,8 +349,8 @@ def _member_costs() -> dict[str, float]:
     asked = batch, nodes, reference
     groups = (np.arange(20_000) // 100).astype(np.int32)
     sld, auto = Sld(), Auto(learnt=Learnt.of(nodes, reference, groups))
-    plain = _least(lambda: sld.estimate(*asked, "count"))
-    judged = _least(lambda: auto.estimate(*asked, "count"))
+    plain = _least(lambda: sld.estimate(*asked))
+    judged = _least(lambda: auto.estimate(*asked))
     return {"member": plain / 100_000, "judged": judged / 100_000}
 
 

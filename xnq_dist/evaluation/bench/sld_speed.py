@@ -169,7 +169,7 @@ def _estimate(
     quantifier, reference = Sld(), Reference(PRIOR)
 
     def answer(batch: Communities) -> Any:
-        return quantifier.estimate(batch, nodes, reference, "count").prevalence
+        return quantifier.estimate(batch, nodes, reference).prevalence
 
     if threads == 1:
         return np.asarray(answer(whole))
@@ -182,7 +182,7 @@ def _batch_times(whole: Communities, nodes: NodeTable, threads: int) -> list[flo
 
     def answer(batch: Communities) -> float:
         began = time.perf_counter()
-        quantifier.estimate(batch, nodes, reference, "count")
+        quantifier.estimate(batch, nodes, reference)
         return time.perf_counter() - began
 
     with ThreadPoolExecutor(threads) as pool:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.blocks import for_each_block
 from xnq_dist.core.errors import SettingsError
+from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.quantify.interface import Communities
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ SWEEPS = 100
 """Most sweeps of label propagation in an ego network."""
 BLOCK = 1024
 """Fewest egos of a block: each block marks nodes in an array of its own."""
-PURPOSE = 602
-"""Key of the random stream of the visiting order."""
 
 
 def demon(
@@ -113,8 +112,7 @@ def demon(
 
 def visiting_order(n_nodes: int, seed: int) -> NDArray[np.int64]:
     """Place of every node in the order of visits, shape (N,)."""
-    stream = np.random.SeedSequence(seed, spawn_key=(PURPOSE, 0))
-    return np.random.Generator(np.random.Philox(stream)).permutation(n_nodes)
+    return stream(seed, Purpose.VISITING_ORDER, 0).permutation(n_nodes)
 
 
 def _ranked(

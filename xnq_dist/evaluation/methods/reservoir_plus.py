@@ -69,10 +69,10 @@ def plus_split_scores(
 ) -> Iterator[tuple[int, int, Scores]]:
     """Scores of xnq+ in every split; all share the stage ``embeddings``."""
     from xnq_dist.readout.plus.learning import plus_scores
+    from xnq_dist.readout.plus.work import Embedded
     from xnq_dist.reservoir.embed import embed_scaled
 
     task = work.task()
-    graph, manifest = work.graph()
     settings = _settings(matrix, work.settings)
     run = RunDirectory(work.run)
     for draw, _ in enumerate(configurations):
@@ -80,24 +80,21 @@ def plus_split_scores(
         embedded = embed_scaled(run, settings, client, scales, inputs)
         for split in splits:
             began = time.perf_counter()
+            known = task.known(split, "train", "calibration")
             with work.attempt("plus") as attempt:
                 found = plus_scores(
                     client,
-                    graph,
-                    manifest,
-                    run.stage("embeddings"),
-                    embedded,
-                    task.known(split, "train", "calibration"),
+                    Embedded(*work.graph(), run.stage("embeddings"), embedded),
+                    known,
                     task.classes,
                     settings,
                     attempt,
                 )
             seconds = time.perf_counter() - began + embedded.seconds
-            target = task.rows(split, "validation", "test")
-            logits = found.logits[target].astype(np.float64)
-            yield (
-                draw,
-                split,
-                Scores(found.held, found.held_logits, target, logits, seconds=seconds),
+            target, held = (
+                task.rows(split, "validation", "test"),
+                np.flatnonzero(known >= 0),
             )
+            own, logits = (found.logits[at].astype(np.float64) for at in (held, target))
+            yield draw, split, Scores(held, own, target, logits, seconds=seconds)
     run.stage("embeddings").folder.delete_folder()

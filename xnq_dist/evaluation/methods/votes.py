@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.errors import InputError
+from xnq_dist.core.random_bits import Purpose, stream
 
 __all__ = [
     "check_labels",
@@ -20,9 +21,6 @@ __all__ = [
     "majority",
     "majority_order",
 ]
-
-PURPOSE = 601
-"""Key of the random stream of draws from the training prior."""
 
 
 def check_labels(
@@ -119,9 +117,7 @@ def draw_from_prior(
     Class codes, shape (K, N).
     """
     answer = votes.astype(np.int32)
-    stream = np.random.SeedSequence(seed, spawn_key=(PURPOSE, 0))
-    generator = np.random.Generator(np.random.Philox(stream))
-    uniform = generator.random((votes.shape[1],))
+    uniform = stream(seed, Purpose.VOTES, 0).random((votes.shape[1],))
     for variant in range(len(answer)):
         held = np.cumsum(counts[variant])
         none = np.flatnonzero(answer[variant] < 0)

@@ -26,14 +26,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln, xlog1py, xlogy
 
+from xnq_dist.core.arrays import Bools, Floats, Ints
 from xnq_dist.quantify.checks.tails import upper_tail
 
 __all__ = ["Anomalies", "Seen", "find_anomalies", "qvalues", "robust_reference"]
 
-Floats = NDArray[np.float64]
 
 FAR = 3.0
 """Multiple of the typical distance from the mean, in units of chance, beyond which a
@@ -53,11 +52,11 @@ LEAST = 1e-9
 class Seen:
     """What labels and posteriors show of S communities, C classes."""
 
-    labelled: NDArray[np.int64]
+    labelled: Ints
     """Labelled members, shape (S,)."""
-    known: NDArray[np.int64]
+    known: Ints
     """Those of each class, shape (S, C)."""
-    unlabelled: NDArray[np.int64]
+    unlabelled: Ints
     """Members without a label, shape (S,)."""
     scores: Floats
     """Share of each class by the posteriors alone; NaN where they show nothing, (S, C).
@@ -85,10 +84,7 @@ class Anomalies:
 
 
 def find_anomalies(
-    prevalence: Floats,
-    n_nodes: NDArray[np.int64],
-    seen: Seen,
-    reference: float | None = None,
+    prevalence: Floats, n_nodes: Ints, seen: Seen, reference: float | None = None
 ) -> Anomalies:
     """Compare communities with all others together, or the last class with a share.
 
@@ -137,25 +133,10 @@ def find_anomalies(
     return Anomalies(compared, centre, effect, pvalue, qvalues(pvalue))
 
 
-def robust_reference(
-    values: Floats, weights: Floats
-) -> tuple[NDArray[np.bool_], float]:
-    """Communities whose mean others are compared with: all but those that are far off.
+def robust_reference(values: Floats, weights: Floats) -> tuple[Bools, float]:
+    """Communities that others are compared with, and their distance from the mean.
 
-    Parameters
-    ----------
-    values
-        Shape (S,).
-    weights
-        Members; 0: left out, shape (S,).
-
-    Returns
-    -------
-    Which communities, shape (S,), and their typical distance from their mean in units
-    of chance, at least 1.
-
-    Notes
-    -----
+    Weights are members, 0: left out. The distance is in units of chance, at least 1.
     With r the mean of the communities left in, ``z = (x - r) sqrt(n / (r (1 - r)))``:
     those beyond `FAR` times the median of abs(z), put on the scale of a standard
     deviation and at least 1, are left out, until the selection stays the same.
@@ -195,7 +176,7 @@ def _others(
 
 
 def _pvalues(
-    seen: Seen, some: NDArray[np.int64], k: int, reference: Floats, spread: Floats
+    seen: Seen, some: Ints, k: int, reference: Floats, spread: Floats
 ) -> Floats:
     """Of class k in some communities, each against its reference."""
     r = np.clip(reference, LEAST, 1 - LEAST)
@@ -221,7 +202,7 @@ def _pvalues(
     return found
 
 
-def _windows(trials: Floats, r: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _windows(trials: Floats, r: Floats) -> tuple[Ints, Ints]:
     """First count of each binomial that is not negligible, and how many follow."""
     reach = NEGLIGIBLE * np.sqrt(trials * r * (1 - r)) + NEGLIGIBLE**2 / 2
     first = np.maximum(np.floor(trials * r - reach), 0).astype(np.int64)
@@ -229,7 +210,7 @@ def _windows(trials: Floats, r: Floats) -> tuple[NDArray[np.int64], NDArray[np.i
     return first, last - first + 1
 
 
-def _blocks(lengths: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+def _blocks(lengths: Ints) -> list[Ints]:
     block = np.cumsum(lengths) // BLOCK
     return np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(block)) + 1)
 
@@ -258,11 +239,8 @@ def _smaller_tail(
 def qvalues(pvalues: Floats) -> Floats:
     """Benjamini and Hochberg's q-values over all communities and classes compared.
 
-    Parameters
-    ----------
-    pvalues
-        NaN where nothing is compared, shape (S, C). Of two classes the second counts
-        and the first, its mirror, gets the same.
+    P-values are NaN where nothing is compared. Of two classes the second counts and the
+    first, its mirror, gets the same.
     """
     two = pvalues.shape[1] == 2
     own = pvalues[:, 1:] if two else pvalues

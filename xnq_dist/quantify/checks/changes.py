@@ -12,14 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import erfc, ndtri
 
+from xnq_dist.core.arrays import Floats
 from xnq_dist.quantify.checks.anomalies import qvalues
 
 __all__ = ["Changes", "SeedError", "find_changes", "seed_error"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.quantify.default.estimator_fit import Learnt, normalised
 from xnq_dist.quantify.default.node_sums import NodeSums, class_codes, node_sums
 from xnq_dist.quantify.interface import Communities, GroupSums, NodeTable, Reference
 
 __all__ = ["Evidence", "EvidenceMoments", "gather_evidence"]
 
-Floats = NDArray[np.float64]
 
 ROWS = 1 << 20
 
@@ -118,7 +118,7 @@ class Evidence:
     """Of the residual, shape (S, K)."""
     third: Floats
     """Its third central moment, shape (S, K)."""
-    checked: NDArray[np.int64]
+    checked: Ints
     """Such members, shape (S,)."""
     scores: Floats
     """Share of the class by the unlabelled members' posteriors alone, as if drawn at
@@ -139,14 +139,8 @@ def gather_evidence(
 ) -> Evidence:
     """Evidence of every community, which depends on nothing but itself and the graph.
 
-    Parameters
-    ----------
-    batch, nodes, reference
-        As quantifiers take them.
-    learnt
-        Variances of the logit shifts that members share; None: there is no such shift.
-    moments
-        Of the graph's posteriors; None: a community's posteriors show nothing.
+    Without `learnt` there is no shift of the logits that members share; without
+    `moments` a community's posteriors show nothing.
 
     Notes
     -----
@@ -214,10 +208,7 @@ def gather_evidence(
     steps = number * moments.step
     steps = np.where((number > 0) & (moments.step > LEAST_STEP), steps, np.nan)
     return replace(
-        found,
-        scores=off / steps,
-        error=np.sqrt(variance) / steps,
-        skew=skew / steps**3,
+        found, scores=off / steps, error=np.sqrt(variance) / steps, skew=skew / steps**3
     )
 
 
@@ -225,10 +216,10 @@ def gather_evidence(
 class _Members:
     """Chosen members of communities; posteriors one class at a time."""
 
-    community: NDArray[np.int64]
+    community: Ints
     """Shape (n,)."""
-    labels: NDArray[np.int32]
-    rows: NDArray[np.float32]
+    labels: Ints32
+    rows: Floats32
     """Posteriors, shape (n, C)."""
     prior: Floats
     size: int
@@ -236,11 +227,7 @@ class _Members:
 
     @classmethod
     def of(
-        cls,
-        batch: Communities,
-        nodes: NodeTable,
-        reference: Reference,
-        chosen: NDArray[np.bool_],
+        cls, batch: Communities, nodes: NodeTable, reference: Reference, chosen: Bools
     ) -> _Members:
         inside = chosen[batch.members]
         members = batch.members[inside]

@@ -8,40 +8,25 @@ tests whether the labelled members' classes could come from their posteriors.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from xnq_dist.core.arrays import Floats
 from xnq_dist.quantify.checks.evidence import Evidence
 from xnq_dist.quantify.checks.tails import upper_tail
 
 __all__ = ["expected_errors", "fit_pvalues", "standard_errors"]
 
-Floats = NDArray[np.float64]
-
 
 def standard_errors(
     sd: Floats | None, lower: Floats, upper: Floats, level: float
 ) -> Floats:
-    """Standard errors; where a quantifier gives none, those that its intervals imply.
-
-    Parameters
-    ----------
-    sd, lower, upper
-        Of one shape, NaN where there is none.
-    level
-        Confidence level of the intervals.
-    """
+    """Standard errors; without any, those that the intervals imply."""
     implied = (upper - lower) / (2 * float(ndtri((1 + level) / 2)))
     return implied if sd is None else np.where(np.isnan(sd), implied, sd)
 
 
 def expected_errors(sd: Floats) -> Floats:
     """Expected absolute error, mean over classes: that of a normal error.
-
-    Parameters
-    ----------
-    sd
-        Standard errors, shape (S, C); NaN where there is none.
 
     Examples
     --------
@@ -52,19 +37,12 @@ def expected_errors(sd: Floats) -> Floats:
 
 
 def fit_pvalues(evidence: Evidence) -> Floats:
-    """P-value of the agreement of labels with posteriors, for every community.
+    """P-value of the agreement of labels with posteriors, for every community, (S,).
 
-    Returns
-    -------
-    NDArray
-        Shape (S,); uniform, or larger, where classes are drawn from the posteriors and
-        from the shifts that communities of this graph usually have; NaN without a
-        labelled member whose posterior has not seen its label.
-
-    Notes
-    -----
-    Two-sided, with the continuity correction of a count; over more than two classes
-    the smallest times their number (Bonferroni).
+    Uniform, or larger, where classes are drawn from the posteriors and from the shifts
+    that communities of this graph usually have; NaN without a labelled member whose
+    posterior has not seen its label. Two-sided, with the continuity correction of a
+    count; over more than two classes the smallest times their number (Bonferroni).
     """
     off = np.maximum(np.abs(evidence.residual) - 0.5, 0.0)
     third = np.sign(evidence.residual) * evidence.third

@@ -33,19 +33,9 @@ FEWEST_GROUPS = 10
 def own_coverage(held: Held, learnt: Learnt, level: float) -> dict[str, Any] | None:
     """Figures for people; None where too few groups have labels.
 
-    Parameters
-    ----------
-    learnt
-        The graph's own groups, and the variance that groups with labels have.
-    level
-        Confidence level of the intervals.
-
-    Returns
-    -------
-    dict or None
-        ``groups`` judged; ``covered``, the part of their classes' shares that lie in
-        the interval; ``error`` and ``width``, the mean absolute error and the mean
-        width of the intervals.
+    ``groups`` judged; ``covered``, the part of their classes' shares that lie in the
+    interval; ``error`` and ``width``, the mean absolute error and the mean width of the
+    intervals.
     """
     every, least = learnt.groups[:, held.rows], learnt.least
     own = every[0]

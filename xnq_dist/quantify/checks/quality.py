@@ -11,11 +11,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.settings_sections import QualitySettings
 
 __all__ = ["CAUTION", "NOT_PUBLISHABLE", "PUBLISHABLE", "SUPPRESSED", "qualities"]
 
-Floats = NDArray[np.float64]
 
 PUBLISHABLE, CAUTION = "publishable", "caution"
 NOT_PUBLISHABLE, SUPPRESSED = "not publishable", "suppressed"
@@ -25,20 +25,14 @@ def qualities(
     prevalence: Floats,
     lower: Floats,
     upper: Floats,
-    n_nodes: NDArray[np.int64] | Floats,
+    n_nodes: Ints | Floats,
     rules: QualitySettings,
 ) -> NDArray[np.object_]:
     """Quality of each estimate; None where there is no interval to judge by.
 
-    Parameters
-    ----------
-    prevalence, lower, upper
-        Estimates and the ends of their intervals, NaN where there is none, all of the
-        same shape.
-    n_nodes
-        Members, or their effective number where they have weights, of the same shape.
-    rules
-        The thresholds.
+    All arrays have one shape, NaN where there is no estimate or interval; `n_nodes` is
+    the effective number of members where they have weights.
+
 
     Examples
     --------

@@ -10,12 +10,12 @@ shifted Gamma distribution, type III).
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import erfc, gammainc, gammaincc
+
+from xnq_dist.core.arrays import Floats
 
 __all__ = ["upper_tail"]
 
-Floats = NDArray[np.float64]
 
 STRAIGHT = 1e-3
 """Skewness below which the normal distribution does as well."""
@@ -25,15 +25,9 @@ def upper_tail(at: Floats, variance: Floats, third: Floats) -> Floats:
     """P(X >= at) of a sum X with mean 0: normal, or a shifted Gamma where it is skewed.
 
     The Gamma ends on its short side, which the sum need not: there the larger of the
-    two counts.
+    two counts. `variance` and `third` central moment broadcast with `at`; without
+    variance X is 0.
 
-    Parameters
-    ----------
-    at
-        Any shape.
-    variance, third
-        Second and third central moment, of shapes that broadcast. Without variance X
-        is 0.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""CC, PCC, ACC and PACC: counts of votes or posteriors, as they are or adjusted.
+"""CC, PCC, ACC and PACC: counts of votes or posteriors, plain or adjusted.
 
 The adjusted counts minimise ``||M p - q||`` over the simplex, where q are the plain
 counts of a community and M's columns are what they would be for one class alone.
@@ -17,6 +17,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints
 from xnq_dist.core.config import Settings
 from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.classic.members import check_posteriors, labelled_rows
@@ -24,13 +25,12 @@ from xnq_dist.quantify.classic.simplex import mixture_kernel
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
-    Labelled,
     NodeTable,
     Quantifier,
     Reference,
 )
 
-__all__ = ["RECORDS", "Counts", "make", "mean_kernel", "rates"]
+__all__ = ["RECORDS", "Counts", "adjusted", "make", "mean_kernel", "rates"]
 
 RECORDS = (
     Record(
@@ -74,11 +74,10 @@ RECORDS = (
 
 
 @dataclass(frozen=True)
-class Counts:
+class Counts(Quantifier):
     """The quantifiers ``cc``, ``pcc``, ``acc`` and ``pacc``."""
 
     name: str
-    needs_neighbours: bool = False
 
     @property
     def trusts_posteriors(self) -> bool:
@@ -90,48 +89,45 @@ class Counts:
         """Whether counts are adjusted."""
         return not self.trusts_posteriors
 
+    @property
+    def hard(self) -> bool:
+        """Whether votes are counted, not posteriors."""
+        return self.name in ("cc", "acc")
+
     def estimate(
-        self,
-        batch: Communities,
-        nodes: NodeTable,
-        reference: Reference,
-        labelled: Labelled,
+        self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
-        """Prevalence among the unlabelled members of every community.
-
-        Raises
-        ------
-        InputError
-            When ``acc`` or ``pacc`` has no labelled node to learn M from, or a
-            posterior is not finite.
-        """
+        """Prevalence among the unlabelled members of every community."""
         check_posteriors(self.name, batch, nodes)
-        hard = self.name in ("cc", "acc")
-        n_communities = len(batch)
-        means = self.means(batch, nodes, hard)
-        converged = np.ones(n_communities, np.bool_)
+        means = self.means(batch, nodes)
         if self.adjusts_posteriors:
-            held, codes = labelled_rows(self.name, reference)
-            matrix = reference.learnt(self, lambda: rates(held, codes, hard))
-            answers = np.full_like(means, np.nan)
-            mixture_kernel(matrix[None], means, answers, converged)
-            means = answers
-        return Estimates(means, np.zeros(n_communities, np.int32), converged)
+            matrix = reference.learnt(self, lambda: self.rates(reference))
+            return adjusted(matrix[None], means)
+        done = np.ones(len(batch), np.bool_)
+        return Estimates(means, np.zeros(len(batch), np.int32), done)
 
-    def means(
-        self, batch: Communities, nodes: NodeTable, hard: bool
-    ) -> NDArray[np.float64]:
+    def rates(self, reference: Reference) -> Floats:
+        """The matrix M: a row for each column of `means`, a column for each class."""
+        return rates(*labelled_rows(self.name, reference), self.hard)
+
+    def means(self, batch: Communities, nodes: NodeTable) -> Floats:
         """Mean vote or posterior of every community, shape (S, C)."""
         means = np.empty((len(batch), nodes.posteriors.shape[1]))
-        mean_kernel(
-            batch.offsets,
-            batch.members,
-            nodes.unlabelled,
-            nodes.posteriors,
-            hard,
-            means,
-        )
+        table = nodes.unlabelled, nodes.posteriors
+        mean_kernel(batch.offsets, batch.members, *table, self.hard, means)
         return means
+
+
+def adjusted(matrices: Floats, counts: Floats) -> Estimates:
+    """The prevalence under which counts are nearest to what is expected of them.
+
+    Arguments are those of `mixture_kernel`.
+    """
+    count = len(counts)
+    answers = np.full((count, matrices.shape[2]), np.nan)
+    found = Estimates(answers, np.zeros(count, np.int32), np.ones(count, np.bool_))
+    mixture_kernel(matrices, counts, found.prevalence, found.converged)
+    return found
 
 
 def make(name: str, settings: Settings) -> Quantifier:
@@ -141,22 +137,12 @@ def make(name: str, settings: Settings) -> Quantifier:
 
 def rates(
     posteriors: NDArray[np.floating], labels: NDArray[np.integer], hard: bool
-) -> NDArray[np.float64]:
-    """The matrix M of ACC (`hard`) or PACC.
+) -> Floats:
+    """The matrix M of ACC (`hard`: votes for the first of the largest) or PACC, (C, C).
 
-    Parameters
-    ----------
-    posteriors
-        Of labelled nodes that had no part in the readout, shape (n, C).
-    labels
-        Their class codes, shape (n,).
-    hard
-        Votes (the first of the largest posteriors) instead of posteriors.
+    Column j is the mean over the labelled nodes of class j, but for rows of zeros; a
+    class without any has the column of the identity.
 
-    Returns
-    -------
-    Shape (C, C): column j is the mean over the nodes of class j, but for rows of
-    zeros; a class without any has the column of the identity.
 
     Examples
     --------
@@ -179,27 +165,17 @@ def rates(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def mean_kernel(
-    offsets: NDArray[np.int64],
-    members: NDArray[np.int64],
-    unlabelled: NDArray[np.bool_],
-    posteriors: NDArray[np.float32],
+    offsets: Ints,
+    members: Ints,
+    unlabelled: Bools,
+    posteriors: Floats32,
     hard: bool,
-    means: NDArray[np.float64],
+    means: Floats,
 ) -> None:
-    """Mean vote or posterior of the unlabelled members of every community.
+    """Mean vote (`hard`) or posterior of unlabelled members, into `means` (S, C).
 
-    Parameters
-    ----------
-    offsets, members
-        `Communities`; int64 (S + 1,) and (M,).
-    unlabelled
-        bool (N,); other members are passed over.
-    posteriors
-        float32 (N, C); sums are in float64. A row of zeros is passed over.
-    hard
-        Whether votes are counted; the first of the largest posteriors has it.
-    means
-        float64 (S, C), filled in: rows sum to 1, NaN without an unlabelled member.
+    Sums are in float64; a row of zeros is passed over; of equal posteriors the first
+    has the vote. Rows sum to 1, and are NaN without an unlabelled member.
     """
     n_classes = posteriors.shape[1]
     total = np.empty(n_classes)

@@ -13,14 +13,9 @@ from itertools import pairwise
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-from xnq_dist.quantify.classic.tiles import (
-    TILE,
-    add_expected,
-    add_expected_of_two,
-    gather,
-)
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints
+from xnq_dist.quantify.classic.tiles import TILE, add_expected, gather
 
 __all__ = ["FEWEST_ITERATIONS", "LARGE", "STORE", "giant_sld", "store_bytes"]
 
@@ -36,15 +31,7 @@ MOST_THREADS = 8
 
 
 def store_bytes(members: int, n_classes: int) -> int:
-    """Bytes that `giant_sld` keeps of a community's posteriors.
-
-    Parameters
-    ----------
-    members
-        Of the community.
-    n_classes
-        Number of classes, C: odds of two, C values of more, in float64.
-    """
+    """Bytes that `giant_sld` keeps: odds of two classes, C values of more."""
     chunk = CHUNK * 8 * _kept_rows(n_classes)
     return min(STORE // chunk, -(-members // CHUNK)) * chunk
 
@@ -54,30 +41,18 @@ def _kept_rows(n_classes: int) -> int:
 
 
 def giant_sld(
-    members: NDArray[np.int64],
-    unlabelled: NDArray[np.bool_],
-    posteriors: NDArray[np.float32],
-    prior: NDArray[np.float64],
+    members: Ints,
+    unlabelled: Bools,
+    posteriors: Floats32,
+    prior: Floats,
     tolerance: float,
     max_iterations: int,
     threads: int | None = None,
-) -> tuple[NDArray[np.float64], int, bool]:
-    """Prevalence, iterations and whether the rule held, as `sld.sld_kernel` says them.
+) -> tuple[Floats, int, bool]:
+    """Prevalence, iterations and whether the rule held, as `sld.sld_kernel` gives them.
 
-    Parameters
-    ----------
-    members
-        int64 (M,).
-    unlabelled, posteriors, prior, tolerance, max_iterations
-        As for `sld.sld_kernel`.
-    threads
-        Cores to use; None: those that this process may, at most 8. A step keeps them
-        busy for milliseconds at a time.
-
-    Returns
-    -------
-    prevalence, iterations, converged
-        float64 (C,), NaN without an unlabelled member.
+    Threads are those that this process may use, at most 8, unless they are set. A step
+    keeps them busy for milliseconds at a time.
     """
     n_classes = len(prior)
     there = min(len(os.sched_getaffinity(0)), MOST_THREADS)
@@ -137,39 +112,29 @@ def giant_sld(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def expected_of_chunks(
-    members: NDArray[np.int64],
+    members: Ints,
     first: int,
     last: int,
     chunk: int,
-    unlabelled: NDArray[np.bool_],
-    posteriors: NDArray[np.float32],
-    weights: NDArray[np.float64],
+    unlabelled: Bools,
+    posteriors: Floats32,
+    weights: Floats,
     fresh: bool,
-    store: NDArray[np.float64],
-    filled: NDArray[np.int64],
-    spare: NDArray[np.float64],
-    inverse: NDArray[np.float64],
-    sums: NDArray[np.float64],
-    rows: NDArray[np.int64],
-    seen: NDArray[np.int64],
+    store: Floats,
+    filled: Ints,
+    spare: Floats,
+    inverse: Floats,
+    sums: Floats,
+    rows: Ints,
+    seen: Ints,
 ) -> None:
-    """Expected counts of some chunks, into `sums` (count, C), `rows` and `seen`.
+    """Expected counts of chunks first to last - 1, into `sums`, `rows` and `seen`.
 
-    Parameters
-    ----------
-    first, last
-        Chunks first to last - 1, of `chunk` members each.
-    weights
-        float64 (C,), prevalence over prior.
-    fresh
-        Whether `store` is yet to be filled.
-    store, filled
-        float64 (T, 1 or C, tile) and int64 (T,): tiles of the first chunks, and the
-        rows in each.
-    spare, inverse
-        float64 (C, tile) and (tile,): where a tile is worked on.
+    `weights` are prevalence over prior; `store` (T, 1 or C, tile) holds the first
+    chunks' tiles, with `filled` rows each, once it is no longer `fresh`; `spare` (C,
+    tile) and `inverse` (tile,) are where a tile is worked on.
     """
-    n_classes, tile = spare.shape
+    tile = spare.shape[1]
     width = store.shape[1]
     per_chunk = chunk // tile
     for c in range(first, last):
@@ -179,10 +144,7 @@ def expected_of_chunks(
         kept = (c + 1) * per_chunk <= store.shape[0]
         if kept and not fresh:
             for t in range(c * per_chunk, (c + 1) * per_chunk):
-                if n_classes == 2:
-                    add_expected_of_two(store[t], filled[t], weights, inverse, sums[c])
-                else:
-                    add_expected(store[t], filled[t], weights, inverse, sums[c])
+                add_expected(store[t], filled[t], weights, inverse, sums[c])
             continue
         rows[c] = 0
         seen[c] = 0
@@ -199,7 +161,4 @@ def expected_of_chunks(
                         store[at, y, k] = spare[y, k]
                 filled[at] = count
                 at += 1
-            if n_classes == 2:
-                add_expected_of_two(spare, count, weights, inverse, sums[c])
-            else:
-                add_expected(spare, count, weights, inverse, sums[c])
+            add_expected(spare, count, weights, inverse, sums[c])

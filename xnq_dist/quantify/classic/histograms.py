@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.config import Settings
 from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.classic.members import (
@@ -33,7 +33,6 @@ from xnq_dist.quantify.classic.simplex import topsoe_kernel
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
-    Labelled,
     NodeTable,
     Quantifier,
     Reference,
@@ -108,7 +107,7 @@ BLOCK = 1024
 
 
 @dataclass(frozen=True)
-class Histograms:
+class Histograms(Quantifier):
     """The quantifiers ``hdy``, ``dys`` and ``dmy``.
 
     ``hdy``: Hellinger distance of histograms of the second class's posterior with 10,
@@ -122,23 +121,11 @@ class Histograms:
     name: str
     bins: int = 8
     """Bins of a histogram; HDy has its own."""
-    needs_neighbours: bool = False
 
     def estimate(
-        self,
-        batch: Communities,
-        nodes: NodeTable,
-        reference: Reference,
-        labelled: Labelled,
+        self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
-        """Prevalence among the unlabelled members of every community.
-
-        Raises
-        ------
-        InputError
-            When the reference has no rows, none of some class, a posterior is not
-            finite, or there are not two classes for ``hdy`` and ``dys``.
-        """
+        """Prevalence among the unlabelled members of every community."""
         n_classes = nodes.posteriors.shape[1]
         if self.name != "dmy":
             check_two_classes(self.name, n_classes)
@@ -155,57 +142,24 @@ class Histograms:
             rows = slice(begin, begin + len(offsets) - 1)
             block = counts[: len(offsets) - 1]
             count_kernel(offsets, usable.members, places, block)
-            self.nearest(
-                block,
-                shares,
-                places.shape[1],
+            answers = (
                 found.prevalence[rows],
                 found.iterations[rows],
                 found.converged[rows],
             )
+            if self.name == "hdy":
+                bins = np.array(HDY_BINS)
+                hellinger_kernel(block, shares, bins, HDY_GRID, answers[0])
+            elif self.name == "dys":
+                ternary_kernel(block, shares, TERNARY_TOLERANCE, answers[0])
+            else:
+                # One part of the members in each channel: the mean over channels.
+                block /= np.maximum(block.sum(axis=1, keepdims=True), 1.0)
+                shared = shares / places.shape[1]
+                topsoe_kernel(block, shared, TOLERANCE, MOST_STEPS, *answers)
         return found
 
-    def nearest(
-        self,
-        counts: NDArray[np.float64],
-        shares: NDArray[np.float64],
-        channels: int,
-        prevalence: NDArray[np.float64],
-        iterations: NDArray[np.int32],
-        converged: NDArray[np.bool_],
-    ) -> None:
-        """The mixture of the classes' histograms that is nearest to each community's.
-
-        Parameters
-        ----------
-        counts
-            Histograms, shape (S, cells); may be changed.
-        shares
-            Of `class_shares`.
-        channels
-            Histograms a community has.
-        prevalence, iterations, converged
-            Filled in, shapes (S, C), (S,) and (S,); rows of communities without
-            members stay, as do the last two where the search has no steps to count.
-        """
-        if self.name == "hdy":
-            hellinger_kernel(counts, shares, np.array(HDY_BINS), HDY_GRID, prevalence)
-        elif self.name == "dys":
-            ternary_kernel(counts, shares, TERNARY_TOLERANCE, prevalence)
-        else:
-            # One part of the members in each channel: the mean over channels.
-            counts /= np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
-            topsoe_kernel(
-                counts,
-                shares / channels,
-                TOLERANCE,
-                MOST_STEPS,
-                prevalence,
-                iterations,
-                converged,
-            )
-
-    def places(self, posteriors: NDArray[np.float64]) -> NDArray[np.int32]:
+    def places(self, posteriors: Floats) -> Ints32:
         """Cells that every node counts in, shape (n, channels)."""
         if self.name == "hdy":
             return bin_places([posteriors[:, 1]] * len(HDY_BINS), HDY_BINS)
@@ -214,9 +168,7 @@ class Histograms:
         channels = posteriors.T if posteriors.shape[1] > 2 else posteriors.T[:1]
         return bin_places(list(channels), [self.bins] * len(channels))
 
-    def class_shares(
-        self, posteriors: NDArray[np.float64], labels: NDArray[np.int32]
-    ) -> NDArray[np.float64]:
+    def class_shares(self, posteriors: Floats, labels: Ints32) -> Floats:
         """Histograms of the classes, shape (C, cells), each channel summing to 1."""
         places, n_classes = self.places(posteriors), posteriors.shape[1]
         width = sum(HDY_BINS) if self.name == "hdy" else self.bins * places.shape[1]
@@ -232,24 +184,12 @@ def make(name: str, settings: Settings) -> Quantifier:
     return Histograms(name, settings.matching.bins)
 
 
-def bin_places(
-    values: Sequence[NDArray[np.float64]], bins: Sequence[int]
-) -> NDArray[np.int32]:
+def bin_places(values: Sequence[Floats], bins: Sequence[int]) -> Ints32:
     """Cells of values in histograms over [0, 1] that lie one behind the other.
 
     Bins are closed below, the last one above too, as in `numpy.histogram`; what
-    rounding put beyond 0 or 1 counts in the first or the last.
+    rounding put beyond 0 or 1 counts in the first or the last. Shape (n, histograms).
 
-    Parameters
-    ----------
-    values
-        One array of shape (n,) a histogram.
-    bins
-        How many bins each has.
-
-    Returns
-    -------
-    Shape (n, histograms).
 
     Examples
     --------
@@ -269,23 +209,8 @@ def bin_places(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def count_kernel(
-    offsets: NDArray[np.int64],
-    members: NDArray[np.int64],
-    places: NDArray[np.int32],
-    counts: NDArray[np.float64],
-) -> None:
-    """Histograms of every community.
-
-    Parameters
-    ----------
-    offsets, members
-        `Communities`; int64 (S + 1,) and (M,).
-    places
-        int32 (N, channels), of `bin_places`.
-    counts
-        float64 (S, cells), filled in.
-    """
+def count_kernel(offsets: Ints, members: Ints, places: Ints32, counts: Floats) -> None:
+    """Histograms of every community, into `counts` (S, cells), from `bin_places`."""
     channels = places.shape[1]
     counts[:, :] = 0.0
     for s in range(offsets.shape[0] - 1):
@@ -297,7 +222,7 @@ def count_kernel(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def roots_of_mixtures(shares: NDArray[np.float64], grid: int) -> NDArray[np.float64]:
+def roots_of_mixtures(shares: Floats, grid: int) -> Floats:
     """Square roots of mixtures of two histograms, shape (cells, grid)."""
     roots = np.empty((shares.shape[1], grid))
     for b in range(shares.shape[1]):
@@ -309,30 +234,14 @@ def roots_of_mixtures(shares: NDArray[np.float64], grid: int) -> NDArray[np.floa
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def hellinger_kernel(
-    counts: NDArray[np.float64],
-    shares: NDArray[np.float64],
-    bins: NDArray[np.int64],
-    grid: int,
-    prevalence: NDArray[np.float64],
+    counts: Floats, shares: Floats, bins: Ints, grid: int, prevalence: Floats
 ) -> None:
     """HDy: the median over histograms of the nearest mixture on a grid.
 
     The Hellinger distance is least where ``sum sqrt(mixture * sample)``, the
     Bhattacharyya coefficient, is largest; of equal ones the lowest prevalence counts.
-
-    Parameters
-    ----------
-    counts
-        float64 (S, cells): histograms with `bins` bins, one behind the other; rows of
-        zeros are passed over.
-    shares
-        float64 (2, cells): the classes' own, each summing to 1 in each histogram.
-    bins
-        int64 (histograms,).
-    grid
-        Prevalences of the second class tried: 0, 1 / (grid - 1), ..., 1.
-    prevalence
-        float64 (S, 2), filled in.
+    Histograms with `bins` bins lie one behind the other; those of the classes,
+    `shares`, sum to 1 each; communities without members are passed over.
     """
     roots = roots_of_mixtures(shares, grid)
     likeness = np.empty(grid)
@@ -357,9 +266,7 @@ def hellinger_kernel(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _distance(
-    sample: NDArray[np.float64], shares: NDArray[np.float64], share: float, scale: float
-) -> float:
+def _distance(sample: Floats, shares: Floats, share: float, scale: float) -> float:
     """Topsoe distance of a sample's counts times scale from a mixture of two."""
     total = 0.0
     for b in range(sample.shape[0]):
@@ -375,23 +282,12 @@ def _distance(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def ternary_kernel(
-    counts: NDArray[np.float64],
-    shares: NDArray[np.float64],
-    tolerance: float,
-    prevalence: NDArray[np.float64],
+    counts: Floats, shares: Floats, tolerance: float, prevalence: Floats
 ) -> None:
     """DyS: ternary search for the nearest mixture of two histograms (Topsoe).
 
-    Parameters
-    ----------
-    counts
-        float64 (S, bins); rows of zeros are passed over.
-    shares
-        float64 (2, bins): rows that sum to 1.
-    tolerance
-        Width of the bracket that ends it; its middle is the answer.
-    prevalence
-        float64 (S, 2), filled in.
+    The search ends once its bracket is narrower than the tolerance; the middle goes
+    into `prevalence`. Rows of zeros are passed over.
     """
     for s in range(counts.shape[0]):
         size = counts[s].sum()

@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.core.config import Settings
 from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.classic.members import (
@@ -27,7 +27,6 @@ from xnq_dist.quantify.classic.sld_exact import most_likely
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
-    Labelled,
     NodeTable,
     Quantifier,
     Reference,
@@ -50,7 +49,7 @@ RECORDS = (
     ),
 )
 
-Grid = tuple[NDArray[np.float64], NDArray[np.float64]]
+Grid = tuple[Floats, Floats]
 
 PAIRS = 1 << 16
 """Pairs of a node and a labelled one worked on at a time: they fit a core's cache."""
@@ -63,7 +62,7 @@ CELLS_A_BEND = 20
 
 
 @dataclass(frozen=True)
-class KdeyMl:
+class KdeyMl(Quantifier):
     """The quantifier ``kdey_ml``: Gaussian kernels on posteriors, likelihood.
 
     Notes
@@ -76,23 +75,11 @@ class KdeyMl:
     bandwidth: float = 0.1
     """Standard deviation of the Gaussian kernel, in units of a posterior."""
     name: str = "kdey_ml"
-    needs_neighbours: bool = False
 
     def estimate(
-        self,
-        batch: Communities,
-        nodes: NodeTable,
-        reference: Reference,
-        labelled: Labelled,
+        self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
-        """Prevalence among the unlabelled members of every community.
-
-        Raises
-        ------
-        InputError
-            When the reference has no rows, none of some class, or a posterior is not
-            finite.
-        """
+        """Prevalence among the unlabelled members of every community."""
         check_posteriors(self.name, batch, nodes)
         held, labels = reference_rows(self.name, reference, nodes.classes)
         usable = usable_members(batch, nodes)
@@ -112,29 +99,16 @@ def make(name: str, settings: Settings) -> Quantifier:
 
 
 def log_densities(
-    at: NDArray[np.float64],
-    posteriors: NDArray[np.float64],
-    labels: NDArray[np.int32],
+    at: Floats,
+    posteriors: Floats,
+    labels: Ints32,
     bandwidth: float,
     grid: Grid | None = None,
-) -> NDArray[np.float64]:
-    """Log-density of every class at given posteriors, less a constant for all.
+) -> Floats:
+    """Log-density of every class at some posteriors, less a constant for all, (n, C).
 
-    Parameters
-    ----------
-    at
-        Posteriors to evaluate at, shape (n, C).
-    posteriors, labels
-        Of labelled nodes, shapes (m, C) and (m,); some of every class.
-    bandwidth
-        Standard deviation of the kernel.
-    grid
-        What was made of two classes' labelled nodes before; None: it is made.
-
-    Returns
-    -------
-    Shape (n, C). With two classes it is interpolated (cubic Hermite, from values and
-    slopes), to about 1e-8 at bandwidths from .02 on.
+    With two classes it is interpolated (cubic Hermite, from values and slopes) on a
+    `grid`, made if None, to about 1e-8 at bandwidths from .02 on.
     """
     n_classes = posteriors.shape[1]
     found = np.empty((len(at), n_classes))
@@ -158,9 +132,7 @@ def log_densities(
     return found
 
 
-def _on_a_grid(
-    posteriors: NDArray[np.float64], labels: NDArray[np.int32], bandwidth: float
-) -> Grid:
+def _on_a_grid(posteriors: Floats, labels: Ints32, bandwidth: float) -> Grid:
     """Two classes' log-densities along the line, and their rise over a cell.
 
     Shapes (2, cells + 1) each.
@@ -175,24 +147,15 @@ def _on_a_grid(
     return value, slope / (narrow * cells)
 
 
-def _second_share(posteriors: NDArray[np.float64]) -> NDArray[np.float64]:
+def _second_share(posteriors: Floats) -> Floats:
     """The second of two posteriors that sum to 1."""
     return np.asarray(posteriors[:, 1] / posteriors.sum(axis=1))
 
 
-def _log_kernel_mean(
-    at: NDArray[np.float64], own: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _log_kernel_mean(at: Floats, own: Floats) -> tuple[Floats, Floats]:
     """Logarithm of ``mean exp(-|x - y|^2 / 2)`` over y, and its slope along axis 0.
 
-    Parameters
-    ----------
-    at, own
-        Shapes (D, n) and (D, m).
-
-    Returns
-    -------
-    Shapes (n,) and (n,).
+    Places x and y have shapes (D, n) and (D, m), both results (n,).
     """
     n, m = at.shape[1], own.shape[1]
     value, slope = np.empty(n), np.empty(n)

@@ -5,15 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.errors import InputError
-from xnq_dist.quantify.interface import (
-    Communities,
-    Estimates,
-    NodeTable,
-    Reference,
-)
+from xnq_dist.quantify.interface import Communities, Estimates, NodeTable, Reference
 
 __all__ = [
     "Usable",
@@ -32,16 +27,16 @@ DENSE_SHARE = 4
 class Usable:
     """The members of a batch that say something of its prevalence."""
 
-    rows: NDArray[np.int64]
+    rows: Ints
     """Nodes that occur, ascending, shape (n,)."""
-    offsets: NDArray[np.int64]
+    offsets: Ints
     """Community s has ``members[offsets[s] : offsets[s + 1]]``, shape (S + 1,)."""
-    members: NDArray[np.int64]
+    members: Ints
     """Places in `rows`, as often as a node occurs, shape (M',)."""
-    unlabelled: NDArray[np.bool_]
+    unlabelled: Bools
     """Communities with an unlabelled member, usable or not, shape (S,)."""
 
-    def new_estimates(self, prior: NDArray[np.float64]) -> Estimates:
+    def new_estimates(self, prior: Floats) -> Estimates:
         """Answers to fill in; those of communities without usable members are right.
 
         They are NaN without an unlabelled member, else the prior.
@@ -77,9 +72,7 @@ def usable_members(batch: Communities, nodes: NodeTable) -> Usable:
     return Usable(occur[some], offsets, places, unlabelled)
 
 
-def _kept(
-    offsets: NDArray[np.int64], members: NDArray[np.int64], keep: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _kept(offsets: Ints, members: Ints, keep: Bools) -> tuple[Ints, Ints]:
     """Offsets and members when only some are kept."""
     if keep.all():
         return offsets, members
@@ -113,18 +106,12 @@ def check_posteriors(name: str, batch: Communities, nodes: NodeTable) -> None:
         )
 
 
-def _not_finite(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
+def _not_finite(rows: Floats32) -> Bools:
     return np.asarray((~np.isfinite(rows)).any(axis=1), np.bool_)
 
 
 def check_two_classes(name: str, n_classes: int) -> None:
-    """Refuse a task that a quantifier is not defined for.
-
-    Raises
-    ------
-    InputError
-        When there are not two classes.
-    """
+    """Refuse a task with other than two classes."""
     if n_classes != 2:
         raise InputError(
             f"quantifier = {name} is defined for two classes and there are "
@@ -132,16 +119,8 @@ def check_two_classes(name: str, n_classes: int) -> None:
         )
 
 
-def labelled_rows(
-    name: str, reference: Reference
-) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """Posteriors and labels of the reference, shapes (m, C) and (m,).
-
-    Raises
-    ------
-    InputError
-        When there are no rows, or one is not finite.
-    """
+def labelled_rows(name: str, reference: Reference) -> tuple[Floats32, Ints32]:
+    """Posteriors and labels of the reference, all finite, shapes (m, C) and (m,)."""
     posteriors, labels = reference.posteriors, reference.labels
     if posteriors is None or labels is None or not len(labels):
         raise InputError(
@@ -161,27 +140,10 @@ def labelled_rows(
 
 def reference_rows(
     name: str, reference: Reference, classes: tuple[str, ...]
-) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
-    """Posteriors and labels of the reference, some of every class.
+) -> tuple[Floats, Ints32]:
+    """Posteriors (m, C) and labels (m,) of the reference, some of every class.
 
-    Parameters
-    ----------
-    name
-        Of the quantifier, for the message.
-    reference
-        Its rows of zeros are left out.
-    classes
-        Names of the C classes.
-
-    Returns
-    -------
-    posteriors, labels
-        Shapes (m, C) and (m,).
-
-    Raises
-    ------
-    InputError
-        When there are no rows, none of some class, or one is not finite.
+    Rows of zeros are left out; no row, or none of some class, is an `InputError`.
     """
     posteriors, labels = labelled_rows(name, reference)
     values = np.asarray(posteriors, np.float64)

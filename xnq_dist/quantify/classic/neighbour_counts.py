@@ -22,15 +22,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.quantifiers import Record
-from xnq_dist.quantify.classic.members import check_posteriors, labelled_rows
-from xnq_dist.quantify.classic.simplex import mixture_kernel
+from xnq_dist.quantify.classic.counts import Counts
+from xnq_dist.quantify.classic.members import labelled_rows
 from xnq_dist.quantify.interface import (
     Communities,
-    Estimates,
-    Labelled,
     NeighbourStatistics,
     NodeTable,
     Quantifier,
@@ -77,56 +76,33 @@ RECORDS = (
 
 
 @dataclass(frozen=True)
-class NeighbourCounts:
+class NeighbourCounts(Counts):
     """The quantifiers ``nacc`` (votes) and ``npacc`` (posteriors).
 
-    Notes
-    -----
     Neighbours are the sources of a node's edges, weighted as the edges are; a loop in
     the graph makes a node its own neighbour.
     """
 
-    name: str
-    needs_neighbours: bool = True
-    adjusts_posteriors: bool = True
+    needs_neighbours = True
 
-    def estimate(
-        self,
-        batch: Communities,
-        nodes: NodeTable,
-        reference: Reference,
-        labelled: Labelled,
-    ) -> Estimates:
-        """Prevalence among the unlabelled members of every community.
+    @property
+    def hard(self) -> bool:
+        """Whether votes are counted, not posteriors."""
+        return self.name == "nacc"
 
-        Raises
-        ------
-        InputError
-            When there is no labelled node to learn M from, or a posterior is not
-            finite.
-        StageError
-            When the neighbours of nodes are not there.
-        """
-        check_posteriors(self.name, batch, nodes)
+    def rates(self, reference: Reference) -> Floats:
+        """The matrix M, shape (C^2, C)."""
         held, codes = labelled_rows(self.name, reference)
-        hard = self.name == "nacc"
-        n_communities, n_classes = len(batch), nodes.posteriors.shape[1]
-        counts = np.empty((n_communities, n_classes**2))
-        joint_kernel(
-            batch.offsets,
-            batch.members,
-            nodes.unlabelled,
-            nodes.posteriors,
-            near(self.name, nodes.neighbours, hard),
-            hard,
-            counts,
-        )
-        around = near(self.name, reference.neighbours, hard)
-        matrix = reference.learnt(self, lambda: joint_rates(held, around, codes, hard))
-        prevalence = np.full((n_communities, n_classes), np.nan)
-        converged = np.ones(n_communities, np.bool_)
-        mixture_kernel(matrix[None], counts, prevalence, converged)
-        return Estimates(prevalence, np.zeros(n_communities, np.int32), converged)
+        around = near(self.name, reference.neighbours, self.hard)
+        return joint_rates(held, around, codes, self.hard)
+
+    def means(self, batch: Communities, nodes: NodeTable) -> Floats:
+        """Mean of a member's prediction times its neighbours', shape (S, C^2)."""
+        means = np.empty((len(batch), nodes.posteriors.shape[1] ** 2))
+        table = nodes.unlabelled, nodes.posteriors
+        around = near(self.name, nodes.neighbours, self.hard)
+        joint_kernel(batch.offsets, batch.members, *table, around, self.hard, means)
+        return means
 
 
 def make(name: str, settings: Settings) -> Quantifier:
@@ -134,28 +110,17 @@ def make(name: str, settings: Settings) -> Quantifier:
     return NeighbourCounts(name)
 
 
-def near(
-    name: str, neighbours: NeighbourStatistics | None, hard: bool
-) -> NDArray[np.float64]:
-    """What a node's neighbours say: sums of votes or posteriors, shape (N, C).
-
-    Raises
-    ------
-    StageError
-        When they are not there.
-    """
-    found = None
-    if neighbours is not None:
-        found = neighbours.votes if hard else neighbours.posterior_sum
-    if found is None:
+def near(name: str, neighbours: NeighbourStatistics | None, hard: bool) -> Floats:
+    """What a node's neighbours say: sums of votes or posteriors, shape (N, C)."""
+    if neighbours is None:
         raise StageError(
             f"quantifier = {name} has not been told of the nodes' neighbours: this is "
-            "a fault of the program"
+            "an internal error, please report it"
         )
-    return found
+    return neighbours.votes if hard else neighbours.posterior_sum
 
 
-def votes_of(posteriors: NDArray[np.floating]) -> NDArray[np.float32]:
+def votes_of(posteriors: NDArray[np.floating]) -> Floats32:
     """One-hot votes for the first of the largest posteriors; no vote without any.
 
     Examples
@@ -176,25 +141,10 @@ def neighbour_statistics(
 ) -> NeighbourStatistics:
     """What one halo exchange gives, in one process from the whole adjacency.
 
-    Parameters
-    ----------
-    adjacency
-        Row v holds the in-neighbours of node v, shape (N, N).
-    nodes
-        Posteriors and the labels that may be seen.
+    Row v of the adjacency holds the in-neighbours of node v.
     """
-    width = nodes.posteriors.shape[1]
-    known = np.zeros((len(nodes.labels), width), np.float64)
-    rows = np.flatnonzero(nodes.labels >= 0)
-    known[rows, nodes.labels[rows]] = 1.0
-    values = (
-        np.ones((len(nodes.labels), 1)),
-        nodes.posteriors.astype(np.float64),
-        known,
-        votes_of(nodes.posteriors).astype(np.float64),
-    )
-    degree, posterior_sum, labelled, votes = (adjacency @ one for one in values)
-    return NeighbourStatistics(degree[:, 0], posterior_sum, labelled, votes)
+    values = nodes.posteriors, votes_of(nodes.posteriors)
+    return NeighbourStatistics(*(adjacency @ one.astype(np.float64) for one in values))
 
 
 def joint_rates(
@@ -202,25 +152,12 @@ def joint_rates(
     near: NDArray[np.floating],
     labels: NDArray[np.integer],
     hard: bool,
-) -> NDArray[np.float64]:
-    """The matrix M of NACC.
+) -> Floats:
+    """The matrix M of NACC, shape (C^2, C), from labelled nodes and what is near them.
 
-    Parameters
-    ----------
-    posteriors
-        Of labelled nodes that had no part in the readout, shape (n, C).
-    near
-        Sums of their neighbours' votes (`hard`) or posteriors, shape (n, C).
-    labels
-        Their class codes, shape (n,).
-    hard
-        Votes instead of posteriors.
-
-    Returns
-    -------
-    Shape (C^2, C): column k is the mean over the nodes of class k; row ``i C + j`` is
-    of own prediction i with j around it. A class without any node says its own name
-    twice, as the identity does in ACC.
+    Column k is the mean over the nodes of class k; row ``i C + j`` is of own prediction
+    i with j around it. A class without any node says its own name twice, as the
+    identity does in ACC.
     """
     n_classes = posteriors.shape[1]
     order = np.argsort(labels, kind="stable")
@@ -245,32 +182,20 @@ def joint_rates(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def joint_kernel(
-    offsets: NDArray[np.int64],
-    members: NDArray[np.int64],
-    unlabelled: NDArray[np.bool_],
-    posteriors: NDArray[np.float32],
-    near: NDArray[np.float64],
+    offsets: Ints,
+    members: Ints,
+    unlabelled: Bools,
+    posteriors: Floats32,
+    near: Floats,
     hard: bool,
-    means: NDArray[np.float64],
+    means: Floats,
 ) -> None:
     """Mean over unlabelled members of what they and their neighbours are said to be.
 
-    Parameters
-    ----------
-    offsets, members
-        `Communities`; int64 (S + 1,) and (M,).
-    unlabelled
-        bool (N,); other members are passed over.
-    posteriors
-        float32 (N, C); a row of zeros is passed over.
-    near
-        Sums over neighbours, float64 (N, C); in place of a row of zeros stands the
-        node's own.
-    hard
-        Whether the largest of both are counted (the first of equals), not products.
-    means
-        float64 (S, C^2), filled in: own prediction i with j around it at ``i C + j``;
-        rows sum to 1, NaN without an unlabelled member.
+    In `means` (S, C^2), own prediction i with j around it is at ``i C + j``; rows sum
+    to 1, NaN without an unlabelled member. The largest of both are counted where `hard`
+    (the first of equals), else products. A row of zeros in `posteriors` is passed over;
+    in `near`, sums over neighbours, the node's own stands in its place.
     """
     n_classes = posteriors.shape[1]
     total = np.empty(n_classes * n_classes)

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
+
+from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
 
 __all__ = ["likelihood_kernel", "mixture_kernel", "topsoe_kernel"]
 
@@ -46,7 +47,7 @@ LOG_2 = float(np.log(2.0))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _solve(system: NDArray[np.float64], right: NDArray[np.float64], size: int) -> None:
+def _solve(system: Floats, right: Floats, size: int) -> None:
     """Gaussian elimination with partial pivoting in place; the answer in `right`."""
     for k in range(size):
         pivot = k
@@ -71,9 +72,7 @@ def _solve(system: NDArray[np.float64], right: NDArray[np.float64], size: int) -
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _quadratic(
-    gram: NDArray[np.float64], linear: NDArray[np.float64], p: NDArray[np.float64]
-) -> bool:
+def _quadratic(gram: Floats, linear: Floats, p: Floats) -> bool:
     """Move p to where ``p' gram p / 2 - linear' p`` is least over the simplex.
 
     A primal active-set method: it moves to the optimum over the classes that are free
@@ -137,23 +136,13 @@ def _quadratic(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def mixture_kernel(
-    matrices: NDArray[np.float64],
-    counts: NDArray[np.float64],
-    prevalence: NDArray[np.float64],
-    converged: NDArray[np.bool_],
+    matrices: Floats, counts: Floats, prevalence: Floats, converged: Bools
 ) -> None:
-    """The p on the simplex that minimises ||M p - q|| for every row q.
+    """The p on the simplex that minimises ||M p - q|| for every row q of `counts`.
 
-    Parameters
-    ----------
-    matrices
-        float64 (1, K, C), one M for all rows, or (S, K, C), one for each.
-    counts
-        Rows q, float64 (S, K); those with NaN are passed over.
-    prevalence
-        float64 (S, C), filled in.
-    converged
-        bool (S,), set to whether the optimality conditions hold within `TOLERANCE`.
+    There is one M for all rows, shape (1, K, C), or one for each, (S, K, C). Rows with
+    NaN are passed over; `converged` says whether the optimality conditions hold within
+    `TOLERANCE`.
     """
     n_rows, n_classes = matrices.shape[1], matrices.shape[2]
     gram = np.empty((n_classes, n_classes))
@@ -180,7 +169,7 @@ def mixture_kernel(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _write(p: NDArray[np.float64], row: NDArray[np.float64]) -> None:
+def _write(p: Floats, row: Floats) -> None:
     """P on the simplex, without the rounding that may have left it."""
     mass = 0.0
     for i in range(p.shape[0]):
@@ -191,7 +180,7 @@ def _write(p: NDArray[np.float64], row: NDArray[np.float64]) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _gap(gradient: NDArray[np.float64], p: NDArray[np.float64]) -> float:
+def _gap(gradient: Floats, p: Floats) -> float:
     """How much better than p any point of the simplex can be, at most."""
     at = 0.0
     least = np.inf
@@ -203,10 +192,7 @@ def _gap(gradient: NDArray[np.float64], p: NDArray[np.float64]) -> float:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _newton_target(
-    hessian: NDArray[np.float64],
-    gradient: NDArray[np.float64],
-    p: NDArray[np.float64],
-    target: NDArray[np.float64],
+    hessian: Floats, gradient: Floats, p: Floats, target: Floats
 ) -> float:
     """Least point over the simplex of the model at p; returns its slope, below 0.
 
@@ -236,11 +222,7 @@ def _newton_target(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _gather(
-    members: NDArray[np.int64],
-    first: int,
-    filled: int,
-    ratios: NDArray[np.float64],
-    block: NDArray[np.float64],
+    members: Ints, first: int, filled: int, ratios: Floats, block: Floats
 ) -> None:
     """Members' ratios into the first columns of a tile."""
     for k in range(filled):
@@ -250,12 +232,7 @@ def _gather(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _mixture(
-    block: NDArray[np.float64],
-    filled: int,
-    q: NDArray[np.float64],
-    mixture: NDArray[np.float64],
-) -> None:
+def _mixture(block: Floats, filled: int, q: Floats, mixture: Floats) -> None:
     """``sum_y q(y) ratio(y)`` of every member in a tile."""
     weight = q[0]
     for k in range(filled):
@@ -267,7 +244,7 @@ def _mixture(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _minus_log(mixture: NDArray[np.float64], filled: int) -> float:
+def _minus_log(mixture: Floats, filled: int) -> float:
     """Sum of ``-log``, infinite where a member is impossible.
 
     One logarithm serves eight members, where their product is far from overflow.
@@ -289,7 +266,7 @@ def _minus_log(mixture: NDArray[np.float64], filled: int) -> float:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _product(a: NDArray[np.float64], b: NDArray[np.float64], size: int) -> float:
+def _product(a: Floats, b: Floats, size: int) -> float:
     """Inner product in eight running sums: vectorised with no leave to reorder."""
     s = t = u = v = w = x = y = z = 0.0
     whole = size - size % 8
@@ -309,35 +286,23 @@ def _product(a: NDArray[np.float64], b: NDArray[np.float64], size: int) -> float
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def likelihood_kernel(
-    offsets: NDArray[np.int64],
-    members: NDArray[np.int64],
-    ratios: NDArray[np.float64],
+    offsets: Ints,
+    members: Ints,
+    ratios: Floats,
     tolerance: float,
     max_iterations: int,
     tile: int,
-    prevalence: NDArray[np.float64],
-    iterations: NDArray[np.int32],
-    converged: NDArray[np.bool_],
+    prevalence: Floats,
+    iterations: Ints32,
+    converged: Bools,
 ) -> None:
     """The q that maximises a community's mean of ``log sum_y q(y) ratio(y)``.
 
-    Parameters
-    ----------
-    offsets, members
-        `Communities`; int64 (S + 1,) and (M,).
-    ratios
-        float64 (n, C): every node's class densities, up to a factor a node; each row
-        has an entry above 0.
-    tolerance
-        The certificate that ends it: no q has a mean log-likelihood higher by more.
-    max_iterations
-        Most Newton steps.
-    tile
-        Members gathered at a time.
-    prevalence, iterations, converged
-        float64 (S, C), int32 (S,) and bool (S,), filled in; a community without
-        members is left as it is. Where several q are equally likely (classes that no
-        ratio tells apart) any of them.
+    `ratios` (n, C) are every node's class densities, up to a factor a node; each row
+    has an entry above 0. The search ends once no q has a mean log-likelihood higher by
+    more than the tolerance. Communities without members are left as they are; where
+    several q are equally likely (classes that no ratio tells apart) any of them is the
+    answer.
     """
     n_classes = ratios.shape[1]
     block = np.empty((n_classes, tile))
@@ -413,12 +378,7 @@ def likelihood_kernel(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _topsoe(
-    sample: NDArray[np.float64],
-    shares: NDArray[np.float64],
-    p: NDArray[np.float64],
-    mixture: NDArray[np.float64],
-) -> float:
+def _topsoe(sample: Floats, shares: Floats, p: Floats, mixture: Floats) -> float:
     """Topsoe distance of a sample's shares from ``p' shares``, put into `mixture`."""
     total = 0.0
     for b in range(sample.shape[0]):
@@ -436,12 +396,7 @@ def _topsoe(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _longest(
-    sample: NDArray[np.float64],
-    shares: NDArray[np.float64],
-    mixture: NDArray[np.float64],
-    target: NDArray[np.float64],
-) -> float:
+def _longest(sample: Floats, shares: Floats, mixture: Floats, target: Floats) -> float:
     """Longest step, up to 1, that leaves each of the sample's cells a tenth.
 
     The distance is as steep as a logarithm where a cell of the sample runs out: beyond
@@ -461,32 +416,19 @@ def _longest(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def topsoe_kernel(
-    samples: NDArray[np.float64],
-    shares: NDArray[np.float64],
+    samples: Floats,
+    shares: Floats,
     tolerance: float,
     max_iterations: int,
-    prevalence: NDArray[np.float64],
-    iterations: NDArray[np.int32],
-    converged: NDArray[np.bool_],
+    prevalence: Floats,
+    iterations: Ints32,
+    converged: Bools,
 ) -> None:
     """The p whose mixture of the classes' shares is nearest to a sample's (Topsoe).
 
     The distance is ``sum s log(2 s / (s + m)) + m log(2 m / (s + m))``, m = p' shares,
-    which is convex in p.
-
-    Parameters
-    ----------
-    samples
-        float64 (S, K): rows that sum to 1, or zeros for a community without members.
-    shares
-        float64 (C, K): rows that sum to 1.
-    tolerance
-        The certificate that ends it: no p has a distance lower by more.
-    max_iterations
-        Most Newton steps.
-    prevalence, iterations, converged
-        float64 (S, C), int32 (S,) and bool (S,), filled in; a community without
-        members is left as it is.
+    which is convex in p. The search ends once no p has a distance lower by more than
+    the tolerance. Samples and shares sum to 1; samples of zeros are passed over.
     """
     n_classes, cells = shares.shape
     mixture = np.empty(cells)

@@ -16,20 +16,16 @@ from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.config import Settings
 from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.classic.giants import FEWEST_ITERATIONS, LARGE, giant_sld
 from xnq_dist.quantify.classic.members import check_posteriors
-from xnq_dist.quantify.classic.tiles import TILE
-from xnq_dist.quantify.classic.tiles import add_expected as _add_expected
-from xnq_dist.quantify.classic.tiles import add_expected_of_two as _add_expected_of_two
-from xnq_dist.quantify.classic.tiles import gather as _gather
+from xnq_dist.quantify.classic.tiles import TILE, add_expected, gather
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
-    Labelled,
     NodeTable,
     Quantifier,
     Reference,
@@ -58,7 +54,7 @@ PRIOR_GUARD = 1e-4
 
 
 @dataclass(frozen=True)
-class Sld:
+class Sld(Quantifier):
     """The quantifier ``sld``."""
 
     tolerance: float = 1e-4
@@ -66,22 +62,11 @@ class Sld:
     max_iterations: int = 1000
     """Most EM iterations."""
     name: str = "sld"
-    needs_neighbours: bool = False
 
     def estimate(
-        self,
-        batch: Communities,
-        nodes: NodeTable,
-        reference: Reference,
-        labelled: Labelled,
+        self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
-        """Prevalence among the unlabelled members of every community.
-
-        Raises
-        ------
-        InputError
-            When a posterior is not finite.
-        """
+        """Prevalence among the unlabelled members of every community."""
         check_posteriors(self.name, batch, nodes)
         shape = (len(batch), nodes.posteriors.shape[1])
         found = Estimates(
@@ -116,7 +101,7 @@ def make(name: str, settings: Settings) -> Quantifier:
     return Sld(settings.sld.tolerance, settings.sld.max_iterations)
 
 
-def guarded_prior(prior: NDArray[np.float64]) -> NDArray[np.float64]:
+def guarded_prior(prior: Floats) -> Floats:
     """The prior with every class above zero, shape (C,).
 
     Examples
@@ -133,41 +118,24 @@ def guarded_prior(prior: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def sld_kernel(
-    offsets: NDArray[np.int64],
-    members: NDArray[np.int64],
-    unlabelled: NDArray[np.bool_],
-    posteriors: NDArray[np.float32],
-    prior: NDArray[np.float64],
+    offsets: Ints,
+    members: Ints,
+    unlabelled: Bools,
+    posteriors: Floats32,
+    prior: Floats,
     tolerance: float,
     max_iterations: int,
     tile: int,
-    prevalence: NDArray[np.float64],
-    iterations: NDArray[np.int32],
-    converged: NDArray[np.bool_],
+    prevalence: Floats,
+    iterations: Ints32,
+    converged: Bools,
 ) -> None:
     """EM for every community of a batch; the last three arguments are filled in.
 
     The E-step always starts from the original posteriors and the prior that they are
     calibrated to: p_k(y) is proportional to posterior_k(y) q(y) / prior(y). It stops
-    after at least 12 M-steps when the mean absolute change of q is below `tolerance`.
-
-    Parameters
-    ----------
-    offsets, members
-        `Communities`; int64 (S + 1,) and (M,).
-    unlabelled
-        bool (N,); other members are passed over.
-    posteriors
-        float32 (N, C); sums are in float64.
-    prior
-        float64 (C,), above 0.
-    tolerance, max_iterations
-        The stopping rule.
-    tile
-        Members gathered at a time.
-    prevalence, iterations, converged
-        float64 (S, C), int32 (S,) and bool (S,); NaN, 0 and True for a community
-        without an unlabelled member.
+    after at least 12 M-steps when the mean absolute change of q is below `tolerance`. A
+    community without an unlabelled member has NaN, 0 and True.
     """
     n_classes = prior.shape[0]
     block = np.empty((n_classes, tile))
@@ -178,7 +146,7 @@ def sld_kernel(
     for s in range(offsets.shape[0] - 1):
         first, last = offsets[s], offsets[s + 1]
         # The first tile is gathered once; when it holds the whole community it stays.
-        filled, seen, position = _gather(
+        filled, seen, position = gather(
             members, first, last, unlabelled, posteriors, block
         )
         whole = position == last
@@ -194,24 +162,17 @@ def sld_kernel(
             for y in range(n_classes):
                 weights[y] = q[y] / prior[y]
                 total[y] = 0.0
-            if whole:
-                rows = filled
-                if n_classes == 2:
-                    _add_expected_of_two(block, filled, weights, inverse, total)
+            rows = 0
+            position = first
+            while position < last:
+                if whole:
+                    position = last
                 else:
-                    _add_expected(block, filled, weights, inverse, total)
-            else:
-                rows = 0
-                position = first
-                while position < last:
-                    filled, _, position = _gather(
+                    filled, _, position = gather(
                         members, position, last, unlabelled, posteriors, block
                     )
-                    rows += filled
-                    if n_classes == 2:
-                        _add_expected_of_two(block, filled, weights, inverse, total)
-                    else:
-                        _add_expected(block, filled, weights, inverse, total)
+                rows += filled
+                add_expected(block, filled, weights, inverse, total)
             change = 0.0
             if rows > 0:
                 left = np.float64(rows)

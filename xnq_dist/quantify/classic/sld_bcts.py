@@ -19,12 +19,11 @@ from xnq_dist.quantify.classic.members import (
     reference_rows,
     usable_members,
 )
-from xnq_dist.quantify.classic.sld import guarded_prior, sld_kernel
+from xnq_dist.quantify.classic.sld import Sld, guarded_prior, sld_kernel
 from xnq_dist.quantify.classic.tiles import TILE
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
-    Labelled,
     NodeTable,
     Quantifier,
     Reference,
@@ -49,7 +48,7 @@ RECORDS = (
 
 
 @dataclass(frozen=True)
-class SldBcts:
+class SldBcts(Sld):
     """The quantifier ``sld_bcts``: SLD after bias-corrected temperature scaling.
 
     The map is fitted to the reference's posteriors and labels, taken as logits by
@@ -61,28 +60,12 @@ class SldBcts:
     same rows: biases fitted by maximum likelihood make the two equal.
     """
 
-    tolerance: float = 1e-4
-    """Mean absolute change of the prevalence that stops EM."""
-    max_iterations: int = 1000
-    """Most EM iterations."""
     name: str = "sld_bcts"
-    needs_neighbours: bool = False
 
     def estimate(
-        self,
-        batch: Communities,
-        nodes: NodeTable,
-        reference: Reference,
-        labelled: Labelled,
+        self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
-        """Prevalence among the unlabelled members of every community.
-
-        Raises
-        ------
-        InputError
-            When the reference has no rows, none of some class, or a posterior is not
-            finite.
-        """
+        """Prevalence among the unlabelled members of every community."""
         check_posteriors(self.name, batch, nodes)
         posteriors, labels = reference_rows(self.name, reference, nodes.classes)
         logits = np.log(np.maximum(posteriors, FLOOR))

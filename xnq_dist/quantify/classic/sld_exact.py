@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats
 from xnq_dist.core.config import Settings
 from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.classic.members import Usable, check_posteriors, usable_members
@@ -15,7 +15,6 @@ from xnq_dist.quantify.classic.sld import guarded_prior
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
-    Labelled,
     NodeTable,
     Quantifier,
     Reference,
@@ -46,7 +45,7 @@ TILE = 2048
 
 
 @dataclass(frozen=True)
-class SldExact:
+class SldExact(Quantifier):
     """The quantifier ``sld_exact``: where SLD's EM would end after endless steps.
 
     EM creeps where classes overlap: steps below SLD's tolerance can still be far from
@@ -54,22 +53,11 @@ class SldExact:
     """
 
     name: str = "sld_exact"
-    needs_neighbours: bool = False
 
     def estimate(
-        self,
-        batch: Communities,
-        nodes: NodeTable,
-        reference: Reference,
-        labelled: Labelled,
+        self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
-        """Prevalence among the unlabelled members of every community.
-
-        Raises
-        ------
-        InputError
-            When a posterior is not finite.
-        """
+        """Prevalence among the unlabelled members of every community."""
         check_posteriors(self.name, batch, nodes)
         usable = usable_members(batch, nodes)
         prior = guarded_prior(reference.prior)
@@ -82,20 +70,11 @@ def make(name: str, settings: Settings) -> Quantifier:
     return SldExact()
 
 
-def most_likely(
-    usable: Usable, ratios: NDArray[np.float64], prior: NDArray[np.float64]
-) -> Estimates:
+def most_likely(usable: Usable, ratios: Floats, prior: Floats) -> Estimates:
     """The mixture of the classes that makes every community most likely.
 
-    Parameters
-    ----------
-    usable
-        The communities.
-    ratios
-        Class densities of every node in `usable.rows`, up to a factor a node,
-        shape (n, C); each row has an entry above 0.
-    prior
-        Answer for communities that nothing is known of, shape (C,).
+    `ratios` are class densities of the nodes in `usable.rows` (see
+    `likelihood_kernel`); communities that nothing is known of get the prior.
     """
     found = usable.new_estimates(prior)
     likelihood_kernel(

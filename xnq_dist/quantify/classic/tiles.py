@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-__all__ = ["TILE", "add_expected", "add_expected_of_two", "gather"]
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints
+
+__all__ = ["TILE", "add_expected", "gather"]
 
 TILE = 4096
 """Members gathered at a time; with two classes a tile fits a core's own cache."""
@@ -18,16 +19,16 @@ TILE = 4096
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def gather(
-    members: NDArray[np.int64],
+    members: Ints,
     first: int,
     last: int,
-    unlabelled: NDArray[np.bool_],
-    posteriors: NDArray[np.float32],
-    block: NDArray[np.float64],
+    unlabelled: Bools,
+    posteriors: Floats32,
+    block: Floats,
 ) -> tuple[int, int, int]:
     """Fill a tile with unlabelled members' posteriors.
 
-    Two classes are kept as odds, in row 0 of the tile (see `add_expected_of_two`).
+    Two classes are kept as odds, in row 0 of the tile (see `_add_expected_of_two`).
     A row of zeros says nothing of the class, and would be 0 / 0: it is left out.
     Returns the rows filled, the unlabelled members seen, and the next position.
     """
@@ -55,18 +56,46 @@ def gather(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def _add_expected_of_two(
+    block: Floats, filled: int, weights: Floats, inverse: Floats, total: Floats
+) -> None:
+    """`add_expected` for two classes, from their odds: half the work.
+
+    Infinite odds (a second class that is impossible) come out as a count of 0.
+    """
+    first, second = weights[0], weights[1]
+    for k in range(filled):
+        mixture = first * block[0, k] + second
+        inverse[k] = 1.0 / mixture if mixture > 0.0 else 0.0
+    whole = filled - filled % 8
+    a = b = c = d = e = f = g = h = 0.0
+    for k in range(0, whole, 8):
+        a += inverse[k]
+        b += inverse[k + 1]
+        c += inverse[k + 2]
+        d += inverse[k + 3]
+        e += inverse[k + 4]
+        f += inverse[k + 5]
+        g += inverse[k + 6]
+        h += inverse[k + 7]
+    for k in range(whole, filled):
+        a += inverse[k]
+    expected = second * (((a + b) + (c + d)) + ((e + f) + (g + h)))
+    total[0] += max(filled - expected, 0.0)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def add_expected(
-    block: NDArray[np.float64],
-    filled: int,
-    weights: NDArray[np.float64],
-    inverse: NDArray[np.float64],
-    total: NDArray[np.float64],
+    block: Floats, filled: int, weights: Floats, inverse: Floats, total: Floats
 ) -> None:
     """Add the expected count in a tile of every class but the last.
 
     The last one's is what is left of the rows. The loops are laid out for the vector
     unit without leave to reorder sums: eight running sums, always added up alike.
     """
+    if weights.shape[0] == 2:
+        _add_expected_of_two(block, filled, weights, inverse, total)
+        return
     last = block.shape[0] - 1
     weight = weights[0]
     for k in range(filled):
@@ -94,36 +123,3 @@ def add_expected(
         for k in range(whole, filled):
             a += block[y, k] * inverse[k]
         total[y] += weights[y] * (((a + b) + (c + d)) + ((e + f) + (g + h)))
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def add_expected_of_two(
-    block: NDArray[np.float64],
-    filled: int,
-    weights: NDArray[np.float64],
-    inverse: NDArray[np.float64],
-    total: NDArray[np.float64],
-) -> None:
-    """`add_expected` for two classes, from their odds: half the work.
-
-    Infinite odds (a second class that is impossible) come out as a count of 0.
-    """
-    first, second = weights[0], weights[1]
-    for k in range(filled):
-        mixture = first * block[0, k] + second
-        inverse[k] = 1.0 / mixture if mixture > 0.0 else 0.0
-    whole = filled - filled % 8
-    a = b = c = d = e = f = g = h = 0.0
-    for k in range(0, whole, 8):
-        a += inverse[k]
-        b += inverse[k + 1]
-        c += inverse[k + 2]
-        d += inverse[k + 3]
-        e += inverse[k + 4]
-        f += inverse[k + 5]
-        g += inverse[k + 6]
-        h += inverse[k + 7]
-    for k in range(whole, filled):
-        a += inverse[k]
-    expected = second * (((a + b) + (c + d)) + ((e + f) + (g + h)))
-    total[0] += max(filled - expected, 0.0)

@@ -6,7 +6,7 @@ N_h nodes of stratum h labelled at random, the covariance of `auto` is predicted
     V_S = sum_h r_h Q_h + sum_g v_g d_g^2 + w^2 v,      r_h = 1 - x_h / N_h,
 
 with every sum over unlabelled nodes shrunk by r_h, the variance v_g of a group by the
-labels that it gets (`learning.left_open`), and v by all of them. Groups are those of
+labels that it gets (`left_open`), and v by all of them. Groups are those of
 the coarse partition; what finer ones and degree add shrinks with ``w^2``.
 """
 
@@ -16,20 +16,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from xnq_dist.quantify.default.estimator_fit import PRIOR_VARIANCE, Learnt, left_open
-from xnq_dist.quantify.default.node_sums import class_codes, node_sums
-from xnq_dist.quantify.interface import (
-    Communities,
-    Labelled,
-    NodeTable,
-    Reference,
+from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
+from xnq_dist.quantify.default.estimator_fit import (
+    PRIOR_VARIANCE,
+    Learnt,
+    left_open,
+    normalised,
 )
+from xnq_dist.quantify.default.node_sums import class_codes, node_sums
+from xnq_dist.quantify.interface import Communities, Labelled, NodeTable, Reference
 
 __all__ = ["Strata", "allocate", "choose", "proportional"]
 
-Floats = NDArray[np.float64]
 
 POWER = 8.0
 """The norm of the half-widths that is made small: nearly their largest."""
@@ -45,9 +44,9 @@ BANDS = 12
 class Strata:
     """Strata h of unlabelled nodes, and S communities made of them."""
 
-    stratum: NDArray[np.int64]
+    stratum: Ints
     """Of every node, -1 where it is labelled, shape (N,)."""
-    inside: NDArray[np.bool_]
+    inside: Bools
     """Whether a stratum is in a community, shape (S, H)."""
     sizes: Floats
     """Nodes of each stratum, N_h, shape (H,)."""
@@ -57,9 +56,9 @@ class Strata:
     """Mean of u^2 f (1 - f), shape (H, K)."""
     plain: Floats
     """Mean of f (1 - f), shape (H, K)."""
-    group: NDArray[np.int64]
+    group: Ints
     """The graph's own group of each stratum, -1: none that matters, shape (H,)."""
-    groups: NDArray[np.int64]
+    groups: Ints
     """The groups that matter, shape (G',); `group` numbers them from 0."""
     learnt: Learnt
     other: Floats
@@ -77,30 +76,16 @@ class Strata:
         nodes: NodeTable,
         reference: Reference,
         learnt: Learnt,
-        communities: list[NDArray[np.int64]],
-        cell: NDArray[np.int32],
+        communities: list[Ints],
+        cell: Ints32,
         budget: int,
         labelled: Labelled = "count",
     ) -> Strata:
         """Strata of the nodes by community, group and what each adds to variances.
 
-        Parameters
-        ----------
-        nodes
-            Posteriors, labels and weights.
-        reference
-            The labelled nodes whose label had no part in their posterior.
-        learnt
-            What intervals rest on now.
-        communities
-            Members of the S communities whose intervals matter.
-        cell
-            Which of them a node is in: alike for nodes in the same ones, -1 for nodes
-            in none, shape (N,).
-        budget
-            Labels to be given, at most as many as there are unlabelled nodes.
-        labelled
-            What prevalence is of: ``count`` all members, ``exclude`` the unlabelled.
+        `communities` are the members of those whose intervals matter; `cell` is alike
+        for nodes in the same ones, -1 for nodes in none, shape (N,); `budget` is at
+        most the number of unlabelled nodes.
         """
         codes = class_codes(nodes.posteriors.shape[1])
         free = nodes.unlabelled
@@ -111,11 +96,8 @@ class Strata:
         place[touched] = np.arange(len(touched))
         group = place[coarse]
         key = (cell.astype(np.int64) + 1) * (len(touched) + 1) + group + 1
-        rows = nodes.posteriors[free].astype(np.float64)
-        total = rows.sum(axis=1, keepdims=True)
-        mean = reference.prior / reference.prior.sum()
-        f = np.where(total > 0, rows / np.where(total > 0, total, 1.0), mean)
-        u = np.ones(len(rows)) if nodes.weights is None else nodes.weights[free]
+        f = normalised(nodes.posteriors[free], reference.prior)
+        u = np.ones(len(f)) if nodes.weights is None else nodes.weights[free]
         there, of_free = np.unique(
             key[free] * BANDS + _bands(u * u * (f * (1 - f)).max(axis=1)),
             return_inverse=True,
@@ -158,13 +140,7 @@ class Strata:
         )
 
     def errors(self, labels: Floats) -> Floats:
-        """Predicted standard errors of the communities' prevalence, shape (S, K).
-
-        Parameters
-        ----------
-        labels
-            Labels that each stratum gets, shape (H,).
-        """
+        """Predicted standard errors with so many labels a stratum, shape (S, K)."""
         found = np.empty((len(self.inside), self.weights.shape[1]))
         for k, (variance, _) in enumerate(self._variances(labels)):
             found[:, k] = np.sqrt(variance) / self.totals
@@ -216,9 +192,7 @@ class Strata:
             elsewhere -= float((a**2 * every[self.groups]).sum())
             # Only what is left open by the group's own labels becomes less.
             new = np.bincount(
-                self.group[some],
-                (labels * self.plain[:, k])[some],
-                len(self.groups),
+                self.group[some], (labels * self.plain[:, k])[some], len(self.groups)
             )
             after = learnt.information[self.groups, k] + new
             opened = left_open(learnt.without[k], after)
@@ -245,10 +219,7 @@ class Strata:
 
 
 def _between(
-    nodes: NodeTable,
-    reference: Reference,
-    learnt: Learnt,
-    communities: list[NDArray[np.int64]],
+    nodes: NodeTable, reference: Reference, learnt: Learnt, communities: list[Ints]
 ) -> Floats:
     """Variance that shifts add to the sums over communities, shape (S, K)."""
     if not len(learnt.groups):
@@ -261,7 +232,7 @@ def _between(
     return learnt.between(node_sums(batch, nodes, reference.prior, *given))
 
 
-def _bands(values: Floats) -> NDArray[np.int64]:
+def _bands(values: Floats) -> Ints:
     """Bands of values alike to a factor of 4, the largest first."""
     top = float(values.max(initial=0.0))
     if not top:
@@ -294,26 +265,12 @@ def allocate(strata: Strata) -> Floats:
     return labels
 
 
-def choose(
-    stratum: NDArray[np.int64], chances: Floats, budget: int, seed: int
-) -> NDArray[np.int64]:
+def choose(stratum: Ints, chances: Floats, budget: int, seed: int) -> Ints:
     """Nodes to be labelled, each with the chance of its stratum, ascending.
 
-    Parameters
-    ----------
-    stratum
-        Of every node, -1: not to be chosen, shape (N,).
-    chances
-        Probability that a node is chosen, by stratum; they add up to the budget.
-    budget
-        Number of nodes.
-    seed
-        Of the order within strata, and of where the choice begins.
-
-    Notes
-    -----
-    Systematic sampling through the strata in turn: exactly as many nodes as the
-    budget, and from each stratum its expected number, rounded up or down.
+    Systematic sampling through the strata in turn: exactly as many nodes as the budget,
+    and from each stratum its expected number, rounded up or down. Strata are -1 for
+    nodes not to be chosen; chances add up to the budget.
     """
     rng = np.random.Generator(np.random.Philox(seed))
     free = np.flatnonzero(stratum >= 0)

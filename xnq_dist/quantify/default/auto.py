@@ -8,7 +8,7 @@ groups of the graph's own partitions (by links, coarse and fine, and by degree),
     Cov(S, T) = [ w(S and T) + sum_g d_g(S) d_g(T) v_g + w(S) w(T) v ] / (n_S n_T)
 
 is the covariance of two answers; v_g and v are the variances of the logit shifts of a
-group and of all nodes (`learning`), and ``d_g(S) = w_g(S) - w(S) a_g`` with the
+group and of all nodes (`estimator_fit`), and ``d_g(S) = w_g(S) - w(S) a_g`` with the
 group's share a_g of the labelled nodes' weight: the calibration has moved all nodes by
 the labelled groups' mean shift. Random labels leave little of it in the whole graph;
 labels from few groups make all answers share those groups' shifts.
@@ -27,9 +27,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from xnq_dist.core.arrays import Floats
 from xnq_dist.core.config import Settings
 from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.classic.members import check_posteriors
@@ -40,7 +40,6 @@ from xnq_dist.quantify.default.scenarios import Tilt
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
-    Labelled,
     NodeTable,
     Quantifier,
     Reference,
@@ -76,11 +75,8 @@ RECORDS = (
 )
 
 
-Floats = NDArray[np.float64]
-
-
 @dataclass(frozen=True)
-class Auto:
+class Auto(Quantifier):
     """The quantifier ``auto``."""
 
     level: float = 0.95
@@ -88,29 +84,26 @@ class Auto:
     learnt: Learnt | None = None
     """None: learnt from the reference, with all nodes in one group."""
     name: str = "auto"
-    needs_neighbours: bool = False
-    gives_intervals: bool = True
+    gives_intervals = True
 
     def estimate(
-        self,
-        batch: Communities,
-        nodes: NodeTable,
-        reference: Reference,
-        labelled: Labelled,
+        self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
-        """Prevalence among the unlabelled members of every community, with intervals.
-
-        Raises
-        ------
-        InputError
-            When a posterior is not finite.
-        """
+        """Prevalence among the unlabelled members of every community."""
         check_posteriors(self.name, batch, nodes)
-        return self._estimate(batch, nodes, reference)
+        return self.estimate_all(nodes, reference, batch)
 
-    def estimate_all(self, nodes: NodeTable, reference: Reference) -> Estimates:
-        """The same for one community of all nodes."""
-        return self._estimate(None, nodes, reference)
+    def estimate_all(
+        self, nodes: NodeTable, reference: Reference, batch: Communities | None = None
+    ) -> Estimates:
+        """The same for one community of all nodes where no batch is given."""
+        learnt = self._learnt(nodes, reference)
+
+        def answer(tilt: Tilt | None) -> Estimates:
+            sums = scenario_sums(batch, nodes, reference.prior, learnt, tilt)
+            return estimates_of(*sums, self.level)
+
+        return over_scenarios(learnt, answer, self.level)
 
     def scenarios(self, nodes: NodeTable, reference: Reference) -> dict[str, Estimates]:
         """The answers for all nodes: ``plain``, and ``tilted`` where there is a tilt.
@@ -118,39 +111,22 @@ class Auto:
         The first is for labels that are a random sample, the second for labels that
         were chosen by class.
         """
-        learnt = self._learnt(nodes, reference)
-        found = {"plain": self._scenario(None, nodes, reference, learnt, None)}
+        learnt, prior = self._learnt(nodes, reference), reference.prior
+        tilts: dict[str, Tilt | None] = {"plain": None}
         if learnt.tilt is not None:
-            own = self._scenario(None, nodes, reference, learnt, learnt.tilt)
-            found["tilted"] = own
-        return found
+            tilts["tilted"] = learnt.tilt
+        return {
+            name: estimates_of(
+                *scenario_sums(None, nodes, prior, learnt, tilt), self.level
+            )
+            for name, tilt in tilts.items()
+        }
 
     def _learnt(self, nodes: NodeTable, reference: Reference) -> Learnt:
         if self.learnt is not None:
             return self.learnt
         alone = np.zeros(len(nodes.labels), np.int32)
         return Learnt.of(nodes, reference, alone)
-
-    def _estimate(
-        self, batch: Communities | None, nodes: NodeTable, reference: Reference
-    ) -> Estimates:
-        learnt = self._learnt(nodes, reference)
-        given = batch, nodes, reference, learnt
-        return over_scenarios(
-            learnt, lambda tilt: self._scenario(*given, tilt), self.level
-        )
-
-    def _scenario(
-        self,
-        batch: Communities | None,
-        nodes: NodeTable,
-        reference: Reference,
-        learnt: Learnt,
-        tilt: Tilt | None,
-    ) -> Estimates:
-        """With unchanged posteriors, or tilted ones."""
-        sums = scenario_sums(batch, nodes, reference.prior, learnt, tilt)
-        return estimates_of(*sums, self.level)
 
 
 def scenario_sums(
@@ -162,14 +138,8 @@ def scenario_sums(
 ) -> tuple[NodeSums, Floats, float]:
     """Sums over members, their variance, shape (S, K), and a factor on its root.
 
-    Parameters
-    ----------
-    batch
-        The communities; None: one community of all nodes.
-    prior
-        Posterior of a node whose row is all zeros, shape (C,).
-    tilt
-        The scenario; None: posteriors are unchanged.
+    Without a batch there is one community of all nodes; without a tilt posteriors are
+    unchanged. The prior stands for a row of zeros.
     """
     shared, inflation, factors = learnt.shared, 1.0, None
     if tilt is not None:
@@ -222,15 +192,7 @@ def _interval(sums: NodeSums, sd: Floats, level: float) -> tuple[Floats, Floats]
 def over_scenarios(
     learnt: Learnt, answer: Callable[[Tilt | None], Estimates], level: float
 ) -> Estimates:
-    """The answer of one scenario, or the mixture of both.
-
-    Parameters
-    ----------
-    answer
-        Gives the answer of a scenario; None: posteriors are unchanged.
-    level
-        Confidence level of the intervals.
-    """
+    """The answer of one scenario (None: no tilt), or the mixture of both."""
     tilt = learnt.tilt
     if tilt is None or tilt.alone:
         return answer(tilt)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 from scipy.special import ndtri
 
+from xnq_dist.core.arrays import Floats, Floats32, Ints
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.quantify.default.auto import estimates_of, over_scenarios, scenario_sums
 from xnq_dist.quantify.default.benchmarks import Targets
@@ -39,7 +40,6 @@ from xnq_dist.quantify.interface import (
 
 __all__ = ["Benchmarked"]
 
-Floats = NDArray[np.float64]
 
 MET = 1e-9
 """Deviation from a benchmark that is accepted, as part of its group's size."""
@@ -62,7 +62,7 @@ class Benchmarked:
     """Sum of u^2 f' (1 - f'), shape (cells, K)."""
     sums: GroupSums
     """The groups' sums by group of the graph's own partitions."""
-    codes: NDArray[np.int64]
+    codes: Ints
     """The groups' communities, -1: all nodes, shape (G,)."""
     shares: Floats
     """What is known of the groups, NaN: nothing, shape (G, C)."""
@@ -75,13 +75,7 @@ class Benchmarked:
     def of(
         cls, nodes: NodeTable, reference: Reference, learnt: Learnt, targets: Targets
     ) -> Benchmarked:
-        """Rake the posteriors.
-
-        Raises
-        ------
-        InputError
-            When the benchmarks cannot hold together.
-        """
+        """Rake the posteriors; benchmarks that cannot hold together: `InputError`."""
         cells = Cells.of(targets.members, len(nodes.labels))
         prior = reference.prior
         factors, left = rake(nodes, prior, cells, targets.sums, targets.sizes)
@@ -153,26 +147,18 @@ class Benchmarked:
         Scenarios tilt the posteriors of nodes in no group with a benchmark. Those of
         the others are raked alone: a benchmark corrects for any choice of the labels.
         """
-        given = batch, nodes, reference, learnt, level
-        return over_scenarios(
-            learnt, lambda scenario: self._scenario(*given, scenario), level
-        )
-
-    def _scenario(
-        self,
-        batch: Communities | None,
-        nodes: NodeTable,
-        reference: Reference,
-        learnt: Learnt,
-        level: float,
-        scenario: Tilt | None,
-    ) -> Estimates:
         moved, prior = replace(nodes, tilt=self.tilt), reference.prior
-        sums, variance, inflation = scenario_sums(batch, moved, prior, learnt, scenario)
-        own = _by_cell(batch, moved, prior, self.tilt, learnt.least)
-        for k, code in enumerate(class_codes(len(prior))):
-            variance[:, k] += self._change(k, code, own, sums.groups, learnt)
-        return estimates_of(sums, np.maximum(variance, 0.0), inflation, level)
+
+        def answer(scenario: Tilt | None) -> Estimates:
+            sums, variance, inflation = scenario_sums(
+                batch, moved, prior, learnt, scenario
+            )
+            own = _by_cell(batch, moved, prior, self.tilt, learnt.least)
+            for k, code in enumerate(class_codes(len(prior))):
+                variance[:, k] += self._change(k, code, own, sums.groups, learnt)
+            return estimates_of(sums, np.maximum(variance, 0.0), inflation, level)
+
+        return over_scenarios(learnt, answer, level)
 
     def _change(
         self, k: int, code: int, own: GroupSums, by_group: GroupSums, learnt: Learnt
@@ -228,14 +214,8 @@ class Benchmarked:
     ) -> dict[str, Floats]:
         """Columns of the benchmarked answers; groups of their own have the benchmark.
 
-        Parameters
-        ----------
-        answer
-            Known labels and raked estimates put together, S communities.
-        first
-            Code of the first of them; None: the one is that of all nodes.
-        level
-            Confidence level of the intervals.
+        `first` is the code of the first of the S communities; None: the one of all
+        nodes.
         """
         found = [answer.prevalence, answer.lower, answer.upper]
         z = float(ndtri((1 + level) / 2))
@@ -266,7 +246,7 @@ def _by_cell(
     return node_sums(batch, nodes, prior, cells, none, none, least).groups
 
 
-def _matrix(sums: GroupSums, values: NDArray[np.float32], width: int) -> csr_array[Any]:
+def _matrix(sums: GroupSums, values: Floats32, width: int) -> csr_array[Any]:
     """One value of each row of sums, shape (S, groups)."""
     shape = (len(sums.offsets) - 1, width)
     parts = (values.astype(np.float64), sums.groups, sums.offsets)

@@ -15,18 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.inputs import choose_source
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout
-from xnq_dist.graph.benchmark_table import (
-    BenchmarkTable,
-    group_name,
-    read_benchmarks,
-)
+from xnq_dist.graph.benchmark_table import BenchmarkTable, group_name, read_benchmarks
 from xnq_dist.graph.node_weights import read_node_weights
-from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.sort import PairChunk
 from xnq_dist.graph.tables import Sources
 from xnq_dist.quantify.default.raking import Cells, contradiction
@@ -36,7 +32,6 @@ from xnq_dist.quantify.sources import open_memberships
 
 __all__ = ["ChosenBenchmark", "Targets", "benchmark_of", "check_benchmark"]
 
-Floats = NDArray[np.float64]
 
 ROUNDED = 1e-6
 """Rounding error that is accepted, as part of a group's size."""
@@ -47,19 +42,13 @@ MOST_GROUPS = 1000
 class ChosenBenchmark:
     """Members of some communities, kept as all of them pass by."""
 
-    codes: NDArray[np.int64]
+    codes: Ints
     """The communities, -1: all nodes, shape (G,)."""
-    members: dict[int, NDArray[np.int64]] = field(default_factory=dict)
+    members: dict[int, Ints] = field(default_factory=dict)
 
     @classmethod
     def of(cls, table: BenchmarkTable, names: pa.Array) -> ChosenBenchmark:
-        """The communities that a table names.
-
-        Raises
-        ------
-        InputError
-            When one is not among the names, or they are too many.
-        """
+        """The communities that a table names; too many or unknown: `InputError`."""
         text = names.cast(pa.string())
         codes = [
             -1 if group is None else int(pc.index(text, group).as_py())
@@ -89,6 +78,11 @@ class ChosenBenchmark:
                 self.members[code] = own.copy()
             yield chunk
 
+    def read(self, chunks: Iterator[PairChunk]) -> None:
+        """Keep the members; nothing else is done with the chunks."""
+        for _ in self.through(chunks):
+            pass
+
     def communities(self, n_nodes: int) -> Communities:
         """The members, once all chunks have passed."""
         self.members[-1] = np.arange(n_nodes)
@@ -104,7 +98,7 @@ class Targets:
     path: str
     """The table."""
     groups: list[str | None]
-    codes: NDArray[np.int64]
+    codes: Ints
     """Their communities, -1: all nodes, shape (G,)."""
     members: Communities
     sizes: Floats
@@ -122,30 +116,14 @@ class Targets:
         table: BenchmarkTable,
         classes: list[str],
         chosen: ChosenBenchmark,
-        labels: NDArray[np.int32],
+        labels: Ints32,
         weights: Floats | None,
         labelled: Labelled,
     ) -> Targets:
-        """From the table and the nodes.
+        """From a table, its classes checked; without weights every node counts once.
 
-        Parameters
-        ----------
-        table
-            Its classes are checked.
-        classes
-            Names of the C classes.
-        chosen
-            The members of its communities.
-        labels, weights
-            Of all nodes, shape (N,); without weights every node counts once.
-        labelled
-            What prevalence is of: ``count`` all members, ``exclude`` the unlabelled.
-
-        Raises
-        ------
-        InputError
-            When counts are above a group's size, labels contradict a benchmark, or
-            benchmarks each other.
+        Counts above a group's size, and labels or benchmarks that contradict a
+        benchmark, are an `InputError`.
         """
         members = chosen.communities(len(labels))
         sizes = np.zeros(len(members))
@@ -189,15 +167,7 @@ class Targets:
     def check_each_other(self, free_weight: Floats) -> None:
         """Refuse benchmarks that cannot hold together.
 
-        Parameters
-        ----------
-        free_weight
-            Weight of every node, 0 where it is labelled, shape (N,).
-
-        Raises
-        ------
-        InputError
-            Naming two groups.
+        The weight of a node is 0 where it is labelled.
         """
         cells = Cells.of(self.members, len(free_weight))
         of_cell = cells.sums(free_weight)
@@ -289,11 +259,7 @@ def _unlabelled(
 def benchmark_of(settings: Settings, source: str) -> BenchmarkTable | None:
     """The table of benchmarks of a run; None where none is named.
 
-    Raises
-    ------
-    InputError, SettingsError
-        As `read_benchmarks`, and when it names communities that are yet to be
-        detected.
+    One that names communities that are yet to be detected is a `SettingsError`.
     """
     if settings.benchmark is None:
         return None
@@ -330,15 +296,10 @@ def check_benchmark(run: RunDirectory, sources: Sources, settings: Settings) -> 
     nodes = layout.load_ids(run.stage("graph"), graph)
     chosen = ChosenBenchmark(np.array([-1]))
     if table.groups != [None]:
-        with (
-            scratch_folder(settings.scratch) as scratch,
-            open_memberships(
-                run, graph, nodes, sources, settings, source, scratch
-            ) as memberships,
-        ):
+        asked = run, graph, nodes, sources, settings, source
+        with open_memberships(*asked) as memberships:
             chosen = ChosenBenchmark.of(table, memberships.names)
-            for _ in chosen.through(memberships.chunks()):
-                pass
+            chosen.read(memberships.chunks())
     weights = read_node_weights(sources.nodes, settings.columns, nodes)
     labels = layout.load_labels(run.stage("labels"), known)
     Targets.of(table, classes, chosen, labels, weights, settings.labelled)

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy.special import erfc, ndtri
 
+from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.store import Manifest, RunDirectory, Stage
 from xnq_dist.quantify.default.scenarios import Tilt
@@ -58,14 +59,14 @@ class _Community:
     parent: str | None
     size: float
     """Members that the prevalence is of, in node weights where there are any."""
-    prevalence: NDArray[np.float64]
-    se: NDArray[np.float64]
-    groups: NDArray[np.int32]
-    weights: tuple[NDArray[np.float64], ...]
+    prevalence: Floats
+    se: Floats
+    groups: Ints32
+    weights: tuple[Floats, ...]
     """Shape (R, K) each."""
-    own: tuple[NDArray[np.float64], ...]
+    own: tuple[Floats, ...]
     """Variance of the sum over its nodes, were they independent, shape (K,) each."""
-    moved: tuple[NDArray[np.float64], ...]
+    moved: tuple[Floats, ...]
     """Prevalence in a scenario less the published one, shape (C,) each."""
 
 
@@ -103,21 +104,10 @@ def contrast(location: str, first: str, second: str) -> list[Contrast]:
     table = stage.read_table(manifest.named("prevalence-")[0], "prevalence", COLUMNS)
     classes = [str(name) for name in whole_stage(run, "labels").facts["classes"]]
     names = table["community"].combine_chunks()[:: len(classes)].cast(pa.string())
-    labelled = str(manifest.inputs["labelled"])
     learnt = stage.read_arrays(manifest.named("learnt-")[0])
+    partitions = int(learnt["partitions"])
     a, b = (
-        _read(
-            stage,
-            manifest,
-            table,
-            names,
-            name,
-            len(classes),
-            labelled,
-            int(learnt["partitions"]),
-            run.uri,
-        )
-        for name in (first, second)
+        _read(run, manifest, table, names, name, partitions) for name in (first, second)
     )
     level = float(manifest.inputs["intervals"]["level"])
     z = float(ndtri((1 + level) / 2))
@@ -153,27 +143,25 @@ def contrast(location: str, first: str, second: str) -> list[Contrast]:
 
 
 def _read(
-    stage: Stage,
+    run: RunDirectory,
     manifest: Manifest,
     table: pa.Table,
     names: pa.Array,
     name: str,
-    n_classes: int,
-    labelled: str,
     partitions: int,
-    where: str,
 ) -> _Community:
     """One community; its name is looked up as text."""
-    place = int(pc.index(names, name).as_py())
+    stage, place = run.stage(QUANTIFY), int(pc.index(names, name).as_py())
     if place < 0:
         raise SettingsError(
-            f"there is no community {name!r} in {where}: see the column community of "
+            f"there is no community {name!r} in {run.uri}: see the column community of "
             "prevalence.parquet"
         )
+    n_classes = len(table) // len(names)
     rows = table.slice(place * n_classes, n_classes)
     if rows["prevalence"].null_count:
         raise SettingsError(
-            f"community {name!r} of {where} has no estimate to compare: "
+            f"community {name!r} of {run.uri} has no estimate to compare: "
             "see the column note of prevalence.parquet"
         )
     weighted = rows["weight"].null_count == 0
@@ -186,7 +174,8 @@ def _read(
         # Every partition's groups add up to all members.
         apart.append(squares.sum(axis=0) / partitions)
     sizes = SIZES[2:] if weighted else SIZES[:2]
-    size = float(rows[sizes[1] if labelled == "exclude" else sizes[0]][0].as_py())
+    exclude = manifest.inputs["labelled"] == "exclude"
+    size = float(rows[sizes[1] if exclude else sizes[0]][0].as_py())
     part = float(rows[sizes[1]][0].as_py()) / size if size else 0.0
     return _Community(
         place=place,
@@ -201,7 +190,7 @@ def _read(
     )
 
 
-def _vectors(table: pa.Table, name: str) -> NDArray[np.float64]:
+def _vectors(table: pa.Table, name: str) -> Floats:
     """A column of vectors, shape (rows, K)."""
     width = table.schema.field(name).type.list_size
     values = table[name].combine_chunks().flatten().to_numpy(zero_copy_only=False)
@@ -210,7 +199,7 @@ def _vectors(table: pa.Table, name: str) -> NDArray[np.float64]:
 
 def _moved(
     stage: Stage, manifest: Manifest, place: int, n_classes: int, part: float
-) -> tuple[NDArray[np.float64], ...]:
+) -> tuple[Floats, ...]:
     """By how much each scenario's prevalence differs from the published mixture."""
     if not manifest.named("scenarios-"):
         return (np.zeros(n_classes),)
@@ -226,9 +215,9 @@ def _variance(
     a: _Community,
     b: _Community,
     learnt: dict[str, NDArray[Any]],
-    shared: NDArray[np.float64],
+    shared: Floats,
     scenario: int,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Of the difference of the two estimates, shape (K,).
 
     Where there is one scenario the published standard errors are used: they hold what
@@ -239,9 +228,7 @@ def _variance(
     if tilt is not None and (tilt.alone or scenario == 1):
         inflation, of_all = tilt.inflation**2, tilt.shared(of_all)
 
-    def covariance(
-        one: _Community, two: _Community, both: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def covariance(one: _Community, two: _Community, both: Floats) -> Floats:
         off, sums = [], []
         for each in (one, two):
             own = each.weights[scenario]
@@ -268,7 +255,7 @@ def _shared_weight(
     n_classes: int,
     pair: tuple[_Community, _Community],
     scenario: int,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Variance that the nodes of both share, where one is known to hold the other."""
     parents = table["parent"].combine_chunks()[::n_classes].cast(pa.string())
     for below, above in (pair, pair[::-1]):

@@ -16,15 +16,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betaincinv, expit
 
+from xnq_dist.core.arrays import Floats, Floats32
 from xnq_dist.quantify.classic.sld import guarded_prior
 from xnq_dist.quantify.default.node_sums import class_codes
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
-    Labelled,
     NodeTable,
     Quantifier,
     Reference,
@@ -33,7 +32,6 @@ from xnq_dist.readout.diagnostics import skill
 
 __all__ = ["DrawnByClass"]
 
-Floats = NDArray[np.float64]
 
 OPEN = 2.0
 """Factor on the covariance of the calibration: neighbouring labels are not independent,
@@ -50,7 +48,7 @@ INTERCEPT_PRIOR, SLOPE_PRIOR = 4.0, 0.25
 
 
 @dataclass(frozen=True)
-class DrawnByClass:
+class DrawnByClass(Quantifier):
     """The quantifier ``auto`` where communities are samples drawn by class."""
 
     sld: Quantifier
@@ -58,20 +56,15 @@ class DrawnByClass:
     level: float = 0.95
     """Confidence level of the intervals."""
     name: str = "sld"
-    needs_neighbours: bool = False
-    gives_intervals: bool = True
+    gives_intervals = True
 
     def estimate(
-        self,
-        batch: Communities,
-        nodes: NodeTable,
-        reference: Reference,
-        labelled: Labelled,
+        self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
         """SLD's prevalence among the unlabelled members, with intervals."""
         if np.isfinite(nodes.mean_posterior).all():
             reference = replace(reference, prior=nodes.mean_posterior)
-        found = self.sld.estimate(batch, nodes, reference, labelled)
+        found = self.sld.estimate(batch, nodes, reference)
         if not _skilled(reference):
             found = self._held_back(batch, nodes, reference, found)
         ends = np.empty((2, *found.prevalence.shape))
@@ -182,7 +175,7 @@ def _log_odds(share: Floats | float) -> Floats:
     return np.asarray(np.log(inside) - np.log1p(-inside))
 
 
-def _logits(posteriors: NDArray[np.float32], code: int, bound: float) -> Floats:
+def _logits(posteriors: Floats32, code: int, bound: float) -> Floats:
     """Logits of a class against the rest; 0 where nothing is known of a node."""
     rows = posteriors.astype(np.float64)
     total = rows.sum(axis=1)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
 from xnq_dist.quantify.default.node_sums import NodeSums, class_codes
 from xnq_dist.quantify.default.scenarios import Tilt
 from xnq_dist.quantify.interface import NodeTable, Reference
@@ -32,7 +33,6 @@ __all__ = [
     "spread_likelihoods",
 ]
 
-Floats = NDArray[np.float64]
 
 SPREADS = np.arange(61) * 0.05
 """Spreads t of the groups' logit shifts."""
@@ -49,9 +49,9 @@ ARRAYS = ("variances", "shared", "labelled", "within", "without", "information")
 class Held:
     """Labelled nodes as models see them that saw no label of their whole group."""
 
-    rows: NDArray[np.int64]
+    rows: Ints
     """Canonical index, shape (h,)."""
-    labels: NDArray[np.int32]
+    labels: Ints32
     """Class codes, shape (h,)."""
     posteriors: NDArray[np.floating]
     """Shape (h, C)."""
@@ -61,7 +61,7 @@ class Held:
 class Learnt:
     """Variances of the logit shifts that nodes share, a class against the rest."""
 
-    groups: NDArray[np.int32]
+    groups: Ints32
     """Group of every node in each partition, the coarse one first, shape (L, N); no
     two partitions have a code in common."""
     variances: Floats
@@ -124,10 +124,7 @@ class Learnt:
     def between(self, sums: NodeSums, shared: Floats | None = None) -> Floats:
         """Variance that shifts add to sums over communities, shape (S, K).
 
-        Parameters
-        ----------
-        shared
-            Variance of the shift that all nodes share, shape (K,); None: as learnt.
+        `shared` is that of the shift that all nodes share; None: as learnt.
         """
         level = self.shared if shared is None else shared
         found = sums.spread - 2 * sums.weight * sums.calibrated
@@ -156,24 +153,10 @@ class Learnt:
     ) -> Learnt:
         """Learn from the labelled nodes.
 
-        Parameters
-        ----------
-        nodes
-            Labels and posteriors.
-        reference
-            The labelled nodes whose label had no part in their posterior.
-        groups
-            The graph's own group of every node, shape (N,); or in each of L partitions,
-            the coarse one first, shape (L, N).
-        held
-            Of some labelled nodes. None: in their place the reference's nodes, their
-            posteriors all the class proportions, so that what a group without labels
-            adds is bounded from above, by all that differs between groups.
-        shift
-            Variance of a logit shift of all unlabelled nodes; 0 where the labelled
-            nodes are a random sample.
-        tilt
-            The scenario in which labels were chosen by class, with its own shift.
+        Groups are the graph's own, shape (N,), or of each of L partitions, the coarse
+        one first, (L, N). Where nothing is `held`, the reference's nodes take its
+        place, their posteriors all the class proportions: what a group without labels
+        adds is then bounded from above, by all that differs between groups.
         """
         numbered, ends = _numbered(groups)
         group_of, n_groups = numbered[0], ends[0]
@@ -230,7 +213,7 @@ class Learnt:
         return cls(numbered, variances, shared, labelled, least, *found)
 
 
-def _numbered(groups: NDArray[np.integer]) -> tuple[NDArray[np.int32], list[int]]:
+def _numbered(groups: NDArray[np.integer]) -> tuple[Ints32, list[int]]:
     """Groups of partitions, each numbered after those before, and where each ends."""
     rows = np.atleast_2d(groups)
     ends = np.cumsum(rows.max(axis=1, initial=0) + 1)
@@ -240,14 +223,11 @@ def _numbered(groups: NDArray[np.integer]) -> tuple[NDArray[np.int32], list[int]
 
 
 def left_open(variance: Floats, information: Floats) -> Floats:
-    """Variance of a group's shift that its own labels leave.
+    """Variance of a group's shift that the information of its own labels leaves.
 
-    Parameters
-    ----------
-    variance
-        Of the shift of a group without labels.
-    information
-        Sum of f (1 - f) over the group's labelled nodes, that of the log-likelihood.
+    `variance` is that of a group without labels; the information is the sum of f (1 -
+    f) over the group's labelled nodes, that of the log-likelihood.
+
 
     Examples
     --------
@@ -262,13 +242,10 @@ def shift_variance(
 ) -> float:
     """Posterior mean of t^2 where ``r_g ~ N(0, w_g + t^2 w_g^2)``, t half-normal.
 
-    Parameters
-    ----------
-    residuals, weights
-        Sums of ``y - f`` and of ``f (1 - f)`` of each group, shape (G,); groups whose
-        weight is 0 are left out.
-    noise
-        In place of the first w_g, shape (G,), where labels have inclusion weights.
+    Residuals and weights are sums of ``y - f`` and of ``f (1 - f)`` of each group;
+    groups whose weight is 0 are left out. `noise` takes the place of the first w_g
+    where labels have inclusion weights.
+
 
     Examples
     --------
@@ -299,8 +276,8 @@ def mean_variance(likelihood: Floats) -> Floats:
 
 def _between(
     posteriors: Floats,
-    is_class: NDArray[np.bool_],
-    groups: NDArray[np.int32],
+    is_class: Bools,
+    groups: Ints32,
     n_groups: int,
     least: float,
     each: Floats,

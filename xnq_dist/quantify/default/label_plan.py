@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.config import Settings, load_settings
 from xnq_dist.core.errors import InputError, RunDirectoryError, SettingsError
 from xnq_dist.core.run_record import RunRecord
@@ -23,7 +23,6 @@ from xnq_dist.graph import layout
 from xnq_dist.graph.contents import answer_digests
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.node_weights import read_node_weights
-from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.tables import Sources
 from xnq_dist.quantify.default.allocation import Strata, allocate, choose, proportional
 from xnq_dist.quantify.default.benchmarks import ChosenBenchmark
@@ -220,12 +219,9 @@ def _finished(
             f"{run.uri} does not hold what a label plan needs: run again with "
             "quantifier = auto and memberships.drawn = unknown"
         )
-    paths = {name: record.sources.get(name) for name in ("nodes", "edges")}
-    sources = Sources(
-        str(paths["nodes"] or ""),
-        str(paths["edges"] or ""),
-        record.sources.get("memberships"),
-    )
+    path = record.sources.get
+    nodes, edges = (str(path(name) or "") for name in ("nodes", "edges"))
+    sources = Sources(nodes, edges, path("memberships"))
     return manifest, load_settings(base=record.settings), sources
 
 
@@ -244,7 +240,7 @@ def _check_unchanged(
             )
 
 
-def _half_widths(table: pa.Table, n_classes: int) -> NDArray[np.float64]:
+def _half_widths(table: pa.Table, n_classes: int) -> Floats:
     """Half-width of the widest class's interval, NaN without one, shape (S,)."""
     ends = [
         table[name].to_numpy().astype(np.float64).reshape(-1, n_classes)
@@ -254,12 +250,8 @@ def _half_widths(table: pa.Table, n_classes: int) -> NDArray[np.float64]:
 
 
 def _widest(
-    table: pa.Table,
-    widths: NDArray[np.float64],
-    settings: Settings,
-    worst: int,
-    where: str,
-) -> NDArray[np.int64]:
+    table: pa.Table, widths: Floats, settings: Settings, worst: int, where: str
+) -> Ints:
     """Communities with the widest intervals, of those that are not suppressed."""
     n_classes = len(table) // max(len(widths), 1)
     sizes = table["n_nodes"].to_numpy()[::n_classes]
@@ -274,7 +266,7 @@ def _widest(
     return np.sort(order[: min(worst, MOST_COMMUNITIES)]).astype(np.int64)
 
 
-def _named(names: pa.Array, requested: list[str], where: str) -> NDArray[np.int64]:
+def _named(names: pa.Array, requested: list[str], where: str) -> Ints:
     text = names.cast(pa.string())
     codes = [int(pc.index(text, name).as_py()) for name in dict.fromkeys(requested)]
     if min(codes) < 0:
@@ -295,7 +287,7 @@ def _members(
     ids: NodeIds,
     sources: Sources,
     settings: Settings,
-    codes: NDArray[np.int64],
+    codes: Ints,
 ) -> ChosenBenchmark:
     """Members of some communities, from the tables that the run was made from."""
     chosen = ChosenBenchmark(codes)
@@ -308,13 +300,7 @@ def _members(
             own = table["node_id"].filter(pa.array(community == code))
             chosen.members[code] = np.sort(ids.index_of(own))
         return chosen
-    graph = whole_stage(run, "graph")
-    with (
-        scratch_folder(settings.scratch) as scratch,
-        open_memberships(
-            run, graph, ids, sources, settings, source, scratch
-        ) as memberships,
-    ):
-        for _ in chosen.through(memberships.chunks()):
-            pass
+    asked = run, whole_stage(run, "graph"), ids, sources, settings, source
+    with open_memberships(*asked) as memberships:
+        chosen.read(memberships.chunks())
     return chosen

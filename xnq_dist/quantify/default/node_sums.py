@@ -10,11 +10,12 @@ change no bit.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.quantify.interface import Communities, GroupSums, NodeTable
 
 __all__ = ["NodeSums", "class_codes", "node_sums", "posterior_row"]
@@ -27,28 +28,28 @@ LOWEST = 1e-12
 class NodeSums:
     """Sums over the unlabelled members of S communities."""
 
-    count: NDArray[np.int64]
+    count: Ints
     """Unlabelled members, shape (S,)."""
-    size: NDArray[np.float64]
+    size: Floats
     """Sum of their node weights u, shape (S,)."""
-    square: NDArray[np.float64]
+    square: Floats
     """Sum of u^2, shape (S,)."""
-    mean: NDArray[np.float64]
+    mean: Floats
     """Mean posterior, shape (S, C); NaN without an unlabelled member of weight."""
-    weight: NDArray[np.float64]
+    weight: Floats
     """Sum of u w, shape (S, K)."""
-    own: NDArray[np.float64]
+    own: Floats
     """Sum of u^2 w, the variance of independent nodes, shape (S, K)."""
-    spread: NDArray[np.float64]
+    spread: Floats
     """Sum over groups of (sum of w)^2 times the group's variance, shape (S, K)."""
-    calibrated: NDArray[np.float64]
+    calibrated: Floats
     """Sum over groups of sum of w times variance times the group's share of the
     labelled nodes' weight, shape (S, K)."""
     groups: GroupSums
     """The same by group."""
 
     @property
-    def alike(self) -> NDArray[np.bool_]:
+    def alike(self) -> Bools:
         """Whether the unlabelled members have one weight, shape (S,)."""
         spread = self.count * self.square - self.size**2
         return np.asarray(spread <= 1e-9 * self.size**2)
@@ -62,35 +63,19 @@ def class_codes(n_classes: int) -> tuple[int, ...]:
 def node_sums(
     batch: Communities | None,
     nodes: NodeTable,
-    prior: NDArray[np.float64],
-    groups: NDArray[np.int32],
-    variances: NDArray[np.float64],
-    labelled: NDArray[np.float64],
+    prior: Floats,
+    groups: Ints32,
+    variances: Floats,
+    labelled: Floats,
     least: float,
-    tilts: NDArray[np.float64] | None = None,
+    tilts: Floats | None = None,
 ) -> NodeSums:
-    """Add up the unlabelled members of every community.
+    """Add up the unlabelled members of every community; None: one of all nodes.
 
-    Parameters
-    ----------
-    batch
-        The communities; None: one community of all nodes.
-    nodes
-        Posteriors, labels and weights.
-    prior
-        Posterior of a node whose row is all zeros, shape (C,).
-    groups
-        Group of every node, shape (N,); or in each of L partitions, shape (L, N), no
-        two of which have a group's code in common.
-    variances
-        Variance of each group's own logit shift, shape (G, K).
-    labelled
-        Each group's share of the labelled nodes' weight, shape (G, K).
-    least
-        Posteriors are taken at least so far from 0 and 1 in w.
-    tilts
-        What posteriors are multiplied by, class by class, before they are normalised,
-        shape (C,); None: by 1.
+    Groups, shape (N,) or (L, N) for L partitions, have no code in common; `variances`
+    and `labelled` (each group's share of the labelled nodes' weight) are (G, K). The
+    prior stands for a row of zeros; posteriors are taken at least `least` from 0 and 1
+    in w, and are multiplied by `tilts`, (C,), before they are normalised.
     """
     groups = np.atleast_2d(groups)
     if tilts is None:
@@ -102,21 +87,13 @@ def node_sums(
         offsets, members = np.array([0, n_nodes]), np.empty(0, np.int64)
     else:
         offsets, members = batch.offsets, batch.members
-    size, width = len(offsets) - 1, len(codes)
     most = len(groups) * np.diff(offsets)
     room = int(np.minimum(most, len(variances)).sum())
-    places = np.zeros(size + 1, np.int64)
     weights = np.empty(0) if nodes.weights is None else nodes.weights
     cells, factors = np.empty(0, np.int32), np.empty((0, n_classes))
     if nodes.tilt is not None:
         cells, factors = nodes.tilt.cell, nodes.tilt.factors
-    found = np.empty(room, np.int32), np.empty((room, width), np.float32)
-    squares = np.empty((0 if nodes.weights is None else room, width), np.float32)
-    count, total, square = np.zeros(size, np.int64), np.zeros(size), np.zeros(size)
-    mean, weight = np.zeros((size, n_classes)), np.zeros((size, width))
-    own = np.zeros((size, width))
-    spread, calibrated = np.zeros((size, width)), np.zeros((size, width))
-    _add_members(
+    count, total, square, mean, sums, places, by_group = _add_members(
         offsets,
         members,
         batch is None,
@@ -132,54 +109,24 @@ def node_sums(
         variances,
         variances * labelled,
         least,
-        count,
-        total,
-        square,
-        mean,
-        weight,
-        own,
-        spread,
-        calibrated,
-        places,
-        *found,
-        squares,
+        room,
     )
     mean[total == 0] = np.nan
     with np.errstate(invalid="ignore"):
         mean /= np.where(total > 0, total, 1.0)[:, None]
     if n_classes == 2:
         mean[:, 0] = 1 - mean[:, 1]
-    used = int(places[-1])
-    by_group = GroupSums(
-        places,
-        found[0][:used].copy(),
-        found[1][:used].copy(),
-        None if nodes.weights is None else squares[:used].copy(),
-    )
-    sums = count, total, square, mean, weight, own, spread, calibrated
-    return NodeSums(*sums, by_group)
+    found, values, squares = (each[: int(places[-1])].copy() for each in by_group)
+    own = GroupSums(places, found, values, None if nodes.weights is None else squares)
+    parts: list[Any] = [count, total, square, mean, *sums, own]
+    return NodeSums(*parts)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def posterior_row(
-    posteriors: NDArray[np.float32],
-    prior: NDArray[np.float64],
-    factors: NDArray[np.float64],
-    row: NDArray[np.float64],
+    posteriors: Floats32, prior: Floats, factors: Floats, row: Floats
 ) -> float:
-    """Fill in a node's posterior, its classes multiplied by factors; its norm.
-
-    Parameters
-    ----------
-    posteriors
-        As read, shape (C,).
-    prior
-        In their place where all are zero, shape (C,).
-    factors
-        Of the classes, shape (C,).
-    row
-        What is filled in, shape (C,).
-    """
+    """Fill in a node's posterior, its classes multiplied by factors; its norm."""
     n_classes = prior.shape[0]
     total, norm = 0.0, 0.0
     for y in range(n_classes):
@@ -195,46 +142,44 @@ def posterior_row(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _add_members(
-    offsets: NDArray[np.int64],
-    members: NDArray[np.int64],
+    offsets: Ints,
+    members: Ints,
     everyone: bool,
-    unlabelled: NDArray[np.bool_],
-    posteriors: NDArray[np.float32],
-    weights: NDArray[np.float64],
-    cells: NDArray[np.int32],
-    factors: NDArray[np.float64],
-    prior: NDArray[np.float64],
-    tilts: NDArray[np.float64],
-    codes: NDArray[np.int64],
-    groups: NDArray[np.int32],
-    variances: NDArray[np.float64],
-    products: NDArray[np.float64],
+    unlabelled: Bools,
+    posteriors: Floats32,
+    weights: Floats,
+    cells: Ints32,
+    factors: Floats,
+    prior: Floats,
+    tilts: Floats,
+    codes: Ints,
+    groups: Ints32,
+    variances: Floats,
+    products: Floats,
     least: float,
-    count: NDArray[np.int64],
-    size: NDArray[np.float64],
-    square: NDArray[np.float64],
-    mean: NDArray[np.float64],
-    weight: NDArray[np.float64],
-    own: NDArray[np.float64],
-    spread: NDArray[np.float64],
-    calibrated: NDArray[np.float64],
-    places: NDArray[np.int64],
-    found_groups: NDArray[np.int32],
-    found_weights: NDArray[np.float32],
-    found_squares: NDArray[np.float32],
-) -> None:
-    """Fill in the last twelve arguments; members are added one after the other.
+    room: int,
+) -> tuple[Any, ...]:
+    """The fields of `NodeSums`; members are added one after the other.
 
     Without weights every node counts once; without cells no posterior is tilted.
+    `room` is for the rows of the sums by group.
     """
     n_classes, width = posteriors.shape[1], codes.shape[0]
     given, tilted = weights.shape[0] > 0, cells.shape[0] > 0
+    size = offsets.shape[0] - 1
+    count, sizes, square = np.zeros(size, np.int64), np.zeros(size), np.zeros(size)
+    mean, totals = np.zeros((size, n_classes)), np.zeros((4, size, width))
+    weight, own, spread, calibrated = totals
+    places = np.zeros(size + 1, np.int64)
+    found_groups = np.empty(room, np.int32)
+    found_weights = np.empty((room, width), np.float32)
+    found_squares = np.empty((room if given else 0, width), np.float32)
     levels = groups.shape[0]
     sums, squares = np.zeros(variances.shape), np.zeros(variances.shape)
     met = np.zeros(variances.shape[0], np.bool_)
     row = np.empty(n_classes)
     at = 0
-    for s in range(offsets.shape[0] - 1):
+    for s in range(size):
         begin = at
         number, sum_of_weights, sum_of_squares = 0, 0.0, 0.0
         for i in range(offsets[s], offsets[s + 1]):
@@ -273,7 +218,7 @@ def _add_members(
                     g = groups[level, v]
                     sums[g, k] += u * w
                     squares[g, k] += u * u * w
-        count[s], size[s], square[s] = number, sum_of_weights, sum_of_squares
+        count[s], sizes[s], square[s] = number, sum_of_weights, sum_of_squares
         for j in range(begin, at):
             g = found_groups[j]
             for k in range(width):
@@ -293,3 +238,5 @@ def _add_members(
             weight[s, k] /= levels
             own[s, k] /= levels
         places[s + 1] = at
+    by_group = found_groups, found_weights, found_squares
+    return count, sizes, square, mean, totals, places, by_group

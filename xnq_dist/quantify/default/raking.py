@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import csr_array, diags_array, hstack, vstack
 from scipy.sparse import eye_array as identity
 
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints32
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.errors import StageError
 from xnq_dist.quantify.default.node_sums import posterior_row
@@ -34,7 +34,6 @@ from xnq_dist.quantify.interface import Communities, NodeTable
 
 __all__ = ["Cells", "contradiction", "pseudo_inverse", "rake"]
 
-Floats = NDArray[np.float64]
 
 HOLDS = 1e-10
 """Largest deviation from a benchmark, as part of its group's size."""
@@ -53,22 +52,14 @@ SINGULAR = 1e-12
 class Cells:
     """The nodes by the benchmarked groups that they are in."""
 
-    cell: NDArray[np.int32]
+    cell: Ints32
     """Cell of every node, -1 in no group, shape (N,)."""
     incidence: csr_array[Any]
     """1 where the nodes of a cell are in a group, shape (cells, G)."""
 
     @classmethod
     def of(cls, groups: Communities, n_nodes: int) -> Cells:
-        """Cells of overlapping groups.
-
-        Parameters
-        ----------
-        groups
-            Their members, each once.
-        n_nodes
-            Number of nodes, N.
-        """
+        """Cells of overlapping groups, whose members are named once each."""
         cell = np.zeros(n_nodes, np.int64)
         sets: list[tuple[int, ...]] = [()]
         for g in range(len(groups)):
@@ -94,33 +85,14 @@ class Cells:
 
 
 def rake(
-    nodes: NodeTable,
-    prior: Floats,
-    cells: Cells,
-    targets: Floats,
-    sizes: Floats,
+    nodes: NodeTable, prior: Floats, cells: Cells, targets: Floats, sizes: Floats
 ) -> tuple[Floats, Floats]:
     """Factors of the cells' posteriors under which all targets are met.
 
-    Parameters
-    ----------
-    nodes
-        Posteriors, labels and weights; labelled nodes are left out.
-    prior
-        Posterior of a node whose row is all zeros, shape (C,).
-    cells
-        Of the nodes.
-    targets
-        Sum of the posteriors of the unlabelled nodes of each group, shape (G, C); NaN
-        where none is known.
-    sizes
-        What deviations are measured by, shape (G,).
-
-    Returns
-    -------
-    factors, deviations
-        Shape (cells, C), and what is left of each target as part of the group's size,
-        shape (G, C): at most `HOLDS` where all targets can be met.
+    Targets are sums of the posteriors of the unlabelled nodes of each group, (G, C),
+    NaN where none is known; deviations are measured by `sizes`, (G,). Returns the
+    factors, (cells, C), and what is left of each target as part of the group's size: at
+    most `HOLDS` where all can be met.
     """
     n_classes = nodes.posteriors.shape[1]
     incidence, used = cells.incidence, ~np.isnan(targets)
@@ -187,7 +159,7 @@ def pseudo_inverse(matrix: Floats) -> Floats:
 
 
 def _hessian(
-    incidence: csr_array[Any], first: Floats, second: Floats, solved: NDArray[np.bool_]
+    incidence: csr_array[Any], first: Floats, second: Floats, solved: Bools
 ) -> Floats:
     n_groups, n_classes = solved.shape
     whole = np.zeros((n_groups, n_classes, n_groups, n_classes))
@@ -201,9 +173,9 @@ def _hessian(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _cell_sums(
-    cell: NDArray[np.int32],
-    unlabelled: NDArray[np.bool_],
-    posteriors: NDArray[np.float32],
+    cell: Ints32,
+    unlabelled: Bools,
+    posteriors: Floats32,
     weights: Floats,
     prior: Floats,
     factors: Floats,
@@ -232,18 +204,9 @@ def contradiction(
 ) -> tuple[int, int, bool] | None:
     """Two groups whose targets cannot both be met; None where all targets can.
 
-    Parameters
-    ----------
-    of_cell
-        Weight of the unlabelled nodes of each cell, shape (cells,).
-    incidence, targets, sizes
-        As `rake` takes them.
-
-    Notes
-    -----
-    A linear program: it divides each cell's weight among the classes, whatever the
-    posteriors. Where only three groups or more contradict each other, the two that
-    miss their targets by most are returned, and True.
+    A linear program divides each cell's weight of unlabelled nodes among the classes,
+    whatever the posteriors. Where only three groups or more contradict each other, the
+    two that miss their targets by most are returned, and True.
     """
     if len(of_cell) * targets.shape[1] > MOST_VARIABLES:
         return None

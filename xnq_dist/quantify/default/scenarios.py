@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.label_settings import LabelSettings
 from xnq_dist.quantify.default.node_sums import class_codes
@@ -23,7 +24,6 @@ from xnq_dist.selection.verdict import Selection, judge
 
 __all__ = ["Surroundings", "Tilt", "check_prior", "study", "study_nodes", "tilt_of"]
 
-Floats = NDArray[np.float64]
 
 INFLATION = 1.3
 """Factor on standard errors of tilted answers: the model of the selection is not
@@ -57,10 +57,7 @@ class Tilt:
     def shared(self, own: Floats) -> Floats:
         """Variance of the logit shift that all unlabelled nodes share, shape (K,).
 
-        Parameters
-        ----------
-        own
-            The same where labels are a random sample.
+        `own` is the same where labels are a random sample.
         """
         return np.zeros_like(own) if self.known else own + self.shift
 
@@ -94,22 +91,16 @@ class Tilt:
 class Surroundings:
     """What is known of the places of some nodes, shape (n, ...) each."""
 
-    groups: tuple[NDArray[np.int32], ...]
+    groups: tuple[Ints32, ...]
     """Groups of the graph's own partitions, the coarse one first."""
-    folds: NDArray[np.int32]
+    folds: Ints32
     """Of the nodes, assigned without looking at classes."""
     reached: tuple[Floats, ...]
     """Labelled neighbours in each fold, and all neighbours, in the last column: by
     walks of one step, then of two, shape (n, K + 1)."""
 
     def place(self, rate: float) -> Place:
-        """With rates of labelling, the node's own fold left out.
-
-        Parameters
-        ----------
-        rate
-            Share of the graph's nodes that are labelled.
-        """
+        """With rates of labelling, the node's own fold left out."""
         if not self.reached:
             return Place(self.groups)
         count = self.reached[0].shape[1] - 1
@@ -124,12 +115,12 @@ class Surroundings:
         return Place(self.groups, degree, np.stack(rates, axis=1))
 
 
-def study_nodes(nodes: NodeTable, reference: Reference, seed: int) -> NDArray[np.int64]:
+def study_nodes(nodes: NodeTable, reference: Reference, seed: int) -> Ints:
     """Nodes that the selection is studied on, ascending."""
     return sampled(_states(nodes, reference), seed)
 
 
-def _states(nodes: NodeTable, reference: Reference) -> NDArray[np.int32]:
+def _states(nodes: NodeTable, reference: Reference) -> Ints32:
     """Labels of the nodes of the reference; -2 for others that are labelled."""
     states = np.where(nodes.unlabelled, -1, -2).astype(np.int32)
     if reference.rows is not None:
@@ -140,20 +131,14 @@ def _states(nodes: NodeTable, reference: Reference) -> NDArray[np.int32]:
 def study(
     nodes: NodeTable,
     reference: Reference,
-    rows: NDArray[np.int64],
+    rows: Ints,
     around: Surroundings,
     own_folds: bool,
 ) -> Selection | None:
     """How the labelled nodes were chosen; None where too few are.
 
-    Parameters
-    ----------
-    rows
-        Of `study_nodes`, shape (n,).
-    around
-        Of these nodes.
-    own_folds
-        Whether unlabelled nodes are scored like the labelled ones of their fold.
+    `rows` are those of `study_nodes`, `around` is of the same nodes; with `own_folds`
+    unlabelled nodes are scored like the labelled ones of their fold.
     """
     states = _states(nodes, reference)
     n_known = int(np.count_nonzero(states >= 0))
@@ -167,13 +152,7 @@ def study(
 
 
 def check_prior(prior: dict[str, float] | None, classes: tuple[str, ...]) -> None:
-    """Whether `labels.prior` names the classes of the labels.
-
-    Raises
-    ------
-    SettingsError
-        Naming the classes that are unknown or left out.
-    """
+    """Refuse a `labels.prior` that does not name the classes of the labels."""
     if prior is None:
         return
     unknown = [repr(name) for name in prior if name not in classes]
@@ -189,28 +168,13 @@ def check_prior(prior: dict[str, float] | None, classes: tuple[str, ...]) -> Non
 
 
 def tilt_of(
-    labels: LabelSettings,
-    selection: Selection | None,
-    nodes: NodeTable,
-    prior: Floats,
+    labels: LabelSettings, selection: Selection | None, nodes: NodeTable, prior: Floats
 ) -> Tilt | None:
     """The tilted scenario of a run; None: posteriors are unchanged.
 
-    Parameters
-    ----------
-    labels
-        What is declared of the labels.
-    selection
-        How the labelled nodes were chosen, by `study`.
-    nodes
-        All nodes.
-    prior
-        In place of the posterior of a node that has none, shape (C,).
-
-    Raises
-    ------
-    InputError
-        When `labels.prior` gives a class fewer nodes than have its label.
+    `selection` is that of `study`; the prior stands for a node without posterior. A
+    `labels.prior` that gives a class fewer nodes than have its label is an
+    `InputError`.
     """
     free = np.flatnonzero(nodes.unlabelled)
     codes = list(class_codes(len(nodes.classes)))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Bools, Floats32, Ints, Ints32
 from xnq_dist.core.config import Settings
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, Stage
 from xnq_dist.graph import layout
@@ -21,6 +22,7 @@ from xnq_dist.quantify.default.scenarios import (
 )
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.loading import whole_stage
+from xnq_dist.readout.plus.label_features import HopStep
 from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.reservoir.propagation import propagate
 from xnq_dist.selection.verdict import Selection
@@ -32,16 +34,15 @@ if TYPE_CHECKING:
 __all__ = [
     "WALKS",
     "labels_around",
+    "learn",
     "learn_in_process",
     "read_surroundings",
-    "surroundings_of",
+    "studies_choice",
 ]
 
 WALKS = 2
 """Steps from a node within which labels are counted."""
 STEM = "labels-around"
-
-Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class _Start:
     folds: int
     seed: int
 
-    def __call__(self, number: int) -> Array:
+    def __call__(self, number: int) -> Floats32:
         """Shape (n_owned, K + 1)."""
         run = RunDirectory(self.run)
         record = whole_stage(run, "labels").named("labels-")[number]
@@ -63,18 +64,7 @@ class _Start:
         return _indicators(known, node_folds(index, self.folds, self.seed), self.folds)
 
 
-@dataclass(frozen=True)
-class _Step:
-    """Walks one step longer."""
-
-    def __call__(self, number: int, turn: int, values: Array, sums: Array) -> Array:
-        """The sums, unchanged."""
-        return sums
-
-
-def _indicators(
-    known: NDArray[np.bool_], folds: NDArray[np.int32], count: int
-) -> Array:
+def _indicators(known: Bools, folds: Ints32, count: int) -> Floats32:
     found = np.zeros((len(known), count + 1), np.float32)
     rows = np.flatnonzero(known)
     found[rows, folds[rows]] = 1.0
@@ -99,7 +89,7 @@ def labels_around(
         run.stage("graph"),
         graph,
         _Start(run.location, folds, settings.seed),
-        _Step(),
+        HopStep(),
         WALKS,
         attempt,
         STEM,
@@ -114,21 +104,11 @@ def read_surroundings(
     run: RunDirectory,
     stage: Stage,
     files: tuple[tuple[FileRecord, ...], ...],
-    groups: tuple[NDArray[np.int32], ...],
-    rows: NDArray[np.int64],
+    groups: tuple[Ints32, ...],
+    rows: Ints,
     settings: Settings,
 ) -> Surroundings:
-    """Of some nodes, one partition's files in memory at a time.
-
-    Parameters
-    ----------
-    stage, files
-        Where `labels_around` has put them.
-    groups
-        Partitions of all nodes, shape (N,) each.
-    rows
-        Canonical indexes, ascending, shape (n,).
-    """
+    """Of the nodes in `rows`, ascending, one partition's files in memory at a time."""
     folds = settings.readout.folds
     reached = [np.empty((len(rows), folds + 1)) for _ in files]
     graph = whole_stage(run, "graph")
@@ -142,63 +122,64 @@ def read_surroundings(
     return Surroundings(own, node_folds(rows, folds, settings.seed), tuple(reached))
 
 
-def surroundings_of(
-    adjacency: csr_array[Any],
-    known: NDArray[np.bool_],
-    groups: tuple[NDArray[np.int32], ...],
-    rows: NDArray[np.int64],
-    folds: int,
-    seed: int,
-) -> Surroundings:
-    """The same from all edges in this process.
+def learn(
+    nodes: NodeTable,
+    reference: Reference,
+    groups: Groups,
+    held: Held | None,
+    settings: Settings,
+    around: Callable[[Ints], Surroundings],
+) -> tuple[Learnt, Selection | None]:
+    """What `auto` learns, and how the labelled nodes were chosen.
 
     Parameters
     ----------
-    adjacency
-        Row v holds the in-neighbours of node v, shape (N, N).
-    known
-        Labelled nodes, shape (N,).
+    groups
+        The graph's own partitions.
+    held
+        Labelled nodes by models without labels of their whole group.
+    settings
+        `labels`, `method` and `seed` are used.
+    around
+        The surroundings of some nodes; called where the choice is studied.
     """
-    every = np.arange(adjacency.shape[0])
-    assigned = node_folds(every, folds, seed)
-    links = adjacency.copy()
-    links.data = np.ones_like(links.data)
-    values = _indicators(known, assigned, folds).astype(np.float64)
-    reached = []
-    for _ in range(WALKS):
-        values = links @ values
-        reached.append(values[rows])
-    own = tuple(codes[rows] for codes in groups)
-    return Surroundings(own, assigned[rows], tuple(reached))
+    selection = None
+    if studies_choice(settings):
+        rows = study_nodes(nodes, reference, settings.seed)
+        own_folds = settings.method == "xnq+"
+        selection = study(nodes, reference, rows, around(rows), own_folds)
+    tilt = tilt_of(settings.labels, selection, nodes, reference.prior)
+    return Learnt.of(nodes, reference, groups.stacked, held, tilt=tilt), selection
+
+
+def studies_choice(settings: Settings) -> bool:
+    """Whether it is studied how the labelled nodes were chosen."""
+    return settings.labels.drawn != "weighted" and settings.labels.prior is None
 
 
 def learn_in_process(
     nodes: NodeTable,
     reference: Reference,
     adjacency: csr_array[Any],
-    groups: tuple[NDArray[np.int32], ...],
+    groups: tuple[Ints32, ...],
     settings: Settings,
     held: Held | None = None,
 ) -> tuple[Learnt, Selection | None]:
-    """What `auto` learns in the stage, from all edges in this process.
+    """`learn` from all edges in this process: row v holds v's in-neighbours."""
+    folds = node_folds(
+        np.arange(len(nodes.labels)), settings.readout.folds, settings.seed
+    )
 
-    Parameters
-    ----------
-    groups
-        The graph's own partitions by links, the coarse one first, shape (N,) each.
-    settings
-        `labels`, `method`, `readout.folds` and `seed` are used.
-    held
-        Labelled nodes by models without labels of their whole group.
-    """
-    selection = None
-    if settings.labels.drawn != "weighted" and settings.labels.prior is None:
-        rows = study_nodes(nodes, reference, settings.seed)
-        count = settings.readout.folds
-        known = ~nodes.unlabelled
-        around = surroundings_of(adjacency, known, groups, rows, count, settings.seed)
-        own_folds = settings.method == "xnq+"
-        selection = study(nodes, reference, rows, around, own_folds)
-    tilt = tilt_of(settings.labels, selection, nodes, reference.prior)
-    every = Groups(groups, degree_groups(np.diff(adjacency.indptr))).stacked
-    return Learnt.of(nodes, reference, every, held, tilt=tilt), selection
+    def around(rows: Ints) -> Surroundings:
+        links = adjacency.copy()
+        links.data = np.ones_like(links.data)
+        values = _indicators(~nodes.unlabelled, folds, settings.readout.folds)
+        reached, sums = [], values.astype(np.float64)
+        for _ in range(WALKS):
+            sums = links @ sums
+            reached.append(sums[rows])
+        own = tuple(codes[rows] for codes in groups)
+        return Surroundings(own, folds[rows], tuple(reached))
+
+    every = Groups(groups, degree_groups(np.diff(adjacency.indptr)))
+    return learn(nodes, reference, every, held, settings, around)

@@ -1,6 +1,6 @@
 """SLD and mean posteriors of all communities of a batch in one launch on a GPU.
 
-Same definitions as on the CPU (`sld`, `adjusted`); sums in float64 in another order, so
+Same definitions as on the CPU (`sld`, `counts`); sums in float64 in another order, so
 that answers agree to rounding.
 """
 
@@ -13,17 +13,16 @@ from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats
 from xnq_dist.core.backend import GpuBackend, choose
 from xnq_dist.core.config import Settings
 from xnq_dist.quantify.classic.counts import Counts
 from xnq_dist.quantify.classic.members import check_posteriors
-from xnq_dist.quantify.classic.sld import guarded_prior
+from xnq_dist.quantify.classic.sld import Sld, guarded_prior
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
-    Labelled,
     NodeTable,
     Quantifier,
     Reference,
@@ -98,7 +97,7 @@ def _classes(nodes: NodeTable) -> tuple[str]:
 def _em(
     backend: GpuBackend,
     moved: _Batch,
-    prior: NDArray[np.float64],
+    prior: Floats,
     rule: tuple[float, int],
     defines: tuple[str, ...],
 ) -> Estimates:
@@ -123,30 +122,13 @@ def _em(
 
 
 @dataclass(frozen=True)
-class GpuSld:
+class GpuSld(Sld):
     """The quantifier ``sld`` on a GPU."""
 
-    tolerance: float = 1e-4
-    """Mean absolute change of the prevalence that stops EM."""
-    max_iterations: int = 1000
-    """Most EM iterations."""
-    name: str = "sld"
-    needs_neighbours: bool = False
-
     def estimate(
-        self,
-        batch: Communities,
-        nodes: NodeTable,
-        reference: Reference,
-        labelled: Labelled,
+        self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
-        """Prevalence among the unlabelled members of every community.
-
-        Raises
-        ------
-        InputError
-            When a posterior is not finite.
-        """
+        """Prevalence among the unlabelled members of every community."""
         check_posteriors(self.name, batch, nodes)
         shape = (len(batch), nodes.posteriors.shape[1])
         if not shape[0]:
@@ -161,9 +143,7 @@ class GpuSld:
 class GpuCounts(Counts):
     """The quantifiers ``cc``, ``pcc``, ``acc`` and ``pacc``, counted on a GPU."""
 
-    def means(
-        self, batch: Communities, nodes: NodeTable, hard: bool
-    ) -> NDArray[np.float64]:
+    def means(self, batch: Communities, nodes: NodeTable) -> Floats:
         """Mean vote or posterior of every community, shape (S, C)."""
         shape = (len(batch), nodes.posteriors.shape[1])
         if not shape[0]:
@@ -174,7 +154,7 @@ class GpuCounts(Counts):
         backend.kernel(sets_source(), "means", _classes(nodes))(
             moved.grid,
             (BLOCK,),
-            (*moved.arrays, np.int32(hard), *moved.spread, answers),
+            (*moved.arrays, np.int32(self.hard), *moved.spread, answers),
         )
         return np.asarray(backend.to_host(answers))
 

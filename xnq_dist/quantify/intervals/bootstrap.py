@@ -25,9 +25,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betaincinv
 
+from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.config import Settings
 from xnq_dist.quantify.classic.members import usable_members
 from xnq_dist.quantify.classic.sld import guarded_prior
@@ -43,7 +43,6 @@ from xnq_dist.quantify.intervals.resamples import draw_kernel
 
 __all__ = ["Bootstrap"]
 
-Floats = NDArray[np.float64]
 
 PSEUDO = 2.0
 """Members at the prior that the posteriors' shift is held back by: an estimate in a
@@ -81,10 +80,10 @@ class Bootstrap:
         None too for one that has intervals of its own.
         """
         asked = settings.intervals
-        if not asked.resamples or getattr(quantifier, "gives_intervals", False):
+        if not asked.resamples or quantifier.gives_intervals:
             return None
         labels = DEFAULT_LABELS if reference.labels is None else len(reference.labels)
-        moved = not getattr(quantifier, "adjusts_posteriors", False)
+        moved = not quantifier.adjusts_posteriors
         made = make_replicates(
             reference, labels, asked.resamples, settings.seed, calibrated=moved
         )
@@ -100,22 +99,11 @@ class Bootstrap:
         found: Estimates,
         first: int = 0,
     ) -> Estimates:
-        """Estimates with their intervals.
+        """Estimates with their intervals; `first` numbers the batch's first community.
 
-        Parameters
-        ----------
-        batch, nodes, reference
-            As the quantifier took them.
-        found
-            Its answer.
-        first
-            Number of the batch's first community among all: with the seed the key of
-            the draws.
-
-        Notes
-        -----
-        Memory: some 40 C bytes for each of `BLOCK` memberships and 8 for each that a
-        replicate draws, or of the largest community's when it has more.
+        That number and the seed are the key of the draws. Memory: some 40 C bytes for
+        each of `BLOCK` memberships and 8 for each that a replicate draws, or of the
+        largest community's when it has more.
         """
         usable = usable_members(batch, nodes)
         prevalence, offsets = found.prevalence, usable.offsets
@@ -155,7 +143,7 @@ class Bootstrap:
         first: int,
     ) -> tuple[Floats, Floats]:
         """Centre and variance of the share that can be counted, shape (S, C) each."""
-        shifts = not getattr(self.quantifier, "trusts_posteriors", False)
+        shifts = not self.quantifier.trusts_posteriors
         sizes = np.diff(block.offsets)[:, None].astype(np.float64)
         answer = np.where(np.isnan(prevalence), prior, prevalence)
         held = (sizes * answer + PSEUDO * prior) / (sizes + PSEUDO)
@@ -210,7 +198,6 @@ class Bootstrap:
                 if made.offset is None
                 else replace(nodes, posteriors=made.posteriors(logs)),
                 made.reference,
-                "exclude",
             )
             for off in answers.prevalence.reshape(means.shape) - means:
                 total += off
@@ -221,7 +208,7 @@ class Bootstrap:
         return np.asarray(np.maximum(spread, 0.0))
 
     def _ends(
-        self, centre: Floats, variance: Floats, sizes: NDArray[np.int64]
+        self, centre: Floats, variance: Floats, sizes: Ints
     ) -> tuple[Floats, Floats]:
         """Ends on counts of the unlabelled members; NaN without one."""
         tail = (1 - self.level) / 2
@@ -248,7 +235,7 @@ def _shifted(rows: Floats, factors: Floats) -> Floats:
     return np.asarray(found / found.sum(axis=1, keepdims=True))
 
 
-def _sums(rows: Floats, community: NDArray[np.int64], count: int) -> Floats:
+def _sums(rows: Floats, community: Ints, count: int) -> Floats:
     """Sums of memberships' rows by community, shape (S, C)."""
     columns = [np.bincount(community, each, count) for each in rows.T]
     return np.stack(columns, axis=1, dtype=np.float64)  # of no member: integers

@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
+from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.quantify.interface import Reference
 from xnq_dist.quantify.intervals.resamples import draw_rows
 from xnq_dist.readout.calibration import fit_calibration
 
 __all__ = ["Replicate", "draw_again", "make_replicates", "vouched"]
 
-Floats = NDArray[np.float64]
 
 MOST = 50
 """Replicates of the labelled nodes; resamples of members are spread over them."""
@@ -40,8 +41,6 @@ HELD = 0.25
 """Rows' worth of the prior of a replicate's calibration, that it changes nothing."""
 REFERENCE = 1 << 40
 """Keys of the streams that draw labelled nodes: beyond any community's number."""
-PURPOSE = 640
-"""Key of the stream that draws class proportions."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,15 +53,9 @@ class Replicate:
     offset: Floats | None = None
     """Of the classes, shape (C,); None: posteriors stay."""
 
-    def posteriors(self, logs: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Posteriors by this calibration, shape (n, C).
-
-        Parameters
-        ----------
-        logs
-            Logarithms of those there are, class by class, shape (C, n).
-        """
-        found: NDArray[np.float32] = logs * np.float32(self.slope)
+    def posteriors(self, logs: Floats32) -> Floats32:
+        """Posteriors (n, C) by this calibration, from their logarithms (C, n)."""
+        found: Floats32 = logs * np.float32(self.slope)
         if self.offset is not None:
             found += self.offset.astype(np.float32)[:, None]
         found -= found.max(axis=0)
@@ -71,7 +64,7 @@ class Replicate:
         return np.ascontiguousarray(found.T)
 
 
-def vouched(posteriors: NDArray[np.floating], labels: int) -> NDArray[np.float32]:
+def vouched(posteriors: NDArray[np.floating], labels: int) -> Floats32:
     """Posteriors no surer than the labelled nodes are many."""
     rows = np.asarray(posteriors, np.float64)
     rows = np.maximum(rows / rows.sum(axis=1, keepdims=True), 1 / (labels + 2))
@@ -85,16 +78,9 @@ def make_replicates(
     seed: int,
     calibrated: bool = True,
 ) -> Sequence[Replicate]:
-    """Replicates of the labelled nodes; without any, the reference as it is.
+    """Replicates of the labelled nodes, at most `resamples`; the reference without any.
 
-    Parameters
-    ----------
-    labels
-        Labelled nodes that the posteriors are calibrated by.
-    resamples
-        There are at most as many replicates.
-    calibrated
-        Whether posteriors are calibrated anew.
+    Posteriors are calibrated by so many `labels`, and anew where `calibrated`.
     """
     held, codes = reference.posteriors, reference.labels
     if held is None or codes is None:
@@ -105,8 +91,7 @@ def make_replicates(
     usable = usable[:: -(-len(usable) // MOST_ROWS)]
     logs, codes = np.log(vouched(held[usable], labels)), codes[usable]
     counts = np.bincount(codes, minlength=held.shape[1])
-    key = np.random.SeedSequence(seed, spawn_key=(PURPOSE,))
-    random = np.random.Generator(np.random.Philox(key))
+    random = stream(seed, Purpose.CLASS_PROPORTIONS)
     whole = _fitted(logs, codes)
     few = np.sqrt(1 + FEW / max(int(counts[counts > 0].min()), 1))
     made = []
@@ -139,15 +124,13 @@ def _relative(
     return float(slope), times * (again[1] - whole[1] * steeper)
 
 
-def _fitted(logs: NDArray[Any], labels: NDArray[np.int32]) -> tuple[float, Floats]:
+def _fitted(logs: NDArray[Any], labels: Ints32) -> tuple[float, Floats]:
     """Slope and offsets of the calibration of some rows."""
     made = fit_calibration("bcts", logs, labels, HELD).parameters
     return 1 / float(made["temperature"][0]), made["bias"]
 
 
-def draw_again(
-    labels: NDArray[np.int32], replicate: int, seed: int
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def draw_again(labels: Ints32, replicate: int, seed: int) -> tuple[Ints, Ints32]:
     """Labelled rows drawn anew within each class, and the classes they stand for.
 
     A class of m rows gives m / `OPEN`. One row in m + 1 may be any: what a class was

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
+
+from xnq_dist.core.arrays import Floats, Ints
 
 __all__ = ["draw_kernel", "draw_rows"]
 
@@ -39,7 +40,7 @@ def _stream(seed: int, community: int, resample: int) -> np.uint64:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _draw(stream: np.uint64, size: int, places: NDArray[np.int64]) -> None:
+def _draw(stream: np.uint64, size: int, places: Ints) -> None:
     """Fill `places` with numbers below size; one 64-bit word makes two of them."""
     bound = np.uint64(size)
     count = places.shape[0]
@@ -55,24 +56,12 @@ def _draw(stream: np.uint64, size: int, places: NDArray[np.int64]) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _fill(
-    seed: int, group: int, resample: int, size: int, places: NDArray[np.int64]
-) -> None:
+def _fill(seed: int, group: int, resample: int, size: int, places: Ints) -> None:
     _draw(_stream(seed, group, resample), size, places)
 
 
-def draw_rows(
-    seed: int, group: int, resample: int, size: int, count: int
-) -> NDArray[np.int64]:
-    """Places of rows drawn with replacement, shape (count,).
-
-    Parameters
-    ----------
-    seed, group, resample
-        Key of the stream.
-    size
-        Rows to draw from, below 2^32.
-    """
+def draw_rows(seed: int, group: int, resample: int, size: int, count: int) -> Ints:
+    """Places of rows below `size`, drawn with replacement, shape (count,)."""
     places = np.empty(count, np.int64)
     _fill(seed, group, resample, size, places)
     return places
@@ -80,29 +69,20 @@ def draw_rows(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def draw_kernel(
-    offsets: NDArray[np.int64],
-    members: NDArray[np.int64],
-    shifted: NDArray[np.float64],
+    offsets: Ints,
+    members: Ints,
+    shifted: Floats,
     seed: int,
     first: int,
     resample: int,
-    drawn: NDArray[np.int64],
-    means: NDArray[np.float64],
+    drawn: Ints,
+    means: Floats,
 ) -> None:
     """One resample of every community, and the mean of what goes with the members.
 
-    Parameters
-    ----------
-    offsets, members
-        `Communities`; int64 (S + 1,) and (M,).
-    shifted
-        float64 (M, C): rows that belong to memberships.
-    seed, first, resample
-        Keys: community s has the number ``first + s``.
-    drawn
-        int64 (M,), filled in: members of the resamples, in place of `members`.
-    means
-        float64 (S, C), filled in: means of the rows drawn; 0 without members.
+    Community s has the number ``first + s`` in the key of its stream. `shifted` (M, C)
+    belongs to memberships; `drawn` (M,) is filled with the resamples' members, `means`
+    with the rows' means, 0 without members.
     """
     for s in range(offsets.shape[0] - 1):
         begin, size = offsets[s], offsets[s + 1] - offsets[s]

@@ -21,12 +21,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.errors import SettingsError, XnqError
 from xnq_dist.core.store import Folder, Manifest, Published, RunDirectory
 
 __all__ = ["between_runs", "check_seed_runs", "read_seed_runs", "widened"]
 
-Floats = NDArray[np.float64]
 
 PSEUDO = 4.0
 """Degrees of freedom at the mean over communities of about the same size."""
@@ -34,22 +34,12 @@ MAY_DIFFER = ("posteriors", "prior", "intervals", "fit", "quality", "seed_runs")
 """Inputs of the stage that follow from the seed, or do not change the prevalence."""
 
 
-def between_runs(
-    own: Floats, others: Floats, estimated: NDArray[np.int64], part: Floats
-) -> Floats:
+def between_runs(own: Floats, others: Floats, estimated: Ints, part: Floats) -> Floats:
     """Variance of one run's prevalence over seeds, shape (S, C).
 
-    Parameters
-    ----------
-    own
-        Prevalence of this run, shape (S, C); NaN rows are passed over.
-    others
-        Of k runs with other seeds, shape (k, S, C).
-    estimated
-        Members whose class is estimated, shape (S,).
-    part
-        Their part of the members that the prevalence is of, shape (S,): what is
-        counted does not vary.
+    `own` and `others`, (k, S, C), are of this run and of k with other seeds; NaN rows
+    are passed over. `part` is that of the members whose class is estimated among those
+    that the prevalence is of: what is counted does not vary.
     """
     runs = np.concatenate([own[None], others])
     known = ~np.isnan(runs).any(axis=(0, 2)) & (estimated > 0)
@@ -70,16 +60,7 @@ def widened(
 ) -> dict[str, NDArray[Any]]:
     """Answers with the variance added to that of each side of their intervals.
 
-    Parameters
-    ----------
-    arrays
-        Of `rows.answer_arrays`, S communities.
-    variance
-        Of `between_runs`, shape (S, C).
-    level
-        Probability of the intervals.
-    exclude
-        Whether the prevalence is of unlabelled members alone.
+    `exclude`: the prevalence is of unlabelled members alone.
     """
     z = float(ndtri((1 + level) / 2))
     middle = arrays["prevalence"]
@@ -193,17 +174,7 @@ def read_seed_runs(
 ) -> Floats:
     """Prevalence that the runs have published, shape (k, S, C).
 
-    Parameters
-    ----------
-    names
-        Communities wanted, S values.
-    classes
-        Classes wanted.
-
-    Raises
-    ------
-    SettingsError
-        When a run has other communities or classes.
+    A run with other communities or classes is a `SettingsError`.
     """
     wanted = [str(name) for name in classes]
     found = np.empty((len(paths), len(names), len(wanted)))

@@ -13,55 +13,34 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from xnq_dist.core.config import Settings
-from xnq_dist.core.progress import Progress
-from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
+from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
+from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.graph.layout import node_index
 from xnq_dist.readout.logistic import FitJob, LinearModel
 from xnq_dist.readout.objective import MemoryRows
-from xnq_dist.readout.plus.feature_files import read_fitted, spread_features
-from xnq_dist.readout.plus.first_stage import (
-    GRID,
-    FirstStage,
-    block_rows,
-    columns_of,
-)
+from xnq_dist.readout.plus.feature_files import spread_features
+from xnq_dist.readout.plus.first_stage import GRID, FirstStage, block_rows, columns_of
 from xnq_dist.readout.plus.label_features import VisibleLabels
 from xnq_dist.readout.plus.second_stage import SecondRows, second_rows
 from xnq_dist.readout.plus.variants import Variants, class_priors
+from xnq_dist.readout.plus.work import PlusWork
 from xnq_dist.readout.regularisation import Fitter, cross_fit, search_from_middle
 from xnq_dist.readout.rows import KnownLabels, Labelled, Part, assemble, gather_used
 from xnq_dist.readout.tasks import TaskFits, watch
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Future
 
     _Future = Future[Any]
 
-__all__ = ["CrossFit", "Embedded", "FoldOf"]
+__all__ = ["CrossFit", "FoldOf"]
 
 BLOCK = 1 << 14
 """Rows scored at a time."""
 
-FoldOf = Callable[[NDArray[np.int64]], NDArray[np.int32]]
+FoldOf = Callable[[Ints], Ints32]
 """Fold of each node by its canonical index."""
-
-
-@dataclass(frozen=True, eq=False)
-class Embedded:
-    """A graph and its embedding."""
-
-    graph: Stage
-    manifest: Manifest
-    embeddings: Stage
-    embedded: Manifest
-
-    @property
-    def blocks(self) -> tuple[int, ...]:
-        """Columns of each block."""
-        return tuple(self.embedded.facts["blocks"])
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +50,7 @@ class CrossFit:
     where: Stage
     parts: tuple[Part, ...]
     visible: VisibleLabels
-    priors: NDArray[np.float64]
+    priors: Floats
     """Class shares that each variant knows, shape (V, C)."""
     models: FileRecord
     """`FirstStage` of all variants."""
@@ -85,33 +64,20 @@ class CrossFit:
     @classmethod
     def of(
         cls,
-        client: Client,
-        source: Embedded,
-        labels: NDArray[np.int32],
-        n_classes: int,
-        fitted: NDArray[np.int64],
+        work: PlusWork,
+        fitted: Ints,
         fold_of: FoldOf,
-        settings: Settings,
-        attempt: Attempt,
-        progress: Progress,
         strengths: Sequence[float] | None = None,
-        weights: NDArray[np.float64] | None = None,
     ) -> CrossFit:
         """Fit the first stages, and describe the rows.
 
-        Parameters
-        ----------
-        labels
-            Class codes by canonical index, -1 for hidden labels, shape (N,).
-        fitted
-            Labelled nodes that models are fitted to, ascending.
-        strengths
-            C of each block; None: chosen by out-of-fold loss, or as `readout.C` says.
-        weights
-            Weights of the labels by canonical index, shape (N,); None: all equal.
+        Labels and weights are by canonical index, -1 for hidden labels; models are
+        fitted to the nodes `fitted`. Without strengths, C of each block is chosen by
+        out-of-fold loss, or as `readout.C` says.
         """
-        where = Stage(attempt.folder, "readout")
-        blocks, count = source.blocks, settings.readout.folds
+        client, source, attempt = work.client, work.source, work.attempt
+        labels, weights, n_classes = work.labels, work.weights, work.n_classes
+        where, blocks, count = work.where, source.blocks, work.settings.readout.folds
         shown = np.flatnonzero(labels >= 0)
         visible = VisibleLabels(
             where,
@@ -138,7 +104,7 @@ class CrossFit:
             )
         )
         pieces = client.map(gather_used, parts, pure=False)
-        watch(client, pieces, "labelled rows", progress)
+        watch(client, pieces, "labelled rows", work.progress)
         rows = client.submit(assemble, pieces, pure=False)
         del pieces
         folds = client.submit(np.asarray, fold_of(fitted), pure=False)
@@ -146,8 +112,8 @@ class CrossFit:
             client.submit(_block_rows, rows, folds, n_classes, columns, pure=False)
             for columns in columns_of(blocks)
         ]
-        fit_all = TaskFits(client, ready, "fits", progress)
-        given = settings.readout.C
+        fit_all = TaskFits(client, ready, "fits", work.progress)
+        given = work.settings.readout.C
         grid = GRID if given == "select" else (given,)
         grids = [(C,) for C in strengths] if strengths else [grid] * len(blocks)
         found, strengths = _first_stage(grids, count, fit_all)
@@ -161,18 +127,7 @@ class CrossFit:
             visible.variants,
             None if weights is None else weights[shown],
         )
-        features = spread_features(
-            client,
-            source.graph,
-            source.manifest,
-            visible,
-            parts,
-            models,
-            priors,
-            settings,
-            attempt,
-            progress,
-        )
+        features = spread_features(work, visible, parts, models, priors)
         seen = [
             client.submit(_fitted_features, part, where, record, pure=False)
             for part, record in zip(parts, features, strict=True)
@@ -209,23 +164,25 @@ def _first_stage(
 
 
 def _block_rows(
-    rows: Labelled, folds: NDArray[np.int32], n_classes: int, columns: slice
+    rows: Labelled, folds: Ints32, n_classes: int, columns: slice
 ) -> MemoryRows:
     return block_rows(rows.x, rows.labels, folds, n_classes, columns, rows.weights)
 
 
 def _fitted_features(
     part: Part, where: Stage, record: FileRecord
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+) -> tuple[Ints, Floats32]:
     """Canonical index and label features of a partition's fitted rows."""
     nodes = part.read_nodes()
-    return nodes["index"].to_numpy()[part.used(nodes)], read_fitted(where, record)
+    return nodes["index"].to_numpy()[part.used(nodes)], where.read_arrays(record)[
+        "fitted"
+    ]
 
 
 def _second_rows(
     rows: Labelled,
-    folds: NDArray[np.int32],
-    seen: Sequence[tuple[NDArray[np.int64], NDArray[np.float32]]],
+    folds: Ints32,
+    seen: Sequence[tuple[Ints, Floats32]],
     where: Stage,
     models: FileRecord,
     count: int,

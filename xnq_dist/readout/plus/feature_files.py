@@ -8,14 +8,11 @@ ever holds them together.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from xnq_dist.core.config import Settings
-from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
+from xnq_dist.core.arrays import Floats, Floats32
+from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.core.waiting import gather
 from xnq_dist.readout.plus.label_features import (
     HOPS,
@@ -25,43 +22,33 @@ from xnq_dist.readout.plus.label_features import (
     label_features,
 )
 from xnq_dist.readout.plus.neighbours import PosteriorStart, PosteriorStep
+from xnq_dist.readout.plus.work import PlusWork
 from xnq_dist.readout.rows import FEATURES, KnownLabels, Part
 from xnq_dist.readout.tasks import watch
 from xnq_dist.reservoir.propagation import propagate
 
-if TYPE_CHECKING:
-    from distributed import Client
-
-__all__ = ["read_fitted", "read_own", "spread_features"]
+__all__ = ["read_own", "spread_features"]
 
 
 def spread_features(
-    client: Client,
-    graph: Stage,
-    manifest: Manifest,
+    work: PlusWork,
     visible: VisibleLabels,
     parts: tuple[Part, ...],
     models: FileRecord,
-    priors: NDArray[np.float64],
-    settings: Settings,
-    attempt: Attempt,
-    progress: Progress = silent,
+    priors: Floats,
 ) -> tuple[FileRecord, ...]:
     """Label features of every partition, by runs of neighbour sums.
 
-    Parameters
-    ----------
-    models
-        The arrays of `FirstStage`, in the folder of the labels.
-    priors
-        `class_priors` of all labels, shape (V, C).
+    `models` holds the arrays of `FirstStage`; `priors` are `class_priors` of all
+    labels.
     """
+    client, settings, attempt = work.client, work.settings, work.attempt
     turns = range(1, HOPS + 1)
     hops, means = (
         propagate(
             client,
-            graph,
-            manifest,
+            work.source.graph,
+            work.source.manifest,
             start,
             step,
             HOPS,
@@ -69,7 +56,7 @@ def spread_features(
             stem,
             turns,
             backend=settings.backend,
-            progress=progress,
+            progress=work.progress,
         )
         for start, step, stem in (
             (HopStart(visible), HopStep(), "labels around"),
@@ -94,7 +81,7 @@ def spread_features(
         )
         for number in range(len(parts))
     ]
-    watch(client, made, "label features", progress)
+    watch(client, made, "label features", work.progress)
     files = gather(client, made)
     for found in (hops, means):
         for records in found.values():
@@ -108,7 +95,7 @@ def _write_features(
     number: int,
     hops: Sequence[FileRecord],
     means: Sequence[FileRecord],
-    priors: NDArray[np.float64],
+    priors: Floats,
     smoothing: float,
     attempt: Attempt,
 ) -> FileRecord:
@@ -135,13 +122,7 @@ def _write_features(
     )
 
 
-def read_own(where: Stage, record: FileRecord) -> NDArray[np.float32]:
+def read_own(where: Stage, record: FileRecord) -> Floats32:
     """Label features of a partition's rows, their own fold hidden, shape (n, F)."""
-    found: NDArray[np.float32] = where.read_arrays(record)["own"]
-    return found
-
-
-def read_fitted(where: Stage, record: FileRecord) -> NDArray[np.float32]:
-    """Of rows that models are fitted to, each fold hidden as well, shape (m, K, F)."""
-    found: NDArray[np.float32] = where.read_arrays(record)["fitted"]
+    found: Floats32 = where.read_arrays(record)["own"]
     return found

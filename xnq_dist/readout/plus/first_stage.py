@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
+from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.core.products import product
 from xnq_dist.readout.logistic import LinearModel
 from xnq_dist.readout.objective import ROUNDING, MemoryRows
@@ -32,9 +33,9 @@ class FirstStage:
 
     blocks: tuple[int, ...]
     """Columns of each block."""
-    coef: NDArray[np.float64]
+    coef: Floats
     """Shape (V, C, columns)."""
-    intercept: NDArray[np.float64]
+    intercept: Floats
     """Shape (V, B, C)."""
 
     @classmethod
@@ -66,7 +67,7 @@ class FirstStage:
         """The variants that hide a fold alone."""
         return FirstStage(self.blocks, self.coef[:folds], self.intercept[:folds])
 
-    def scores(self, x: NDArray[Any]) -> NDArray[np.float64]:
+    def scores(self, x: NDArray[Any]) -> Floats:
         """Log-probabilities of rows, shape (n, V, B, C)."""
         count, classes, _ = self.coef.shape
         found = np.empty((len(x), count, len(self.blocks), classes))
@@ -86,25 +87,13 @@ def columns_of(blocks: Sequence[int]) -> list[slice]:
 
 def block_rows(
     x: NDArray[Any],
-    labels: NDArray[np.int32],
-    folds: NDArray[np.int32],
+    labels: Ints32,
+    folds: Ints32,
     n_classes: int,
     columns: slice,
-    weights: NDArray[np.float64] | None = None,
+    weights: Floats | None = None,
 ) -> MemoryRows:
-    """One block of the labelled rows, penalised as if its total variance were 1.
-
-    Parameters
-    ----------
-    x
-        All columns of the labelled rows, shape (n, columns).
-    labels, folds
-        Class codes and folds, shape (n,).
-    columns
-        The block.
-    weights
-        Of the labels, shape (n,); None: 1 each.
-    """
+    """One block of the labelled rows, penalised as if its total variance were 1."""
     known = x[:, columns], labels, folds, n_classes, weights
     rows = MemoryRows.of(*known, smooth=True)
     # Of all rows: no class is looked at.

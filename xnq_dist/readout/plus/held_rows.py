@@ -10,51 +10,38 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from xnq_dist.core.config import Settings
-from xnq_dist.core.progress import Progress
-from xnq_dist.core.random_bits import mixed_bits
+from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
+from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
 from xnq_dist.core.store import Attempt, FileRecord
 from xnq_dist.core.waiting import result
 from xnq_dist.readout.calibration import fit_calibration
-from xnq_dist.readout.plus.cross import CrossFit, Embedded
+from xnq_dist.readout.plus.cross import CrossFit
 from xnq_dist.readout.plus.second_stage import SecondRows, conclude
-
-if TYPE_CHECKING:
-    from distributed import Client
+from xnq_dist.readout.plus.work import PlusWork
 
 __all__ = ["PRIOR_ROWS", "group_folds", "held_by_group", "sample_rows"]
 
 MOST_ROWS = 50_000
 """Maximum number of labelled rows: more hardly improve an estimate of variance."""
-SAMPLE_PURPOSE = 403
-"""Key of the random stream that chooses rows."""
 PRIOR_ROWS = 2.0
 """Strength of the priors of the calibration, in rows."""
 
 
-def sample_rows(index: NDArray[np.int64], most: int, seed: int) -> NDArray[np.int64]:
+def sample_rows(index: Ints, most: int, seed: int) -> Ints:
     """At most so many nodes, chosen by their canonical index alone, ascending."""
-    key = np.random.SeedSequence(seed, spawn_key=(SAMPLE_PURPOSE,))
+    key = stream_key(seed, Purpose.FITTED_ROWS)
     order = np.argsort(mixed_bits(index, key), kind="stable")
     return np.sort(index[order[:most]])
 
 
-def group_folds(
-    groups: NDArray[np.int32], known: NDArray[np.bool_], count: int
-) -> NDArray[np.int32]:
+def group_folds(groups: Ints32, known: Bools, count: int) -> Ints32:
     """Fold of each group: groups with most labels first, each to the emptiest fold.
 
-    Parameters
-    ----------
-    groups
-        Group of every node, shape (N,).
-    known
-        Whether a node has a label; no class is looked at.
+    No class is looked at.
+
 
     Examples
     --------
@@ -73,80 +60,37 @@ def group_folds(
 
 
 def held_by_group(
-    client: Client,
-    source: Embedded,
-    labels: NDArray[np.int32],
-    n_classes: int,
-    fitted: NDArray[np.int64],
-    groups: NDArray[np.int32],
-    strengths: Sequence[float],
-    settings: Settings,
-    attempt: Attempt,
-    progress: Progress,
-    weights: NDArray[np.float64] | None = None,
+    work: PlusWork, fitted: Ints, groups: Ints32, strengths: Sequence[float]
 ) -> FileRecord | None:
     """A file with the canonical `index` of labelled nodes and their `posterior`.
 
-    Parameters
-    ----------
-    labels
-        Class codes by canonical index, -1 for hidden labels, shape (N,).
-    fitted
-        Labelled nodes that the readout is fitted to, ascending.
-    groups
-        Group of every node, shape (N,).
-    strengths
-        C of each block of the embedding.
-    weights
-        Weights of the labels by canonical index, shape (N,); None: all equal.
-
-    Returns
-    -------
-    FileRecord or None
-        None where fewer groups than folds have labels.
+    Labels, groups and weights are by canonical index, -1 for hidden labels; `fitted`
+    are the nodes that the readout is fitted to, `strengths` C of each block. None where
+    fewer groups than folds have labels.
     """
-    count = settings.readout.folds
-    known = labels >= 0
+    count = work.settings.readout.folds
     if len(np.unique(groups[fitted])) < count:
         return None
-    folds = group_folds(groups, known, count)
-    own = replace(attempt, id=f"{attempt.id}-groups")
-    rows = sample_rows(fitted, MOST_ROWS, settings.seed)
-    crossed = CrossFit.of(
-        client,
-        source,
-        labels,
-        n_classes,
+    folds = group_folds(groups, work.labels >= 0, count)
+    own = replace(work, attempt=replace(work.attempt, id=f"{work.attempt.id}-groups"))
+    rows = sample_rows(fitted, MOST_ROWS, work.settings.seed)
+    crossed = CrossFit.of(own, rows, lambda index: folds[groups[index]], strengths)
+    judged = work.client.submit(
+        _judge,
+        crossed.rows,
         rows,
-        lambda index: folds[groups[index]],
-        settings,
-        own,
-        progress,
-        strengths,
-        weights,
+        crossed.priors[:count],
+        work.settings.readout.calibration,
+        work.attempt,
+        pure=False,
     )
-    record: FileRecord = result(
-        client,
-        client.submit(
-            _judge,
-            crossed.rows,
-            rows,
-            crossed.priors[:count],
-            settings.readout.calibration,
-            attempt,
-            pure=False,
-        ),
-    )
-    crossed.delete(own)
+    record: FileRecord = result(work.client, judged)
+    crossed.delete(own.attempt)
     return record
 
 
 def _judge(
-    rows: SecondRows,
-    index: NDArray[np.int64],
-    priors: NDArray[np.float64],
-    calibration: str,
-    attempt: Attempt,
+    rows: SecondRows, index: Ints, priors: Floats, calibration: str, attempt: Attempt
 ) -> FileRecord:
     _, held, _ = conclude(rows, priors.shape[1], {}, priors)
     known = held, rows.labels

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
 from xnq_dist.core.store import FileRecord, Stage
 from xnq_dist.readout.plus.variants import Variants
 
@@ -26,7 +26,6 @@ __all__ = [
     "label_features",
 ]
 
-Array = NDArray[np.float32]
 
 HOPS = 2
 """Steps from a node within which labels are counted, and posteriors averaged."""
@@ -48,7 +47,7 @@ class VisibleLabels:
         """Of these folds."""
         return Variants(self.n_folds)
 
-    def load(self, number: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    def load(self, number: int) -> tuple[Ints32, Ints32]:
         """Class codes, -1 where nothing is known, and folds, shape (n_owned,)."""
         arrays = self.where.read_arrays(self.records[number])
         return arrays["labels"], arrays["folds"]
@@ -60,7 +59,7 @@ class HopStart:
 
     visible: VisibleLabels
 
-    def __call__(self, number: int) -> Array:
+    def __call__(self, number: int) -> Floats32:
         """Shape (n_owned, K C + 1)."""
         labels, folds = self.visible.load(number)
         shape = (len(labels), self.visible.n_folds, self.visible.n_classes)
@@ -75,7 +74,9 @@ class HopStart:
 class HopStep:
     """Counts of labels one hop further away."""
 
-    def __call__(self, number: int, turn: int, values: Array, sums: Array) -> Array:
+    def __call__(
+        self, number: int, turn: int, values: Floats32, sums: Floats32
+    ) -> Floats32:
         """The sums as they are."""
         return sums
 
@@ -86,38 +87,20 @@ def feature_count(n_classes: int) -> int:
 
 
 def label_features(
-    hops: Sequence[Array],
-    means: Sequence[Array],
-    priors: NDArray[np.float64],
-    chosen: NDArray[np.int64],
+    hops: Sequence[Floats32],
+    means: Sequence[Floats32],
+    priors: Floats,
+    chosen: Ints,
     variants: Variants,
     smoothing: float,
-) -> Array:
-    """Label features of rows, each in one variant.
+) -> Floats32:
+    """Label features of rows, each in its chosen variant, shape (n, `feature_count`).
 
     For each hop the share of each class but the first among the labels that the walks
     of that length reach, drawn to the prior by `smoothing` labels' worth of it, and
-    log(1 + labels reached), counts divided by the share of the folds that are seen;
-    the neighbours' mean probability at each hop; log(1 + degree).
-
-    Parameters
-    ----------
-    hops
-        Rows of `HopStep` after rounds 1 and 2, shape (n, K C + 1) each.
-    means
-        Rows of `neighbours.PosteriorStep` after the same rounds, shape (n, V C) each.
-    priors
-        `class_priors`, shape (V, C).
-    chosen
-        The variant of each row, shape (n,).
-    smoothing
-        Labels' worth of the prior in a share, above 0: where no label is reached the
-        share is the prior.
-
-    Returns
-    -------
-    NDArray
-        float32, shape (n, `feature_count`).
+    log(1 + labels reached), counts divided by the share of the folds that are seen; the
+    neighbours' mean probability at each hop; log(1 + degree). `hops` and `means` are
+    rows of `HopStart` and of `neighbours.PosteriorStep` after rounds 1 and 2.
     """
     found = np.empty((len(chosen), feature_count(priors.shape[1])), np.float32)
     # In blocks: float64 on the way, of all rows at once, would be several times this.
@@ -135,13 +118,13 @@ def label_features(
 
 
 def _features_of_rows(
-    hops: Sequence[Array],
-    means: Sequence[Array],
-    priors: NDArray[np.float64],
-    chosen: NDArray[np.int64],
+    hops: Sequence[Floats32],
+    means: Sequence[Floats32],
+    priors: Floats,
+    chosen: Ints,
     variants: Variants,
     smoothing: float,
-) -> NDArray[np.float64]:
+) -> Floats:
     rows, classes = len(chosen), priors.shape[1]
     seen, prior = variants.visible()[chosen], priors[chosen]
     share_seen = seen.mean(axis=1)[:, None]

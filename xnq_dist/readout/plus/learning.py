@@ -7,7 +7,6 @@ files of the stage, one a partition. `variants` says what is hidden from whom.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,17 +14,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DoesNotFitError
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
+from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.core.waiting import gather, result
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.folds import check_counts
-from xnq_dist.readout.plus.cross import CrossFit, Embedded
+from xnq_dist.readout.plus.cross import CrossFit
 from xnq_dist.readout.plus.first_stage import FirstStage
 from xnq_dist.readout.plus.held_rows import PRIOR_ROWS, held_by_group, sample_rows
 from xnq_dist.readout.plus.plus_model import SavedPlus, partition_logits
@@ -37,7 +36,8 @@ from xnq_dist.readout.plus.second_stage import (
     fit_kind,
 )
 from xnq_dist.readout.plus.variants import node_folds
-from xnq_dist.readout.rows import Part
+from xnq_dist.readout.plus.work import Embedded, PlusWork
+from xnq_dist.readout.rows import Part, write_readout
 from xnq_dist.readout.tasks import in_window
 
 if TYPE_CHECKING:
@@ -90,14 +90,10 @@ class PlusFit:
 class PlusScores:
     """Uncalibrated scores of xnq+ for every node."""
 
-    held: NDArray[np.int64]
-    """Canonical index of the labelled nodes, ascending, shape (m,)."""
-    held_logits: NDArray[np.float64]
-    """Their out-of-fold log-probabilities, shape (m, C)."""
-    logits: NDArray[np.float32]
+    logits: Floats32
     """Log-probabilities of every node by canonical index, shape (N, C); those of
     labelled nodes out of fold."""
-    by_group: tuple[NDArray[np.int64], NDArray[np.float64]] | None
+    by_group: tuple[Ints, Floats] | None
     """Index and posteriors of labelled nodes by models without labels of their group,
     shape (h,) and (h, C)."""
     facts: dict[str, Any]
@@ -106,27 +102,22 @@ class PlusScores:
 
 def fit_plus(
     client: Client,
-    graph: Stage,
-    manifest: Manifest,
-    embeddings: Stage,
-    embedded: Manifest,
-    labels: NDArray[np.int32],
+    source: Embedded,
+    labels: Ints32,
     classes: Sequence[Any],
     settings: Settings,
     attempt: Attempt,
     progress: Progress = silent,
-    groups: NDArray[np.int32] | None = None,
-    weights: NDArray[np.float64] | None = None,
+    groups: Ints32 | None = None,
+    weights: Floats | None = None,
 ) -> PlusFit:
     """Fit the readout of xnq+ to the labels shown; it leaves its files in `attempt`.
 
     Parameters
     ----------
-    graph, manifest
-        The stage ``graph``; its own labels and roles are not looked at.
-    embeddings, embedded
-        A stage of embeddings of this graph; of its manifest the files ``part-*`` and
-        the fact ``blocks`` are used.
+    source
+        Labels and roles of the graph are not looked at; of the manifest of the
+        embeddings the files ``part-*`` and the fact ``blocks`` are used.
     labels
         Class codes by canonical index, -1 for labels not to be seen, shape (N,).
     classes
@@ -156,21 +147,13 @@ def fit_plus(
     if weights is not None:
         weights = scaled_weights(weights, shown)
         np.add.at(weighed, labels[shown], weights[shown] - 1.0)
-    source = Embedded(graph, manifest, embeddings, embedded)
     fitted = _fitted(shown, sum(source.blocks), settings)
     count, seed = settings.readout.folds, settings.seed
-    crossed = CrossFit.of(
-        client,
-        source,
-        labels,
-        len(classes),
-        fitted,
-        partial(node_folds, folds=count, seed=seed),
-        settings,
-        attempt,
-        progress,
-        weights=weights,
+    work = PlusWork(
+        client, source, labels, len(classes), settings, attempt, progress, weights
     )
+    fold_of = partial(node_folds, folds=count, seed=seed)
+    crossed = CrossFit.of(work, fitted, fold_of)
     trees: dict[str, list[Any]] = {}
     if settings.plus.boosting != "never" and len(fitted) >= FEWEST_FOR_TREES:
         need = max(1, len(fitted) * max(source.blocks) * 8)
@@ -196,19 +179,7 @@ def fit_plus(
     attempt.folder.delete(crossed.models.name)  # the readout holds what is used of them
     held = None
     if groups is not None:
-        held = held_by_group(
-            client,
-            source,
-            labels,
-            len(classes),
-            fitted,
-            groups,
-            crossed.strengths,
-            settings,
-            attempt,
-            progress,
-            weights,
-        )
+        held = held_by_group(work, fitted, groups, crossed.strengths)
     others = (files[1], *crossed.visible.records)
     return PlusFit(crossed.parts, files[0], crossed.features, others, held, facts)
 
@@ -231,9 +202,7 @@ def _trees(
     return {kind: found[at * folds :][:folds] for at, kind in enumerate(KINDS)}
 
 
-def scaled_weights(
-    weights: NDArray[np.float64], shown: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def scaled_weights(weights: Floats, shown: Ints) -> Floats:
     """Weights whose sum over the labelled nodes is their effective number.
 
     That is ``(sum w)^2 / sum w^2``: so many labels of equal weight are as informative.
@@ -242,9 +211,7 @@ def scaled_weights(
     return np.asarray(weights * (own.sum() / (own**2).sum()))
 
 
-def _fitted(
-    shown: NDArray[np.int64], width: int, settings: Settings
-) -> NDArray[np.int64]:
+def _fitted(shown: Ints, width: int, settings: Settings) -> Ints:
     """Labelled nodes that models are fitted to, ascending."""
     there = settings.readout.memory_bytes // (8 * width)
     if there < min(len(shown), FEWEST_ROWS):
@@ -265,9 +232,9 @@ def _fitted(
 def _finish(
     rows: SecondRows,
     trees: dict[str, Sequence[TreeFit]],
-    index: NDArray[np.int64],
-    prior: NDArray[np.float64],
-    priors: NDArray[np.float64],
+    index: Ints,
+    prior: Floats,
+    priors: Floats,
     strengths: Sequence[float],
     classes: list[Any],
     where: Stage,
@@ -300,29 +267,18 @@ def _finish(
         **chosen,
         **quality(held, rows.labels, calibration, constant, rows.weights),
     }
-    parameters = {
-        name: values.tolist() for name, values in calibration.parameters.items()
-    }
-    text = json.dumps({**facts, "calibration_parameters": parameters}, indent=1)
-    files = [
-        attempt.write_arrays("readout", **saved.to_arrays()),
-        attempt.write_bytes("summary", "json", text.encode()),
-    ]
+    files = write_readout(attempt, saved.to_arrays(), calibration, facts)
     return files, facts
 
 
 def plus_scores(
     client: Client,
-    graph: Stage,
-    manifest: Manifest,
-    embeddings: Stage,
-    embedded: Manifest,
-    labels: NDArray[np.int32],
+    source: Embedded,
+    labels: Ints32,
     classes: Sequence[Any],
     settings: Settings,
     attempt: Attempt,
-    progress: Progress = silent,
-    groups: NDArray[np.int32] | None = None,
+    groups: Ints32 | None = None,
 ) -> PlusScores:
     """Scores of every node by xnq+, from the labels shown; no stage is touched.
 
@@ -330,19 +286,7 @@ def plus_scores(
     errors as for `fit_plus`; files of `attempt` may be removed afterwards. The client
     holds N x C float32.
     """
-    fitted = fit_plus(
-        client,
-        graph,
-        manifest,
-        embeddings,
-        embedded,
-        labels,
-        classes,
-        settings,
-        attempt,
-        progress,
-        groups,
-    )
+    fitted = fit_plus(client, source, labels, classes, settings, attempt, groups=groups)
     where = Stage(attempt.folder, "readout")
     futures = [
         client.submit(partition_logits, part, where, fitted.readout, record, pure=False)
@@ -351,10 +295,8 @@ def plus_scores(
     logits = np.empty((len(labels), len(classes)), np.float32)
     for index, found in gather(client, futures):
         logits[index] = found
-    held = np.flatnonzero(labels >= 0)
     by_group = None
     if fitted.held is not None:
         arrays = where.read_arrays(fitted.held)
         by_group = arrays["index"], arrays["posterior"]
-    own = logits[held].astype(np.float64)
-    return PlusScores(held, own, logits, by_group, fitted.facts)
+    return PlusScores(logits, by_group, fitted.facts)

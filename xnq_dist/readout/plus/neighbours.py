@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.store import FileRecord
 from xnq_dist.readout.plus.first_stage import FirstStage
 from xnq_dist.readout.plus.label_features import VisibleLabels
 from xnq_dist.readout.rows import Part
 
 __all__ = ["PosteriorStart", "PosteriorStep"]
-
-Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class PosteriorStart:
     models: FileRecord
     """The arrays of `FirstStage`, in the folder of the labels."""
 
-    def __call__(self, number: int) -> Array:
+    def __call__(self, number: int) -> Floats32:
         """Shape (n_owned, V C)."""
         first = FirstStage.from_arrays(self.visible.where.read_arrays(self.models))
         labels, folds = self.visible.load(number)
@@ -55,12 +54,14 @@ class PosteriorStep:
     priors: tuple[tuple[float, ...], ...]
     """Of each variant, shape (V, C)."""
 
-    def __call__(self, number: int, turn: int, values: Array, sums: Array) -> Array:
+    def __call__(
+        self, number: int, turn: int, values: Floats32, sums: Floats32
+    ) -> Floats32:
         """Shape (n_owned, V C)."""
         priors: NDArray[Any] = np.array(self.priors, np.float32)
         total = sums.reshape(len(sums), *priors.shape)
         # A distribution a neighbour: their sum is the neighbours' weight.
         weight = total.sum(axis=2, keepdims=True)
         mean = (total + priors) / (weight + 1)
-        flat: Array = mean.reshape(len(sums), -1).astype(np.float32)
+        flat: Floats32 = mean.reshape(len(sums), -1).astype(np.float32)
         return flat

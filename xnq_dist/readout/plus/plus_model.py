@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.readout.calibration import Calibration
 from xnq_dist.readout.plus.feature_files import read_own
@@ -27,9 +28,9 @@ class SavedPlus:
     """Of the K variants that hide one fold."""
     second: SecondStage
     calibration: Calibration
-    prior: NDArray[np.float64]
+    prior: Floats
     """Class proportions of the labels, shape (C,)."""
-    index: NDArray[np.int64]
+    index: Ints
     """Canonical index of the labelled nodes, ascending, shape (n,)."""
     seed: int
     """Of the folds."""
@@ -57,21 +58,11 @@ class SavedPlus:
             seed=int(arrays["seed"]),
         )
 
-    def logits(
-        self, x: NDArray[Any], features: NDArray[np.float32], index: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
+    def logits(self, x: NDArray[Any], features: Floats32, index: Ints) -> Floats:
         """Log-probabilities of rows before calibration, shape (m, C).
 
-        Every row, labelled or not, by the models that its own fold is hidden from.
-
-        Parameters
-        ----------
-        x
-            Embeddings, shape (m, columns).
-        features
-            Label features with the row's own fold hidden, shape (m, F).
-        index
-            Canonical indexes, shape (m,).
+        Every row, labelled or not, by the models that its own fold is hidden from; in
+        its label features that fold is hidden, too.
         """
         scores = self.first.scores(x)
         folds = node_folds(index, scores.shape[1], self.seed)
@@ -83,7 +74,7 @@ class SavedPlus:
             found[own] = self.second.scores(first, z, x[own], fold)
         return found
 
-    def labelled(self, index: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def labelled(self, index: Ints) -> Bools:
         """Whether nodes are among the labelled ones."""
         at = np.minimum(np.searchsorted(self.index, index), len(self.index) - 1)
         return np.asarray(self.index[at] == index, bool)
@@ -102,7 +93,7 @@ def write_plus_posteriors(
     saved = SavedPlus.from_arrays(readout.read_arrays(record))
     seen = read_own(readout, features)
 
-    def score(rows: slice, index: NDArray[np.int64], x: NDArray[Any]) -> Any:
+    def score(rows: slice, index: Ints, x: NDArray[Any]) -> Any:
         logits = saved.logits(x, seen[rows], index)
         return saved.calibration.apply(logits), saved.labelled(index)
 
@@ -111,7 +102,7 @@ def write_plus_posteriors(
 
 def partition_logits(
     part: Part, readout: Stage, record: FileRecord, features: FileRecord
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+) -> tuple[Ints, Floats32]:
     """Canonical index and uncalibrated log-probabilities of a partition's nodes."""
     saved = SavedPlus.from_arrays(readout.read_arrays(record))
     seen = read_own(readout, features)

@@ -13,15 +13,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
+from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.core.blocks import one_blas_thread
 
 __all__ = ["pool_weights", "pooled"]
 
-Floats = NDArray[np.float64]
 
 PULL = 10.0
 """Rows' worth of the pull to equal weights."""
@@ -36,20 +35,11 @@ def pooled(scores: Sequence[Floats], weights: Floats) -> Floats:
 
 
 def pool_weights(
-    scores: Sequence[Floats],
-    labels: NDArray[np.int32],
-    row_weights: Floats | None = None,
+    scores: Sequence[Floats], labels: Ints32, row_weights: Floats | None = None
 ) -> Floats:
     """Weights of least log-loss on rows that no model was fitted to, shape (M,).
 
-    Parameters
-    ----------
-    scores
-        Log-probabilities by each model, shape (n, C).
-    labels
-        Class codes, shape (n,).
-    row_weights
-        Of the rows, shape (n,); None: 1 each.
+    Scores are log-probabilities by each model, shape (n, C) each.
     """
     count, rows = len(scores), len(labels)
     stacked = np.stack(scores)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
+from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
 from xnq_dist.readout.logistic import (
     FitJob,
     LinearModel,
@@ -47,7 +48,6 @@ __all__ = [
     "second_rows",
 ]
 
-Floats = NDArray[np.float64]
 
 GRID = tuple(float(10.0**step) for step in range(-3, 2))
 """Values of C of the logistic regression, on standardised columns."""
@@ -66,9 +66,9 @@ FEW = 500
 class SecondRows:
     """Labelled rows as the second stage sees them."""
 
-    labels: NDArray[np.int32]
+    labels: Ints32
     """Class codes, shape (n,)."""
-    folds: NDArray[np.int32]
+    folds: Ints32
     """Shape (n,)."""
     z: Floats
     """`second_rows` with each fold hidden beside the row's own, shape (n, K, D)."""
@@ -87,13 +87,13 @@ class SecondRows:
         """Folds."""
         return int(self.z.shape[1])
 
-    def seen(self, kind: str, rows: NDArray[np.bool_], fold: int) -> Floats:
+    def seen(self, kind: str, rows: Bools, fold: int) -> Floats:
         """What trees of a kind see of rows when a fold is hidden."""
         more = self.x[rows][:, tree_columns(self.blocks, kind)]
         return np.concatenate([self.z[rows, fold], more], axis=1)
 
 
-def tree_columns(blocks: Sequence[int], kind: str) -> NDArray[np.int64]:
+def tree_columns(blocks: Sequence[int], kind: str) -> Ints:
     """Columns of the embedding that trees of a kind see."""
     columns = columns_of(blocks)
     own = blocks[1] // (HOPS + 1)
@@ -111,17 +111,8 @@ def tree_columns(blocks: Sequence[int], kind: str) -> NDArray[np.int64]:
 def second_rows(scores: Floats, features: NDArray[Any]) -> Floats:
     """What the second stage sees of rows: log-odds to the first class, label features.
 
-    Parameters
-    ----------
-    scores
-        Log-probabilities by the blocks of the first stage, shape (n, B, C).
-    features
-        Label features, shape (n, F).
-
-    Returns
-    -------
-    NDArray
-        float64, shape (n, B (C - 1) + F).
+    From log-probabilities by the blocks of the first stage, (n, B, C), and features,
+    (n, F); shape (n, B (C - 1) + F).
     """
     odds = (scores[:, :, 1:] - scores[:, :, :1]).reshape(len(scores), -1)
     return np.concatenate([odds, features.astype(np.float64)], axis=1)
@@ -157,14 +148,8 @@ class SecondStage:
     ) -> list[Floats]:
         """Log-probabilities of rows of one fold by each model of the pool.
 
-        Parameters
-        ----------
-        scores
-            By the blocks of the first stage, the fold hidden, shape (n, B, C).
-        z
-            `second_rows` of the same, shape (n, D).
-        x
-            Embeddings, shape (n, columns).
+        `scores` are those by the blocks of the first stage, the fold hidden, (n, B, C);
+        `z` is `second_rows` of the same, and `x` the rows' embeddings.
         """
         linear = LinearModel(self.coef[fold], self.intercept[fold], 1.0, True)
         found = [
@@ -230,24 +215,11 @@ def fit_kind(rows: SecondRows, n_classes: int, kind: str, fold: int) -> TreeFit:
 
 
 def conclude(
-    rows: SecondRows,
-    n_classes: int,
-    fits: dict[str, Sequence[TreeFit]],
-    priors: Floats,
+    rows: SecondRows, n_classes: int, fits: dict[str, Sequence[TreeFit]], priors: Floats
 ) -> tuple[SecondStage, Floats, dict[str, Any]]:
-    """Choose rounds and weights; the stage, its scores of the rows, figures.
+    """Choose rounds and weights; the stage, log-probabilities of the rows, figures.
 
-    Parameters
-    ----------
-    fits
-        By kind, one a fold.
-    priors
-        Shape (K, C).
-
-    Returns
-    -------
-    tuple
-        The stage, log-probabilities of the rows, shape (n, C), and figures as JSON.
+    Fits are by kind, one a fold; priors have the shape (K, C).
     """
     coef, intercept, C = _fit_linear(rows, n_classes)
     trees, turns = {}, {}

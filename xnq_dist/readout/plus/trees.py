@@ -15,6 +15,8 @@ from numba import njit
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from xnq_dist.core.arrays import Floats, Ints, Ints32
+
 __all__ = [
     "BoostedTrees",
     "Shape",
@@ -39,17 +41,17 @@ class BoostedTrees:
     has itself as both.
     """
 
-    baseline: NDArray[np.float64]
+    baseline: Floats
     """Scores before the first tree, shape (S,); S = 1 for two classes, else C."""
-    roots: NDArray[np.int64]
+    roots: Ints
     """First node of each tree, shape (T,); tree t adds to score t modulo S."""
-    feature: NDArray[np.int32]
+    feature: Ints32
     """Feature that a node asks for, shape (nodes,)."""
-    threshold: NDArray[np.float64]
+    threshold: Floats
     """A row goes left when its feature is at most this."""
-    left: NDArray[np.int32]
-    right: NDArray[np.int32]
-    value: NDArray[np.float64]
+    left: Ints32
+    right: Ints32
+    value: Floats
     """What a leaf adds, learning rate included."""
 
     def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
@@ -90,26 +92,18 @@ class Shape:
 
 
 def fit_trees(
-    z: NDArray[np.float64],
-    labels: NDArray[np.int32],
+    z: Floats,
+    labels: Ints32,
     n_classes: int,
     shape: Shape,
-    held: tuple[NDArray[np.float64], NDArray[np.int32]] | None = None,
-    weights: NDArray[np.float64] | None = None,
+    held: tuple[Floats, Ints32] | None = None,
+    weights: Floats | None = None,
 ) -> BoostedTrees:
     """Boosted trees by scikit-learn's histogram method; its own seed, one thread.
 
-    Parameters
-    ----------
-    z
-        Finite features, shape (n, F).
-    labels
-        Class codes, shape (n,).
-    held
-        Features and labels of held-out rows: boosting ends once their loss has not
-        fallen for `STEP` rounds. None: all rounds.
-    weights
-        Of the rows, shape (n,); None: 1 each.
+    With held-out features and labels boosting ends once their loss has not fallen for
+    `STEP` rounds.
+
 
     References
     ----------
@@ -170,14 +164,14 @@ def _exported(estimator: Any) -> BoostedTrees:
 
 @njit(cache=True, nogil=True)
 def add_trees(
-    z: NDArray[np.float64],
-    roots: NDArray[np.int64],
-    feature: NDArray[np.int32],
-    threshold: NDArray[np.float64],
-    left: NDArray[np.int32],
-    right: NDArray[np.int32],
-    value: NDArray[np.float64],
-    scores: NDArray[np.float64],
+    z: Floats,
+    roots: Ints,
+    feature: Ints32,
+    threshold: Floats,
+    left: Ints32,
+    right: Ints32,
+    value: Floats,
+    scores: Floats,
 ) -> None:
     """Add every tree's leaf to `scores`, shape (rows, S), trees in order."""
     width = scores.shape[1]
@@ -192,13 +186,11 @@ def add_trees(
             scores[row, tree % width] += value[node]
 
 
-def boosted_logits(model: BoostedTrees, z: NDArray[Any]) -> NDArray[np.float64]:
-    """Logits of rows, shape (n, C); with two classes the first is 0."""
+def _add(model: BoostedTrees, z: NDArray[Any], trees: slice, scores: Floats) -> None:
     rows = np.ascontiguousarray(z, dtype=np.float64)
-    scores = np.tile(model.baseline, (len(rows), 1))
     add_trees(
         rows,
-        model.roots,
+        model.roots[trees],
         model.feature,
         model.threshold,
         model.left,
@@ -206,36 +198,29 @@ def boosted_logits(model: BoostedTrees, z: NDArray[Any]) -> NDArray[np.float64]:
         model.value,
         scores,
     )
+
+
+def boosted_logits(model: BoostedTrees, z: NDArray[Any]) -> Floats:
+    """Logits of rows, shape (n, C); with two classes the first is 0."""
+    scores = np.tile(model.baseline, (len(z), 1))
+    _add(model, z, slice(None), scores)
     if scores.shape[1] > 1:
         return scores
     return np.concatenate([np.zeros_like(scores), scores], axis=1)
 
 
-def staged(
-    model: BoostedTrees, z: NDArray[Any], labels: NDArray[np.int32]
-) -> NDArray[np.float64]:
+def staged(model: BoostedTrees, z: NDArray[Any], labels: Ints32) -> Floats:
     """Summed log-loss of rows after each round, the baseline first, shape (T + 1,)."""
-    rows = np.ascontiguousarray(z, dtype=np.float64)
-    scores = np.tile(model.baseline, (len(rows), 1))
+    scores = np.tile(model.baseline, (len(z), 1))
     width = scores.shape[1]
     losses = [_loss(scores, labels)]
     for turn in range(model.turns):
-        trees = slice(turn * width, (turn + 1) * width)
-        add_trees(
-            rows,
-            model.roots[trees],
-            model.feature,
-            model.threshold,
-            model.left,
-            model.right,
-            model.value,
-            scores,
-        )
+        _add(model, z, slice(turn * width, (turn + 1) * width), scores)
         losses.append(_loss(scores, labels))
     return np.array(losses)
 
 
-def _loss(scores: NDArray[np.float64], labels: NDArray[np.int32]) -> float:
+def _loss(scores: Floats, labels: Ints32) -> float:
     if scores.shape[1] == 1:
         signs = np.where(labels == 1, 1.0, -1.0)
         return float(np.logaddexp(0.0, -signs * scores[:, 0]).sum())

@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from xnq_dist.core.random_bits import mixed_bits
+from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
+from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
 
 __all__ = ["Variants", "class_priors", "node_folds"]
 
-PURPOSE = 402
-"""Key of the random streams that deal the nodes."""
 PSEUDO = 0.5
 """Labels' worth of every class in any share: none is impossible."""
 
@@ -40,14 +38,14 @@ class Variants:
     def __len__(self) -> int:
         return self.folds * (self.folds + 1) // 2
 
-    def visible(self) -> NDArray[np.bool_]:
+    def visible(self) -> Bools:
         """Whether a variant sees a fold, shape (V, K)."""
         seen = np.ones((len(self), self.folds), np.bool_)
         for place, folds in enumerate(self.hidden):
             seen[place, list(folds)] = False
         return seen
 
-    def places(self) -> NDArray[np.int64]:
+    def places(self) -> Ints:
         """The variant that hides two folds, a fold alone on the diagonal, (K, K)."""
         found = np.empty((self.folds, self.folds), np.int64)
         for place, folds in enumerate(self.hidden):
@@ -55,30 +53,22 @@ class Variants:
         return found
 
 
-def node_folds(index: NDArray[np.int64], folds: int, seed: int) -> NDArray[np.int32]:
+def node_folds(index: Ints, folds: int, seed: int) -> Ints32:
     """Fold of each node by its canonical index alone, shape (n,)."""
-    bits = mixed_bits(index, np.random.SeedSequence(seed, spawn_key=(PURPOSE,)))
+    bits = mixed_bits(index, stream_key(seed, Purpose.NODE_FOLDS))
     return ((bits >> np.uint64(32)) * np.uint64(folds) >> np.uint64(32)).astype(
         np.int32
     )
 
 
 def class_priors(
-    labels: NDArray[np.int32],
-    folds: NDArray[np.int32],
+    labels: Ints32,
+    folds: Ints32,
     n_classes: int,
     variants: Variants,
-    weights: NDArray[np.float64] | None = None,
-) -> NDArray[np.float64]:
-    """Class shares among the labels that each variant sees, smoothed, shape (V, C).
-
-    Parameters
-    ----------
-    labels, folds
-        Of the labelled nodes, shape (n,).
-    weights
-        Of their labels, shape (n,); None: 1 each.
-    """
+    weights: Floats | None = None,
+) -> Floats:
+    """Class shares among the labels that each variant sees, smoothed, shape (V, C)."""
     counts = np.zeros((variants.folds, n_classes))
     np.add.at(counts, (folds, labels), 1.0 if weights is None else weights)
     seen = variants.visible().astype(np.float64) @ counts + PSEUDO

@@ -1,0 +1,14 @@
+"""Types of arrays, named once."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Bools", "Floats", "Floats32", "Ints", "Ints32"]
+
+Floats = NDArray[np.float64]
+Floats32 = NDArray[np.float32]
+Ints = NDArray[np.int64]
+Ints32 = NDArray[np.int32]
+Bools = NDArray[np.bool_]
