@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,7 @@ from xnq_dist.evaluation.designs import (
     draw_labels,
 )
 from xnq_dist.evaluation.estimators import Estimators, estimators
-from xnq_dist.evaluation.real import Row, score_case
+from xnq_dist.evaluation.real import score_case
 from xnq_dist.evaluation.regions import (
     KINDS,
     REGIONS,
@@ -66,6 +66,7 @@ __all__ = ["CasePlan", "check_plan", "check_shares", "evaluate_communities"]
 
 log = logging.getLogger(__name__)
 
+TABLE = "community_results"
 MATTER = {"backend", "reservoir", "exchange", "embeddings", "readout", "plus"}
 """Settings that posteriors depend on."""
 
@@ -232,12 +233,13 @@ def evaluate_communities(
                 "labels": int(np.count_nonzero(shown.labels >= 0)),
             }
             sink = pa.BufferOutputStream()
-            table = _table(of_case, score_case(case, sets, scored))
+            found = [of_case | vars(row) for row in score_case(case, sets, scored)]
+            table = pa.Table.from_pylist(found, schemas.arrow_schema(TABLE))
             pq.write_table(table, sink, compression="zstd")
             folder.write_bytes(name, sink.getvalue().to_pybytes())
         with folder.open_input(name) as stream:
             table = pq.read_table(stream)
-        schemas.check(table.schema, "community_results", folder.uri_of(name))
+        schemas.check(table.schema, TABLE, folder.uri_of(name))
         tables.append(table)
         progress("cases", number + 1, len(cases))
     whole = pa.concat_tables(tables)
@@ -271,18 +273,6 @@ def _case(
         held = Held(rows, shown.labels[rows], arrays["held"].astype(np.float64))
     task, posteriors = work.task(), arrays["posteriors"].astype(np.float64)
     return Case.of(task.labels, shown, posteriors, task.classes, held)
-
-
-def _table(of_case: Mapping[str, Any], rows: Iterator[Row]) -> pa.Table:
-    kinds = {
-        "double": pa.float64(),
-        "int32": pa.int32(),
-        "string": pa.string(),
-        "bool": pa.bool_(),
-    }
-    columns = schemas.TABLES["community_results"].columns
-    schema = pa.schema([(column.name, kinds[column.kind]) for column in columns])
-    return pa.Table.from_pylist([{**of_case, **vars(row)} for row in rows], schema)
 
 
 def _kinds(
