@@ -25,6 +25,7 @@ __all__ = [
     "REGIONS",
     "SAMPLES",
     "by_kind",
+    "class_counts_in",
     "communities_of",
     "draw_attributes",
     "draw_regions",
@@ -84,6 +85,17 @@ def communities_of(assignment: NDArray[np.int64]) -> Communities:
     sizes = np.bincount(assignment)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return Communities(offsets, np.argsort(assignment, kind="stable"))
+
+
+def class_counts_in(
+    sets: Communities, codes: NDArray[np.integer], n_classes: int
+) -> NDArray[np.int64]:
+    """Members of each class, those with a code below 0 left out, shape (S, C)."""
+    community = np.repeat(np.arange(len(sets)), np.diff(sets.offsets))
+    code = codes[sets.members]
+    cells = (community * n_classes + code)[code >= 0]
+    counts = np.bincount(cells, minlength=len(sets) * n_classes)
+    return counts.reshape(len(sets), n_classes).astype(np.int64)
 
 
 def only(sets: Communities, kept: NDArray[np.bool_]) -> Communities:

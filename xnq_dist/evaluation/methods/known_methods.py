@@ -12,12 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.settings_sections import ReservoirSettings
 from xnq_dist.evaluation.grid_search import grid, reservoir_draws, strength_grid
+from xnq_dist.evaluation.methods.gnn import (
+    Kind,
+    require_gnn,
+    trained_matters,
+    trained_scores,
+)
 from xnq_dist.evaluation.methods.method_interface import Configuration, Scores, Whole
 from xnq_dist.evaluation.methods.network import (
     cdq_scores,
@@ -29,11 +35,6 @@ from xnq_dist.evaluation.methods.reservoir_plus import (
     plus_configuration,
     plus_matters,
     plus_split_scores,
-)
-from xnq_dist.evaluation.methods.trained import (
-    check_trained,
-    trained_matters,
-    trained_scores,
 )
 from xnq_dist.evaluation.work import EvaluationWork
 
@@ -157,7 +158,7 @@ def _wvrn(name: str, vote: Literal["soft", "hard"]) -> Method:
     )
 
 
-def _trained(name: Literal["gcn", "gat", "gin"]) -> Method:
+def _trained(name: Kind) -> Method:
     return Method(
         name=name,
         embedder=f"{name.upper()}, trained",
@@ -166,7 +167,7 @@ def _trained(name: Literal["gcn", "gat", "gin"]) -> Method:
         needs_features=True,
         matter=trained_matters,
         score_split=partial(trained_scores, name),
-        check=check_trained,
+        check=require_gnn,
     )
 
 
@@ -186,7 +187,7 @@ METHODS: dict[str, Method] = {
             configurations=lambda settings, _: strength_grid(settings),
             needs_features=True,
         ),
-        *(_trained(name) for name in ("gcn", "gat", "gin")),
+        *(_trained(name) for name in get_args(Kind)),
         _wvrn("wvrn", "soft"),
         _wvrn("wvrn-hard", "hard"),
         Method(

@@ -10,12 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.errors import InputError
-
 __all__ = [
-    "check_labels",
     "class_counts",
-    "class_proportions",
     "draw_from_prior",
     "majority",
     "majority_order",
@@ -25,50 +21,11 @@ PURPOSE = 601
 """Key of the random stream of draws from the training prior."""
 
 
-def check_labels(
-    labels: NDArray[np.integer], n_nodes: int, n_classes: int
-) -> NDArray[np.int32]:
-    """Training labels as int32, C-contiguous, shape (K, N).
-
-    Raises
-    ------
-    InputError
-        When the shape is not (K, N), a code is not in -1..C-1, or a variant has no
-        label at all.
-    """
-    labels = np.asarray(labels)
-    if labels.ndim != 2 or labels.shape[1] != n_nodes or not len(labels):
-        raise InputError(
-            f"training labels have the shape {labels.shape}: give one row a variant "
-            f"with a code for each of the {n_nodes} nodes"
-        )
-    strange = (labels < -1) | (labels >= n_classes)
-    if strange.any():
-        variant, node = (int(at) for at in np.argwhere(strange)[0])
-        raise InputError(
-            f"training label {labels[variant, node]} of node {node} in variant "
-            f"{variant} is not a class code: use 0 to {n_classes - 1}, or -1 for none"
-        )
-    empty = ~(labels >= 0).any(axis=1)
-    if empty.any():
-        raise InputError(
-            f"variant {int(np.argmax(empty))} has no training label: every fold needs "
-            "at least one labelled node"
-        )
-    return np.ascontiguousarray(labels, dtype=np.int32)
-
-
 def class_counts(labels: NDArray[np.int32], n_classes: int) -> NDArray[np.int64]:
     """Labelled nodes of each class in each variant, shape (K, C)."""
     return np.stack(
         [np.bincount(row[row >= 0], minlength=n_classes) for row in labels]
     ).astype(np.int64)
-
-
-def class_proportions(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The prior of each variant: class proportions of its labels, shape (K, C)."""
-    proportions: NDArray[np.float64] = counts / counts.sum(axis=1, keepdims=True)
-    return proportions
 
 
 def majority_order(counts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -111,12 +68,6 @@ def draw_from_prior(
         Class codes, -1 for none, shape (K, N).
     counts
         Labelled nodes of each class, shape (K, C).
-    seed
-        Of the draws.
-
-    Returns
-    -------
-    Class codes, shape (K, N).
     """
     answer = votes.astype(np.int32)
     stream = np.random.SeedSequence(seed, spawn_key=(PURPOSE, 0))
