@@ -15,15 +15,7 @@ import pyarrow.types as pt
 
 from xnq_dist.core.errors import StageError
 
-__all__ = [
-    "RUN_ID",
-    "TABLES",
-    "Column",
-    "TableSchema",
-    "arrow_schema",
-    "check",
-    "conform",
-]
+__all__ = ["RUN_ID", "TABLES", "Column", "TableSchema", "check", "conform"]
 
 
 @dataclass(frozen=True)
@@ -538,13 +530,6 @@ TABLES: dict[str, TableSchema] = {
         ),
     )
 }
-
-
-def arrow_schema(name: str) -> pa.Schema:
-    """Arrow's schema of a registered table that has no ids and no vectors."""
-    return pa.schema(
-        [(c.name, pa.type_for_alias(c.kind)) for c in TABLES[name].columns]
-    )
 
 
 RUN_ID = Column(

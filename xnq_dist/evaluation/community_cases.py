@@ -36,6 +36,7 @@ from xnq_dist.evaluation.designs import (
     draw_labels,
 )
 from xnq_dist.evaluation.estimators import Estimators, estimators
+from xnq_dist.evaluation.keep import arrow_schema
 from xnq_dist.evaluation.real import score_case
 from xnq_dist.evaluation.regions import (
     KINDS,
@@ -234,7 +235,7 @@ def evaluate_communities(
             }
             sink = pa.BufferOutputStream()
             found = [of_case | vars(row) for row in score_case(case, sets, scored)]
-            table = pa.Table.from_pylist(found, schemas.arrow_schema(TABLE))
+            table = pa.Table.from_pylist(found, arrow_schema(TABLE))
             pq.write_table(table, sink, compression="zstd")
             folder.write_bytes(name, sink.getvalue().to_pybytes())
         with folder.open_input(name) as stream:

@@ -11,7 +11,15 @@ import pyarrow.parquet as pq
 from xnq_dist.core import schemas
 from xnq_dist.core.store import Folder, TableWriter
 
-__all__ = ["COMMUNITIES", "PAPER", "Published", "keep", "publish", "unpublish"]
+__all__ = [
+    "COMMUNITIES",
+    "PAPER",
+    "Published",
+    "arrow_schema",
+    "keep",
+    "publish",
+    "unpublish",
+]
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,12 @@ PAPER = Published(
     "results", ("results", "configurations", "estimates"), "evaluation.html"
 )
 COMMUNITIES = Published("communities", ("community_results",), "communities.html")
+
+
+def arrow_schema(name: str) -> pa.Schema:
+    """Arrow's schema of a registered table of an evaluation."""
+    columns = schemas.TABLES[name].columns
+    return pa.schema([(one.name, pa.type_for_alias(one.kind)) for one in columns])
 
 
 def keep(

@@ -253,7 +253,7 @@ class _WriteStates:
 
     def __call__(
         self, number: int, states: NDArray[np.float32]
-    ) -> tuple[FileRecord, int | None]:
+    ) -> tuple[FileRecord, int]:
         nodes = load_nodes(self.graph, self.manifest, number, ["index"])
         record = self.attempt.write_arrays(
             f"states-{number:05d}", index=nodes["index"].to_numpy(), states=states
@@ -288,7 +288,7 @@ def _make_rows(
 
     with ExitStack() as left:
         for draw, units in by_draw.items():
-            stage, rows, seconds, peak = None, None, 0.0, None
+            stage, rows, seconds, peak = None, None, 0.0, 0
             if method.reservoir is not None:
                 rho = float(manifest.facts["rho"])
                 settled = with_length(work.settings, manifest.facts)
@@ -309,7 +309,7 @@ def _make_rows(
                     files=state_files(work.settings, Folder.of(work.run), client),
                 )
                 seconds = time.perf_counter() - began
-                peak = max((p for _, p in files if p is not None), default=None)
+                peak = max(one for _, one in files)
                 rows = EmbeddedRows(stage, tuple(record for record, _ in files))
             futures = [
                 client.submit(
@@ -337,16 +337,14 @@ def _fit_unit(
     configuration: Configuration,
     unit: Unit,
     seconds: float,
-    peak: int | None,
+    peak: int,
 ) -> None:
     peak_memory(reset=True)
     embedding = FeatureRows(*work.graph()) if rows is None else rows
     memory = work.settings.readout.memory_bytes
     scores = fit_split(work.task(), unit.split, embedding, configuration["C"], memory)
-    own = peak_memory()
-    both = [value for value in (own, peak) if value is not None]
     scores = replace(scores, seconds=scores.seconds + seconds)
-    work.units().write(unit.key, scores, max(both, default=None))
+    work.units().write(unit.key, scores, max(peak_memory(), peak))
 
 
 def _make_splits(

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from xnq_dist.core import schemas
+from xnq_dist.evaluation.keep import arrow_schema
 from xnq_dist.evaluation.measures import METRICS
 from xnq_dist.evaluation.methods.method_interface import Task
 from xnq_dist.evaluation.on_workers import MethodResult
@@ -28,7 +29,7 @@ def tidy_tables(task: Task, result: MethodResult) -> dict[str, pa.Table]:
 
 
 def _table(name: str, rows: Iterable[dict[str, Any]]) -> pa.Table:
-    table = pa.Table.from_pylist(list(rows), schemas.arrow_schema(name))
+    table = pa.Table.from_pylist(list(rows), arrow_schema(name))
     return schemas.conform(table, name, f"table {name}")
 
 
@@ -107,5 +108,5 @@ def estimate_rows(task: Task, result: MethodResult) -> pa.Table:
             "true": figure.true.ravel(),
             "estimate": figure.estimate.ravel(),
         }
-        parts.append(pa.table(columns, schema=schemas.arrow_schema("estimates")))
+        parts.append(pa.table(columns, schema=arrow_schema("estimates")))
     return schemas.conform(pa.concat_tables(parts), "estimates", "table estimates")

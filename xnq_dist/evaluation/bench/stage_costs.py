@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.store import Attempt, RunDirectory
 from xnq_dist.evaluation.bench.harness import Bench
+from xnq_dist.evaluation.bench.pipeline_runs import GENERATE, MEASURE
 
 __all__ = ["fit_costs", "run_costs"]
 
@@ -53,13 +54,10 @@ def run_costs(bench: Bench, busy: Busy) -> dict[str, float]:
 
     graph = str(bench.folder / "graph-stages")
     nodes = bench.choose(1_000, 100_000)
-    bench.child(
-        "xnq_dist.evaluation.bench.ingest:generate_graph",
-        {"out": graph, "nodes": nodes},
-    )
+    bench.child(GENERATE, {"out": graph, "nodes": nodes})
     out = str(bench.folder / "run-stages")
     arguments = {"graph": graph, "out": out, "overrides": list(LINE)}
-    bench.child("xnq_dist.evaluation.bench.line:measure_line", arguments)
+    bench.child(MEASURE, arguments)
     run = RunDirectory(out)
     cut, embedded = whole_stage(run, "graph"), whole_stage(run, "embeddings")
     fitted = whole_stage(run, "readout")
