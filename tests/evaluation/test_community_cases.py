@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 from tests.conftest import small_settings, write_graph
 from tests.evaluation.test_on_workers import begin
-from xnq_dist.app.evaluate import _publish_communities
+from xnq_dist.app.evaluate import _publish
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.progress import silent
 from xnq_dist.core.store import Folder
@@ -113,8 +113,6 @@ def test_regions_are_what_their_names_say():
     for sets in found.values():
         assert sorted(sets.members.tolist()) == list(range(600))
     assert len(found["leiden 10"]) > len(found["leiden 1"])
-    with pytest.raises(SettingsError, match="no communities 'ring'"):
-        draw_regions("ring", matrix, 0)
 
 
 def test_followers_leave_the_node_itself_out():
@@ -362,7 +360,8 @@ def test_interrupted_evaluation_goes_on_with_the_next_case(
     out = Folder.of(str(tmp_path / "out"))
     out.create()
     keep(out.child("small"), COMMUNITIES, {"community_results": table})
-    assert _publish_communities(str(tmp_path / "out"), silent)["rows"] == len(table)
+    published = _publish(str(tmp_path / "out"), COMMUNITIES, silent)
+    assert published["rows"] == {"community_results": len(table)}
     assert publish(out, COMMUNITIES)["community_results"].equals(table)
     whole = pq.read_table(tmp_path / "out" / "community_results.parquet")
     assert whole.num_rows == table.num_rows

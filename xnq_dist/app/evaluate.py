@@ -185,35 +185,27 @@ def _evaluate_on_communities(
     return {"rows": table.num_rows}
 
 
-def _publish(out: str, _progress: Progress) -> dict[str, Any]:
+def _publish(out: str, of: Published, _progress: Progress) -> dict[str, Any]:
     """Tables, plots and page of everything kept in the folder."""
-    from xnq_dist.evaluation.keep import PAPER, publish
-    from xnq_dist.evaluation.render import outputs
-    from xnq_dist.evaluation.summary import text
-
-    folder = Folder.of(out)
-    tables = publish(folder, PAPER)
-    _write(folder, outputs(tables["results"], tables["estimates"]))
-    rows = {name: table.num_rows for name, table in tables.items()}
-    return {"rows": rows, "text": text(tables["results"])}
-
-
-def _publish_communities(out: str, _progress: Progress) -> dict[str, Any]:
-    from xnq_dist.evaluation.community_tables import community_outputs, community_text
+    from xnq_dist.evaluation import community_tables, render, summary
     from xnq_dist.evaluation.keep import COMMUNITIES, publish
 
     folder = Folder.of(out)
-    table = publish(folder, COMMUNITIES)["community_results"]
-    _write(folder, community_outputs(table))
-    return {"rows": table.num_rows, "text": community_text(table)}
-
-
-def _write(out: Folder, files: Mapping[str, bytes]) -> None:
+    tables = publish(folder, of)
+    first = tables[of.tables[0]]
+    if of is COMMUNITIES:
+        files = community_tables.community_outputs(first)
+        text = community_tables.community_text(first)
+    else:
+        files = render.outputs(first, tables["estimates"])
+        text = summary.text(first)
     for name, data in files.items():
         inside, _, last = name.rpartition("/")
-        folder = out.child(inside) if inside else out
-        folder.create()
-        folder.write_bytes(last, data)
+        place = folder.child(inside) if inside else folder
+        place.create()
+        place.write_bytes(last, data)
+    rows = {name: table.num_rows for name, table in tables.items()}
+    return {"rows": rows, "text": text}
 
 
 Job = Callable[["EvaluationWork", Connection, Progress], dict[str, Any]]
@@ -224,8 +216,8 @@ def _run(
     out: str,
     of: Published,
     jobs: Mapping[str, tuple[Settings, list[Job]]],
-    prepare: Callable[[str, DataSource, Settings, Progress], EvaluationWork],
-    publish: Callable[[str, Progress], dict[str, Any]],
+    folds: list[int] | None,
+    label_shares: list[float],
     do: Do,
 ) -> dict[str, Any]:
     """The jobs of every dataset (by name, with its settings), then all tables."""
@@ -243,13 +235,14 @@ def _run(
             where = folder.child(source.name).location
             tables = Sources(source.nodes, source.edges)
             with line.open_run(where, tables) as run, setting_aside(run):
-                work = do("graph", partial(prepare, run.location, source, settings))
+                wanted = source, settings, folds, label_shares
+                work = do("graph", partial(_prepare_task, run.location, *wanted))
                 for job in own:
                     started = time.perf_counter()
                     found = do(source.name, partial(job, work, connection))
                     seconds = round(time.perf_counter() - started, 1)
                     done.append({"dataset": source.name, **found, "seconds": seconds})
-        published = do("publish", partial(publish, folder.location))
+        published = do("publish", partial(_publish, folder.location, of))
     return {
         "out": folder.uri,
         "results": folder.uri_of(f"{of.tables[0]}.parquet"),
@@ -283,11 +276,7 @@ def run_evaluation(
             suited,
             [partial(_evaluate_method, name, draws, quantifiers) for name in methods],
         )
-
-    def prepare(out: str, source: DataSource, own: Settings, progress: Progress) -> Any:
-        return _prepare_task(out, source, own, folds, label_shares, progress)
-
-    return _run(sources, out, PAPER, jobs, prepare, _publish, do)
+    return _run(sources, out, PAPER, jobs, folds, label_shares, do)
 
 
 def run_communities_evaluation(
@@ -330,8 +319,4 @@ def run_communities_evaluation(
             undeclared,
         )
         jobs[source.name] = suited, [partial(_evaluate_on_communities, plan)]
-
-    def prepare(out: str, source: DataSource, own: Settings, progress: Progress) -> Any:
-        return _prepare_task(out, source, own, None, [1.0], progress)
-
-    return _run(sources, out, COMMUNITIES, jobs, prepare, _publish_communities, do)
+    return _run(sources, out, COMMUNITIES, jobs, None, [1.0], do)

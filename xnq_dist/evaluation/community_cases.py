@@ -107,17 +107,9 @@ def check_plan(
     quantifiers: Sequence[str] | None,
     memberships: Sequence[str | None],
 ) -> None:
-    """Refuse communities, designs or quantifiers that do not exist.
+    """Refuse communities, designs or quantifiers that do not exist, naming the first.
 
-    Parameters
-    ----------
-    memberships
-        Memberships table of every graph, None where a graph has none.
-
-    Raises
-    ------
-    SettingsError
-        Naming the first.
+    `memberships` has the memberships table of every graph, None where there is none.
     """
     for option, what, names, known in (
         ("--communities", "are no communities", kinds, KINDS),
@@ -137,13 +129,7 @@ def check_plan(
 
 
 def check_shares(label_shares: Sequence[float]) -> None:
-    """Refuse label shares that cannot be.
-
-    Raises
-    ------
-    SettingsError
-        Naming the first.
-    """
+    """Refuse label shares that cannot be, naming the first."""
     for share in label_shares:
         if not 0 < share < 1:
             raise SettingsError(

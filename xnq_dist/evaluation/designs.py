@@ -83,18 +83,9 @@ class Shown:
 
 
 def draw_labels(name: str, pool: LabelPool, share: float, seed: int) -> Shown:
-    """Labels of a design.
+    """Labels of a design (of `DESIGNS`).
 
-    Parameters
-    ----------
-    name
-        One of `DESIGNS`.
-    pool
-        The nodes.
-    share
-        Of the nodes with a known class, where the design allows it.
-    seed
-        Of the draw.
+    The share is of the nodes with a known class, where the design allows it.
     """
     # The labels of `fresh` are those of `random`.
     place = list(DESIGNS).index("random" if name == "fresh" else name)

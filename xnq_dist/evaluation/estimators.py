@@ -73,16 +73,14 @@ class Estimators:
         adjacency
             In-neighbours, rows sorted, shape (N, N).
         own
-            The graph's own partitions, the coarse one first, shape (N,) each, for
-            `auto` to learn from.
+            The graph's own partitions, the coarse one first, for `auto` to learn from.
         settings
             With the seed of the posteriors' folds; `labels.drawn` is what the case
             declares.
         names
             Of `estimators`; None: all that are defined for so many classes.
         refitted
-            The case of a model fitted to all labels shown, which `auto` answers from;
-            None: `case`.
+            The case of a model fitted to all labels shown, which `auto` answers from.
         """
         classes = case.nodes.classes
         defined = [

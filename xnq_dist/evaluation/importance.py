@@ -39,7 +39,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.core.errors import SettingsError, StageError
+from xnq_dist.core.errors import StageError
 from xnq_dist.quantify.classic.counts import mean_kernel
 from xnq_dist.quantify.classic.members import check_posteriors, labelled_rows
 from xnq_dist.quantify.classic.neighbour_counts import joint_kernel, near
@@ -81,14 +81,6 @@ class Sis:
     teleport: float = TELEPORT
     influence: float = INFLUENCE
     """From 0 (ACC itself) to below 1."""
-
-    def __post_init__(self) -> None:
-        if self.name not in NAMES or not 0 <= self.influence < 1:
-            raise SettingsError(
-                f"structural importance sampling: {self.name} with influence = "
-                f"{self.influence:g} is not defined: choose of {', '.join(NAMES)}, and "
-                "an influence from 0 to below 1"
-            )
 
     @property
     def needs_neighbours(self) -> bool:
@@ -184,11 +176,8 @@ class Sis:
 def walk_matrix(adjacency: csr_array[Any]) -> csr_array[Any]:
     """Where a walk goes next: row u holds the chances of u's out-neighbours.
 
-    Parameters
-    ----------
-    adjacency
-        Row v holds the in-neighbours of node v, weights at or above 0, shape (N, N).
-        Every node's loop counts 1, as in the authors' code.
+    Row v of the adjacency holds the in-neighbours of node v, with weights at or above
+    0. Every node's loop counts 1, as in the authors' code.
     """
     from scipy.sparse import coo_array
 
@@ -210,23 +199,10 @@ def walk_matrix(adjacency: csr_array[Any]) -> csr_array[Any]:
 def carried_back(
     walks: csr_array[Any], values: NDArray[np.float64], rounds: int, teleport: float
 ) -> NDArray[np.float64]:
-    """What a walk from every node finds at its end, on average.
+    """What a walk from every node finds at its end, on average, shape (N, K).
 
-    Parameters
-    ----------
-    walks
-        Of `walk_matrix`, shape (N, N).
-    values
-        Found at a node, shape (N, K).
-    rounds
-        Steps of a walk.
-    teleport
-        Chance of a step to where the walk began.
-
-    Returns
-    -------
-    Shape (N, K): row u is the sum over v of ``PPR(u, v) values[v]``, where PPR(u, .) is
-    personalised PageRank from u after so many power iterations.
+    Row u is the sum over v of ``PPR(u, v) values[v]``, where PPR(u, .) is personalised
+    PageRank from u after so many power iterations.
     """
     back = values
     for _ in range(rounds):
@@ -244,19 +220,7 @@ def sum_kernel(
     values: NDArray[np.float64],
     sums: NDArray[np.float64],
 ) -> None:
-    """Sums of values over the unlabelled members of every community.
-
-    Parameters
-    ----------
-    offsets, members
-        `Communities`; int64 (S + 1,) and (M,).
-    unlabelled
-        bool (N,); other members are passed over.
-    values
-        float64 (N, K).
-    sums
-        float64 (S, K), filled in, in the order of the members.
-    """
+    """Fill in sums (S, K) of values (N, K) over the unlabelled members of each set."""
     for s in range(offsets.shape[0] - 1):
         sums[s] = 0.0
         for position in range(offsets[s], offsets[s + 1]):

@@ -57,13 +57,7 @@ class Row:
 def score_case(
     case: Case, kinds: Mapping[str, Communities], estimators: Estimators
 ) -> Iterator[Row]:
-    """Every estimator on every kind of communities.
-
-    Parameters
-    ----------
-    kinds
-        Sets by the name of their kind.
-    """
+    """Every estimator on every kind of communities (sets by the name of their kind)."""
     for kind, sets in kinds.items():
         counts, labelled = _truth(case, sets)
         sizes = counts.sum(axis=1)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.errors import SettingsError
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.quantify.interface import Communities
 
@@ -113,21 +112,9 @@ def _stream(*key: int, seed: int) -> np.random.Generator:
 def draw_regions(
     kind: str, adjacency: csr_array[Any], seed: int
 ) -> dict[str, Communities]:
-    """The communities of a kind, by its name, or by resolution or number.
+    """The communities of a kind (of `REGIONS`), by its name, resolution or number.
 
-    Parameters
-    ----------
-    kind
-        One of `REGIONS`.
-    adjacency
-        Row v holds the in-neighbours of node v, shape (N, N).
-    seed
-        Of the random streams.
-
-    Raises
-    ------
-    SettingsError
-        For a name that is none of `REGIONS`.
+    Row v of the adjacency holds the in-neighbours of node v, shape (N, N).
     """
     n_nodes = adjacency.shape[0]
     if kind == "leiden":
@@ -141,10 +128,6 @@ def draw_regions(
     if kind == "unions":
         return _unions(leiden(adjacency, UNITED, seed), seed)
     draws = {"bfs": _bfs, "walk": _walk, "followers": _followers, "random": _scattered}
-    if kind not in draws:
-        raise SettingsError(
-            f"there are no communities {kind!r}: choose one of {', '.join(KINDS)}"
-        )
     random = _stream(REGIONS.index(kind), seed=seed)
     sets = []
     for _ in range(COUNT * TRIES):
@@ -223,13 +206,7 @@ def _walk(
 
 
 def draw_attributes(features: NDArray[np.floating], seed: int) -> Communities:
-    """Groups by deciles of features drawn at random; of a flag, those who have it.
-
-    Parameters
-    ----------
-    features
-        Shape (N, F).
-    """
+    """Groups by deciles of random features (N, F); of a flag, those who have it."""
     n_nodes, n_features = features.shape
     random = _stream(len(KINDS), seed=seed)
     sets: list[NDArray[np.int64]] = []
@@ -251,18 +228,8 @@ def draw_attributes(features: NDArray[np.floating], seed: int) -> Communities:
 def by_kind(names: Sequence[str], sets: Communities) -> dict[str, Communities]:
     """Given communities by kind: the word that all names of a kind begin with.
 
-    Parameters
-    ----------
-    names
-        Of the communities, such as ``dorm 51``.
-    sets
-        The communities, in this order.
-
-    Returns
-    -------
-    dict
-        ``given dorm``, ...; ``given`` alone where the names do not all begin with one
-        of a few words, each followed by a blank.
+    Kinds are ``given dorm``, ...; ``given`` alone where the names do not all begin with
+    one of a few words, each followed by a blank.
 
     Examples
     --------
@@ -298,14 +265,8 @@ def draw_samples_by_class(
     """Samples of unlabelled nodes by class, with so many labelled ones among them.
 
     Two classes: `REPEATS` samples for each of 21 prevalences; more: as many, uniform on
-    the simplex. A node is in a sample once.
-
-    Parameters
-    ----------
-    truth
-        Class codes, -1 where unknown, shape (N,).
-    labels
-        Those that are known, -1 elsewhere, shape (N,).
+    the simplex. A node is in a sample once. ``labels`` are those of ``truth`` that are
+    known, -1 elsewhere, shape (N,).
     """
     random = _stream(len(KINDS) + 1, among, seed=seed)
     free, known = labels < 0, labels >= 0

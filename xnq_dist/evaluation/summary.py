@@ -169,15 +169,10 @@ class Summary:
 
 
 def summarise(results: pa.Table, estimates: pa.Table | None = None) -> Summary:
-    """Choices and means of a ``results`` table.
+    """Choices and means of a ``results`` table, several data sets concatenated or one.
 
-    Parameters
-    ----------
-    results
-        Schema ``results``; several data sets may be concatenated.
-    estimates
-        Schema ``estimates``: tells how many classes a data set has that the paper
-        does not know. One that is not there counts as binary.
+    A table of ``estimates`` tells how many classes a data set has that the paper does
+    not know; one that is not there counts as binary.
 
     Raises
     ------

@@ -155,11 +155,7 @@ def _ingest_costs(bench: Bench) -> tuple[float, float, int]:
 
 
 def _fixed_cost(bench: Bench, costs: Costs) -> float:
-    """What is left of a run of 500 nodes when its work is taken off.
-
-    Seconds of the client's processor and of the busiest worker's: each waits for the
-    other.
-    """
+    """What is left of a run of 500 nodes when its work is taken off."""
     graph = str(bench.folder / "graph-500")
     bench.child(GENERATE, {"out": graph, "nodes": 500})
     run = str(bench.folder / "run-500")
@@ -175,10 +171,7 @@ def _fixed_cost(bench: Bench, costs: Costs) -> float:
 
 
 def _gather_costs(bench: Bench) -> tuple[float, float]:
-    """Seconds a neighbour and a value of its state, from narrow and wide rows.
-
-    Both tables have the same bytes, more than a core's caches.
-    """
+    """Seconds a neighbour and a value of its state, from narrow and wide rows."""
     rows, degree = bench.choose(5_000, 400_000), 10
     narrow = 32
     seconds = {
@@ -286,8 +279,6 @@ def _wire_cost(size: int = 1 << 24) -> float:
 
 
 def _disk_cost(bench: Bench) -> float:
-    from xnq_dist.core.store import RunDirectory
-
     values = np.random.default_rng(0).random((1 << 14, WIDTH), dtype=np.float32)
     attempt = RunDirectory(bench.folder / "disk").stage("graph").begin()
 

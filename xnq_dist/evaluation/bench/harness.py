@@ -142,15 +142,9 @@ class Bench:
     ) -> float:
         """Seconds that `work` takes, one row a repeat; returns their median.
 
-        Parameters
-        ----------
-        repeat
-            Repeats, where not those that were asked for.
-        warm
-            Call it once before, so that nothing is compiled inside the clock.
-        scale
-            Seconds are multiplied by it: the peer did so much less work. The note
-            must say so.
+        `warm` calls it once before, so that nothing is compiled inside the clock.
+        Seconds are multiplied by `scale`: the peer did so much less work, as the note
+        must say.
         """
         log.info("%s: %s, %s", self.name, case, what)
         if warm:

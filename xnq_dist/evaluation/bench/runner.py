@@ -177,16 +177,15 @@ def read_record(path: str | Path) -> dict[str, Any]:
             "an earlier --out"
         ) from error
     keys = {"benchmark", "name", "value", "better", "size"}
-    good = isinstance(found, dict) and isinstance(found.get("ratios"), list)
-    if not good or not all(
-        isinstance(ratio, dict) and keys <= set(ratio) for ratio in found["ratios"]
+    ratios = found.get("ratios") if isinstance(found, dict) else None
+    if not isinstance(ratios, list) or not all(
+        isinstance(ratio, dict) and keys <= set(ratio) for ratio in ratios
     ):
         raise InputError(
             f"{path} is not a record of benchmarks: give the benchmarks.json of an "
             "earlier --out"
         )
-    record: dict[str, Any] = found
-    return record
+    return dict(found)
 
 
 def compare(report: Report, record: Mapping[str, Any]) -> tuple[list[str], list[str]]:

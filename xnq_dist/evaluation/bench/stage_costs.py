@@ -37,14 +37,7 @@ Busy = Callable[..., float]
 def run_costs(bench: Bench, busy: Busy) -> dict[str, float]:
     """What reading and writing the files of a run costs, a byte, a node or a value.
 
-    Parameters
-    ----------
-    busy
-        Seconds that a call takes a core while all cores are at work.
-
-    Returns
-    -------
-    ``load``, ``table``, ``read``, ``score``, ``posterior``, ``known`` and ``name``.
+    `busy` measures the seconds that a call takes a core while all cores are at work.
     """
     from xnq_dist.graph import layout
     from xnq_dist.quantify.loading import load_node_table, whole_stage
@@ -107,12 +100,7 @@ def _write_table(attempt: Attempt, number: int, ids: Any, x: NDArray[Any]) -> No
 
 
 def fit_costs(bench: Bench, busy: Busy) -> dict[str, float]:
-    """What readouts and second stages are fitted and applied at.
-
-    Returns
-    -------
-    ``square``, ``tree``, ``bin``, ``leaf`` and ``feature``.
-    """
+    """What readouts and second stages are fitted and applied at."""
     rng = np.random.default_rng(0)
     rows = bench.choose(1_000, 16_000)
     return {

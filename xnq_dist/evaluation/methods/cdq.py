@@ -53,20 +53,14 @@ def cdq(
     ----------
     communities
         S sets, which may overlap.
-    labels
-        Training labels, K variants side by side, -1 hidden, shape (K, N).
-    n_classes
-        C.
     strategy
         How overlaps are resolved.
-    seed
-        Of the draws.
     density
         Of each community, shape (S,), by `densities`; for ``density``.
 
     Returns
     -------
-    Class codes of all nodes, shape (K, N).
+    Class codes of all nodes, shape (K, N), like the labels (see `votes`).
     """
     n_nodes, members = labels.shape[1], communities.members
     counts = class_counts(labels, n_classes)

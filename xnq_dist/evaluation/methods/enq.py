@@ -59,22 +59,8 @@ def enq(
     One hop is a neighbourhood sum on the partitions. Two hops are exact distinct
     neighbourhoods: they need all edges in this process, 12 bytes an edge.
 
-    Parameters
-    ----------
-    client, graph, manifest, attempt
-        Where to compute, the stage ``graph``, and where files go meanwhile.
-    labels
-        Training labels, K variants side by side, -1 hidden, shape (K, N).
-    n_classes
-        C.
-    hops
-        1 or 2.
-    seed
-        Of the draws.
-
-    Returns
-    -------
-    Class codes of all nodes, shape (K, N).
+    Labels are those of `votes`, hops 1 or 2; class codes of all nodes are returned,
+    shape (K, N).
     """
     counts = class_counts(labels, n_classes)
     if hops == 1:
@@ -119,14 +105,7 @@ def two_hop_votes(
 ) -> NDArray[np.int32]:
     """Majority label among the distinct nodes at one or two hops, -1 without one.
 
-    Parameters
-    ----------
-    indptr, indices
-        In-neighbours of each node.
-    labels
-        Training labels, shape (K, N), as is the answer.
-    threads
-        Blocks of nodes worked on at a time.
+    In-neighbours are those of the complete graph; blocks of nodes go to the threads.
     """
     order = majority_order(class_counts(labels, n_classes))
     by_node = np.ascontiguousarray(labels.T)

@@ -99,26 +99,16 @@ def _reservoir(
 ) -> ReservoirSpec:
     from xnq_dist.reservoir.embed import reservoir_spec
 
-    drawn = settings.model_copy(
-        update={
-            "seed": configuration["seed"],
-            "reservoir": _with_matrix(settings, matrix),
-        }
-    )
-    return reservoir_spec(
-        drawn,
-        rho,
-        configuration["recurrent_scale"],
-        configuration["input_scale"],
-        configuration["dim"],
-    )
+    suited = _with_matrix(settings, matrix)
+    changes = {"seed": configuration["seed"], "reservoir": suited}
+    scales = (configuration[name] for name in ("recurrent_scale", "input_scale", "dim"))
+    return reservoir_spec(settings.model_copy(update=changes), rho, *scales)
 
 
 def _reservoir_matters(matrix: str | None, settings: Settings) -> dict[str, Any]:
-    wanted = _with_matrix(settings, matrix)
     names = {"supersteps", "bias_scale", "matrix", "nonzeros"}
     return {
-        "reservoir": wanted.model_dump(include=names),
+        "reservoir": _with_matrix(settings, matrix).model_dump(include=names),
         "exchange": settings.exchange.dtype,
     }
 
@@ -131,20 +121,6 @@ def _xnq(name: str, matrix: str | None) -> Method:
         configurations=reservoir_draws,
         matter=partial(_reservoir_matters, matrix),
         reservoir=partial(_reservoir, matrix),
-    )
-
-
-def _plus(name: str, matrix: str | None) -> Method:
-    embedder = "reservoirs side by side, label features"
-    return Method(
-        name=name,
-        embedder=embedder if matrix is None else f"{embedder}, {matrix}",
-        kind="graph",
-        configurations=partial(plus_configuration, matrix),
-        # Its definition says which: nothing is left for validation to choose.
-        calibrations=lambda settings: (settings.readout.calibration,),
-        matter=partial(plus_matters, matrix),
-        score_graph=partial(plus_split_scores, matrix),
     )
 
 
@@ -177,9 +153,16 @@ METHODS: dict[str, Method] = {
         _xnq("xnq", None),
         _xnq("xnq-dense", "dense"),
         _xnq("xnq-sparse", "sparse"),
-        _plus("xnq+", None),
-        _plus("xnq+dense", "dense"),
-        _plus("xnq+sparse", "sparse"),
+        Method(
+            name="xnq+",
+            embedder="reservoirs side by side, label features",
+            kind="graph",
+            configurations=plus_configuration,
+            # Its definition says which: nothing is left for validation to choose.
+            calibrations=lambda settings: (settings.readout.calibration,),
+            matter=plus_matters,
+            score_graph=plus_split_scores,
+        ),
         Method(
             name="lr",
             embedder="raw features",

@@ -40,12 +40,7 @@ def lbq(
     Distinct edges u -> k are links to k, whatever their weight; counted by one
     neighbourhood sum on the partitions.
 
-    Parameters
-    ----------
-    client, graph, manifest, attempt
-        Where to compute, the stage ``graph``, and where files go meanwhile.
-    labels
-        Training labels of two classes, K variants side by side, -1 hidden, (K, N).
+    Labels of two classes, as `votes` has them.
 
     Raises
     ------
@@ -77,14 +72,8 @@ def link_prevalence(
     node at which the conditionals differ gives a p; the answer is their median, cut
     to [0, 1].
 
-    Parameters
-    ----------
-    links
-        Unlabelled, negative and positive nodes that link to each node, shape (N, 3).
-    totals
-        How many of each there are, shape (3,).
-    variant
-        To name in an error.
+    Links are the unlabelled, negative and positive nodes that link to each node, shape
+    (N, 3), of as many of each as ``totals`` says; ``variant`` is named in an error.
 
     Raises
     ------

@@ -1,8 +1,10 @@
 """Training labels of several variants side by side, majorities and draws.
 
-Labels are int32, shape (K, N): K variants (folds, shares of the labels) of one graph by
-canonical index, -1 where a variant hides or lacks the label. What a variant is answered
-never depends on the variants beside it.
+What ENQ, CDQ, LBQ and wvRN have in common: labels are int32, shape (K, N): K variants
+(folds, shares of the labels) of one graph by canonical index, -1 where a variant hides
+or lacks the label. What a variant is answered never depends on the variants beside it.
+``client`` computes, ``graph`` and ``manifest`` are the stage ``graph``, ``attempt`` is
+where files go meanwhile, ``n_classes`` is C.
 """
 
 from __future__ import annotations
@@ -58,16 +60,10 @@ def majority(counts: NDArray[np.number], order: NDArray[np.int64]) -> NDArray[np
 def draw_from_prior(
     votes: NDArray[np.integer], counts: NDArray[np.int64], seed: int
 ) -> NDArray[np.int32]:
-    """Votes where there are any, a class drawn from the variant's labels elsewhere.
+    """Votes (K, N) where there are any, a class drawn from the labels elsewhere.
 
-    The random number of a node depends on the seed and on its index alone.
-
-    Parameters
-    ----------
-    votes
-        Class codes, -1 for none, shape (K, N).
-    counts
-        Labelled nodes of each class, shape (K, C).
+    The random number of a node depends on the seed and on its index alone; ``counts``
+    are the labelled nodes of each class, shape (K, C).
     """
     answer = votes.astype(np.int32)
     stream = np.random.SeedSequence(seed, spawn_key=(PURPOSE, 0))

@@ -56,12 +56,8 @@ def wvrn(
 
     Parameters
     ----------
-    client, graph, manifest, attempt
-        Where to compute, the stage ``graph``, and where the rounds are written.
     labels
-        Training labels, K variants side by side, -1 hidden, shape (K, N).
-    n_classes
-        C.
+        As in `votes`.
     rounds
         Rounds to keep, each at least 1.
     vote
