@@ -33,11 +33,11 @@ not fit one process.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+from scipy.sparse import coo_array, csr_array
 
 from xnq_dist.core.errors import StageError
 from xnq_dist.quantify.classic.counts import mean_kernel
@@ -51,9 +51,6 @@ from xnq_dist.quantify.interface import (
     NodeTable,
     Reference,
 )
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 __all__ = ["NAMES", "Sis", "carried_back", "walk_matrix"]
 
@@ -156,7 +153,10 @@ class Sis:
         itself = n_classes + 1 if self.needs_neighbours else 1
         matrices = np.empty((len(batch), width, n_classes))
         values = np.empty((n_nodes, width))
-        sums = np.empty((len(batch), width))
+        free = nodes.unlabelled[batch.members].astype(np.float64)
+        inside = csr_array(
+            (free, batch.members, batch.offsets), shape=(len(batch), n_nodes)
+        )
         for code in range(n_classes):
             own = labels == code
             if not own.any():
@@ -166,8 +166,7 @@ class Sis:
             values[:] = 0.0
             values[rows[own]] = said[own]
             back = carried_back(self.walks, values, self.rounds, self.teleport)
-            sum_kernel(batch.offsets, batch.members, nodes.unlabelled, back, sums)
-            weighted = self.influence * sums
+            weighted = self.influence * (inside @ back)
             weighted += (1.0 - self.influence) * said[own].sum(axis=0)
             matrices[:, :, code] = weighted / weighted.sum(axis=1, keepdims=True)
         return matrices
@@ -179,8 +178,6 @@ def walk_matrix(adjacency: csr_array[Any]) -> csr_array[Any]:
     Row v of the adjacency holds the in-neighbours of node v, with weights at or above
     0. Every node's loop counts 1, as in the authors' code.
     """
-    from scipy.sparse import coo_array
-
     edges = adjacency.tocoo()
     heads, tails = (np.asarray(one, np.int64) for one in edges.coords)
     others = heads != tails
@@ -210,21 +207,3 @@ def carried_back(
         back *= 1.0 - teleport
         back += teleport * values
     return back
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def sum_kernel(
-    offsets: NDArray[np.int64],
-    members: NDArray[np.int64],
-    unlabelled: NDArray[np.bool_],
-    values: NDArray[np.float64],
-    sums: NDArray[np.float64],
-) -> None:
-    """Fill in sums (S, K) of values (N, K) over the unlabelled members of each set."""
-    for s in range(offsets.shape[0] - 1):
-        sums[s] = 0.0
-        for position in range(offsets[s], offsets[s + 1]):
-            node = members[position]
-            if unlabelled[node]:
-                for k in range(values.shape[1]):
-                    sums[s, k] += values[node, k]
