@@ -28,6 +28,7 @@ from xnq_dist.evaluation.cells import (
     real,
     sized,
 )
+from xnq_dist.evaluation.designs import DESIGNS
 from xnq_dist.evaluation.estimators import TRIVIAL
 from xnq_dist.evaluation.names import shown
 from xnq_dist.evaluation.regions import SAMPLES
@@ -61,15 +62,6 @@ ESTIMATORS = {
     **{f"lab_pcc{n}": f"labelled, {n} nodes of PCC" for n in (5, 20, 80)},
     **{f"map{n}": f"SLD, {n} nodes of the prior" for n in (20, 100)},
 }
-DESIGNS = {
-    "random": "random labels",
-    "half": "labels in half of the communities",
-    "balanced": "labels balanced by class",
-    "positives": "nodes of the last class five times as likely to be labelled",
-    "high_degree": "only nodes of high degree labelled",
-    "region": "only one region labelled",
-    "fresh": "model fitted to a tenth of the labels that are known",
-}
 BOUNDS_NOTE = (
     "In brackets: 99 % bounds, clustered by draw of the labels (of every graph); none "
     "with one draw."
@@ -100,7 +92,7 @@ def _of(table: pa.Table, **wanted: object) -> pa.Table:
 def _by_design(table: pa.Table) -> list[tuple[str, pa.Table]]:
     """Title and rows of every design."""
     designs = table["design"].unique().to_pylist()
-    return [(DESIGNS[name], _of(table, design=name)) for name in designs]
+    return [(DESIGNS[name].title, _of(table, design=name)) for name in designs]
 
 
 def _covered(found: Covered | None, most: float | None = None) -> list[Cell]:
@@ -191,7 +183,7 @@ def _designs(table: pa.Table) -> RenderedTable:
                     cells += _error_and_coverage(own)
             if any(cell != Cell() for cell in cells[1:]):
                 lines.append(tuple(cells))
-        groups.append(RowGroup(tuple(lines), DESIGNS[design]))
+        groups.append(RowGroup(tuple(lines), DESIGNS[design].title))
     header = ["estimator"]
     for share in shares:
         for kind in masks:
@@ -224,7 +216,7 @@ def _above(
     if baseline not in estimators:
         return None
     without = _of(table, design="half", labelled=False)
-    title = f"{DESIGNS['half']}: communities without labels"
+    title = f"{DESIGNS['half'].title}: communities without labels"
     groups = []
     for design, some in [*_by_design(table), (title, without)]:
         lines = []
