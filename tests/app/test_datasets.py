@@ -40,7 +40,7 @@ def raw(tmp_path, monkeypatch):
     expected = Expected(NODES, NODES - 1, 2, 2, share=0.25)
     source = Source("linkx", "linkx", (file,), expected)
     dataset = Dataset(
-        "genius", (source,), "not stated", "none", {}, "", {"splits.parquet": None}
+        "genius", (source,), "not stated", "none", "", {"splits.parquet": None}
     )
     known = dict(registry.DATASETS) | {"genius": dataset}
     monkeypatch.setattr(registry, "DATASETS", known)

@@ -1,4 +1,4 @@
-"""Tests over draws, bounds of coverage, a family of graphs left out."""
+"""Tests over draws, bounds of coverage, tables of both."""
 
 from __future__ import annotations
 
@@ -9,15 +9,9 @@ import pytest
 from scipy import stats
 
 from tests.evaluation.fake_results import table
-from xnq_dist.core.errors import InputError
 from xnq_dist.evaluation.cells import coverage, holm, means, ratio_cells
-from xnq_dist.evaluation.community_checks import check_tables
-from xnq_dist.evaluation.estimators import CANDIDATES, TRIVIAL
-from xnq_dist.evaluation.left_out import (
-    as_candidate,
-    judged_rows,
-    leave_one_family_out,
-)
+from xnq_dist.evaluation.community_tables import community_tables
+from xnq_dist.evaluation.estimators import TRIVIAL
 from xnq_dist.evaluation.rendered_table import Cell
 
 GRAPHS = {"twitch-de": "twitch", "twitch-engb": "twitch", "cora-2": "cora"}
@@ -170,54 +164,12 @@ def test_coverage_without_an_error_keeps_a_bound_below_one():
     assert coverage([one | {"draw": 0, "coverage": None}]) is None
 
 
-def test_constant_is_chosen_on_the_other_families_only():
-    # On Twitch the large constant is better, elsewhere the small one.
-    graphs = GRAPHS | {"tolokers": "tolokers"}
-    small = {name: 1.5 if name.startswith("twitch") else 1.0 for name in graphs}
-    large = {name: 1.0 if name.startswith("twitch") else 1.2 for name in graphs}
-    names = ("small", "large")
-    found = results(rows({"pcc": 1.0, "small": small, "large": large}, graphs=graphs))
-    judged = {one.graph_family: one for one in leave_one_family_out(found, names)}
-    assert set(judged) == {"twitch", "cora", "tolokers"}
-    assert judged["twitch"].chosen == "small"
-    assert set(judged["twitch"].chosen_on) == {"cora", "tolokers"}
-    assert judged["twitch"].error == pytest.approx(1.5 * judged["twitch"].least, 0.05)
-    # Twitch counts once, not once a graph: (1.0 + 1.2) / 2 against (1.5 + 1.0) / 2.
-    assert judged["cora"].chosen == "large"
-    rows_ = judged_rows(found, list(judged.values()), "chosen").to_pylist()
-    assert {r["estimator"] for r in rows_} == {"chosen"}
-    ae = [r["ae"] for r in rows_ if r["graph_family"] == "twitch"]
-    wanted = [
-        r["ae"]
-        for r in found.to_pylist()
-        if r["graph_family"] == "twitch" and r["estimator"] == "small"
-    ]
-    assert ae == wanted
-    assert (
-        leave_one_family_out(
-            results(rows({"small": 1.0}, graphs={"g": "g"})), names[:1]
-        )
-        == []
-    )
-
-
-def test_candidates_that_lack_a_cell_are_refused():
-    found = results(
-        rows({"small": 1.0}), rows({"large": 1.0}, graphs={"cora-2": "cora"})
-    )
-    with pytest.raises(InputError, match="twitch: the candidates small, large"):
-        leave_one_family_out(found, ("small", "large"))
-    renamed = as_candidate(found, "small", "auto, strength 20")
-    assert set(renamed["estimator"].to_pylist()) == {"auto, strength 20"}
-
-
 def check(found):
-    return {one.name: one for one in check_tables(found)}
+    return {one.name: one for one in community_tables(found)}
 
 
-def test_tables_say_what_is_above_what_covers_and_what_was_chosen_without():
+def test_tables_say_what_is_above_and_what_covers():
     ratios = {"auto": 1.2, "pcc": 1.0} | dict.fromkeys(TRIVIAL, 1.1)
-    ratios[CANDIDATES["map"][1]] = 1.0
     found = results(
         rows(ratios), rows({"auto": 1.0, "pcc": 1.0}, coverage=0.6, design="half")
     )
@@ -232,15 +184,6 @@ def test_tables_say_what_is_above_what_covers_and_what_was_chosen_without():
     assert float(mean) == pytest.approx(1.2, abs=0.03)
     assert [cell.text for cell in half.rows[0][3:5]] == ["0", "0"]
     assert made["communities-prior-above"].groups[0].rows[0][4].text == "3"
-    assert len(made["communities-worst"].groups[0].rows) == 6
-    left = made["communities-left-out"].groups
-    assert [group.title for group in left] == [
-        "labelled, nodes of PCC",
-        "SLD, nodes of the prior",
-    ]
-    for row in left[1].rows:
-        assert row[0].text not in row[1].text
-        assert row[2].text == "SLD, 100 nodes of the prior"
     covered = made["communities-coverage"].groups
     assert covered[0].rows[0][1].text.startswith(".950 [.")
     assert not covered[0].rows[0][1].text.endswith(("low", "high"))
@@ -253,7 +196,6 @@ def test_too_few_draws_leave_significance_open():
     made = check(results(rows({"auto": 1.2, "pcc": 1.0}, draws=3)))
     row = made["communities-pcc-above"].groups[0].rows[0]
     assert [row[1].text, row[3].text, row[4].text] == ["3", "3", "-"]
-    assert "communities-left-out" not in made
 
 
 def test_flagged_communities_are_compared_with_the_others():
@@ -265,7 +207,7 @@ def test_flagged_communities_are_compared_with_the_others():
     assert row["flagged"] == 24
     own = [r for r in found.to_pylist() if r["flagged"]]
     assert row["flagged_ae"] == pytest.approx(np.mean([r["flagged_ae"] for r in own]))
-    (table_,) = [t for t in check_tables(found) if t.name == "communities-flagged"]
+    (table_,) = [t for t in community_tables(found) if t.name == "communities-flagged"]
     lines = [[cell.text for cell in line] for line in table_.groups[0].rows]
     assert [line[0] for line in lines] == [
         "all communities, 6 % labels",
@@ -283,7 +225,9 @@ def test_ratios_need_flagged_and_other_communities():
     for flagged, error, column in ((0, None, 3), (30, 0.05, 2)):
         some = rows({"auto": 1.0}, 2, 0, {"g": "g"}, flagged=flagged, flagged_ae=error)
         (table_,) = [
-            t for t in check_tables(results(some)) if t.name == "communities-flagged"
+            t
+            for t in community_tables(results(some))
+            if t.name == "communities-flagged"
         ]
         line = table_.groups[0].rows[0]
         assert line[4].text == Cell().text

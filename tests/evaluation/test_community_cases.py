@@ -14,7 +14,9 @@ from scipy.sparse import csr_array
 
 from tests.conftest import small_settings, write_graph
 from tests.evaluation.test_on_workers import begin
+from xnq_dist.app.evaluate import _publish
 from xnq_dist.core.errors import InputError, SettingsError
+from xnq_dist.core.progress import silent
 from xnq_dist.core.store import Folder
 from xnq_dist.evaluation import community_cases as stage
 from xnq_dist.evaluation import estimators as scored
@@ -29,16 +31,12 @@ from xnq_dist.evaluation.community_tables import (
     _marked,
     community_outputs,
     community_text,
+    figure,
 )
-from xnq_dist.evaluation.community_words import figure
 from xnq_dist.evaluation.designs import DESIGNS, LabelPool, Shown, draw_labels
 from xnq_dist.evaluation.estimators import TRIVIAL, Estimators, estimators
 from xnq_dist.evaluation.importance import Sis, walk_matrix
-from xnq_dist.evaluation.keep import (
-    keep_communities,
-    publish_communities,
-    unpublish_communities,
-)
+from xnq_dist.evaluation.keep import COMMUNITIES, keep, publish, unpublish
 from xnq_dist.evaluation.names import shown
 from xnq_dist.evaluation.real import score_case
 from xnq_dist.evaluation.regions import (
@@ -115,8 +113,6 @@ def test_regions_are_what_their_names_say():
     for sets in found.values():
         assert sorted(sets.members.tolist()) == list(range(600))
     assert len(found["leiden 10"]) > len(found["leiden 1"])
-    with pytest.raises(SettingsError, match="no communities 'ring'"):
-        draw_regions("ring", matrix, 0)
 
 
 def test_followers_leave_the_node_itself_out():
@@ -363,8 +359,10 @@ def test_interrupted_evaluation_goes_on_with_the_next_case(
 
     out = Folder.of(str(tmp_path / "out"))
     out.create()
-    keep_communities(out.child("small"), table)
-    assert publish_communities(out).equals(table)
+    keep(out.child("small"), COMMUNITIES, {"community_results": table})
+    published = _publish(str(tmp_path / "out"), COMMUNITIES, silent)
+    assert published["rows"] == {"community_results": len(table)}
+    assert publish(out, COMMUNITIES)["community_results"].equals(table)
     whole = pq.read_table(tmp_path / "out" / "community_results.parquet")
     assert whole.num_rows == table.num_rows
     page = (tmp_path / "out" / "communities.html").read_text()
@@ -394,7 +392,7 @@ def test_interrupted_evaluation_goes_on_with_the_next_case(
     ]
     mean = sum(r["ae"] * r["sets"] for r in some) / sum(r["sets"] for r in some)
     assert f"{mean:.3f}".lstrip("0") in line.split("|")[3]
-    unpublish_communities(out)
+    unpublish(out, COMMUNITIES)
     assert not (tmp_path / "out" / "communities.html").exists()
     assert not list((tmp_path / "out" / "tables").iterdir())
 

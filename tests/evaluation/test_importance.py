@@ -11,8 +11,7 @@ from scipy.sparse import csr_array
 
 from tests.quantify.classic.test_neighbour_counts import KNOWN, PRIORS, N, drawn
 from tests.quantify.samples import field_library, make_communities
-from xnq_dist.core.errors import InputError, SettingsError, StageError
-from xnq_dist.evaluation import importance
+from xnq_dist.core.errors import InputError, StageError
 from xnq_dist.evaluation.importance import NAMES, Sis, carried_back, walk_matrix
 from xnq_dist.quantify.classic.counts import Counts
 from xnq_dist.quantify.classic.neighbour_counts import (
@@ -246,27 +245,6 @@ def with_labels(posteriors, labels):
     rows = np.flatnonzero(labels >= 0)
     reference = labelled_reference(posteriors[rows], labels[rows])
     return make_nodes(posteriors, labels), replace(reference, rows=rows)
-
-
-@pytest.mark.parametrize(("name", "influence"), [("sis", 0.9), ("sis_acc", 1.0)])
-def test_undefined_tasks_are_refused(name, influence):
-    walks = walk_matrix(csr_array((2, 2)))
-    with pytest.raises(SettingsError, match=r"is not defined: choose of sis_acc"):
-        Sis(name, walks, influence=influence)
-
-
-def test_compiled_code_agrees_with_its_python(monkeypatch):
-    nodes, _, _, _, sets = prepared(PRIORS["binary"])
-    values = np.random.default_rng(0).random((N, 3))
-    batch = make_communities(*sets, [])
-    fast, slow = np.empty((4, 3)), np.empty((4, 3))
-    members = (batch.offsets, batch.members, nodes.unlabelled, values)
-    importance.sum_kernel(*members, fast)
-    importance.sum_kernel.py_func(*members, slow)
-    np.testing.assert_array_equal(fast, slow)
-    free = [v for v in sets[1] if nodes.labels[v] < 0]
-    np.testing.assert_allclose(fast[1], values[free].sum(axis=0))
-    np.testing.assert_array_equal(fast[3], 0)
 
 
 @pytest.mark.parametrize("name", NAMES)

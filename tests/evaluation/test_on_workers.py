@@ -14,10 +14,10 @@ from xnq_dist.core.errors import InputError, SettingsError, StageError
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.evaluation import on_workers as run
 from xnq_dist.evaluation import split_fit as fit
-from xnq_dist.evaluation.keep import keep, publish_tables, unpublish
+from xnq_dist.evaluation.keep import PAPER, keep, publish, unpublish
 from xnq_dist.evaluation.methods.gnn import GnnSettings
 from xnq_dist.evaluation.methods.known_methods import METHODS, choose_methods
-from xnq_dist.evaluation.results import result_rows
+from xnq_dist.evaluation.results import result_rows, tidy_tables
 from xnq_dist.evaluation.task import TaskSource, load_task
 from xnq_dist.evaluation.work import EvaluationWork
 from xnq_dist.graph.prepare import prepare
@@ -250,9 +250,6 @@ def test_xnq_plus_is_a_method(client, graph, tmp_path, monkeypatch):
             assert any(np.array_equal(scores.held, rows) for rows in pooled)
     names = RunDirectory(work.run).folder.names()
     assert not [n for n in names if n.startswith(("draw", "embeddings"))]
-    # Another matrix is another method.
-    dense = evaluate(client, work, "xnq+dense", quantifiers=("sld", "pcc"))
-    assert figures(dense) != figures(result)
     with monkeypatch.context() as patched:
         patched.setattr("xnq_dist.readout.plus.learning.plus_scores", None)
         again = evaluate(client, work, "xnq+", quantifiers=("sld", "pcc", "cc"))
@@ -294,12 +291,12 @@ def test_tables_are_published_together_and_removed_together(client, graph, tmp_p
         work = begin(tmp_path / name, graph)
         result = evaluate(client, work, draws=1, quantifiers=("sld",))
         task = dataclasses.replace(work.task(), dataset=name)
-        keep(out.child(name), task, result)
-    tables = publish_tables(out, [out.child("one"), out.child("two")])
+        keep(out.child(name), PAPER, tidy_tables(task, result), result.method)
+    tables = publish(out, PAPER)
     assert set(tables["results"]["dataset"].to_pylist()) == {"one", "two"}
     assert tables["estimates"].num_rows == 2 * 2 * 63 * 2
     assert (tmp_path / "results.parquet").exists()
-    unpublish(out)
+    unpublish(out, PAPER)
     assert not list(tmp_path.glob("*.parquet"))
 
 

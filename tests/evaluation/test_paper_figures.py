@@ -8,7 +8,6 @@ from xnq_dist.evaluation import paper_figures as published
 from xnq_dist.evaluation.paper_figures import (
     COMPARISON,
     ERRORS,
-    IMPROVEMENT,
     QUANTIFIERS,
 )
 
@@ -33,7 +32,7 @@ def test_figures_are_as_printed(
 
 def test_every_row_has_every_data_set() -> None:
     for metric in ("ae", "rae"):
-        for method in (*published.BASELINES, "xnq"):
+        for method in ("wvrn", "cdq", "enq", "xnq"):
             assert {*ERRORS[metric][method]} == {
                 *published.BINARY,
                 *published.MULTICLASS,
@@ -42,25 +41,6 @@ def test_every_row_has_every_data_set() -> None:
         assert {*ERRORS["ae"][method]} == {*published.BINARY}
     assert {*QUANTIFIERS} == {"cc", "acc", "pcc", "pacc", "hdy", "dys", "sld"}
     assert QUANTIFIERS["dys"]["tolokers"].mean == 0.032
-    assert QUANTIFIERS["hdy"]["genius"].spread == 0.0005
-
-
-def test_improvements_agree_with_the_means_or_a_listed_misprint() -> None:
-    for metric, row in IMPROVEMENT.items():
-        for dataset, printed in row.items():
-            others = [ERRORS[metric][m][dataset].mean for m in published.BASELINES]
-            own = ERRORS[metric]["xnq"][dataset].mean
-            change = 100 * (own / min(others) - 1)
-            if printed is None:
-                assert change > 0
-            elif (metric, dataset) in (("ae", "questions"), ("ae", "genius")):
-                noted = [
-                    s for s in published.MISPRINTS if s.lower().startswith(dataset)
-                ]
-                assert len(noted) == 1
-                assert f"{-change:.2f}" in noted[0]
-            else:
-                assert printed == pytest.approx(change, abs=0.06)
 
 
 def test_probabilities_add_up() -> None:
@@ -70,5 +50,5 @@ def test_probabilities_add_up() -> None:
         for name, row in rows.items()
         if abs(sum(row) - 1) > 0.0015
     }
-    # The paper's own misprint, noted beside the figures.
+    # The paper's own misprint, not ours.
     assert wrong == {(("quantifier", "ae"), "acc")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -147,3 +148,10 @@ def test_an_unknown_quantifier_is_refused_with_those_there_are():
         ValueError, match=f"no quantifier 'mine': choose one of {names}"
     ):
         record_of("mine")
+
+
+def test_threads_of_a_process_read_the_records_at_the_same_time():
+    quantifiers._all.cache_clear()
+    with ThreadPoolExecutor(8) as pool:
+        counts = set(pool.map(lambda _: len(records()), range(64)))
+    assert counts == {len(records())}

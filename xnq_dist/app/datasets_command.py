@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,20 +26,14 @@ app = typer.Typer(
 @app.command("list")
 def list_datasets(as_json: Json = False) -> None:
     """Every task of the paper: size, licence, and where its graph lies here."""
-    rows = [_row(name) for name in _tasks()]
-    columns = {key: [str(row[key]) for row in rows] for key in rows[0]}
-    widths = {k: max(len(k), *map(len, v)) for k, v in columns.items()}
-    for line in [dict(zip(columns, columns, strict=True)), *rows]:
-        cells = (str(line[key]).ljust(width) for key, width in widths.items())
-        typer.echo("  ".join(cells).rstrip())
+    from xnq_dist.evaluation.datasets.known_graphs import known_tasks
+    from xnq_dist.evaluation.rendered_table import aligned
+
+    rows = [_row(name) for name in known_tasks()]
+    lines = [tuple(rows[0]), *(tuple(map(str, row.values())) for row in rows)]
+    typer.echo("\n".join(aligned(lines, "l" * len(rows[0]))))
     if as_json:
         typer.echo(json.dumps({row["name"]: row for row in rows}))
-
-
-def _tasks() -> list[str]:
-    from xnq_dist.evaluation.datasets.known_graphs import known_tasks
-
-    return list(known_tasks())
 
 
 def _row(task: str) -> dict[str, Any]:
@@ -133,13 +128,7 @@ def fetch_dataset(
             "holds the next fetch to it"
         )
     if as_json:
-        typer.echo(json.dumps(_summary(done), default=str))
-
-
-def _summary(done: Any) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return asdict(done)
+        typer.echo(json.dumps(asdict(done), default=str))
 
 
 def _hashes(given: list[str], names: list[str]) -> dict[str, str]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xnq_dist import pipeline as line
 from xnq_dist.core.cluster import Connection, connect, open_cluster
@@ -24,6 +24,11 @@ from xnq_dist.core.progress import Progress
 from xnq_dist.core.store import Folder, RunDirectory, setting_aside
 from xnq_dist.graph.tables import Sources, open_table
 from xnq_dist.jobs import Do
+
+if TYPE_CHECKING:
+    from xnq_dist.evaluation.community_cases import CasePlan
+    from xnq_dist.evaluation.keep import Published
+    from xnq_dist.evaluation.work import EvaluationWork
 
 __all__ = [
     "DataSource",
@@ -119,21 +124,20 @@ def _with_features(source: DataSource, settings: Settings) -> tuple[Settings, bo
     return settings.model_copy(update={"columns": columns}), False
 
 
-def prepare_task(
+def _prepare_task(
     out: str,
     source: DataSource,
     settings: Settings,
     folds: Sequence[int] | None,
     label_shares: Sequence[float],
     progress: Progress,
-) -> Any:
+) -> EvaluationWork:
     """Graph, labels and folds of one dataset, where workers find them."""
     from xnq_dist.evaluation.task import TaskSource, load_task
     from xnq_dist.evaluation.work import EvaluationWork
 
     run = RunDirectory(out)
-    sources = Sources(source.nodes, source.edges)
-    line.prepare(run, sources, settings, progress)
+    line.prepare(run, Sources(source.nodes, source.edges), settings, progress)
     wanted = TaskSource(
         source.name,
         source.splits,
@@ -145,44 +149,108 @@ def prepare_task(
     return EvaluationWork.begin(run, task, settings)
 
 
-def evaluate_method(
-    work: Any,
+def _evaluate_method(
     name: str,
     draws: int,
     quantifiers: Sequence[str] | None,
+    work: EvaluationWork,
     connection: Connection,
     progress: Progress,
 ) -> dict[str, Any]:
     """One method on one dataset: search, selection, test."""
     from xnq_dist.evaluation import on_workers as stage
-    from xnq_dist.evaluation.keep import keep
+    from xnq_dist.evaluation.keep import PAPER, keep
     from xnq_dist.evaluation.methods.known_methods import METHODS
+    from xnq_dist.evaluation.results import tidy_tables
 
-    began = time.perf_counter()
     with connect(connection, work.settings.cluster.timeout) as client:
         result = stage.evaluate_method(
             client, work, METHODS[name], draws, quantifiers, progress
         )
-    keep(Folder.of(work.run), work.task(), result)
-    return {"method": name, "seconds": round(time.perf_counter() - began, 1)}
+    tables = tidy_tables(work.task(), result)
+    keep(Folder.of(work.run), PAPER, tables, name)
+    return {"method": name}
 
 
-def publish_evaluation(out: str, _progress: Progress) -> dict[str, Any]:
+def _evaluate_on_communities(
+    plan: CasePlan, work: EvaluationWork, connection: Connection, progress: Progress
+) -> dict[str, Any]:
+    """Every estimator on every kind of communities of one dataset."""
+    from xnq_dist.evaluation.community_cases import evaluate_communities
+    from xnq_dist.evaluation.keep import COMMUNITIES, keep
+
+    with connect(connection, work.settings.cluster.timeout) as client:
+        table = evaluate_communities(client, work, plan, progress)
+    keep(Folder.of(work.run), COMMUNITIES, {"community_results": table})
+    return {"rows": table.num_rows}
+
+
+def _publish(out: str, of: Published, _progress: Progress) -> dict[str, Any]:
     """Tables, plots and page of everything kept in the folder."""
-    from xnq_dist.evaluation.keep import publish_tables
-    from xnq_dist.evaluation.render import render
-    from xnq_dist.evaluation.summary import text
+    from xnq_dist.evaluation import community_tables, render, summary
+    from xnq_dist.evaluation.keep import COMMUNITIES, publish
 
     folder = Folder.of(out)
-    datasets = [
-        folder.child(name)
-        for name in folder.names()
-        if folder.child(name).child("results").exists()
-    ]
-    tables = publish_tables(folder, datasets)
-    render(tables["results"], tables["configurations"], tables["estimates"], folder)
+    tables = publish(folder, of)
+    first = tables[of.tables[0]]
+    if of is COMMUNITIES:
+        files = community_tables.community_outputs(first)
+        text = community_tables.community_text(first)
+    else:
+        files = render.outputs(first, tables["estimates"])
+        text = summary.text(first)
+    for name, data in files.items():
+        inside, _, last = name.rpartition("/")
+        place = folder.child(inside) if inside else folder
+        place.create()
+        place.write_bytes(last, data)
     rows = {name: table.num_rows for name, table in tables.items()}
-    return {"rows": rows, "text": text(tables["results"])}
+    return {"rows": rows, "text": text}
+
+
+Job = Callable[["EvaluationWork", Connection, Progress], dict[str, Any]]
+
+
+def _run(
+    sources: list[DataSource],
+    out: str,
+    of: Published,
+    jobs: Mapping[str, tuple[Settings, list[Job]]],
+    folds: list[int] | None,
+    label_shares: list[float],
+    do: Do,
+) -> dict[str, Any]:
+    """The jobs of every dataset (by name, with its settings), then all tables."""
+    from xnq_dist.evaluation.keep import unpublish
+
+    began = time.perf_counter()
+    folder = Folder.of(out)
+    folder.create()
+    done = []
+    cluster = jobs[sources[0].name][0].cluster
+    with RunLock(folder), open_cluster(cluster) as connection:
+        unpublish(folder, of)
+        for source in sources:
+            settings, own = jobs[source.name]
+            where = folder.child(source.name).location
+            tables = Sources(source.nodes, source.edges)
+            with line.open_run(where, tables) as run, setting_aside(run):
+                wanted = source, settings, folds, label_shares
+                work = do("graph", partial(_prepare_task, run.location, *wanted))
+                for job in own:
+                    started = time.perf_counter()
+                    found = do(source.name, partial(job, work, connection))
+                    seconds = round(time.perf_counter() - started, 1)
+                    done.append({"dataset": source.name, **found, "seconds": seconds})
+        published = do("publish", partial(_publish, folder.location, of))
+    return {
+        "out": folder.uri,
+        "results": folder.uri_of(f"{of.tables[0]}.parquet"),
+        "page": folder.uri_of(of.page),
+        **published,
+        "done": done,
+        "seconds": round(time.perf_counter() - began, 1),
+    }
 
 
 def run_evaluation(
@@ -196,74 +264,19 @@ def run_evaluation(
     label_shares: list[float],
     do: Do,
 ) -> dict[str, Any]:
-    """Every method on every dataset, in this process.
-
-    Parameters
-    ----------
-    do
-        Does each stage.
-    """
-    from xnq_dist.evaluation.keep import unpublish
+    """Every method on every dataset, in this process; `do` does each stage."""
+    from xnq_dist.evaluation.keep import PAPER
     from xnq_dist.evaluation.methods.known_methods import choose_methods
 
-    began = time.perf_counter()
-    folder = Folder.of(out)
-    done = []
-    chosen = {}
+    jobs: dict[str, tuple[Settings, list[Job]]] = {}
     for source in sources:
         suited, has_features = _with_features(source, settings)
         choose_methods(methods, has_features)
-        chosen[source.name] = suited
-    folder.create()
-    with RunLock(folder), open_cluster(settings.cluster) as connection:
-        unpublish(folder)
-        for source in sources:
-            suited = chosen[source.name]
-            tables = Sources(source.nodes, source.edges)
-            where = folder.child(source.name).location
-            with line.open_run(where, tables) as run, setting_aside(run):
-                prepared = partial(
-                    prepare_task, run.location, source, suited, folds, label_shares
-                )
-                work = do("graph", prepared)
-                for name in methods:
-                    evaluated = partial(
-                        evaluate_method, work, name, draws, quantifiers, connection
-                    )
-                    found = do(source.name, evaluated)
-                    done.append({"dataset": source.name, **found})
-        published = do("publish", partial(publish_evaluation, folder.location))
-    return {
-        "out": folder.uri,
-        "results": folder.uri_of("results.parquet"),
-        "page": folder.uri_of("evaluation.html"),
-        **published,
-        "done": done,
-        "seconds": round(time.perf_counter() - began, 1),
-    }
-
-
-def evaluate_on_communities(
-    work: Any, plan: Any, connection: Connection, progress: Progress
-) -> dict[str, Any]:
-    """Every estimator on every kind of communities of one dataset."""
-    from xnq_dist.evaluation.community_cases import evaluate_communities
-    from xnq_dist.evaluation.keep import keep_communities
-
-    began = time.perf_counter()
-    with connect(connection, work.settings.cluster.timeout) as client:
-        table = evaluate_communities(client, work, plan, progress)
-    keep_communities(Folder.of(work.run), table)
-    return {"rows": table.num_rows, "seconds": round(time.perf_counter() - began, 1)}
-
-
-def publish_communities_evaluation(out: str, _progress: Progress) -> dict[str, Any]:
-    """Tables and page of everything kept in the folder."""
-    from xnq_dist.evaluation.community_tables import community_text
-    from xnq_dist.evaluation.keep import publish_communities
-
-    table = publish_communities(Folder.of(out))
-    return {"rows": table.num_rows, "text": community_text(table)}
+        jobs[source.name] = (
+            suited,
+            [partial(_evaluate_method, name, draws, quantifiers) for name in methods],
+        )
+    return _run(sources, out, PAPER, jobs, folds, label_shares, do)
 
 
 def run_communities_evaluation(
@@ -281,22 +294,19 @@ def run_communities_evaluation(
 
     Parameters
     ----------
-    do
-        Does each stage.
     undeclared
         Whether `labels.drawn` is unknown for every design.
+    do
+        Does each stage.
     """
     from xnq_dist.evaluation.community_cases import CasePlan, check_plan, check_shares
-    from xnq_dist.evaluation.keep import unpublish_communities
+    from xnq_dist.evaluation.keep import COMMUNITIES
 
-    began = time.perf_counter()
-    folder = Folder.of(out)
-    done = []
     check_shares(label_shares)
     given = [Path(source.nodes).parent / "memberships.parquet" for source in sources]
     memberships = [str(path) if path.exists() else None for path in given]
     check_plan(kinds, designs, quantifiers, memberships)
-    chosen = {}
+    jobs: dict[str, tuple[Settings, list[Job]]] = {}
     for source, table in zip(sources, memberships, strict=True):
         suited, _ = _with_features(source, settings)
         plan = CasePlan(
@@ -308,30 +318,5 @@ def run_communities_evaluation(
             source.family,
             undeclared,
         )
-        chosen[source.name] = suited, plan
-    folder.create()
-    with RunLock(folder), open_cluster(settings.cluster) as connection:
-        unpublish_communities(folder)
-        for source in sources:
-            suited, plan = chosen[source.name]
-            tables = Sources(source.nodes, source.edges)
-            where = folder.child(source.name).location
-            with line.open_run(where, tables) as run, setting_aside(run):
-                prepared = partial(
-                    prepare_task, run.location, source, suited, None, [1.0]
-                )
-                work = do("graph", prepared)
-                evaluated = partial(evaluate_on_communities, work, plan, connection)
-                found = do(source.name, evaluated)
-                done.append({"dataset": source.name, **found})
-        published = do(
-            "publish", partial(publish_communities_evaluation, folder.location)
-        )
-    return {
-        "out": folder.uri,
-        "results": folder.uri_of("community_results.parquet"),
-        "page": folder.uri_of("communities.html"),
-        **published,
-        "done": done,
-        "seconds": round(time.perf_counter() - began, 1),
-    }
+        jobs[source.name] = suited, [partial(_evaluate_on_communities, plan)]
+    return _run(sources, out, COMMUNITIES, jobs, None, [1.0], do)

@@ -10,6 +10,7 @@ import.
 from __future__ import annotations
 
 import ast
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -25,6 +26,8 @@ FOLDERS = {
     "xnq_dist.quantify.classic": QUANTIFY / "classic",
 }
 """Where modules with records are, by their package."""
+_READING = threading.Lock()
+"""CPython 3.11 fails where two threads parse source at the same time."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,8 @@ class Record:
 
 def records() -> Mapping[str, Record]:
     """Every quantifier by its name, in the order of lists."""
-    return _all(tuple(FOLDERS.items()))
+    with _READING:
+        return _all(tuple(FOLDERS.items()))
 
 
 def record_of(name: str) -> Record:

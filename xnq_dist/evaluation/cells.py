@@ -108,21 +108,10 @@ def sized(table: pa.Table) -> pa.Table:
 
 
 def means(table: pa.Table, by: Sequence[str]) -> list[Figures]:
-    """Figures averaged over sets.
+    """Figures averaged over sets, in the order of their first row.
 
-    Parameters
-    ----------
-    table
-        Schema ``community_results``.
-    by
-        Columns whose values are kept apart.
-
-    Returns
-    -------
-    list of dict
-        The columns of `by`, the metrics (None where no set has one), ``flagged`` (how
-        many; None: no intervals), ``flagged_ae`` and ``sets``, in the order of their
-        first row.
+    Each has the columns of `by`, the metrics (None where no set has one), ``flagged``
+    (how many; None: no intervals), ``flagged_ae`` and ``sets``.
     """
     sets = table["sets"]
     parts = {name: table[name] for name in by} | {"sets": sets}
@@ -171,14 +160,8 @@ def ratio_cells(
 ) -> list[RatioCell]:
     """Cells of at least `LEAST_SETS` communities, and whether one is above a bound.
 
-    Parameters
-    ----------
-    table
-        Schema ``community_results``; Holm's adjustment is over all of its cells.
-    estimator, baseline
-        Whose mean absolute errors are compared, draw by draw.
-    bound
-        Of the ratio.
+    Mean absolute errors of an estimator and a baseline are compared, draw by draw;
+    Holm's adjustment is over all cells of the table.
     """
     compared = pc.is_in(table["estimator"], pa.array([estimator, baseline]))
     rows = means(sized(real(table.filter(compared))), (*CELL, "draw", "estimator"))
@@ -226,13 +209,6 @@ def _above(differences: NDArray[np.float64]) -> float | None:
 def coverage(rows: Sequence[Figures]) -> Covered | None:
     """Coverage of some figures; None without intervals.
 
-    Parameters
-    ----------
-    rows
-        With ``dataset``, ``draw``, ``sets``, ``coverage`` and ``width``.
-
-    Notes
-    -----
     The variance is that of a ratio over clusters, at least the binomial one of as many
     sets (two of them added to each side, so that it is not 0 where all are covered).
     """

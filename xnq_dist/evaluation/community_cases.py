@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,8 @@ from xnq_dist.evaluation.designs import (
     draw_labels,
 )
 from xnq_dist.evaluation.estimators import Estimators, estimators
-from xnq_dist.evaluation.real import Row, score_case
+from xnq_dist.evaluation.keep import arrow_schema
+from xnq_dist.evaluation.real import score_case
 from xnq_dist.evaluation.regions import (
     KINDS,
     REGIONS,
@@ -66,6 +67,7 @@ __all__ = ["CasePlan", "check_plan", "check_shares", "evaluate_communities"]
 
 log = logging.getLogger(__name__)
 
+TABLE = "community_results"
 MATTER = {"backend", "reservoir", "exchange", "embeddings", "readout", "plus"}
 """Settings that posteriors depend on."""
 
@@ -105,17 +107,9 @@ def check_plan(
     quantifiers: Sequence[str] | None,
     memberships: Sequence[str | None],
 ) -> None:
-    """Refuse communities, designs or quantifiers that do not exist.
+    """Refuse communities, designs or quantifiers that do not exist, naming the first.
 
-    Parameters
-    ----------
-    memberships
-        Memberships table of every graph, None where a graph has none.
-
-    Raises
-    ------
-    SettingsError
-        Naming the first.
+    `memberships` has the memberships table of every graph, None where there is none.
     """
     for option, what, names, known in (
         ("--communities", "are no communities", kinds, KINDS),
@@ -135,13 +129,7 @@ def check_plan(
 
 
 def check_shares(label_shares: Sequence[float]) -> None:
-    """Refuse label shares that cannot be.
-
-    Raises
-    ------
-    SettingsError
-        Naming the first.
-    """
+    """Refuse label shares that cannot be, naming the first."""
     for share in label_shares:
         if not 0 < share < 1:
             raise SettingsError(
@@ -232,12 +220,13 @@ def evaluate_communities(
                 "labels": int(np.count_nonzero(shown.labels >= 0)),
             }
             sink = pa.BufferOutputStream()
-            table = _table(of_case, score_case(case, sets, scored))
+            found = [of_case | vars(row) for row in score_case(case, sets, scored)]
+            table = pa.Table.from_pylist(found, arrow_schema(TABLE))
             pq.write_table(table, sink, compression="zstd")
             folder.write_bytes(name, sink.getvalue().to_pybytes())
         with folder.open_input(name) as stream:
             table = pq.read_table(stream)
-        schemas.check(table.schema, "community_results", folder.uri_of(name))
+        schemas.check(table.schema, TABLE, folder.uri_of(name))
         tables.append(table)
         progress("cases", number + 1, len(cases))
     whole = pa.concat_tables(tables)
@@ -271,18 +260,6 @@ def _case(
         held = Held(rows, shown.labels[rows], arrays["held"].astype(np.float64))
     task, posteriors = work.task(), arrays["posteriors"].astype(np.float64)
     return Case.of(task.labels, shown, posteriors, task.classes, held)
-
-
-def _table(of_case: Mapping[str, Any], rows: Iterator[Row]) -> pa.Table:
-    kinds = {
-        "double": pa.float64(),
-        "int32": pa.int32(),
-        "string": pa.string(),
-        "bool": pa.bool_(),
-    }
-    columns = schemas.TABLES["community_results"].columns
-    schema = pa.schema([(column.name, kinds[column.kind]) for column in columns])
-    return pa.Table.from_pylist([{**of_case, **vars(row)} for row in rows], schema)
 
 
 def _kinds(

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -24,9 +23,9 @@ if TYPE_CHECKING:
 from xnq_dist.core.random_bits import Purpose, stream
 
 __all__ = [
-    "DECLARED",
     "DESIGNS",
     "OWN_RESOLUTION",
+    "Drawn",
     "LabelPool",
     "Shown",
     "draw_labels",
@@ -44,6 +43,7 @@ FITTED = 0.1
 """Share of the labels that the model of ``fresh`` is fitted to."""
 
 Mask = NDArray[np.bool_]
+Drawn = Literal["unknown", "random", "by_class", "by_place"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,23 +82,14 @@ class Shown:
 
 
 def draw_labels(name: str, pool: LabelPool, share: float, seed: int) -> Shown:
-    """Labels of a design.
+    """Labels of a design (of `DESIGNS`).
 
-    Parameters
-    ----------
-    name
-        One of `DESIGNS`.
-    pool
-        The nodes.
-    share
-        Of the nodes with a known class, where the design allows it.
-    seed
-        Of the draw.
+    The share is of the nodes with a known class, where the design allows it.
     """
     # The labels of `fresh` are those of `random`.
     place = list(DESIGNS).index("random" if name == "fresh" else name)
     random = stream(seed, Purpose.DESIGNS, place)
-    chosen = DESIGNS[name](pool, share, random)
+    chosen = DESIGNS[name].draw(pool, share, random)
     _two_of_each_class(pool, chosen, pool.known, random)
     fitted = chosen
     if name == "fresh":
@@ -108,7 +99,7 @@ def draw_labels(name: str, pool: LabelPool, share: float, seed: int) -> Shown:
     shown, seen = (
         np.where(mask, pool.truth, -1).astype(np.int32) for mask in (chosen, fitted)
     )
-    return Shown(shown, seen, DECLARED[name])
+    return Shown(shown, seen, DESIGNS[name].drawn)
 
 
 def _first(pool: LabelPool, rows: NDArray[np.int64], count: int) -> Mask:
@@ -206,32 +197,32 @@ def _region(pool: LabelPool, share: float, random: np.random.Generator) -> Mask:
     return _among(pool, within, share, random)
 
 
-DESIGNS: MappingProxyType[
-    str, Callable[[LabelPool, float, np.random.Generator], Mask]
-] = MappingProxyType(
-    {
-        "random": _random,
-        "half": _half,
-        "balanced": _balanced,
-        "positives": _positives,
-        "high_degree": _high_degree,
-        "region": _region,
-        # As random; `draw_labels` fits the model to a tenth of them.
-        "fresh": _random,
-    }
-)
-"""Designs by name. New ones go to the end: the place is a key of the random stream."""
+@dataclass(frozen=True)
+class Design:
+    """One way in which labels come about."""
 
-Drawn = Literal["unknown", "random", "by_class", "by_place"]
-DECLARED: MappingProxyType[str, Drawn] = MappingProxyType(
-    {
-        "random": "random",
-        "half": "by_place",
-        "balanced": "by_class",
-        "positives": "by_class",
-        "high_degree": "by_place",
-        "region": "by_place",
-        "fresh": "random",
-    }
-)
-"""The `labels.drawn` that describes each design."""
+    draw: Callable[[LabelPool, float, np.random.Generator], Mask]
+    drawn: Drawn
+    """The `labels.drawn` that describes it."""
+    title: str
+
+
+DESIGNS = {
+    "random": Design(_random, "random", "random labels"),
+    "half": Design(_half, "by_place", "labels in half of the communities"),
+    "balanced": Design(_balanced, "by_class", "labels balanced by class"),
+    "positives": Design(
+        _positives,
+        "by_class",
+        "nodes of the last class five times as likely to be labelled",
+    ),
+    "high_degree": Design(
+        _high_degree, "by_place", "only nodes of high degree labelled"
+    ),
+    "region": Design(_region, "by_place", "only one region labelled"),
+    # As random; `draw_labels` fits the model to a tenth of them.
+    "fresh": Design(
+        _random, "random", "model fitted to a tenth of the labels that are known"
+    ),
+}
+"""Designs by name. New ones go to the end: the place is a key of the random stream."""

@@ -18,6 +18,7 @@ from xnq_dist.core.quantifiers import records
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.importance import NAMES as WEIGHTED
 from xnq_dist.evaluation.importance import Sis, walk_matrix
+from xnq_dist.evaluation.regions import class_counts_in
 from xnq_dist.quantify.classic.sld import guarded_prior
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.surroundings import learn_in_process
@@ -72,16 +73,14 @@ class Estimators:
         adjacency
             In-neighbours, rows sorted, shape (N, N).
         own
-            The graph's own partitions, the coarse one first, shape (N,) each, for
-            `auto` to learn from.
+            The graph's own partitions, the coarse one first, for `auto` to learn from.
         settings
             With the seed of the posteriors' folds; `labels.drawn` is what the case
             declares.
         names
             Of `estimators`; None: all that are defined for so many classes.
         refitted
-            The case of a model fitted to all labels shown, which `auto` answers from;
-            None: `case`.
+            The case of a model fitted to all labels shown, which `auto` answers from.
         """
         classes = case.nodes.classes
         defined = [
@@ -149,11 +148,7 @@ def _quantifiers(
 
 def _trivial(case: Case, sets: Communities) -> dict[str, NDArray[np.float64]]:
     prior, n_classes = case.reference.prior, len(case.nodes.classes)
-    community = np.repeat(np.arange(len(sets)), np.diff(sets.offsets))
-    label = case.nodes.labels[sets.members]
-    cells = (community * n_classes + label)[label >= 0]
-    counts = np.bincount(cells, minlength=len(sets) * n_classes)
-    labelled = counts.reshape(len(sets), n_classes).astype(np.float64)
+    labelled = class_counts_in(sets, case.nodes.labels, n_classes).astype(np.float64)
     number = labelled.sum(axis=1, keepdims=True)
     pcc = make_quantifier("pcc", Settings())
     mean = pcc.estimate(sets, case.nodes, case.reference).prevalence

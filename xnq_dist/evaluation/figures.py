@@ -1,84 +1,55 @@
-"""What the plots show, from the tables; `plots` draws it."""
+"""Plots of estimated against true prevalence, a panel for each method."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from xnq_dist.core.pictures import Picture
+from xnq_dist.core.pictures import INK, MAIN, MUTED, Picture, picture, plain
 from xnq_dist.evaluation.names import base, shown, tally
-from xnq_dist.evaluation.paper_plots import (
-    Band,
-    Point,
-    draw_diagonals,
-    draw_shares,
-    draw_times,
-)
-from xnq_dist.evaluation.summary import GRAPH_LEVEL, Cost, Summary
+from xnq_dist.evaluation.summary import GRAPH_LEVEL, Summary
 
-__all__ = ["diagonal_bands", "pictures"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Band", "diagonal_bands", "diagonals"]
 
 Floats = NDArray[np.float64]
 
 LEVELS = 41
 """True prevalences drawn as they are; more are put into bins of .05."""
 
-_LOOKS: Mapping[str, tuple[str, str]] = {
-    "wvrn": ("#c2571a", "s"),
-    "cdq": ("#8a6d00", "D"),
-    "enq": ("#b03060", "^"),
-    "lbq": ("#6b7280", "X"),
-    "lr": ("#4d7c0f", "v"),
-    "gcn": ("#7b3fa0", "p"),
-    "gat": ("#a05fc4", "h"),
-    "gin": ("#4c2a85", "P"),
-    "xnq": ("#0b6e99", "o"),
-    "xnq+": ("#082f49", "*"),
-}
-_SPARE = (("#1f7a6d", "<"), ("#915c00", ">"), ("#9f1239", "d"), ("#3f3f46", "8"))
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """Mean and standard deviation of a method's estimates at true prevalences."""
+
+    method: str
+    at: Floats
+    """True prevalence, ascending, shape (n,)."""
+    mean: Floats
+    sd: Floats
+    remark: str
 
 
-def pictures(
-    summary: Summary, cost: Mapping[tuple[str, str], Cost], estimates: pa.Table
-) -> dict[str, Picture]:
-    """The plots that the data allow, by file name.
-
-    Parameters
-    ----------
-    summary
-        Choices and means.
-    cost
-        Of `summary.costs`.
-    estimates
-        Schema ``estimates``.
-    """
+def diagonals(summary: Summary, estimates: pa.Table) -> dict[str, Picture]:
+    """A plot for each binary data set with estimates, by file name."""
     made: dict[str, Picture] = {}
-    looks = _looks(summary.methods)
     for dataset in summary.of_kind("binary"):
         bands, positive = diagonal_bands(summary, estimates, dataset)
         if bands:
-            name = _unused(f"diagonal-{dataset}", made)
-            made[name] = draw_diagonals(name, dataset, positive, bands, looks)
-    points = {
-        dataset: found
-        for dataset in summary.datasets
-        if (found := _points(summary, cost, dataset))
-    }
-    if points:
-        made["error-time"] = draw_times("error-time", points, looks)
-    curves = {
-        dataset: bands
-        for dataset in summary.datasets
-        if (bands := _curves(summary, dataset))
-    }
-    if curves:
-        made["error-labels"] = draw_shares("error-labels", curves, looks)
+            clean = re.sub(r"[^A-Za-z0-9.+-]+", "-", f"diagonal-{dataset}").strip("-.")
+            name, number = clean, 2
+            while name in made:
+                name, number = f"{clean}-{number}", number + 1
+            made[name] = _drawn(name, dataset, positive, bands)
     return made
 
 
@@ -88,21 +59,8 @@ def diagonal_bands(
     """Estimates of the positive class by its true prevalence, per method.
 
     In each fold the quantifier that validation chose; mean and sample standard
-    deviation over all samples of that prevalence in all folds.
-
-    Parameters
-    ----------
-    summary
-        Choices.
-    estimates
-        Schema ``estimates``; the positive class is the last to appear.
-    dataset
-        With two classes.
-
-    Returns
-    -------
-    list of Band, str
-        Methods with estimates, and the positive class.
+    deviation over all samples of that prevalence in all folds. The positive class, the
+    last to appear, is returned as well.
     """
     own = estimates.filter(pc.equal(estimates["dataset"], dataset))
     if not own.num_rows:
@@ -110,26 +68,21 @@ def diagonal_bands(
     positive = own["class"].unique().to_pylist()[-1]
     own = own.filter(pc.equal(own["class"], positive))
     bands = []
-    for method in _sampled(summary):
+    for method in summary.methods:
         chosen = summary.of(dataset, method)
-        if not chosen:
+        # One answer for a complete graph makes no curve.
+        if not chosen or base(method) in GRAPH_LEVEL:
             continue
-        rows = own.filter(
-            pc.and_(
-                pc.equal(own["method"], method),
-                pc.equal(own["label_share"], chosen[0].label_share),
-            )
-        )
-        parts = [
-            rows.filter(
-                pc.and_(
-                    pc.equal(rows["fold"], c.fold),
-                    pc.equal(rows["quantifier"], c.quantifier),
-                )
+        rows = [
+            own.filter(
+                (pc.field("method") == method)
+                & (pc.field("label_share") == c.label_share)
+                & (pc.field("fold") == c.fold)
+                & (pc.field("quantifier") == c.quantifier)
             )
             for c in chosen
         ]
-        both = pa.concat_tables(parts)
+        both = pa.concat_tables(rows)
         if both.num_rows:
             true, estimate = both["true"].to_numpy(), both["estimate"].to_numpy()
             figure = summary.figure(dataset, method, "ae")
@@ -137,11 +90,6 @@ def diagonal_bands(
             remark = tally(shown(c.quantifier) for c in chosen) + error
             bands.append(Band(method, *_by_level(true, estimate), remark))
     return bands, str(positive)
-
-
-def _sampled(summary: Summary) -> list[str]:
-    """Methods that answer for samples; one answer for a whole graph makes no curve."""
-    return [m for m in summary.methods if base(m) not in GRAPH_LEVEL]
 
 
 def _by_level(true: Floats, estimate: Floats) -> tuple[Floats, Floats, Floats]:
@@ -156,55 +104,51 @@ def _by_level(true: Floats, estimate: Floats) -> tuple[Floats, Floats, Floats]:
     return levels, mean, np.sqrt(square / np.maximum(count - 1, 1))
 
 
-def _points(
-    summary: Summary, cost: Mapping[tuple[str, str], Cost], dataset: str
-) -> list[Point]:
-    found = []
-    for method in _sampled(summary):
-        figure = summary.figure(dataset, method, "ae")
-        spent = cost.get((dataset, method))
-        if figure is not None and spent is not None and spent.seconds > 0:
-            found.append(Point(method, spent.seconds, figure))
-    return found
+def _drawn(name: str, dataset: str, positive: str, bands: Sequence[Band]) -> Picture:
+    columns = min(len(bands), 5 if len(bands) > 8 else 4)
+    rows = -(-len(bands) // columns)
 
-
-def _curves(summary: Summary, dataset: str) -> list[Band]:
-    found = []
-    for method in _sampled(summary):
-        pairs = [
-            (share, figure)
-            for share in summary.shares(dataset, method)
-            if (figure := summary.figure(dataset, method, "ae", share)) is not None
-        ]
-        if len(pairs) > 1:
-            found.append(
-                Band(
-                    method,
-                    np.array([share for share, _ in pairs]),
-                    np.array([figure.mean for _, figure in pairs]),
-                    np.array([figure.sd or 0.0 for _, figure in pairs]),
-                )
+    def draw(canvas: Figure) -> None:
+        panels = canvas.subplots(
+            rows, columns, sharex=True, sharey=True, squeeze=False
+        ).ravel()
+        for axes, band in zip(panels, bands, strict=False):
+            axes.plot([0, 1], [0, 1], "--", color=MUTED, lw=1)
+            low, high = band.mean - band.sd, band.mean + band.sd
+            axes.fill_between(
+                band.at, low.clip(0), high.clip(max=1), color=MAIN, alpha=0.25, lw=0
             )
-    return found
+            axes.plot(band.at, band.mean, color=MAIN, lw=1.8)
+            heading = {"loc": "left", "weight": "bold", "pad": 17, "parse_math": False}
+            axes.set_title(shown(band.method), size=10, **heading)
+            axes.annotate(
+                band.remark,
+                (0, 1),
+                xytext=(0, 4),
+                xycoords="axes fraction",
+                textcoords="offset points",
+                size=8,
+                color=INK,
+                va="bottom",
+                parse_math=False,
+            )
+            axes.set_xlim(0, 1)
+            axes.set_ylim(0, 1)
+            axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "", ".5", "", "1"])
+            axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "", ".5", "", "1"])
+            axes.set_aspect("equal")
+        for place, axes in enumerate(panels):
+            if place >= len(bands):
+                axes.set_visible(False)
+            elif place + columns >= len(bands):
+                axes.tick_params(labelbottom=True)
+        cut = plain(positive, 40)
+        canvas.supxlabel(f"true prevalence of class {cut}", parse_math=False, size=10)
+        canvas.supylabel("estimated", parse_math=False, size=10)
 
-
-def _looks(methods: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Colour and marker of every method, the same on every plot."""
-    known = {m: _LOOKS[m] for m in methods if m in _LOOKS}
-    for method in methods:
-        # The first variant looks like its base where that is not there.
-        if base(method) in _LOOKS and base(method) not in map(base, known):
-            known[method] = _LOOKS[base(method)]
-    others = [m for m in methods if m not in known]
-    spare = {m: _SPARE[place % len(_SPARE)] for place, m in enumerate(others)}
-    looks = {**known, **spare}
-    return {m: looks[m] for m in methods}
-
-
-def _unused(name: str, made: Mapping[str, Any]) -> str:
-    """A file name like this one that is still free."""
-    clean = re.sub(r"[^A-Za-z0-9.+-]+", "-", name).strip("-.")
-    free, number = clean, 2
-    while free in made:
-        free, number = f"{clean}-{number}", number + 1
-    return free
+    title = (
+        f"Estimated against true prevalence of class {plain(positive)} on "
+        f"{plain(shown(dataset))}"
+    )
+    width, height = 0.5 + 2.2 * max(columns, 1.6), 0.4 + 2.6 * rows
+    return picture(name, title, draw, width, height)

@@ -26,13 +26,6 @@ def reservoir_draws(settings: Settings, draws: int) -> list[Configuration]:
     The first ones of a longer search are those of a shorter one. What is set in the
     settings is held fixed; the other values of a draw do not change with it.
 
-    Parameters
-    ----------
-    settings
-        `evaluation.dims`, and whatever of `reservoir` and `readout.C` is set.
-    draws
-        Number of configurations.
-
     Raises
     ------
     SettingsError

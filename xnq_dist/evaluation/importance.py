@@ -33,13 +33,13 @@ not fit one process.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+from scipy.sparse import coo_array, csr_array
 
-from xnq_dist.core.errors import SettingsError, StageError
+from xnq_dist.core.errors import StageError
 from xnq_dist.quantify.classic.counts import adjusted, mean_kernel
 from xnq_dist.quantify.classic.members import check_posteriors, labelled_rows
 from xnq_dist.quantify.classic.neighbour_counts import joint_kernel, near
@@ -50,9 +50,6 @@ from xnq_dist.quantify.interface import (
     Quantifier,
     Reference,
 )
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 __all__ = ["NAMES", "Sis", "carried_back", "walk_matrix"]
 
@@ -80,14 +77,6 @@ class Sis(Quantifier):
     teleport: float = TELEPORT
     influence: float = INFLUENCE
     """From 0 (ACC itself) to below 1."""
-
-    def __post_init__(self) -> None:
-        if self.name not in NAMES or not 0 <= self.influence < 1:
-            raise SettingsError(
-                f"structural importance sampling: {self.name} with influence = "
-                f"{self.influence:g} is not defined: choose of {', '.join(NAMES)}, and "
-                "an influence from 0 to below 1"
-            )
 
     @property
     def needs_neighbours(self) -> bool:
@@ -151,7 +140,10 @@ class Sis(Quantifier):
         itself = n_classes + 1 if self.needs_neighbours else 1
         matrices = np.empty((len(batch), width, n_classes))
         values = np.empty((n_nodes, width))
-        sums = np.empty((len(batch), width))
+        free = nodes.unlabelled[batch.members].astype(np.float64)
+        inside = csr_array(
+            (free, batch.members, batch.offsets), shape=(len(batch), n_nodes)
+        )
         for code in range(n_classes):
             own = labels == code
             if not own.any():
@@ -161,8 +153,7 @@ class Sis(Quantifier):
             values[:] = 0.0
             values[rows[own]] = said[own]
             back = carried_back(self.walks, values, self.rounds, self.teleport)
-            sum_kernel(batch.offsets, batch.members, nodes.unlabelled, back, sums)
-            weighted = self.influence * sums
+            weighted = self.influence * (inside @ back)
             weighted += (1.0 - self.influence) * said[own].sum(axis=0)
             matrices[:, :, code] = weighted / weighted.sum(axis=1, keepdims=True)
         return matrices
@@ -171,14 +162,9 @@ class Sis(Quantifier):
 def walk_matrix(adjacency: csr_array[Any]) -> csr_array[Any]:
     """Where a walk goes next: row u holds the chances of u's out-neighbours.
 
-    Parameters
-    ----------
-    adjacency
-        Row v holds the in-neighbours of node v, weights at or above 0, shape (N, N).
-        Every node's loop counts 1, as in the authors' code.
+    Row v of the adjacency holds the in-neighbours of node v, with weights at or above
+    0. Every node's loop counts 1, as in the authors' code.
     """
-    from scipy.sparse import coo_array
-
     edges = adjacency.tocoo()
     heads, tails = (np.asarray(one, np.int64) for one in edges.coords)
     others = heads != tails
@@ -197,23 +183,10 @@ def walk_matrix(adjacency: csr_array[Any]) -> csr_array[Any]:
 def carried_back(
     walks: csr_array[Any], values: NDArray[np.float64], rounds: int, teleport: float
 ) -> NDArray[np.float64]:
-    """What a walk from every node finds at its end, on average.
+    """What a walk from every node finds at its end, on average, shape (N, K).
 
-    Parameters
-    ----------
-    walks
-        Of `walk_matrix`, shape (N, N).
-    values
-        Found at a node, shape (N, K).
-    rounds
-        Steps of a walk.
-    teleport
-        Chance of a step to where the walk began.
-
-    Returns
-    -------
-    Shape (N, K): row u is the sum over v of ``PPR(u, v) values[v]``, where PPR(u, .) is
-    personalised PageRank from u after so many power iterations.
+    Row u is the sum over v of ``PPR(u, v) values[v]``, where PPR(u, .) is personalised
+    PageRank from u after so many power iterations.
     """
     back = values
     for _ in range(rounds):
@@ -221,33 +194,3 @@ def carried_back(
         back *= 1.0 - teleport
         back += teleport * values
     return back
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def sum_kernel(
-    offsets: NDArray[np.int64],
-    members: NDArray[np.int64],
-    unlabelled: NDArray[np.bool_],
-    values: NDArray[np.float64],
-    sums: NDArray[np.float64],
-) -> None:
-    """Sums of values over the unlabelled members of every community.
-
-    Parameters
-    ----------
-    offsets, members
-        `Communities`; int64 (S + 1,) and (M,).
-    unlabelled
-        bool (N,); other members are passed over.
-    values
-        float64 (N, K).
-    sums
-        float64 (S, K), filled in, in the order of the members.
-    """
-    for s in range(offsets.shape[0] - 1):
-        sums[s] = 0.0
-        for position in range(offsets[s], offsets[s + 1]):
-            node = members[position]
-            if unlabelled[node]:
-                for k in range(values.shape[1]):
-                    sums[s, k] += values[node, k]

@@ -1,4 +1,4 @@
-"""Errors of estimated prevalences."""
+"""Errors of estimated prevalences, for each of S samples."""
 
 from __future__ import annotations
 
@@ -13,18 +13,7 @@ Array = NDArray[np.float64]
 
 
 def absolute_error(true: Array, estimate: Array) -> Array:
-    """AE of every sample: mean over classes of ``|estimate - true|``.
-
-    Parameters
-    ----------
-    true, estimate
-        Shape (S, C).
-
-    Returns
-    -------
-    NDArray
-        Shape (S,).
-    """
+    """AE, shape (S,): mean over classes of ``|estimate - true|``, shapes (S, C)."""
     found: Array = np.abs(estimate - true).mean(axis=1)
     return found
 
@@ -32,22 +21,10 @@ def absolute_error(true: Array, estimate: Array) -> Array:
 def relative_absolute_error(
     true: Array, estimate: Array, sizes: NDArray[np.int64]
 ) -> Array:
-    """RAE of every sample: mean over classes of ``|estimate - true| / (true + eps)``.
+    """RAE, shape (S,): mean over classes of ``|estimate - true| / (true + eps)``.
 
     The smoothing factor is ``eps = 1 / (2 |S|)`` (Forman 2008), so that a class that
-    is not in the sample still counts.
-
-    Parameters
-    ----------
-    true, estimate
-        Shape (S, C).
-    sizes
-        Members of each sample, each at least 1, shape (S,).
-
-    Returns
-    -------
-    NDArray
-        Shape (S,).
+    is not in the sample still counts; ``sizes`` are the members of each sample.
     """
     eps = 0.5 / np.asarray(sizes, np.float64)[:, None]
     found: Array = (np.abs(estimate - true) / (true + eps)).mean(axis=1)

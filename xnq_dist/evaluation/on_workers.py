@@ -98,23 +98,15 @@ def evaluate_method(
 
     Parameters
     ----------
-    client
-        The workers.
-    work
-        The task.
-    method
-        The method.
     draws
         Configurations of a random search.
     quantifiers
         Names; None: all that are defined for the task.
-    progress
-        Told of units scored.
 
     Raises
     ------
     InputError
-        When a quantifier is not defined for the task.
+        When the method or a quantifier is not defined for the task.
     StageError
         When workers die or scores are not numbers.
     """
@@ -158,15 +150,23 @@ def evaluate_method(
         make = {"rows": _make_rows, "split": _make_splits, "graph": _make_graph}
         make[method.kind](client, work, method, configurations, missing, progress)
     calibrations = ("none",) if method.crisp else method.calibrations(work.settings)
-    found = _validate(client, work, units, names, calibrations, progress)
+    asked = tuple(names), tuple(calibrations)
+    futures = [
+        client.submit(_validate_unit, work, unit, *asked, pure=False) for unit in units
+    ]
+    found = _results(client, futures, progress, f"{method.name}: validation")
     figures = [
         ValidationErrors(unit.draw, unit.split, quantifier, calibration, values)
-        for unit in units
+        for unit, of_unit in zip(units, found, strict=True)
         for quantifier in names
-        for calibration, values in found[unit.key][quantifier].items()
+        for calibration, values in of_unit[quantifier].items()
     ]
     keys = {(unit.draw, unit.split): unit.key for unit in units}
-    test = _test(client, work, choose(figures), keys, progress)
+    chosen = [
+        client.submit(_test_unit, work, one, keys[one.draw, one.split], pure=False)
+        for one in choose(figures)
+    ]
+    test = _results(client, chosen, progress, "test")
     seconds, peaks = {}, {}
     for unit in units:
         scores, peak = work.units().read(unit.key)
@@ -219,6 +219,9 @@ def _unit_key(
 ) -> str:
     """What a score depends on; `settled` are the settings with the workers' backend."""
     task = work.task()
+    # A GPU's states have other bits than a CPU's.
+    gpu = ["gpu", settled.reservoir.precision, settled.exchange.engine]
+    place = [gpu] if settled.backend == "gpu" else []
     shown = hashlib.blake2b(digest_size=16)
     shown.update(task.labels.tobytes())
     shown.update(task.roles[split].tobytes())
@@ -229,15 +232,8 @@ def _unit_key(
         method.name,
         configuration,
         method.matter(work.settings),
-        *_place(settled),
+        *place,
     )
-
-
-def _place(settled: Settings) -> list[list[str]]:
-    """A GPU's states have other bits than a CPU's; nothing for a CPU."""
-    if settled.backend != "gpu":
-        return []
-    return [["gpu", settled.reservoir.precision, settled.exchange.engine]]
 
 
 # Scores
@@ -253,7 +249,7 @@ class _WriteStates:
 
     def __call__(
         self, number: int, states: NDArray[np.float32]
-    ) -> tuple[FileRecord, int | None]:
+    ) -> tuple[FileRecord, int]:
         nodes = load_nodes(self.graph, self.manifest, number, ["index"])
         record = self.attempt.write_arrays(
             f"states-{number:05d}", index=nodes["index"].to_numpy(), states=states
@@ -288,7 +284,7 @@ def _make_rows(
 
     with ExitStack() as left:
         for draw, units in by_draw.items():
-            stage, rows, seconds, peak = None, None, 0.0, None
+            stage, rows, seconds, peak = None, None, 0.0, 0
             if method.reservoir is not None:
                 rho = float(manifest.facts["rho"])
                 settled = with_length(work.settings, manifest.facts)
@@ -309,7 +305,7 @@ def _make_rows(
                     files=state_files(work.settings, Folder.of(work.run), client),
                 )
                 seconds = time.perf_counter() - began
-                peak = max((p for _, p in files if p is not None), default=None)
+                peak = max(one for _, one in files)
                 rows = EmbeddedRows(stage, tuple(record for record, _ in files))
             futures = [
                 client.submit(
@@ -337,16 +333,14 @@ def _fit_unit(
     configuration: Configuration,
     unit: Unit,
     seconds: float,
-    peak: int | None,
+    peak: int,
 ) -> None:
     peak_memory(reset=True)
     embedding = FeatureRows(*work.graph()) if rows is None else rows
     memory = work.settings.readout.memory_bytes
     scores = fit_split(work.task(), unit.split, embedding, configuration["C"], memory)
-    own = peak_memory()
-    both = [value for value in (own, peak) if value is not None]
     scores = replace(scores, seconds=scores.seconds + seconds)
-    work.units().write(unit.key, scores, max(both, default=None))
+    work.units().write(unit.key, scores, max(peak_memory(), peak))
 
 
 def _make_splits(
@@ -446,31 +440,6 @@ def _protocol_key(work: EvaluationWork) -> str:
     )[:8]
 
 
-def _validate(
-    client: Client,
-    work: EvaluationWork,
-    units: Sequence[Unit],
-    quantifiers: Sequence[str],
-    calibrations: Sequence[str],
-    progress: Progress,
-) -> dict[str, Errors]:
-    """Validation errors of every unit."""
-    futures = [
-        client.submit(
-            _validate_unit,
-            work,
-            unit,
-            tuple(quantifiers),
-            tuple(calibrations),
-            pure=False,
-        )
-        for unit in units
-    ]
-    method = units[0].method
-    found = _results(client, futures, progress, f"{method}: validation")
-    return {unit.key: errors for unit, errors in zip(units, found, strict=True)}
-
-
 def _validate_unit(
     work: EvaluationWork,
     unit: Unit,
@@ -505,23 +474,6 @@ def _validate_unit(
         }
         for quantifier in quantifiers
     }
-
-
-def _test(
-    client: Client,
-    work: EvaluationWork,
-    choices: Sequence[Choice],
-    keys: dict[tuple[int, int], str],
-    progress: Progress,
-) -> list[TestFigure]:
-    """The chosen configurations on the test samples."""
-    futures = [
-        client.submit(
-            _test_unit, work, choice, keys[choice.draw, choice.split], pure=False
-        )
-        for choice in choices
-    ]
-    return _results(client, futures, progress, "test")
 
 
 def _test_unit(work: EvaluationWork, choice: Choice, key: str) -> TestFigure:

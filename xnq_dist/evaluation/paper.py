@@ -7,17 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from xnq_dist.evaluation import paper_figures as published
-from xnq_dist.evaluation.accounts import (
-    DIGITS,
-    cost_table,
-    differences_table,
-    percent,
-    printed_text,
-    selection_table,
-    shares_table,
-    signed,
-)
 from xnq_dist.evaluation.names import base, ordered_methods, shown, span, tally
+from xnq_dist.evaluation.paper_figures import PublishedFigures
 from xnq_dist.evaluation.rendered_table import (
     EMPTY,
     Cell,
@@ -31,13 +22,15 @@ from xnq_dist.evaluation.summary import (
     FoldChoice,
     FoldMean,
     Summary,
+    costs,
     quantifiers_of,
     spread,
 )
 
-__all__ = ["KINDS", "paper_tables"]
+__all__ = ["paper_tables"]
 
-KINDS = ("binary", "multi-class")
+DIGITS = {"ae": 4, "rae": 3}
+"""Decimals of our figures."""
 METRIC_TEXT = {
     "ae": "absolute error (AE)",
     "rae": "relative absolute error (RAE)",
@@ -52,39 +45,37 @@ PAPER_NOTE = (
 )
 BASELINE_NOTE = (
     "Best baseline: of every method measured but ours, LR and trained networks of the "
-    "ablation included; the published figure is against the paper's own choice."
+    "ablation included."
 )
 GRAPH_NOTE = (
     "LBQ answers for the graph as a whole, not for nodes, and takes no part in the "
     "ranking."
 )
+Figures = Mapping[tuple[str, str], FoldMean | None]
+"""By method (or quantifier) and data set."""
 
 
-def paper_tables(
-    results: pa.Table, configurations: pa.Table, summary: Summary
-) -> Iterator[RenderedTable]:
+def paper_tables(results: pa.Table, summary: Summary) -> Iterator[RenderedTable]:
     """Every table that the results allow, the comparison by baycomp aside.
 
     Parameters
     ----------
-    results, configurations
-        Schemas of these names; several data sets may be concatenated.
+    results
+        Schema ``results``; several data sets may be concatenated.
     summary
         Of these results.
     """
     ablation = quantifiers_of(results, summary.reference)
-    for kind in KINDS:
+    for kind in ("binary", "multi-class"):
         if not summary.of_kind(kind):
             continue
         for metric in ("ae", "rae"):
             yield _errors(summary, kind, metric)
         if (table := _ablation(summary, ablation, kind)) is not None:
             yield table
-    yield selection_table(summary)
     if any(len(summary.shares(name)) > 1 for name in summary.datasets):
-        yield shares_table(summary)
-    yield cost_table(results, configurations, summary)
-    yield differences_table(summary, ablation)
+        yield _shares(summary)
+    yield _cost(results, summary)
 
 
 def _errors(summary: Summary, kind: str, metric: str) -> RenderedTable:
@@ -105,41 +96,37 @@ def _errors(summary: Summary, kind: str, metric: str) -> RenderedTable:
         for m in (*baselines, *whole, *ours)
         for d in datasets
     }
-    marks = _marks(
-        {key: f for key, f in figures.items() if key[0] not in whole}, metric
-    )
+    ranked = {key: f for key, f in figures.items() if key[0] not in whole}
+    marks = _marks(ranked, metric)
 
     def row(method: str) -> tuple[Cell, ...]:
-        cells = (
-            Cell(
-                spread(figures[method, d], DIGITS[metric]),
-                printed_text(printed.get(base(method), {}).get(d)),
-                marks.get((method, d), ""),
-            )
-            for d in datasets
-        )
         chosen = [c for d in datasets for c in summary.of(d, method)]
         name = shown(method) + (" (graph level)" if method in whole else "")
-        return (Cell(name), *cells, *_choice_cells(chosen))
+        beside = printed.get(base(method), {})
+        return (
+            Cell(name),
+            *_cells(method, datasets, figures, beside, marks, metric),
+            *_choice_cells(chosen),
+        )
 
     groups = [
         RowGroup(tuple(row(m) for m in part)) for part in (baselines, whole, ours)
     ]
     # LR and trained networks are listed in the ablation, but are baselines too.
     embedders = [m for m in summary.methods if base(m) in published.EMBEDDERS]
-    every = [*baselines, *embedders]
-    changes = [
-        _change(summary, m, every, "best baseline", datasets, metric)
-        for m in ours
-        if any(figures[m, d] for d in datasets)
-    ]
     reference = summary.reference
-    changes += [
-        _change(summary, m, [reference], shown(reference), datasets, metric)
-        for m in ours
-        if m != reference and any(figures[m, d] for d in datasets)
-    ]
-    groups.append(RowGroup(tuple(changes)))
+    changed = [m for m in ours if any(figures[m, d] for d in datasets)]
+    comparisons = [(m, [*baselines, *embedders], "best baseline") for m in changed]
+    comparisons += [(m, [reference], shown(reference)) for m in changed]
+    groups.append(
+        RowGroup(
+            tuple(
+                _change(summary, m, others, called, datasets, metric)
+                for m, others, called in comparisons
+                if others != [m]
+            )
+        )
+    )
     return RenderedTable(
         f"{metric}-{kind}",
         f"Test {METRIC_TEXT[metric]} on {kind} data sets",
@@ -158,6 +145,25 @@ def _errors(summary: Summary, kind: str, metric: str) -> RenderedTable:
     )
 
 
+def _cells(
+    name: str,
+    datasets: Sequence[str],
+    figures: Figures,
+    printed: Mapping[str, PublishedFigures],
+    marks: Mapping[tuple[str, str], Mark],
+    metric: str,
+) -> list[Cell]:
+    """Our figure, the published one beside it, and its rank, by data set."""
+    return [
+        Cell(
+            spread(figures[name, d], DIGITS[metric]),
+            f"{printed[d].mean:.3f} ± {printed[d].sd:.3f}" if d in printed else "",
+            marks.get((name, d), ""),
+        )
+        for d in datasets
+    ]
+
+
 def _change(
     summary: Summary,
     method: str,
@@ -172,15 +178,11 @@ def _change(
         found = [summary.figure(dataset, m, metric) for m in others]
         lowest = min((f.mean for f in found if f is not None), default=0.0)
         own = summary.figure(dataset, method, metric)
-        change = (
-            EMPTY
-            if own is None or lowest == 0
-            else signed(100 * (own.mean / lowest - 1), 1) + " %"
-        )
-        printed = published.IMPROVEMENT[metric].get(dataset)
-        against_baselines = base(method) == "xnq" and summary.reference not in others
-        beside = signed(printed, 1) + " %" if printed and against_baselines else ""
-        cells.append(Cell(change, beside))
+        if own is None or lowest == 0:
+            cells.append(Cell())
+            continue
+        change = f"{100 * (own.mean / lowest - 1):+.1f} %"
+        cells.append(Cell(change.replace("-", "−")))
     name = f"Change, {shown(method)} against {called}"
     return (Cell(name), *cells, Cell(""), Cell(""))
 
@@ -211,31 +213,20 @@ def _ablation(
         quantifiers = [*paper, *(q for q in quantifiers if q not in paper)]
     figures: dict[tuple[str, str], FoldMean | None] = {}
     for d in datasets:
-        figures.update({(m, d): summary.figure(d, m, "ae") for m in embedders})
+        figures |= {(m, d): summary.figure(d, m, "ae") for m in (*embedders, xnq)}
         for q in quantifiers:
             its = ablation.get(q)
             figures[q, d] = its.figure(d, xnq, "ae") if its is not None else None
-        figures[xnq, d] = summary.figure(d, xnq, "ae")
     marks = _marks(figures, "ae")
     printed = {**published.QUANTIFIERS, **published.ERRORS["ae"]}
 
     def group(title: str, names: Iterable[str], of: Callable[[str], str]) -> RowGroup:
-        rows = tuple(
-            (
-                Cell(shown(name)),
-                *(
-                    Cell(
-                        spread(figures[name, d], DIGITS["ae"]),
-                        printed_text(printed.get(base(name), {}).get(d)),
-                        marks.get((name, d), ""),
-                    )
-                    for d in datasets
-                ),
-                Cell(of(name)),
-            )
-            for name in names
-        )
-        return RowGroup(rows, title)
+        rows = []
+        for name in names:
+            beside = printed.get(base(name), {})
+            cells = _cells(name, datasets, figures, beside, marks, "ae")
+            rows.append((Cell(shown(name)), *cells, Cell(of(name))))
+        return RowGroup(tuple(rows), title)
 
     def chosen(method: str) -> str:
         found = [c.quantifier for d in datasets for c in summary.of(d, method)]
@@ -256,9 +247,7 @@ def _ablation(
     )
 
 
-def _marks(
-    figures: Mapping[tuple[str, str], FoldMean | None], metric: str
-) -> dict[tuple[str, str], Mark]:
+def _marks(figures: Figures, metric: str) -> dict[tuple[str, str], Mark]:
     """Best and second best of each column, at the printed precision."""
     marks: dict[tuple[str, str], Mark] = {}
     for dataset in {d for _, d in figures}:
@@ -293,7 +282,7 @@ def _caveats(summary: Summary, datasets: Sequence[str]) -> Iterator[str]:
     for d in datasets:
         share = (summary.shares(d) or (1.0,))[-1]
         if share < 1:
-            yield f"{shown(d)}: {percent(share)} of the labels."
+            yield f"{shown(d)}: {100 * share:.3g} % of the labels."
         for m in summary.methods:
             chosen = summary.of(d, m)
             if chosen:
@@ -313,3 +302,71 @@ def _caveats(summary: Summary, datasets: Sequence[str]) -> Iterator[str]:
             f"{', '.join(sorted(outside))}: none of the paper's quantifiers for it was "
             "evaluated; the best of the others stands in."
         )
+
+
+def _shares(summary: Summary) -> RenderedTable:
+    """AE against the share of labels kept."""
+    datasets = [d for d in summary.datasets if len(summary.shares(d)) > 1]
+    groups = []
+    for method in summary.methods:
+        shares = sorted({s for d in datasets for s in summary.shares(d, method)})
+        rows = []
+        for share in reversed(shares):
+            figures = [summary.figure(d, method, "ae", share) for d in datasets]
+            cells = (Cell(spread(figure, DIGITS["ae"])) for figure in figures)
+            rows.append((Cell(f"{100 * share:.3g} %"), *cells))
+        groups += [RowGroup(tuple(rows), shown(method))] if rows else []
+    return RenderedTable(
+        "label-shares",
+        "Test absolute error (AE) with fewer labels",
+        ("Labels kept", *map(shown, datasets)),
+        tuple(groups),
+        (
+            "Share of each fold's training and calibration labels. Mean ± sample "
+            "standard deviation (ddof = 1) over folds.",
+        ),
+    )
+
+
+def _cost(results: pa.Table, summary: Summary) -> RenderedTable:
+    """Time of the most expensive configuration."""
+    found = costs(results)
+    groups = []
+    for dataset in summary.datasets:
+        rows = []
+        reference = found.get((dataset, summary.reference))
+        for method in summary.methods:
+            cost = found.get((dataset, method))
+            if cost is None:
+                continue
+            ratio = EMPTY
+            if reference is not None and reference.seconds > 0:
+                times = cost.seconds / reference.seconds
+                ratio = f"{times:.3g}" if times < 100 else f"{times:,.0f}"
+            memory = cost.peak_memory
+            texts = (
+                shown(method),
+                f"{cost.seconds:,.2f}",
+                ratio,
+                EMPTY if memory is None else f"{memory / 2**30:,.2f}",
+                str(cost.folds),
+            )
+            rows.append(tuple(map(Cell, texts)))
+        if rows:
+            groups.append(RowGroup(tuple(rows), shown(dataset)))
+    return RenderedTable(
+        "cost",
+        "Time and memory of each method's most expensive configuration",
+        (
+            *("Method", "Seconds", f"Times {shown(summary.reference)}"),
+            *("Peak memory, GiB", "Folds"),
+        ),
+        tuple(groups),
+        (
+            "Seconds to make the scores (embedding and readout), mean over folds of "
+            "the configuration where it is highest; peak memory of the worker, largest "
+            "over folds. The paper measured on another machine: its times are not "
+            "comparable.",
+            *(() if groups else ("No times were measured.",)),
+        ),
+    )

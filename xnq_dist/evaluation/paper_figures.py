@@ -10,13 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 __all__ = [
-    "BASELINES",
     "BINARY",
     "COMPARISON",
     "EMBEDDERS",
     "ERRORS",
-    "IMPROVEMENT",
-    "MISPRINTS",
     "MULTICLASS",
     "QUANTIFIERS",
     "PublishedFigures",
@@ -24,8 +21,6 @@ __all__ = [
 
 BINARY = ("cora-2", "genius", "questions", "tolokers", "twitch-de")
 MULTICLASS = ("cora-multi", "amazon-ratings", "flickr")
-BASELINES = ("wvrn", "cdq", "enq")
-"""The network baselines of the paper's main tables."""
 EMBEDDERS = ("lr", "gcn", "gat", "gin")
 """What replaces the reservoir in the paper's ablation."""
 
@@ -36,11 +31,6 @@ class PublishedFigures:
 
     mean: float
     sd: float
-
-    @property
-    def spread(self) -> float:
-        """The standard deviation, at least half a unit of the last printed digit."""
-        return max(self.sd, 0.0005)
 
 
 Row = Mapping[str, PublishedFigures]
@@ -116,18 +106,6 @@ QUANTIFIERS: Mapping[str, Row] = {
 """Test AE of XNQ's embeddings with another quantifier; `sld` is XNQ itself, whose
 row has the multi-class sets too."""
 
-IMPROVEMENT: Mapping[str, Mapping[str, float | None]] = {
-    "ae": {
-        **dict(zip(BINARY, (-48.27, -90.48, -84.11, -59.49, -33.33), strict=True)),
-        **dict(zip(MULTICLASS, (-47.82, -39.81, -29.24), strict=True)),
-    },
-    "rae": {
-        **dict(zip(BINARY, (-67.95, -83.99, -54.74, -84.80, None), strict=True)),
-        **dict(zip(MULTICLASS, (-25.17, -6.60, -7.13), strict=True)),
-    },
-}
-"""Per cent by which XNQ changes the error of the best baseline, as printed."""
-
 Probabilities = tuple[float, float, float]
 
 COMPARISON: Mapping[tuple[str, str], Mapping[str, Probabilities]] = {
@@ -165,19 +143,3 @@ COMPARISON: Mapping[tuple[str, str], Mapping[str, Probabilities]] = {
     },
 }
 """Probability that XNQ is worse, equal, better, as printed in the Bayesian table."""
-
-MISPRINTS = (
-    "Tolokers: the share of the positive class is .218, the paper's table of data "
-    "sets prints .02.",
-    "Amazon-ratings has 24,492 nodes, the text prints 29,492.",
-    "Questions, AE: the improvement of 84.11 % is against wvRN (.214); against the "
-    "second best, ENQ (.159), it is 78.62 %.",
-    "Genius, AE: the improvement of 90.48 % belongs to an AE of .014; the printed .015 "
-    "gives 89.80 %.",
-    "Bayesian table, ACC: the three probabilities add up to .990.",
-    "Bayesian table, RAE: the region of equality is said to be XNQ's standard "
-    "deviation of RAE, but the printed figures come out with that of AE (for CDQ on "
-    "the multi-class sets with neither).",
-    "The column DyS is very probably QuaPy's DMy with the Topsoe distance.",
-)
-"""Where the paper's figures do not agree with each other, one sentence each."""

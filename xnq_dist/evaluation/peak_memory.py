@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+from contextlib import suppress
 from pathlib import Path
 
 __all__ = ["peak_memory"]
@@ -10,23 +12,14 @@ STATUS = Path("/proc/self/status")
 RESET = Path("/proc/self/clear_refs")
 
 
-def peak_memory(reset: bool = False) -> int | None:
-    """Bytes of the largest resident size; None where the system does not tell.
-
-    Parameters
-    ----------
-    reset
-        Count from now on.
-    """
-    if not STATUS.exists():
-        return None
-    found = None
-    for line in STATUS.read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            found = int(line.split()[1]) * 1024
-    if reset:
-        try:
-            RESET.write_text("5")
-        except PermissionError:  # some containers forbid it: then since the start
-            return found
+def peak_memory(reset: bool = False) -> int:
+    """Bytes of the largest resident size; with `reset`, count from now on."""
+    found = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    if STATUS.exists():
+        for line in STATUS.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                found = int(line.split()[1]) * 1024
+        if reset:
+            with suppress(PermissionError):  # some containers: then since the start
+                RESET.write_text("5")
     return found

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.errors import InputError, SettingsError
+from xnq_dist.core.errors import InputError
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.evaluation.methods.method_interface import ROLES
 from xnq_dist.quantify.interface import Communities
@@ -42,19 +42,7 @@ def kraemer(
 ) -> NDArray[np.float64]:
     """Points drawn uniformly from the simplex, by gaps between sorted uniforms.
 
-    Parameters
-    ----------
-    count
-        Points.
-    n_classes
-        Corners of the simplex.
-    random
-        Where the numbers come from.
-
-    Returns
-    -------
-    NDArray
-        Shape (count, n_classes), rows sum to 1.
+    The answer has shape (count, n_classes); its rows sum to 1.
 
     References
     ----------
@@ -98,16 +86,9 @@ def draw_samples(
 
     Raises
     ------
-    SettingsError
-        When `size` or `repeats` is below 1.
     InputError
         When a class has no row to draw.
     """
-    if size < 1 or repeats < 1:
-        raise SettingsError(
-            f"samples of {size} nodes, {repeats} times, cannot be drawn: both "
-            "evaluation.sample_size and evaluation.repeats must be at least 1"
-        )
     pools = [np.flatnonzero(labels == code) for code in range(n_classes)]
     for code, pool in enumerate(pools):
         if not len(pool):

@@ -18,7 +18,7 @@ from xnq_dist.core.config import Settings
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.estimators import Answer, Estimators
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
-from xnq_dist.evaluation.regions import SAMPLES
+from xnq_dist.evaluation.regions import SAMPLES, class_counts_in
 from xnq_dist.quantify.checks.fit_check import expected_errors, standard_errors
 from xnq_dist.quantify.interface import Communities, Estimates
 
@@ -57,13 +57,7 @@ class Row:
 def score_case(
     case: Case, kinds: Mapping[str, Communities], estimators: Estimators
 ) -> Iterator[Row]:
-    """Every estimator on every kind of communities.
-
-    Parameters
-    ----------
-    kinds
-        Sets by the name of their kind.
-    """
+    """Every estimator on every kind of communities (sets by the name of their kind)."""
     for kind, sets in kinds.items():
         counts, labelled = _truth(case, sets)
         sizes = counts.sum(axis=1)
@@ -89,14 +83,9 @@ def _truth(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Classes of the unlabelled members, (S, C); number of labelled ones, (S,)."""
     n_classes = len(case.nodes.classes)
-    community = np.repeat(np.arange(len(sets)), np.diff(sets.offsets))
-    truth = case.truth[sets.members]
-    shown = case.nodes.labels[sets.members] >= 0
-    free = (truth >= 0) & ~shown
-    cells = community[free] * n_classes + truth[free]
-    counts = np.bincount(cells, minlength=len(sets) * n_classes)
-    number = np.bincount(community[shown], minlength=len(sets))
-    return counts.reshape(len(sets), n_classes).astype(np.float64), number
+    free = np.where(case.nodes.labels < 0, case.truth, -1)
+    counts = class_counts_in(sets, free, n_classes).astype(np.float64)
+    return counts, class_counts_in(sets, case.nodes.labels, n_classes).sum(axis=1)
 
 
 def _rows(

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.quantify.interface import Communities
@@ -26,6 +25,7 @@ __all__ = [
     "REGIONS",
     "SAMPLES",
     "by_kind",
+    "class_counts_in",
     "communities_of",
     "draw_attributes",
     "draw_regions",
@@ -85,6 +85,17 @@ def communities_of(assignment: NDArray[np.int64]) -> Communities:
     return Communities(offsets, np.argsort(assignment, kind="stable"))
 
 
+def class_counts_in(
+    sets: Communities, codes: NDArray[np.integer], n_classes: int
+) -> NDArray[np.int64]:
+    """Members of each class, those with a code below 0 left out, shape (S, C)."""
+    community = np.repeat(np.arange(len(sets)), np.diff(sets.offsets))
+    code = codes[sets.members]
+    cells = (community * n_classes + code)[code >= 0]
+    counts = np.bincount(cells, minlength=len(sets) * n_classes)
+    return counts.reshape(len(sets), n_classes).astype(np.int64)
+
+
 def only(sets: Communities, kept: NDArray[np.bool_]) -> Communities:
     """The sets without the nodes that are not kept, shape (N,)."""
     inside = kept[sets.members]
@@ -95,21 +106,9 @@ def only(sets: Communities, kept: NDArray[np.bool_]) -> Communities:
 def draw_regions(
     kind: str, adjacency: csr_array[Any], seed: int
 ) -> dict[str, Communities]:
-    """The communities of a kind, by its name, or by resolution or number.
+    """The communities of a kind (of `REGIONS`), by its name, resolution or number.
 
-    Parameters
-    ----------
-    kind
-        One of `REGIONS`.
-    adjacency
-        Row v holds the in-neighbours of node v, shape (N, N).
-    seed
-        Of the random streams.
-
-    Raises
-    ------
-    SettingsError
-        For a name that is none of `REGIONS`.
+    Row v of the adjacency holds the in-neighbours of node v, shape (N, N).
     """
     n_nodes = adjacency.shape[0]
     if kind == "leiden":
@@ -123,10 +122,6 @@ def draw_regions(
     if kind == "unions":
         return _unions(leiden(adjacency, UNITED, seed), seed)
     draws = {"bfs": _bfs, "walk": _walk, "followers": _followers, "random": _scattered}
-    if kind not in draws:
-        raise SettingsError(
-            f"there are no communities {kind!r}: choose one of {', '.join(KINDS)}"
-        )
     random = stream(seed, Purpose.REGIONS, REGIONS.index(kind))
     sets = []
     for _ in range(COUNT * TRIES):
@@ -205,13 +200,7 @@ def _walk(
 
 
 def draw_attributes(features: NDArray[np.floating], seed: int) -> Communities:
-    """Groups by deciles of features drawn at random; of a flag, those who have it.
-
-    Parameters
-    ----------
-    features
-        Shape (N, F).
-    """
+    """Groups by deciles of random features (N, F); of a flag, those who have it."""
     n_nodes, n_features = features.shape
     random = stream(seed, Purpose.REGIONS, len(KINDS))
     sets: list[NDArray[np.int64]] = []
@@ -233,18 +222,8 @@ def draw_attributes(features: NDArray[np.floating], seed: int) -> Communities:
 def by_kind(names: Sequence[str], sets: Communities) -> dict[str, Communities]:
     """Given communities by kind: the word that all names of a kind begin with.
 
-    Parameters
-    ----------
-    names
-        Of the communities, such as ``dorm 51``.
-    sets
-        The communities, in this order.
-
-    Returns
-    -------
-    dict
-        ``given dorm``, ...; ``given`` alone where the names do not all begin with one
-        of a few words, each followed by a blank.
+    Kinds are ``given dorm``, ...; ``given`` alone where the names do not all begin with
+    one of a few words, each followed by a blank.
 
     Examples
     --------
@@ -280,14 +259,8 @@ def draw_samples_by_class(
     """Samples of unlabelled nodes by class, with so many labelled ones among them.
 
     Two classes: `REPEATS` samples for each of 21 prevalences; more: as many, uniform on
-    the simplex. A node is in a sample once.
-
-    Parameters
-    ----------
-    truth
-        Class codes, -1 where unknown, shape (N,).
-    labels
-        Those that are known, -1 elsewhere, shape (N,).
+    the simplex. A node is in a sample once. ``labels`` are those of ``truth`` that are
+    known, -1 elsewhere, shape (N,).
     """
     random = stream(seed, Purpose.REGIONS, len(KINDS) + 1, among)
     free, known = labels < 0, labels >= 0

@@ -1,13 +1,7 @@
-"""One table, three renderings: Markdown, LaTeX (booktabs), HTML.
-
-Every text is escaped in each of them; marks (best, second) and the figure printed
-beside ours are part of the table, not of its text.
-"""
+"""One table of an evaluation: Markdown and text here, HTML by the page's template."""
 
 from __future__ import annotations
 
-import html as html_escapes
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -21,9 +15,9 @@ __all__ = [
     "Mark",
     "RenderedTable",
     "RowGroup",
-    "to_html",
-    "to_latex",
+    "aligned",
     "to_markdown",
+    "to_text",
 ]
 
 Mark = Literal["", "best", "second"]
@@ -55,7 +49,7 @@ class RenderedTable:
     """A table with a heading for each column; the first column names the rows."""
 
     name: str
-    """Of its file, and its label in LaTeX."""
+    """Of its file."""
     title: str
     header: tuple[str, ...]
     groups: tuple[RowGroup, ...]
@@ -75,178 +69,65 @@ class RenderedTable:
                 f"rows of {sorted(lengths)} cells: give all the same number"
             )
 
-    @property
-    def n_rows(self) -> int:
-        """Rows in all groups."""
-        return sum(len(group.rows) for group in self.groups)
-
 
 def to_markdown(table: RenderedTable) -> str:
     """GitHub's Markdown: best in bold, second underlined, published in brackets."""
 
     def cell(entry: Cell) -> str:
-        text = _markdown(entry.text)
+        text = _escaped(entry.text)
         if entry.mark == "best":
             text = f"**{text}**"
         elif entry.mark == "second":
             text = f"<ins>{text}</ins>"
-        return f"{text} ({_markdown(entry.beside)})" if entry.beside else text
+        return f"{text} ({_escaped(entry.beside)})" if entry.beside else text
 
-    rules = ["---:" if side == "r" else ":---" for side in table.align]
     lines = [
-        f"**{_markdown(table.title)}**",
+        f"**{_escaped(table.title)}**",
         "",
-        _pipes([_markdown(name) for name in table.header]),
-        _pipes(rules),
+        _pipes([_escaped(name) for name in table.header]),
+        _pipes(["---:" if side == "r" else ":---" for side in table.align]),
     ]
     for group in table.groups:
         if group.title:
             blanks = [""] * (len(table.header) - 1)
-            lines.append(_pipes([f"*{_markdown(group.title)}*", *blanks]))
+            lines.append(_pipes([f"*{_escaped(group.title)}*", *blanks]))
         lines += [_pipes([cell(entry) for entry in row]) for row in group.rows]
     for note in table.notes:
-        lines += ["", _markdown(note)]
+        lines += ["", _escaped(note)]
     return "\n".join(lines) + "\n"
 
 
-def to_latex(table: RenderedTable) -> str:
-    """LaTeX for the package booktabs; needs no other."""
-
-    def cell(entry: Cell, side: str) -> str:
-        text = _latex(entry.text)
-        if entry.mark == "best":
-            text = rf"\textbf{{{text}}}"
-        elif entry.mark == "second":
-            text = rf"\underline{{{text}}}"
-        if not entry.beside:
-            return text
-        beside = rf"{{\footnotesize ({_latex(entry.beside)})}}"
-        return rf"\shortstack[{side}]{{{text}\\{beside}}}"
-
-    def line(cells: Sequence[str]) -> str:
-        return "  " + " & ".join(cells) + r" \\"
-
-    width = len(table.header)
-    lines = [
-        r"\begin{table}",
-        rf"\caption{{{_latex(table.title)}}}\label{{tab:{_label(table.name)}}}",
-        r"\centering\small",
-        rf"\begin{{tabular}}{{{table.align}}}",
-        r"\toprule",
-        line(
-            [
-                _latex(name)
-                if side == "l"
-                else rf"\multicolumn{{1}}{{c}}{{{_latex(name)}}}"
-                for name, side in zip(table.header, table.align, strict=True)
-            ]
-        ),
-    ]
+def to_text(table: RenderedTable) -> str:
+    """Title, headings and rows for a terminal."""
+    rows = [table.header]
     for group in table.groups:
-        lines.append(r"\midrule")
         if group.title:
-            title = rf"\multicolumn{{{width}}}{{l}}{{\emph{{{_latex(group.title)}}}}}"
-            lines += [line([title]), r"\midrule"]
-        lines += [
-            line([cell(*pair) for pair in zip(row, table.align, strict=True)])
-            for row in group.rows
-        ]
-    lines += [r"\bottomrule", r"\end{tabular}"]
-    if table.notes:
-        notes = " ".join(_latex(note) for note in table.notes)
-        lines += ["", rf"\medskip\raggedright\footnotesize {notes}"]
-    return "\n".join([*lines, r"\end{table}"]) + "\n"
+            rows.append((group.title, *[""] * (len(table.header) - 1)))
+        rows += [tuple(cell.text for cell in row) for row in group.rows]
+    return "\n".join([table.title, *aligned(rows, table.align), ""])
 
 
-def to_html(table: RenderedTable) -> str:
-    """A ``<table>`` element; classes ``n`` (number), ``beside``, ``note``."""
-
-    def cell(entry: Cell, side: str, first: bool) -> str:
-        text = _html(entry.text)
-        if entry.mark == "best":
-            text = f"<strong>{text}</strong>"
-        elif entry.mark == "second":
-            text = f"<u>{text}</u>"
-        if entry.beside:
-            text += f' <span class="beside">({_html(entry.beside)})</span>'
-        if first:
-            return f'<th scope="row">{text}</th>'
-        return f'<td class="n">{text}</td>' if side == "r" else f"<td>{text}</td>"
-
-    heads = "".join(
-        f'<th scope="col"{" class=" + chr(34) + "n" + chr(34) if side == "r" else ""}>'
-        f"{_html(name)}</th>"
-        for name, side in zip(table.header, table.align, strict=True)
-    )
-    notes = "".join(f'<span class="note">{_html(note)}</span>' for note in table.notes)
-    lines = [
-        f'<table id="{_html(_label(table.name))}">',
-        f"<caption>{_html(table.title)}{notes}</caption>",
-        f"<thead><tr>{heads}</tr></thead>",
+def aligned(rows: Sequence[Sequence[str]], align: str) -> list[str]:
+    """Lines whose columns line up, each to the left (``l``) or right (``r``)."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            text.rjust(width) if side == "r" else text.ljust(width)
+            for text, width, side in zip(row, widths, align, strict=True)
+        ).rstrip()
+        for row in rows
     ]
-    for group in table.groups:
-        lines.append("<tbody>")
-        if group.title:
-            lines.append(
-                f'<tr><th class="group" scope="rowgroup" colspan="{len(table.header)}">'
-                f"{_html(group.title)}</th></tr>"
-            )
-        for row in group.rows:
-            cells = "".join(
-                cell(entry, side, place == 0)
-                for place, (entry, side) in enumerate(
-                    zip(row, table.align, strict=True)
-                )
-            )
-            lines.append(f"<tr>{cells}</tr>")
-        lines.append("</tbody>")
-    return "\n".join([*lines, "</table>"]) + "\n"
 
 
-_MARKDOWN = {
+_ESCAPES = {
     **{character: "\\" + character for character in "\\`*_[]|~$#"},
-    "<": "&lt;",
-    ">": "&gt;",
-    "&": "&amp;",
-}
-_LATEX = {
-    **{character: "\\" + character for character in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    # After the end of a row a bracket or star would be read as its option.
-    "[": "{[}",
-    "*": "{*}",
-    "±": r"$\pm$",
-    "−": "$-$",
-    "×": r"$\times$",
-    "≤": r"$\leq$",
-    "–": "--",
+    **{"<": "&lt;", ">": "&gt;", "&": "&amp;"},
 }
 
 
-def _escape(text: str, escapes: dict[str, str]) -> str:
-    return "".join(escapes.get(character, character) for character in plain(text))
-
-
-def _markdown(text: str) -> str:
-    return _escape(text, _MARKDOWN)
-
-
-def _latex(text: str) -> str:
-    return _escape(text, _LATEX)
-
-
-def _html(text: str) -> str:
-    return html_escapes.escape(plain(text))
+def _escaped(text: str) -> str:
+    return "".join(_ESCAPES.get(character, character) for character in plain(text))
 
 
 def _pipes(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def _label(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9-]+", "-", name)

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from xnq_dist.core import schemas
+from xnq_dist.evaluation.keep import arrow_schema
 from xnq_dist.evaluation.measures import METRICS
 from xnq_dist.evaluation.methods.method_interface import Task
 from xnq_dist.evaluation.on_workers import MethodResult
+from xnq_dist.evaluation.validation import Choice, ValidationErrors
 
-__all__ = ["configuration_rows", "estimate_rows", "result_rows"]
-
-_TYPES = {"string": pa.string(), "int32": pa.int32(), "int64": pa.int64()}
-_TYPES |= {"double": pa.float64(), "bool": pa.bool_()}
+__all__ = ["configuration_rows", "estimate_rows", "result_rows", "tidy_tables"]
 
 
-def _table(name: str, columns: dict[str, Any]) -> pa.Table:
-    kinds = {
-        column.name: _TYPES[column.kind] for column in schemas.TABLES[name].columns
+def tidy_tables(task: Task, result: MethodResult) -> dict[str, pa.Table]:
+    """All three by the names of their schemas."""
+    return {
+        "results": result_rows(task, result),
+        "configurations": configuration_rows(task, result),
+        "estimates": estimate_rows(task, result),
     }
-    arrays = {name: pa.array(values, kinds[name]) for name, values in columns.items()}
-    return schemas.conform(pa.table(arrays), name, f"table {name}")
+
+
+def _table(name: str, rows: Iterable[dict[str, Any]]) -> pa.Table:
+    table = pa.Table.from_pylist(list(rows), arrow_schema(name))
+    return schemas.conform(table, name, f"table {name}")
 
 
 def result_rows(task: Task, result: MethodResult) -> pa.Table:
@@ -33,77 +38,56 @@ def result_rows(task: Task, result: MethodResult) -> pa.Table:
 
     The rows of split ``test`` are of the chosen draws and calibrations alone.
     """
-    chosen = {
-        (f.choice.split, f.choice.quantifier, f.choice.draw, f.choice.calibration)
-        for f in result.test
-    }
-    rows: list[tuple[str, int, int, str, str, dict[str, float], bool]] = [
-        (
-            "validation",
-            figure.draw,
-            figure.split,
-            figure.quantifier,
-            figure.calibration,
-            figure.errors,
-            (figure.split, figure.quantifier, figure.draw, figure.calibration)
-            in chosen,
-        )
-        for figure in result.validation
+
+    def key(one: ValidationErrors | Choice) -> tuple[int, str, int, str]:
+        return one.split, one.quantifier, one.draw, one.calibration
+
+    chosen = {key(figure.choice) for figure in result.test}
+    found: list[tuple[str, ValidationErrors | Choice, dict[str, float]]] = [
+        ("validation", figure, figure.errors) for figure in result.validation
     ]
-    rows += [
+    found += [("test", figure.choice, figure.errors) for figure in result.test]
+    return _table(
+        "results",
         (
-            "test",
-            figure.choice.draw,
-            figure.choice.split,
-            figure.choice.quantifier,
-            figure.choice.calibration,
-            figure.errors,
-            True,
-        )
-        for figure in result.test
-    ]
-    columns: dict[str, list[Any]] = {
-        column.name: [] for column in schemas.TABLES["results"].columns
-    }
-    for part, draw, split, quantifier, calibration, errors, selected in rows:
-        for metric in METRICS:
-            values = {
+            {
                 "dataset": task.dataset,
                 "method": result.method,
                 "embedder": result.embedder,
-                "quantifier": quantifier,
-                "calibration": calibration,
-                "fold": task.splits[split].fold,
-                "draw": draw,
-                "label_share": task.splits[split].label_share,
+                "quantifier": one.quantifier,
+                "calibration": one.calibration,
+                "fold": task.splits[one.split].fold,
+                "draw": one.draw,
+                "label_share": task.splits[one.split].label_share,
                 "split": part,
                 "metric": metric,
                 "value": errors[metric],
-                "selected": selected,
-                "seconds": result.seconds[draw, split],
-                "peak_memory": result.peaks[draw, split],
+                "selected": key(one) in chosen,
+                "seconds": result.seconds[one.draw, one.split],
+                "peak_memory": result.peaks[one.draw, one.split],
             }
-            for name, value in values.items():
-                columns[name].append(value)
-    return _table("results", columns)
+            for part, one, errors in found
+            for metric in METRICS
+        ),
+    )
 
 
 def configuration_rows(task: Task, result: MethodResult) -> pa.Table:
     """Hyperparameters of every draw, schema ``configurations``."""
-    rows = [
-        (draw, name, json.dumps(value))
-        for draw, configuration in enumerate(result.configurations)
-        for name, value in (configuration or {"(none)": None}).items()
-    ]
-    draws, names, values = (list(column) for column in zip(*rows, strict=True))
-    columns = {
-        "dataset": [task.dataset] * len(rows),
-        "method": [result.method] * len(rows),
-        "draw": draws,
-        "parameter": names,
-        "value": values,
-    }
-    return _table("configurations", columns)
+    return _table(
+        "configurations",
+        (
+            {
+                "dataset": task.dataset,
+                "method": result.method,
+                "draw": draw,
+                "parameter": name,
+                "value": json.dumps(value),
+            }
+            for draw, configuration in enumerate(result.configurations)
+            for name, value in (configuration or {"(none)": None}).items()
+        ),
+    )
 
 
 def estimate_rows(task: Task, result: MethodResult) -> pa.Table:
@@ -124,11 +108,5 @@ def estimate_rows(task: Task, result: MethodResult) -> pa.Table:
             "true": figure.true.ravel(),
             "estimate": figure.estimate.ravel(),
         }
-        parts.append(_table("estimates", columns))
-    return pa.concat_tables(_one_schema(parts))
-
-
-def _one_schema(tables: Sequence[pa.Table]) -> list[pa.Table]:
-    return [
-        table.replace_schema_metadata(tables[0].schema.metadata) for table in tables
-    ]
+        parts.append(pa.table(columns, schema=arrow_schema("estimates")))
+    return schemas.conform(pa.concat_tables(parts), "estimates", "table estimates")

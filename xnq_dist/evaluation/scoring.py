@@ -48,16 +48,14 @@ def quantifiers_for(
     Parameters
     ----------
     wanted
-        Names asked for; None: all that are defined.
-    n_classes
-        Number of classes.
+        Names that were requested; None: all that are defined.
     crisp
         Whether there are votes only.
 
     Raises
     ------
     InputError
-        When one that was asked for is not defined for so many classes.
+        When a requested one is not defined for so many classes.
     """
     if wanted is None:
         chosen = [

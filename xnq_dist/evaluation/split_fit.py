@@ -68,14 +68,10 @@ def fit_split(task: Task, split: int, rows: SplitRows, C: float, memory: int) ->
 
     Parameters
     ----------
-    task, split
-        Labels and roles.
-    rows
-        The embedding.
     C
         Inverse L2 strength.
     memory
-        Most bytes that the training rows may take.
+        Maximum number of bytes that the training rows may take.
 
     Raises
     ------

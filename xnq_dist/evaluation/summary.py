@@ -28,6 +28,7 @@ from xnq_dist.evaluation.names import (
     span,
     tally,
 )
+from xnq_dist.evaluation.rendered_table import EMPTY, aligned
 
 __all__ = [
     "ALLOWED",
@@ -54,6 +55,9 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
 """Quantifiers that a method and its variants choose from in the paper; others choose
 from all."""
 
+Figures = dict[tuple[str, str], float]
+"""Errors by split and metric."""
+
 GRAPH_LEVEL = ("lbq",)
 """Methods that use the whole graph at once and take no part in best or second."""
 
@@ -67,14 +71,8 @@ class FoldChoice:
     label_share: float
     fold: int
     quantifier: str
-    calibration: str
-    draw: int
     compared: int
     """Configurations (draws x calibrations x quantifiers) with a validation AE."""
-    quantifiers: tuple[str, ...]
-    """Quantifiers among them."""
-    validation: float | None
-    """Validation AE; None where there was nothing to choose from."""
     errors: Mapping[str, float]
     """Test error by metric."""
 
@@ -86,7 +84,6 @@ class FoldMean:
     mean: float
     sd: float | None
     """Sample standard deviation (ddof = 1); None for a single fold."""
-    folds: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -94,7 +91,6 @@ class Cost:
     """The most expensive configuration of a method: highest mean over folds."""
 
     seconds: float
-    draw: int
     folds: int
     peak_memory: int | None
     """Bytes, the largest over folds; None where it was not measured."""
@@ -137,15 +133,12 @@ class Summary:
 
     def shares(self, dataset: str, method: str | None = None) -> tuple[float, ...]:
         """Label shares that were evaluated, ascending."""
-        return tuple(
-            sorted(
-                {
-                    share
-                    for data, name, share in self._groups
-                    if data == dataset and method in (None, name)
-                }
-            )
-        )
+        found = {
+            share
+            for data, name, share in self._groups
+            if data == dataset and method in (None, name)
+        }
+        return tuple(sorted(found))
 
     def of(
         self, dataset: str, method: str, share: float | None = None
@@ -161,12 +154,11 @@ class Summary:
     ) -> FoldMean | None:
         """Mean test error over folds; None where nothing was measured."""
         found = self.of(dataset, method, share)
-        measured = [c for c in found if metric in c.errors]
-        if not measured:
+        values = np.array([c.errors[metric] for c in found if metric in c.errors])
+        if not len(values):
             return None
-        values = np.array([c.errors[metric] for c in measured])
         sd = float(values.std(ddof=1)) if len(values) > 1 else None
-        return FoldMean(float(values.mean()), sd, tuple(c.fold for c in measured))
+        return FoldMean(float(values.mean()), sd)
 
     def means(
         self, method: str, metric: str, datasets: Sequence[str]
@@ -177,15 +169,10 @@ class Summary:
 
 
 def summarise(results: pa.Table, estimates: pa.Table | None = None) -> Summary:
-    """Choices and means of a ``results`` table.
+    """Choices and means of a ``results`` table, several data sets concatenated or one.
 
-    Parameters
-    ----------
-    results
-        Schema ``results``; several data sets may be concatenated.
-    estimates
-        Schema ``estimates``: tells how many classes a data set has that the paper
-        does not know. One that is not there counts as binary.
+    A table of ``estimates`` tells how many classes a data set has that the paper does
+    not know; one that is not there counts as binary.
 
     Raises
     ------
@@ -198,13 +185,13 @@ def summarise(results: pa.Table, estimates: pa.Table | None = None) -> Summary:
         pairs = estimates.group_by(["dataset", "class"]).aggregate([])
         counts = pairs.group_by("dataset").aggregate([("class", "count")])
         for row in counts.to_pylist():
-            if row["class_count"] > 2:
-                multi.add(row["dataset"])
-            else:
-                multi.discard(row["dataset"])
+            (multi.add if row["class_count"] > 2 else multi.discard)(row["dataset"])
     datasets = ordered((c.dataset for c in choices), DATASET_ORDER)
     kinds = {name: "multi-class" if name in multi else "binary" for name in datasets}
     return Summary(choices, kinds)
+
+
+CELL = ["dataset", "method", "label_share", "fold"]
 
 
 def choose(results: pa.Table) -> tuple[FoldChoice, ...]:
@@ -212,13 +199,8 @@ def choose(results: pa.Table) -> tuple[FoldChoice, ...]:
 
     Among the quantifiers that the paper allows the method (`ALLOWED`; all that are
     there where it allows none of them) the lowest validation AE wins; on a tie the
-    first in the order of `ALLOWED`.
-
-    Parameters
-    ----------
-    results
-        Schema ``results``. Within a quantifier, rows marked ``selected`` are the draw
-        and calibration that validation chose.
+    first in the order of `ALLOWED`. Within a quantifier, rows marked ``selected`` are
+    the draw and calibration that validation chose.
 
     Raises
     ------
@@ -226,16 +208,19 @@ def choose(results: pa.Table) -> tuple[FoldChoice, ...]:
         When a selected figure is there twice, or there are several quantifiers but
         no validation AE to choose by.
     """
-    counts = _compared(results)
-    grouped: dict[tuple[Any, ...], dict[str, dict[tuple[str, str], Any]]] = {}
-    picked = results.filter(results["selected"]).select(
-        [
-            *("dataset", "method", "label_share", "fold", "quantifier"),
-            *("split", "metric", "value", "calibration", "draw"),
-        ]
+    validation = results.filter(
+        (pc.field("split") == "validation") & (pc.field("metric") == "ae")
     )
-    for row in picked.to_pylist():
-        key = (row["dataset"], row["method"], row["label_share"], row["fold"])
+    counted = validation.group_by([*CELL, "quantifier"]).aggregate([("value", "count")])
+    counts: dict[tuple[Any, ...], dict[str, int]] = defaultdict(dict)
+    for row in counted.to_pylist():
+        counts[tuple(row[k] for k in CELL)][row["quantifier"]] = row["value_count"]
+    grouped: dict[tuple[Any, ...], dict[str, Figures]] = {}
+    picked = results.filter(results["selected"])
+    for row in picked.select(
+        [*CELL, "quantifier", "split", "metric", "value"]
+    ).to_pylist():
+        key = tuple(row[name] for name in CELL)
         cells = grouped.setdefault(key, {}).setdefault(row["quantifier"], {})
         figure = (row["split"], row["metric"])
         if figure in cells:
@@ -244,31 +229,25 @@ def choose(results: pa.Table) -> tuple[FoldChoice, ...]:
                 f"{row['quantifier']} on {row['dataset']!r}, fold {row['fold']}, is "
                 "there twice: concatenate results of different data sets only"
             )
-        cells[figure] = row
-    chosen = [_pick(key, cells, counts) for key, cells in grouped.items()]
+        cells[figure] = row["value"]
+    chosen = [_pick(key, cells, counts[key]) for key, cells in grouped.items()]
     methods = ordered_methods(c.method for c in chosen)
     datasets = ordered((c.dataset for c in chosen), DATASET_ORDER)
+    places = {name: k for k, name in enumerate((*datasets, *methods))}
     chosen.sort(
-        key=lambda c: (
-            datasets.index(c.dataset),
-            methods.index(c.method),
-            c.label_share,
-            c.fold,
-        )
+        key=lambda c: (places[c.dataset], places[c.method], c.label_share, c.fold)
     )
     return tuple(chosen)
 
 
 def _pick(
-    key: tuple[Any, ...],
-    cells: Mapping[str, Mapping[tuple[str, str], Any]],
-    counts: Mapping[tuple[Any, ...], int],
+    key: tuple[Any, ...], cells: Mapping[str, Figures], counts: Mapping[str, int]
 ) -> FoldChoice:
     dataset, method, share, fold = key
     allowed = [q for q in ALLOWED.get(base(method), ()) if q in cells]
-    candidates = allowed or ordered(cells, tuple(records()))
+    candidates = allowed or list(ordered(cells, tuple(records())))
     scored = [
-        (cells[name]["validation", "ae"]["value"], place, name)
+        (cells[name]["validation", "ae"], place, name)
         for place, name in enumerate(candidates)
         if ("validation", "ae") in cells[name]
     ]
@@ -279,40 +258,13 @@ def _pick(
             "with validation nodes"
         )
     best = min(scored)[2] if scored else candidates[0]
-    rows = cells[best]
-    first = next(iter(rows.values()))
-    return FoldChoice(
-        dataset=dataset,
-        method=method,
-        label_share=share,
-        fold=fold,
-        quantifier=best,
-        calibration=first["calibration"],
-        draw=first["draw"],
-        compared=max(1, sum(counts.get((*key, name), 0) for name in candidates)),
-        quantifiers=tuple(candidates),
-        validation=min(scored)[0] if scored else None,
-        errors={
-            metric: row["value"]
-            for (split, metric), row in sorted(rows.items())
-            if split == "test"
-        },
-    )
-
-
-def _compared(results: pa.Table) -> dict[tuple[Any, ...], int]:
-    """Rows of validation AE by data set, method, label share, fold and quantifier."""
-    validation = results.filter(
-        pc.and_(
-            pc.equal(results["split"], "validation"), pc.equal(results["metric"], "ae")
-        )
-    )
-    keys = ["dataset", "method", "label_share", "fold", "quantifier"]
-    counted = validation.group_by(keys).aggregate([("value", "count")])
-    return {
-        tuple(row[key] for key in keys): row["value_count"]
-        for row in counted.to_pylist()
+    compared = max(1, sum(counts.get(name, 0) for name in candidates))
+    test = {
+        metric: value
+        for (split, metric), value in sorted(cells[best].items())
+        if split == "test"
     }
+    return FoldChoice(dataset, method, share, fold, best, compared, test)
 
 
 def quantifiers_of(results: pa.Table, method: str) -> dict[str, Summary]:
@@ -330,19 +282,20 @@ def costs(results: pa.Table) -> dict[tuple[str, str], Cost]:
     Time is that of the scores (embedding and readout), a mean over folds; quantifiers
     and calibrations share it. Only the largest label share of a data set counts.
     """
-    narrow = results.select(
+    largest = results.group_by("dataset").aggregate([("label_share", "max")])
+    most = dict(zip(*(column.to_pylist() for column in largest.columns), strict=True))
+    timed = pa.concat_tables(
         [
-            *("dataset", "method", "draw", "fold"),
-            *("label_share", "seconds", "peak_memory"),
+            results.slice(0, 0),
+            *(
+                results.filter(
+                    (pc.field("dataset") == name)
+                    & (pc.field("label_share") == share)
+                    & pc.field("seconds").is_valid()
+                )
+                for name, share in most.items()
+            ),
         ]
-    )
-    largest = narrow.group_by("dataset").aggregate([("label_share", "max")])
-    joined = narrow.join(largest, "dataset", join_type="inner")
-    timed = joined.filter(
-        pc.and_(
-            pc.is_valid(joined["seconds"]),
-            pc.equal(joined["label_share"], joined["label_share_max"]),
-        )
     )
     folds = timed.group_by(["dataset", "method", "draw", "fold"]).aggregate(
         [("seconds", "max"), ("peak_memory", "max")]
@@ -356,7 +309,6 @@ def costs(results: pa.Table) -> dict[tuple[str, str], Cost]:
     ):
         cost = Cost(
             row["seconds_max_mean"],
-            row["draw"],
             row["seconds_max_count"],
             row["peak_memory_max_max"],
         )
@@ -386,24 +338,17 @@ def text(results: pa.Table) -> str:
                     spread(summary.figure(dataset, method, "ae"), 4),
                     spread(summary.figure(dataset, method, "rae"), 3),
                     tally(c.quantifier for c in chosen),
-                    f"{spent.seconds:.1f}" if spent else "-",
+                    f"{spent.seconds:.1f}" if spent else EMPTY,
                     str(len(chosen)),
                     span(c.compared for c in chosen),
                 )
             )
-    widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if k in (5, 6, 7) else cell.ljust(width)
-            for k, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
+    return "\n".join(aligned(lines, "lllllrrr"))
 
 
 def spread(figure: FoldMean | None, digits: int) -> str:
     """``mean ± sd``, the mean alone for one fold, ``-`` for none."""
     if figure is None:
-        return "-"
+        return EMPTY
     mean = f"{figure.mean:.{digits}f}"
     return mean if figure.sd is None else f"{mean} ± {figure.sd:.{digits}f}"

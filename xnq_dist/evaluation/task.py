@@ -54,19 +54,17 @@ def load_task(run: RunDirectory, source: TaskSource, seed: int) -> Task:
     graph, known = run.stage("graph").manifest(), run.stage("labels").manifest()
     if graph is None or known is None:
         raise StageError(f"{run.uri} has no whole graph with labels: run it again")
-    names = tuple(str(name) for name in known.facts["classes"])
+    classes = tuple(str(name) for name in known.facts["classes"])
     labels = layout.load_labels(run.stage("labels"), known)
-    classes = names
     if source.positive is not None:
-        if source.positive not in names:
+        if source.positive not in classes:
             raise InputError(
                 f"{source.dataset}: there is no class {source.positive!r} to be the "
-                f"positive one: choose one of {', '.join(names)}"
+                f"positive one: choose one of {', '.join(classes)}"
             )
-        code = names.index(source.positive)
+        code = classes.index(source.positive)
         classes = (f"not {source.positive}", source.positive)
-        labels = np.where(labels < 0, -1, (labels == code).astype(np.int32))
-        labels = labels.astype(np.int32)
+        labels = np.where(labels < 0, -1, labels == code).astype(np.int32)
     if len(classes) < 2:
         raise InputError(
             f"{source.dataset}: the labels hold {len(classes)} class(es), nothing to "
@@ -114,12 +112,10 @@ def _read_splits(
     batches = list(table.batches(columns))
     if not batches:
         raise InputError(f"{path} has no row: give every node a role in every fold")
-    read = pa.table(
-        {
-            name: pa.chunked_array([batch.column(name) for batch in batches])
-            for name in columns
-        }
-    )
+    read = {
+        name: pa.chunked_array([batch.column(name) for batch in batches])
+        for name in columns
+    }
     codes = pc.index_in(read["role"], pa.array(ROLES))
     if codes.null_count:
         row = int(np.flatnonzero(codes.is_null().to_numpy(zero_copy_only=False))[0])

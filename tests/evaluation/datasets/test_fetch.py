@@ -61,7 +61,6 @@ def known(monkeypatch):
             sources,
             "a licence",
             "a note",
-            {"nodes": NODES},
             "Nothing.",
             splits or {"splits.parquet": None},
         )

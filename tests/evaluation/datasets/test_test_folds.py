@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from xnq_dist.core.errors import InputError, SettingsError
+from xnq_dist.core.errors import InputError
 from xnq_dist.evaluation.datasets.test_folds import make_folds
 
 ROLES = ("train", "calibration", "validation", "test")
@@ -37,13 +37,6 @@ def test_roles_have_the_papers_shares_in_every_class():
         assert (counts[:, 1] == counts.sum(axis=1) // 4).all()
 
 
-def test_a_seed_is_a_set_of_folds():
-    labels = labels_of(200, 100)
-    assert np.array_equal(make_folds(labels, seed=7), make_folds(labels, seed=7))
-    assert not np.array_equal(make_folds(labels, seed=7), make_folds(labels, seed=8))
-    assert make_folds(labels, seed=2**40 + 7).shape == (5, 300)
-
-
 @pytest.mark.parametrize(
     ("labels", "reason"),
     [
@@ -56,11 +49,6 @@ def test_a_seed_is_a_set_of_folds():
 def test_labels_that_cannot_be_divided_are_refused(labels, reason):
     with pytest.raises(InputError, match=reason):
         make_folds(labels)
-
-
-def test_one_fold_is_refused():
-    with pytest.raises(SettingsError, match="at least two"):
-        make_folds(labels_of(50, 50), folds=1)
 
 
 def stored(path) -> np.ndarray:

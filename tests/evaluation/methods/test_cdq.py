@@ -7,13 +7,12 @@ import pytest
 import scipy.sparse as sp
 
 from tests.evaluation.methods.graphs import hide, plain_majority
-from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.evaluation.methods.cdq import (
     cdq,
     densities,
-    disjoint_communities,
     edges_inside,
 )
+from xnq_dist.evaluation.regions import communities_of
 from xnq_dist.quantify.interface import Communities
 
 NODES = 60
@@ -94,7 +93,7 @@ def test_density_counts_directed_edges_without_loops(kernel, monkeypatch):
 
 
 def test_disjoint_communities_give_the_majority_of_each():
-    communities = disjoint_communities(np.array([0, 1, 0, 1, 1, 2]))
+    communities = communities_of(np.array([0, 1, 0, 1, 1, 2]))
     labels = np.array([[1, 0, -1, 0, -1, -1]])
     found = cdq(communities, labels, 2, "frequency", 0)
     assert found[0, :5].tolist() == [1, 0, 1, 0, 0]
@@ -104,24 +103,3 @@ def test_without_communities_classes_are_drawn_from_the_training_labels():
     none = Communities(np.zeros(1, np.int64), np.empty(0, np.int64))
     found = cdq(none, np.array([[2, -1, -1, 2]]), 3, "frequency", 0)
     assert found.tolist() == [[2, 2, 2, 2]]
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "words"),
-    [
-        ({"strategy": "size"}, SettingsError, "no strategy 'size'"),
-        ({"strategy": "density"}, SettingsError, "needs the density of each of the 2"),
-        (
-            {"strategy": "density", "density": np.zeros(1)},
-            SettingsError,
-            "needs the density",
-        ),
-        ({"labels": np.array([[0, 1]])}, InputError, "with a node 3 and labels of 2"),
-        ({"labels": np.array(0)}, InputError, "have the shape"),
-    ],
-)
-def test_bad_input_is_refused(options, error, words):
-    given = {"labels": np.array([[0, 1, -1, -1]]), "strategy": "frequency"} | options
-    communities = disjoint_communities(np.array([0, 0, 1, 1]))
-    with pytest.raises(error, match=words):
-        cdq(communities, n_classes=2, seed=0, **given)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xnq_dist.core.errors import SettingsError
 from xnq_dist.evaluation.methods import demon as module
 from xnq_dist.evaluation.methods.demon import demon, visiting_order
 
@@ -136,9 +135,3 @@ def test_no_edges_no_communities():
 def test_the_order_of_visits_is_drawn_from_the_seed():
     assert sorted(visiting_order(50, 1)) == list(range(50))
     assert visiting_order(50, 1).tolist() != visiting_order(50, 2).tolist()
-
-
-@pytest.mark.parametrize(("overlap", "size"), [(0, 3), (1.5, 3), (0.25, 0)])
-def test_impossible_settings_are_refused(overlap, size):
-    with pytest.raises(SettingsError, match="DEMON cannot use"):
-        demon(sp.csr_array((5, 5)), 0, overlap, size)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from tests.evaluation.methods.graphs import hide, plain_majority, prepare_graph
-from xnq_dist.core.errors import SettingsError
 from xnq_dist.evaluation.methods.enq import count_two_hops, enq, two_hop_votes
 from xnq_dist.evaluation.methods.votes import class_counts, majority_order
 
@@ -58,10 +57,3 @@ def test_kernel_without_a_compiler_and_on_threads_gives_the_same_answer(tmp_path
     for threads in (1, 2):
         found = two_hop_votes(adjacency.indptr, adjacency.indices, labels, 3, threads)
         np.testing.assert_array_equal(found, votes.T)
-
-
-def test_other_hops_are_refused(tmp_path):
-    prepared = prepare_graph(tmp_path, 1)
-    where = (prepared.graph, prepared.manifest, prepared.attempt())
-    with pytest.raises(SettingsError, match="ENQ with 3 hops"):
-        enq(None, *where, hide(140, 2, 0.5, 1), 2, 3, 0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.evaluation.methods.graphs import hide, prepare_graph
-from xnq_dist.core.errors import InputError, SettingsError
+from xnq_dist.core.errors import InputError
 from xnq_dist.evaluation.methods.lbq import lbq, link_prevalence
 
 
@@ -33,7 +33,7 @@ def test_agrees_with_a_plain_loop_and_with_itself_for_any_partitions(
     for partitions in (1, 2, 3):
         prepared = prepare_graph(tmp_path / str(partitions), partitions, edges=1500)
         where = (prepared.graph, prepared.manifest, prepared.attempt())
-        answers.append(lbq(thread_client, *where, labels, 2).tolist())
+        answers.append(lbq(thread_client, *where, labels).tolist())
         assert prepared.files() == []
     assert answers[0] == answers[1] == answers[2]
     expected = [twin(prepared.network, row) for row in labels]
@@ -60,10 +60,3 @@ def test_finds_the_prevalence_when_links_tell_the_classes_apart():
 def test_what_cannot_be_solved_is_refused(totals, words):
     with pytest.raises(InputError, match=f"variant 4 .*{words}"):
         link_prevalence(np.array([[1, 2, 2], [0, 1, 1]]), np.array(totals), 4)
-
-
-def test_more_than_two_classes_are_refused(tmp_path):
-    prepared = prepare_graph(tmp_path, 1)
-    where = (prepared.graph, prepared.manifest, prepared.attempt())
-    with pytest.raises(SettingsError, match="LBQ is defined for two classes"):
-        lbq(None, *where, hide(140, 3, 0.5, 1), 3)

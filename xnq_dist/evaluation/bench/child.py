@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import json
-import resource
 import sys
 from importlib import import_module
 
 from xnq_dist.evaluation.peak_memory import peak_memory
 
-__all__ = ["main", "peak_bytes"]
-
-
-def peak_bytes() -> int:
-    """Largest resident bytes of this process so far."""
-    found = peak_memory()
-    if found is None:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return found
+__all__ = ["main"]
 
 
 def main() -> None:
@@ -29,7 +20,7 @@ def main() -> None:
     name, arguments = sys.argv[1:]
     module, _, function = name.partition(":")
     work = getattr(import_module(module), function)
-    base = peak_bytes()
+    base = peak_memory()
     found = work(**json.loads(arguments))
-    found = {"base_memory": base, **found, "peak_memory": peak_bytes()}
+    found = {"base_memory": base, **found, "peak_memory": peak_memory()}
     sys.stdout.write("\n" + json.dumps(found) + "\n")

@@ -25,6 +25,7 @@ from xnq_dist.core.store import RunDirectory
 from xnq_dist.core.waiting import gather
 from xnq_dist.evaluation.bench.harness import OURS, Bench
 from xnq_dist.evaluation.bench.machine import machine_facts
+from xnq_dist.evaluation.bench.pipeline_runs import GENERATE, MEASURE
 from xnq_dist.evaluation.bench.stage_costs import fit_costs, run_costs
 from xnq_dist.pipeline import size_of
 from xnq_dist.plan import Workers, make_plan
@@ -140,7 +141,7 @@ def _ingest_costs(bench: Bench) -> tuple[float, float, int]:
     for count, degree in ((nodes // 4, 4.0), (nodes, 4.0), (nodes, 24.0)):
         graph = str(bench.folder / f"graph-{count}-{degree:.0f}")
         arguments: dict[str, Any] = {"out": graph, "nodes": count, "degree": degree}
-        bench.child(f"{_INGEST}:generate_graph", arguments)
+        bench.child(GENERATE, arguments)
         arguments = {"graph": graph, "memory": "64 MiB"}
         tried = []
         for number in range(bench.repeat):
@@ -154,17 +155,13 @@ def _ingest_costs(bench: Bench) -> tuple[float, float, int]:
 
 
 def _fixed_cost(bench: Bench, costs: Costs) -> float:
-    """What is left of a run of 500 nodes when its work is taken off.
-
-    Seconds of the client's processor and of the busiest worker's: each waits for the
-    other.
-    """
+    """What is left of a run of 500 nodes when its work is taken off."""
     graph = str(bench.folder / "graph-500")
-    bench.child(f"{_INGEST}:generate_graph", {"out": graph, "nodes": 500})
+    bench.child(GENERATE, {"out": graph, "nodes": 500})
     run = str(bench.folder / "run-500")
     overrides = ["partitions=2", "cluster.workers=2", "reservoir.dim=64"]
     arguments: dict[str, Any] = {"graph": graph, "out": run, "overrides": overrides}
-    found = bench.child("xnq_dist.evaluation.bench.line:measure_line", arguments)
+    found = bench.child(MEASURE, arguments)
     settings = load_settings(overrides=overrides)
     made = RunDirectory(run)
     labels = whole_stage(made, "labels")
@@ -174,10 +171,7 @@ def _fixed_cost(bench: Bench, costs: Costs) -> float:
 
 
 def _gather_costs(bench: Bench) -> tuple[float, float]:
-    """Seconds a neighbour and a value of its state, from narrow and wide rows.
-
-    Both tables have the same bytes, more than a core's caches.
-    """
+    """Seconds a neighbour and a value of its state, from narrow and wide rows."""
     rows, degree = bench.choose(5_000, 400_000), 10
     narrow = 32
     seconds = {
@@ -285,8 +279,6 @@ def _wire_cost(size: int = 1 << 24) -> float:
 
 
 def _disk_cost(bench: Bench) -> float:
-    from xnq_dist.core.store import RunDirectory
-
     values = np.random.default_rng(0).random((1 << 14, WIDTH), dtype=np.float32)
     attempt = RunDirectory(bench.folder / "disk").stage("graph").begin()
 

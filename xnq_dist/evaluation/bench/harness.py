@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import subprocess
 import sys
 import time
@@ -20,7 +19,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 
 from xnq_dist.core.errors import StageError
 
@@ -110,6 +108,10 @@ class Bench:
         """The one for the size asked for."""
         return full if self.size == "full" else small
 
+    def full(self, aim: float) -> float | None:
+        """An aim that only full size is held to."""
+        return aim if self.size == "full" else None
+
     def record(
         self,
         case: str,
@@ -140,15 +142,9 @@ class Bench:
     ) -> float:
         """Seconds that `work` takes, one row a repeat; returns their median.
 
-        Parameters
-        ----------
-        repeat
-            Repeats, where not those that were asked for.
-        warm
-            Call it once before, so that nothing is compiled inside the clock.
-        scale
-            Seconds are multiplied by it: the peer did so much less work. The note
-            must say so.
+        `warm` calls it once before, so that nothing is compiled inside the clock.
+        Seconds are multiplied by `scale`: the peer did so much less work, as the note
+        must say.
         """
         log.info("%s: %s, %s", self.name, case, what)
         if warm:
@@ -177,24 +173,11 @@ class Bench:
         ]
         return float(np.median(found))
 
-    def child(
-        self,
-        function: str,
-        arguments: Mapping[str, Any],
-        environment: Mapping[str, str] | None = None,
-    ) -> dict[str, Any]:
+    def child(self, function: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Call ``module:function`` in a process of its own.
 
-        Parameters
-        ----------
-        function
-            Takes the arguments by name, returns a dictionary; both JSON values.
-        environment
-            Variables to set in the process.
-
-        Returns
-        -------
-        Its result, with ``base_memory`` and ``peak_memory``, the largest resident
+        It takes the arguments by name and returns a dictionary; both are JSON values.
+        The result also has ``base_memory`` and ``peak_memory``, the largest resident
         bytes before and after the call.
 
         Raises
@@ -209,7 +192,6 @@ class Bench:
             check=False,
             capture_output=True,
             text=True,
-            env={**os.environ, **(environment or {})},
         )
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
@@ -219,7 +201,3 @@ class Bench:
             )
         found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
         return found
-
-    def table(self) -> pa.Table:
-        """The rows as a table, schema ``benchmarks`` less size and machine."""
-        return pa.Table.from_pylist([vars(row) for row in self.rows])

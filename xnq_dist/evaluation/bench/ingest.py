@@ -1,7 +1,7 @@
 """Generated graphs, written and ingested in processes of their own, memory watched.
 
 A row of the edge table is an undirected edge: twice as many directed edges come out.
-Rates are given of both, over the whole stage: rho(A), partition and files included.
+Rates are given of both, over the complete stage: rho(A), partition and files included.
 The peer reads the same rows with pyarrow and does nothing with them.
 """
 
@@ -11,15 +11,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from xnq_dist.evaluation.bench.child import peak_bytes
 from xnq_dist.evaluation.bench.harness import OURS, Bench
+from xnq_dist.evaluation.peak_memory import peak_memory
 
 __all__ = ["generate_graph", "ingest", "prepare_graph", "read_edges_alone"]
 
-DEGREE = 20.0
-FEATURES = 8
 PARTITIONS = 8
 FIRST = 500
 """Nodes of the graph that is made before the clock starts."""
@@ -30,7 +29,6 @@ RATES = {
     "ingest, without the cut": ("directed edges", 2e6),
 }
 """Rows of the edge table, or directed edges, a second that are aimed at."""
-STEPS = "xnq_dist, step "
 
 _HERE = "xnq_dist.evaluation.bench.ingest"
 
@@ -40,8 +38,7 @@ def ingest(bench: Bench) -> None:
     nodes = bench.choose(10_000, 5_000_000)
     graph = str(bench.folder / "graph")
     memory = bench.choose("32 MiB", "256 MiB")
-    made: dict[str, Any] = {}
-    found: list[dict[str, float]] = []
+    repeats: list[dict[str, float]] = []
     for number in range(bench.repeat):
         made = bench.child(f"{_HERE}:generate_graph", {"out": graph, "nodes": nodes})
         edges = int(made["edges"])
@@ -50,50 +47,35 @@ def ingest(bench: Bench) -> None:
         arguments["out"] = str(bench.folder / f"run-{number}")
         prepared = bench.child(f"{_HERE}:prepare_graph", arguments)
         read = bench.child(f"{_HERE}:read_edges_alone", {"graph": graph})
-        rates = {}
-        for what, name, done in (
-            (f"{OURS} generate", "generate", made),
-            (f"{OURS} ingest", "ingest", prepared),
-            ("pyarrow, reading alone", "read", read),
-        ):
-            rates[name] = edges / done["seconds"]
-            _record(bench, case, what, done, rates[name], number)
-        directed = prepared["directed"] / prepared["seconds"]
-        rates["ingest, directed"] = directed
-        ingest_of = f"{OURS} ingest"
-        bench.record(
-            case, "rate of directed edges", ingest_of, directed, "edges/s", number
-        )
         uncut = prepared["seconds"] - prepared["steps"].get("partition", 0.0)
-        rates["ingest, without the cut"] = prepared["directed"] / uncut
-        bench.record(
-            case,
-            "rate of directed edges without the cut",
-            ingest_of,
-            rates["ingest, without the cut"],
-            "edges/s",
-            number,
-        )
-        without = prepared["seconds"] - prepared["steps"].get("spectral radius", 0.0)
-        rates["ingest without rho(A)"] = edges / without
-        bench.record(
-            case, "rate without rho(A)", ingest_of, edges / without, "rows/s", number
-        )
+        rates = {
+            "generate": edges / made["seconds"],
+            "ingest": edges / prepared["seconds"],
+            "read": edges / read["seconds"],
+            "ingest, directed": prepared["directed"] / prepared["seconds"],
+            "ingest, without the cut": prepared["directed"] / uncut,
+        }
+        for name, value in rates.items():
+            bench.record(case, "rate", name, value, "edges/s", number)
+        for what, done in (
+            (f"{OURS} generate", made),
+            (f"{OURS} ingest", prepared),
+            ("pyarrow, reading alone", read),
+        ):
+            bench.record(case, "time", what, done["seconds"], "s", number)
+            bench.record(case, "processor time", what, done["cpu"], "s", number)
+            grown = done["peak_memory"] - done["base_memory"]
+            bench.record(
+                case, "memory above imports", what, grown / 2**20, "MiB", number
+            )
         for step, seconds in prepared["steps"].items():
-            bench.record(case, "time", f"{STEPS}{step}", seconds, "s", number)
+            bench.record(case, "time", f"{OURS}, step {step}", seconds, "s", number)
         grown = prepared["peak_memory"] - prepared["base_memory"]
-        found.append(rates | {"memory": grown / (16.0 * edges)})
-    middle = {
-        name: sorted(row[name] for row in found)[len(found) // 2] for name in found[0]
-    }
-    full = bench.size == "full"
+        repeats.append(rates | {"memory": grown / (16.0 * edges)})
+    middle = {name: median(row[name] for row in repeats) for name in repeats[0]}
     for name, (what, aim) in RATES.items():
-        bench.ratio(
-            f"{name}, share of {aim:,.0f} {what}/s",
-            middle[name] / aim,
-            "more",
-            1.0 if full else None,
-        )
+        title = f"{name}, share of {aim:,.0f} {what}/s"
+        bench.ratio(title, middle[name] / aim, "more", bench.full(1.0))
     bench.ratio(
         "ingest over reading alone, time", middle["read"] / middle["ingest"], "less"
     )
@@ -102,55 +84,44 @@ def ingest(bench: Bench) -> None:
     )
 
 
-def _record(
-    bench: Bench, case: str, what: str, done: dict[str, Any], rate: float, number: int
-) -> None:
-    bench.record(case, "time", what, done["seconds"], "s", number)
-    bench.record(case, "processor time", what, done["cpu"], "s", number)
-    bench.record(case, "rate of rows", what, rate, "rows/s", number)
-    grown = done["peak_memory"] - done["base_memory"]
-    bench.record(case, "memory above imports", what, grown / 2**20, "MiB", number)
-
-
-def generate_graph(out: str, nodes: int, degree: float = DEGREE) -> dict[str, Any]:
+def generate_graph(
+    out: str, nodes: int, degree: float = 20.0, labelled: float = 0.1
+) -> dict[str, Any]:
     """Generate a graph; its edges and the seconds."""
-    _write_graph(f"{out}-first", FIRST, degree)
+    _write_graph(f"{out}-first", FIRST, degree, labelled)
     with _clock() as clock:
-        edges = _write_graph(out, nodes, degree)
+        edges = _write_graph(out, nodes, degree, labelled)
     return {"edges": edges, **clock}
 
 
-def _write_graph(out: str, nodes: int, degree: float) -> int:
+def _write_graph(out: str, nodes: int, degree: float, labelled: float = 0.1) -> int:
     from xnq_dist.graph.generate import generate
 
     made = generate(
         out,
         nodes=nodes,
         degree=degree,
-        features=FEATURES,
+        features=8,
         classes=2,
         homophily=0.5,
         communities=max(20, nodes // 1000),
         seed=0,
+        labelled=labelled,
     )
     return made.counts["edges"]
 
 
-def prepare_graph(
-    graph: str, out: str, memory: str, partitions: int = PARTITIONS
-) -> dict[str, Any]:
+def prepare_graph(graph: str, out: str, memory: str) -> dict[str, Any]:
     """The stage ``graph``; seconds in all and by step."""
     # Libraries are imported and kernels loaded before the clock starts.
-    _write_graph(f"{out}-first-graph", FIRST, DEGREE)
-    _prepare(f"{out}-first-graph", f"{out}-first", memory, partitions)
+    _write_graph(f"{out}-first-graph", FIRST, 20.0)
+    _prepare(f"{out}-first-graph", f"{out}-first", memory)
     with _clock() as clock:
-        directed, steps = _prepare(graph, out, memory, partitions)
+        directed, steps = _prepare(graph, out, memory)
     return {"directed": directed, "steps": steps, **clock}
 
 
-def _prepare(
-    graph: str, out: str, memory: str, partitions: int
-) -> tuple[int, dict[str, float]]:
+def _prepare(graph: str, out: str, memory: str) -> tuple[int, dict[str, float]]:
     """Directed edges, and the seconds of each step."""
     from xnq_dist.core.config import load_settings
     from xnq_dist.core.store import RunDirectory
@@ -166,14 +137,12 @@ def _prepare(
     def progress(what: str, done: int, total: int) -> None:
         nonlocal last
         now = time.perf_counter()
-        if done:
-            steps[what] = steps.get(what, 0.0) + now - last
-        else:
-            # What went before it has no name of its own.
-            steps["sort"] = steps.get("sort", 0.0) + now - last
+        # What went before a step's first call has no name of its own.
+        name = what if done else "sort"
+        steps[name] = steps.get(name, 0.0) + now - last
         last = now
 
-    facts = prepare(RunDirectory(out), sources, settings, partitions, progress).facts
+    facts = prepare(RunDirectory(out), sources, settings, PARTITIONS, progress).facts
     return int(facts["n_edges"]), steps
 
 
@@ -190,7 +159,7 @@ def read_edges_alone(graph: str) -> dict[str, Any]:
 @contextmanager
 def _clock() -> Iterator[dict[str, float]]:
     """Seconds of the block, of them the processor's, and the memory before it."""
-    found: dict[str, float] = {"base_memory": peak_bytes()}
+    found: dict[str, float] = {"base_memory": peak_memory()}
     began, spent = time.perf_counter(), time.process_time()
     yield found
     found["seconds"] = time.perf_counter() - began

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -31,6 +32,10 @@ def machine_facts() -> dict[str, Any]:
     import psutil
     from threadpoolctl import threadpool_info
 
+    versions = dict.fromkeys(PACKAGES, "not installed")
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
     blas = [
         {"library": pool["internal_api"], "threads": pool["num_threads"]}
         for pool in threadpool_info()
@@ -45,19 +50,9 @@ def machine_facts() -> dict[str, Any]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "blas": blas,
-        "versions": {"xnq-dist": __version__, **_versions()},
+        "versions": {"xnq-dist": __version__, **versions},
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
 
 
 def _processor() -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -18,55 +17,46 @@ from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.store import Folder
 from xnq_dist.evaluation.bench.harness import Bench, Benchmark, Measurement, Ratio, Size
 from xnq_dist.evaluation.bench.machine import machine_facts
+from xnq_dist.evaluation.keep import arrow_schema
+from xnq_dist.evaluation.rendered_table import aligned
 
 __all__ = ["BENCHMARKS", "WORSE", "Report", "compare", "read_record", "run_benchmarks"]
-
-log = logging.getLogger(__name__)
 
 WORSE = 0.25
 """A ratio that is worse by more than this share of the recorded one got slower."""
 RECORD_VERSION = 1
 
-_LIST = (
-    Benchmark("sld", "SLD over many communities, QuaPy beside", "sld_speed:sld"),
-    Benchmark("costs", "what a unit of work costs, for `estimate`", "cost_fits:costs"),
-    Benchmark("ingest", "generate, then ingest a graph", "ingest:ingest"),
-    Benchmark(
-        "plan", "the plan beside the whole line on six graphs", "line:plan_benchmark"
-    ),
-    Benchmark("scale", "the whole line, cost of an edge at two sizes", "scale:scale"),
-    Benchmark("products", "dense products, the BLAS beside", "product_price:products"),
-    Benchmark("disk", "states four times a worker's memory", "disk:disk"),
-    Benchmark("readout", "logistic readout of many rows", "logistic_fits:readout"),
-)
-BENCHMARKS: dict[str, Benchmark] = {
-    entry.name: Benchmark(
-        entry.name, entry.title, f"xnq_dist.evaluation.bench.{entry.function}"
+BENCHMARKS = {
+    name: Benchmark(name, title, f"xnq_dist.evaluation.bench.{function}")
+    for name, title, function in (
+        ("sld", "SLD over many communities, QuaPy beside", "sld_speed:sld"),
+        ("costs", "what a unit of work costs, for `estimate`", "cost_fits:costs"),
+        ("ingest", "generate, then ingest a graph", "ingest:ingest"),
+        ("plan", "the plan beside complete runs", "pipeline_runs:plan_benchmark"),
+        ("scale", "runs, cost of an edge at two sizes", "pipeline_runs:scale"),
+        ("products", "dense products, the BLAS beside", "product_price:products"),
+        ("disk", "states four times a worker's memory", "pipeline_runs:disk"),
+        ("readout", "logistic readout of many rows", "logistic_fits:readout"),
     )
-    for entry in _LIST
 }
 """Benchmarks of the library by name; another one takes a line above."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Report:
     """What a call measured."""
 
     size: Size
     machine: dict[str, Any]
-    rows: tuple[Measurement, ...]
-    ratios: tuple[Ratio, ...]
+    rows: list[Measurement] = field(default_factory=list)
+    ratios: list[Ratio] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
 
     def table(self) -> pa.Table:
         """Tidy rows, schema ``benchmarks``; machine facts in the metadata."""
         rows = [{**asdict(row), "size": self.size} for row in self.rows]
-        entry = schemas.TABLES["benchmarks"]
-        fields = [(column.name, column.kind) for column in entry.columns]
         metadata = {b"machine": json.dumps(self.machine).encode()}
-        schema = pa.schema(
-            [pa.field(name, pa.type_for_alias(kind)) for name, kind in fields], metadata
-        )
+        schema = arrow_schema("benchmarks").with_metadata(metadata)
         return pa.Table.from_pylist(rows, schema=schema)
 
     def record(self) -> dict[str, Any]:
@@ -100,7 +90,7 @@ class Report:
                 percent = f"{100 * spread:.0f} %" if len(values) > 1 else ""
                 cells.append((*key[:3], shown, percent, str(len(values))))
                 notes |= {row.note: None for row in some if row.note}
-            lines += _aligned(cells)
+            lines += [f"  {line}" for line in aligned(cells, "llllll")]
             lines += [f"  ({note})" for note in notes]
             for ratio in self.ratios:
                 if ratio.benchmark == benchmark:
@@ -145,18 +135,14 @@ def run_benchmarks(
         raise SettingsError(f"--size {size!r} is not known: choose small or full")
     if repeat < 1:
         raise SettingsError(f"--repeat {repeat} must be at least 1")
-    rows: list[Measurement] = []
-    ratios: list[Ratio] = []
-    files: dict[str, bytes] = {}
-    machine = machine_facts()
+    report = Report(size, machine_facts())
     for name in dict.fromkeys(names or known):
         with tempfile.TemporaryDirectory(prefix="xnq-bench-") as folder:
             bench = Bench(name, size, repeat, Path(folder))
             known[name].load()(bench)
-        rows += bench.rows
-        ratios += bench.ratios
-        files |= bench.files
-    report = Report(size, machine, tuple(rows), tuple(ratios), files)
+        report.rows += bench.rows
+        report.ratios += bench.ratios
+        report.files |= bench.files
     if out is not None:
         _write(report, out)
     return report
@@ -191,16 +177,15 @@ def read_record(path: str | Path) -> dict[str, Any]:
             "an earlier --out"
         ) from error
     keys = {"benchmark", "name", "value", "better", "size"}
-    good = isinstance(found, dict) and isinstance(found.get("ratios"), list)
-    if not good or not all(
-        isinstance(ratio, dict) and keys <= set(ratio) for ratio in found["ratios"]
+    ratios = found.get("ratios") if isinstance(found, dict) else None
+    if not isinstance(ratios, list) or not all(
+        isinstance(ratio, dict) and keys <= set(ratio) for ratio in ratios
     ):
         raise InputError(
             f"{path} is not a record of benchmarks: give the benchmarks.json of an "
             "earlier --out"
         )
-    record: dict[str, Any] = found
-    return record
+    return dict(found)
 
 
 def compare(report: Report, record: Mapping[str, Any]) -> tuple[list[str], list[str]]:
@@ -254,14 +239,3 @@ def _ratio_text(ratio: Ratio) -> str:
         verdict = "met" if ratio.met else "missed"
         text += f" (aim: {bound} {_figure(ratio.aim)}; {verdict})"
     return text
-
-
-def _aligned(cells: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[at]) for row in cells) for at in range(len(cells[0]))]
-    return [
-        "  "
-        + "  ".join(
-            cell.ljust(width) for cell, width in zip(row, widths, strict=True)
-        ).rstrip()
-        for row in cells
-    ]

@@ -29,7 +29,7 @@ PRIOR = np.array([0.7, 0.3])
 
 def sld(bench: Bench) -> None:
     """Many communities, tiny ones, one giant, a power law of sizes."""
-    threads = bench.record("threads", "threads", OURS, _threads(), "", 0)
+    threads = bench.record("threads", "threads", OURS, len(os.sched_getaffinity(0)), "")
     rng = np.random.default_rng(0)
     nodes = _nodes(rng, bench.choose(20_000, 400_000))
     _many(bench, nodes, rng, int(threads))
@@ -91,9 +91,8 @@ def _power_law(
 
     def work() -> None:
         began = time.perf_counter()
-        spent = _batch_times(whole, nodes, threads)
-        wall = time.perf_counter() - began
-        busy.append(threads * wall / sum(spent))
+        _, spent = _timed(whole, nodes, threads)
+        busy.append(threads * (time.perf_counter() - began) / spent)
 
     bench.time(case, OURS, work)
     for number, value in enumerate(busy[1:]):
@@ -166,27 +165,24 @@ def _batches(whole: Communities, threads: int) -> list[Communities]:
 def _estimate(
     whole: Communities, nodes: NodeTable, threads: int
 ) -> NDArray[np.float64]:
+    return _timed(whole, nodes, threads)[0]
+
+
+def _timed(
+    whole: Communities, nodes: NodeTable, threads: int
+) -> tuple[NDArray[np.float64], float]:
+    """Prevalences, and the seconds of all threads together."""
     quantifier, reference = Sld(), Reference(PRIOR)
 
-    def answer(batch: Communities) -> Any:
-        return quantifier.estimate(batch, nodes, reference).prevalence
-
-    if threads == 1:
-        return np.asarray(answer(whole))
-    with ThreadPoolExecutor(threads) as pool:
-        return np.concatenate(list(pool.map(answer, _batches(whole, threads))))
-
-
-def _batch_times(whole: Communities, nodes: NodeTable, threads: int) -> list[float]:
-    quantifier, reference = Sld(), Reference(PRIOR)
-
-    def answer(batch: Communities) -> float:
+    def answer(batch: Communities) -> tuple[Any, float]:
         began = time.perf_counter()
-        quantifier.estimate(batch, nodes, reference)
-        return time.perf_counter() - began
+        found = quantifier.estimate(batch, nodes, reference).prevalence
+        return found, time.perf_counter() - began
 
+    batches = [whole] if threads == 1 else _batches(whole, threads)
     with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(answer, _batches(whole, threads)))
+        found, seconds = zip(*pool.map(answer, batches), strict=True)
+    return np.concatenate(found), sum(seconds)
 
 
 def _quapy() -> Any:
@@ -200,7 +196,3 @@ def _quapy() -> Any:
         return np.stack([EMQ.EM(PRIOR, some)[0] for some in members])
 
     return loop
-
-
-def _threads() -> int:
-    return len(os.sched_getaffinity(0))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.store import Attempt, RunDirectory
 from xnq_dist.evaluation.bench.harness import Bench
+from xnq_dist.evaluation.bench.pipeline_runs import GENERATE, MEASURE
 
 __all__ = ["fit_costs", "run_costs"]
 
@@ -36,14 +37,7 @@ Busy = Callable[..., float]
 def run_costs(bench: Bench, busy: Busy) -> dict[str, float]:
     """What reading and writing the files of a run costs, a byte, a node or a value.
 
-    Parameters
-    ----------
-    busy
-        Seconds that a call takes a core while all cores are at work.
-
-    Returns
-    -------
-    ``load``, ``table``, ``read``, ``score``, ``posterior``, ``known`` and ``name``.
+    `busy` measures the seconds that a call takes a core while all cores are at work.
     """
     from xnq_dist.graph import layout
     from xnq_dist.quantify.loading import load_node_table, whole_stage
@@ -53,13 +47,10 @@ def run_costs(bench: Bench, busy: Busy) -> dict[str, float]:
 
     graph = str(bench.folder / "graph-stages")
     nodes = bench.choose(1_000, 100_000)
-    bench.child(
-        "xnq_dist.evaluation.bench.ingest:generate_graph",
-        {"out": graph, "nodes": nodes},
-    )
+    bench.child(GENERATE, {"out": graph, "nodes": nodes})
     out = str(bench.folder / "run-stages")
     arguments = {"graph": graph, "out": out, "overrides": list(LINE)}
-    bench.child("xnq_dist.evaluation.bench.line:measure_line", arguments)
+    bench.child(MEASURE, arguments)
     run = RunDirectory(out)
     cut, embedded = whole_stage(run, "graph"), whole_stage(run, "embeddings")
     fitted = whole_stage(run, "readout")
@@ -109,12 +100,7 @@ def _write_table(attempt: Attempt, number: int, ids: Any, x: NDArray[Any]) -> No
 
 
 def fit_costs(bench: Bench, busy: Busy) -> dict[str, float]:
-    """What readouts and second stages are fitted and applied at.
-
-    Returns
-    -------
-    ``square``, ``tree``, ``bin``, ``leaf`` and ``feature``.
-    """
+    """What readouts and second stages are fitted and applied at."""
     rng = np.random.default_rng(0)
     rows = bench.choose(1_000, 16_000)
     return {

@@ -59,20 +59,16 @@ def download(
     timeout: float = 60.0,
     progress: Progress = silent,
 ) -> RawFile:
-    """Fetch one file into a folder, hashing what passes.
+    """Fetch one file into an existing folder, hashing what passes.
 
     Parameters
     ----------
     file
         What and from where, with the hash and size that are known.
-    folder
-        An existing folder.
     mirror
         Address under which files of the same names lie; None: the public home.
     timeout
         Seconds without a byte after which it is given up.
-    progress
-        Told of the bytes.
 
     Raises
     ------

@@ -19,7 +19,7 @@ FAMILIES = ("cora", "facebook100", "twitch")
 
 
 def family_of(name: str, folder: Path | None = None) -> str:
-    """The family of a graph or task.
+    """The family of a graph or task; its own name where nothing declares one.
 
     Parameters
     ----------
@@ -27,11 +27,6 @@ def family_of(name: str, folder: Path | None = None) -> str:
         Of the task or of its folder.
     folder
         Folder of the graph: ``family`` in its ``meta.json`` comes first.
-
-    Returns
-    -------
-    str
-        The graph's own name where nothing declares a family.
 
     Raises
     ------

@@ -77,6 +77,9 @@ def fetch(
 ) -> Fetched:
     """Make the folder of one of the paper's graphs.
 
+    It has ``nodes.parquet``, ``edges.parquet``, ``splits.parquet`` and ``meta.json``,
+    and appears under its name only when all of it is written.
+
     Parameters
     ----------
     name
@@ -96,23 +99,6 @@ def fetch(
         Make a folder anew that is there already.
     timeout
         Seconds without a byte after which a download is given up.
-    progress
-        Told of the bytes that arrive.
-
-    Returns
-    -------
-    Fetched
-        The folder with ``nodes.parquet``, ``edges.parquet``, ``splits.parquet`` and
-        ``meta.json``. It appears under its name only when all of it is written.
-
-    Raises
-    ------
-    SettingsError
-        For an unknown graph or source, or a hash for no file.
-    InputError
-        When files are not what they should be.
-    StageError
-        When they cannot be downloaded.
     """
     dataset = dataset_of(name)
     named = dataset.source(source)
@@ -261,7 +247,6 @@ def _write(
         },
         "licence": dataset.licence,
         "licence_note": dataset.licence_note,
-        "paper_table": dict(dataset.paper),
         "differs_from_paper_table": dataset.differs,
         "splits": {
             "files": dict(dataset.splits),

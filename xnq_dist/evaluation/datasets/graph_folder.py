@@ -14,19 +14,10 @@ from xnq_dist.evaluation.datasets.graphs import RawGraph
 __all__ = ["write_edges", "write_nodes", "write_splits"]
 
 _ROLES = ("train", "calibration", "validation", "test")
-"""Names of the role codes that `make_folds` gives."""
 
 
 def write_nodes(graph: RawGraph, path: Path) -> None:
-    """``node_id, label, features``: one row per node, null for no label.
-
-    Parameters
-    ----------
-    graph
-        The graph.
-    path
-        The file.
-    """
+    """``node_id, label, features``: one row per node, null for no label."""
     nodes, width = graph.features.shape
     flat = pa.array(np.ascontiguousarray(graph.features).reshape(-1))
     table = pa.table(
@@ -48,12 +39,7 @@ def write_edges(edges: NDArray[np.int64], path: Path) -> None:
 def write_splits(roles: NDArray[np.int8], path: Path) -> None:
     """``node_id, fold, role``: one row per fold and node that has a role in it.
 
-    Parameters
-    ----------
-    roles
-        Code of the role of every node in every fold, -1 none, shape (folds, N).
-    path
-        The file.
+    ``roles`` holds role codes of `make_folds`, -1 for none, shape (folds, N).
     """
     folds, nodes = np.nonzero(roles >= 0)
     codes = pa.array(roles[folds, nodes], pa.int8())

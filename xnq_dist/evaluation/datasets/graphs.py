@@ -80,18 +80,9 @@ def checked_edges(pairs: ArrayLike, nodes: int, file: Path) -> NDArray[np.int64]
 def distinct(
     edges: NDArray[np.int64], nodes: int, by: int = 0, loops: bool = True
 ) -> NDArray[np.int64]:
-    """Each directed edge once.
+    """Each directed edge once, sorted by source (0) or target (1) first.
 
-    Parameters
-    ----------
-    edges
-        Source and target, shape (M, 2).
-    nodes
-        Number of nodes, N.
-    by
-        Column to sort by first: 0 source, 1 target.
-    loops
-        Whether edges v -> v stay.
+    Without `loops` edges v -> v are left out.
     """
     if not loops:
         edges = edges[edges[:, 0] != edges[:, 1]]

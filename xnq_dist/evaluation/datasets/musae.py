@@ -32,7 +32,7 @@ def read_musae(
     language: str,
     features: Sequence[str],
     rows: Sequence[int],
-    rebuild: int | None = None,
+    rebuild: int,
 ) -> RawGraph:
     """One language's graph: every edge both ways and a loop at every node.
 
@@ -41,17 +41,14 @@ def read_musae(
 
     Parameters
     ----------
-    folder
-        Where the files are.
-    language
-        The language's name in the names of its files.
+    folder, language
+        Where the files are, and the language's name in theirs.
     features
         Files of game lists; the first is the language's own.
     rows
         Nodes of each of those files, which may end with nodes without games.
     rebuild
-        Columns of the published features, made again from the lists of all
-        languages; None: the counts of the games themselves.
+        Columns of the published features, made again from the lists of all languages.
 
     Raises
     ------
@@ -78,20 +75,14 @@ def read_musae(
             f"{folder / features[0]} is for {counts[0].shape[0]} nodes, {targets.name} "
             f"for {nodes}: fetch both again"
         )
-    if rebuild is None:
-        values = counts[0].toarray().astype(np.float32)
-        meaning = "counts of the games of each streamer"
-    else:
-        values = rebuilt_features(counts, rebuild)[:nodes]
-        meaning = (
-            f"rebuilt: non-negative factors ({rebuild}, random start 0, 200 rounds) of "
-            f"the game counts of {len(counts)} languages, each standardised; against "
-            "the published values the mean error was 8e-5 where they could be compared"
-        )
+    values = rebuilt_features(counts, rebuild)[:nodes]
     facts = {
         "edge_convention": "the file's undirected edges in both directions and one "
         "self-loop per node, sorted by source and target",
-        "features_are": meaning,
+        "features_are": f"rebuilt: non-negative factors ({rebuild}, random start 0, "
+        f"200 rounds) of the game counts of {len(counts)} languages, standardised; "
+        "against the published values the mean error was 8e-5 where they could be "
+        "compared",
         "label_meaning": "`mature`: 1 = the streamer uses explicit language",
     }
     return RawGraph(whole_labels(labels, nodes, targets), values, edges, facts)
@@ -115,12 +106,7 @@ def _columns(path: Path, names: tuple[str, str]) -> list[NDArray[np.int64]]:
 
 
 def game_counts(path: Path, rows: int) -> Any:
-    """How often each game is in a node's list.
-
-    Returns
-    -------
-    scipy.sparse.csr_array
-        Shape (rows, GAMES), float64.
+    """How often each game is in a node's list: sparse float64, shape (rows, GAMES).
 
     Raises
     ------
@@ -158,8 +144,8 @@ def rebuilt_features(counts: Sequence[Any], columns: int) -> NDArray[np.float32]
 
     The recipe was found by making the published features of a sister graph again to
     .0009, and then held against six tenths of the German entries (mean error 8e-5,
-    least correlation of a column .99995). It takes tens of
-    minutes on two cores for the six languages.
+    least correlation of a column .99995). It takes tens of minutes on two cores for the
+    six languages.
 
     Parameters
     ----------
@@ -170,8 +156,7 @@ def rebuilt_features(counts: Sequence[Any], columns: int) -> NDArray[np.float32]
 
     Returns
     -------
-    NDArray
-        float32, one row per node of all languages, shape (sum of rows, columns).
+    float32, one row per node of all languages, shape (sum of rows, columns).
     """
     from scipy.sparse import vstack
     from sklearn.decomposition import NMF

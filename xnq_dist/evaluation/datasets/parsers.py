@@ -42,10 +42,8 @@ def parse(
     ----------
     form
         Name of the form, as a `Source` has it.
-    folder
-        Where the raw files are.
-    names
-        Names of the raw files.
+    folder, names
+        Where the raw files are, and their names.
     options
         Options of the form's reader.
     """
@@ -193,16 +191,11 @@ def read_heterophilous(path: Path) -> RawGraph:
     )
 
 
-def read_linkx(path: Path, normalise: bool = True) -> RawGraph:
-    """Lim et al.'s MATLAB files: the edges as they are, in the file's order.
+def read_linkx(path: Path) -> RawGraph:
+    """Lim et al.'s MATLAB files (version 7 or before): the edges as they are.
 
-    Parameters
-    ----------
-    path
-        A ``.mat`` file of version 7 or before.
-    normalise
-        Features shifted to a least value of 0, then divided by their row's sum where
-        that is above 1: what the paper's loader does to Genius.
+    Features are shifted to a least value of 0, then divided by their row's sum where
+    that is above 1: what the paper's loader does to Genius.
     """
     from scipy.io import loadmat
     from scipy.io.matlab import MatReadError
@@ -216,19 +209,14 @@ def read_linkx(path: Path, normalise: bool = True) -> RawGraph:
         edges, features, labels = (content[name] for name in names)
     rows = _float_rows(features, path)
     nodes = len(rows)
-    if normalise:
-        rows = rows - rows.min()
-        rows /= np.maximum(rows.sum(axis=1, keepdims=True), np.float32(1))
+    rows = rows - rows.min()
+    rows /= np.maximum(rows.sum(axis=1, keepdims=True), np.float32(1))
     given = np.asarray(labels).reshape(-1)
     facts = {
         "edge_convention": "the file's directed edges in its order; none added, none "
         "removed",
-        "features_are": "those of the file"
-        + (
-            ", minus the least value, each row divided by its sum where that is above 1"
-            if normalise
-            else ""
-        ),
+        "features_are": "those of the file, minus the least value, each row divided by "
+        "its sum where that is above 1",
         "labels_below_0_as_0": int(np.sum(given < 0)),
     }
     return RawGraph(

@@ -91,16 +91,7 @@ _IGNORED = frozenset(("PROTO", "FRAME"))
 def read_pickled(path: Path) -> Any:
     """The content of a pickle of numbers.
 
-    Parameters
-    ----------
-    path
-        The file.
-
-    Returns
-    -------
-    Any
-        Lists and dicts as they are, arrays as `numpy.ndarray`, sparse matrices as
-        `CsrArrays`.
+    Lists and dicts stay, arrays are `numpy.ndarray`, sparse matrices `CsrArrays`.
 
     Raises
     ------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.errors import InputError, SettingsError
+from xnq_dist.core.errors import InputError
 
 __all__ = ["PAPER_SEED", "make_folds"]
 
@@ -16,9 +16,10 @@ TRAIN, CALIBRATION, VALIDATION, TEST = range(4)
 """Codes of the roles, in the order of the evaluation's table of roles."""
 
 
-def make_folds(
-    labels: NDArray[np.int32], folds: int = 5, seed: int = PAPER_SEED
-) -> NDArray[np.int8]:
+FOLDS = 5
+
+
+def make_folds(labels: NDArray[np.int32]) -> NDArray[np.int8]:
     """Role of every node in every fold.
 
     The labelled nodes are divided into disjoint test folds of one size, stratified by
@@ -32,11 +33,6 @@ def make_folds(
     ----------
     labels
         Class code of every node, -1 for unlabelled, shape (N,).
-    folds
-        Number of test folds, at least 2.
-    seed
-        Seed of the shuffles, below 2**32 after reduction; `PAPER_SEED` for the
-        paper's own folds of its graphs.
 
     Returns
     -------
@@ -48,11 +44,9 @@ def make_folds(
     InputError
         When a class has fewer members than there are folds, or the graph has too few
         labelled nodes for every class to have its share of the roles.
-    SettingsError
-        For fewer than two folds.
     """
-    if folds < 2:
-        raise SettingsError(f"{folds} folds cannot be made: ask for at least two")
+    from sklearn.model_selection import StratifiedKFold, train_test_split
+
     rows = np.flatnonzero(labels >= 0)
     known = np.asarray(labels)[rows]
     codes, counts = np.unique(known, return_counts=True)
@@ -61,48 +55,32 @@ def make_folds(
             f"folds need labels of two classes or more, not {len(codes)}: label nodes "
             "of another class"
         )
-    short = np.flatnonzero(counts < folds)
+    short = np.flatnonzero(counts < FOLDS)
     if len(short):
         code, count = codes[short[0]], counts[short[0]]
         raise InputError(
             f"class {code} has {count} labelled nodes, which is fewer than the "
-            f"{folds} folds: give it more labels, or take its labels out"
+            f"{FOLDS} folds: give it more labels, or take its labels out"
         )
     total = len(known)
-    validation = total * (folds - 1) // (4 * folds)
-    calibration = total * (folds - 1) // (8 * folds)
+    validation = total * (FOLDS - 1) // (4 * FOLDS)
+    calibration = total * (FOLDS - 1) // (8 * FOLDS)
     if calibration < len(codes):
         raise InputError(
             f"{total} labelled nodes are too few for folds of {len(codes)} classes: "
             f"only {calibration} would be left for calibration"
         )
-    return _deal(rows, known, len(labels), folds, validation, calibration, seed)
-
-
-def _deal(
-    rows: NDArray[np.int64],
-    known: NDArray[np.int32],
-    nodes: int,
-    folds: int,
-    validation: int,
-    calibration: int,
-    seed: int,
-) -> NDArray[np.int8]:
-    """Shuffle and cut; sizes are checked."""
-    from sklearn.model_selection import StratifiedKFold, train_test_split
-
-    state = seed % 2**32  # all that scikit-learn takes
-    roles = np.full((folds, nodes), -1, np.int8)
-    cut = StratifiedKFold(folds, shuffle=True, random_state=state)
+    roles = np.full((FOLDS, len(labels)), -1, np.int8)
+    cut = StratifiedKFold(FOLDS, shuffle=True, random_state=PAPER_SEED)
     for fold, (development, test) in enumerate(cut.split(rows, known)):
         rest, held = train_test_split(
             development,
             test_size=validation,
-            random_state=state,
+            random_state=PAPER_SEED,
             stratify=known[development],
         )
         train, fitted = train_test_split(
-            rest, test_size=calibration, random_state=state, stratify=known[rest]
+            rest, test_size=calibration, random_state=PAPER_SEED, stratify=known[rest]
         )
         roles[fold, rows[train]] = TRAIN
         roles[fold, rows[fitted]] = CALIBRATION

@@ -16,7 +16,6 @@ from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.blocks import for_each_block
-from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.quantify.interface import Communities
 
@@ -73,17 +72,7 @@ def demon(
     Returns
     -------
     The pool, oldest first. Nodes may be in none.
-
-    Raises
-    ------
-    SettingsError
-        For an overlap or size that cannot be.
     """
-    if not 0 < overlap <= 1 or min_size < 1:
-        raise SettingsError(
-            f"DEMON cannot use overlap {overlap:g} and min_size {min_size}: give an "
-            "overlap above 0 and at most 1, and a size of at least 1"
-        )
     n_nodes = adjacency.shape[0]
     rank = visiting_order(n_nodes, seed)
     indptr, indices = _ranked(adjacency, rank)
@@ -145,16 +134,8 @@ def propagate_labels(
 ) -> None:
     """Label propagation on one small network, nodes visited in their order.
 
-    Parameters
-    ----------
-    indptr, indices
-        Neighbours of each of the m nodes.
-    labels
-        Shape (m,), overwritten: a label is the number of the node that had it first.
-    votes
-        Scratch of zeros, at least m; zeros again afterwards.
-    sweeps
-        Most sweeps.
+    ``labels``, shape (m,), are overwritten by the number of the node that had each
+    first; ``votes`` is scratch of zeros, at least m, and zeros again afterwards.
     """
     count = indptr.shape[0] - 1
     for node in range(count):
@@ -191,27 +172,10 @@ def ego_communities(
     min_size: int,
     sweeps: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Communities around each ego, the ego included.
+    """Communities around each ego: sizes ego by ego, members with the ego last.
 
-    Parameters
-    ----------
-    indptr, indices
-        Neighbours, ascending, no self-loops, every edge in both rows.
-    egos
-        Nodes to look around from.
-    local
-        Scratch, shape (N,), filled with -1; so again afterwards.
-    min_size
-        Communities of this size or less are left out.
-    sweeps
-        Most sweeps of label propagation.
-
-    Returns
-    -------
-    sizes
-        Of each community, ego by ego.
-    members
-        One community after the other, the ego last in each.
+    Neighbours are ascending without self-loops, every edge in both rows; ``local`` is
+    scratch of shape (N,), filled with -1, and so again afterwards.
     """
     widest = total = 0
     for ego in egos:
@@ -279,24 +243,10 @@ def merge(
     """Pool of communities, each candidate merged into the oldest that it overlaps.
 
     The pool is kept by node: a list of the communities of each, so that a candidate
-    is compared with those it shares a node with and no others.
-
-    Parameters
-    ----------
-    offsets, members
-        Candidates, one after the other, without repeated members.
-    n_nodes
-        N.
-    overlap
-        Share of the smaller of two that makes one of them.
-
-    Returns
-    -------
-    head, following, owner
-        ``owner[head[v]]`` is a community of node v, ``following`` leads to the next
-        of its list, -1 ends it; shapes (N,), (M,), (M,).
-    pool
-        Size of each community, oldest first.
+    is compared with those it shares a node with and no others. Returned are ``head``,
+    ``following`` and ``owner`` (``owner[head[v]]`` is a community of node v,
+    ``following`` leads to the next of its list, -1 ends it; shapes (N,), (M,), (M,)),
+    and the size of each community of the pool, oldest first.
     """
     capacity = members.shape[0]
     head = np.full(n_nodes, -1, np.int64)

@@ -17,19 +17,15 @@ from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.blocks import for_each_block
-from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.store import Attempt, Manifest, Stage
-from xnq_dist.evaluation.methods.spread import NodeFiles, OneHot, node_files
+from xnq_dist.evaluation.methods.spread import summed
 from xnq_dist.evaluation.methods.votes import (
-    check_labels,
     class_counts,
     draw_from_prior,
     majority,
     majority_order,
 )
 from xnq_dist.graph.layout import load_partition, read_adjacency
-from xnq_dist.reservoir.propagation import propagate
-from xnq_dist.reservoir.rounds import load_values
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -47,11 +43,10 @@ def enq(
     graph: Stage,
     manifest: Manifest,
     attempt: Attempt,
-    labels: NDArray[np.integer],
+    labels: NDArray[np.int32],
     n_classes: int,
     hops: int,
     seed: int,
-    threads: int = 1,
 ) -> NDArray[np.int32]:
     """Majority training label among the distinct nodes within so many hops.
 
@@ -64,67 +59,19 @@ def enq(
     One hop is a neighbourhood sum on the partitions. Two hops are exact distinct
     neighbourhoods: they need all edges in this process, 12 bytes an edge.
 
-    Parameters
-    ----------
-    client, graph, manifest
-        Where to compute, and the stage ``graph``.
-    attempt
-        Where files go meanwhile.
-    labels
-        Training labels, K variants side by side, -1 hidden, shape (K, N).
-    n_classes
-        C.
-    hops
-        1 or 2.
-    seed
-        Of the draws.
-    threads
-        Threads of this process for two hops.
-
-    Returns
-    -------
-    Class codes of all nodes, shape (K, N).
-
-    Raises
-    ------
-    InputError
-        For labels that cannot be.
-    SettingsError
-        For another number of hops.
+    Labels are those of `votes`, hops 1 or 2; class codes of all nodes are returned,
+    shape (K, N).
     """
-    if hops not in (1, 2):
-        raise SettingsError(f"ENQ with {hops} hops is not defined here: choose 1 or 2")
-    labels = check_labels(labels, int(manifest.facts["n_nodes"]), n_classes)
     counts = class_counts(labels, n_classes)
     if hops == 1:
-        votes = _one_hop(client, graph, manifest, attempt, labels, counts)
+        order = majority_order(counts)
+        step = EgoMajority(graph, manifest, tuple(map(tuple, order.tolist())))
+        where = client, graph, manifest, attempt
+        votes = summed(*where, labels, n_classes, step).T.astype(np.int32)
     else:
         adjacency = read_adjacency(graph, manifest)
-        votes = two_hop_votes(
-            adjacency.indptr, adjacency.indices, labels, n_classes, threads
-        )
+        votes = two_hop_votes(adjacency.indptr, adjacency.indices, labels, n_classes)
     return draw_from_prior(votes, counts, seed)
-
-
-def _one_hop(
-    client: Client,
-    graph: Stage,
-    manifest: Manifest,
-    attempt: Attempt,
-    labels: NDArray[np.int32],
-    counts: NDArray[np.int64],
-) -> NDArray[np.int32]:
-    order = majority_order(counts)
-    with node_files(graph, manifest, attempt, "enq-labels", labels=labels) as files:
-        start = OneHot(files, counts.shape[1])
-        step = EgoMajority(graph, manifest, files, tuple(map(tuple, order.tolist())))
-        kept = propagate(
-            client, graph, manifest, start, step, 1, attempt, "enq", weighted=False
-        )
-    votes = load_values(Stage(attempt.folder, "enq"), kept[1], graph, manifest)
-    for record in kept[1]:
-        attempt.folder.delete(record.name)
-    return votes.T.astype(np.int32)
 
 
 @dataclass(frozen=True)
@@ -133,7 +80,6 @@ class EgoMajority:
 
     graph: Stage
     manifest: Manifest
-    files: NodeFiles
     order: tuple[tuple[int, ...], ...]
     """Classes in the order in which they win ties, for each variant."""
 
@@ -157,22 +103,9 @@ def two_hop_votes(
     n_classes: int,
     threads: int = 1,
 ) -> NDArray[np.int32]:
-    """Majority label among the distinct nodes at one or two hops, shape (K, N).
+    """Majority label among the distinct nodes at one or two hops, -1 without one.
 
-    Parameters
-    ----------
-    indptr, indices
-        In-neighbours of each node: the rows of the whole adjacency.
-    labels
-        Training labels, shape (K, N).
-    n_classes
-        C.
-    threads
-        Blocks of nodes worked on at a time.
-
-    Returns
-    -------
-    Class codes, -1 where no label is reached.
+    In-neighbours are those of the complete graph; blocks of nodes go to the threads.
     """
     order = majority_order(class_counts(labels, n_classes))
     by_node = np.ascontiguousarray(labels.T)
@@ -199,20 +132,10 @@ def count_two_hops(
     mark: NDArray[np.int32],
     votes: NDArray[np.int32],
 ) -> None:
-    """Majority labels within two hops of the nodes first:last.
+    """Fill in majority labels within two hops of the nodes first:last.
 
-    Parameters
-    ----------
-    indptr, indices
-        In-neighbours of each node.
-    labels
-        Shape (N, K).
-    order
-        Classes in the order in which they win ties, shape (K, C).
-    mark
-        Scratch, shape (N,), filled with -1.
-    votes
-        Shape (last - first, K), overwritten.
+    Labels have shape (N, K), ``order`` (K, C), ``votes`` (last - first, K); ``mark`` is
+    scratch of shape (N,), filled with -1.
     """
     variants, classes = order.shape
     counts = np.zeros((variants, classes), np.int64)

@@ -1,9 +1,10 @@
 """Trained message passing in the reservoir's place: GCN, GAT and GIN.
 
 The paper's ablation of the node embedder: two to four layers of width 128 or 256, then
-a linear readout, trained end to end on the whole graph with the training labels' mean
-log-loss. The epoch whose log-loss on other labels is lowest answers. PyTorch and
-PyTorch Geometric are the extra ``gnn``, imported on use.
+a linear readout, trained end to end on the complete graph with the training labels'
+mean log-loss. The epoch whose log-loss on the validation labels is lowest answers;
+calibration labels are held out, so that each fold has the labels that every other
+method has. PyTorch and PyTorch Geometric are the extra ``gnn``, imported on use.
 
 The paper prints the mean over the closed neighbourhood and a sigmoid for GCN, and
 leaves training open. Here the layers are PyTorch Geometric's, with ReLU: GCN in its
@@ -18,25 +19,37 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.errors import InputError, SettingsError, StageError
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import SettingsError, StageError
+from xnq_dist.evaluation.methods.method_interface import Configuration, Scores
+from xnq_dist.evaluation.split_fit import FeatureRows
+from xnq_dist.evaluation.work import EvaluationWork
+from xnq_dist.graph.layout import read_adjacency
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from xnq_dist.evaluation.methods.gnn_models import GraphNetwork
 
-__all__ = ["KINDS", "GnnResult", "GnnSettings", "gnn_logits", "grid", "require_gnn"]
+__all__ = [
+    "GnnResult",
+    "GnnSettings",
+    "Kind",
+    "gnn_logits",
+    "require_gnn",
+    "trained_matters",
+    "trained_scores",
+]
 
 log = logging.getLogger(__name__)
 
-KINDS = ("gcn", "gat", "gin")
-"""Kinds of message passing."""
+Kind = Literal["gcn", "gat", "gin"]
 
 
 @dataclass(frozen=True)
@@ -60,28 +73,6 @@ class GnnSettings:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """``auto`` takes a CUDA device when there is one."""
 
-    def __post_init__(self) -> None:
-        bounds: dict[str, tuple[bool, str]] = {
-            "learning_rate": (self.learning_rate > 0, "above 0"),
-            "weight_decay": (self.weight_decay >= 0, "at least 0"),
-            "dropout": (0 <= self.dropout < 1, "at least 0 and below 1"),
-            "max_epochs": (self.max_epochs >= 1, "at least 1"),
-            "patience": (self.patience >= 1, "at least 1"),
-            "check_every": (
-                1 <= self.check_every <= self.max_epochs,
-                "at least 1 and at most max_epochs",
-            ),
-            "threads": (self.threads >= 1, "at least 1"),
-            "device": (self.device in ("auto", "cpu", "cuda"), "auto, cpu or cuda"),
-        }
-        wrong = [
-            f"{name}={getattr(self, name)!r} must be {bound}"
-            for name, (held, bound) in bounds.items()
-            if not held
-        ]
-        if wrong:
-            raise SettingsError(f"settings of the network: {'; '.join(wrong)}")
-
 
 @dataclass(frozen=True, eq=False)
 class GnnResult:
@@ -99,15 +90,6 @@ class GnnResult:
     """``cpu`` or ``cuda``."""
     best_epoch: int
     """Epoch that answers, from 1."""
-
-
-def grid() -> list[dict[str, int]]:
-    """The paper's six configurations of each kind, in the order of their cost."""
-    return [
-        {"layers": layers, "width": width}
-        for width in (128, 256)
-        for layers in (2, 3, 4)
-    ]
 
 
 def require_gnn() -> None:
@@ -132,8 +114,40 @@ def require_gnn() -> None:
         )
 
 
+def trained_matters(settings: Settings) -> dict[str, Any]:
+    """Settings that a trained network depends on, beside its configuration."""
+    return {"seed": settings.seed, "training": asdict(GnnSettings())}
+
+
+def trained_scores(
+    kind: Kind, work: EvaluationWork, configuration: Configuration, split: int
+) -> Scores:
+    """Scores of a network trained on one split by one worker."""
+    task = work.task()
+    graph, manifest = work.graph()
+    adjacency = read_adjacency(graph, manifest)
+    parts = list(FeatureRows(graph, manifest).parts())
+    order = np.argsort(np.concatenate([index for index, _ in parts]))
+    found = gnn_logits(
+        kind,
+        int(configuration["layers"]),
+        int(configuration["width"]),
+        adjacency.indptr,
+        adjacency.indices,
+        np.concatenate([x for _, x in parts])[order],
+        task.known(split, "train"),
+        task.known(split, "validation"),
+        len(task.classes),
+        work.settings.seed,
+    )
+    held = task.rows(split, "calibration")
+    target = task.rows(split, "validation", "test")
+    logits = found.logits
+    return Scores(held, logits[held], target, logits[target], seconds=found.seconds)
+
+
 def gnn_logits(
-    kind: Literal["gcn", "gat", "gin"],
+    kind: Kind,
     layers: int,
     width: int,
     indptr: NDArray[np.integer],
@@ -145,7 +159,7 @@ def gnn_logits(
     seed: int,
     settings: GnnSettings | None = None,
 ) -> GnnResult:
-    """Train a network on the whole graph and give every node's logits.
+    """Train a network on the complete graph and give every node's logits.
 
     On a CPU the same arguments give the same bits, and PyTorch's process-wide random
     state is left as it was; several threads of a process may train at the same time.
@@ -153,17 +167,15 @@ def gnn_logits(
 
     Parameters
     ----------
-    kind
-        ``gcn``, ``gat`` or ``gin``.
     layers, width
         Number of message-passing layers and the columns of each.
     indptr, indices
         In-neighbours of each node as CSR: row v holds the sources u of edges u -> v,
         shapes (N + 1,) and (M,).
     features
-        Shape (N, F).
+        Finite, shape (N, F).
     labels
-        Class code of the nodes to train on, -1 elsewhere, shape (N,).
+        Class code of the nodes to train on, every class among them, -1 elsewhere, (N,).
     stop_labels
         Class code of the nodes whose log-loss ends the training, -1 elsewhere, (N,).
     n_classes
@@ -176,11 +188,7 @@ def gnn_logits(
     Raises
     ------
     SettingsError
-        Without the extra ``gnn``, for an unknown kind, for sizes below 1 and for a
-        CUDA device that is not there.
-    InputError
-        When the arrays do not fit together, features are not finite, a class has no
-        training label, no stop label is given, or a node has both.
+        Without the extra ``gnn``, and for a CUDA device that is not there.
     StageError
         When the loss stops being a number.
 
@@ -190,33 +198,14 @@ def gnn_logits(
     ICLR 2019 (GIN); Fey and Lenssen, PyTorch Geometric, 2019.
     """
     settings = settings or GnnSettings()
-    if kind not in KINDS:
-        raise SettingsError(
-            f"{kind!r} is no kind of message passing: choose one of {', '.join(KINDS)}"
-        )
-    if min(layers, width) < 1:
-        raise SettingsError(
-            f"{kind}: layers={layers} and width={width} must both be at least 1"
-        )
-    _check_arrays(indptr, indices, features)
-    _check_labels(labels, stop_labels, len(features), n_classes)
     require_gnn()
     device = _device(settings.device)
     from xnq_dist.evaluation.methods.gnn_models import build
 
     started = time.perf_counter()
     with _threads(settings.threads):
-        network = build(
-            kind,
-            layers,
-            width,
-            indptr,
-            indices,
-            features,
-            n_classes,
-            seed,
-            device,
-        )
+        graph = indptr, indices, features
+        network = build(kind, layers, width, *graph, n_classes, seed, device)
         name = f"{kind} with {layers} layers of width {width}"
         logits, epochs, best_epoch, best_loss = _train(
             network, name, labels, stop_labels, seed, settings, device
@@ -224,12 +213,7 @@ def gnn_logits(
     seconds = time.perf_counter() - started
     log.info(
         "%s: %d epochs in %.1f s on %s, log-loss %.4f in epoch %d",
-        name,
-        epochs,
-        seconds,
-        device,
-        best_loss,
-        best_epoch,
+        *(name, epochs, seconds, device, best_loss, best_epoch),
     )
     return GnnResult(logits, epochs, seconds, best_loss, device, best_epoch)
 
@@ -311,66 +295,3 @@ def _threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _check_arrays(
-    indptr: NDArray[np.integer],
-    indices: NDArray[np.integer],
-    features: NDArray[np.float32],
-) -> None:
-    if features.ndim != 2 or 0 in features.shape:
-        raise InputError(
-            f"a network needs features of shape (N, F), not {features.shape}"
-        )
-    n = len(features)
-    if indptr.shape != (n + 1,) or indptr[-1] != len(indices):
-        raise InputError(
-            f"the adjacency has {len(indptr) - 1} rows and {len(indices)} entries, but "
-            f"{n} rows of features and {int(indptr[-1])} entries are named"
-        )
-    if len(indices) and not 0 <= indices.min() <= indices.max() < n:
-        raise InputError(
-            f"the adjacency names node {int(indices.max())}, but there are {n} nodes"
-        )
-    finite = np.isfinite(features).all(axis=1)
-    if not finite.all():
-        raise InputError(
-            f"features of {int((~finite).sum())} nodes are not finite, the first is "
-            f"node {int(finite.argmin())}: fill them before training a network"
-        )
-
-
-def _check_labels(
-    labels: NDArray[np.int32],
-    stop_labels: NDArray[np.int32],
-    n: int,
-    n_classes: int,
-) -> None:
-    if n_classes < 2:
-        raise InputError(f"a network needs two classes or more, not {n_classes}")
-    for name, codes in (("labels", labels), ("stop_labels", stop_labels)):
-        if codes.shape != (n,):
-            raise InputError(
-                f"{name} have the shape {codes.shape}, but there are {n} nodes"
-            )
-        if codes.max(initial=-1) >= n_classes:
-            raise InputError(
-                f"{name} hold the class code {int(codes.max())}, but there are "
-                f"{n_classes} classes"
-            )
-    counts = np.bincount(labels[labels >= 0], minlength=n_classes)
-    if not counts.all():
-        raise InputError(
-            f"class {int(counts.argmin())} has no training label: a network cannot "
-            "learn it; use folds in which every class is present"
-        )
-    if not (stop_labels >= 0).any():
-        raise InputError(
-            "no validation label is given: a network needs them to stop its training"
-        )
-    both = np.flatnonzero((labels >= 0) & (stop_labels >= 0))
-    if len(both):
-        raise InputError(
-            f"{len(both)} nodes are both training and validation nodes, the first is "
-            f"node {int(both[0])}: each node may have one role"
-        )

@@ -334,22 +334,7 @@ def build(
 ) -> GraphNetwork:
     """A network with fresh parameters, which depend on the seed alone.
 
-    Parameters
-    ----------
-    kind
-        ``gcn``, ``gat`` or ``gin``.
-    layers, width
-        Number of message-passing layers, columns of each.
-    indptr, indices
-        In-neighbours of each node as CSR.
-    features
-        Shape (N, F).
-    n_classes
-        Columns of the logits.
-    seed
-        Of the initial parameters.
-    device
-        ``cpu`` or ``cuda``.
+    Arguments are those of `gnn_logits`.
     """
     layer, adjacency_of = LAYERS[kind]
     adjacency = adjacency_of(indptr, indices, device)

@@ -12,12 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.reservoir_settings import ReservoirSettings
 from xnq_dist.evaluation.grid_search import grid, reservoir_draws, strength_grid
+from xnq_dist.evaluation.methods.gnn import (
+    Kind,
+    require_gnn,
+    trained_matters,
+    trained_scores,
+)
 from xnq_dist.evaluation.methods.method_interface import Configuration, Scores, Whole
 from xnq_dist.evaluation.methods.network import (
     cdq_scores,
@@ -29,11 +35,6 @@ from xnq_dist.evaluation.methods.reservoir_plus import (
     plus_configuration,
     plus_matters,
     plus_split_scores,
-)
-from xnq_dist.evaluation.methods.trained import (
-    check_trained,
-    trained_matters,
-    trained_scores,
 )
 from xnq_dist.evaluation.work import EvaluationWork
 
@@ -98,26 +99,16 @@ def _reservoir(
 ) -> ReservoirSpec:
     from xnq_dist.reservoir.embed import reservoir_spec
 
-    drawn = settings.model_copy(
-        update={
-            "seed": configuration["seed"],
-            "reservoir": _with_matrix(settings, matrix),
-        }
-    )
-    return reservoir_spec(
-        drawn,
-        rho,
-        configuration["recurrent_scale"],
-        configuration["input_scale"],
-        configuration["dim"],
-    )
+    suited = _with_matrix(settings, matrix)
+    changes = {"seed": configuration["seed"], "reservoir": suited}
+    scales = (configuration[name] for name in ("recurrent_scale", "input_scale", "dim"))
+    return reservoir_spec(settings.model_copy(update=changes), rho, *scales)
 
 
 def _reservoir_matters(matrix: str | None, settings: Settings) -> dict[str, Any]:
-    wanted = _with_matrix(settings, matrix)
     names = {"supersteps", "bias_scale", "matrix", "nonzeros"}
     return {
-        "reservoir": wanted.model_dump(include=names),
+        "reservoir": _with_matrix(settings, matrix).model_dump(include=names),
         "exchange": settings.exchange.dtype,
     }
 
@@ -133,20 +124,6 @@ def _xnq(name: str, matrix: str | None) -> Method:
     )
 
 
-def _plus(name: str, matrix: str | None) -> Method:
-    embedder = "reservoirs side by side, label features"
-    return Method(
-        name=name,
-        embedder=embedder if matrix is None else f"{embedder}, {matrix}",
-        kind="graph",
-        configurations=partial(plus_configuration, matrix),
-        # Its definition says which: nothing is left for validation to choose.
-        calibrations=lambda settings: (settings.readout.calibration,),
-        matter=partial(plus_matters, matrix),
-        score_graph=partial(plus_split_scores, matrix),
-    )
-
-
 def _wvrn(name: str, vote: Literal["soft", "hard"]) -> Method:
     return Method(
         name=name,
@@ -157,7 +134,7 @@ def _wvrn(name: str, vote: Literal["soft", "hard"]) -> Method:
     )
 
 
-def _trained(name: Literal["gcn", "gat", "gin"]) -> Method:
+def _trained(name: Kind) -> Method:
     return Method(
         name=name,
         embedder=f"{name.upper()}, trained",
@@ -166,7 +143,7 @@ def _trained(name: Literal["gcn", "gat", "gin"]) -> Method:
         needs_features=True,
         matter=trained_matters,
         score_split=partial(trained_scores, name),
-        check=check_trained,
+        check=require_gnn,
     )
 
 
@@ -176,9 +153,16 @@ METHODS: dict[str, Method] = {
         _xnq("xnq", None),
         _xnq("xnq-dense", "dense"),
         _xnq("xnq-sparse", "sparse"),
-        _plus("xnq+", None),
-        _plus("xnq+dense", "dense"),
-        _plus("xnq+sparse", "sparse"),
+        Method(
+            name="xnq+",
+            embedder="reservoirs side by side, label features",
+            kind="graph",
+            configurations=plus_configuration,
+            # Its definition says which: nothing is left for validation to choose.
+            calibrations=lambda settings: (settings.readout.calibration,),
+            matter=plus_matters,
+            score_graph=plus_split_scores,
+        ),
         Method(
             name="lr",
             embedder="raw features",
@@ -186,7 +170,7 @@ METHODS: dict[str, Method] = {
             configurations=lambda settings, _: strength_grid(settings),
             needs_features=True,
         ),
-        *(_trained(name) for name in ("gcn", "gat", "gin")),
+        *(_trained(name) for name in get_args(Kind)),
         _wvrn("wvrn", "soft"),
         _wvrn("wvrn-hard", "hard"),
         Method(

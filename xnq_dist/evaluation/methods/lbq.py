@@ -8,18 +8,15 @@ Mining and Learning with Graphs (MLG), 2010.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.errors import InputError, SettingsError
+from xnq_dist.core.errors import InputError
 from xnq_dist.core.store import Attempt, Manifest, Stage
-from xnq_dist.evaluation.methods.spread import OneHot, node_files
-from xnq_dist.evaluation.methods.votes import check_labels, class_counts
-from xnq_dist.reservoir.propagation import propagate
-from xnq_dist.reservoir.rounds import load_values
+from xnq_dist.evaluation.methods.spread import summed
+from xnq_dist.evaluation.methods.votes import class_counts
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -35,8 +32,7 @@ def lbq(
     graph: Stage,
     manifest: Manifest,
     attempt: Attempt,
-    labels: NDArray[np.integer],
-    n_classes: int,
+    labels: NDArray[np.int32],
 ) -> NDArray[np.float64]:
     """Prevalence of class 1 among all unlabelled nodes of each variant, shape (K,).
 
@@ -44,55 +40,26 @@ def lbq(
     Distinct edges u -> k are links to k, whatever their weight; counted by one
     neighbourhood sum on the partitions.
 
-    Parameters
-    ----------
-    client, graph, manifest
-        Where to compute, and the stage ``graph``.
-    attempt
-        Where files go meanwhile.
-    labels
-        Training labels, K variants side by side, -1 hidden, shape (K, N).
-    n_classes
-        Must be 2.
+    Labels of two classes, as `votes` has them.
 
     Raises
     ------
-    SettingsError
-        For another number of classes.
     InputError
-        For labels that cannot be, or a variant without an unlabelled node, without
-        labels of one of the classes, or without a node that both classes link to
-        differently.
+        For a variant without an unlabelled node, without labels of one of the classes,
+        or without a node that both classes link to differently.
     """
-    if n_classes != 2:
-        raise SettingsError(
-            f"LBQ is defined for two classes and there are {n_classes}: choose wvRN, "
-            "ENQ or CDQ, or tell one class from the rest"
-        )
-    labels = check_labels(labels, int(manifest.facts["n_nodes"]), n_classes)
-    counts = class_counts(labels, n_classes)
+    counts = class_counts(labels, 2)
     totals = np.column_stack([labels.shape[1] - counts.sum(axis=1), counts])
     # Code 0 is now an unlabelled node: it counts too.
-    shown = labels + 1
-    with node_files(graph, manifest, attempt, "lbq-labels", labels=shown) as files:
-        kept = propagate(
-            client,
-            graph,
-            manifest,
-            OneHot(files, 3),
-            Sums(),
-            1,
-            attempt,
-            "lbq",
-            weighted=False,
-        )
-    links = load_values(Stage(attempt.folder, "lbq"), kept[1], graph, manifest)
-    for record in kept[1]:
-        attempt.folder.delete(record.name)
+    links = summed(client, graph, manifest, attempt, labels + 1, 3, _sums)
     blocks = links.reshape(len(links), len(labels), 3)
     return np.array(
         [link_prevalence(blocks[:, k], totals[k], k) for k in range(len(labels))]
     )
+
+
+def _sums(_number: int, _turn: int, _values: Array, sums: Array) -> Array:
+    return sums
 
 
 def link_prevalence(
@@ -105,14 +72,8 @@ def link_prevalence(
     node at which the conditionals differ gives a p; the answer is their median, cut
     to [0, 1].
 
-    Parameters
-    ----------
-    links
-        Unlabelled, negative and positive nodes that link to each node, shape (N, 3).
-    totals
-        How many of each there are, shape (3,).
-    variant
-        To name in an error.
+    Links are the unlabelled, negative and positive nodes that link to each node, shape
+    (N, 3), of as many of each as ``totals`` says; ``variant`` is named in an error.
 
     Raises
     ------
@@ -138,12 +99,3 @@ def link_prevalence(
     differences = shares[usable, POSITIVE] - shares[usable, NEGATIVE]
     solved = (shares[usable, HIDDEN] - shares[usable, NEGATIVE]) / differences
     return float(np.clip(np.median(solved), 0.0, 1.0))
-
-
-@dataclass(frozen=True)
-class Sums:
-    """The sums as they are."""
-
-    def __call__(self, _number: int, _turn: int, _values: Array, sums: Array) -> Array:
-        """Shape (n_owned, w)."""
-        return sums

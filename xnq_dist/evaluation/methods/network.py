@@ -46,10 +46,10 @@ def wvrn_scores(
     with work.attempt("wvrn") as attempt:
         began = time.perf_counter()
         count = len(task.classes)
-        kept = wvrn(client, graph, manifest, attempt, labels, count, rounds, vote)
+        load = wvrn(client, graph, manifest, attempt, labels, count, rounds, vote)
         seconds = time.perf_counter() - began
         for draw, configuration in enumerate(configurations):
-            found = kept.load(int(configuration["rounds"]))
+            found = load(int(configuration["rounds"]))
             for at, split in enumerate(splits):
                 logits = np.log(np.maximum(found[at], FLOOR)).astype(np.float64)
                 yield draw, split, _scores(task, split, logits, seconds, len(splits))
@@ -92,8 +92,9 @@ def cdq_scores(
     splits: Sequence[int],
 ) -> Iterator[tuple[int, int, Scores]]:
     """Votes of communities; they are found once, in this process."""
-    from xnq_dist.evaluation.methods.cdq import cdq, densities, disjoint_communities
+    from xnq_dist.evaluation.methods.cdq import cdq, densities
     from xnq_dist.evaluation.methods.demon import demon
+    from xnq_dist.evaluation.regions import communities_of
     from xnq_dist.graph.layout import read_adjacency
     from xnq_dist.groups.leiden import leiden
 
@@ -106,7 +107,7 @@ def cdq_scores(
             communities = demon(adjacency, seed)
         else:
             resolution = work.settings.leiden.resolution
-            communities = disjoint_communities(leiden(adjacency, resolution, seed))
+            communities = communities_of(leiden(adjacency, resolution, seed))
         density = densities(communities, adjacency)
         finding = time.perf_counter() - began
         for draw, configuration in enumerate(configurations):
@@ -134,7 +135,7 @@ def lbq_whole(
     labels = np.stack([task.known(split, "train") for split in splits])
     with work.attempt("lbq") as attempt:
         began = time.perf_counter()
-        found = lbq(client, graph, manifest, attempt, labels, len(task.classes))
+        found = lbq(client, graph, manifest, attempt, labels)
         seconds = time.perf_counter() - began
     for at, split in enumerate(splits):
         judged = task.labels[(labels[at] < 0) & (task.labels >= 0)]

@@ -24,18 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["plus_configuration", "plus_matters", "plus_split_scores"]
 
 
-def _settings(matrix: str | None, settings: Settings) -> Settings:
-    wanted = settings.reservoir
-    if matrix is not None:
-        wanted = wanted.model_copy(update={"matrix": matrix})
-    return settings.model_copy(update={"method": "xnq+", "reservoir": wanted})
+def _settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"method": "xnq+"})
 
 
-def plus_configuration(
-    matrix: str | None, settings: Settings, draws: int
-) -> list[Configuration]:
+def plus_configuration(settings: Settings, draws: int) -> list[Configuration]:
     """The one configuration: xnq+ does not search."""
-    scales, inputs = set_scales(_settings(matrix, settings))
+    scales, inputs = set_scales(_settings(settings))
     return [
         {
             "dim": settings.reservoir.dim,
@@ -46,13 +41,12 @@ def plus_configuration(
     ]
 
 
-def plus_matters(matrix: str | None, settings: Settings) -> dict[str, Any]:
+def plus_matters(settings: Settings) -> dict[str, Any]:
     """Settings that its scores depend on, beside the configuration."""
-    suited = _settings(matrix, settings)
     names = {"supersteps", "bias_scale", "matrix", "nonzeros"}
     scales = {"recurrent_scales", "input_scale"}
     return {
-        "reservoir": suited.reservoir.model_dump(include=names),
+        "reservoir": settings.reservoir.model_dump(include=names),
         "exchange": settings.exchange.dtype,
         "embeddings": settings.embeddings.dtype,
         "plus": settings.plus.model_dump(exclude=scales),
@@ -61,7 +55,6 @@ def plus_matters(matrix: str | None, settings: Settings) -> dict[str, Any]:
 
 
 def plus_split_scores(
-    matrix: str | None,
     client: Client,
     work: EvaluationWork,
     configurations: Sequence[Configuration],
@@ -73,7 +66,7 @@ def plus_split_scores(
     from xnq_dist.reservoir.embed import embed_scaled
 
     task = work.task()
-    settings = _settings(matrix, work.settings)
+    settings = _settings(work.settings)
     run = RunDirectory(work.run)
     for draw, _ in enumerate(configurations):
         scales, inputs = set_scales(settings)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.graph.layout import node_index
+from xnq_dist.reservoir.propagation import propagate
+from xnq_dist.reservoir.rounds import load_values
 
-__all__ = ["NodeFiles", "OneHot", "node_files", "one_hot"]
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["NodeFiles", "OneHot", "node_files", "one_hot", "summed"]
 
 Array = NDArray[np.float32]
 
@@ -42,15 +47,7 @@ def node_files(
 ) -> Iterator[NodeFiles]:
     """Arrays of shape (K, N, ...), cut by node; the files are gone afterwards.
 
-    Parameters
-    ----------
-    graph, manifest
-        The stage ``graph``.
-    attempt, stem
-        Where the files go meanwhile.
-    arrays
-        By canonical index along the second axis. In the files nodes come first:
-        shape (n_owned, K, ...).
+    In the files nodes come first: shape (n_owned, K, ...).
     """
     records = []
     for number, rows in enumerate(node_index(graph, manifest)):
@@ -84,3 +81,30 @@ class OneHot:
         """Shape (n_owned, K * C)."""
         labels = self.files.load(number)["labels"]
         return one_hot(labels, self.n_classes).reshape(len(labels), -1)
+
+
+def summed(
+    client: Client,
+    graph: Stage,
+    manifest: Manifest,
+    attempt: Attempt,
+    labels: NDArray[np.int32],
+    n_classes: int,
+    step: Callable[[int, int, Array, Array], Array],
+) -> Array:
+    """One neighbourhood sum of one-hot labels of shape (K, N), weights left out.
+
+    Parameters
+    ----------
+    step
+        Partition, round, one-hot labels and sums -> the rows to keep.
+    """
+    with node_files(graph, manifest, attempt, "sum-labels", labels=labels) as files:
+        start = OneHot(files, n_classes)
+        kept = propagate(
+            client, graph, manifest, start, step, 1, attempt, "sum", weighted=False
+        )
+    found = load_values(Stage(attempt.folder, "sum"), kept[1], graph, manifest)
+    for record in kept[1]:
+        attempt.folder.delete(record.name)
+    return found

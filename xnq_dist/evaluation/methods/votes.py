@@ -1,8 +1,10 @@
 """Training labels of several variants side by side, majorities and draws.
 
-Labels are int32, shape (K, N): K variants (folds, shares of the labels) of one graph by
-canonical index, -1 where a variant hides or lacks the label. What a variant is answered
-never depends on the variants beside it.
+What ENQ, CDQ, LBQ and wvRN have in common: labels are int32, shape (K, N): K variants
+(folds, shares of the labels) of one graph by canonical index, -1 where a variant hides
+or lacks the label. What a variant is answered never depends on the variants beside it.
+``client`` computes, ``graph`` and ``manifest`` are the stage ``graph``, ``attempt`` is
+where files go meanwhile, ``n_classes`` is C.
 """
 
 from __future__ import annotations
@@ -10,50 +12,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.errors import InputError
 from xnq_dist.core.random_bits import Purpose, stream
 
 __all__ = [
-    "check_labels",
     "class_counts",
-    "class_proportions",
     "draw_from_prior",
     "majority",
     "majority_order",
 ]
-
-
-def check_labels(
-    labels: NDArray[np.integer], n_nodes: int, n_classes: int
-) -> NDArray[np.int32]:
-    """Training labels as int32, C-contiguous, shape (K, N).
-
-    Raises
-    ------
-    InputError
-        When the shape is not (K, N), a code is not in -1..C-1, or a variant has no
-        label at all.
-    """
-    labels = np.asarray(labels)
-    if labels.ndim != 2 or labels.shape[1] != n_nodes or not len(labels):
-        raise InputError(
-            f"training labels have the shape {labels.shape}: give one row a variant "
-            f"with a code for each of the {n_nodes} nodes"
-        )
-    strange = (labels < -1) | (labels >= n_classes)
-    if strange.any():
-        variant, node = (int(at) for at in np.argwhere(strange)[0])
-        raise InputError(
-            f"training label {labels[variant, node]} of node {node} in variant "
-            f"{variant} is not a class code: use 0 to {n_classes - 1}, or -1 for none"
-        )
-    empty = ~(labels >= 0).any(axis=1)
-    if empty.any():
-        raise InputError(
-            f"variant {int(np.argmax(empty))} has no training label: every fold needs "
-            "at least one labelled node"
-        )
-    return np.ascontiguousarray(labels, dtype=np.int32)
 
 
 def class_counts(labels: NDArray[np.int32], n_classes: int) -> NDArray[np.int64]:
@@ -61,12 +27,6 @@ def class_counts(labels: NDArray[np.int32], n_classes: int) -> NDArray[np.int64]
     return np.stack(
         [np.bincount(row[row >= 0], minlength=n_classes) for row in labels]
     ).astype(np.int64)
-
-
-def class_proportions(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The prior of each variant: class proportions of its labels, shape (K, C)."""
-    proportions: NDArray[np.float64] = counts / counts.sum(axis=1, keepdims=True)
-    return proportions
 
 
 def majority_order(counts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -99,22 +59,10 @@ def majority(counts: NDArray[np.number], order: NDArray[np.int64]) -> NDArray[np
 def draw_from_prior(
     votes: NDArray[np.integer], counts: NDArray[np.int64], seed: int
 ) -> NDArray[np.int32]:
-    """Votes where there are any, a class drawn from the variant's labels elsewhere.
+    """Votes (K, N) where there are any, a class drawn from the labels elsewhere.
 
-    The random number of a node depends on the seed and on its index alone.
-
-    Parameters
-    ----------
-    votes
-        Class codes, -1 for none, shape (K, N).
-    counts
-        Labelled nodes of each class, shape (K, C).
-    seed
-        Of the draws.
-
-    Returns
-    -------
-    Class codes, shape (K, N).
+    The random number of a node depends on the seed and on its index alone; ``counts``
+    are the labelled nodes of each class, shape (K, C).
     """
     answer = votes.astype(np.int32)
     uniform = stream(seed, Purpose.VOTES, 0).random((votes.shape[1],))

@@ -10,52 +10,26 @@ Mining and Learning with Graphs (MLG), 2010.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.errors import InputError, SettingsError
-from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
+from xnq_dist.core.store import Attempt, Manifest, Stage
 from xnq_dist.evaluation.methods.spread import NodeFiles, node_files, one_hot
-from xnq_dist.evaluation.methods.votes import (
-    check_labels,
-    class_counts,
-    class_proportions,
-)
+from xnq_dist.evaluation.methods.votes import class_counts
 from xnq_dist.reservoir.propagation import propagate
 from xnq_dist.reservoir.rounds import load_values
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["KeptRounds", "Vote", "wvrn"]
+__all__ = ["Vote", "wvrn"]
 
 Array = NDArray[np.float32]
 Vote = Literal["soft", "hard"]
-
-
-@dataclass(frozen=True)
-class KeptRounds:
-    """Class probabilities after the rounds asked for, in files."""
-
-    where: Stage
-    """Whose folder the files are in."""
-    graph: Stage
-    manifest: Manifest
-    """The stage ``graph``."""
-    files: Mapping[int, Sequence[FileRecord]]
-    """Round -> its files in partition order."""
-    n_variants: int
-    n_classes: int
-
-    def load(self, turn: int) -> Array:
-        """Probabilities after one round, canonical order, shape (K, N, C)."""
-        values = load_values(self.where, self.files[turn], self.graph, self.manifest)
-        blocks = values.reshape(len(values), self.n_variants, self.n_classes)
-        return blocks.transpose(1, 0, 2)
 
 
 def wvrn(
@@ -63,63 +37,39 @@ def wvrn(
     graph: Stage,
     manifest: Manifest,
     attempt: Attempt,
-    labels: NDArray[np.integer],
+    labels: NDArray[np.int32],
     n_classes: int,
-    rounds: Sequence[int] = (1, 2, 3, 4, 5),
+    rounds: Sequence[int],
     vote: Vote = "soft",
-    base: NDArray[np.floating] | None = None,
-    stem: str = "wvrn",
-) -> KeptRounds:
+) -> Callable[[int], Array]:
     """Rounds of weighted votes of the in-neighbours, all nodes at the same time.
 
     ``P(y_v = c) = 1/Z sum over in-neighbours u of w_uv P(y_u = c)``, Z making it a
     distribution. Labelled nodes stay at their label; the others start at the class
-    proportions of the labels (or at `base`), and those without in-neighbours, or with
-    edges of weight 0 alone, stay there. A self-loop counts like any edge.
+    proportions of the labels, and those without in-neighbours, or with edges of weight
+    0 alone, stay there. A self-loop counts like any edge.
 
     With ``hard`` a neighbour votes for its most probable class alone, of equals the
     one of the lowest code (the paper's equation); the answer is the share of the vote
-    that each class has, whose largest entry is the node's class. Without `base` the
-    first votes of unlabelled nodes are then all for the most frequent class.
+    that each class has, whose largest entry is the node's class. The first votes of
+    unlabelled nodes are then all for the most frequent class.
 
     Parameters
     ----------
-    client, graph, manifest
-        Where to compute, and the stage ``graph``.
-    attempt, stem
-        Where the rounds are written.
     labels
-        Training labels, K variants side by side, -1 hidden, shape (K, N).
-    n_classes
-        C.
+        As in `votes`.
     rounds
         Rounds to keep, each at least 1.
     vote
         ``soft`` is the definition, ``hard`` the variant of the paper.
-    base
-        Posteriors of a base classifier to start from, shape (K, N, C).
 
-    Raises
-    ------
-    InputError
-        For labels or base posteriors that cannot be.
-    SettingsError
-        For a vote or rounds that are not defined.
+    Returns
+    -------
+    A function of one of the rounds: probabilities after it, shape (K, N, C).
     """
-    if vote not in ("soft", "hard"):
-        raise SettingsError(f"wvRN has no vote {vote!r}: choose soft or hard")
-    if not rounds or min(rounds) < 1:
-        raise SettingsError(
-            f"wvRN cannot keep the rounds {list(rounds)}: give at least one, each 1 "
-            "or more"
-        )
-    labels = check_labels(labels, int(manifest.facts["n_nodes"]), n_classes)
-    arrays: dict[str, NDArray[Any]] = {"labels": labels}
-    if base is not None:
-        arrays["base"] = _checked(base, (*labels.shape, n_classes))
-    prior = class_proportions(class_counts(labels, n_classes)).astype(np.float32)
-    publish = MostProbable(n_classes) if vote == "hard" else None
-    with node_files(graph, manifest, attempt, f"{stem}-labels", **arrays) as files:
+    counts = class_counts(labels, n_classes)
+    prior = (counts / counts.sum(axis=1, keepdims=True)).astype(np.float32)
+    with node_files(graph, manifest, attempt, "wvrn-labels", labels=labels) as files:
         kept = propagate(
             client,
             graph,
@@ -128,17 +78,23 @@ def wvrn(
             Tally(files, n_classes),
             max(rounds),
             attempt,
-            stem,
+            "wvrn",
             set(rounds),
-            publish,
+            MostProbable(n_classes) if vote == "hard" else None,
         )
-    where = Stage(attempt.folder, stem)
-    return KeptRounds(where, graph, manifest, kept, len(labels), n_classes)
+    where = Stage(attempt.folder, "wvrn")
+
+    def load(turn: int) -> Array:
+        values = load_values(where, kept[turn], graph, manifest)
+        blocks = values.reshape(len(values), len(labels), n_classes)
+        return blocks.transpose(1, 0, 2)
+
+    return load
 
 
 @dataclass(frozen=True)
 class FirstGuess:
-    """Labels where known, else the base classifier's answer, else the prior."""
+    """Labels where known, else the prior."""
 
     files: NodeFiles
     prior: tuple[tuple[float, ...], ...]
@@ -146,12 +102,10 @@ class FirstGuess:
 
     def __call__(self, number: int) -> Array:
         """Shape (n_owned, K * C)."""
-        loaded = self.files.load(number)
-        labels = loaded["labels"]
+        labels = self.files.load(number)["labels"]
         prior = np.array(self.prior, np.float32)
-        guess = loaded.get("base", np.broadcast_to(prior, (len(labels), *prior.shape)))
         known = labels[..., None] >= 0
-        values = np.where(known, one_hot(labels, prior.shape[1]), guess)
+        values = np.where(known, one_hot(labels, prior.shape[1]), prior)
         return values.reshape(len(labels), prior.size)
 
 
@@ -186,20 +140,3 @@ class MostProbable:
         blocks = values.reshape(len(values), -1, self.n_classes)
         winners = np.argmax(blocks, axis=2).astype(np.int32)
         return one_hot(winners, self.n_classes).reshape(values.shape)
-
-
-def _checked(base: NDArray[np.floating], shape: tuple[int, ...]) -> Array:
-    values = np.asarray(base, dtype=np.float32)
-    if values.shape != shape:
-        raise InputError(
-            f"base posteriors have the shape {values.shape}, not {shape}: give one "
-            "row of class probabilities for every variant and node"
-        )
-    wrong = ~np.isfinite(values).all(axis=2) | (values < 0).any(axis=2)
-    if wrong.any():
-        variant, node = (int(at) for at in np.argwhere(wrong)[0])
-        raise InputError(
-            f"base posteriors of node {node} in variant {variant} are not all finite "
-            "and at least 0: give probabilities"
-        )
-    return values
