@@ -39,8 +39,7 @@ from xnq_dist.graph.csr import CHUNK_EDGES, CsrRows, FileCsr, spans
 from xnq_dist.graph.edges import read_edges
 from xnq_dist.graph.generate import generate
 from xnq_dist.graph.labels import read_nodes
-from xnq_dist.graph.metis import metis, metis_memory
-from xnq_dist.graph.partition import divide
+from xnq_dist.graph.partition import divide, metis, metis_memory
 from xnq_dist.graph.tables import Sources, open_table
 
 PLAIN = "metis-plain"

@@ -61,30 +61,17 @@ class Contracted:
     """Weight of each cluster, shape (C,)."""
 
 
-def find_clusters(
-    csr: Csr, base: int, most: int, threads: int | None = None
-) -> tuple[NDArray[np.int32], int]:
+def find_clusters(csr: Csr, base: int, most: int) -> tuple[NDArray[np.int32], int]:
     """Cluster of every node, shape (N,), and the number of clusters, C.
 
-    Parameters
-    ----------
-    csr
-        Canonical adjacency; streamed `ROUNDS` times at most.
-    base
-        What a node weighs beside its in-degree.
-    most
-        Weight beyond which nobody joins a cluster. A heavier node stays alone.
-    threads
-        At most; None: one for each processor. The answer is the same.
-
-    Notes
-    -----
-    24 bytes a node, and 4 for each thread. Batches of nodes take their turns in
-    canonical order; those of a batch choose at the same time, and join one after the
-    other.
+    A node weighs its in-degree and `base`; nobody joins a cluster beyond the weight
+    `most`, and a heavier node stays alone. `csr` is streamed `ROUNDS` times at most;
+    memory is 24 bytes a node, and 4 for each thread. Batches of nodes take their turns
+    in canonical order; those of a batch choose at the same time, then join one by one:
+    the answer is the same for any number of threads.
     """
     own = np.diff(csr.indptr) + base
-    return _propagate(csr, NO_COUNTS, own, most, threads)
+    return _propagate(csr, NO_COUNTS, own, most)
 
 
 def _propagate(
@@ -92,13 +79,12 @@ def _propagate(
     counts: NDArray[np.int64],
     own: NDArray[np.int64],
     most: int,
-    threads: int | None,
 ) -> tuple[NDArray[np.int32], int]:
     """Clusters of nodes that weigh `own`; edges have one vote or their counts."""
     n = len(own)
     label, clusters = np.arange(n, dtype=np.int32), n
     weight = own.copy()
-    with Crew(threads) as crew:
+    with Crew() as crew:
         for _ in range(ROUNDS):
             moved = _one_pass(crew, csr, counts, own, most, label, weight)
             label, clusters = _numbered(label)
@@ -170,20 +156,9 @@ def choose_clusters(
 ) -> None:
     """What some nodes would join; a tie keeps the old cluster, else the first met.
 
-    Parameters
-    ----------
-    indptr
-        Of the rows, as places in `indices`.
-    counts
-        Votes of each edge, below 2^31 in sum; empty: one each.
-    own
-        Weight of each node, shape (N,).
-    label, weight
-        Cluster of each node, shape (N, 1), and weight of each cluster.
-    tally
-        Zeros, one a cluster.
-    choice
-        The cluster of each row is written here.
+    `indptr`: of the rows, as places in `indices`. `counts`: votes of each edge, below
+    2^31 in sum; empty: one each. `own` (N,), `label` (N, 1), `weight` of each cluster,
+    `tally`: zeros, one a cluster. The cluster of each row is written to `choice`.
     """
     counted = counts.shape[0] > 0
     rows = indptr.shape[0] - 1
@@ -238,30 +213,19 @@ def join_clusters(
 
 
 def coarsen(
-    small: Contracted, most: int, edges: int, threads: int | None = None
+    small: Contracted, most: int, edges: int
 ) -> tuple[Contracted, NDArray[np.int32]]:
-    """Cluster a contracted graph again until it has few edges; clusters of clusters.
+    """Cluster a contracted graph again until it has at most `edges` entries.
 
-    Parameters
-    ----------
-    most
-        Weight beyond which nobody joins a cluster.
-    edges
-        Entries of `indices` that are few enough. Where clusters no longer grow the
-        graph keeps its heaviest edges.
-    threads
-        As for `find_clusters`.
-
-    Returns
-    -------
-    Contracted, NDArray[np.int32]
-        The last graph, and the cluster in it of each cluster of `small`.
+    Where clusters no longer grow the graph keeps its heaviest edges. Nobody joins a
+    cluster beyond the weight `most`. Returns the last graph, and the cluster in it of
+    each cluster of `small`.
     """
     place = np.arange(len(small.weights), dtype=np.int32)
     while len(small.indices) > edges:
         before = len(small.weights)
         whole = ArrayCsr(small.indptr, small.indices, NO_WEIGHTS)
-        label, clusters = _propagate(whole, small.counts, small.weights, most, threads)
+        label, clusters = _propagate(whole, small.counts, small.weights, most)
         place = label[place]
         ends = label[np.repeat(np.arange(before), np.diff(small.indptr))]
         others = label[small.indices]
@@ -346,24 +310,12 @@ def contract(
     clusters: int,
     base: int,
     keep: int,
-    threads: int | None = None,
 ) -> Contracted:
-    """The graph between clusters, from about `keep` edges at most.
+    """The graph between the clusters of `find_clusters`, from about `keep` edges.
 
     Of more edges between clusters a sample is taken, by a hash of the two nodes: both
     directions of an edge stay or go together, whatever the chunks. `PAIR` bytes an edge
-    that is kept.
-
-    Parameters
-    ----------
-    label, clusters
-        From `find_clusters`.
-    base
-        What a node weighs beside its in-degree.
-    keep
-        Directed edges to keep at most, about.
-    threads
-        As for `find_clusters`.
+    that is kept; `base` is what a node weighs besides its in-degree.
     """
     keep = min(keep, MOST_VOTES)
 
@@ -379,7 +331,7 @@ def contract(
     parts: list[NDArray[np.int64]] = []
     for _ in range(2):
         limit = np.uint64(int(keep / edges * 2**53) << 11) if keep < edges else EVERY
-        parts = map_chunks(csr, partial(sample, limit), threads, SAMPLED)
+        parts = map_chunks(csr, partial(sample, limit), SAMPLED)
         size = sum(map(len, parts))
         if limit == EVERY or 2 * size > keep:
             break

@@ -26,7 +26,6 @@ __all__ = [
     "CsrRows",
     "FileCsr",
     "map_chunks",
-    "over_chunks",
     "spans",
     "write_csr",
 ]
@@ -34,7 +33,7 @@ __all__ = [
 CHUNK_EDGES = 1 << 20
 """Edges of a chunk of rows, unless one row has more."""
 MOST_THREADS = 8
-"""Of `over_chunks`: each holds a chunk."""
+"""Of `map_chunks`: each holds a chunk."""
 NO_WEIGHTS = np.empty(0, np.float32)
 T = TypeVar("T")
 
@@ -140,15 +139,12 @@ class FileCsr:
     def rows(self, first: int, last: int) -> CsrRows:
         """Rows first to last - 1."""
         begin = int(self.indptr[first])
-        count = int(self.indptr[last]) - begin
-        return CsrRows(
-            first,
-            self.indptr[first : last + 1] - begin,
-            scratch.read(self.folder / "indices", np.int32, begin, count),
-            scratch.read(self.folder / "weights", np.float32, begin, count)
-            if self.weighted
-            else NO_WEIGHTS,
-        )
+        part = begin, int(self.indptr[last]) - begin
+        weights = NO_WEIGHTS
+        if self.weighted:
+            weights = scratch.read(self.folder / "weights", np.float32, *part)
+        indices = scratch.read(self.folder / "indices", np.int32, *part)
+        return CsrRows(first, self.indptr[first : last + 1] - begin, indices, weights)
 
     def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """All column indices and weights, mapped from the files."""
@@ -162,60 +158,25 @@ class FileCsr:
         return np.asarray(np.memmap(path, dtype, "c"))
 
 
-def over_chunks(
-    csr: Csr,
-    work: Callable[[CsrRows], None],
-    threads: int | None = None,
-    edges: int = CHUNK_EDGES,
-) -> None:
-    """Call `work` once for every chunk of rows, on some threads at a time.
-
-    Parameters
-    ----------
-    csr
-        The adjacency.
-    work
-        Must not care in which order chunks come.
-    threads
-        At most; None: one for each processor that this process may use, up to
-        `MOST_THREADS`.
-    edges
-        Of a chunk, about.
-    """
-    map_chunks(csr, work, threads, edges)
-
-
 def map_chunks(
-    csr: Csr,
-    work: Callable[[CsrRows], T],
-    threads: int | None = None,
-    edges: int = CHUNK_EDGES,
+    csr: Csr, work: Callable[[CsrRows], T], edges: int = CHUNK_EDGES
 ) -> list[T]:
-    """What `work` makes of every chunk, in the order of the rows; see `over_chunks`."""
-    there = min(len(os.sched_getaffinity(0)), MOST_THREADS)
-    there = there if threads is None else threads
+    """What `work` makes of every chunk, in the order of the rows.
+
+    A thread for each processor, up to `MOST_THREADS`, calls it in any order.
+    """
     marks = list(spans(csr.indptr, edges))
-    if min(there, len(marks)) <= 1:
+    threads = min(len(os.sched_getaffinity(0)), MOST_THREADS, len(marks))
+    if threads <= 1:
         return [work(csr.rows(first, last)) for first, last in marks]
-    with ThreadPoolExecutor(min(there, len(marks))) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(lambda span: work(csr.rows(*span)), marks))
 
 
 def write_csr(
     chunks: Iterable[PairChunk], n: int, folder: Path, weighted: bool
 ) -> FileCsr:
-    """Write sorted pairs (major = row, minor = column) as an adjacency.
-
-    Parameters
-    ----------
-    chunks
-        From `PairSorter.chunks`.
-    n
-        Number of nodes.
-    folder
-        Existing empty folder.
-    weighted
-        Whether to keep the weights.
+    """Write sorted pairs (major = row, minor = column) to an existing empty folder.
 
     Raises
     ------

@@ -21,7 +21,6 @@ __all__ = [
     "Partition",
     "PartitionBook",
     "build_partition",
-    "cut",
     "find_halo",
     "send_lists",
     "split_rows",
@@ -112,32 +111,15 @@ class Partition:
 def find_halo(
     sources: NDArray[np.int32], book: PartitionBook, number: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Halo of a partition and where each owner's part of it begins.
+    """Global ids of a partition's halo, ascending, and where each owner's begin.
 
-    Parameters
-    ----------
-    sources
-        Canonical index of the source of every edge into the partition.
-    book
-        The partition book.
-    number
-        The partition.
-
-    Returns
-    -------
-    halo
-        Global ids, ascending.
-    halo_offsets
-        Shape (P + 1,).
+    `sources`: canonical index of the source of every edge into the partition.
     """
     # A mark per node instead of sorting the sources: edges may be many times N.
     wanted = np.zeros(len(book.part), np.bool_)
     with Crew() as crew:
-        crew.divide(
-            len(sources),
-            len(sources),
-            lambda low, high: mark(sources[low:high], wanted),
-        )
+        size = len(sources)
+        crew.divide(size, size, lambda low, high: mark(sources[low:high], wanted))
     wanted[book.owned(number)] = False
     halo = np.sort(book.relabelled[wanted]).astype(np.int64)
     return halo, np.searchsorted(halo, book.offsets).astype(np.int64)
@@ -146,19 +128,9 @@ def find_halo(
 def send_lists(
     segments: Sequence[NDArray[np.int64]], first: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Rows that an owner sends, from what each reader's halo holds of it.
+    """`send_rows` and `send_offsets` of the owner whose first global id is `first`.
 
-    Parameters
-    ----------
-    segments
-        For each reader the owner's part of its halo, global ids.
-    first
-        The owner's first global id.
-
-    Returns
-    -------
-    send_rows, send_offsets
-        As in `Partition`.
+    `segments`: for each reader the owner's part of its halo, global ids.
     """
     sizes = [len(segment) for segment in segments]
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -174,30 +146,18 @@ def build_partition(
     halo: tuple[NDArray[np.int64], NDArray[np.int64]],
     send: tuple[NDArray[np.int32], NDArray[np.int64]],
 ) -> Partition:
-    """A partition from the edges into it.
+    """A partition from the edges into it; `halo` and `send` as found above.
 
-    Parameters
-    ----------
-    number
-        The partition.
-    indptr, sources, weights
-        Its rows in canonical order, canonical sources ascending in each row;
-        `sources` becomes the partition's `indices`, in place.
-    book
-        The partition book.
-    halo, send
-        From `find_halo` and `send_lists`.
+    Rows and the canonical sources in each are ascending; `sources` becomes the
+    partition's `indices`, in place.
     """
     owned = book.owned(number)
     local = np.full(len(book.part), -1, np.int32)
     local[owned] = np.arange(len(owned), dtype=np.int32)
     local[book.order[halo[0]]] = len(owned) + np.arange(len(halo[0]), dtype=np.int32)
     with Crew() as crew:
-        crew.divide(
-            len(sources),
-            len(sources),
-            lambda low, high: rename(sources[low:high], local),
-        )
+        size = len(sources)
+        crew.divide(size, size, lambda low, high: rename(sources[low:high], local))
     return Partition(number, indptr, sources, weights, *halo, *send)
 
 
@@ -233,52 +193,3 @@ def split_rows(
             out[place] = values[edge]
             place += 1
         at[owner[row]] = place
-
-
-def cut(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    weights: NDArray[np.float32] | None,
-    book: PartitionBook,
-) -> list[Partition]:
-    """All partitions of an adjacency in memory (rows: canonical targets)."""
-    pieces = []
-    for number in range(book.partitions):
-        rows = book.owned(number)
-        counts = indptr[rows + 1] - indptr[rows]
-        begins = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        edges = edges_of(indptr[rows], counts)
-        values = None if weights is None else weights[edges]
-        pieces.append((begins, indices[edges], values))
-    halos = [
-        find_halo(sources, book, number)
-        for number, (_, sources, _) in enumerate(pieces)
-    ]
-    return [
-        build_partition(
-            number,
-            *pieces[number],
-            book,
-            halos[number],
-            send_lists(
-                [halo[at[number] : at[number + 1]] for halo, at in halos],
-                int(book.offsets[number]),
-            ),
-        )
-        for number in range(book.partitions)
-    ]
-
-
-def edges_of(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Positions of the edges of some rows: ``start, start + 1, ...`` for each.
-
-    Examples
-    --------
-    >>> edges_of(np.array([7, 2]), np.array([2, 3])).tolist()
-    [7, 8, 2, 3, 4]
-    """
-    ends = np.cumsum(counts)
-    total = int(ends[-1]) if len(ends) else 0
-    edges: NDArray[np.int64] = np.arange(total)
-    edges += np.repeat(starts - (ends - counts), counts)
-    return edges

@@ -13,19 +13,18 @@ pipeline do not depend on the partition, only the bytes exchanged and the balanc
 from __future__ import annotations
 
 import logging
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.errors import SettingsError
+from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.graph.clustering import PAIR, coarsen, contract, find_clusters
 from xnq_dist.graph.csr import Csr
-from xnq_dist.graph.metis import metis, metis_memory
 from xnq_dist.graph.moves import ROWS
 from xnq_dist.graph.refining import refine
 
-__all__ = ["divide", "metis_memory"]
+__all__ = ["divide", "metis", "metis_memory"]
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +42,8 @@ LEAST_MEMORY = 16 << 20
 FEW = 16
 """Most partitions for which METIS minimises halo rows. Its time grows with them (64
 took 13 s where cut edges took 1), and after refinement they are hardly fewer."""
+METIS_SEED = 1
+"""Fixed, so that a run's seed does not divide the graph anew."""
 METIS_SCHEDULE = (ROWS, ROWS)
 """METIS has done the rest."""
 
@@ -56,7 +57,6 @@ def divide(
     seed: int = 0,
     memory: int = 1 << 30,
     symmetric: bool = False,
-    threads: int | None = None,
 ) -> tuple[NDArray[np.int32], str]:
     """Partition of every node, shape (N,), and the partitioner that was used.
 
@@ -76,8 +76,6 @@ def divide(
         ``stream`` see more of the edges between clusters: its answer depends on them.
     symmetric
         Whether each edge is known to have its reverse.
-    threads
-        At most; None: one for each processor. The answer is the same.
 
     Raises
     ------
@@ -103,10 +101,10 @@ def divide(
         log.info("partitioner: %s", name)
     if name == "metis":
         part = _fill_empty(_metis(csr, partitions, symmetric), partitions)
-        refine(csr, part, partitions, memory, METIS_SCHEDULE, threads)
+        refine(csr, part, partitions, memory, METIS_SCHEDULE)
     elif name == "stream":
-        part = _fill_empty(_stream(csr, partitions, memory, threads), partitions)
-        refine(csr, part, partitions, memory, threads=threads)
+        part = _fill_empty(_stream(csr, partitions, memory), partitions)
+        refine(csr, part, partitions, memory)
     elif name == "contiguous":
         part = _contiguous(csr, partitions)
     else:
@@ -158,18 +156,16 @@ def _random(n: int, partitions: int, seed: int) -> NDArray[np.int32]:
     return (order % partitions).astype(np.int32)
 
 
-def _stream(
-    csr: Csr, partitions: int, memory: int, threads: int | None
-) -> NDArray[np.int32]:
+def _stream(csr: Csr, partitions: int, memory: int) -> NDArray[np.int32]:
     """Clusters by label propagation, METIS on the graph between them, refinement."""
     base = _base_weight(csr)
     total = int(csr.indptr[-1]) + base * (len(csr.indptr) - 1)
     most = max(total // (partitions * CLUSTERS), 1)
-    label, clusters = find_clusters(csr, base, most, threads)
+    label, clusters = find_clusters(csr, base, most)
     if clusters < partitions:
         return _contiguous(csr, partitions)
-    whole = contract(csr, label, clusters, base, memory // PAIR, threads)
-    small, place = coarsen(whole, most, memory // METIS_ENTRY, threads)
+    whole = contract(csr, label, clusters, base, memory // PAIR)
+    small, place = coarsen(whole, most, memory // METIS_ENTRY)
     del whole
     log.info(
         "%d clusters, %d clusters of clusters with %d edges between them",
@@ -177,9 +173,7 @@ def _stream(
         len(small.weights),
         len(small.indices) // 2,
     )
-    if len(small.weights) < partitions:
-        return _contiguous(csr, partitions)
-    if not len(small.indices):
+    if len(small.weights) < partitions or not len(small.indices):
         return _contiguous(csr, partitions)
     part = metis(small.indptr, small.indices, small.weights, partitions, small.counts)
     return part[place][label]
@@ -194,3 +188,46 @@ def _fill_empty(part: NDArray[np.int32], partitions: int) -> NDArray[np.int32]:
         sizes[largest] -= 1
         sizes[empty] = 1
     return part
+
+
+def metis_memory(n_nodes: int, n_edges: int, symmetric: bool) -> int:
+    """Bytes that METIS needs at most, from measurements (64-bit METIS)."""
+    return 60 * n_nodes + (140 if symmetric else 280) * n_edges
+
+
+def metis(
+    indptr: NDArray[Any],
+    indices: NDArray[Any],
+    weights: NDArray[np.int64],
+    partitions: int,
+    counts: NDArray[np.int64] | None = None,
+    by_volume: bool = False,
+) -> NDArray[np.int32]:
+    """Partition of every node by METIS, shape (N,); some may stay empty.
+
+    `indptr`, `indices`: each edge in both directions, no self-loops. `weights`: of the
+    nodes; each of two or more partitions gets about the same sum. `counts`: weights of
+    the edges; None: one each. `by_volume`: minimise the communication volume, our halo
+    rows, instead of the edges between partitions; `counts` are not looked at then.
+
+    Raises
+    ------
+    DoesNotFitError
+        When the graph is beyond what METIS can number.
+    """
+    import pymetis
+
+    if int(weights.sum()) >= 2**62 or len(weights) >= 2**31:
+        raise DoesNotFitError("the graph is beyond METIS: set partitioner = stream")
+    objective = pymetis.ObjType.VOL if by_volume else pymetis.ObjType.CUT
+    answer = pymetis.part_graph(
+        partitions,
+        adjacency=pymetis.CSRAdjacency(
+            indptr.astype(np.int64), indices.astype(np.int64)
+        ),
+        vweights=weights,
+        eweights=counts,
+        options=pymetis.Options(seed=METIS_SEED, objtype=int(objective)),
+        recursive=False,
+    )
+    return np.asarray(answer[1]).astype(np.int32)

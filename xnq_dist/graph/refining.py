@@ -84,7 +84,6 @@ def refine(
     partitions: int,
     memory: int,
     schedule: tuple[int, ...] = SCHEDULE,
-    threads: int | None = None,
 ) -> None:
     """Move nodes, in place, each where it saves most within the limits.
 
@@ -103,13 +102,11 @@ def refine(
     schedule
         The cost that each pass counts; there is no second pass of a cost that saved
         less than `ENOUGH`.
-    threads
-        At most; None: one for each processor. The answer is the same.
     """
     limits = find_limits(csr, partitions)
     loads = _Loads.of(csr, part, partitions)
     fit = max(memory // len(part) // WIDE, 1) * WIDE
-    with Crew(threads) as crew:
+    with Crew() as crew:
         for group in _groups(partitions, fit):
             turn = _Turn.of(crew, csr, part, partitions, group)
             settled = -1
@@ -132,7 +129,7 @@ def refine(
             del turn
     broken = loads.over(limits).any()
     if broken and _deal(csr, part, partitions, limits):
-        refine(csr, part, partitions, memory, schedule[-1:], threads)
+        refine(csr, part, partitions, memory, schedule[-1:])
 
 
 @dataclass(frozen=True)
@@ -287,14 +284,8 @@ def deal_out(
 ) -> bool:
     """Give each node to the partition with the fewest edges; whether the limits hold.
 
-    Parameters
-    ----------
-    degrees
-        Of the nodes, in their turn.
-    nodes, edges
-        What each partition has before and after, shape (P,).
-    to
-        The partition of each node is written here.
+    `nodes` and `edges`: what each partition has, before and after, shape (P,). The
+    partition of each node is written to `to`.
     """
     for p in range(nodes.shape[0]):
         if nodes[p] > most_nodes or edges[p] > most_edges:

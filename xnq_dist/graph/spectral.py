@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.simd import prefetch
-from xnq_dist.graph.csr import Csr, CsrRows, over_chunks
+from xnq_dist.graph.csr import Csr, CsrRows, map_chunks
 from xnq_dist.graph.lanczos import largest_eigenvalue
 
 __all__ = ["adjacency_radius", "is_symmetric", "spectral_radius"]
@@ -94,7 +94,7 @@ def adjacency_radius(csr: Csr, symmetric: bool | None = None) -> float:
     def product(x: Vector) -> Vector:
         everywhere[kept] = x.reshape(-1)
         # A row lies in one chunk, so that its sum is the same on any thread.
-        over_chunks(csr, add_up)
+        map_chunks(csr, add_up)
         return sums[kept].copy() if symmetric else sums[kept]
 
     found = spectral_radius(product, len(start), symmetric, start)

@@ -23,6 +23,7 @@ from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.core.waiting import gather
 from xnq_dist.graph import layout
 from xnq_dist.graph.clustering import join_clusters
+from xnq_dist.groups.leiden import leiden, number_by_size
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -86,22 +87,10 @@ def own_groups(
     attempt: Attempt,
     client: Client,
 ) -> Groups:
-    """The graph's own partitions.
+    """The graph's own partitions, made on the workers.
 
-    Parameters
-    ----------
-    stage, graph
-        The stage ``graph``.
-    settings
-        `auto` and `seed` are used.
-    attempt
-        Where the files of the rounds go until they are read.
-    client
-        The workers.
-
-    Notes
-    -----
-    The client holds all edges for Leiden, else about 28 bytes a node.
+    The client holds all edges for Leiden, else about 28 bytes a node. The files of the
+    rounds are in `attempt` until they are read.
     """
     n_nodes, n_edges = int(graph.facts["n_nodes"]), int(graph.facts["n_edges"])
     if not n_edges:
@@ -111,8 +100,6 @@ def own_groups(
     _by_partition(degrees, stage, graph, attempt, client, degree)
     by_degree = degree_groups(degree)
     if n_edges <= settings.auto.reference_edges:
-        from xnq_dist.groups.leiden import leiden
-
         adjacency = layout.read_adjacency(stage, graph)
         by_links = tuple(
             leiden(adjacency, resolution, settings.seed).astype(np.int32)
@@ -126,8 +113,6 @@ def own_groups(
 def _propagated(
     stage: Stage, graph: Manifest, seed: int, attempt: Attempt, client: Client
 ) -> NDArray[np.int32]:
-    from xnq_dist.groups.leiden import number_by_size
-
     n_nodes = int(graph.facts["n_nodes"])
     label = np.arange(n_nodes, dtype=np.int32)
     weight, each = np.ones(n_nodes, np.int64), np.ones(n_nodes, np.int64)
@@ -164,17 +149,7 @@ def _by_partition(
 
 
 def degrees(number: int, stage: Stage, graph: Manifest, attempt: Attempt) -> FileRecord:
-    """Number of in-neighbours of the nodes of one partition; run on a worker.
-
-    Parameters
-    ----------
-    number
-        The partition.
-    stage, graph
-        The stage ``graph``.
-    attempt
-        Where the file goes.
-    """
+    """Number of in-neighbours of the nodes of one partition; run on a worker."""
     part = layout.load_partition(stage, graph, number)
     degree = np.diff(part.indptr).astype(np.int32)
     return attempt.write_arrays(f"degree-{number:05d}", values=degree)
@@ -191,19 +166,8 @@ def choose_groups(
 ) -> FileRecord:
     """What the nodes of one partition choose in one round; run on a worker.
 
-    Parameters
-    ----------
-    number
-        The partition.
-    stage, graph
-        The stage ``graph``.
-    attempt
-        Where the files of the rounds are.
-    labels
-        File with the group of every node before the round.
-    seed, turn
-        Decide which half of the nodes chooses, and which of two groups with as many
-        votes is chosen.
+    `labels` has the group of every node before the round. `seed` and `turn` decide
+    which half of the nodes chooses, and which of two groups with as many votes wins.
     """
     part = layout.load_partition(stage, graph, number)
     index = layout.node_index(stage, graph)
