@@ -90,7 +90,7 @@ from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.quantify.sources import (
     open_memberships,
 )
-from xnq_dist.reservoir.propagation import neighbour_sums
+from xnq_dist.reservoir.propagation import only_sums, propagate
 from xnq_dist.selection.words import sentences
 
 if TYPE_CHECKING:
@@ -192,9 +192,11 @@ def quantify(
     if quantifier.needs_neighbours:
         values = NeighbourValues(run.folder.location)
         where = run.stage("graph")
-        sums = neighbour_sums(
-            client, where, graph, values, attempt, "neighbours", settings.backend
+        once = only_sums, 1, attempt, "neighbours"
+        found_sums = propagate(
+            client, where, graph, values, *once, backend=settings.backend
         )
+        sums = found_sums[1]
     job = BatchJob(
         run.location,
         f"{graph.attempt} {labels.attempt}",

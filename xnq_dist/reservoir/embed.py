@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -40,7 +41,7 @@ from xnq_dist.reservoir.checkpoint import (
 from xnq_dist.reservoir.context import ReservoirSpec
 from xnq_dist.reservoir.descriptors import describe_nodes, read_descriptors
 from xnq_dist.reservoir.disk_engine import DiskExchange
-from xnq_dist.reservoir.exchange import Exchange, TasksExchange, WorkersLost, recover
+from xnq_dist.reservoir.exchange import TasksExchange, WorkersLost, recover
 from xnq_dist.reservoir.length import with_length
 from xnq_dist.reservoir.spmd import SpmdExchange
 from xnq_dist.reservoir.state_files import StateFiles
@@ -66,6 +67,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 Array = NDArray[np.float32]
+Engine = DiskExchange | SpmdExchange | TasksExchange
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -218,7 +220,7 @@ def run_reservoir(
     spec = _settled(client, spec)
     beats = Heartbeats(client, timeout)
 
-    def opened(suspects: frozenset[str]) -> Exchange:
+    def opened(suspects: frozenset[str]) -> Engine:
         shared = client, graph, manifest, spec
         if files is not None:
             return DiskExchange(*shared, files, suspects, beats)
@@ -226,7 +228,7 @@ def run_reservoir(
             return SpmdExchange(*shared, suspects, beats, timeout)
         return TasksExchange(*shared, suspects, beats)
 
-    def work(moving: Exchange) -> tuple[list[R], Traffic]:
+    def work(moving: Engine) -> tuple[list[R], Traffic]:
         results = _drive(moving, spec, finish, checkpoints, every, progress)
         crossed, disk = moving.bytes_per_superstep, 0
         if isinstance(moving, DiskExchange):
@@ -239,8 +241,8 @@ def run_reservoir(
 
 def _until_done(
     beats: Heartbeats,
-    opened: Callable[[frozenset[str]], Exchange],
-    work: Callable[[Exchange], T],
+    opened: Callable[[frozenset[str]], Engine],
+    work: Callable[[Engine], T],
     checkpoints: Checkpoints | None,
 ) -> T:
     """Work of an engine; begun again, without the workers that were lost."""
@@ -280,7 +282,7 @@ def _settled(client: Client, spec: ReservoirSpec) -> ReservoirSpec:
 
 
 def _drive(
-    engine: Exchange,
+    engine: Engine,
     spec: ReservoirSpec,
     finish: Callable[[int, Array], R],
     checkpoints: Checkpoints | None,
@@ -306,7 +308,7 @@ def _drive(
         if checkpoints and step == target and step < spec.supersteps:
             began = time.perf_counter()
             attempt = checkpoints.begin(step)
-            files = engine.apply(write_states(attempt))
+            files = engine.apply(partial(write_states, attempt))
             checkpoints.commit(step, attempt, files, time.perf_counter() - began)
     return engine.apply(finish)
 

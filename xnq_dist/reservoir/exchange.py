@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,14 +29,13 @@ from xnq_dist.reservoir.context import (
     load_context,
     place,
 )
-from xnq_dist.reservoir.superstep import MemoryStates, gather, superstep, update
+from xnq_dist.reservoir.superstep import first_states, gather, superstep, update
 from xnq_dist.reservoir.wire import Abandoned, PeerLost
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
 __all__ = [
-    "Exchange",
     "PinnedTasks",
     "TasksExchange",
     "WorkersLost",
@@ -58,36 +57,10 @@ class WorkersLost(Exception):  # noqa: N818 - an event, not a fault of anybody
         """Workers to do without, although the scheduler may still list them."""
 
 
-class Exchange(Protocol):
-    """Moves all partitions' states forward; engines differ in how, not in the bits."""
-
-    @property
-    def placement(self) -> Sequence[str]:
-        """Worker of each partition."""
-
-    @property
-    def stride(self) -> int:
-        """Supersteps that are best run at a time."""
-
-    @property
-    def bytes_per_superstep(self) -> int:
-        """Bytes that cross between workers in one superstep, by the plan."""
-
-    def begin(self, checkpoint: tuple[Stage, Manifest] | None) -> None:
-        """Load the partitions, and states from a checkpoint (else superstep 1)."""
-
-    def advance(self, count: int) -> None:
-        """Run `count` supersteps."""
-
-    def apply(self, function: Callable[[int, Array], R]) -> list[R]:
-        """A small result of each partition's states, computed where they are."""
-
-    def close(self) -> None:
-        """Let go of everything on the workers."""
-
-
 class PinnedTasks:
-    """Partitions on workers, and tasks pinned to them.
+    """Partitions on workers, and tasks pinned to them: what the engines share.
+
+    Engines differ in how they move states forward, not in the bits.
 
     Parameters
     ----------
@@ -183,18 +156,8 @@ class TasksExchange(PinnedTasks):
     stride = 4
     """A few: the scheduler's memory does not grow with L."""
 
-    def __init__(
-        self,
-        client: Client,
-        graph: Stage,
-        manifest: Manifest,
-        spec: ReservoirSpec,
-        avoid: Collection[str] = (),
-        beats: Heartbeats | None = None,
-    ) -> None:
-        super().__init__(client, graph, manifest, spec, avoid, beats)
-        self._contexts: list[Future[Any]] = []
-        self._states: list[Future[Any]] = []
+    _contexts: Sequence[Future[Any]] = ()
+    _states: Sequence[Future[Any]] = ()
 
     @property
     def bytes_per_superstep(self) -> int:
@@ -208,34 +171,19 @@ class TasksExchange(PinnedTasks):
     def begin(self, checkpoint: tuple[Stage, Manifest] | None) -> None:
         """Load the partitions, and states from a checkpoint (else superstep 1)."""
         parts = range(len(self.placement))
+        shared, spec = (self._graph, self._manifest), self._spec
         self._contexts = [
-            self._submit(
-                p,
-                load_context,
-                self._graph,
-                self._manifest,
-                p,
-                self._spec,
-                self._inner_threads(p),
-            )
+            self._submit(p, load_context, *shared, p, spec, self._inner_threads(p))
             for p in parts
         ]
         if checkpoint is None:
-            self._states = [
-                self._submit(p, _first_states, self._contexts[p]) for p in parts
-            ]
+            kept: list[tuple[Any, ...]] = [() for _ in parts]
         else:
             stage, manifest = checkpoint
-            self._states = [
-                self._submit(
-                    p,
-                    _load_states,
-                    self._contexts[p],
-                    stage,
-                    manifest.named(f"state-{p:05d}")[0],
-                )
-                for p in parts
-            ]
+            kept = [(stage, manifest.named(f"state-{p:05d}")[0]) for p in parts]
+        self._states = [
+            self._submit(p, _first_states, self._contexts[p], *kept[p]) for p in parts
+        ]
         self._wait(self._states)
 
     def advance(self, count: int) -> None:
@@ -256,7 +204,7 @@ class TasksExchange(PinnedTasks):
         """Let go of everything on the workers."""
         # Dropped futures release their tasks, waiting ones too. A forced cancel would
         # trip the scheduler over dependents that nobody holds (distributed 2026.7).
-        self._states, self._contexts = [], []
+        self._states = self._contexts = ()
 
     def _superstep(self) -> list[Future[Any]]:
         tiles = self._spec.tiles()
@@ -314,19 +262,18 @@ def recover(beats: Heartbeats) -> None:
         time.sleep(POLL)
 
 
-def _first_states(context: Context) -> Array:
-    """Superstep 1: all states before are zero, so there is nothing to exchange."""
+def _first_states(
+    context: Context, stage: Stage | None = None, record: FileRecord | None = None
+) -> Any:
+    """States of a checkpoint; else those of superstep 1, without any exchange."""
+    if stage is not None and record is not None:
+        return context.place(np.ascontiguousarray(stage.read_arrays(record)["states"]))
     if context.backend.on_device:
         resident = context.spec.resident
         first = device.first_states(context.backend, context.drive, resident)
-        return context.rounded(first)
-    states = np.zeros(context.drive.shape, dtype=np.float32)
-    update(context.backend, states, context.drive, context.recurrent)
-    return context.rounded(states)
-
-
-def _load_states(context: Context, stage: Stage, record: FileRecord) -> Any:
-    return context.place(np.ascontiguousarray(stage.read_arrays(record)["states"]))
+    else:
+        first = first_states(context.drive, context.recurrent)
+    return context.rounded(first)
 
 
 def _publish(context: Context, states: Array, columns: slice, _after: Any) -> Any:
@@ -350,7 +297,7 @@ def _superstep(
     after = superstep(
         context.backend,
         context.partition,
-        MemoryStates(states),
+        states,
         halo,
         context.drive,
         context.recurrent,
@@ -370,7 +317,7 @@ def _gather(
     width = columns.stop - columns.start
     out = np.empty((states.shape[0], width), dtype=np.float32)
     halo = context.receive(blocks, width)
-    store = MemoryStates(states)
+    store = states
     gather(context.backend, context.partition, store, columns, halo, out, threads)
     return out
 

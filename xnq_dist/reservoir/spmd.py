@@ -96,15 +96,8 @@ class SpmdExchange(PinnedTasks):
             worker: self._submit_to(
                 worker,
                 open_seat,
-                run,
-                self._graph,
-                self._manifest,
-                self._spec,
-                self.placement,
-                worker,
-                self._threads[worker],
-                self._timeout,
-                kept,
+                *(run, self._graph, self._manifest, self._spec, self.placement),
+                *(worker, self._threads[worker], self._timeout, kept),
             )
             for worker in sorted(set(self.placement))
         }

@@ -34,7 +34,7 @@ from xnq_dist.reservoir.context import (
     input_drive,
     side_by_side,
 )
-from xnq_dist.reservoir.superstep import MemoryStates, superstep, update
+from xnq_dist.reservoir.superstep import first_states, superstep
 from xnq_dist.reservoir.weights import Recurrent, SideBySide
 
 __all__ = [
@@ -149,8 +149,7 @@ def open_partition(
             part = input_drive(features[first : first + step], drawn, threads)
             _write(drive, part)
             if out is not None:
-                states = np.zeros(part.shape, np.float32)
-                update(cpu(), states, part, recurrent, threads)
+                states = first_states(part, recurrent, threads)
                 _write(out, states.astype(spec.exchange_dtype, copy=False))
     if checkpoint is not None:
         reached, stage, record = checkpoint
@@ -237,7 +236,7 @@ def advance_partition(held: PartitionOnDisk, step: int, threads: int) -> int:
             after = superstep(
                 cpu(),
                 tile,
-                MemoryStates(states),
+                states,
                 _no_halo,
                 drive,
                 held.recurrent,

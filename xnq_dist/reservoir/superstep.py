@@ -1,7 +1,6 @@
 """One superstep of one partition, whatever holds the states and moves the halo.
 
-The signature is what later engines stand on: an array backend, a store of states
-(memory, or tiles on a disk), column tiles, and a function that brings halo rows.
+States are kept in float32 or float16; sums and products are in float32 all the same.
 """
 
 from __future__ import annotations
@@ -10,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.backend import Backend
+from xnq_dist.core.backend import Backend, cpu
 from xnq_dist.core.blocks import ROWS, for_each_block
 from xnq_dist.core.products import multiply, pack
 from xnq_dist.graph.halo import Partition
@@ -23,9 +22,8 @@ from xnq_dist.reservoir import device
 from xnq_dist.reservoir.weights import Recurrent, SideBySide
 
 __all__ = [
-    "MemoryStates",
-    "StateStore",
     "column_tiles",
+    "first_states",
     "gather",
     "superstep",
     "update",
@@ -43,30 +41,6 @@ fits a cache is gathered from there in the next superstep."""
 _NO_WEIGHTS = np.empty(0, dtype=np.float32)
 
 
-class StateStore(Protocol):
-    """States of a partition's owned rows, read in column tiles.
-
-    Kept in float32 or in float16; sums and products are in float32 all the same.
-    """
-
-    def tile(self, columns: slice) -> Array:
-        """C-contiguous, shape (n_owned, w)."""
-
-
-@dataclass(frozen=True)
-class MemoryStates:
-    """States held in memory."""
-
-    array: Array
-    """Shape (n_owned, d')."""
-
-    def tile(self, columns: slice) -> Array:
-        """C-contiguous, shape (n_owned, w)."""
-        part = self.array[:, columns]
-        # Said in a way that arrays on a device understand too.
-        return part if part.flags.c_contiguous else part.copy()
-
-
 def column_tiles(dim: int, width: int | None) -> tuple[slice, ...]:
     """Columns 0..dim in tiles of at most `width`.
 
@@ -82,7 +56,7 @@ def column_tiles(dim: int, width: int | None) -> tuple[slice, ...]:
 def gather(
     backend: Backend,
     partition: Partition,
-    states: StateStore,
+    states: Array,
     columns: slice,
     halo: Array,
     out: Array,
@@ -90,18 +64,14 @@ def gather(
 ) -> None:
     """Sums of in-neighbours' states in one column tile, into ``out``.
 
-    Parameters
-    ----------
-    halo
-        Halo rows' states in these columns, shape (n_halo, w).
-    out
-        Shape (n_owned, w), C-contiguous.
+    `halo` are the halo rows' states in these columns, shape (n_halo, w); `out` has
+    shape (n_owned, w), C-contiguous.
     """
     if backend.on_device:
-        device.gather(backend, partition, states.tile(columns), halo, out)
+        device.gather(backend, partition, _tile(states, columns), halo, out)
         return
     kernels = _kernels(backend)
-    owned, halo = _as_kept(states.tile(columns), halo)
+    owned, halo = _as_kept(_tile(states, columns), halo)
     weights = _NO_WEIGHTS if partition.weights is None else partition.weights
 
     def work(first: int, last: int) -> None:
@@ -148,7 +118,7 @@ def update(
 def superstep(
     backend: Backend,
     partition: Partition,
-    states: StateStore,
+    states: Array,
     halo: HaloSource,
     drive: Array,
     recurrent: Recurrent | SideBySide,
@@ -156,16 +126,12 @@ def superstep(
     threads: int = 1,
     out: Array | None = None,
 ) -> Array:
-    """States after one more update.
+    """States after one more update, shape (n_owned, d').
 
     Parameters
     ----------
-    backend
-        Where arrays live.
-    partition
-        In-neighbours of the owned rows.
     states
-        States before.
+        States before, shape (n_owned, d').
     halo
         Brings the halo rows of a column tile.
     drive
@@ -177,21 +143,20 @@ def superstep(
     threads
         Row blocks worked on at a time.
     out
-        Where they go, shape (n_owned, d'), C-contiguous, of their type, not the
-        states before; None: fresh memory, which costs the system a pass to hand out.
+        Where they go, C-contiguous, of their type, not the states before; None: fresh
+        memory, which costs the system a pass to hand out.
 
     Returns
     -------
     ndarray
-        Shape (n_owned, d'). Of the type of the states before; float32 with several
-        tiles.
+        Of the type of the states before; float32 with several tiles.
     """
     if backend.on_device:
         return _on_device(  # type: ignore[no-any-return]
             backend, partition, states, halo, drive, recurrent, tiles
         )
     if len(tiles) == 1:
-        owned = states.tile(tiles[0])
+        owned = _tile(states, tiles[0])
         if out is None:
             out = backend.empty(drive.shape, owned.dtype)
         _fused(
@@ -218,19 +183,19 @@ def superstep(
 def _on_device(
     backend: Backend,
     partition: Partition,
-    states: StateStore,
+    states: Array,
     halo: HaloSource,
     drive: Array,
     recurrent: Recurrent | SideBySide,
     tiles: Sequence[slice],
 ) -> Any:
     if len(tiles) == 1:
-        owned, rows = states.tile(tiles[0]), halo(tiles[0])
+        owned, rows = _tile(states, tiles[0]), halo(tiles[0])
         return device.superstep(backend, partition, owned, rows, drive, recurrent)
     sums = np.empty(drive.shape, dtype=np.float32)
     for columns in tiles:
         part = sums[:, columns]
-        device.gather(backend, partition, states.tile(columns), halo(columns), part)
+        device.gather(backend, partition, _tile(states, columns), halo(columns), part)
     return device.update(backend, sums, drive, recurrent)
 
 
@@ -291,6 +256,21 @@ def _as_kept(owned: Array, halo: Array) -> tuple[Any, Any]:
     if owned.dtype != np.float16:
         return owned, halo
     return owned.view(np.uint16), halo.astype(np.float16, copy=False).view(np.uint16)
+
+
+def first_states(
+    drive: Array, recurrent: Recurrent | SideBySide, threads: int = 1
+) -> Array:
+    """Superstep 1 on the CPU: all states before are zero."""
+    states = np.zeros(drive.shape, dtype=np.float32)
+    update(cpu(), states, drive, recurrent, threads)
+    return states
+
+
+def _tile(states: Array, columns: slice) -> Array:
+    """Some columns, C-contiguous, in memory or on a device."""
+    part = states[:, columns]
+    return part if part.flags.c_contiguous else part.copy()
 
 
 class _Spare:
@@ -367,11 +347,7 @@ def _dense(kernels: Any, recurrent: Recurrent) -> _RowsUpdate:
 
 
 def _side_by_side(kernels: Any, recurrent: SideBySide) -> _RowsUpdate:
-    """One reservoir after the other.
-
-    Columns are copied: a reservoir's arithmetic is then the one it has alone, bit for
-    bit.
-    """
+    """One after the other, on copies: bit for bit what a reservoir does alone."""
     parts = [
         (columns, _rows_update(kernels, part), _Spare((ROWS, part.dim)))
         for columns, part in zip(recurrent.columns(), recurrent.parts, strict=True)

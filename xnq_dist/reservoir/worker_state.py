@@ -17,7 +17,7 @@ from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.reservoir.context import Context, ReservoirSpec, load_context
 from xnq_dist.reservoir.mailbox import Mailbox
 from xnq_dist.reservoir.routes import find_routes, pick_rows
-from xnq_dist.reservoir.superstep import MemoryStates, gather, superstep, update
+from xnq_dist.reservoir.superstep import first_states, gather, superstep, update
 from xnq_dist.reservoir.wire import POLL, PeerLost, Wire, hold_slot
 
 __all__ = ["Clock", "Seat", "advance_seat", "apply_seat", "open_seat", "rows_sent"]
@@ -172,7 +172,7 @@ class Seat:
             superstep(
                 cpu(),
                 context.partition,
-                MemoryStates(self.states[number]),
+                self.states[number],
                 lambda _: pick(),
                 context.drive,
                 context.recurrent,
@@ -204,7 +204,7 @@ class Seat:
                 gather(
                     cpu(),
                     self.contexts[number].partition,
-                    MemoryStates(states),
+                    states,
                     columns,
                     pick(),
                     sums,
@@ -295,9 +295,7 @@ def open_seat(
             record = kept.named(f"state-{number:05d}")[0]
             states[number] = np.ascontiguousarray(stage.read_arrays(record)["states"])
         else:
-            # All states before are zero, so there is nothing to exchange.
-            first = np.zeros(context.drive.shape, dtype=np.float32)
-            update(cpu(), first, context.drive, context.recurrent, threads)
+            first = first_states(context.drive, context.recurrent, threads)
             states[number] = context.rounded(first)
     step = 1 if checkpoint is None else checkpoint[0]
     offsets = manifest.facts["offsets"]

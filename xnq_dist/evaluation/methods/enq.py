@@ -28,8 +28,7 @@ from xnq_dist.evaluation.methods.votes import (
     majority_order,
 )
 from xnq_dist.graph.layout import load_partition, read_adjacency
-from xnq_dist.reservoir.propagation import propagate
-from xnq_dist.reservoir.rounds import load_values
+from xnq_dist.reservoir.propagation import load_values, propagate
 
 if TYPE_CHECKING:
     from distributed import Client

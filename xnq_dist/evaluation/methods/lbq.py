@@ -18,8 +18,7 @@ from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.store import Attempt, Manifest, Stage
 from xnq_dist.evaluation.methods.spread import OneHot, node_files
 from xnq_dist.evaluation.methods.votes import check_labels, class_counts
-from xnq_dist.reservoir.propagation import propagate
-from xnq_dist.reservoir.rounds import load_values
+from xnq_dist.reservoir.propagation import load_values, propagate
 
 if TYPE_CHECKING:
     from distributed import Client

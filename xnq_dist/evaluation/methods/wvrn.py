@@ -25,8 +25,7 @@ from xnq_dist.evaluation.methods.votes import (
     class_counts,
     class_proportions,
 )
-from xnq_dist.reservoir.propagation import propagate
-from xnq_dist.reservoir.rounds import load_values
+from xnq_dist.reservoir.propagation import load_values, propagate
 
 if TYPE_CHECKING:
     from distributed import Client
