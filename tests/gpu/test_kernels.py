@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from tests.gpu.standin import decode, encode, tf32
+from tests.reservoir.reference import embed_reference, rational_tanh
 from tests.reservoir.test_kernels import draw, whole_partition
 from xnq_dist.core.backend import cpu
 from xnq_dist.core.products import product
 from xnq_dist.reservoir import device as on_device
 from xnq_dist.reservoir import gpu_kernels
-from xnq_dist.reservoir.reference import embed_reference, rational_tanh
 from xnq_dist.reservoir.superstep import column_tiles, superstep
 from xnq_dist.reservoir.weights import SideBySide
 

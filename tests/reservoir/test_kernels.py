@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from tests.reservoir.reference import embed_reference, rational_tanh
 from xnq_dist.core.backend import cpu
 from xnq_dist.core.products import product
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import kernels
-from xnq_dist.reservoir.reference import embed_reference, rational_tanh
 from xnq_dist.reservoir.superstep import (
     column_tiles,
     gather,

@@ -95,38 +95,24 @@ class DiskExchange(PinnedTasks):
         if checkpoint is not None:
             self._step = int(checkpoint[1].facts["superstep"])
         self._held = []
+        shared = self._graph, self._manifest
         for number in range(len(self.placement)):
+            args = number, self._spec, self._files, self._inner_threads(number)
             kept = None
             if checkpoint is not None:
                 stage, manifest = checkpoint
                 kept = self._step, stage, manifest.named(f"state-{number:05d}")[0]
-            self._held.append(
-                self._submit(
-                    number,
-                    open_partition,
-                    self._graph,
-                    self._manifest,
-                    number,
-                    self._spec,
-                    self._files,
-                    self._inner_threads(number),
-                    kept,
-                )
-            )
+            future = self._submit(number, open_partition, *shared, *args, kept)
+            self._held.append(future)
         self._wait(self._held)
 
     def advance(self, count: int) -> None:
         """Run `count` supersteps."""
+        threads = self._inner_threads
         for _ in range(count):
             done = [
-                self._submit(
-                    number,
-                    advance_partition,
-                    held,
-                    self._step,
-                    self._inner_threads(number),
-                )
-                for number, held in enumerate(self._held)
+                self._submit(p, advance_partition, held, self._step, threads(p))
+                for p, held in enumerate(self._held)
             ]
             self._moved.append(sum(self._results(done)))
             self._files.forget(self._step, len(self._held))

@@ -207,57 +207,35 @@ class TasksExchange(PinnedTasks):
         self._states = self._contexts = ()
 
     def _superstep(self) -> list[Future[Any]]:
-        tiles = self._spec.tiles()
-        parts = range(len(self._states))
+        tiles, contexts, states = self._spec.tiles(), self._contexts, self._states
+        parts, threads = range(len(states)), self._inner_threads
         sizes = self._manifest.facts["halo_sizes"]
-        owners = [[o for o in parts if sizes[o][p]] for p in parts]
         pieces: list[list[Future[Any]]] = [[] for _ in parts]
+        function = _superstep if len(tiles) == 1 else _gather
         for tile in tiles:
             # A tile's blocks wait for the tile before to be gathered: at most one
             # tile of halo rows is alive on a worker.
+            after = [
+                made[-1:] and self._submit(p, _done, made[-1])
+                for p, made in enumerate(pieces)
+            ]
             blocks = [
-                self._submit(
-                    p,
-                    _publish,
-                    self._contexts[p],
-                    self._states[p],
-                    tile,
-                    pieces[p][-1:] and self._submit(p, _done, pieces[p][-1]),
-                )
+                self._submit(p, _publish, contexts[p], states[p], tile, after[p])
                 for p in parts
             ]
             for p in parts:
-                function = _superstep if len(tiles) == 1 else _gather
-                received = {o: blocks[o] for o in owners[p]}
-                pieces[p].append(
-                    self._submit(
-                        p,
-                        function,
-                        self._contexts[p],
-                        self._states[p],
-                        received,
-                        tile,
-                        self._inner_threads(p),
-                    )
-                )
+                received = {o: blocks[o] for o in parts if sizes[o][p]}
+                args = contexts[p], states[p], received, tile, threads(p)
+                pieces[p].append(self._submit(p, function, *args))
         if len(tiles) == 1:
-            return [piece[0] for piece in pieces]
+            return [made[0] for made in pieces]
         return [
-            self._submit(
-                p, _update, self._contexts[p], pieces[p], self._inner_threads(p)
-            )
-            for p in parts
+            self._submit(p, _update, contexts[p], pieces[p], threads(p)) for p in parts
         ]
 
 
 def recover(beats: Heartbeats) -> None:
-    """Wait until a worker lives.
-
-    Raises
-    ------
-    InfrastructureError
-        When none does within the timeout.
-    """
+    """Wait until a worker lives, within the timeout of `beats`."""
     while not beats.look():
         time.sleep(POLL)
 

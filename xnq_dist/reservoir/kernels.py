@@ -2,7 +2,7 @@
 
 Every sum runs in one fixed order in float32, without fused multiply-add and without
 atomics, so that a row's bits depend on its neighbours' values alone.
-`xnq_dist.reservoir.reference` says the same in plain NumPy.
+`tests.reservoir.reference` defines the same in plain NumPy.
 """
 
 from __future__ import annotations
@@ -176,20 +176,11 @@ def gather_add(
 ) -> None:
     """Weighted sums of in-neighbours' states for owned rows first:last.
 
-    Parameters
-    ----------
-    indptr, indices
-        In-neighbours of each owned row; a local index below the number of owned rows
-        is a row of `owned`, the rest are rows of `halo`.
-    weights
-        Edge weights, or an empty array: all 1.
-    owned, halo
-        States, shapes (n_owned, w) and (n_halo, w); both float32, or both the bits of
-        float16 as uint16.
-    first, last
-        Rows to compute.
-    out
-        Shape (last - first, w), overwritten.
+    `indptr`, `indices`: in-neighbours of each owned row; a local index below the number
+    of owned rows is a row of `owned`, the rest are rows of `halo`. `weights`: of the
+    edges; empty: all 1. `owned`, `halo`: shapes (n_owned, w) and (n_halo, w), both
+    float32 or both the bits of float16 as uint16. `out`, shape (last - first, w), is
+    overwritten.
     """
     width = owned.shape[1]
     n_owned = owned.shape[0]
@@ -267,16 +258,9 @@ def sparse_update(
     """``gathered = tanh(gathered W^T + drive)`` in place for a sparse W.
 
     `LANES` rows at a time are transposed first, so that each non-zero multiplies a
-    vector of nodes: gathers along a row do not vectorise.
-
-    Parameters
-    ----------
-    gathered, drive
-        Shapes (rows, d'), rows contiguous.
-    columns, values
-        Non-zeros of W, shapes (d', k).
-    tile, sums
-        Scratch of shapes (d', LANES) and (WIDTH, LANES), finite.
+    vector of nodes: gathers along a row do not vectorise. `gathered` and `drive` have
+    shape (rows, d'), rows contiguous; `columns` and `values`, the non-zeros of W,
+    (d', k); `tile` and `sums` are scratch, (d', LANES) and (WIDTH, LANES), finite.
     """
     rows, dim = gathered.shape
     for start in range(0, rows, LANES):

@@ -56,10 +56,7 @@ class Stream:
 class Messages:
     """In messages, for protocols that are no byte streams, such as within a process.
 
-    Parameters
-    ----------
-    packed
-        Has Dask send an array's memory beside the message.
+    `packed` has Dask send an array's memory apart from the message.
     """
 
     def __init__(self, comm: Any, packed: Callable[[Any], Any]) -> None:

@@ -80,17 +80,7 @@ def find_routes(
 def pick_rows(
     picks: Rows, block: NDArray[np.floating], columns: slice, out: NDArray[np.floating]
 ) -> None:
-    """Rows of a block, into ``out``, in its precision.
-
-    Parameters
-    ----------
-    picks
-        Rows of the block, shape (n,).
-    columns
-        Columns of the block.
-    out
-        Shape (n, w), C-contiguous.
-    """
+    """Rows `picks` of a block, shape (n,), into ``out``, (n, w), in its precision."""
     whole = columns.start == 0 and columns.stop == block.shape[1]
     if whole and block.dtype == out.dtype:
         # Without a copy in between; indices are in range, so nothing is clipped.

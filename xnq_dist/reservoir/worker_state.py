@@ -18,7 +18,7 @@ from xnq_dist.reservoir.context import Context, ReservoirSpec, load_context
 from xnq_dist.reservoir.mailbox import Mailbox
 from xnq_dist.reservoir.routes import find_routes, pick_rows
 from xnq_dist.reservoir.superstep import first_states, gather, superstep, update
-from xnq_dist.reservoir.wire import POLL, PeerLost, Wire, hold_slot
+from xnq_dist.reservoir.wire import POLL, Outgoing, PeerLost, Wire, hold_slot
 
 __all__ = ["Clock", "Seat", "advance_seat", "apply_seat", "open_seat", "rows_sent"]
 
@@ -135,15 +135,9 @@ class Seat:
     def collect(self, step: int, tile: int, work: Work, give_up: GiveUp) -> None:
         """Call ``work(partition, pick)`` once for each, as its blocks are there.
 
-        Parameters
-        ----------
-        step, tile
-            Whose blocks.
-        work
-            ``pick()`` gives halo rows' states in local order, shape (n_halo, w), in
-            memory that the next partition's come into.
-        give_up
-            Called with the seconds waited whenever it takes long.
+        ``pick()`` gives halo rows' states in local order, shape (n_halo, w), in memory
+        that the next partition's come into. `give_up` is called with the seconds waited
+        whenever it takes long.
         """
         generation = self._generation(step, tile)
         self._mailbox.reach(generation)
@@ -196,23 +190,16 @@ class Seat:
         wide = self._wide or after
         for tile, columns in enumerate(self._tiles):
 
-            def part(
+            def some(
                 number: int, pick: Callable[[], Array], columns: slice = columns
             ) -> None:
                 states, width = self.states[number], columns.stop - columns.start
                 sums = self._sums[: len(states) * width].reshape(-1, width)
-                gather(
-                    cpu(),
-                    self.contexts[number].partition,
-                    states,
-                    columns,
-                    pick(),
-                    sums,
-                    self._threads,
-                )
+                part = self.contexts[number].partition
+                gather(cpu(), part, states, columns, pick(), sums, self._threads)
                 wide[number][:, columns] = sums
 
-            self.collect(self.step, tile, part, give_up)
+            self.collect(self.step, tile, some, give_up)
         for number, context in self.contexts.items():
             self._wire.check()
             began = time.perf_counter()
@@ -225,21 +212,16 @@ class Seat:
         return step * len(self._tiles) + tile
 
     def _post(self, step: int, tile: int, number: int, states: Array) -> None:
-        columns, dtype = self._tiles[tile], self._spec.exchange_dtype
+        columns, dtype = self._tiles[tile], np.dtype(self._spec.exchange_dtype)
+        generation, width = self._generation(step, tile), columns.stop - columns.start
 
         # Holds the states and not the seat: a block on its way keeps no run alive.
-        def cut(rows: NDArray[np.int64], out: NDArray[np.floating]) -> None:
+        def copy_rows(rows: NDArray[np.int64], out: NDArray[np.floating]) -> None:
             pick_rows(rows, states, columns, out)
 
         for worker, rows in self.routes.sends[number].items():
             self._wire.send(
-                worker,
-                self._generation(step, tile),
-                number,
-                rows,
-                cut,
-                columns.stop - columns.start,
-                dtype,
+                Outgoing(worker, generation, number, rows, copy_rows, width, dtype)
             )
 
     def _wait(self, generation: int, left: Sequence[int], give_up: GiveUp) -> int:
