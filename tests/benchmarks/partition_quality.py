@@ -94,10 +94,10 @@ def write_graph(name: str, folder: Path) -> None:
     settings = load_settings(overrides=["input.directed=false"])
     sources = Sources(str(tables / "nodes.parquet"), str(tables / "edges.parquet"))
     nodes_table = open_table(sources.nodes, "node table")
-    known, _ = read_nodes(nodes_table, settings.columns, silent)
+    ids, _, _ = read_nodes(nodes_table, settings.columns, silent)
     edges_table = open_table(sources.edges, "edge table")
     csr, _ = read_edges(
-        edges_table, known.ids, settings.columns, settings.input, folder, silent
+        edges_table, ids, settings.columns, settings.input, folder, silent
     )
     np.save(folder / "indptr.npy", csr.indptr)
 

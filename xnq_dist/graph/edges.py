@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -20,11 +19,10 @@ from xnq_dist.core.settings_sections import ColumnSettings, InputSettings
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.csr import FileCsr, write_csr
 from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.sort import HostSort, KeySort, PairSorter
+from xnq_dist.graph.sort import KeySort, PairSorter
 from xnq_dist.graph.tables import Batch, Table, ids_of, show
 
 __all__ = [
-    "ArrowEngine",
     "EdgeCounts",
     "EdgeEngine",
     "Pairs",
@@ -74,49 +72,32 @@ class Pairs:
     """None in a table without weights."""
 
 
-class EdgeEngine(Protocol):
-    """Who reads the table, looks ids up and sorts: the same edges, bit for bit."""
-
-    @property
-    def memory(self) -> int:
-        """Bytes for the sort."""
-
-    @property
-    def sorting(self) -> KeySort:
-        """Who sorts what fits them."""
-
-    def pairs(
-        self, table: Table, ids: NodeIds, columns: ColumnSettings, rules: InputSettings
-    ) -> Iterator[Pairs]:
-        """All rows, some at a time, in any order; refused as by `batch_pairs`."""
-
-    def close(self) -> None:
-        """Give back what was held for it."""
-
-
 @dataclass(frozen=True)
-class ArrowEngine:
-    """Arrow reads, NumPy sorts, on the CPU."""
+class EdgeEngine:
+    """Reads the edge table with Arrow and sorts with NumPy, on the CPU.
+
+    Subclasses do so elsewhere: the same edges, bit for bit.
+    """
 
     memory: int
     """Bytes for the sort."""
 
     @property
     def sorting(self) -> KeySort:
-        """NumPy."""
-        return HostSort()
+        """Sorts what fits the memory."""
+        return KeySort()
 
     def pairs(
         self, table: Table, ids: NodeIds, columns: ColumnSettings, rules: InputSettings
     ) -> Iterator[Pairs]:
-        """All rows in order, a batch at a time."""
+        """All rows, some at a time, in any order; refused as by `batch_pairs`."""
         wanted = columns_read(table, columns)
         with ThreadPoolExecutor(2) as pool:
             for batch in ahead(table.batches(wanted, batch_rows(rules))):
                 yield batch_pairs(batch, ids, columns, rules, wanted, pool)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Give back what was held for it."""
 
 
 def columns_read(table: Table, columns: ColumnSettings) -> list[str]:
@@ -201,7 +182,7 @@ def read_edges(
     if not given and columns.weight != ColumnSettings.model_fields["weight"].default:
         table.require({"columns.weight": columns.weight})
     weighted = given or settings.duplicates == "sum"
-    engine = ArrowEngine(settings.memory_bytes) if engine is None else engine
+    engine = EdgeEngine(settings.memory_bytes) if engine is None else engine
     n = len(ids)
     read = loops = loops_dropped = unknown = 0
     with (

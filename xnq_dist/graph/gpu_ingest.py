@@ -29,7 +29,6 @@ from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.core.settings_sections import ColumnSettings, InputSettings
 from xnq_dist.core.sizes import human, parse_bytes
 from xnq_dist.graph.edges import (
-    ArrowEngine,
     EdgeEngine,
     Pairs,
     batch_pairs,
@@ -170,7 +169,7 @@ def edge_engine(settings: Settings, ids: NodeIds) -> EdgeEngine:
     DoesNotFitError
         When it is ``cudf`` and the device's memory would not do.
     """
-    here = ArrowEngine(settings.input.memory_bytes)
+    here = EdgeEngine(settings.input.memory_bytes)
     if not uses_cudf(settings):
         return here
     backend = cast(GpuBackend, choose("gpu"))
@@ -181,7 +180,7 @@ def edge_engine(settings: Settings, ids: NodeIds) -> EdgeEngine:
     held = lookup_bytes(ids)
     wanted = settings.input.memory_bytes
     if free - held >= min(wanted, LEAST):
-        return CudfEngine(backend, data_frames(), min(wanted, free - held))
+        return CudfEngine(min(wanted, free - held), backend, data_frames())
     why = (
         f"reading edges on the GPU needs {human(held + min(wanted, LEAST))} of its "
         f"memory, {human(held)} of it for the ids of {len(ids):,} nodes, but "
@@ -207,7 +206,7 @@ def _held(count: int, strings: float) -> float:
 
 
 @dataclass(frozen=True)
-class DeviceSort:
+class DeviceSort(KeySort):
     """CuPy's sort of keys that are on the host; they cross twice."""
 
     backend: GpuBackend
@@ -235,14 +234,15 @@ class _Piece:
 
 
 @dataclass(frozen=True)
-class CudfEngine:
-    """cuDF reads and looks up, CuPy sorts."""
+class CudfEngine(EdgeEngine):
+    """cuDF reads and looks up, CuPy sorts.
+
+    `memory` is also that of the device, next to the ids.
+    """
 
     backend: GpuBackend
     frames: ModuleType
     """The package cuDF."""
-    memory: int
-    """Bytes for the sort, and of the device's memory beside the ids."""
 
     @property
     def sorting(self) -> KeySort:
@@ -272,7 +272,7 @@ class CudfEngine:
                 alone = replace(table, files=(file,))
                 pieces = self._pieces(alone, ids, columns, wanted)
                 if pieces is None:
-                    here = ArrowEngine(self.memory)
+                    here = EdgeEngine(self.memory)
                     yield from here.pairs(alone, ids, columns, rules)
                     continue
                 for piece in pieces:

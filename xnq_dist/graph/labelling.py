@@ -22,12 +22,11 @@ from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.core.store import FileRecord, Manifest, RunDirectory, fingerprint
 from xnq_dist.graph.labels import ROLES, Labels, read_labels
 from xnq_dist.graph.layout import (
-    labels_stem,
+    file_stem,
     load_ids,
     load_labels,
     load_roles,
     node_index,
-    weights_stem,
 )
 from xnq_dist.graph.tables import Table
 
@@ -163,11 +162,13 @@ def write_labels(
             "label": pa.array(codes, mask=codes < 0),
             "role": pa.array(ROLES).take(pa.array(roles, mask=roles < 0)),
         }
-        stem = labels_stem(number)
+        stem = file_stem("labels", number)
         files.append(attempt.write_table(stem, pa.table(table), "node_labels"))
         if known.weights is not None:
             arrays = {"index": index, "weights": known.weights[index]}
-            weights.append(attempt.write_arrays(weights_stem(number), **arrays))
+            weights.append(
+                attempt.write_arrays(file_stem("label-weights", number), **arrays)
+            )
     if sum(record.rows for record in files) != len(known.codes):
         raise StageError(
             f"{run.uri}: labels of {sum(record.rows for record in files)} nodes "

@@ -25,7 +25,6 @@ from xnq_dist.graph.tables import Batch, Table, ids_of, show
 
 __all__ = [
     "ROLES",
-    "LabelTable",
     "Labels",
     "label_weights",
     "plain_labels",
@@ -36,15 +35,6 @@ __all__ = [
 
 ROLES = ("train", "calibration")
 """Roles in the order of their codes; -1 is none."""
-
-
-@dataclass(frozen=True)
-class LabelTable:
-    """The nodes of the node table."""
-
-    ids: NodeIds
-    index: NDArray[np.int64]
-    """Canonical index of each row of the table, shape (N,)."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +70,10 @@ class Labels:
 
 def read_nodes(
     table: Table, columns: ColumnSettings, progress: Progress = silent
-) -> tuple[LabelTable, Labels]:
-    """Ids, labels and roles, streamed; memory is proportional to the nodes.
+) -> tuple[NodeIds, NDArray[np.int64], Labels]:
+    """The nodes, the canonical index of each row of their table, and labels.
+
+    Streamed; memory is proportional to the nodes.
 
     Raises
     ------
@@ -97,7 +89,7 @@ def read_nodes(
     del ids
     # Sorting took several copies of the ids; the pool would keep their memory.
     pa.default_memory_pool().release_unused()
-    return LabelTable(node_ids, index), rows.finish(table, index, len(node_ids))
+    return node_ids, index, rows.finish(table, index, len(node_ids))
 
 
 def read_labels(
@@ -180,27 +172,44 @@ def _read(
 
 
 class _Rows:
-    """Labels and roles of the rows read so far."""
+    """Labels and roles of the rows read so far.
+
+    Class codes are provisional, by first sight, until the classes are ranked.
+    """
 
     def __init__(self, columns: ColumnSettings, with_roles: bool) -> None:
         self._columns = columns
-        self._encoder = _Encoder(columns.label)
+        self._seen: dict[Any, int] = {}
+        self._kind = ""
+        self._codes: list[NDArray[np.int32]] = []
         self._roles: list[NDArray[np.int8]] | None = [] if with_roles else None
         self._weights: list[NDArray[np.float64]] = []
 
     def add(self, batch: Batch) -> None:
-        self._encoder.add(batch)
+        labels, kind = plain_labels(batch, self._columns.label)
+        if labels.null_count < len(labels):
+            if self._kind and self._kind != kind:
+                raise InputError(
+                    f"label column {self._columns.label!r} holds {kind} in "
+                    f"{batch.file} but {self._kind} in a file before it: write them "
+                    "as one type"
+                )
+            self._kind = kind
+        encoded, seen = labels.dictionary_encode(), self._seen
+        codes = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
+        values = encoded.dictionary.to_pylist()
+        provisional = [seen.setdefault(value, len(seen)) for value in values]
+        self._codes.append(np.array([*provisional, -1], np.int32)[codes])
         if self._roles is not None:
             self._roles.append(role_codes(batch, self._columns.role))
         column = self._columns.label_weight
         if column is not None:
-            labels, _ = plain_labels(batch, self._columns.label)
             self._weights.append(label_weights(batch, column, labels))
 
     def finish(self, table: Table, index: NDArray[np.int64], n_nodes: int) -> Labels:
         """By canonical index; rows whose index is -1 are left out."""
-        codes, classes = self._encoder.finish(table, index >= 0)
         known = index >= 0
+        codes, classes = self._ranked(table, known)
         labels = np.full(n_nodes, -1, np.int32)
         labels[index[known]] = codes[known]
         role = np.full(n_nodes, -1, np.int8)
@@ -216,6 +225,28 @@ class _Rows:
             weights = np.zeros(n_nodes)
             weights[index[known]] = np.concatenate(self._weights)[known]
         return Labels(labels, role, classes, has_roles, dropped, weights)
+
+    def _ranked(
+        self, table: Table, used: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.int32], list[Any]]:
+        """Codes of all rows, and the classes that the used rows have."""
+        codes = np.concatenate([np.empty(0, np.int32), *self._codes])
+        there = np.unique(codes[used & (codes >= 0)])
+        values = list(self._seen)
+        classes = sorted(values[at] for at in there.tolist())
+        where = f"label column {self._columns.label!r} of the {table.what} {table.path}"
+        if not classes:
+            raise InputError(
+                f"{where} is null everywhere: some nodes need a label to learn from"
+            )
+        if len(classes) == 1:
+            raise InputError(
+                f"{where} holds the class {classes[0]!r} alone: two classes or more "
+                "are needed"
+            )
+        final = np.full(len(values) + 1, -1, np.int32)
+        final[[self._seen[value] for value in classes]] = np.arange(len(classes))
+        return final[codes], classes
 
 
 def _valid_text(array: pa.Array, batch: Batch, column: str) -> pa.Array:
@@ -272,55 +303,6 @@ def _whole_numbers(array: pa.Array, batch: Batch, column: str) -> pa.Array:
             f"label column {column!r} of {batch.file} holds numbers that are not "
             "whole: labels are classes (integers, strings or booleans)"
         ) from error
-
-
-class _Encoder:
-    """Class codes over batches: provisional by first sight, final by rank."""
-
-    def __init__(self, column: str) -> None:
-        self._column = column
-        self._seen: dict[Any, int] = {}
-        self._kind = ""
-        self._codes: list[NDArray[np.int32]] = []
-
-    def add(self, batch: Batch) -> None:
-        array, kind = plain_labels(batch, self._column)
-        if array.null_count < len(array):
-            if self._kind and self._kind != kind:
-                raise InputError(
-                    f"label column {self._column!r} holds {kind} in {batch.file} but "
-                    f"{self._kind} in a file before it: write them as one type"
-                )
-            self._kind = kind
-        encoded = array.dictionary_encode()
-        codes = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
-        values = encoded.dictionary.to_pylist()
-        provisional = [
-            self._seen.setdefault(value, len(self._seen)) for value in values
-        ]
-        self._codes.append(np.array([*provisional, -1], np.int32)[codes])
-
-    def finish(
-        self, table: Table, used: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.int32], list[Any]]:
-        """Codes of all rows, and the classes that the used rows have."""
-        codes = np.concatenate([np.empty(0, np.int32), *self._codes])
-        there = np.unique(codes[used & (codes >= 0)])
-        values = list(self._seen)
-        classes = sorted(values[at] for at in there.tolist())
-        where = f"label column {self._column!r} of the {table.what} {table.path}"
-        if not classes:
-            raise InputError(
-                f"{where} is null everywhere: some nodes need a label to learn from"
-            )
-        if len(classes) == 1:
-            raise InputError(
-                f"{where} holds the class {classes[0]!r} alone: two classes or more "
-                "are needed"
-            )
-        final = np.full(len(values) + 1, -1, np.int32)
-        final[[self._seen[value] for value in classes]] = np.arange(len(classes))
-        return final[codes], classes
 
 
 def role_codes(batch: Batch, column: str) -> NDArray[np.int8]:

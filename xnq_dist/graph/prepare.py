@@ -34,14 +34,10 @@ from xnq_dist.graph.halo import (
     send_lists,
     split_rows,
 )
+from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.labelling import OldLabels, label, write_labels
-from xnq_dist.graph.labels import LabelTable, read_nodes
-from xnq_dist.graph.layout import (
-    adjacency_stem,
-    nodes_stem,
-    partition_arrays,
-    scaling_stem,
-)
+from xnq_dist.graph.labels import read_nodes
+from xnq_dist.graph.layout import SCALING, file_stem, partition_arrays
 from xnq_dist.graph.partition import divide
 from xnq_dist.graph.scaling import Scaling
 from xnq_dist.graph.scratch import scratch_folder
@@ -118,17 +114,17 @@ def prepare(
     with scratch_folder(settings.scratch) as folder:
         mode = settings.features.scale
         features = FeatureColumns(nodes, settings.columns.features, mode != "none")
-        known, labels = read_nodes(nodes, settings.columns, progress)
+        ids, index, labels = read_nodes(nodes, settings.columns, progress)
         old = OldLabels(run)
         run.reuse(STAGE, inputs)
         csr, counts = read_edges(
             edges,
-            known.ids,
+            ids,
             settings.columns,
             settings.input,
             _made(folder / "csr"),
             progress,
-            edge_engine(settings, known.ids),
+            edge_engine(settings, ids),
         )
         # Without weights, the reverses that were added leave nothing to find out.
         added = not settings.input.directed and not csr.weighted
@@ -150,7 +146,7 @@ def prepare(
         progress("partition", 1, 1)
         book = PartitionBook.of(part, partitions)
         blocks = FeatureBlocks(book.offsets, memory, _made(folder / "features"))
-        rows = known.ids, known.index
+        rows = ids, index
         scaling = scaling_of(features, *rows, mode, progress)
         blocks.fill(features, *rows, book.relabelled, scaling, progress)
         stage = run.stage(STAGE)
@@ -160,11 +156,13 @@ def prepare(
         plan: list[dict[str, Any]] = []
 
         def write_nodes(number: int) -> None:
-            tables.append(_write_nodes(attempt, number, known, book, blocks))
+            tables.append(_write_nodes(attempt, number, ids, book, blocks))
 
         def write_edges(partition: Partition) -> None:
             arrays = partition_arrays(partition)
-            record = attempt.write_arrays(adjacency_stem(partition.number), **arrays)
+            record = attempt.write_arrays(
+                file_stem("adjacency", partition.number), **arrays
+            )
             edges_written.append(record)
             plan.append(_figures(partition))
 
@@ -181,14 +179,14 @@ def prepare(
         files = [record for pair in pairs for record in pair]
         if scaling is not None:
             table = scaling.table(features.feature_names(blocks.width))
-            files.append(attempt.write_table(scaling_stem(), table, "feature_scaling"))
+            files.append(attempt.write_table(SCALING, table, "feature_scaling"))
             _report_scaling(scaling)
         facts = {
-            "n_nodes": len(known.ids),
+            "n_nodes": len(ids),
             "n_edges": int(csr.indptr[-1]),
             "n_features": blocks.width,
             "scaling": None if scaling is None else scaling.facts(),
-            "id_type": known.ids.type,
+            "id_type": ids.type,
             "directed": settings.input.directed,
             "weighted": csr.weighted,
             "symmetric": symmetric,
@@ -298,19 +296,19 @@ def _split(
 def _write_nodes(
     attempt: Attempt,
     number: int,
-    known: LabelTable,
+    ids: NodeIds,
     book: PartitionBook,
     blocks: FeatureBlocks,
 ) -> FileRecord:
-    kind = pa.int64() if known.ids.type == "int64" else pa.string()
-    with attempt.table_writer(nodes_stem(number), "graph_nodes") as writer:
+    kind = pa.int64() if ids.type == "int64" else pa.string()
+    with attempt.table_writer(file_stem("nodes", number), "graph_nodes") as writer:
         for first, last, matrix in blocks.read(number):
             index = book.order[first:last].astype(np.int64)
             values = pa.FixedSizeListArray.from_arrays(
                 pa.array(matrix.reshape(-1)), matrix.shape[1]
             )
             table = {
-                "node_id": known.ids.values.take(pa.array(index)).cast(kind),
+                "node_id": ids.values.take(pa.array(index)).cast(kind),
                 "index": pa.array(index),
                 "features": values,
             }

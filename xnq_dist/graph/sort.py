@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numba import njit
@@ -20,7 +20,7 @@ from xnq_dist.core.errors import DoesNotFitError, XnqError
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ahead import OneBehind, ahead
 
-__all__ = ["HostSort", "KeySort", "PairChunk", "PairSorter", "pairs_held"]
+__all__ = ["KeySort", "PairChunk", "PairSorter", "pairs_held"]
 
 _BYTES_A_PAIR = {False: 64, True: 128}
 """Buffer, sort, selection and unpacking together, without and with weights."""
@@ -35,25 +35,15 @@ def pairs_held(memory: int, weighted: bool) -> int:
     return max(memory // _BYTES_A_PAIR[weighted], 2 * _SMALLEST_BLOCK)
 
 
-class KeySort(Protocol):
-    """Who sorts keys that fit the memory; the answers' bits are the same for all."""
-
-    def sort(self, keys: Keys) -> None:
-        """In place."""
-
-    def argsort(self, keys: Keys) -> NDArray[np.int64]:
-        """The order that sorts them; equal ones in any."""
-
-
-class HostSort:
-    """NumPy's."""
+class KeySort:
+    """Sorts keys that fit the memory by NumPy; subclasses elsewhere, the same bits."""
 
     def sort(self, keys: Keys) -> None:
         """In place."""
         keys.sort()
 
     def argsort(self, keys: Keys) -> NDArray[np.int64]:
-        """The order that sorts them."""
+        """The order that sorts them; equal ones in any."""
         return np.argsort(keys)
 
 
@@ -71,11 +61,6 @@ class PairChunk:
     """Where each major's pairs begin, shape (last - first + 1,), from 0."""
     minor: NDArray[np.int64]
     weight: NDArray[np.float64] | None
-
-    @property
-    def major(self) -> NDArray[np.int64]:
-        """The major of each pair."""
-        return np.repeat(np.arange(self.first, self.last), np.diff(self.indptr))
 
 
 class PairSorter:
@@ -95,7 +80,7 @@ class PairSorter:
     weighted
         Whether each pair comes with a weight.
     keys
-        Who sorts what fits the memory; None: NumPy.
+        Sorts what fits the memory; None: NumPy.
     """
 
     def __init__(
@@ -107,7 +92,7 @@ class PairSorter:
         weighted: bool = False,
         keys: KeySort | None = None,
     ) -> None:
-        self._sort = HostSort() if keys is None else keys
+        self._sort = KeySort() if keys is None else keys
         # Shifts, not products: a division a pair would take longer than its sort.
         self._bits = max(n_minor - 1, 1).bit_length()
         if n_major << self._bits >= 2**62:

@@ -13,7 +13,7 @@ from xnq_dist.core.backend import Backend, Precision, choose, cpu
 from xnq_dist.core.products import product
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.graph.halo import Partition
-from xnq_dist.graph.layout import adjacency_stem, load_nodes, load_partition
+from xnq_dist.graph.layout import file_stem, load_nodes, load_partition
 from xnq_dist.reservoir import device
 from xnq_dist.reservoir.superstep import column_tiles
 from xnq_dist.reservoir.weights import (
@@ -295,7 +295,7 @@ def pick_halo(
 
 def _boundary(graph: Stage, manifest: Manifest, owner: int) -> NDArray[np.int64]:
     """Rows that another partition publishes; only this array of its file is read."""
-    record = manifest.named(adjacency_stem(owner) + "-")[0]
+    record = manifest.named(file_stem("adjacency", owner) + "-")[0]
     rows = graph.read_arrays(record, ["send_rows"])["send_rows"]
     return np.unique(rows).astype(np.int64)
 
@@ -342,7 +342,7 @@ def needed_rows(graph: Stage, manifest: Manifest, workers: int) -> list[list[int
     at = place_on(manifest.facts["edges"], workers)
     found = []
     for owner in range(len(at)):
-        record = manifest.named(adjacency_stem(owner) + "-")[0]
+        record = manifest.named(file_stem("adjacency", owner) + "-")[0]
         lists = graph.read_arrays(record, ["send_rows", "send_offsets"])
         reader = np.repeat(np.arange(len(at)), np.diff(lists["send_offsets"]))
         pairs = np.unique(lists["send_rows"].astype(np.int64) * workers + at[reader])
