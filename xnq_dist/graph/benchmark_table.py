@@ -93,14 +93,7 @@ def group_name(community: str | None) -> str:
 
 
 def read_benchmarks(path: str, columns: ColumnSettings) -> BenchmarkTable:
-    """The rows of a table of benchmarks.
-
-    Parameters
-    ----------
-    path
-        Parquet or CSV, as other tables.
-    columns
-        `community` is used.
+    """The rows of a table of benchmarks, Parquet or CSV; `columns.community` is used.
 
     Raises
     ------

@@ -157,12 +157,7 @@ def column_aspect(columns: ColumnSettings, column: str) -> Aspect:
 def read_contents(
     folder: Folder, sources: Sources, settings: Settings
 ) -> dict[str, dict[str, Any]]:
-    """Digests of all that is read of the node and edge tables.
-
-    Parameters
-    ----------
-    folder
-        The run directory, where digests are kept.
+    """Digests of all that is read of the node and edge tables, kept in `folder`.
 
     Raises
     ------
@@ -183,14 +178,8 @@ def community_digest(
 ) -> dict[str, Any] | None:
     """Digest of what names the communities; None where they are detected.
 
-    Where communities have parents their digest is there as well, as ``parents``.
-
-    Parameters
-    ----------
-    settings
-        `columns` and `memberships.parents` are used.
-    source
-        ``given``, ``leiden`` or ``column:NAME``.
+    `source` is ``given``, ``leiden`` or ``column:NAME``. Where communities have parents
+    their digest is there as well, as ``parents``.
     """
     columns, contents = settings.columns, Contents(folder)
     if source == "leiden":
@@ -221,17 +210,8 @@ def answer_digests(
 ) -> dict[str, dict[str, Any]]:
     """Digests of the tables that answers depend on but posteriors do not.
 
-    Parameters
-    ----------
-    settings
-        `columns`, `memberships.parents` and `benchmark` are used.
-    source
-        ``given``, ``leiden`` or ``column:NAME``.
-
-    Returns
-    -------
     ``memberships`` unless communities are detected, and ``node_weights`` and
-    ``benchmark`` where they are named.
+    ``benchmark`` where they are named; `source` as for `community_digest`.
     """
     found: dict[str, dict[str, Any]] = {}
     members = community_digest(folder, sources, settings, source)
@@ -279,7 +259,7 @@ class Contents:
     ) -> dict[str, dict[str, Any]]:
         """The digest of each aspect of a table, as `Digest.facts`.
 
-        Files that are as they were when they were last read are not read.
+        Files that have not changed since they were last read are not read.
 
         Raises
         ------

@@ -34,13 +34,7 @@ INTEGER, BOOLEAN, TEXT, DOUBLE, VECTOR = 1, 2, 3, 4, 5
 
 
 def check_types(table: Table, kind: str, columns: tuple[str, ...]) -> None:
-    """Refuse features that are of no use, as reading them would.
-
-    Raises
-    ------
-    InputError
-        Naming the column.
-    """
+    """Refuse features that are of no use, as reading them would: an `InputError`."""
     if kind == "vectors":
         FeatureColumns(table, columns[1])
     elif kind == "numbers" and len(columns) > 1:
@@ -48,15 +42,7 @@ def check_types(table: Table, kind: str, columns: tuple[str, ...]) -> None:
 
 
 def batch_total(batch: Batch, kind: str, columns: tuple[str, ...]) -> tuple[int, int]:
-    """Rows of a batch that count, and the sum of their hashes.
-
-    Parameters
-    ----------
-    kind
-        What is digested: an `Aspect.kind`.
-    columns
-        Its columns, all of which are there.
-    """
+    """Rows of a batch that count, and the sum of their hashes."""
     rows, kept = _KINDS[kind](batch, columns)
     if kept is not None:
         rows = np.ascontiguousarray(rows[:, kept])

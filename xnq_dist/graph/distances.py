@@ -31,23 +31,12 @@ MOST_STEPS = 30
 
 
 def effective_diameter(csr: Csr, most: int) -> int:
-    """Steps within which 90 % of the pairs lie that are within `most` steps.
+    """Steps within which 90 % of the pairs lie that are within `most` steps, at most.
 
-    Parameters
-    ----------
-    csr
-        Adjacency; a step leads from a node to those that it is an in-neighbour of.
-    most
-        Passes over the edges at most; the answer is no larger.
-
-    Returns
-    -------
-    From 64 sources drawn among the nodes with in-neighbours (all where they are no
-    more); the same for every run. 1 for a graph without edges.
-
-    Notes
-    -----
-    Memory: two words of 8 bytes a node, and a chunk of edges.
+    A step leads from a node to those that it is an in-neighbour of. From 64 sources
+    drawn among the nodes with in-neighbours (all where there are no more); the same for
+    every run, and 1 for a graph without edges. Memory: two words of 8 bytes a node, and
+    a chunk of edges.
     """
     degrees = np.diff(csr.indptr)
     linked = np.flatnonzero(degrees)
@@ -81,15 +70,7 @@ def spread_kernel(
     before: NDArray[np.uint64],
     after: NDArray[np.uint64],
 ) -> None:
-    """Add to each row's word the words of its in-neighbours.
-
-    Parameters
-    ----------
-    first, indptr, indices
-        Of `Rows`.
-    before, after
-        Words of all nodes, shape (N,); `after` is changed in these rows alone.
-    """
+    """Add the words of their in-neighbours to the words of some rows, in `after`."""
     for row in range(indptr.shape[0] - 1):
         word = before[first + row]
         for edge in range(indptr[row], indptr[row + 1]):

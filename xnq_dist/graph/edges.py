@@ -145,28 +145,10 @@ def read_edges(
     progress: Progress = silent,
     engine: EdgeEngine | None = None,
 ) -> tuple[FileCsr, EdgeCounts]:
-    """The adjacency (rows: targets) in canonical order, in files of `folder`.
+    """The adjacency (rows: targets) in canonical order, in files of an empty folder.
 
-    Parameters
-    ----------
-    table
-        The edge table.
-    ids
-        The nodes.
-    columns, settings
-        Names of the columns; the rules for direction, loops, duplicates and unknown
-        nodes, and the memory for sorting.
-    folder
-        Existing empty folder.
-    progress
-        Told of rows read.
-    engine
-        Who does it; None: the CPU. It is closed at the end.
-
-    Notes
-    -----
-    ``duplicates: sum`` on a graph without weights gives each edge the number of its
-    rows as weight, unless all are 1.
+    The `engine` (None: the CPU) is closed at the end. ``duplicates: sum`` on a graph
+    without weights gives each edge the number of its rows as weight, unless all are 1.
 
     Raises
     ------

@@ -46,8 +46,6 @@ class FeatureColumns:
 
     Parameters
     ----------
-    table
-        The node table.
     columns
         `columns.features`: one list column, numeric columns, or None for the constant
         feature 1.
@@ -114,12 +112,8 @@ class FeatureColumns:
     ) -> Iterator[tuple[NDArray[np.int64], Matrix]]:
         """Canonical indices and raw features, shape (rows, F), in the table's order.
 
-        Parameters
-        ----------
-        ids
-            The nodes, to name one in a message.
-        index
-            Canonical index of each row of the table.
+        `index` is the canonical index of each row of the table; `ids` name nodes in
+        messages.
 
         Raises
         ------
@@ -231,15 +225,7 @@ def scaling_of(
     mode: Literal["auto", "robust", "none"],
     progress: Progress = silent,
 ) -> Scaling | None:
-    """How the columns are scaled, from one pass over the table; None: not at all.
-
-    Parameters
-    ----------
-    columns, ids, index
-        As for `FeatureColumns.batches`.
-    mode
-        `features.scale`.
-    """
+    """How the columns are scaled, from one pass over the table; None: not at all."""
     if mode == "none" or not columns.names:
         return None
 
@@ -254,16 +240,10 @@ def scaling_of(
 
 
 class FeatureBlocks:
-    """Features of relabelled rows, gathered in blocks on disk.
+    """Features of relabelled rows, gathered in blocks in files of an empty folder.
 
-    Parameters
-    ----------
-    offsets
-        First global id of each partition, shape (P + 1,); no block crosses one.
-    memory
-        Bytes; a block takes a quarter at most.
-    folder
-        Existing empty folder.
+    No block crosses a partition, whose first global ids are `offsets`, shape (P + 1,);
+    a block takes a quarter of the `memory` (bytes) at most.
     """
 
     def __init__(self, offsets: NDArray[np.int64], memory: int, folder: Path) -> None:
@@ -282,10 +262,7 @@ class FeatureBlocks:
         scaling: Scaling | None = None,
         progress: Progress = silent,
     ) -> None:
-        """Stream the node table into the blocks, scaled; arguments as elsewhere here.
-
-        Without a scaling the features are stored as read.
-        """
+        """Stream the node table into the blocks; as read without a scaling."""
         done = 0
         for at, raw in columns.batches(ids, index):
             matrix = raw.astype(np.float32, copy=False)

@@ -102,14 +102,8 @@ def ingest_limit(settings: Settings) -> int:
 def ingest_bytes(nodes: int, edges: int, text: float, memory: int) -> int:
     """Peak bytes of a device's memory while edges are read and sorted, at most.
 
-    Parameters
-    ----------
-    nodes, edges
-        Rows of both tables.
-    text
-        Mean bytes of an id that is a string; 0: ids are integers.
-    memory
-        `input.memory` in bytes.
+    `text`: mean bytes of an id that is a string; 0: ids are integers. `memory`:
+    `input.memory` in bytes.
     """
     row = ROW + COPIES * (2 * (text or 8) + 8)
     return int(_held(nodes, nodes * text) + min(memory, edges * row))
@@ -153,21 +147,16 @@ def uses_cudf(settings: Settings) -> bool:
 
 
 def edge_engine(settings: Settings, ids: NodeIds) -> EdgeEngine:
-    """Who reads the edges: as asked, or cuDF beside a cluster of GPUs that has it.
+    """The edge reader: as set, or cuDF's on a cluster of GPUs that has it.
 
-    Parameters
-    ----------
-    settings
-        `input`, `cluster.kind` and `cluster.device_memory` are used.
-    ids
-        The nodes; they are kept on the device while edges are read.
+    `ids` are kept on the device while edges are read.
 
     Raises
     ------
     SettingsError
         When `input.engine` is ``cudf`` and the package or a device is missing.
     DoesNotFitError
-        When it is ``cudf`` and the device's memory would not do.
+        When it is ``cudf`` and the device's memory is not enough.
     """
     here = EdgeEngine(settings.input.memory_bytes)
     if not uses_cudf(settings):

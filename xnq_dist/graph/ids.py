@@ -52,12 +52,7 @@ class NodeIds:
     ) -> tuple[NodeIds, NDArray[np.int64]]:
         """Ids in any order, and the canonical index of each given row.
 
-        Parameters
-        ----------
-        ids
-            int64 or string, no nulls.
-        where
-            What messages call the table.
+        `ids` are int64 or string without nulls; messages call their table `where`.
 
         Raises
         ------

@@ -38,13 +38,7 @@ STAGE = "labels"
 
 
 class OldLabels:
-    """The labels that a run directory holds, to say what changes.
-
-    Parameters
-    ----------
-    run
-        The run directory; its labels are read now, before they are replaced.
-    """
+    """The labels before they are replaced, to report what changes."""
 
     def __init__(self, run: RunDirectory) -> None:
         stage = run.stage(STAGE)
@@ -108,18 +102,10 @@ def label(
     unknown: Any = "error",
     progress: Progress = silent,
 ) -> Manifest:
-    """The stage ``labels`` of a graph that is there; kept when nothing changed.
+    """The stage ``labels`` of an existing graph; kept when nothing changed.
 
-    Parameters
-    ----------
-    graph
-        Of the stage ``graph``.
-    table
-        Node id, label and, optionally, role and inclusion weight.
-    tables
-        Digests of its ``labels`` and ``roles``.
-    unknown
-        ``error`` or ``drop``: what becomes of nodes that are not in the graph.
+    `tables` holds the digests of the table's ``labels`` and ``roles``. `unknown` is
+    ``error`` or ``drop``: what becomes of nodes that are not in the graph.
 
     Raises
     ------

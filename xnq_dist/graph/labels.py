@@ -99,17 +99,10 @@ def read_labels(
     unknown: Literal["error", "drop"] = "error",
     progress: Progress = silent,
 ) -> Labels:
-    """Labels and roles of the nodes of a graph that is there already.
+    """Labels and roles of the nodes of an existing graph.
 
-    Parameters
-    ----------
-    table
-        Rows of node id, label and, optionally, role; nodes that it does not name are
-        unlabelled.
-    nodes
-        The nodes of the graph.
-    unknown
-        What becomes of rows whose node is not in the graph.
+    Nodes that the table does not name are unlabelled; `unknown` says what becomes of
+    rows whose node is not in the graph.
 
     Raises
     ------

@@ -133,21 +133,11 @@ def weigh_moves(
 ) -> None:
     """What some nodes would save in each partition of a group, nobody else moving.
 
-    Parameters
-    ----------
-    indptr
-        Of the rows, as places in `indices`.
-    slot
-        Column in the table of each partition, -1 without, shape (P,).
-    table, home
-        As `hide_homes` leaves them, (N, G) and (N,), G a multiple of `WIDE`.
-    over
-        Which partitions are beyond their limits: their nodes may move at a loss.
-    cost
-        `HALVING` or `ROWS`.
-    gains, considered
-        Written here for each row: what it saves by each column, and whether it may
-        move at all; gains of other rows mean nothing.
+    `indptr`: of the rows, as places in `indices`. `slot`: column in the table of each
+    partition, -1 without, shape (P,). `table`, `home`: as `hide_homes` leaves them, (N,
+    G) and (N,), G a multiple of `WIDE`. `over`: partitions beyond their limits, whose
+    nodes may move at a loss. Written for each row: `gains`, what it saves by each
+    column, and `considered`, whether it may move; gains of other rows mean nothing.
     """
     width = table.shape[1]
     some = np.empty(width, np.int32)
@@ -201,25 +191,11 @@ def take_moves(
     A move may not add to what is beyond limits, in sum over the partitions; one that
     takes from it may cost halo rows, any other must save some.
 
-    Parameters
-    ----------
-    gains, considered
-        From `weigh_moves`.
-    degrees
-        Edges of each row.
-    group
-        Partition of each column, shape (G,).
-    nodes, edges
-        Of each partition so far, shape (P,).
-    limits
-        Most nodes, most edges, what a node weighs in edges.
-    moved, ends
-        Rows that moved, and their columns before and after, (rows,) and (rows, 2).
-
-    Returns
-    -------
-    int, int
-        How many moved, and what they saved.
+    `degrees`: edges of each row. `group`: partition of each column, shape (G,).
+    `nodes`, `edges`: of each partition so far, shape (P,). `limits`: most nodes, most
+    edges, what a node weighs in edges. Written: `moved` and `ends`, the rows that moved
+    and their columns before and after, (rows,) and (rows, 2). Returns how many moved,
+    and what they saved.
     """
     count, total = 0, np.int64(0)
     for row in range(degrees.shape[0]):

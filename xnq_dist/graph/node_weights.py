@@ -52,20 +52,7 @@ def node_weights_of(batch: Batch, node_id: str, column: str) -> NDArray[np.float
 def read_node_weights(
     path: str, columns: ColumnSettings, nodes: NodeIds
 ) -> NDArray[np.float64] | None:
-    """Weight of every node by canonical index, shape (N,).
-
-    Parameters
-    ----------
-    path
-        The node table of the graph.
-    columns
-        `node_id` and `node_weight` are used.
-    nodes
-        The graph's node ids.
-
-    Returns
-    -------
-    None where no column of weights is named.
+    """Weight of every node by canonical index, shape (N,); None: no column is named.
 
     Raises
     ------

@@ -72,8 +72,8 @@ def divide(
     seed
         For ``random``.
     memory
-        Bytes, beside some 40 a node; `LEAST_MEMORY` at least. More of them let
-        ``stream`` see more of the edges between clusters: its answer depends on them.
+        Bytes, besides some 40 a node; `LEAST_MEMORY` at least. With more of them
+        ``stream`` reads more edges between clusters: its answer depends on them.
     symmetric
         Whether each edge is known to have its reverse.
 
@@ -82,7 +82,7 @@ def divide(
     SettingsError
         When there are more partitions than nodes.
     DoesNotFitError
-        When METIS is asked for by name and the graph is beyond what it can number.
+        When METIS is requested by name and the graph is beyond what it can number.
     """
     n = len(csr.indptr) - 1
     if partitions > n:

@@ -61,23 +61,10 @@ def prepare(
 ) -> Manifest:
     """Read, check, partition and lay out a graph; reuse it when nothing changed.
 
-    The labels become a stage of their own: where they alone changed, the graph is
-    kept.
+    The labels become a stage of their own: where they alone changed, the graph is kept.
 
     Parameters
     ----------
-    run
-        The run directory.
-    sources
-        Where the tables are.
-    settings
-        `columns`, `features`, `input`, `cluster.kind`, `partitioner`, `reservoir.rho`,
-        `reservoir.supersteps` (whether distances are wanted), `seed` and `scratch` are
-        used.
-    partitions
-        Number of partitions, P.
-    progress
-        Told of rows read and partitions written.
     contents
         Of `contents.read_contents`; None: they are read here.
 
@@ -342,16 +329,9 @@ def _check_counts(facts: dict[str, Any]) -> None:
 
 
 def partitions_table(manifest: Manifest, itemsize: int, width: int) -> pa.Table:
-    """Quality of the cut (schema ``partitions``), one row per partition.
+    """Quality of the partitioning (schema ``partitions``), one row per partition.
 
-    Parameters
-    ----------
-    manifest
-        Of the stage ``graph``.
-    itemsize
-        Bytes that a value takes on the wire.
-    width
-        Columns of the state, d'.
+    `itemsize`: bytes of an exchanged value; `width`: columns of the state, d'.
     """
     facts = manifest.facts
     halo = np.asarray(facts["halo"], np.int64)

@@ -63,13 +63,7 @@ def fold_words(rows: Words, tag: int, words: Words) -> None:
 def fold_text(
     rows: Words, tag: int, offsets: NDArray[np.int64], data: NDArray[np.uint8]
 ) -> None:
-    """Fold a string into each row.
-
-    Parameters
-    ----------
-    offsets
-        Where the bytes of each string begin in `data`, and where the last ends.
-    """
+    """Fold a string into each row: its bytes in `data`, from offset to offset."""
     kind = np.uint64(tag)
     for i in range(offsets.shape[0] - 1):
         first, last = offsets[i], offsets[i + 1]

@@ -97,13 +97,7 @@ class Measures:
 
 
 class ColumnStatistics:
-    """Measures columns as rows come in, in any order.
-
-    Parameters
-    ----------
-    nodes, width
-        Rows and columns, N and F.
-    """
+    """Measures `width` columns of `nodes` rows as they come in, in any order."""
 
     def __init__(self, nodes: int, width: int) -> None:
         fewest, most = SAMPLE_ROWS
@@ -119,15 +113,7 @@ class ColumnStatistics:
         self._sample: list[Matrix] = []
 
     def add(self, index: NDArray[np.int64], matrix: Matrix) -> None:
-        """Take in rows.
-
-        Parameters
-        ----------
-        index
-            Canonical index of each row, shape (n,).
-        matrix
-            Finite features, shape (n, F).
-        """
+        """Take in rows: their canonical indices, (n,), and finite features, (n, F)."""
         hashes = node_hashes(index)
         chosen = hashes <= self._largest
         self._hashes.append(hashes[chosen])
@@ -196,13 +182,7 @@ class Scaling:
         return dict(zip(KINDS, counts, strict=True))
 
     def table(self, names: Sequence[str]) -> pa.Table:
-        """Schema ``feature_scaling``: one row per column.
-
-        Parameters
-        ----------
-        names
-            Names of the columns.
-        """
+        """Schema ``feature_scaling``: one row per column, with these names."""
         return pa.table(
             {
                 "feature": pa.array(names, pa.string()),
@@ -225,14 +205,8 @@ def learn_scaling(
 ) -> Scaling:
     """Measure all rows and choose how columns are scaled.
 
-    Parameters
-    ----------
-    batches
-        Canonical indices and features of all nodes.
-    nodes
-        Number of nodes, N.
-    keeps
-        As for `choose_scaling`.
+    `batches`: canonical indices and features of all nodes; `keeps` as for
+    `choose_scaling`.
     """
     statistics: ColumnStatistics | None = None
     for index, matrix in batches:
@@ -246,17 +220,11 @@ def learn_scaling(
 def choose_scaling(found: Measures, keeps: bool) -> Scaling:
     """The scaling of columns that were measured.
 
-    Parameters
-    ----------
-    found
-        Their measures.
-    keeps
-        Whether columns in an ordinary range are kept as they are, as for a list column,
-        whose parts (of a decomposition, of an embedding) differ in scale on purpose.
-        Kept are columns of two values that are 0 and 1, and others with values within
-        `KEPT_SIZE`, a root mean square of at most `KEPT_RMS` and a range of
-        `KEPT_RANGE` or more. Columns that are not kept get the median spread of those
-        kept that have more than two values.
+    With `keeps` columns in an ordinary range are kept, as for a list column, whose
+    parts (of a decomposition, of an embedding) differ in scale on purpose: columns of
+    two values that are 0 and 1, and others with values within `KEPT_SIZE`, a root mean
+    square of at most `KEPT_RMS` and a range of `KEPT_RANGE` or more. Columns that are
+    not kept get the median spread of those kept that have more than two values.
     """
     kinds = found.kinds
     if keeps:

@@ -67,20 +67,9 @@ class PairSorter:
     """Sorts more pairs than fit in memory; a context manager.
 
     A pair may be added as given or as the reverse of one that was given; a reverse
-    counts only where the pair itself was not given.
-
-    Parameters
-    ----------
-    n_major, n_minor
-        Both numbers lie in 0..n-1; together they must fit 62 bits.
-    memory
-        Bytes for buffers; beyond them only as much as one major's pairs take.
-    folder
-        Existing folder for temporary files; this object's are removed at the end.
-    weighted
-        Whether each pair comes with a weight.
-    keys
-        Sorts what fits the memory; None: NumPy.
+    counts only where the pair itself was not given. Both numbers lie in 0..n-1;
+    together they must fit 62 bits. Buffers take `memory` bytes, beyond them only as
+    much as one major's pairs; temporary files in `folder` are removed at the end.
     """
 
     def __init__(
@@ -190,14 +179,10 @@ class PairSorter:
     ) -> Iterator[PairChunk]:
         """The pairs in order, whole majors at a time; can be called once.
 
-        Parameters
-        ----------
-        duplicates
-            Pairs given twice: ``drop`` keeps one, ``sum`` adds the weights (sorted
-            by size, so that their order of arrival does not matter).
-        conflict
-            Makes the error for (major, minor) when ``drop`` meets two weights;
-            without it the smallest weight stays.
+        Of pairs given twice ``drop`` keeps one, ``sum`` adds the weights (sorted by
+        size, so that their order of arrival does not matter). `conflict` makes the
+        error for (major, minor) when ``drop`` meets two weights; without it the
+        smallest weight stays.
         """
         target = max(self._memory // 128, _SMALLEST_BLOCK)
         waiting: list[tuple[Keys, Weights]] = []

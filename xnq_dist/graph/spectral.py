@@ -51,13 +51,8 @@ Vector = NDArray[np.float64]
 def adjacency_radius(csr: Csr, symmetric: bool | None = None) -> float:
     """rho(A) of a canonical adjacency, rounded to 6 significant digits.
 
-    Parameters
-    ----------
-    csr
-        In-neighbours by row; read once per product. Sums run in canonical order in
-        float64, so the answer does not depend on chunks or partitions.
-    symmetric
-        Whether A is symmetric, found out when None.
+    The rows are read once per product. Sums run in canonical order in float64, so the
+    answer does not depend on chunks or partitions. `symmetric` is found out when None.
     """
     n = len(csr.indptr) - 1
     if symmetric is None:

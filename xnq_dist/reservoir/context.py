@@ -200,13 +200,7 @@ def load_context(
     threads: int,
     exchange: bool = True,
 ) -> Context:
-    """Read a partition and compute its input drive.
-
-    Parameters
-    ----------
-    exchange
-        Whether to find what it picks of owners' boundary blocks, from their files.
-    """
+    """Read a partition and compute its input drive; `picks` if `exchange`."""
     partition = load_partition(graph, manifest, number)
     features = feature_matrix(graph, manifest, number)
     drawn = draw_all(spec, features.shape[1])
@@ -309,15 +303,7 @@ def feature_matrix(graph: Stage, manifest: Manifest, number: int) -> Array:
 
 
 def place(edges: Sequence[int], workers: Sequence[str]) -> list[str]:
-    """A worker for every partition: heaviest first, to the least loaded.
-
-    Parameters
-    ----------
-    edges
-        Edges of each partition, the measure of its work.
-    workers
-        Addresses of the live workers.
-    """
+    """A worker for every partition: heaviest first, to the least loaded."""
     load = dict.fromkeys(sorted(workers), 0)
     chosen = [""] * len(edges)
     for number in sorted(range(len(edges)), key=lambda p: (-edges[p], p)):
@@ -361,17 +347,8 @@ def exchanged_bytes(
     """Bytes that cross between workers in one superstep.
 
     A boundary block goes once to every other worker that has a reader of it.
-
-    Parameters
-    ----------
-    halo_sizes
-        Halo rows per (owner, reader).
-    boundary_rows
-        Rows of each owner's boundary block.
-    placement
-        Worker of each partition.
-    row_bytes
-        d' times the bytes of an exchanged value.
+    `halo_sizes`: halo rows per (owner, reader); `row_bytes`: d' times the bytes of an
+    exchanged value.
     """
     total = 0
     for owner, sizes in enumerate(halo_sizes):

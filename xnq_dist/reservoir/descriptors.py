@@ -333,16 +333,9 @@ def _raw_products(raw: _Raw, number: int, peaks: Floats) -> NDArray[np.int64]:
 def _loadings(products: Floats, width: int, n_nodes: int) -> dict[str, NDArray[Any]]:
     """What makes standardised columns, or components of them, of raw ones.
 
-    Parameters
-    ----------
-    products
-        Of features, log degree and ones, shape (width + 2, width + 2).
-
-    Returns
-    -------
-    dict
-        ``middle`` and ``spread`` of features and log degree, shape (width + 1,), and
-        the ``components`` of the standardised features, shape (width, own).
+    From the products of features, log degree and ones, shape (width + 2, width + 2):
+    ``middle`` and ``spread`` of features and log degree, shape (width + 1,), and the
+    ``components`` of the standardised features, shape (width, own).
     """
     middle = products[:-1, -1] / n_nodes
     covariance = products[:-1, :-1] / n_nodes - np.outer(middle, middle)

@@ -42,17 +42,8 @@ R = TypeVar("R")
 class DiskExchange(PinnedTasks):
     """Engine ``tasks``, states in files.
 
-    Parameters
-    ----------
-    files
-        A folder for this run of the engine is made in theirs, and removed by `close`.
-    avoid
-        Workers to do without as long as there are others.
-
-    Raises
-    ------
-    WorkersLost
-        From any method, when a worker is gone.
+    A folder for this run of the engine is made in that of `files`, and removed by
+    `close`. Any method raises `WorkersLost` when a worker is gone.
     """
 
     stride = 1

@@ -84,14 +84,8 @@ def reservoir_spec(
 ) -> ReservoirSpec:
     """The specification of a reservoir; the radius of its matrix is computed here.
 
-    Parameters
-    ----------
-    rho
-        Spectral radius of the adjacency matrix.
-    recurrent_scale
-        Several: that many reservoirs side by side, which share the units.
-    dim
-        Units; None: ``reservoir.dim``.
+    `rho` is the spectral radius of the adjacency matrix. Several recurrent scales: that
+    many reservoirs side by side, which share the units. `dim` None: ``reservoir.dim``.
     """
     wanted = settings.reservoir
     if wanted.supersteps == "auto":
@@ -143,17 +137,10 @@ def state_files(
 ) -> StateFiles | None:
     """Where the states of a run go when they do not stay in memory.
 
-    Parameters
-    ----------
-    settings
-        `exchange.states` (only ``disk`` is the disk) and `scratch` are used.
-    folder
-        The run directory, which all workers see.
-
     Raises
     ------
     SettingsError
-        When it is on an object store and `scratch` is not set.
+        When the run directory is on an object store and `scratch` is not set.
     """
     if settings.exchange.states != "disk":
         return None

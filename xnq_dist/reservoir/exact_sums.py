@@ -39,14 +39,8 @@ def integer_products(
 ) -> NDArray[np.int64]:
     """``values.T @ others`` of the rounded values, shape (w, v).
 
-    Parameters
-    ----------
-    values
-        Shape (n, w).
-    peaks
-        `column_peaks` of all nodes, the same in every call.
-    others, other_peaks
-        Shape (n, v), and their peaks; None: the values themselves.
+    Values have shapes (n, w) and (n, v); None: the values themselves. Peaks are
+    `column_peaks` of all nodes, the same in every call.
     """
     width = values.shape[1]
     right = values if others is None else others

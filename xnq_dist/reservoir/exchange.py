@@ -60,14 +60,9 @@ class WorkersLost(Exception):  # noqa: N818 - an event, not a fault of anybody
 class PinnedTasks:
     """Partitions on workers, and tasks pinned to them: what the engines share.
 
-    Engines differ in how they move states forward, not in the bits.
-
-    Parameters
-    ----------
-    avoid
-        Workers to do without as long as there are others.
-    beats
-        What tells lost workers; None: with the timeout of the client's connection.
+    Engines differ in how they move states forward, not in the bits. Workers in `avoid`
+    are used only if there are no others. `beats` finds lost workers; None: with the
+    timeout of the client's connection.
 
     Raises
     ------
@@ -145,13 +140,7 @@ def _check_future(future: Future[Any]) -> None:
 
 
 class TasksExchange(PinnedTasks):
-    """Engine ``tasks``: pinned superstep tasks.
-
-    Raises
-    ------
-    WorkersLost
-        From any method, when a worker that holds states is gone.
-    """
+    """Engine ``tasks``: pinned superstep tasks."""
 
     stride = 4
     """A few: the scheduler's memory does not grow with L."""

@@ -203,16 +203,9 @@ def sum_neighbours(
 ) -> Array:
     """Weighted sums of in-neighbours' values, in the order of the original ids.
 
-    Parameters
-    ----------
-    values
-        Of the partition's owned rows, as neighbours see them, shape (n_owned, w).
-    blocks
-        Boundary rows of every owner of halo rows.
-    weighted
-        Not: every edge counts 1.
-    backend
-        ``cpu`` or ``gpu``: the same bits.
+    `values` are those of the owned rows, as neighbours see them, shape (n_owned, w);
+    `blocks` the boundary rows of every owner of halo rows. Not `weighted`: every edge
+    counts 1. `backend` ``cpu`` or ``gpu``: the same bits.
     """
     partition = load_partition(graph, manifest, number)
     if not weighted:
@@ -241,14 +234,8 @@ def load_values(
 ) -> Array:
     """One round of `propagate` put together, shape (N, w), in canonical order.
 
-    Parameters
-    ----------
-    where
-        Whose folder the attempt wrote to.
-    records
-        The round's files, in partition order.
-    graph, manifest
-        The stage ``graph``.
+    `where` is the stage whose folder the attempt wrote to; `records` are the round's
+    files, in partition order.
     """
     index = node_index(graph, manifest)
     found: Array | None = None

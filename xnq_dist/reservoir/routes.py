@@ -41,16 +41,8 @@ def find_routes(
     """The routes of the worker that holds these partitions.
 
     A row goes once to a worker however many of its partitions need it. Both ends find
-    the same block by themselves, since send lists mirror halos.
-
-    Parameters
-    ----------
-    partitions
-        All partitions of one worker by number.
-    offsets
-        Global id of each partition's first node, shape (P + 1,).
-    placement
-        Worker of each partition, shape (P,).
+    the same block by themselves, since send lists mirror halos. `offsets`: global id of
+    each partition's first node, (P + 1,); `placement`: worker of each partition, (P,).
     """
     sends: dict[int, dict[str, Rows]] = {}
     wanted: dict[int, dict[int, Rows]] = {}

@@ -40,16 +40,7 @@ MOST, SECONDS = 64, 2.0
 
 
 class SpmdExchange(PinnedTasks):
-    """Engine ``spmd``.
-
-    Parameters
-    ----------
-    avoid
-        Workers to do without as long as there are others.
-    beats
-        As for `PinnedTasks`.
-    timeout
-        Seconds after which a worker that does not answer another one is lost.
+    """Engine ``spmd``; a worker that does not answer for `timeout` seconds is lost.
 
     Raises
     ------

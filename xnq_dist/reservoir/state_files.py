@@ -117,10 +117,7 @@ def open_partition(
 ) -> PartitionOnDisk:
     """Read a partition; write its input drive, and its states after superstep 1.
 
-    Parameters
-    ----------
-    checkpoint
-        Superstep, and where the states after it are: they are written instead.
+    With a checkpoint (superstep, and where the states after it are) those are written.
 
     Raises
     ------
@@ -181,14 +178,9 @@ def row_tiles(
     """First row of each row tile, and the number of rows at the end.
 
     A tile is whole blocks of `ROWS` rows, as many as take no more than `most` bytes
-    with their distinct in-neighbours; one block where even that takes more.
-
-    Parameters
-    ----------
-    indptr, indices
-        In-neighbours of each row, local ids below `n_local`.
-    source_bytes, row_bytes
-        What a distinct in-neighbour and a row of the tile take.
+    with their distinct in-neighbours; one block where even that takes more. `indices`
+    are local ids below `n_local`; a distinct in-neighbour takes `source_bytes`, a row
+    `row_bytes`.
     """
     rows = indptr.shape[0] - 1
     seen = np.zeros(n_local, np.int32)
@@ -215,13 +207,7 @@ def row_tiles(
 
 
 def advance_partition(held: PartitionOnDisk, step: int, threads: int) -> int:
-    """Read the states after a superstep and write those after the next.
-
-    Returns
-    -------
-    int
-        Bytes read and written.
-    """
+    """Read the states after a superstep and write those after the next; bytes moved."""
     partition, files = held.partition, held.files
     number, dim = partition.number, held.spec.dim
     moved = 0
@@ -307,14 +293,7 @@ def _read_local(
 
 
 def read_rows(path: Path, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
-    """Rows of a raw file of rows as wide as those of `out`.
-
-    Parameters
-    ----------
-    rows
-        Ascending, each once, shape (n,).
-    out
-        Shape (n, d'), C-contiguous.
+    """Rows of a raw file, ascending, each once, into `out`, (n, d'), C-contiguous.
 
     Raises
     ------

@@ -81,17 +81,9 @@ _mailboxes: dict[tuple[str, str], Inbox] = {}
 class Wire:
     """Sends blocks of one run from this worker and fills its mailbox.
 
-    Made inside a task; then used by tasks on the same worker, one at a time, and
-    closed when nobody wants its blocks any more.
-
-    Parameters
-    ----------
-    run
-        Name of the run, the same on all its workers and used once.
-    mailbox
-        Where blocks from other workers go.
-    timeout
-        Seconds after which a worker that does not answer is taken for lost.
+    Made inside a task; then used by tasks on the same worker, one at a time, and closed
+    when nobody wants its blocks any more. The name `run` is the same on all workers and
+    used once; a worker that does not answer for `timeout` seconds is lost.
     """
 
     def __init__(self, run: str, mailbox: Mailbox, timeout: float) -> None:
@@ -142,12 +134,7 @@ class Wire:
                     raise error
 
     def look(self, workers: Sequence[str]) -> None:
-        """See that the task is still wanted and that workers answer for this run.
-
-        Raises
-        ------
-        Abandoned, PeerLost
-        """
+        """Raise `Abandoned`, or `PeerLost` where a worker does not answer."""
         self.check()
         for worker in workers:
             asked = asyncio.run_coroutine_threadsafe(self._ask(worker), self._loop)
@@ -164,14 +151,9 @@ class Wire:
             raise PeerLost(worker, f"or another sends no more: {self._inbox.lost}")
 
     def check(self) -> None:
-        """See that the running task is still wanted.
+        """Raise `Abandoned` when nobody holds the running task's future any more.
 
         Dask cannot end a thread: a released task runs on until it looks for itself.
-
-        Raises
-        ------
-        Abandoned
-            When nobody holds its future any more.
         """
         key = self._worker.get_current_task()
         task = self._worker.state.tasks.get(key)

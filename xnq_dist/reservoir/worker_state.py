@@ -45,15 +45,7 @@ class Seat:
     """What a worker keeps between the tasks of one run.
 
     It stays on its worker: a task's result that Dask holds and drops with its future.
-
-    Parameters
-    ----------
-    contexts
-        Of the worker's partitions, by number.
-    states
-        Their states, shapes (n_owned, d').
-    step
-        The superstep that the states are after.
+    `states`, shapes (n_owned, d'), are those after superstep `step`.
     """
 
     def __init__(
@@ -110,13 +102,7 @@ class Seat:
         )
 
     def advance(self, count: int) -> None:
-        """Run so many supersteps together with all other workers.
-
-        Raises
-        ------
-        PeerLost, Abandoned
-            When another worker does not answer, or nobody wants the answer.
-        """
+        """Run so many supersteps together with all other workers."""
         give_up = hold_slot(PATIENCE)
         if self._posted < self.step:
             self.post(self.step, self.states)
