@@ -16,9 +16,9 @@ from functools import partial
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from xnq_dist.core.simd import prefetch
+from xnq_dist.graph.arrays import Ints, Ints32
 from xnq_dist.graph.csr import NO_WEIGHTS, ArrayCsr, Csr, CsrRows, map_chunks
 from xnq_dist.graph.thread_pool import Crew, batches, most_rows
 
@@ -52,16 +52,16 @@ EVERY = np.uint64(2**64 - 1)
 class Contracted:
     """An undirected graph of clusters; each pair is there in both directions."""
 
-    indptr: NDArray[np.int64]
+    indptr: Ints
     """Shape (C + 1,)."""
-    indices: NDArray[np.int32]
-    counts: NDArray[np.int64]
+    indices: Ints32
+    counts: Ints
     """Edges between the two clusters, of those that were sampled."""
-    weights: NDArray[np.int64]
+    weights: Ints
     """Weight of each cluster, shape (C,)."""
 
 
-def find_clusters(csr: Csr, base: int, most: int) -> tuple[NDArray[np.int32], int]:
+def find_clusters(csr: Csr, base: int, most: int) -> tuple[Ints32, int]:
     """Cluster of every node, shape (N,), and the number of clusters, C.
 
     A node weighs its in-degree and `base`; nobody joins a cluster beyond the weight
@@ -74,12 +74,7 @@ def find_clusters(csr: Csr, base: int, most: int) -> tuple[NDArray[np.int32], in
     return _propagate(csr, NO_COUNTS, own, most)
 
 
-def _propagate(
-    csr: Csr,
-    counts: NDArray[np.int64],
-    own: NDArray[np.int64],
-    most: int,
-) -> tuple[NDArray[np.int32], int]:
+def _propagate(csr: Csr, counts: Ints, own: Ints, most: int) -> tuple[Ints32, int]:
     """Clusters of nodes that weigh `own`; edges have one vote or their counts."""
     n = len(own)
     label, clusters = np.arange(n, dtype=np.int32), n
@@ -98,11 +93,11 @@ def _propagate(
 def _one_pass(
     crew: Crew,
     csr: Csr,
-    counts: NDArray[np.int64],
-    own: NDArray[np.int64],
+    counts: Ints,
+    own: Ints,
     most: int,
-    label: NDArray[np.int32],
-    weight: NDArray[np.int64],
+    label: Ints32,
+    weight: Ints,
 ) -> int:
     """Every node's turn, in place; how many moved."""
     tallies = [np.zeros(len(weight), np.int32) for _ in range(crew.threads)]
@@ -131,7 +126,7 @@ def _one_pass(
     return moved
 
 
-def _numbered(label: NDArray[np.int32]) -> tuple[NDArray[np.int32], int]:
+def _numbered(label: Ints32) -> tuple[Ints32, int]:
     """Labels 0, 1, ... in the same order, and how many there are."""
     there = np.zeros(len(label), np.bool_)
     there[label] = True
@@ -144,15 +139,15 @@ def _numbered(label: NDArray[np.int32]) -> tuple[NDArray[np.int32], int]:
 @njit(cache=True, nogil=True)
 def choose_clusters(
     first: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    counts: NDArray[np.int64],
-    own: NDArray[np.int64],
+    indptr: Ints,
+    indices: Ints32,
+    counts: Ints,
+    own: Ints,
     most: int,
-    label: NDArray[np.int32],
-    weight: NDArray[np.int64],
-    tally: NDArray[np.int32],
-    choice: NDArray[np.int32],
+    label: Ints32,
+    weight: Ints,
+    tally: Ints32,
+    choice: Ints32,
 ) -> None:
     """What some nodes would join; a tie keeps the old cluster, else the first met.
 
@@ -192,12 +187,7 @@ def choose_clusters(
 
 @njit(cache=True, nogil=True)
 def join_clusters(
-    first: int,
-    choice: NDArray[np.int32],
-    own: NDArray[np.int64],
-    most: int,
-    label: NDArray[np.int32],
-    weight: NDArray[np.int64],
+    first: int, choice: Ints32, own: Ints, most: int, label: Ints32, weight: Ints
 ) -> int:
     """Let some nodes join what they chose while there is room; how many did."""
     moved = 0
@@ -212,9 +202,7 @@ def join_clusters(
     return moved
 
 
-def coarsen(
-    small: Contracted, most: int, edges: int
-) -> tuple[Contracted, NDArray[np.int32]]:
+def coarsen(small: Contracted, most: int, edges: int) -> tuple[Contracted, Ints32]:
     """Cluster a contracted graph again until it has at most `edges` entries.
 
     Where clusters no longer grow the graph keeps its heaviest edges. Nobody joins a
@@ -249,17 +237,11 @@ def _heaviest(small: Contracted, edges: int) -> Contracted:
     heavy = np.argsort(-small.counts[pairs], kind="stable")
     pairs = pairs[heavy[: edges // 2]]
     return _between(
-        low[pairs] * clusters + small.indices[pairs],
-        small.counts[pairs],
-        small.weights,
+        low[pairs] * clusters + small.indices[pairs], small.counts[pairs], small.weights
     )
 
 
-def _between(
-    pairs: NDArray[np.int64],
-    counts: NDArray[np.int64] | None,
-    weights: NDArray[np.int64],
-) -> Contracted:
+def _between(pairs: Ints, counts: Ints | None, weights: Ints) -> Contracted:
     """A graph of pairs ``low * C + high`` with their counts (one each if None)."""
     clusters = len(weights)
     if counts is None:
@@ -288,12 +270,7 @@ def _between(
 
 @njit(cache=True, nogil=True)
 def fill_both(
-    low: NDArray[np.int32],
-    high: NDArray[np.int32],
-    sums: NDArray[np.int64],
-    at: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    counts: NDArray[np.int64],
+    low: Ints32, high: Ints32, sums: Ints, at: Ints, indices: Ints32, counts: Ints
 ) -> None:
     """Put each pair into the rows of both its ends; `at` is where rows go on."""
     for pair in range(low.shape[0]):
@@ -305,11 +282,7 @@ def fill_both(
 
 
 def contract(
-    csr: Csr,
-    label: NDArray[np.int32],
-    clusters: int,
-    base: int,
-    keep: int,
+    csr: Csr, label: Ints32, clusters: int, base: int, keep: int
 ) -> Contracted:
     """The graph between the clusters of `find_clusters`, from about `keep` edges.
 
@@ -319,7 +292,7 @@ def contract(
     """
     keep = min(keep, MOST_VOTES)
 
-    def sample(limit: np.uint64, rows: CsrRows) -> NDArray[np.int64]:
+    def sample(limit: np.uint64, rows: CsrRows) -> Ints:
         found = np.empty(len(rows.indices), np.int64)
         size = sample_pairs(
             rows.first, rows.indptr, rows.indices, label, clusters, limit, found
@@ -328,7 +301,7 @@ def contract(
 
     # As if all edges were between clusters; where hardly half of them are, once more.
     edges = max(int(csr.indptr[-1]), 1)
-    parts: list[NDArray[np.int64]] = []
+    parts: list[Ints] = []
     for _ in range(2):
         limit = np.uint64(int(keep / edges * 2**53) << 11) if keep < edges else EVERY
         parts = map_chunks(csr, partial(sample, limit), SAMPLED)
@@ -347,12 +320,12 @@ def contract(
 @njit(cache=True, nogil=True)
 def sample_pairs(
     first: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    label: NDArray[np.int32],
+    indptr: Ints,
+    indices: Ints32,
+    label: Ints32,
     clusters: int,
     limit: np.uint64,
-    found: NDArray[np.int64],
+    found: Ints,
 ) -> int:
     """Pairs of clusters, ``low * C + high``, of the edges whose hash is in `limit`."""
     size = 0

@@ -389,11 +389,7 @@ def _setting(aspect: Aspect, column: str) -> str:
         "numbers": ["columns.node_id"],
         "labels": ["columns.node_id", "columns.label"],
         "roles": ["columns.node_id", "columns.label", "columns.role"],
-        "label_weights": [
-            "columns.node_id",
-            "columns.label",
-            "columns.label_weight",
-        ],
+        "label_weights": ["columns.node_id", "columns.label", "columns.label_weight"],
         "edges": ["columns.src", "columns.dst", "columns.weight"],
         "members": ["columns.member", "columns.community"],
         "column": ["columns.node_id", "communities = column:NAME"],

@@ -18,17 +18,10 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.errors import InputError
 from xnq_dist.graph import scratch
+from xnq_dist.graph.arrays import Floats32, Ints, Ints32
 from xnq_dist.graph.sort import PairChunk
 
-__all__ = [
-    "ArrayCsr",
-    "Csr",
-    "CsrRows",
-    "FileCsr",
-    "map_chunks",
-    "spans",
-    "write_csr",
-]
+__all__ = ["ArrayCsr", "Csr", "CsrRows", "FileCsr", "map_chunks", "spans", "write_csr"]
 
 CHUNK_EDGES = 1 << 20
 """Edges of a chunk of rows, unless one row has more."""
@@ -44,10 +37,10 @@ class CsrRows:
 
     first: int
     """Canonical index of the first row."""
-    indptr: NDArray[np.int64]
+    indptr: Ints
     """Shape (rows + 1,), from 0."""
-    indices: NDArray[np.int32]
-    weights: NDArray[np.float32]
+    indices: Ints32
+    weights: Floats32
     """Empty without weights."""
 
 
@@ -55,7 +48,7 @@ class Csr(Protocol):
     """What partitioners and the spectral radius need of an adjacency."""
 
     @property
-    def indptr(self) -> NDArray[np.int64]:
+    def indptr(self) -> Ints:
         """Shape (N + 1,)."""
 
     @property
@@ -68,12 +61,12 @@ class Csr(Protocol):
     def chunks(self, edges: int = CHUNK_EDGES) -> Iterator[CsrRows]:
         """All rows in order, about `edges` edges at a time."""
 
-    def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    def arrays(self) -> tuple[Ints32, Floats32]:
         """All column indices and weights (empty without); mapped when in files."""
 
 
 def spans(
-    indptr: NDArray[np.int64], edges: int, rows: int | None = None
+    indptr: Ints, edges: int, rows: int | None = None
 ) -> Iterator[tuple[int, int]]:
     """Row ranges of at most `edges` edges, or of one row, and of at most `rows` rows.
 
@@ -94,9 +87,9 @@ def spans(
 class ArrayCsr:
     """An adjacency in memory."""
 
-    indptr: NDArray[np.int64]
-    indices: NDArray[np.int32]
-    weights: NDArray[np.float32]
+    indptr: Ints
+    indices: Ints32
+    weights: Floats32
 
     @property
     def weighted(self) -> bool:
@@ -118,7 +111,7 @@ class ArrayCsr:
             self.weights[begin:end] if self.weighted else NO_WEIGHTS,
         )
 
-    def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    def arrays(self) -> tuple[Ints32, Floats32]:
         """All column indices and weights."""
         return self.indices, self.weights
 
@@ -127,7 +120,7 @@ class ArrayCsr:
 class FileCsr:
     """An adjacency whose edges are in two plain files."""
 
-    indptr: NDArray[np.int64]
+    indptr: Ints
     folder: Path
     weighted: bool
 
@@ -146,7 +139,7 @@ class FileCsr:
         indices = scratch.read(self.folder / "indices", np.int32, *part)
         return CsrRows(first, self.indptr[first : last + 1] - begin, indices, weights)
 
-    def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    def arrays(self) -> tuple[Ints32, Floats32]:
         """All column indices and weights, mapped from the files."""
         indices = self._mapped("indices", np.int32)
         return indices, self._mapped("weights", np.float32)

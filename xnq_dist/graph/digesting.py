@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
-from numpy.typing import NDArray
 
 from xnq_dist.core.settings_sections import ColumnSettings
+from xnq_dist.graph.arrays import Bools, Floats32, Ints
 from xnq_dist.graph.edges import weights_of
 from xnq_dist.graph.features import FeatureColumns, exact_numbers, side_by_side
 from xnq_dist.graph.ids import text_of
@@ -49,7 +49,7 @@ def batch_total(batch: Batch, kind: str, columns: tuple[str, ...]) -> tuple[int,
     return rows.shape[1], total(rows)
 
 
-Folded = tuple[Words, NDArray[np.bool_] | None]
+Folded = tuple[Words, Bools | None]
 """The rows' words, and which of them count; None: all."""
 
 
@@ -85,9 +85,7 @@ def _features(batch: Batch, columns: tuple[str, ...]) -> Folded:
     return rows, None
 
 
-def _fold_beyond(
-    rows: Words, offsets: NDArray[np.int64], beyond: NDArray[np.float32]
-) -> None:
+def _fold_beyond(rows: Words, offsets: Ints, beyond: Floats32) -> None:
     """Fold what float32 does not hold of the values, for rows where there is any."""
     row = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     found = np.unique(row[beyond != 0])

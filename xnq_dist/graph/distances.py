@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from xnq_dist.graph.arrays import Ints, Ints32, Words
 from xnq_dist.graph.csr import Csr
 
 __all__ = ["MOST_STEPS", "effective_diameter"]
@@ -64,11 +64,7 @@ def effective_diameter(csr: Csr, most: int) -> int:
 
 @njit(cache=True, nogil=True)
 def spread_kernel(
-    first: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    before: NDArray[np.uint64],
-    after: NDArray[np.uint64],
+    first: int, indptr: Ints, indices: Ints32, before: Words, after: Words
 ) -> None:
     """Add the words of their in-neighbours to the words of some rows, in `after`."""
     for row in range(indptr.shape[0] - 1):

@@ -17,6 +17,7 @@ from xnq_dist.core.errors import InputError, StageError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings_sections import ColumnSettings, InputSettings
 from xnq_dist.graph.ahead import ahead
+from xnq_dist.graph.arrays import Floats, Ints
 from xnq_dist.graph.csr import FileCsr, write_csr
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.sort import KeySort, PairSorter
@@ -68,7 +69,7 @@ class Pairs:
     source: NDArray[np.integer]
     """-1 for a node that is not in the node table."""
     target: NDArray[np.integer]
-    weight: NDArray[np.float64] | None
+    weight: Floats | None
     """None in a table without weights."""
 
 
@@ -129,8 +130,7 @@ def batch_pairs(
         dropped), or weights that are null, negative or not finite.
     """
     source, target = pool.map(
-        lambda column: _indices(batch, column, ids, rules),
-        (columns.src, columns.dst),
+        lambda column: _indices(batch, column, ids, rules), (columns.src, columns.dst)
     )
     given = columns.weight in wanted
     return Pairs(source, target, weights_of(batch, columns) if given else None)
@@ -223,9 +223,7 @@ def read_edges(
     return csr, counts
 
 
-def _indices(
-    batch: Batch, column: str, ids: NodeIds, settings: InputSettings
-) -> NDArray[np.int64]:
+def _indices(batch: Batch, column: str, ids: NodeIds, settings: InputSettings) -> Ints:
     named = ids_of(batch, column)
     if pt.is_integer(named.type) != (ids.type == "int64"):
         raise InputError(
@@ -242,7 +240,7 @@ def _indices(
     return found
 
 
-def weights_of(batch: Batch, columns: ColumnSettings) -> NDArray[np.float64]:
+def weights_of(batch: Batch, columns: ColumnSettings) -> Floats:
     """The weights of a batch, shape (rows,).
 
     Raises

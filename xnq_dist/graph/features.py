@@ -13,7 +13,6 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
-from numpy.typing import NDArray
 
 from xnq_dist.core.errors import (
     InfrastructureError,
@@ -23,6 +22,7 @@ from xnq_dist.core.errors import (
 )
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.graph import scratch
+from xnq_dist.graph.arrays import Floats32, Ints, Ints32
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.scaling import Matrix, Scaling, learn_scaling
 from xnq_dist.graph.tables import Batch, Table
@@ -107,9 +107,7 @@ class FeatureColumns:
             )
         self.width = width
 
-    def batches(
-        self, ids: NodeIds, index: NDArray[np.int64]
-    ) -> Iterator[tuple[NDArray[np.int64], Matrix]]:
+    def batches(self, ids: NodeIds, index: Ints) -> Iterator[tuple[Ints, Matrix]]:
         """Canonical indices and raw features, shape (rows, F), in the table's order.
 
         `index` is the canonical index of each row of the table; `ids` name nodes in
@@ -152,7 +150,7 @@ class FeatureColumns:
     def _numbers(self, array: pa.Array) -> Matrix:
         return exact_numbers(array) if self._exact else numbers_of(array)
 
-    def _matrix(self, batch: Batch, ids: NodeIds, at: NDArray[np.int64]) -> Matrix:
+    def _matrix(self, batch: Batch, ids: NodeIds, at: Ints) -> Matrix:
         columns = [batch.column(name) for name in self.names]
         for name, column in zip(self.names, columns, strict=True):
             if column.null_count:
@@ -178,7 +176,7 @@ class FeatureColumns:
         return matrix
 
     def _from_lists(
-        self, column: pa.Array, batch: Batch, ids: NodeIds, at: NDArray[np.int64]
+        self, column: pa.Array, batch: Batch, ids: NodeIds, at: Ints
     ) -> Matrix:
         if not pt.is_fixed_size_list(column.type):
             lengths = column.value_lengths().to_numpy()
@@ -195,7 +193,7 @@ class FeatureColumns:
         return self._numbers(column.flatten()).reshape(len(column), self.width)
 
 
-def numbers_of(array: pa.Array) -> NDArray[np.float32]:
+def numbers_of(array: pa.Array) -> Floats32:
     """float32 values; null becomes NaN, what is too large infinite."""
     if pt.is_boolean(array.type):
         array = array.cast(pa.int8())
@@ -221,7 +219,7 @@ def side_by_side(columns: list[Matrix]) -> Matrix:
 def scaling_of(
     columns: FeatureColumns,
     ids: NodeIds,
-    index: NDArray[np.int64],
+    index: Ints,
     mode: Literal["auto", "robust", "none"],
     progress: Progress = silent,
 ) -> Scaling | None:
@@ -229,7 +227,7 @@ def scaling_of(
     if mode == "none" or not columns.names:
         return None
 
-    def read() -> Iterator[tuple[NDArray[np.int64], Matrix]]:
+    def read() -> Iterator[tuple[Ints, Matrix]]:
         done = 0
         for at, matrix in columns.batches(ids, index):
             yield at, matrix
@@ -246,7 +244,7 @@ class FeatureBlocks:
     a block takes a quarter of the `memory` (bytes) at most.
     """
 
-    def __init__(self, offsets: NDArray[np.int64], memory: int, folder: Path) -> None:
+    def __init__(self, offsets: Ints, memory: int, folder: Path) -> None:
         self._offsets = offsets
         self._memory = min(memory // 4, _LARGEST_BLOCK)
         self._folder = folder
@@ -257,8 +255,8 @@ class FeatureBlocks:
         self,
         columns: FeatureColumns,
         ids: NodeIds,
-        index: NDArray[np.int64],
-        relabelled: NDArray[np.int32],
+        index: Ints,
+        relabelled: Ints32,
         scaling: Scaling | None = None,
         progress: Progress = silent,
     ) -> None:
@@ -292,7 +290,7 @@ class FeatureBlocks:
             + [self._offsets[-1:]]
         )
 
-    def read(self, partition: int) -> Iterator[tuple[int, int, NDArray[np.float32]]]:
+    def read(self, partition: int) -> Iterator[tuple[int, int, Floats32]]:
         """First and last global id and features of a partition's blocks, in order.
 
         Raises

@@ -21,13 +21,13 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pyarrow.types as pt
-from numpy.typing import NDArray
 
 from xnq_dist.core.backend import GpuBackend, choose, data_frames, gpu_facts
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.core.settings_sections import ColumnSettings, InputSettings
 from xnq_dist.core.sizes import human, parse_bytes
+from xnq_dist.graph.arrays import Ints
 from xnq_dist.graph.edges import (
     EdgeEngine,
     Pairs,
@@ -206,7 +206,7 @@ class DeviceSort(KeySort):
             moved = self.backend.to_device(keys)
             keys[:] = self.backend.to_host(self.backend.xp.sort(moved))
 
-    def argsort(self, keys: Keys) -> NDArray[np.int64]:
+    def argsort(self, keys: Keys) -> Ints:
         """The order that sorts them."""
         order = self.backend.xp.argsort(self.backend.to_device(keys))
         return self.backend.to_host(order).astype(np.int64, copy=False)

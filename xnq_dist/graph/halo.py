@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from xnq_dist.graph.arrays import Bools, Floats32, Ints, Ints32
 from xnq_dist.graph.thread_pool import Crew
 
 __all__ = [
@@ -31,17 +32,17 @@ __all__ = [
 class PartitionBook:
     """Node -> partition, and the relabelling that follows from it."""
 
-    part: NDArray[np.int32]
+    part: Ints32
     """Partition of each canonical index, shape (N,)."""
-    offsets: NDArray[np.int64]
+    offsets: Ints
     """Partition p owns global ids offsets[p]:offsets[p + 1], shape (P + 1,)."""
-    order: NDArray[np.int32]
+    order: Ints32
     """Canonical index of each global id, shape (N,)."""
-    relabelled: NDArray[np.int32]
+    relabelled: Ints32
     """Global id of each canonical index, shape (N,)."""
 
     @classmethod
-    def of(cls, part: NDArray[np.int32], partitions: int) -> PartitionBook:
+    def of(cls, part: Ints32, partitions: int) -> PartitionBook:
         """The book for a partition of every node, shape (N,)."""
         sizes = np.bincount(part, minlength=partitions)
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -55,7 +56,7 @@ class PartitionBook:
         """Number of partitions, P."""
         return len(self.offsets) - 1
 
-    def owned(self, number: int) -> NDArray[np.int32]:
+    def owned(self, number: int) -> Ints32:
         """Canonical indices of a partition's nodes, ascending."""
         return self.order[self.offsets[number] : self.offsets[number + 1]]
 
@@ -69,19 +70,19 @@ class Partition:
     """
 
     number: int
-    indptr: NDArray[np.int64]
+    indptr: Ints
     """Shape (n_owned + 1,)."""
-    indices: NDArray[np.int32]
+    indices: Ints32
     """Local rows, shape (n_edges,)."""
-    weights: NDArray[np.float32] | None
+    weights: Floats32 | None
     """Shape (n_edges,); None: all 1."""
-    halo: NDArray[np.int64]
+    halo: Ints
     """Global ids of the halo rows, ascending, shape (n_halo,)."""
-    halo_offsets: NDArray[np.int64]
+    halo_offsets: Ints
     """Owner q's rows are halo[halo_offsets[q]:halo_offsets[q + 1]], shape (P + 1,)."""
-    send_rows: NDArray[np.int32]
+    send_rows: Ints32
     """Owned rows that others want, reader by reader."""
-    send_offsets: NDArray[np.int64]
+    send_offsets: Ints
     """Reader q wants send_rows[send_offsets[q]:send_offsets[q + 1]], in the order of
     its halo, shape (P + 1,)."""
 
@@ -101,16 +102,14 @@ class Partition:
         return len(self.indices)
 
     @property
-    def boundary_rows(self) -> NDArray[np.int32]:
+    def boundary_rows(self) -> Ints32:
         """Owned rows that any other partition wants, ascending, once each."""
         wanted = np.zeros(self.n_owned, np.bool_)
         wanted[self.send_rows] = True
         return np.flatnonzero(wanted).astype(np.int32)
 
 
-def find_halo(
-    sources: NDArray[np.int32], book: PartitionBook, number: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def find_halo(sources: Ints32, book: PartitionBook, number: int) -> tuple[Ints, Ints]:
     """Global ids of a partition's halo, ascending, and where each owner's begin.
 
     `sources`: canonical index of the source of every edge into the partition.
@@ -125,9 +124,7 @@ def find_halo(
     return halo, np.searchsorted(halo, book.offsets).astype(np.int64)
 
 
-def send_lists(
-    segments: Sequence[NDArray[np.int64]], first: int
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+def send_lists(segments: Sequence[Ints], first: int) -> tuple[Ints32, Ints]:
     """`send_rows` and `send_offsets` of the owner whose first global id is `first`.
 
     `segments`: for each reader the owner's part of its halo, global ids.
@@ -139,12 +136,12 @@ def send_lists(
 
 def build_partition(
     number: int,
-    indptr: NDArray[np.int64],
-    sources: NDArray[np.int32],
-    weights: NDArray[np.float32] | None,
+    indptr: Ints,
+    sources: Ints32,
+    weights: Floats32 | None,
     book: PartitionBook,
-    halo: tuple[NDArray[np.int64], NDArray[np.int64]],
-    send: tuple[NDArray[np.int32], NDArray[np.int64]],
+    halo: tuple[Ints, Ints],
+    send: tuple[Ints32, Ints],
 ) -> Partition:
     """A partition from the edges into it; `halo` and `send` as found above.
 
@@ -162,14 +159,14 @@ def build_partition(
 
 
 @njit(cache=True, nogil=True)
-def mark(nodes: NDArray[np.int32], marked: NDArray[np.bool_]) -> None:
+def mark(nodes: Ints32, marked: Bools) -> None:
     """``marked[nodes] = True``."""
     for i in range(nodes.shape[0]):
         marked[nodes[i]] = True
 
 
 @njit(cache=True, nogil=True)
-def rename(nodes: NDArray[np.int32], names: NDArray[np.int32]) -> None:
+def rename(nodes: Ints32, names: Ints32) -> None:
     """``nodes[:] = names[nodes]``."""
     for i in range(nodes.shape[0]):
         nodes[i] = names[nodes[i]]
@@ -177,11 +174,7 @@ def rename(nodes: NDArray[np.int32], names: NDArray[np.int32]) -> None:
 
 @njit(cache=True, nogil=True)
 def split_rows(
-    indptr: NDArray[np.int64],
-    values: NDArray[Any],
-    owner: NDArray[np.int32],
-    at: NDArray[np.int64],
-    out: NDArray[Any],
+    indptr: Ints, values: NDArray[Any], owner: Ints32, at: Ints, out: NDArray[Any]
 ) -> None:
     """Values of some rows, owner by owner, rows in order.
 

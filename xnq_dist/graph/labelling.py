@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.inputs import labels_inputs
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.core.store import FileRecord, Manifest, RunDirectory, fingerprint
+from xnq_dist.graph.arrays import Ints32
 from xnq_dist.graph.labels import ROLES, Labels, read_labels
 from xnq_dist.graph.layout import (
     file_stem,
@@ -69,9 +69,7 @@ class OldLabels:
         return ", ".join(found)
 
 
-def _by_name(
-    codes: NDArray[np.int32], old: list[Any], new: list[Any]
-) -> NDArray[np.int32]:
+def _by_name(codes: Ints32, old: list[Any], new: list[Any]) -> Ints32:
     """Codes of old classes as those of the new ones; -2 for a class that is gone."""
     there = {json_key(name): at for at, name in enumerate(new)}
     known = [there.get(json_key(name), -2) for name in old]

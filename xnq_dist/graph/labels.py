@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings_sections import ColumnSettings
+from xnq_dist.graph.arrays import Bools, Floats, Ints, Ints32
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.tables import Batch, Table, ids_of, show
 
@@ -41,7 +42,7 @@ ROLES = ("train", "calibration")
 class Labels:
     """What is known of the nodes' classes."""
 
-    codes: NDArray[np.int32]
+    codes: Ints32
     """Class code by canonical index, -1 unlabelled, shape (N,)."""
     roles: NDArray[np.int8]
     """Role code by canonical index, -1 none, shape (N,)."""
@@ -51,7 +52,7 @@ class Labels:
     """Whether any labelled node has a role."""
     unknown_dropped: int = 0
     """Rows left out because their node is not in the graph."""
-    weights: NDArray[np.float64] | None = None
+    weights: Floats | None = None
     """Inclusion weight by canonical index, 0 where there is no label, shape (N,);
     None: no column of them is named."""
 
@@ -70,7 +71,7 @@ class Labels:
 
 def read_nodes(
     table: Table, columns: ColumnSettings, progress: Progress = silent
-) -> tuple[NodeIds, NDArray[np.int64], Labels]:
+) -> tuple[NodeIds, Ints, Labels]:
     """The nodes, the canonical index of each row of their table, and labels.
 
     Streamed; memory is proportional to the nodes.
@@ -174,9 +175,9 @@ class _Rows:
         self._columns = columns
         self._seen: dict[Any, int] = {}
         self._kind = ""
-        self._codes: list[NDArray[np.int32]] = []
+        self._codes: list[Ints32] = []
         self._roles: list[NDArray[np.int8]] | None = [] if with_roles else None
-        self._weights: list[NDArray[np.float64]] = []
+        self._weights: list[Floats] = []
 
     def add(self, batch: Batch) -> None:
         labels, kind = plain_labels(batch, self._columns.label)
@@ -199,7 +200,7 @@ class _Rows:
         if column is not None:
             self._weights.append(label_weights(batch, column, labels))
 
-    def finish(self, table: Table, index: NDArray[np.int64], n_nodes: int) -> Labels:
+    def finish(self, table: Table, index: Ints, n_nodes: int) -> Labels:
         """By canonical index; rows whose index is -1 are left out."""
         known = index >= 0
         codes, classes = self._ranked(table, known)
@@ -219,9 +220,7 @@ class _Rows:
             weights[index[known]] = np.concatenate(self._weights)[known]
         return Labels(labels, role, classes, has_roles, dropped, weights)
 
-    def _ranked(
-        self, table: Table, used: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.int32], list[Any]]:
+    def _ranked(self, table: Table, used: Bools) -> tuple[Ints32, list[Any]]:
         """Codes of all rows, and the classes that the used rows have."""
         codes = np.concatenate([np.empty(0, np.int32), *self._codes])
         there = np.unique(codes[used & (codes >= 0)])
@@ -327,7 +326,7 @@ def role_codes(batch: Batch, column: str) -> NDArray[np.int8]:
     return np.asarray(codes, np.int8)
 
 
-def label_weights(batch: Batch, column: str, labels: pa.Array) -> NDArray[np.float64]:
+def label_weights(batch: Batch, column: str, labels: pa.Array) -> Floats:
     """A batch's inclusion weights, 0 where there is no label.
 
     Raises
@@ -358,7 +357,7 @@ def label_weights(batch: Batch, column: str, labels: pa.Array) -> NDArray[np.flo
 
 
 def _check_roles(
-    labels: NDArray[np.int32], roles: NDArray[np.int8], classes: list[Any], column: str
+    labels: Ints32, roles: NDArray[np.int8], classes: list[Any], column: str
 ) -> None:
     for code, role in enumerate(ROLES):
         counts = np.bincount(labels[roles == code], minlength=len(classes))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import FileRecord, Manifest, Stage
+from xnq_dist.graph.arrays import Floats, Ints, Ints32
 from xnq_dist.graph.halo import Partition
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def load_scaling(stage: Stage, manifest: Manifest) -> pa.Table | None:
     return stage.read_table(_record(manifest, SCALING), "feature_scaling")
 
 
-def node_index(stage: Stage, manifest: Manifest) -> list[NDArray[np.int64]]:
+def node_index(stage: Stage, manifest: Manifest) -> list[Ints]:
     """Canonical index of each owned row, for every partition; together 0..N-1."""
     return [
         load_nodes(stage, manifest, number, ["index"])["index"].to_numpy()
@@ -114,7 +115,7 @@ def load_ids(stage: Stage, manifest: Manifest) -> NodeIds:
 
 def _by_index(
     stage: Stage, manifest: Manifest, column: str
-) -> tuple[NDArray[np.int64], pa.ChunkedArray]:
+) -> tuple[Ints, pa.ChunkedArray]:
     tables = [
         stage.read_table(record, "node_labels", ["index", column])
         for record in manifest.named("labels-")
@@ -123,7 +124,7 @@ def _by_index(
     return table["index"].to_numpy(), table[column]
 
 
-def load_labels(stage: Stage, manifest: Manifest) -> NDArray[np.int32]:
+def load_labels(stage: Stage, manifest: Manifest) -> Ints32:
     """Class code of each node by canonical index, -1 unlabelled, shape (N,)."""
     index, values = _by_index(stage, manifest, "label")
     labels = np.empty(len(index), np.int32)
@@ -131,7 +132,7 @@ def load_labels(stage: Stage, manifest: Manifest) -> NDArray[np.int32]:
     return labels
 
 
-def load_label_weights(stage: Stage, manifest: Manifest) -> NDArray[np.float64] | None:
+def load_label_weights(stage: Stage, manifest: Manifest) -> Floats | None:
     """Inclusion weights by canonical index, 0 without a label; None: none are used."""
     found = [stage.read_arrays(r) for r in manifest.named("label-weights-")]
     if not found:

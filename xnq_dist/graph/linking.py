@@ -9,12 +9,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.graph.arrays import Floats, Ints
 from xnq_dist.graph.planted import EDGES, Arguments, PlantedNetwork, stream
 
 __all__ = ["draw_edges"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 EDGE_BLOCK = 1 << 19
 """Edges that one stream is expected to make."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from xnq_dist.graph.arrays import Bools, Bytes, Ints, Ints32
 from xnq_dist.graph.move_costs import UNIT, WIDE, add_prices
 
 __all__ = [
@@ -34,7 +34,7 @@ RUN = 1 << 16
 """Edges whose prices are summed in int32."""
 
 
-def empty_table(nodes: int, partitions: int) -> NDArray[np.uint8]:
+def empty_table(nodes: int, partitions: int) -> Bytes:
     """Zeros for so many partitions, and columns up to a multiple of `WIDE`."""
     return np.zeros((nodes, -(-partitions // WIDE) * WIDE), np.uint8)
 
@@ -42,11 +42,11 @@ def empty_table(nodes: int, partitions: int) -> NDArray[np.uint8]:
 @njit(cache=True, nogil=True)
 def count_rows(
     first: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    part: NDArray[np.int32],
-    slot: NDArray[np.int64],
-    table: NDArray[np.uint8],
+    indptr: Ints,
+    indices: Ints32,
+    part: Ints32,
+    slot: Ints,
+    table: Bytes,
     low: int,
     high: int,
 ) -> None:
@@ -62,12 +62,7 @@ def count_rows(
 
 
 @njit(cache=True, nogil=True)
-def hide_homes(
-    part: NDArray[np.int32],
-    slot: NDArray[np.int64],
-    table: NDArray[np.uint8],
-    home: NDArray[np.uint8],
-) -> None:
+def hide_homes(part: Ints32, slot: Ints, table: Bytes, home: Bytes) -> None:
     """Keep each node's count at its home in `home`, shape (N,), and put `FULL` there.
 
     Nodes whose home has no column have nothing to hide.
@@ -101,12 +96,7 @@ def _cost(count: int, cost: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def cost_rows(
-    part: NDArray[np.int32],
-    slot: NDArray[np.int64],
-    table: NDArray[np.uint8],
-    cost: int,
-) -> int:
+def cost_rows(part: Ints32, slot: Ints, table: Bytes, cost: int) -> int:
     """What all nodes cost in the partitions with a column, but at home."""
     total = np.int64(0)
     for v in range(part.shape[0]):
@@ -120,16 +110,16 @@ def cost_rows(
 @njit(cache=True, nogil=True)
 def weigh_moves(
     first: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    part: NDArray[np.int32],
-    slot: NDArray[np.int64],
-    table: NDArray[np.uint8],
-    home: NDArray[np.uint8],
-    over: NDArray[np.bool_],
+    indptr: Ints,
+    indices: Ints32,
+    part: Ints32,
+    slot: Ints,
+    table: Bytes,
+    home: Bytes,
+    over: Bools,
     cost: int,
-    gains: NDArray[np.int64],
-    considered: NDArray[np.bool_],
+    gains: Ints,
+    considered: Bools,
 ) -> None:
     """What some nodes would save in each partition of a group, nobody else moving.
 
@@ -172,19 +162,19 @@ def weigh_moves(
 @njit(cache=True, nogil=True)
 def take_moves(
     first: int,
-    gains: NDArray[np.int64],
-    considered: NDArray[np.bool_],
-    degrees: NDArray[np.int64],
-    part: NDArray[np.int32],
-    group: NDArray[np.int64],
-    slot: NDArray[np.int64],
-    table: NDArray[np.uint8],
-    home: NDArray[np.uint8],
-    nodes: NDArray[np.int64],
-    edges: NDArray[np.int64],
+    gains: Ints,
+    considered: Bools,
+    degrees: Ints,
+    part: Ints32,
+    group: Ints,
+    slot: Ints,
+    table: Bytes,
+    home: Bytes,
+    nodes: Ints,
+    edges: Ints,
     limits: tuple[int, int, int],
-    moved: NDArray[np.int64],
-    ends: NDArray[np.int32],
+    moved: Ints,
+    ends: Ints32,
 ) -> tuple[int, int]:
     """Move nodes one after the other, each where it saves most within the limits.
 
@@ -238,14 +228,14 @@ def take_moves(
 @njit(cache=True, nogil=True)
 def count_moves(
     first: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    moved: NDArray[np.int64],
-    ends: NDArray[np.int32],
-    part: NDArray[np.int32],
-    slot: NDArray[np.int64],
-    table: NDArray[np.uint8],
-    home: NDArray[np.uint8],
+    indptr: Ints,
+    indices: Ints32,
+    moved: Ints,
+    ends: Ints32,
+    part: Ints32,
+    slot: Ints,
+    table: Bytes,
+    home: Bytes,
     low: int,
     high: int,
 ) -> None:

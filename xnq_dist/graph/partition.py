@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
+from xnq_dist.graph.arrays import Ints, Ints32
 from xnq_dist.graph.clustering import PAIR, coarsen, contract, find_clusters
 from xnq_dist.graph.csr import Csr
 from xnq_dist.graph.moves import ROWS
@@ -57,7 +58,7 @@ def divide(
     seed: int = 0,
     memory: int = 1 << 30,
     symmetric: bool = False,
-) -> tuple[NDArray[np.int32], str]:
+) -> tuple[Ints32, str]:
     """Partition of every node, shape (N,), and the partitioner that was used.
 
     Parameters
@@ -117,11 +118,11 @@ def _base_weight(csr: Csr) -> int:
     return int(csr.indptr[-1]) // (len(csr.indptr) - 1) + 1
 
 
-def _node_weights(csr: Csr) -> NDArray[np.int64]:
+def _node_weights(csr: Csr) -> Ints:
     return np.diff(csr.indptr) + _base_weight(csr)
 
 
-def _metis(csr: Csr, partitions: int, symmetric: bool) -> NDArray[np.int32]:
+def _metis(csr: Csr, partitions: int, symmetric: bool) -> Ints32:
     import scipy.sparse as sp
 
     n = len(csr.indptr) - 1
@@ -140,23 +141,23 @@ def _metis(csr: Csr, partitions: int, symmetric: bool) -> NDArray[np.int32]:
     return metis(graph.indptr, graph.indices, weights, partitions, None, by_volume)
 
 
-def _contiguous(csr: Csr, partitions: int) -> NDArray[np.int32]:
+def _contiguous(csr: Csr, partitions: int) -> Ints32:
     """Ranges of canonical indices of about equal weight."""
     weights = _node_weights(csr)
     before = np.cumsum(weights) - weights
     total = int(weights.sum())
-    part: NDArray[np.int32] = (before * partitions // total).astype(np.int32)
+    part: Ints32 = (before * partitions // total).astype(np.int32)
     return part
 
 
-def _random(n: int, partitions: int, seed: int) -> NDArray[np.int32]:
+def _random(n: int, partitions: int, seed: int) -> Ints32:
     """Equal numbers of nodes, by chance."""
     key = np.random.SeedSequence(seed, spawn_key=(RANDOM_PURPOSE, 0))
     order = np.random.Generator(np.random.Philox(key)).permutation(n)
     return (order % partitions).astype(np.int32)
 
 
-def _stream(csr: Csr, partitions: int, memory: int) -> NDArray[np.int32]:
+def _stream(csr: Csr, partitions: int, memory: int) -> Ints32:
     """Clusters by label propagation, METIS on the graph between them, refinement."""
     base = _base_weight(csr)
     total = int(csr.indptr[-1]) + base * (len(csr.indptr) - 1)
@@ -179,7 +180,7 @@ def _stream(csr: Csr, partitions: int, memory: int) -> NDArray[np.int32]:
     return part[place][label]
 
 
-def _fill_empty(part: NDArray[np.int32], partitions: int) -> NDArray[np.int32]:
+def _fill_empty(part: Ints32, partitions: int) -> Ints32:
     """Give each partition without nodes the first node of the largest one."""
     sizes = np.bincount(part, minlength=partitions)
     for empty in np.flatnonzero(sizes == 0):
@@ -198,11 +199,11 @@ def metis_memory(n_nodes: int, n_edges: int, symmetric: bool) -> int:
 def metis(
     indptr: NDArray[Any],
     indices: NDArray[Any],
-    weights: NDArray[np.int64],
+    weights: Ints,
     partitions: int,
-    counts: NDArray[np.int64] | None = None,
+    counts: Ints | None = None,
     by_volume: bool = False,
-) -> NDArray[np.int32]:
+) -> Ints32:
     """Partition of every node by METIS, shape (N,); some may stay empty.
 
     `indptr`, `indices`: each edge in both directions, no self-loops. `weights`: of the

@@ -40,6 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.errors import SettingsError
+from xnq_dist.graph.arrays import Bools, Floats, Floats32, Ints, Ints32
 
 __all__ = [
     "Arguments",
@@ -73,9 +74,6 @@ LABELLED_AT_LEAST = 10
 
 _HOMES, _BLOCKS, _CLASSES, _PROPENSITIES, _LABELLED, _MEANS, _FEATURES = range(7)
 EDGES, _COMMUNITIES = range(7, 9)
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -136,11 +134,11 @@ class Arguments:
 class PlantedNetwork:
     """All that is kept of the nodes: 1-D arrays and tables of the blocks."""
 
-    home: NDArray[np.int32]
+    home: Ints32
     label: NDArray[np.int16]
-    labelled: NDArray[np.bool_]
-    propensity: NDArray[np.int32]
-    tickets: NDArray[np.int32] | Ints
+    labelled: Bools
+    propensity: Ints32
+    tickets: Ints32 | Ints
     """Each node as often as its propensity, ordered by (class, home)."""
     group: Ints
     """Bounds in `tickets` of group ``class * blocks + home``, (C * blocks + 1,)."""
@@ -148,9 +146,9 @@ class PlantedNetwork:
     """Nodes ordered by class, and the bounds of each class."""
     by_home: tuple[Ints, Ints]
     """Nodes ordered by home, and the bounds of each home."""
-    means: NDArray[np.float32]
+    means: Floats32
     """Feature means of the classes, (C, F)."""
-    offsets: NDArray[np.float32]
+    offsets: Floats32
     """Feature offsets of the homes, (blocks, F)."""
     taste: Floats
     """Added to the log-odds of an equal pair by an emitter's home, (blocks,)."""
@@ -278,11 +276,11 @@ def _bounds(codes: NDArray[np.integer], size: int) -> Ints:
 
 def draw_features(
     network: PlantedNetwork, arguments: Arguments, first: int, last: int
-) -> NDArray[np.float32]:
+) -> Floats32:
     """Features of the nodes of one `NODE_BLOCK`, float32, (last - first, F)."""
     rng = stream(arguments.seed, _FEATURES, first // NODE_BLOCK)
     shape = (last - first, arguments.features)
-    values: NDArray[np.float32] = rng.standard_normal(shape, dtype=np.float32)
+    values: Floats32 = rng.standard_normal(shape, dtype=np.float32)
     values += network.means[network.label[first:last]]
     values += network.offsets[network.home[first:last]]
     return values

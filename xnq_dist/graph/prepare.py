@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import StageError
@@ -20,6 +19,7 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, fingerprint
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ahead import OneBehind, ahead
+from xnq_dist.graph.arrays import Floats32, Ints, Ints32
 from xnq_dist.graph.contents import read_contents
 from xnq_dist.graph.csr import CsrRows, FileCsr
 from xnq_dist.graph.distances import MOST_STEPS, effective_diameter
@@ -248,7 +248,7 @@ def _partitions(
             for reader, at in enumerate(halo_offsets)
         ]
         degrees = np.diff(csr.indptr)[book.owned(number)]
-        values: NDArray[np.float32] | None = None
+        values: Floats32 | None = None
         if csr.weighted:
             values = scratch.read(buckets / f"{number}.weights", np.float32)
         yield build_partition(
@@ -257,17 +257,12 @@ def _partitions(
             scratch.read(buckets / f"{number}.indices", np.int32),
             values,
             book,
-            (
-                scratch.read(buckets / f"{number}.halo", np.int64),
-                halo_offsets[number],
-            ),
+            (scratch.read(buckets / f"{number}.halo", np.int64), halo_offsets[number]),
             send_lists(segments, int(book.offsets[number])),
         )
 
 
-def _split(
-    rows: CsrRows, book: PartitionBook
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+def _split(rows: CsrRows, book: PartitionBook) -> tuple[Ints, Ints32, Floats32]:
     """Edges and weights by the partition that owns their row, and where each begins."""
     counts = np.diff(rows.indptr)
     owner = book.part[rows.first : rows.first + len(counts)]

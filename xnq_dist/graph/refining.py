@@ -17,8 +17,8 @@ from functools import partial
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from xnq_dist.graph.arrays import Bools, Bytes, Ints, Ints32
 from xnq_dist.graph.csr import Csr, CsrRows
 from xnq_dist.graph.move_costs import UNIT, WIDE
 from xnq_dist.graph.moves import (
@@ -80,7 +80,7 @@ def find_limits(csr: Csr, partitions: int) -> Limits:
 
 def refine(
     csr: Csr,
-    part: NDArray[np.int32],
+    part: Ints32,
     partitions: int,
     memory: int,
     schedule: tuple[int, ...] = SCHEDULE,
@@ -136,17 +136,17 @@ def refine(
 class _Loads:
     """What each partition owns; changes while nodes move."""
 
-    nodes: NDArray[np.int64]
-    edges: NDArray[np.int64]
+    nodes: Ints
+    edges: Ints
 
     @classmethod
-    def of(cls, csr: Csr, part: NDArray[np.int32], partitions: int) -> _Loads:
+    def of(cls, csr: Csr, part: Ints32, partitions: int) -> _Loads:
         edges = np.bincount(part, np.diff(csr.indptr), partitions).astype(np.int64)
         return cls(np.bincount(part, minlength=partitions), edges)
 
-    def over(self, limits: Limits) -> NDArray[np.bool_]:
+    def over(self, limits: Limits) -> Bools:
         """Which partitions are beyond their limits."""
-        over: NDArray[np.bool_] = self.nodes > limits.nodes
+        over: Bools = self.nodes > limits.nodes
         return over | (self.edges > limits.edges)
 
 
@@ -156,22 +156,17 @@ class _Turn:
 
     crew: Crew
     csr: Csr
-    part: NDArray[np.int32]
-    group: NDArray[np.int64]
+    part: Ints32
+    group: Ints
     """Partition of each column."""
-    slot: NDArray[np.int64]
+    slot: Ints
     """Column of each partition, or -1."""
-    table: NDArray[np.uint8]
-    home: NDArray[np.uint8]
+    table: Bytes
+    home: Bytes
 
     @classmethod
     def of(
-        cls,
-        crew: Crew,
-        csr: Csr,
-        part: NDArray[np.int32],
-        partitions: int,
-        group: NDArray[np.int64],
+        cls, crew: Crew, csr: Csr, part: Ints32, partitions: int, group: Ints
     ) -> _Turn:
         """With the table counted in one pass."""
         slot = np.full(partitions, -1, np.int64)
@@ -201,9 +196,7 @@ class _Turn:
         for rows in batches(self.csr, BATCHES):
             over = loads.over(limits)
 
-            def weigh(
-                _: int, low: int, piece: CsrRows, over: NDArray[np.bool_] = over
-            ) -> None:
+            def weigh(_: int, low: int, piece: CsrRows, over: Bools = over) -> None:
                 where = (piece.first, piece.indptr, piece.indices)
                 weigh_moves(
                     *where, self.part, *state, over, cost, gains[low:], considered[low:]
@@ -234,7 +227,7 @@ class _Turn:
         return total
 
 
-def _groups(partitions: int, size: int) -> list[NDArray[np.int64]]:
+def _groups(partitions: int, size: int) -> list[Ints]:
     """Partitions that exchange nodes: neighbours by number, then far ones."""
     every = np.arange(partitions)
     if size >= partitions:
@@ -244,7 +237,7 @@ def _groups(partitions: int, size: int) -> list[NDArray[np.int64]]:
     return [*near, *(every[turn::turns] for turn in range(turns))]
 
 
-def _deal(csr: Csr, part: NDArray[np.int32], partitions: int, limits: Limits) -> bool:
+def _deal(csr: Csr, part: Ints32, partitions: int, limits: Limits) -> bool:
     """Where limits are still broken: deal some nodes out anew, by falling degree.
 
     Every 64th node of all, where that does not do every 16th, and so on, goes to the
@@ -275,12 +268,7 @@ def _deal(csr: Csr, part: NDArray[np.int32], partitions: int, limits: Limits) ->
 
 @njit(cache=True, nogil=True)
 def deal_out(
-    degrees: NDArray[np.int64],
-    nodes: NDArray[np.int64],
-    edges: NDArray[np.int64],
-    most_nodes: int,
-    most_edges: int,
-    to: NDArray[np.int64],
+    degrees: Ints, nodes: Ints, edges: Ints, most_nodes: int, most_edges: int, to: Ints
 ) -> bool:
     """Give each node to the partition with the fewest edges; whether the limits hold.
 

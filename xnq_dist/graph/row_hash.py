@@ -21,11 +21,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from xnq_dist.graph.arrays import Bytes, Ints, Words
 from xnq_dist.graph.ids import mix
 
 __all__ = ["Words", "fold_text", "fold_vectors", "fold_words", "new_rows", "total"]
 
-Words = NDArray[np.uint64]
 
 START = (0x243F6A8885A308D3, 0x13198A2E03707344)
 M0, M1 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
@@ -60,9 +60,7 @@ def fold_words(rows: Words, tag: int, words: Words) -> None:
 
 
 @njit(cache=True, nogil=True)
-def fold_text(
-    rows: Words, tag: int, offsets: NDArray[np.int64], data: NDArray[np.uint8]
-) -> None:
+def fold_text(rows: Words, tag: int, offsets: Ints, data: Bytes) -> None:
     """Fold a string into each row: its bytes in `data`, from offset to offset."""
     kind = np.uint64(tag)
     for i in range(offsets.shape[0] - 1):
@@ -82,7 +80,7 @@ def fold_text(
 
 @njit(cache=True, nogil=True)
 def fold_vectors(
-    rows: Words, tag: int, offsets: NDArray[np.int64], bits: NDArray[np.uint32]
+    rows: Words, tag: int, offsets: Ints, bits: NDArray[np.uint32]
 ) -> None:
     """Fold a vector into each row; `offsets` as for text."""
     kind = np.uint64(tag)

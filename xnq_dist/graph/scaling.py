@@ -28,12 +28,12 @@ import pyarrow as pa
 from numba import njit
 from numpy.typing import NDArray
 
+from xnq_dist.graph.arrays import Bools, Floats, Floats32, Ints, Words
 from xnq_dist.graph.ids import mix
 
 __all__ = ["ColumnStatistics", "Measures", "Scaling", "choose_scaling", "learn_scaling"]
 
-Array = NDArray[np.float64]
-Matrix = NDArray[np.float32] | NDArray[np.float64]
+Matrix = Floats32 | Floats
 
 SAMPLE_BYTES = 1 << 25
 """Of the sample, as float64."""
@@ -66,7 +66,7 @@ KEPT, TWO_VALUES, ROBUST, CONSTANT = range(4)
 
 
 @njit(cache=True, nogil=True)
-def node_hashes(index: NDArray[np.int64]) -> NDArray[np.uint64]:
+def node_hashes(index: Ints) -> Words:
     """A hash of each canonical index; that of 0 is the smallest."""
     hashes = np.empty(index.shape[0], np.uint64)
     for i in range(index.shape[0]):
@@ -79,13 +79,13 @@ class Measures:
     """What is known of the columns of all rows; shape (F,) each but the sample."""
 
     rows: int
-    low: Array
-    high: Array
-    at_low: NDArray[np.int64]
+    low: Floats
+    high: Floats
+    at_low: Ints
     """Rows with the smallest value."""
-    at_high: NDArray[np.int64]
+    at_high: Ints
     """Rows with the largest value, 0 where that is the smallest, too."""
-    sample: Array
+    sample: Floats
     """Rows of some nodes, ordered by the nodes' hashes, shape (n, F)."""
 
     @property
@@ -109,10 +109,10 @@ class ColumnStatistics:
         self._high = np.full(width, -np.inf)
         self._counts = np.zeros((2, width), np.int64)
         self._few = np.ones(width, bool)
-        self._hashes: list[NDArray[np.uint64]] = []
+        self._hashes: list[Words] = []
         self._sample: list[Matrix] = []
 
-    def add(self, index: NDArray[np.int64], matrix: Matrix) -> None:
+    def add(self, index: Ints, matrix: Matrix) -> None:
         """Take in rows: their canonical indices, (n,), and finite features, (n, F)."""
         hashes = node_hashes(index)
         chosen = hashes <= self._largest
@@ -131,7 +131,7 @@ class ColumnStatistics:
         self._low = np.minimum(self._low, low)
         self._high = np.maximum(self._high, high)
 
-    def _count(self, low: Array, high: Array, counts: NDArray[np.intp]) -> None:
+    def _count(self, low: Floats, high: Floats, counts: NDArray[np.intp]) -> None:
         """Count anew how often the smallest and the largest value occur."""
         few = self._few.copy()
         values = np.stack([self._low[few], self._high[few], low, high])
@@ -157,13 +157,13 @@ class Scaling:
 
     kinds: NDArray[np.int8]
     """`KEPT`, `TWO_VALUES`, `ROBUST` or `CONSTANT`."""
-    center: Array
-    spread: Array
+    center: Floats
+    spread: Floats
     """Negative where a column is turned round."""
-    gain: Array
+    gain: Floats
     """What standardised values are multiplied by."""
 
-    def apply(self, matrix: Matrix) -> NDArray[np.float32]:
+    def apply(self, matrix: Matrix) -> Floats32:
         """The inputs, shape (n, F), of raw features."""
         if not np.any(self.kinds):
             return matrix.astype(np.float32, copy=False)
@@ -194,14 +194,14 @@ class Scaling:
         )
 
 
-def squashed(z: Array) -> Array:
+def squashed(z: Floats) -> Floats:
     """``asinh`` within `LIMIT`, on the grid."""
-    found: Array = np.round(np.clip(np.arcsinh(z), -LIMIT, LIMIT) / GRID) * GRID
+    found: Floats = np.round(np.clip(np.arcsinh(z), -LIMIT, LIMIT) / GRID) * GRID
     return found
 
 
 def learn_scaling(
-    batches: Iterable[tuple[NDArray[np.int64], Matrix]], nodes: int, keeps: bool
+    batches: Iterable[tuple[Ints, Matrix]], nodes: int, keeps: bool
 ) -> Scaling:
     """Measure all rows and choose how columns are scaled.
 
@@ -250,14 +250,14 @@ def choose_scaling(found: Measures, keeps: bool) -> Scaling:
     return Scaling(kinds, center, spread, gain)
 
 
-def _ordinary(found: Measures) -> NDArray[np.bool_]:
+def _ordinary(found: Measures) -> Bools:
     size = np.maximum(np.abs(found.low), np.abs(found.high))
     rms = np.sqrt(np.mean(found.sample**2, axis=0))
     extent = found.high - found.low
     wide = (extent >= KEPT_RANGE) | (extent == 0)
     flags = (found.low == 0) & (found.high == 1)
     small = (size <= KEPT_SIZE) & (rms <= KEPT_RMS)
-    ordinary: NDArray[np.bool_] = small & wide & (flags | (found.kinds != TWO_VALUES))
+    ordinary: Bools = small & wide & (flags | (found.kinds != TWO_VALUES))
     return ordinary
 
 
@@ -284,7 +284,7 @@ def _location(found: Measures, at: int) -> tuple[float, float]:
     return median, max(core, TAIL_SHARE * float(ends[1] - ends[0]) / TAIL)
 
 
-def _orientation(z: Array) -> float:
+def _orientation(z: Floats) -> float:
     """-1 or 1, so that the same column comes out whatever sign its unit has."""
     lean = float(np.mean(z))
     if abs(lean) <= GRID:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.errors import DoesNotFitError, XnqError
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ahead import OneBehind, ahead
+from xnq_dist.graph.arrays import Floats, Ints
 
 __all__ = ["KeySort", "PairChunk", "PairSorter", "pairs_held"]
 
@@ -26,8 +27,8 @@ _BYTES_A_PAIR = {False: 64, True: 128}
 """Buffer, sort, selection and unpacking together, without and with weights."""
 _SMALLEST_BLOCK = 64
 
-Keys = NDArray[np.int64]
-Weights = NDArray[np.float64] | None
+Keys = Ints
+Weights = Floats | None
 
 
 def pairs_held(memory: int, weighted: bool) -> int:
@@ -42,7 +43,7 @@ class KeySort:
         """In place."""
         keys.sort()
 
-    def argsort(self, keys: Keys) -> NDArray[np.int64]:
+    def argsort(self, keys: Keys) -> Ints:
         """The order that sorts them; equal ones in any."""
         return np.argsort(keys)
 
@@ -57,10 +58,10 @@ class PairChunk:
     first: int
     last: int
     """Majors first to last - 1."""
-    indptr: NDArray[np.int64]
+    indptr: Ints
     """Where each major's pairs begin, shape (last - first + 1,), from 0."""
-    minor: NDArray[np.int64]
-    weight: NDArray[np.float64] | None
+    minor: Ints
+    weight: Floats | None
 
 
 class PairSorter:
@@ -121,7 +122,7 @@ class PairSorter:
         self,
         major: NDArray[np.integer],
         minor: NDArray[np.integer],
-        weight: NDArray[np.float64] | None = None,
+        weight: Floats | None = None,
         reverse: bool = False,
     ) -> None:
         """Take in pairs, arrays of one length; a weight each when weighted."""
@@ -409,13 +410,7 @@ def settle_pairs(keys: Keys, pairs: Keys) -> tuple[int, int, int]:
 
 
 @njit(cache=True, nogil=True)
-def unpack_pairs(
-    pairs: Keys,
-    bits: int,
-    first: int,
-    counts: NDArray[np.int64],
-    minor: NDArray[np.int64],
-) -> None:
+def unpack_pairs(pairs: Keys, bits: int, first: int, counts: Ints, minor: Ints) -> None:
     """Minors of pairs, and the number of each major's pairs after `counts[0]`."""
     mask = (np.int64(1) << bits) - 1
     for i in range(pairs.shape[0]):

@@ -20,14 +20,10 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.simd import prefetch
+from xnq_dist.graph.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.graph.csr import Csr, CsrRows, map_chunks
 
-__all__ = [
-    "adjacency_radius",
-    "is_symmetric",
-    "largest_eigenvalue",
-    "spectral_radius",
-]
+__all__ = ["adjacency_radius", "is_symmetric", "largest_eigenvalue", "spectral_radius"]
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +41,6 @@ NEAR, EXACT = 1e-5, 1e-11
 the error by `EXACT`, both relative to the eigenvalue."""
 DENSE = 64
 """Up to this many rows all eigenvalues are computed."""
-Vector = NDArray[np.float64]
 
 
 def adjacency_radius(csr: Csr, symmetric: bool | None = None) -> float:
@@ -77,13 +72,7 @@ def adjacency_radius(csr: Csr, symmetric: bool | None = None) -> float:
 
     def add_up(rows: CsrRows) -> None:
         multiply(
-            rows.first,
-            rows.indptr,
-            rows.indices,
-            rows.weights,
-            component,
-            column,
-            sums,
+            rows.first, rows.indptr, rows.indices, rows.weights, component, column, sums
         )
 
     # Row sums of a graph without weights: one product nearer to the eigenvector.
@@ -91,13 +80,13 @@ def adjacency_radius(csr: Csr, symmetric: bool | None = None) -> float:
     del degrees
     # Nodes without edges do no harm to a recurrence that begins with zeros there, and
     # to pick the others takes as long as half a product.
-    kept: NDArray[np.bool_] | slice = slice(None) if symmetric else live
+    kept: Bools | slice = slice(None) if symmetric else live
     if symmetric:
         start[~live] = 0
     else:
         start = start[live]
 
-    def product(x: Vector) -> Vector:
+    def product(x: Floats) -> Floats:
         everywhere[kept] = x.reshape(-1)
         # A row lies in one chunk, so that its sum is the same on any thread.
         map_chunks(csr, add_up)
@@ -108,10 +97,10 @@ def adjacency_radius(csr: Csr, symmetric: bool | None = None) -> float:
 
 
 def spectral_radius(
-    matvec: Callable[[Vector], Vector],
+    matvec: Callable[[Floats], Floats],
     n: int,
     symmetric: bool,
-    start: Vector | None = None,
+    start: Floats | None = None,
 ) -> float:
     """Largest real part of the eigenvalues of a matrix without negative entries.
 
@@ -170,7 +159,7 @@ def spectral_radius(
 
 
 def largest_eigenvalue(
-    matvec: Callable[[Vector], Vector], start: Vector, tolerance: float
+    matvec: Callable[[Floats], Floats], start: Floats, tolerance: float
 ) -> float | None:
     """Largest eigenvalue of a symmetric matrix, with three vectors of memory.
 
@@ -239,12 +228,12 @@ def largest_eigenvalue(
     return None
 
 
-def _norm(x: Vector) -> float:
+def _norm(x: Floats) -> float:
     return float(np.sqrt(np.dot(x, x)))
 
 
 def _power_iteration(
-    matvec: Callable[[Vector], Vector], x: Vector, rounds: int = 2000
+    matvec: Callable[[Floats], Floats], x: Floats, rounds: int = 2000
 ) -> float:
     """rho(A) from A + s I: the shift breaks the ties in modulus of a period."""
     shift = float(np.linalg.norm(matvec(x))) / 2
@@ -279,8 +268,8 @@ def is_symmetric(csr: Csr) -> bool:
 @njit(cache=True, nogil=True)
 def symmetry_sum(
     first: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
+    indptr: Ints,
+    indices: Ints32,
     bits: NDArray[np.uint32],
     total: np.uint64,
 ) -> np.uint64:
@@ -306,11 +295,11 @@ def symmetry_sum(
 @njit(cache=True, nogil=True)
 def mark_live(
     first: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    weights: NDArray[np.float32],
-    component: NDArray[np.int32],
-    live: NDArray[np.bool_],
+    indptr: Ints,
+    indices: Ints32,
+    weights: Floats32,
+    component: Ints32,
+    live: Bools,
 ) -> None:
     """Mark the ends of every edge above weight 0 inside one component.
 
@@ -331,12 +320,12 @@ def mark_live(
 @njit(cache=True, nogil=True)
 def multiply(
     first: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    weights: NDArray[np.float32],
-    component: NDArray[np.int32],
-    x: NDArray[np.float64],
-    y: NDArray[np.float64],
+    indptr: Ints,
+    indices: Ints32,
+    weights: Floats32,
+    component: Ints32,
+    x: Floats,
+    y: Floats,
 ) -> None:
     """``y = A x`` in some rows, over edges inside components (empty: over all).
 
@@ -365,10 +354,7 @@ def multiply(
 
 @njit(cache=True, nogil=True)
 def strong_components(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    weights: NDArray[np.float32],
-    component: NDArray[np.int32],
+    indptr: Ints, indices: Ints32, weights: Floats32, component: Ints32
 ) -> int:
     """Number the strongly connected components (Tarjan 1972, without recursion).
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.backend import cugraph, data_frames
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import SettingsError
+from xnq_dist.graph.arrays import Ints
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -56,9 +57,7 @@ def engine_of(settings: Settings) -> Literal["igraph", "cugraph"]:
     return "igraph"
 
 
-def detect(
-    adjacency: sp.csr_array, resolution: float, settings: Settings
-) -> NDArray[np.int64]:
+def detect(adjacency: sp.csr_array, resolution: float, settings: Settings) -> Ints:
     """Community of every node as by `leiden`, by the engine of the settings."""
     on_gpu = engine_of(settings) == "cugraph"
     return (leiden_on_gpu if on_gpu else leiden)(adjacency, resolution, settings.seed)
@@ -74,9 +73,7 @@ def _undirected(adjacency: sp.csr_array) -> tuple[NDArray[Any], ...]:
     return both.row[there], both.col[there], both.data[there].astype(np.float64)
 
 
-def leiden(
-    adjacency: sp.csr_array, resolution: float = 1.0, seed: int = 0
-) -> NDArray[np.int64]:
+def leiden(adjacency: sp.csr_array, resolution: float = 1.0, seed: int = 0) -> Ints:
     """Community of every node, by modularity of the undirected view.
 
     The answer depends on the seed and on the version of igraph alone.
@@ -125,7 +122,7 @@ def leiden(
 
 def leiden_on_gpu(
     adjacency: sp.csr_array, resolution: float = 1.0, seed: int = 0
-) -> NDArray[np.int64]:
+) -> Ints:
     """As `leiden`, by cuGraph; all edges must fit one device.
 
     Raises
@@ -152,7 +149,7 @@ def leiden_on_gpu(
     return number_by_size(communities)
 
 
-def number_by_size(labels: NDArray[np.integer]) -> NDArray[np.int64]:
+def number_by_size(labels: NDArray[np.integer]) -> Ints:
     """Communities numbered by falling size, then by their smallest member.
 
     Examples
@@ -165,5 +162,5 @@ def number_by_size(labels: NDArray[np.integer]) -> NDArray[np.int64]:
     )
     rank = np.empty(len(sizes), dtype=np.int64)
     rank[np.lexsort((smallest, -sizes))] = np.arange(len(sizes))
-    numbers: NDArray[np.int64] = rank[codes.reshape(-1)]
+    numbers: Ints = rank[codes.reshape(-1)]
     return numbers

@@ -22,6 +22,7 @@ from xnq_dist.core.config import Settings
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.core.waiting import gather
 from xnq_dist.graph import layout
+from xnq_dist.graph.arrays import Ints, Ints32
 from xnq_dist.graph.clustering import join_clusters
 from xnq_dist.groups.leiden import leiden, number_by_size
 
@@ -55,19 +56,19 @@ MIX = np.uint64(0x9E3779B97F4A7C15)
 class Groups:
     """The graph's own partitions: group of every node, shape (N,) each."""
 
-    links: tuple[NDArray[np.int32], ...]
+    links: tuple[Ints32, ...]
     """By links, numbered by falling size; a coarse partition, and a finer one where
     Leiden makes them."""
-    degree: NDArray[np.int32]
+    degree: Ints32
     """By the number of in-neighbours."""
 
     @property
-    def stacked(self) -> NDArray[np.int32]:
+    def stacked(self) -> Ints32:
         """Every partition, the coarse one first, shape (L, N)."""
         return np.stack([*self.links, self.degree])
 
 
-def degree_groups(degree: NDArray[np.integer]) -> NDArray[np.int32]:
+def degree_groups(degree: NDArray[np.integer]) -> Ints32:
     """At most `DEGREES` groups of about as many nodes, nodes of one degree together.
 
     Examples
@@ -81,11 +82,7 @@ def degree_groups(degree: NDArray[np.integer]) -> NDArray[np.int32]:
 
 
 def own_groups(
-    stage: Stage,
-    graph: Manifest,
-    settings: Settings,
-    attempt: Attempt,
-    client: Client,
+    stage: Stage, graph: Manifest, settings: Settings, attempt: Attempt, client: Client
 ) -> Groups:
     """The graph's own partitions, made on the workers.
 
@@ -112,7 +109,7 @@ def own_groups(
 
 def _propagated(
     stage: Stage, graph: Manifest, seed: int, attempt: Attempt, client: Client
-) -> NDArray[np.int32]:
+) -> Ints32:
     n_nodes = int(graph.facts["n_nodes"])
     label = np.arange(n_nodes, dtype=np.int32)
     weight, each = np.ones(n_nodes, np.int64), np.ones(n_nodes, np.int64)
@@ -133,7 +130,7 @@ def _by_partition(
     graph: Manifest,
     attempt: Attempt,
     client: Client,
-    values: NDArray[np.int32],
+    values: Ints32,
     **more: Any,
 ) -> None:
     """Fill in a value of every node, made by a task a partition on the workers."""
@@ -190,13 +187,8 @@ def _mixed(value: int, seed: int) -> np.uint64:
 
 @njit(cache=True, nogil=True)
 def _choices(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    columns: NDArray[np.int64],
-    label: NDArray[np.int32],
-    seed: int,
-    turn: int,
-) -> NDArray[np.int32]:
+    indptr: Ints, indices: Ints32, columns: Ints, label: Ints32, seed: int, turn: int
+) -> Ints32:
     """The group that each row chooses: most votes, then its own, then by hash."""
     rows = indptr.shape[0] - 1
     choice = np.empty(rows, np.int32)

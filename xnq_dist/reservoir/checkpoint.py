@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-import numpy as np
-from numpy.typing import NDArray
-
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage, fingerprint
+from xnq_dist.graph.arrays import Floats32
 
 __all__ = ["KEPT", "Checkpoints", "checkpoint_interval", "write_states"]
 
@@ -70,9 +68,7 @@ class Checkpoints:
         self.stage.folder.delete_folder()
 
 
-def write_states(
-    attempt: Attempt, number: int, states: NDArray[np.float32]
-) -> FileRecord:
+def write_states(attempt: Attempt, number: int, states: Floats32) -> FileRecord:
     """One partition's states as a file of a checkpoint."""
     return attempt.write_arrays(f"state-{number:05d}", states=states)
 

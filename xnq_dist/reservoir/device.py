@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.backend import Backend, GpuBackend
+from xnq_dist.graph.arrays import Floats32
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import gpu_kernels
 from xnq_dist.reservoir.gpu_kernels import GEMM_ROWS, Topology
@@ -36,7 +37,7 @@ __all__ = [
 Weights = Recurrent | SideBySide
 
 
-def encode(states: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:
+def encode(states: Floats32, dtype: np.dtype[Any]) -> NDArray[Any]:
     """States in what the device keeps them in, on the host; bfloat16 as its bits."""
     if dtype != np.uint16:
         return states.astype(dtype, copy=False)
@@ -45,7 +46,7 @@ def encode(states: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:
     return rounded.astype(np.uint16)
 
 
-def decode(states: NDArray[Any]) -> NDArray[np.float32]:
+def decode(states: NDArray[Any]) -> Floats32:
     """States in float32, exactly; float32 is returned as it is."""
     if states.dtype != np.uint16:
         return states.astype(np.float32, copy=False)
@@ -224,9 +225,7 @@ def gather(
     out[...] = backend.to_host(sums)
 
 
-def update(
-    backend: Backend, gathered: Any, drive: Any, recurrent: Weights
-) -> NDArray[np.float32]:
+def update(backend: Backend, gathered: Any, drive: Any, recurrent: Weights) -> Floats32:
     """``tanh(gathered W^T + drive)`` in row blocks; all on the host, float32."""
     found = cast(GpuBackend, backend)
     out = np.empty(gathered.shape, backend.state_dtype)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.core.waiting import Heartbeats
+from xnq_dist.graph.arrays import Floats32
 from xnq_dist.reservoir.context import ReservoirSpec
 from xnq_dist.reservoir.exchange import PinnedTasks
 from xnq_dist.reservoir.state_files import (
@@ -109,7 +110,7 @@ class DiskExchange(PinnedTasks):
             self._files.forget(self._step, len(self._held))
             self._step += 1
 
-    def apply(self, function: Callable[[int, NDArray[np.float32]], R]) -> list[R]:
+    def apply(self, function: Callable[[int, Floats32], R]) -> list[R]:
         """A small result of each partition's states, read where it is pinned."""
         futures = [
             self._submit(number, _apply, function, held, self._step)
@@ -126,8 +127,6 @@ class DiskExchange(PinnedTasks):
 
 
 def _apply(
-    function: Callable[[int, NDArray[np.floating]], R],
-    held: PartitionOnDisk,
-    step: int,
+    function: Callable[[int, NDArray[np.floating]], R], held: PartitionOnDisk, step: int
 ) -> R:
     return function(held.partition.number, read_states(held, step))

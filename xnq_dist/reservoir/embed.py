@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from xnq_dist.core import cluster, products
 from xnq_dist.core.config import Settings
@@ -32,12 +31,9 @@ from xnq_dist.core.store import (
     fingerprint,
 )
 from xnq_dist.core.waiting import Heartbeats
+from xnq_dist.graph.arrays import Floats32
 from xnq_dist.graph.layout import load_nodes
-from xnq_dist.reservoir.checkpoint import (
-    Checkpoints,
-    checkpoint_interval,
-    write_states,
-)
+from xnq_dist.reservoir.checkpoint import Checkpoints, checkpoint_interval, write_states
 from xnq_dist.reservoir.context import ReservoirSpec
 from xnq_dist.reservoir.descriptors import describe_nodes, read_descriptors
 from xnq_dist.reservoir.disk_engine import DiskExchange
@@ -56,17 +52,10 @@ from xnq_dist.reservoir.weights import (
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = [
-    "Traffic",
-    "embed_scaled",
-    "reservoir_spec",
-    "run_reservoir",
-    "state_files",
-]
+__all__ = ["Traffic", "embed_scaled", "reservoir_spec", "run_reservoir", "state_files"]
 
 log = logging.getLogger(__name__)
 
-Array = NDArray[np.float32]
 Engine = DiskExchange | SpmdExchange | TasksExchange
 R = TypeVar("R")
 T = TypeVar("T")
@@ -163,7 +152,7 @@ def run_reservoir(
     graph: Stage,
     manifest: Manifest,
     spec: ReservoirSpec,
-    finish: Callable[[int, Array], R],
+    finish: Callable[[int, Floats32], R],
     checkpoints: Checkpoints | None = None,
     every: int | None = None,
     timeout: float = 60.0,
@@ -271,7 +260,7 @@ def _settled(client: Client, spec: ReservoirSpec) -> ReservoirSpec:
 def _drive(
     engine: Engine,
     spec: ReservoirSpec,
-    finish: Callable[[int, Array], R],
+    finish: Callable[[int, Floats32], R],
     checkpoints: Checkpoints | None,
     every: int | None,
     progress: Progress,
@@ -311,7 +300,7 @@ class _WriteEmbeddings:
     descriptors: tuple[FileRecord, ...] = ()
     """Of xnq+: further columns, one file a partition."""
 
-    def __call__(self, number: int, states: Array) -> FileRecord:
+    def __call__(self, number: int, states: Floats32) -> FileRecord:
         ids = load_nodes(self.graph, self.manifest, number, ["node_id"])["node_id"]
         more = np.empty((len(states), 0), np.float32)
         if self.descriptors:

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.blocks import one_blas_thread
+from xnq_dist.graph.arrays import Floats, Ints
 
 __all__ = ["MOST_ROWS", "column_peaks", "integer_products", "restored"]
 
-Floats = NDArray[np.float64]
 
 STEPS = 1 << 17
 """Integers from 0 to a column's peak."""
@@ -36,7 +36,7 @@ def integer_products(
     peaks: Floats,
     others: NDArray[np.floating] | None = None,
     other_peaks: Floats | None = None,
-) -> NDArray[np.int64]:
+) -> Ints:
     """``values.T @ others`` of the rounded values, shape (w, v).
 
     Values have shapes (n, w) and (n, v); None: the values themselves. Peaks are
@@ -55,9 +55,7 @@ def integer_products(
     return total
 
 
-def restored(
-    total: NDArray[np.int64], peaks: Floats, other_peaks: Floats | None = None
-) -> Floats:
+def restored(total: Ints, peaks: Floats, other_peaks: Floats | None = None) -> Floats:
     """The sum of products that an integer sum stands for."""
     right = peaks if other_peaks is None else other_peaks
     return total.astype(np.float64) * np.outer(peaks, right) / float(STEPS) ** 2

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.store import FileRecord, Manifest, Stage
 from xnq_dist.core.waiting import POLL, Heartbeats, raise_failure, wait_some, watched
+from xnq_dist.graph.arrays import Floats32
 from xnq_dist.reservoir import device
 from xnq_dist.reservoir.context import (
     Context,
@@ -35,16 +36,10 @@ from xnq_dist.reservoir.wire import Abandoned, PeerLost
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-__all__ = [
-    "PinnedTasks",
-    "TasksExchange",
-    "WorkersLost",
-    "recover",
-]
+__all__ = ["PinnedTasks", "TasksExchange", "WorkersLost", "recover"]
 
 log = logging.getLogger(__name__)
 
-Array = NDArray[np.float32]
 R = TypeVar("R")
 
 
@@ -181,7 +176,7 @@ class TasksExchange(PinnedTasks):
             self._states = self._superstep()
         self._wait(self._states)
 
-    def apply(self, function: Callable[[int, Array], R]) -> list[R]:
+    def apply(self, function: Callable[[int, Floats32], R]) -> list[R]:
         """A small result of each partition's states, computed where they are."""
         futures = [
             self._submit(p, _apply, function, p, self._contexts[p], state)
@@ -243,7 +238,7 @@ def _first_states(
     return context.rounded(first)
 
 
-def _publish(context: Context, states: Array, columns: slice, _after: Any) -> Any:
+def _publish(context: Context, states: Floats32, columns: slice, _after: Any) -> Any:
     return context.publish(states, columns)
 
 
@@ -253,12 +248,12 @@ def _done(_piece: Any) -> bool:
 
 def _superstep(
     context: Context,
-    states: Array,
+    states: Floats32,
     blocks: Mapping[int, NDArray[np.floating]],
     _columns: slice,
     threads: int,
-) -> Array:
-    def halo(columns: slice) -> Array:
+) -> Floats32:
+    def halo(columns: slice) -> Floats32:
         return context.receive(blocks, columns.stop - columns.start)
 
     after = superstep(
@@ -276,11 +271,11 @@ def _superstep(
 
 def _gather(
     context: Context,
-    states: Array,
+    states: Floats32,
     blocks: Mapping[int, NDArray[np.floating]],
     columns: slice,
     threads: int,
-) -> Array:
+) -> Floats32:
     width = columns.stop - columns.start
     out = np.empty((states.shape[0], width), dtype=np.float32)
     halo = context.receive(blocks, width)
@@ -289,13 +284,13 @@ def _gather(
     return out
 
 
-def _update(context: Context, pieces: list[Array], threads: int) -> Array:
+def _update(context: Context, pieces: list[Floats32], threads: int) -> Floats32:
     gathered = np.concatenate(pieces, axis=1)
     update(context.backend, gathered, context.drive, context.recurrent, threads)
     return context.rounded(gathered)
 
 
 def _apply(
-    function: Callable[[int, Array], R], number: int, context: Context, states: Any
+    function: Callable[[int, Floats32], R], number: int, context: Context, states: Any
 ) -> R:
     return function(number, context.on_host(states))

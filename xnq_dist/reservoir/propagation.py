@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xnq_dist.core.backend import choose
 from xnq_dist.core.errors import SettingsError, StageError
@@ -19,6 +18,7 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.core.waiting import gather as gather_results
 from xnq_dist.core.waiting import wait_all
+from xnq_dist.graph.arrays import Floats32
 from xnq_dist.graph.layout import load_partition, node_index
 from xnq_dist.reservoir.context import halo_picks, pick_halo
 from xnq_dist.reservoir.device import move_partition
@@ -29,19 +29,18 @@ if TYPE_CHECKING:
 
 __all__ = ["COLUMNS", "load_values", "only_sums", "propagate", "sum_neighbours"]
 
-Array = NDArray[np.float32]
 
 COLUMNS = 32
 """Columns that a GPU is given at a time: fewer than a superstep's, so they fit."""
 
-Start = Callable[[int], Array]
+Start = Callable[[int], Floats32]
 """From a partition's number to the values of its owned rows, shape (n_owned, w)."""
 
-Step = Callable[[int, int, Array, Array], Array]
+Step = Callable[[int, int, Floats32, Floats32], Floats32]
 """``step(number, round, values, sums)``: a partition's values after the round (1, 2,
 ...), from those before and the sums over in-neighbours; one row an owned node."""
 
-Publish = Callable[[Array], Array]
+Publish = Callable[[Floats32], Floats32]
 """What neighbours see of values, row by row, shapes (m, w) to (m, any)."""
 
 
@@ -150,12 +149,12 @@ def propagate(
     return {turn: gather_results(client, found) for turn, found in files.items()}
 
 
-def only_sums(number: int, turn: int, values: Array, sums: Array) -> Array:
+def only_sums(number: int, turn: int, values: Floats32, sums: Floats32) -> Floats32:
     """A step after which the values are the sums."""
     return sums
 
 
-def _first_values(start: Start, number: int) -> Array:
+def _first_values(start: Start, number: int) -> Floats32:
     return np.ascontiguousarray(start(number), dtype=np.float32)
 
 
@@ -163,9 +162,9 @@ def _boundary(
     graph: Stage,
     manifest: Manifest,
     number: int,
-    values: Array,
+    values: Floats32,
     publish: Publish | None,
-) -> Array:
+) -> Floats32:
     """What other partitions read, rows ascending."""
     rows = values[load_partition(graph, manifest, number).boundary_rows]
     return rows if publish is None else publish(rows)
@@ -175,20 +174,20 @@ def _next_values(
     graph: Stage,
     manifest: Manifest,
     number: int,
-    values: Array,
-    blocks: Mapping[int, Array],
+    values: Floats32,
+    blocks: Mapping[int, Floats32],
     step: Step,
     turn: int,
     publish: Publish | None,
     weighted: bool,
     backend: str,
-) -> Array:
+) -> Floats32:
     seen = values if publish is None else publish(values)
     sums = sum_neighbours(graph, manifest, number, seen, blocks, weighted, backend)
     return np.ascontiguousarray(step(number, turn, values, sums), dtype=np.float32)
 
 
-def _write(attempt: Attempt, stem: str, values: Array) -> FileRecord:
+def _write(attempt: Attempt, stem: str, values: Floats32) -> FileRecord:
     return attempt.write_arrays(stem, values=values)
 
 
@@ -196,11 +195,11 @@ def sum_neighbours(
     graph: Stage,
     manifest: Manifest,
     number: int,
-    values: Array,
-    blocks: Mapping[int, Array],
+    values: Floats32,
+    blocks: Mapping[int, Floats32],
     weighted: bool = True,
     backend: str = "cpu",
-) -> Array:
+) -> Floats32:
     """Weighted sums of in-neighbours' values, in the order of the original ids.
 
     `values` are those of the owned rows, as neighbours see them, shape (n_owned, w);
@@ -231,14 +230,14 @@ def sum_neighbours(
 
 def load_values(
     where: Stage, records: Sequence[FileRecord], graph: Stage, manifest: Manifest
-) -> Array:
+) -> Floats32:
     """One round of `propagate` put together, shape (N, w), in canonical order.
 
     `where` is the stage whose folder the attempt wrote to; `records` are the round's
     files, in partition order.
     """
     index = node_index(graph, manifest)
-    found: Array | None = None
+    found: Floats32 | None = None
     for rows, record in zip(index, records, strict=True):
         values = where.read_arrays(record)["values"]
         if found is None:

@@ -14,10 +14,10 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.core.waiting import Heartbeats
+from xnq_dist.graph.arrays import Floats32
 from xnq_dist.reservoir.context import ReservoirSpec
 from xnq_dist.reservoir.exchange import PinnedTasks
 from xnq_dist.reservoir.worker_state import (
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SpmdExchange"]
 
-Array = NDArray[np.float32]
 R = TypeVar("R")
 
 MOST, SECONDS = 64, 2.0
@@ -110,7 +109,7 @@ class SpmdExchange(PinnedTasks):
         taken = (time.perf_counter() - began) / count
         self.stride = min(MOST, max(1, round(SECONDS / max(taken, 1e-6))))
 
-    def apply(self, function: Callable[[int, Array], R]) -> list[R]:
+    def apply(self, function: Callable[[int, Floats32], R]) -> list[R]:
         """A small result of each partition's states, computed where they are."""
         futures = [
             self._submit_to(worker, apply_seat, function, number, self._seats[worker])

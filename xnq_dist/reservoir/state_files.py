@@ -25,6 +25,7 @@ from xnq_dist.core.backend import cpu
 from xnq_dist.core.blocks import ROWS
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import FileRecord, Manifest, Stage
+from xnq_dist.graph.arrays import Floats32, Ints, Ints32
 from xnq_dist.graph.halo import Partition
 from xnq_dist.graph.layout import load_partition
 from xnq_dist.reservoir.context import (
@@ -47,7 +48,6 @@ __all__ = [
     "row_tiles",
 ]
 
-Array = NDArray[np.float32]
 
 GAP = 1 << 14
 """Bytes between two wanted rows that are read, not skipped: a call costs more."""
@@ -92,7 +92,7 @@ class PartitionOnDisk:
     """One partition on a worker, without its states and input drive."""
 
     partition: Partition
-    offsets: NDArray[np.int64]
+    offsets: Ints
     """Global id of each partition's first node, shape (P + 1,)."""
     recurrent: Recurrent | SideBySide
     tiles: tuple[int, ...]
@@ -168,13 +168,13 @@ def open_partition(
 
 @njit(cache=True, nogil=True)
 def row_tiles(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
+    indptr: Ints,
+    indices: Ints32,
     n_local: int,
     source_bytes: int,
     row_bytes: int,
     most: int,
-) -> NDArray[np.int64]:
+) -> Ints:
     """First row of each row tile, and the number of rows at the end.
 
     A tile is whole blocks of `ROWS` rows, as many as take no more than `most` bytes
@@ -243,7 +243,7 @@ def read_states(held: PartitionOnDisk, step: int) -> NDArray[np.floating]:
 
 def _compact(
     partition: Partition, first: int, last: int, edges: slice
-) -> tuple[Partition, NDArray[np.int64]]:
+) -> tuple[Partition, Ints]:
     """Some rows as a partition of their own, and the local ids that its ids stand for.
 
     All its in-neighbours are owned rows then, in the order of the local ids. The order
@@ -268,15 +268,12 @@ def _compact(
     return tile, sources
 
 
-def _no_halo(columns: slice) -> Array:
+def _no_halo(columns: slice) -> Floats32:
     return np.empty((0, columns.stop - columns.start), np.float32)
 
 
 def _read_local(
-    held: PartitionOnDisk,
-    step: int,
-    sources: NDArray[np.int64],
-    out: NDArray[np.floating],
+    held: PartitionOnDisk, step: int, sources: Ints, out: NDArray[np.floating]
 ) -> None:
     """Rows of owned and halo nodes, local ids ascending, from their owners' files."""
     partition = held.partition
@@ -292,7 +289,7 @@ def _read_local(
             read_rows(path, rows, out[at + begin : at + end])
 
 
-def read_rows(path: Path, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
+def read_rows(path: Path, rows: Ints, out: NDArray[Any]) -> None:
     """Rows of a raw file, ascending, each once, into `out`, (n, d'), C-contiguous.
 
     Raises

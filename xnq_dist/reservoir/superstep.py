@@ -12,25 +12,18 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xnq_dist.core.backend import Backend, cpu
 from xnq_dist.core.blocks import ROWS, for_each_block
 from xnq_dist.core.products import multiply, pack
+from xnq_dist.graph.arrays import Floats32, Ints32
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import device
 from xnq_dist.reservoir.weights import Recurrent, SideBySide
 
-__all__ = [
-    "column_tiles",
-    "first_states",
-    "gather",
-    "superstep",
-    "update",
-]
+__all__ = ["column_tiles", "first_states", "gather", "superstep", "update"]
 
-Array = NDArray[np.float32]
-HaloSource = Callable[[slice], Array]
+HaloSource = Callable[[slice], Floats32]
 """Halo rows' states in the given columns, shape (n_halo, w), in local halo order."""
 
 STREAMED = 2**28
@@ -56,10 +49,10 @@ def column_tiles(dim: int, width: int | None) -> tuple[slice, ...]:
 def gather(
     backend: Backend,
     partition: Partition,
-    states: Array,
+    states: Floats32,
     columns: slice,
-    halo: Array,
-    out: Array,
+    halo: Floats32,
+    out: Floats32,
     threads: int = 1,
 ) -> None:
     """Sums of in-neighbours' states in one column tile, into ``out``.
@@ -91,8 +84,8 @@ def gather(
 
 def update(
     backend: Backend,
-    gathered: Array,
-    drive: Array,
+    gathered: Floats32,
+    drive: Floats32,
     recurrent: Recurrent | SideBySide,
     threads: int = 1,
 ) -> None:
@@ -118,14 +111,14 @@ def update(
 def superstep(
     backend: Backend,
     partition: Partition,
-    states: Array,
+    states: Floats32,
     halo: HaloSource,
-    drive: Array,
+    drive: Floats32,
     recurrent: Recurrent | SideBySide,
     tiles: Sequence[slice],
     threads: int = 1,
-    out: Array | None = None,
-) -> Array:
+    out: Floats32 | None = None,
+) -> Floats32:
     """States after one more update, shape (n_owned, d').
 
     Parameters
@@ -183,9 +176,9 @@ def superstep(
 def _on_device(
     backend: Backend,
     partition: Partition,
-    states: Array,
+    states: Floats32,
     halo: HaloSource,
-    drive: Array,
+    drive: Floats32,
     recurrent: Recurrent | SideBySide,
     tiles: Sequence[slice],
 ) -> Any:
@@ -206,12 +199,12 @@ def _kernels(backend: Backend) -> Any:
 def _fused(
     kernels: Any,
     partition: Partition,
-    owned: Array,
-    halo: Array,
-    drive: Array,
+    owned: Floats32,
+    halo: Floats32,
+    drive: Floats32,
     recurrent: Recurrent | SideBySide,
     threads: int,
-    out: Array,
+    out: Floats32,
 ) -> None:
     """Gather and update block by block, while a block is in cache."""
     half = owned.dtype == np.float16
@@ -222,7 +215,7 @@ def _fused(
     blocks = _Spare((ROWS, recurrent.dim))
     edges = (partition.indptr, partition.indices, weights, owned, halo)
 
-    def fill(first: int, last: int, block: Array, after: Array) -> None:
+    def fill(first: int, last: int, block: Floats32, after: Floats32) -> None:
         if rows.step is not None:
             rows.step(edges, first, last, drive[first:last], after)
             return
@@ -251,7 +244,7 @@ def _fused(
     for_each_block(len(out), threads, work)
 
 
-def _as_kept(owned: Array, halo: Array) -> tuple[Any, Any]:
+def _as_kept(owned: Floats32, halo: Floats32) -> tuple[Any, Any]:
     """Owned and halo rows as the kernels take them: float16 as its bits."""
     if owned.dtype != np.float16:
         return owned, halo
@@ -259,15 +252,15 @@ def _as_kept(owned: Array, halo: Array) -> tuple[Any, Any]:
 
 
 def first_states(
-    drive: Array, recurrent: Recurrent | SideBySide, threads: int = 1
-) -> Array:
+    drive: Floats32, recurrent: Recurrent | SideBySide, threads: int = 1
+) -> Floats32:
     """Superstep 1 on the CPU: all states before are zero."""
     states = np.zeros(drive.shape, dtype=np.float32)
     update(cpu(), states, drive, recurrent, threads)
     return states
 
 
-def _tile(states: Array, columns: slice) -> Array:
+def _tile(states: Floats32, columns: slice) -> Floats32:
     """Some columns, C-contiguous, in memory or on a device."""
     part = states[:, columns]
     return part if part.flags.c_contiguous else part.copy()
@@ -278,10 +271,10 @@ class _Spare:
 
     def __init__(self, shape: tuple[int, int]) -> None:
         self._shape = shape
-        self._free: list[Array] = []
+        self._free: list[Floats32] = []
 
     @contextmanager
-    def borrow(self) -> Iterator[Array]:
+    def borrow(self) -> Iterator[Floats32]:
         try:
             array = self._free.pop()
         except IndexError:
@@ -296,11 +289,11 @@ class _Spare:
 class _RowsUpdate:
     """``out = tanh(gathered W^T + drive)`` for at most `ROWS` rows."""
 
-    apply: Callable[[Array, Array, Array], None]
+    apply: Callable[[Floats32, Floats32, Floats32], None]
     """``apply(gathered, drive, out)``; `gathered` is lost."""
     in_place: bool
     """Whether `out` must be `gathered`; else it must not be."""
-    step: Callable[[tuple[Any, ...], int, int, Array, Array], None] | None = None
+    step: Callable[[tuple[Any, ...], int, int, Floats32, Floats32], None] | None = None
     """``step(edges, first, last, drive, out)``: the gather too, where they are one."""
 
 
@@ -316,18 +309,18 @@ def _rows_update(
 
 
 def _sparse(
-    kernels: Any, dim: int, columns: NDArray[np.int32], values: Array, streamed: bool
+    kernels: Any, dim: int, columns: Ints32, values: Floats32, streamed: bool
 ) -> _RowsUpdate:
     tiles, sums = _Spare((dim, kernels.LANES)), _Spare((kernels.WIDTH, kernels.LANES))
     # A few rows stay in a core's own cache until they are written, a block would not.
     spares = _Spare((kernels.LANES if streamed else 0, dim))
 
-    def apply(gathered: Array, drive: Array, _out: Array) -> None:
+    def apply(gathered: Floats32, drive: Floats32, _out: Floats32) -> None:
         with tiles.borrow() as tile, sums.borrow() as total:
             kernels.sparse_update(gathered, columns, values, drive, tile, total)
 
     def step(
-        edges: tuple[Any, ...], first: int, last: int, drive: Array, out: Array
+        edges: tuple[Any, ...], first: int, last: int, drive: Floats32, out: Floats32
     ) -> None:
         with tiles.borrow() as tile, sums.borrow() as total, spares.borrow() as spare:
             scratch = (columns, values, drive, tile, total, spare, out)
@@ -339,7 +332,7 @@ def _sparse(
 def _dense(kernels: Any, recurrent: Recurrent) -> _RowsUpdate:
     panels = pack(recurrent.values.T)
 
-    def apply(gathered: Array, drive: Array, out: Array) -> None:
+    def apply(gathered: Floats32, drive: Floats32, out: Floats32) -> None:
         multiply(gathered, panels, out)
         kernels.tanh_add(out, drive)
 
@@ -353,7 +346,7 @@ def _side_by_side(kernels: Any, recurrent: SideBySide) -> _RowsUpdate:
         for columns, part in zip(recurrent.columns(), recurrent.parts, strict=True)
     ]
 
-    def apply(gathered: Array, drive: Array, out: Array) -> None:
+    def apply(gathered: Floats32, drive: Floats32, out: Floats32) -> None:
         rows = len(gathered)
         for columns, part, spare in parts:
             with spare.borrow() as state, spare.borrow() as pushed:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.graph.arrays import Floats, Ints
 from xnq_dist.reservoir.context import place_on
 
 __all__ = [
@@ -33,7 +33,7 @@ __all__ = [
 WORKER = 500 * 2**20
 """Bytes of a worker process with its libraries and compiled kernels loaded (527 MiB in
 all on Cora)."""
-Counts = NDArray[np.int64] | NDArray[np.float64]
+Counts = Ints | Floats
 
 GROUP = 32 << 20
 """Bytes of states written to a table, and read back from it, at a time."""
@@ -86,8 +86,8 @@ def volume(engine: str, cut: Cut, workers: int) -> Volume:
     an upper bound, unless `Cut.needed` is known.
     """
     at = place_on(cut.edges, workers)
-    sizes: NDArray[np.int64] = np.asarray(cut.halo_sizes, np.int64)
-    rows: NDArray[np.int64] = np.asarray(cut.boundary, np.int64)
+    sizes: Ints = np.asarray(cut.halo_sizes, np.int64)
+    rows: Ints = np.asarray(cut.boundary, np.int64)
     arriving, own, exact = (
         np.zeros(workers, np.int64),
         np.zeros(workers, np.int64),

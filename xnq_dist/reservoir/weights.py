@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from xnq_dist.graph.arrays import Floats, Floats32, Ints32
 
 __all__ = [
     "Recurrent",
@@ -38,10 +39,10 @@ class Recurrent:
 
     kind: str
     """``dense``, ``sparse`` or ``ring``."""
-    values: NDArray[np.float32]
+    values: Floats32
     """Dense: shape (d', d'), row i holds the weights of unit i. Sparse and ring:
     shape (d', k), the non-zeros of each row."""
-    columns: NDArray[np.int32] | None
+    columns: Ints32 | None
     """Columns of the non-zeros, shape (d', k), ascending in a row; None when dense."""
 
     @property
@@ -49,7 +50,7 @@ class Recurrent:
         """Units, d'."""
         return int(self.values.shape[0])
 
-    def to_dense(self) -> NDArray[np.float32]:
+    def to_dense(self) -> Floats32:
         """Shape (d', d')."""
         if self.columns is None:
             return self.values
@@ -83,9 +84,9 @@ class SideBySide:
 class Weights:
     """All weights of one reservoir."""
 
-    inputs: NDArray[np.float32]
+    inputs: Floats32
     """W_in, shape (d', f)."""
-    bias: NDArray[np.float32]
+    bias: Floats32
     """b, shape (d',)."""
     recurrent: Recurrent
     radius: float
@@ -121,7 +122,7 @@ def units_of_blocks(dim: int, count: int) -> list[int]:
 
 def _uniform(
     seed: int, purpose: int, rows: int, columns: int, scale: float
-) -> NDArray[np.float32]:
+) -> Floats32:
     """Uniform(-scale, scale), one random stream for every block of rows."""
     out = np.empty((rows, columns), dtype=np.float32)
     for first in range(0, rows, _BLOCK):
@@ -213,7 +214,7 @@ def _largest_modulus(recurrent: Recurrent, seed: int) -> float:
     return float(np.abs(found).max())
 
 
-def _growth(matrix: Any, vector: NDArray[np.float64]) -> float:
+def _growth(matrix: Any, vector: Floats) -> float:
     """Mean growth of a vector under a matrix, which tends to its spectral radius.
 
     The logarithm is off by at most about 1 / `_MEASURED` times that of how uneven the

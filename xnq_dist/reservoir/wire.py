@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.graph.arrays import Bytes, Ints
 from xnq_dist.reservoir.mailbox import Mailbox
 from xnq_dist.reservoir.pipes import HEAD, Inbox, Messages, Pipe, PipeOutbox, Stream
 
@@ -49,9 +50,9 @@ class Outgoing:
     worker: str
     generation: int
     owner: int
-    rows: NDArray[np.int64]
+    rows: Ints
     """Rows of the owner's states, the block's in order."""
-    copy_rows: Callable[[NDArray[np.int64], NDArray[np.floating]], None]
+    copy_rows: Callable[[Ints, NDArray[np.floating]], None]
     """``copy_rows(rows, out)`` writes the values of a few rows to `out`, shape (n, w);
     called later, in the loop's thread."""
     width: int
@@ -97,7 +98,7 @@ class Wire:
         self._sending: dict[Future[None], tuple[int, str]] = {}
         # These three are touched by the loop's thread only.
         self._lanes = asyncio.Semaphore(LANES)
-        self._spare: list[NDArray[np.uint8]] = []
+        self._spare: list[Bytes] = []
         self._outboxes: dict[str, PipeOutbox] = {}
         self._inbox = Inbox(mailbox)
         mailbox.on_reach = self._reached
@@ -225,7 +226,7 @@ class Wire:
         # Not after a failure: the connection may still hold them.
         self._spare += buffers
 
-    def _buffer(self, size: int) -> NDArray[np.uint8]:
+    def _buffer(self, size: int) -> Bytes:
         if self._spare and len(self._spare[-1]) >= size:
             return self._spare.pop()
         return np.empty(max(size, CHUNK), np.uint8)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.backend import cpu
 from xnq_dist.core.store import Manifest, Stage
+from xnq_dist.graph.arrays import Floats32, Ints
 from xnq_dist.reservoir.context import Context, ReservoirSpec, load_context
 from xnq_dist.reservoir.mailbox import Mailbox
 from xnq_dist.reservoir.routes import find_routes, pick_rows
@@ -22,9 +23,8 @@ from xnq_dist.reservoir.wire import POLL, Outgoing, PeerLost, Wire, hold_slot
 
 __all__ = ["Clock", "Seat", "advance_seat", "apply_seat", "open_seat", "rows_sent"]
 
-Array = NDArray[np.float32]
 R = TypeVar("R")
-Work = Callable[[int, Callable[[], Array]], None]
+Work = Callable[[int, Callable[[], Floats32]], None]
 GiveUp = Callable[[float], None]
 
 PATIENCE = 2.0
@@ -52,7 +52,7 @@ class Seat:
         self,
         run: str,
         contexts: Mapping[int, Context],
-        states: Mapping[int, Array],
+        states: Mapping[int, Floats32],
         step: int,
         offsets: Sequence[int],
         placement: Sequence[str],
@@ -83,7 +83,7 @@ class Seat:
         # Memory of the states before is that of the next ones, and so on: fresh memory
         # costs the system a pass to hand out.
         self._next = {n: np.empty_like(before) for n, before in self.states.items()}
-        self._wide: dict[int, Array] = {}
+        self._wide: dict[int, Floats32] = {}
         if len(widths) > 1:
             most = max(map(len, self.states.values()))
             self._sums = np.empty(most * widths[0], np.float32)
@@ -111,7 +111,7 @@ class Seat:
             self.states, self._next = self._next, self.states
             self.step += 1
 
-    def post(self, step: int, states: Mapping[int, Array]) -> None:
+    def post(self, step: int, states: Mapping[int, Floats32]) -> None:
         """Send all blocks of the states after a superstep."""
         for tile in range(len(self._tiles)):
             for number in self.contexts:
@@ -147,7 +147,7 @@ class Seat:
         step, after = self.step, self._next
         follows = step + 1 < self._spec.supersteps
 
-        def whole(number: int, pick: Callable[[], Array]) -> None:
+        def whole(number: int, pick: Callable[[], Floats32]) -> None:
             context = self.contexts[number]
             superstep(
                 cpu(),
@@ -172,12 +172,12 @@ class Seat:
         if follows:
             self.post(step + 1, after)
 
-    def _tiled(self, after: Mapping[int, Array], give_up: GiveUp) -> None:
+    def _tiled(self, after: Mapping[int, Floats32], give_up: GiveUp) -> None:
         wide = self._wide or after
         for tile, columns in enumerate(self._tiles):
 
             def some(
-                number: int, pick: Callable[[], Array], columns: slice = columns
+                number: int, pick: Callable[[], Floats32], columns: slice = columns
             ) -> None:
                 states, width = self.states[number], columns.stop - columns.start
                 sums = self._sums[: len(states) * width].reshape(-1, width)
@@ -197,12 +197,12 @@ class Seat:
     def _generation(self, step: int, tile: int) -> int:
         return step * len(self._tiles) + tile
 
-    def _post(self, step: int, tile: int, number: int, states: Array) -> None:
+    def _post(self, step: int, tile: int, number: int, states: Floats32) -> None:
         columns, dtype = self._tiles[tile], np.dtype(self._spec.exchange_dtype)
         generation, width = self._generation(step, tile), columns.stop - columns.start
 
         # Holds the states and not the seat: a block on its way keeps no run alive.
-        def copy_rows(rows: NDArray[np.int64], out: NDArray[np.floating]) -> None:
+        def copy_rows(rows: Ints, out: NDArray[np.floating]) -> None:
             pick_rows(rows, states, columns, out)
 
         for worker, rows in self.routes.sends[number].items():
@@ -221,7 +221,7 @@ class Seat:
             self._wire.look(sorted({self._placement[owner] for owner in missing}))
         return at
 
-    def _pick(self, generation: int, tile: int, number: int) -> Array:
+    def _pick(self, generation: int, tile: int, number: int) -> Floats32:
         began = time.perf_counter()
         columns = self._tiles[tile]
         width = columns.stop - columns.start
@@ -254,7 +254,7 @@ def open_seat(
 ) -> Seat:
     """Load a worker's partitions, and their states from a checkpoint (else step 1)."""
     contexts: dict[int, Context] = {}
-    states: dict[int, Array] = {}
+    states: dict[int, Floats32] = {}
     for number in [p for p, chosen in enumerate(placement) if chosen == worker]:
         context = load_context(graph, manifest, number, spec, threads, exchange=False)
         contexts[number] = context
@@ -293,7 +293,7 @@ def advance_seat(seat: Seat, step: int, count: int) -> dict[str, float]:
     }
 
 
-def apply_seat(function: Callable[[int, Array], R], number: int, seat: Seat) -> R:
+def apply_seat(function: Callable[[int, Floats32], R], number: int, seat: Seat) -> R:
     """A small result of one partition's states."""
     states = seat.states[number]
     found: Any = function(number, states)
