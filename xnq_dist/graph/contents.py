@@ -1,6 +1,6 @@
 """Digests of what the user's tables say, by column, however their files are cut.
 
-A digest is the number of rows and the sum of their hashes (`row_hash`): it is that of
+A digest is the number of rows and the sum of their hashes (`digesting`): it is that of
 a multiset of rows. Names and number of files, row groups, compression, the order of
 rows and the width of integers do not matter, and neither does the order of rows to any
 result: nodes are ranked by id, edges sorted. Values are digested as the pipeline reads
@@ -17,19 +17,17 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DamagedError, InputError
 from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.core.store import Folder, fingerprint
+from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.benchmark_table import read_benchmarks
 from xnq_dist.graph.tables import Sources, Table, open_table
-
-if TYPE_CHECKING:
-    from xnq_dist.graph.tables import Batch
 
 __all__ = [
     "Aspect",
@@ -374,35 +372,30 @@ def _digests(table: Table, aspects: Sequence[Aspect]) -> list[Digest]:
         check_types(table, aspect.kind, aspect.columns)
     wanted = [column for columns in present for column in columns or ()]
     totals = [Digest() for _ in aspects]
-    for batch in _batches(table, list(dict.fromkeys(wanted))):
+    # Features are wide: fewer rows of them.
+    for batch in ahead(table.batches(list(dict.fromkeys(wanted)), 1 << 16)):
         for at, (aspect, used) in enumerate(zip(aspects, present, strict=True)):
             if used is not None:
                 totals[at] += Digest(*batch_total(batch, aspect.kind, used))
     return totals
 
 
+_NODE = "columns.node_id"
+_SETTINGS: dict[str, Sequence[str]] = {
+    "labels": [_NODE, "columns.label"],
+    "roles": [_NODE, "columns.label", "columns.role"],
+    "label_weights": [_NODE, "columns.label", "columns.label_weight"],
+    "edges": ["columns.src", "columns.dst", "columns.weight"],
+    "members": ["columns.member", "columns.community"],
+    "column": [_NODE, "communities = column:NAME"],
+    "parents": ["columns.community", "columns.parent"],
+    "node_weights": [_NODE, "columns.node_weight"],
+}
+"""Settings that name the columns of each kind; others have features after the id."""
+
+
 def _setting(aspect: Aspect, column: str) -> str:
     """The setting that names a column, for a message."""
-    names: dict[str, Sequence[str]] = {
-        "ids": ["columns.node_id"],
-        "vectors": ["columns.node_id"],
-        "numbers": ["columns.node_id"],
-        "labels": ["columns.node_id", "columns.label"],
-        "roles": ["columns.node_id", "columns.label", "columns.role"],
-        "label_weights": ["columns.node_id", "columns.label", "columns.label_weight"],
-        "edges": ["columns.src", "columns.dst", "columns.weight"],
-        "members": ["columns.member", "columns.community"],
-        "column": ["columns.node_id", "communities = column:NAME"],
-        "parents": ["columns.community", "columns.parent"],
-        "node_weights": ["columns.node_id", "columns.node_weight"],
-    }
-    settings = names[aspect.kind]
+    settings = _SETTINGS.get(aspect.kind, [_NODE])
     at = aspect.columns.index(column)
     return settings[at] if at < len(settings) else "columns.features"
-
-
-def _batches(table: Table, columns: list[str]) -> Iterable[Batch]:
-    from xnq_dist.graph.ahead import ahead
-
-    # Features are wide: fewer rows of them.
-    return ahead(table.batches(columns, 1 << 16))

@@ -87,17 +87,8 @@ def generate(
     RunDirectoryError
         When `out` cannot be written.
     """
-    arguments = Arguments(
-        nodes=nodes,
-        degree=degree,
-        features=features,
-        classes=classes,
-        homophily=homophily,
-        communities=communities,
-        seed=seed,
-        labelled=labelled,
-        string_ids=string_ids,
-    )
+    shape = nodes, degree, features, classes, homophily, communities
+    arguments = Arguments(*shape, seed, labelled, string_ids)
     names = None
     if string_ids:
         width = len(str(communities - 1))

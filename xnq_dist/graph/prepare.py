@@ -182,11 +182,7 @@ def prepare(
             "partitions": partitions,
             "partitioner": partitioner,
             "offsets": book.offsets.tolist(),
-            "owned": [figures["owned"] for figures in plan],
-            "halo": [figures["halo"] for figures in plan],
-            "edges": [figures["edges"] for figures in plan],
-            "boundary": [figures["boundary"] for figures in plan],
-            "halo_sizes": [figures["sent"] for figures in plan],
+            **{name: [figures[name] for figures in plan] for name in plan[0]},
             "counts": counts.facts(),
         }
         _check_counts(facts)
@@ -304,7 +300,7 @@ def _figures(partition: Partition) -> dict[str, Any]:
         "halo": partition.n_halo,
         "edges": partition.n_edges,
         "boundary": len(partition.boundary_rows),
-        "sent": np.diff(partition.send_offsets).tolist(),
+        "halo_sizes": np.diff(partition.send_offsets).tolist(),
     }
 
 

@@ -139,12 +139,10 @@ class PairSorter:
             if self._filled == self._capacity:
                 self._spill()
 
-    def _sorted(self, keys: Keys, weights: Weights) -> tuple[Keys, Weights]:
+    def _ordered(self, keys: Keys, weights: Weights) -> tuple[Keys, Weights]:
         if weights is None:
             self._sort.sort(keys)
-            count, twice = drop_repeated(keys)
-            self.duplicates += int(twice)
-            return keys[:count], None
+            return keys, None
         order = self._sort.argsort(keys)
         return keys[order], weights[order]
 
@@ -158,7 +156,11 @@ class PairSorter:
 
         def work() -> None:
             some = None if buffers[1] is None else buffers[1][:filled]
-            keys, weights = self._sorted(buffers[0][:filled], some)
+            keys, weights = self._ordered(buffers[0][:filled], some)
+            if weights is None:
+                count, twice = drop_repeated(keys)
+                self.duplicates += int(twice)
+                keys = keys[:count]
             self._runs[number] = len(keys)
             scratch.append(paths[0], keys)
             if weights is not None:
@@ -216,14 +218,9 @@ class PairSorter:
 
     def _merged(self) -> Iterator[tuple[Keys, Weights]]:
         """All keys in order, in pieces that never split the keys of one pair."""
-        if not self._runs and self._weights is None:
-            keys = self._keys[: self._filled]
-            self._sort.sort(keys)
-            yield keys, None
-            return
         if not self._runs:
             some = None if self._weights is None else self._weights[: self._filled]
-            yield self._sorted(self._keys[: self._filled], some)
+            yield self._ordered(self._keys[: self._filled], some)
             return
         if self._filled:
             self._spill()
@@ -242,13 +239,7 @@ class PairSorter:
             ends = [run.end() for run in runs if run.more]
             bound = min(ends) if ends else None
             pieces = [run.take(bound) for run in runs]
-            keys, weights = _joined(pieces)
-            if weights is None:
-                self._sort.sort(keys)
-                yield keys, None
-            else:
-                order = self._sort.argsort(keys)
-                yield keys[order], weights[order]
+            yield self._ordered(*_joined(pieces))
             for run in runs:
                 # A run that stopped at the bound has only that pair: read on.
                 if run.more and (bound is None or run.end() == bound):

@@ -58,7 +58,6 @@ log = logging.getLogger(__name__)
 
 Engine = DiskExchange | SpmdExchange | TasksExchange
 R = TypeVar("R")
-T = TypeVar("T")
 
 MAX_LOSSES = 3
 """Times that workers may be lost without a checkpoint in between."""
@@ -204,46 +203,33 @@ def run_reservoir(
             return SpmdExchange(*shared, suspects, beats, timeout)
         return TasksExchange(*shared, suspects, beats)
 
-    def work(moving: Engine) -> tuple[list[R], Traffic]:
-        results = _drive(moving, spec, finish, checkpoints, every, progress)
-        crossed, disk = moving.bytes_per_superstep, 0
-        if isinstance(moving, DiskExchange):
-            disk = moving.disk_bytes_per_superstep
-        return results, Traffic(engine, tuple(moving.placement), crossed, disk)
-
-    with nullcontext() if files is None else files.made():
-        return _until_done(beats, opened, work, checkpoints)
-
-
-def _until_done(
-    beats: Heartbeats,
-    opened: Callable[[frozenset[str]], Engine],
-    work: Callable[[Engine], T],
-    checkpoints: Checkpoints | None,
-) -> T:
-    """Work of an engine; begun again, without the workers that were lost."""
-    losses = 0
-    reached = -1
+    losses, reached = 0, -1
     suspects: frozenset[str] = frozenset()
-    while True:
-        try:
-            recover(beats)
-            with closing(opened(suspects)) as moving:
-                return work(moving)
-        except WorkersLost as event:
-            suspects |= event.suspects
-            found = checkpoints.latest() if checkpoints else None
-            step = found[0] if found else 0
-            losses = losses + 1 if step <= reached else 1
-            reached = step
-            if losses > MAX_LOSSES:
-                raise DoesNotFitError(
-                    f"workers were lost {losses} times after superstep {step} "
-                    f"({event}): most likely they ran out of memory; use more "
-                    "partitions on more workers, a larger cluster.memory_limit, or a "
-                    "smaller reservoir.dim"
-                ) from event
-            log.warning("%s: beginning again after superstep %d", event, step)
+    with nullcontext() if files is None else files.made():
+        while True:
+            try:
+                recover(beats)
+                with closing(opened(suspects)) as moving:
+                    results = _drive(moving, spec, finish, checkpoints, every, progress)
+                    crossed, disk = moving.bytes_per_superstep, 0
+                    if isinstance(moving, DiskExchange):
+                        disk = moving.disk_bytes_per_superstep
+                    where = tuple(moving.placement)
+                    return results, Traffic(engine, where, crossed, disk)
+            except WorkersLost as event:
+                suspects |= event.suspects
+                found = checkpoints.latest() if checkpoints else None
+                step = found[0] if found else 0
+                losses = losses + 1 if step <= reached else 1
+                reached = step
+                if losses > MAX_LOSSES:
+                    raise DoesNotFitError(
+                        f"workers were lost {losses} times after superstep {step} "
+                        f"({event}): most likely they ran out of memory; use more "
+                        "partitions on more workers, a larger cluster.memory_limit, "
+                        "or a smaller reservoir.dim"
+                    ) from event
+                log.warning("%s: beginning again after superstep %d", event, step)
 
 
 def _settled(client: Client, spec: ReservoirSpec) -> ReservoirSpec:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Collection
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -20,12 +21,7 @@ from xnq_dist.core.waiting import Heartbeats
 from xnq_dist.graph.arrays import Floats32
 from xnq_dist.reservoir.context import ReservoirSpec
 from xnq_dist.reservoir.exchange import PinnedTasks
-from xnq_dist.reservoir.worker_state import (
-    advance_seat,
-    apply_seat,
-    open_seat,
-    rows_sent,
-)
+from xnq_dist.reservoir.worker_state import advance_seat, apply_seat, open_seat
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -93,7 +89,7 @@ class SpmdExchange(PinnedTasks):
         }
         # Nobody sends before everybody can receive.
         self._wait(list(self._seats.values()))
-        self._rows = sum(self._everywhere(rows_sent))
+        self._rows = sum(self._everywhere(attrgetter("routes.rows_sent")))
         self.clocks = []
 
     def advance(self, count: int) -> None:

@@ -188,15 +188,9 @@ def _largest_modulus(recurrent: Recurrent, seed: int) -> float:
         matrix = recurrent.values.astype(np.float64)
     else:
         width = recurrent.values.shape[1]
+        values = recurrent.values.astype(np.float64).ravel()
         pointers = np.arange(0, (dim + 1) * width, width)
-        matrix = csr_array(
-            (
-                recurrent.values.astype(np.float64).ravel(),
-                recurrent.columns.ravel(),
-                pointers,
-            ),
-            shape=(dim, dim),
-        )
+        matrix = csr_array((values, recurrent.columns.ravel(), pointers), (dim, dim))
     try:
         found: Any = eigs(
             aslinearoperator(matrix),

@@ -21,7 +21,7 @@ from xnq_dist.reservoir.routes import find_routes, pick_rows
 from xnq_dist.reservoir.superstep import first_states, gather, superstep, update
 from xnq_dist.reservoir.wire import POLL, Outgoing, PeerLost, Wire, hold_slot
 
-__all__ = ["Clock", "Seat", "advance_seat", "apply_seat", "open_seat", "rows_sent"]
+__all__ = ["Clock", "Seat", "advance_seat", "apply_seat", "open_seat"]
 
 R = TypeVar("R")
 Work = Callable[[int, Callable[[], Floats32]], None]
@@ -268,11 +268,6 @@ def open_seat(
     step = 1 if checkpoint is None else checkpoint[0]
     offsets = manifest.facts["offsets"]
     return Seat(run, contexts, states, step, offsets, placement, threads, timeout)
-
-
-def rows_sent(seat: Seat) -> int:
-    """Rows that leave the worker in one superstep, by the plan."""
-    return seat.routes.rows_sent
 
 
 def advance_seat(seat: Seat, step: int, count: int) -> dict[str, float]:
