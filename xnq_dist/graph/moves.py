@@ -32,6 +32,11 @@ FULL = 255
 """A counter that has lost count, or that of a node's home."""
 RUN = 1 << 16
 """Edges whose prices are summed in int32."""
+Rows = tuple[int, Ints, Ints32]
+"""First row, row pointers as places in the indices, and indices."""
+State = tuple[Ints, Bytes, Bytes]
+"""Column in the table of each partition, -1 without, shape (P,); the table, (N, G), G a
+multiple of `WIDE`, and the counts at home, (N,), as `hide_homes` leaves them."""
 
 
 def empty_table(nodes: int, partitions: int) -> Bytes:
@@ -41,16 +46,10 @@ def empty_table(nodes: int, partitions: int) -> Bytes:
 
 @njit(cache=True, nogil=True)
 def count_rows(
-    first: int,
-    indptr: Ints,
-    indices: Ints32,
-    part: Ints32,
-    slot: Ints,
-    table: Bytes,
-    low: int,
-    high: int,
+    rows: Rows, part: Ints32, slot: Ints, table: Bytes, low: int, high: int
 ) -> None:
     """Add some rows to columns low to high - 1; `FULL` means so many or more."""
+    first, indptr, indices = rows
     for row in range(indptr.shape[0] - 1):
         column = slot[part[first + row]]
         if column < low or column >= high:
@@ -109,13 +108,9 @@ def cost_rows(part: Ints32, slot: Ints, table: Bytes, cost: int) -> int:
 
 @njit(cache=True, nogil=True)
 def weigh_moves(
-    first: int,
-    indptr: Ints,
-    indices: Ints32,
+    rows: Rows,
     part: Ints32,
-    slot: Ints,
-    table: Bytes,
-    home: Bytes,
+    state: State,
     over: Bools,
     cost: int,
     gains: Ints,
@@ -123,12 +118,12 @@ def weigh_moves(
 ) -> None:
     """What some nodes would save in each partition of a group, nobody else moving.
 
-    `indptr`: of the rows, as places in `indices`. `slot`: column in the table of each
-    partition, -1 without, shape (P,). `table`, `home`: as `hide_homes` leaves them, (N,
-    G) and (N,), G a multiple of `WIDE`. `over`: partitions beyond their limits, whose
-    nodes may move at a loss. Written for each row: `gains`, what it saves by each
-    column, and `considered`, whether it may move; gains of other rows mean nothing.
+    Nodes of the partitions that are `over` their limits may move at a loss. Written for
+    each row: `gains`, what it saves by each column, and `considered`, whether it may
+    move; gains of other rows mean nothing.
     """
+    first, indptr, indices = rows
+    slot, table, home = state
     width = table.shape[1]
     some = np.empty(width, np.int32)
     for row in range(indptr.shape[0] - 1):
@@ -162,31 +157,30 @@ def weigh_moves(
 @njit(cache=True, nogil=True)
 def take_moves(
     first: int,
-    gains: Ints,
-    considered: Bools,
+    weighed: tuple[Ints, Bools],
     degrees: Ints,
     part: Ints32,
     group: Ints,
-    slot: Ints,
-    table: Bytes,
-    home: Bytes,
-    nodes: Ints,
-    edges: Ints,
+    state: State,
+    loads: tuple[Ints, Ints],
     limits: tuple[int, int, int],
-    moved: Ints,
-    ends: Ints32,
+    done: tuple[Ints, Ints32],
 ) -> tuple[int, int]:
     """Move nodes one after the other, each where it saves most within the limits.
 
     A move may not add to what is beyond limits, in sum over the partitions; one that
     takes from it may cost halo rows, any other must save some.
 
-    `degrees`: edges of each row. `group`: partition of each column, shape (G,).
-    `nodes`, `edges`: of each partition so far, shape (P,). `limits`: most nodes, most
-    edges, what a node weighs in edges. Written: `moved` and `ends`, the rows that moved
-    and their columns before and after, (rows,) and (rows, 2). Returns how many moved,
-    and what they saved.
+    `weighed`: from `weigh_moves`. `degrees`: edges of each row. `group`: partition of
+    each column, (G,). `loads`: nodes and edges of each partition so far, (P,).
+    `limits`: most nodes, most edges, what a node weighs in edges. `done`: written here,
+    the rows that moved and their columns before and after, (rows,) and (rows, 2).
+    Returns how many moved, and what they saved.
     """
+    gains, considered = weighed
+    slot, table, home = state
+    nodes, edges = loads
+    moved, ends = done
     count, total = 0, np.int64(0)
     for row in range(degrees.shape[0]):
         v = first + row
@@ -227,15 +221,10 @@ def take_moves(
 
 @njit(cache=True, nogil=True)
 def count_moves(
-    first: int,
-    indptr: Ints,
-    indices: Ints32,
-    moved: Ints,
-    ends: Ints32,
+    rows: Rows,
+    done: tuple[Ints, Ints32],
     part: Ints32,
-    slot: Ints,
-    table: Bytes,
-    home: Bytes,
+    state: State,
     low: int,
     high: int,
 ) -> None:
@@ -243,6 +232,9 @@ def count_moves(
 
     A counter that is full has lost count and stays full.
     """
+    first, indptr, indices = rows
+    moved, ends = done
+    slot, table, home = state
     for i in range(moved.shape[0]):
         row = moved[i]
         for way in range(2):

@@ -175,7 +175,7 @@ class _Turn:
         home = np.zeros(len(part), np.uint8)
         for rows in batches(csr):
             whole = (rows.first, rows.indptr, rows.indices)
-            count = partial(count_rows, *whole, part, slot, table)
+            count = partial(count_rows, whole, part, slot, table)
             crew.divide(len(group), len(rows.indices), count)
         hide_homes(part, slot, table, home)
         return cls(crew, csr, part, group, slot, table, home)
@@ -192,37 +192,23 @@ class _Turn:
         moved, ends = np.empty(most, np.int64), np.empty((most, 2), np.int32)
         base = int(self.csr.indptr[-1]) // len(self.part) + 1
         state = (self.slot, self.table, self.home)
+        owned, room = (loads.nodes, loads.edges), (limits.nodes, limits.edges, base)
         total = 0, 0
         for rows in batches(self.csr, BATCHES):
             over = loads.over(limits)
 
             def weigh(_: int, low: int, piece: CsrRows, over: Bools = over) -> None:
                 where = (piece.first, piece.indptr, piece.indices)
-                weigh_moves(
-                    *where, self.part, *state, over, cost, gains[low:], considered[low:]
-                )
+                found = gains[low:], considered[low:]
+                weigh_moves(where, self.part, state, over, cost, *found)
 
             self.crew.share(rows, weigh)
-            count, saved = take_moves(
-                rows.first,
-                gains,
-                considered,
-                np.diff(rows.indptr),
-                self.part,
-                self.group,
-                *state,
-                loads.nodes,
-                loads.edges,
-                (limits.nodes, limits.edges, base),
-                moved,
-                ends,
-            )
-            whole = (rows.first, rows.indptr, rows.indices, moved[:count], ends)
-            self.crew.divide(
-                len(self.group),
-                int(np.diff(rows.indptr)[moved[:count]].sum()),
-                partial(count_moves, *whole, self.part, *state),
-            )
+            degrees, weighed = np.diff(rows.indptr), (gains, considered)
+            given = self.part, self.group, state, owned, room, (moved, ends)
+            count, saved = take_moves(rows.first, weighed, degrees, *given)
+            whole, done = (rows.first, rows.indptr, rows.indices), (moved[:count], ends)
+            work = partial(count_moves, whole, done, self.part, state)
+            self.crew.divide(len(self.group), int(degrees[done[0]].sum()), work)
             total = total[0] + count, total[1] + saved
         return total
 
