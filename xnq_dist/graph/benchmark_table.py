@@ -64,13 +64,7 @@ class BenchmarkTable:
         return {"rows": len(rows), "digest": fingerprint(self.shares, rows)}
 
     def check_classes(self, classes: Sequence[str]) -> None:
-        """Refuse classes that the labels do not have, and shares that leave a gap.
-
-        Raises
-        ------
-        InputError
-            Naming the class and the classes there are.
-        """
+        """Refuse classes that the labels do not have, and shares that leave a gap."""
         for row in self.rows:
             if row.class_name not in classes:
                 raise InputError(

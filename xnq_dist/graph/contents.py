@@ -226,13 +226,7 @@ def answer_digests(
 
 
 def has_parents(table: Table, columns: ColumnSettings) -> bool:
-    """Whether a memberships table has a column of parents.
-
-    Raises
-    ------
-    InputError
-        When the column was named and is missing.
-    """
+    """Whether a memberships table has a column of parents; refused if one is named."""
     there = all(columns.parent in schema for schema in table.schemas.values())
     if not there and columns.parent != ColumnSettings.model_fields["parent"].default:
         table.require({"columns.parent": columns.parent})
@@ -240,13 +234,7 @@ def has_parents(table: Table, columns: ColumnSettings) -> bool:
 
 
 class Contents:
-    """Digests of tables, and those kept in a run directory from earlier readings.
-
-    Parameters
-    ----------
-    folder
-        The run directory.
-    """
+    """Digests of tables, and those kept in a run directory from earlier readings."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder

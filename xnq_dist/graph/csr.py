@@ -169,13 +169,7 @@ def map_chunks(
 def write_csr(
     chunks: Iterable[PairChunk], n: int, folder: Path, weighted: bool
 ) -> FileCsr:
-    """Write sorted pairs (major = row, minor = column) to an existing empty folder.
-
-    Raises
-    ------
-    InputError
-        When a sum of weights is beyond float32.
-    """
+    """Write sorted pairs (major = row, minor = column) to an existing empty folder."""
     degrees = np.zeros(n, np.int64)
     for chunk in chunks:
         degrees[chunk.first : chunk.last] = np.diff(chunk.indptr)

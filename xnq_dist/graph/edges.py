@@ -121,14 +121,7 @@ def batch_pairs(
     wanted: list[str],
     pool: ThreadPoolExecutor,
 ) -> Pairs:
-    """The pairs of a batch, its rows in order.
-
-    Raises
-    ------
-    InputError
-        For null ids, ids of another type than the nodes', unknown nodes (unless
-        dropped), or weights that are null, negative or not finite.
-    """
+    """The pairs of a batch, its rows in order; an `InputError` names a faulty row."""
     source, target = pool.map(
         lambda column: _indices(batch, column, ids, rules), (columns.src, columns.dst)
     )
@@ -241,13 +234,7 @@ def _indices(batch: Batch, column: str, ids: NodeIds, settings: InputSettings) -
 
 
 def weights_of(batch: Batch, columns: ColumnSettings) -> Floats:
-    """The weights of a batch, shape (rows,).
-
-    Raises
-    ------
-    InputError
-        For weights that are null, negative or not finite.
-    """
+    """The weights of a batch, shape (rows,), finite and not negative."""
     array = batch.column(columns.weight)
     if not (pt.is_integer(array.type) or pt.is_floating(array.type)):
         raise InputError(

@@ -291,13 +291,7 @@ class FeatureBlocks:
         )
 
     def read(self, partition: int) -> Iterator[tuple[int, int, Floats32]]:
-        """First and last global id and features of a partition's blocks, in order.
-
-        Raises
-        ------
-        StageError
-            When a row is missing or there twice.
-        """
+        """First and last global id and features of a partition's blocks, in order."""
         first, last = self._offsets[partition], self._offsets[partition + 1]
         for block in range(*np.searchsorted(self._starts, [first, last])):
             start, stop = int(self._starts[block]), int(self._starts[block + 1])

@@ -127,13 +127,7 @@ def planned_bytes(
 
 
 def uses_cudf(settings: Settings) -> bool:
-    """Whether cuDF is to read the edges; beside GPUs without it a line says why not.
-
-    Raises
-    ------
-    SettingsError
-        When `input.engine` is ``cudf`` and the package or a device is missing.
-    """
+    """Whether cuDF is to read the edges; logs why not on a cluster of GPUs."""
     if not wants_cudf(settings):
         return False
     try:
@@ -245,15 +239,7 @@ class CudfEngine(EdgeEngine):
     def pairs(
         self, table: Table, ids: NodeIds, columns: ColumnSettings, rules: InputSettings
     ) -> Iterator[Pairs]:
-        """All rows of the table, some at a time.
-
-        Raises
-        ------
-        InputError
-            As by `edges.batch_pairs`.
-        DoesNotFitError
-            When the device's memory does not do.
-        """
+        """All rows of the table, some at a time."""
         wanted = columns_read(table, columns)
         try:
             lookup = self._lookup(ids)

@@ -32,22 +32,19 @@ def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
     """
     columns = settings.columns
     features = columns.features
-    wanted: dict[str, str] = {}
+    names = {
+        "nodes": ("node_id", "label"),
+        "edges": ("src", "dst"),
+        "memberships": ("community", "member"),
+    }[table]
+    wanted = {f"columns.{name}": str(getattr(columns, name)) for name in names}
     if table == "nodes":
-        wanted = {"columns.node_id": columns.node_id, "columns.label": columns.label}
         if columns.node_weight is not None:
             wanted["columns.node_weight"] = columns.node_weight
         if isinstance(features, str):
             wanted["columns.features"] = features
         elif features is not None:
             wanted |= {f"columns.features[{i}]": n for i, n in enumerate(features)}
-    elif table == "edges":
-        wanted = {"columns.src": columns.src, "columns.dst": columns.dst}
-    else:
-        wanted = {
-            "columns.community": columns.community,
-            "columns.member": columns.member,
-        }
     opened = open_table(path, f"{table.removesuffix('s')} table")
     opened.require(wanted)
     rows = opened.n_rows

@@ -109,13 +109,7 @@ class NodeIds:
         return show(self.values, index)
 
     def index_of(self, ids: pa.Array | pa.ChunkedArray) -> Ints:
-        """Canonical index of each id, -1 when unknown; shape (len(ids),).
-
-        Raises
-        ------
-        InputError
-            When the ids are strings and the nodes' are integers, or the reverse.
-        """
+        """Canonical index of each id, -1 when unknown; ids of one type only."""
         if isinstance(ids, pa.ChunkedArray):
             parts = [self.index_of(chunk) for chunk in ids.chunks]
             return np.concatenate([np.empty(0, np.int64), *parts])

@@ -253,13 +253,7 @@ def _valid_text(array: pa.Array, batch: Batch, column: str) -> pa.Array:
 
 
 def plain_labels(batch: Batch, column: str) -> tuple[pa.Array, str]:
-    """A batch's labels as int64, bool or string, and what messages call the type.
-
-    Raises
-    ------
-    InputError
-        For labels of an unusable type.
-    """
+    """A batch's labels as int64, bool or string, and what messages call the type."""
     array = batch.column(column)
     kind = array.type
     if pt.is_null(kind):
@@ -298,13 +292,7 @@ def _whole_numbers(array: pa.Array, batch: Batch, column: str) -> pa.Array:
 
 
 def role_codes(batch: Batch, column: str) -> NDArray[np.int8]:
-    """A batch's roles: 0 train, 1 calibration, -1 none.
-
-    Raises
-    ------
-    InputError
-        For another role; its row is named.
-    """
+    """A batch's roles: 0 train, 1 calibration, -1 none; others are refused."""
     array = batch.column(column)
     if pt.is_null(array.type):
         return np.full(len(array), -1, np.int8)
@@ -327,14 +315,7 @@ def role_codes(batch: Batch, column: str) -> NDArray[np.int8]:
 
 
 def label_weights(batch: Batch, column: str, labels: pa.Array) -> Floats:
-    """A batch's inclusion weights, 0 where there is no label.
-
-    Raises
-    ------
-    InputError
-        For a weight that is not a finite number above 0 where a label is; its row is
-        named.
-    """
+    """A batch's inclusion weights, finite and above 0; 0 where there is no label."""
     array = batch.column(column)
     known = labels.is_valid().to_numpy(zero_copy_only=False)
     expected = "an inclusion weight is a finite number above 0 where a label is"

@@ -19,14 +19,7 @@ MOST = 1e100
 
 
 def node_weights_of(batch: Batch, node_id: str, column: str) -> Floats:
-    """The node weights of a batch, shape (rows,).
-
-    Raises
-    ------
-    InputError
-        For weights that are not numbers, null, negative or not finite; the row is
-        named.
-    """
+    """The node weights of a batch, shape (rows,), finite and not negative."""
     array = batch.column(column)
     numeric = pt.is_integer(array.type) or pt.is_floating(array.type)
     if not (numeric or pt.is_null(array.type)):

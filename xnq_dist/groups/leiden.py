@@ -123,13 +123,7 @@ def leiden(adjacency: sp.csr_array, resolution: float = 1.0, seed: int = 0) -> I
 def leiden_on_gpu(
     adjacency: sp.csr_array, resolution: float = 1.0, seed: int = 0
 ) -> Ints:
-    """As `leiden`, by cuGraph; all edges must fit one device.
-
-    Raises
-    ------
-    SettingsError
-        When cuGraph, cuDF or a device is missing.
-    """
+    """As `leiden`, by cuGraph; all edges must fit one device."""
     graphs, frames = cugraph(), data_frames()
     source, target, weights = _undirected(adjacency)
     n_nodes = adjacency.shape[0]

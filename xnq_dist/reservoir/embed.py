@@ -317,15 +317,7 @@ def embed_scaled(
     input_scale: float,
     progress: Progress = silent,
 ) -> Manifest:
-    """The stage ``embeddings`` for given scales; resumes from a checkpoint.
-
-    Raises
-    ------
-    StageError
-        When the graph stage is missing.
-    DoesNotFitError
-        When workers are lost again and again.
-    """
+    """The stage ``embeddings`` for given scales; resumes from a checkpoint."""
     graph = run.stage("graph")
     manifest = graph.manifest()
     if manifest is None:

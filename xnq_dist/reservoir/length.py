@@ -31,13 +31,7 @@ def length_of(diameter: int) -> int:
 
 
 def with_length(settings: Settings, facts: Mapping[str, Any]) -> Settings:
-    """The settings with a number for `reservoir.supersteps`; `facts` of the graph.
-
-    Raises
-    ------
-    StageError
-        When the graph was read before its distances were asked for.
-    """
+    """The settings with a number for `reservoir.supersteps`; `facts` of the graph."""
     if settings.reservoir.supersteps != "auto":
         return settings
     diameter = facts.get("effective_diameter")

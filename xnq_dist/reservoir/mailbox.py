@@ -55,13 +55,7 @@ class Mailbox:
         """Called when the reader begins with a generation."""
 
     def block(self, generation: int, owner: int) -> Block:
-        """Memory to fill with a block; refused unless the block is due.
-
-        Raises
-        ------
-        ConnectionError
-            When no such block is due: its memory may be in use.
-        """
+        """Memory to fill with a block; a `ConnectionError` unless it is due."""
         with self._news:
             due = owner in self._arrivals and self.admits(generation)
             if not due or (generation, owner) in self._whole:

@@ -35,13 +35,7 @@ MOST, SECONDS = 64, 2.0
 
 
 class SpmdExchange(PinnedTasks):
-    """Engine ``spmd``; a worker that does not answer for `timeout` seconds is lost.
-
-    Raises
-    ------
-    WorkersLost
-        From any method, when a worker that holds states is gone or does not answer.
-    """
+    """Engine ``spmd``; a worker that does not answer for `timeout` seconds is lost."""
 
     def __init__(
         self,

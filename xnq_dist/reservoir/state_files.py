@@ -290,13 +290,7 @@ def _read_local(
 
 
 def read_rows(path: Path, rows: Ints, out: NDArray[Any]) -> None:
-    """Rows of a raw file, ascending, each once, into `out`, (n, d'), C-contiguous.
-
-    Raises
-    ------
-    StageError
-        When the file is not there or ends early.
-    """
+    """Rows of a raw file, ascending, each once, into `out`, (n, d'), C-contiguous."""
     if not len(rows):
         return
     width = out.shape[1] * out.itemsize

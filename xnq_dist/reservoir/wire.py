@@ -111,14 +111,9 @@ class Wire:
         self._sending[sent] = (block.generation, block.worker)
 
     def flush(self, generation: int, look: Callable[[Sequence[str]], None]) -> None:
-        """Wait until all blocks up to a generation are copied and on their way.
+        """Wait until all blocks up to a generation are on their way; else `PeerLost`.
 
         `look` is called with the workers waited for whenever it takes long.
-
-        Raises
-        ------
-        PeerLost
-            When one cannot be delivered.
         """
         for sent, (number, worker) in list(self._sending.items()):
             while number <= generation and not sent.done():

@@ -273,10 +273,7 @@ def open_seat(
 def advance_seat(seat: Seat, step: int, count: int) -> dict[str, float]:
     """Supersteps ``step + 1`` to ``step + count`` of a worker; its clock.
 
-    Raises
-    ------
-    PeerLost
-        Also when the seat is not after superstep `step`: it was made anew.
+    `PeerLost` also when the seat is not after superstep `step`: it was made anew.
     """
     if seat.step != step:
         raise PeerLost("", f"is after superstep {seat.step}, not {step}")
