@@ -46,7 +46,7 @@ def partitions_of(count: int, degree: float, seed: int = 0):
 
 
 def sent_by_spmd(found, offsets, placement) -> int:
-    """Seat by seat, what the engine itself sends."""
+    """Worker by worker, what the engine itself sends."""
     rows = 0
     for worker in set(placement):
         mine = {part.number: part for part in found if placement[part.number] == worker}

@@ -209,7 +209,7 @@ def read_edges(
     if counts.edges() != int(csr.indptr[-1]):
         raise StageError(
             f"{counts.edges()} edges went into the sort and {int(csr.indptr[-1])} came "
-            "out: this is a fault of the program"
+            "out: internal error, please report it"
         )
     if weighted and not given and not counts.duplicates_dropped:
         csr = FileCsr(csr.indptr, folder, weighted=False)

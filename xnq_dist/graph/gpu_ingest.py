@@ -57,7 +57,7 @@ LEAST = 256 * 2**20
 DEVICE_SHARE = 0.9
 """Of the memory that is free on the device."""
 ROW = 96
-"""Bytes that a row takes on the device beside its columns as they were read: both ends
+"""Bytes that a row takes on the device besides its columns: both ends
 in 64 bits, their places among the ids, what was found there, the weight."""
 COPIES = 3
 """Of a column's pages: compressed, plain, and as a column."""
@@ -70,10 +70,8 @@ Lookup = Callable[[Any], Any]
 
 def wants_cudf(settings: Settings) -> bool:
     """Whether cuDF would read the edges if it is there."""
-    beside = settings.cluster.kind == "cuda"
-    return settings.input.engine == "cudf" or (
-        settings.input.engine == "auto" and beside
-    )
+    engine = settings.input.engine
+    return engine == "cudf" or (engine == "auto" and settings.cluster.kind == "cuda")
 
 
 def ingest_limit(settings: Settings) -> int:
@@ -88,9 +86,9 @@ def ingest_limit(settings: Settings) -> int:
     """
     if not wants_cudf(settings):
         return 0
-    told = settings.cluster.device_memory
-    if told != "auto":
-        return parse_bytes(told)
+    limit = settings.cluster.device_memory
+    if limit != "auto":
+        return parse_bytes(limit)
     facts = gpu_facts()
     if facts.devices and facts.packages.get("cudf"):
         return int(facts.memory * DEVICE_SHARE)
@@ -157,9 +155,9 @@ def edge_engine(settings: Settings, ids: NodeIds) -> EdgeEngine:
         return here
     backend = cast(GpuBackend, choose("gpu"))
     free = int(backend.free_bytes() * DEVICE_SHARE)
-    told = settings.cluster.device_memory
-    if told != "auto":
-        free = min(free, parse_bytes(told))
+    limit = settings.cluster.device_memory
+    if limit != "auto":
+        free = min(free, parse_bytes(limit))
     held = lookup_bytes(ids)
     wanted = settings.input.memory_bytes
     if free - held >= min(wanted, LEAST):
@@ -258,7 +256,7 @@ class CudfEngine(EdgeEngine):
                         yield found
         except MemoryError as error:
             raise DoesNotFitError(
-                f"the GPU's memory did not do for reading the {table.what} "
+                f"the GPU's memory was not enough for reading the {table.what} "
                 f"{table.path} in pieces of {human(self.memory // 2)} ({error}): set a "
                 "smaller input.memory, or input.engine = cpu"
             ) from error

@@ -2,7 +2,7 @@
 
 A table counts, for every node, its out-neighbours in each partition. At home nobody is
 a halo row, whatever the count: there the table says `FULL`, of which one row more costs
-nothing, and the count is kept beside it. So what a move changes is read from one short
+nothing, and the count is kept next to it. So what a move changes is read from one short
 row of the table for each edge.
 """
 

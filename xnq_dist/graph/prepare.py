@@ -314,8 +314,8 @@ def _check_counts(facts: dict[str, Any]) -> None:
     ):
         if there != due:
             raise StageError(
-                f"partitions hold {there} {what} instead of {due}: this is a fault of "
-                "the program"
+                f"partitions hold {there} {what} instead of {due}: internal error, "
+                "please report it"
             )
 
 

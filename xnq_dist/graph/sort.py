@@ -108,7 +108,7 @@ class PairSorter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Whatever went wrong there has been told, or gives way to what is going on.
+        # Whatever went wrong there has been reported, or gives way to what is going on.
         self._spilling.__exit__(Exception)
         for number in range(len(self._runs)):
             for path in self._paths(number):
@@ -229,7 +229,7 @@ class PairSorter:
         weighted = self._weights is not None
         self._keys = np.empty(0, np.int64)
         self._weights = np.empty(0, np.float64) if weighted else None
-        # Merged pieces are unpacked beside the blocks they come from.
+        # Merged pieces are unpacked next to the blocks they come from.
         share = self._memory // (2 * _BYTES_A_PAIR[weighted] * len(self._runs))
         runs = [
             _Run(*self._paths(number), size, max(share, _SMALLEST_BLOCK), weighted)
@@ -274,7 +274,7 @@ class PairSorter:
         if len(starts) == len(keys):
             return pairs, weights
         group = np.cumsum(fresh) - 1
-        # A reverse beside a given pair is ignored.
+        # A reverse of a given pair is ignored.
         used = given | reverse[starts][group]
         group, weights, used_pairs = group[used], weights[used], pairs[used]
         order = np.lexsort((weights, group))

@@ -194,7 +194,7 @@ def largest_eigenvalue(
     current /= _norm(current)
     before = np.zeros_like(current)
     diagonal: list[float] = []
-    beside: list[float] = []
+    off_diagonal: list[float] = []
     beta = 0.0
     for step in range(1, STEPS + 1):
         coming = matvec(current)
@@ -209,7 +209,7 @@ def largest_eigenvalue(
         if step % LOOK_EVERY == 0 or step <= 4 * LOOK_EVERY or not beta:
             values, vectors = eigh_tridiagonal(
                 np.array(diagonal),
-                np.array(beside),
+                np.array(off_diagonal),
                 select="i",
                 select_range=(max(step - 2, 0), step - 1),
             )
@@ -222,7 +222,7 @@ def largest_eigenvalue(
                 sharp and residual * residual <= EXACT * size * gap
             ):
                 return value
-        beside.append(beta)
+        off_diagonal.append(beta)
         coming /= beta
         before, current = current, coming
     return None

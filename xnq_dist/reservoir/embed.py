@@ -30,14 +30,14 @@ from xnq_dist.core.store import (
     Stage,
     fingerprint,
 )
-from xnq_dist.core.waiting import Heartbeats
+from xnq_dist.core.waiting import POLL, Heartbeats
 from xnq_dist.graph.arrays import Floats32
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.reservoir.checkpoint import Checkpoints, checkpoint_interval, write_states
 from xnq_dist.reservoir.context import ReservoirSpec
 from xnq_dist.reservoir.descriptors import describe_nodes, read_descriptors
 from xnq_dist.reservoir.disk_engine import DiskExchange
-from xnq_dist.reservoir.exchange import TasksExchange, WorkersLost, recover
+from xnq_dist.reservoir.exchange import TasksExchange, WorkersLost
 from xnq_dist.reservoir.length import with_length
 from xnq_dist.reservoir.spmd import SpmdExchange
 from xnq_dist.reservoir.state_files import StateFiles
@@ -78,8 +78,8 @@ def reservoir_spec(
     wanted = settings.reservoir
     if wanted.supersteps == "auto":
         raise StageError(
-            "the number of supersteps has not been settled: this is a fault of the "
-            "program"
+            "the number of supersteps has not been settled: internal error, please "
+            "report it"
         )
     units = wanted.dim if dim is None else dim
     nonzeros = min(wanted.nonzeros, units)
@@ -208,7 +208,8 @@ def run_reservoir(
     with nullcontext() if files is None else files.made():
         while True:
             try:
-                recover(beats)
+                while not beats.look():  # until a worker lives, or its timeout
+                    time.sleep(POLL)
                 with closing(opened(suspects)) as moving:
                     results = _drive(moving, spec, finish, checkpoints, every, progress)
                     crossed, disk = moving.bytes_per_superstep, 0
@@ -345,10 +346,10 @@ def embed_scaled(
     described: list[FileRecord] = []
     blocks = [spec.dim]
     if settings.method == "xnq+":
-        described, beside = describe_nodes(
+        described, more = describe_nodes(
             client, graph, manifest, settings.seed, attempt, settings.backend, progress
         )
-        blocks += [beside.features, beside.spectrum]
+        blocks += [more.features, more.spectrum]
     dtype = settings.embeddings.dtype
     files, traffic = run_reservoir(
         client,

@@ -12,7 +12,6 @@ checkpoint with the workers that live.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.store import FileRecord, Manifest, Stage
-from xnq_dist.core.waiting import POLL, Heartbeats, raise_failure, wait_some, watched
+from xnq_dist.core.waiting import Heartbeats, raise_failure, wait_some, watched
 from xnq_dist.graph.arrays import Floats32
 from xnq_dist.reservoir import device
 from xnq_dist.reservoir.context import (
@@ -36,7 +35,7 @@ from xnq_dist.reservoir.wire import Abandoned, PeerLost
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-__all__ = ["PinnedTasks", "TasksExchange", "WorkersLost", "recover"]
+__all__ = ["PinnedTasks", "TasksExchange", "WorkersLost"]
 
 log = logging.getLogger(__name__)
 
@@ -216,12 +215,6 @@ class TasksExchange(PinnedTasks):
         return [
             self._submit(p, _update, contexts[p], pieces[p], threads(p)) for p in parts
         ]
-
-
-def recover(beats: Heartbeats) -> None:
-    """Wait until a worker lives, within the timeout of `beats`."""
-    while not beats.look():
-        time.sleep(POLL)
 
 
 def _first_states(

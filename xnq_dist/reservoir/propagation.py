@@ -95,7 +95,7 @@ def propagate(
     backend
         ``cpu`` or ``gpu``: who adds up; the same bits.
     progress
-        Told of each round.
+        Called after each round.
 
     Returns
     -------

@@ -40,7 +40,7 @@ GROUP = 32 << 20
 LEAST_TILE, MOST_TILE = 8 << 20, 1 << 30
 """Bytes that a row tile of states on a disk may take, whatever the limit."""
 SLACK = 1.1
-"""Largest partition over the mean, while the cut is not known."""
+"""Largest partition over the mean, while the partitioning is not known."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Blocks from worker to worker by Dask's own connections: all that is not public.
 
-What it uses of ``distributed`` beside the public interface: a worker's ``handlers``
+What it uses of ``distributed`` besides the public interface: a worker's ``handlers``
 (name -> coroutine for messages of that name), its ``rpc`` (connections to other
 workers), its ``loop`` and its ``state.tasks``; and the byte stream of a connection by
 TCP or TLS, ``stream``, which is tornado's public ``IOStream``. Connections are Dask's

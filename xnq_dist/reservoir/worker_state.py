@@ -21,7 +21,7 @@ from xnq_dist.reservoir.routes import find_routes, pick_rows
 from xnq_dist.reservoir.superstep import first_states, gather, superstep, update
 from xnq_dist.reservoir.wire import POLL, Outgoing, PeerLost, Wire, hold_slot
 
-__all__ = ["Clock", "Seat", "advance_seat", "apply_seat", "open_seat"]
+__all__ = ["Clock", "WorkerState", "advance_worker", "apply_on_worker"]
 
 R = TypeVar("R")
 Work = Callable[[int, Callable[[], Floats32]], None]
@@ -41,33 +41,43 @@ class Clock:
     received: int = 0
 
 
-class Seat:
-    """What a worker keeps between the tasks of one run.
+class WorkerState:
+    """What a worker keeps between the tasks of one run: partitions, states, routes.
 
     It stays on its worker: a task's result that Dask holds and drops with its future.
-    `states`, shapes (n_owned, d'), are those after superstep `step`.
+    States, shapes (n_owned, d'), are those after superstep `step`: of the checkpoint,
+    else 1.
     """
 
     def __init__(
         self,
         run: str,
-        contexts: Mapping[int, Context],
-        states: Mapping[int, Floats32],
-        step: int,
-        offsets: Sequence[int],
+        graph: Stage,
+        manifest: Manifest,
+        spec: ReservoirSpec,
         placement: Sequence[str],
+        worker: str,
         threads: int,
         timeout: float,
+        checkpoint: tuple[int, Stage, Manifest] | None,
     ) -> None:
-        self.contexts = contexts
-        self.states = {n: contexts[n].rounded(found) for n, found in states.items()}
-        self.step = step
+        self.contexts: dict[int, Context] = {}
+        self.states: dict[int, Floats32] = {}
+        self.step = 1 if checkpoint is None else checkpoint[0]
         self.clock = Clock()
-        self._placement = placement
-        self._threads = threads
-        partitions = {number: found.partition for number, found in contexts.items()}
-        self.routes = find_routes(partitions, offsets, placement)
-        self._spec = next(iter(contexts.values())).spec
+        self._placement, self._threads, self._spec = placement, threads, spec
+        for number in [p for p, chosen in enumerate(placement) if chosen == worker]:
+            found = load_context(graph, manifest, number, spec, threads, exchange=False)
+            if checkpoint is None:
+                states = first_states(found.drive, found.recurrent, threads)
+            else:
+                _, stage, kept = checkpoint
+                record = kept.named(f"state-{number:05d}")[0]
+                states = np.ascontiguousarray(stage.read_arrays(record)["states"])
+            self.contexts[number] = found
+            self.states[number] = found.rounded(states)
+        partitions = {n: found.partition for n, found in self.contexts.items()}
+        self.routes = find_routes(partitions, manifest.facts["offsets"], placement)
         self._tiles = self._spec.tiles()
         widths = [columns.stop - columns.start for columns in self._tiles]
         self._mailbox = Mailbox(self.routes.arrivals, widths, self._spec.exchange_dtype)
@@ -76,7 +86,7 @@ class Seat:
             number: [owner for owner in picks if owner in self.routes.arrivals]
             for number, picks in self.routes.picks.items()
         }
-        self._posted = step - 1
+        self._posted = self.step - 1
         rows = max(found.n_halo for found in partitions.values())
         some = next(iter(self.states.values()))
         self._halo_rows = np.empty(rows * widths[0], some.dtype)
@@ -201,7 +211,7 @@ class Seat:
         columns, dtype = self._tiles[tile], np.dtype(self._spec.exchange_dtype)
         generation, width = self._generation(step, tile), columns.stop - columns.start
 
-        # Holds the states and not the seat: a block on its way keeps no run alive.
+        # Holds the states and not the kept: a block on its way keeps no run alive.
         def copy_rows(rows: Ints, out: NDArray[np.floating]) -> None:
             pick_rows(rows, states, columns, out)
 
@@ -241,53 +251,26 @@ class Seat:
         return halo
 
 
-def open_seat(
-    run: str,
-    graph: Stage,
-    manifest: Manifest,
-    spec: ReservoirSpec,
-    placement: Sequence[str],
-    worker: str,
-    threads: int,
-    timeout: float,
-    checkpoint: tuple[int, Stage, Manifest] | None,
-) -> Seat:
-    """Load a worker's partitions, and their states from a checkpoint (else step 1)."""
-    contexts: dict[int, Context] = {}
-    states: dict[int, Floats32] = {}
-    for number in [p for p, chosen in enumerate(placement) if chosen == worker]:
-        context = load_context(graph, manifest, number, spec, threads, exchange=False)
-        contexts[number] = context
-        if checkpoint is not None:
-            _, stage, kept = checkpoint
-            record = kept.named(f"state-{number:05d}")[0]
-            states[number] = np.ascontiguousarray(stage.read_arrays(record)["states"])
-        else:
-            first = first_states(context.drive, context.recurrent, threads)
-            states[number] = context.rounded(first)
-    step = 1 if checkpoint is None else checkpoint[0]
-    offsets = manifest.facts["offsets"]
-    return Seat(run, contexts, states, step, offsets, placement, threads, timeout)
-
-
-def advance_seat(seat: Seat, step: int, count: int) -> dict[str, float]:
+def advance_worker(kept: WorkerState, step: int, count: int) -> dict[str, float]:
     """Supersteps ``step + 1`` to ``step + count`` of a worker; its clock.
 
-    `PeerLost` also when the seat is not after superstep `step`: it was made anew.
+    `PeerLost` also when the kept is not after superstep `step`: it was made anew.
     """
-    if seat.step != step:
-        raise PeerLost("", f"is after superstep {seat.step}, not {step}")
-    before = replace(seat.clock)
-    seat.advance(count)
+    if kept.step != step:
+        raise PeerLost("", f"is after superstep {kept.step}, not {step}")
+    before = replace(kept.clock)
+    kept.advance(count)
     return {
         name: value - getattr(before, name)
-        for name, value in asdict(seat.clock).items()
+        for name, value in asdict(kept.clock).items()
     }
 
 
-def apply_seat(function: Callable[[int, Floats32], R], number: int, seat: Seat) -> R:
+def apply_on_worker(
+    function: Callable[[int, Floats32], R], number: int, kept: WorkerState
+) -> R:
     """A small result of one partition's states."""
-    states = seat.states[number]
+    states = kept.states[number]
     found: Any = function(number, states)
     if isinstance(found, np.ndarray) and np.may_share_memory(found, states):
         found = found.copy()  # later supersteps write there
