@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["mixed_bits"]
+__all__ = ["mixed_bits", "stream"]
+
+
+def stream(seed: int, *key: int) -> np.random.Generator:
+    """Counter-based random stream of a seed and a key, such as purpose and block."""
+    sequence = np.random.SeedSequence(seed, spawn_key=key)
+    return np.random.Generator(np.random.Philox(sequence))
 
 
 def mixed_bits(

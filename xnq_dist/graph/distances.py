@@ -16,6 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from xnq_dist.core.random_bits import stream
 from xnq_dist.graph.arrays import Ints, Ints32, Words
 from xnq_dist.graph.csr import Csr
 
@@ -42,11 +43,9 @@ def effective_diameter(csr: Csr, most: int) -> int:
     linked = np.flatnonzero(degrees)
     if not len(linked):
         return 1
-    key = np.random.SeedSequence(0, spawn_key=(PURPOSE,))
-    random = np.random.Generator(np.random.Philox(key))
     sources = linked
     if len(linked) > SOURCES:
-        sources = np.sort(random.choice(linked, SOURCES, replace=False))
+        sources = np.sort(stream(0, PURPOSE).choice(linked, SOURCES, replace=False))
     before = np.zeros(len(degrees), np.uint64)
     before[sources] = np.uint64(1) << np.arange(len(sources), dtype=np.uint64)
     reached = [int(np.bitwise_count(before).sum())]

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
+from xnq_dist.core.random_bits import stream
 from xnq_dist.graph.arrays import Ints, Ints32
 from xnq_dist.graph.clustering import PAIR, coarsen, contract, find_clusters
 from xnq_dist.graph.csr import Csr
@@ -152,8 +153,7 @@ def _contiguous(csr: Csr, partitions: int) -> Ints32:
 
 def _random(n: int, partitions: int, seed: int) -> Ints32:
     """Equal numbers of nodes, by chance."""
-    key = np.random.SeedSequence(seed, spawn_key=(RANDOM_PURPOSE, 0))
-    order = np.random.Generator(np.random.Philox(key)).permutation(n)
+    order = stream(seed, RANDOM_PURPOSE, 0).permutation(n)
     return (order % partitions).astype(np.int32)
 
 

@@ -40,6 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.errors import SettingsError
+from xnq_dist.core.random_bits import stream
 from xnq_dist.graph.arrays import Bools, Floats, Floats32, Ints, Ints32
 
 __all__ = [
@@ -48,7 +49,6 @@ __all__ = [
     "draw_features",
     "draw_memberships",
     "draw_network",
-    "stream",
 ]
 
 NODE_BLOCK = 1 << 14
@@ -92,40 +92,37 @@ class Arguments:
 
     def check(self) -> None:
         """Refuse what no network can have; one sentence names the argument."""
-        faults = [
-            text
-            for broken, text in (
-                (self.nodes < 10, f"nodes = {self.nodes} must be at least 10"),
-                (
-                    not 0 < self.degree < self.nodes,
-                    f"degree = {self.degree} must be above 0 and below nodes = "
-                    f"{self.nodes}",
-                ),
-                (self.features < 1, f"features = {self.features} must be at least 1"),
-                (
-                    not 2 <= self.classes <= min(self.nodes // 4, 1000),
-                    f"classes = {self.classes} must be at least 2, and at most 1000 "
-                    f"and a quarter of nodes = {self.nodes}",
-                ),
-                (
-                    not 0 <= self.homophily <= 1,
-                    f"homophily = {self.homophily} must be between 0 and 1",
-                ),
-                (
-                    self.communities < 1,
-                    f"communities = {self.communities} must be at least 1",
-                ),
-                (
-                    not 0 <= self.seed < 2**63,
-                    f"seed = {self.seed} must be between 0 and 2^63 - 1",
-                ),
-                (
-                    not 0 < self.labelled <= 1,
-                    f"labelled = {self.labelled} must be above 0 and at most 1",
-                ),
-            )
-            if broken
-        ]
+        nodes, most = self.nodes, min(self.nodes // 4, 1000)
+        rules = (
+            (nodes >= 10, f"nodes = {nodes} must be at least 10"),
+            (
+                0 < self.degree < nodes,
+                f"degree = {self.degree} must be above 0 and below nodes = {nodes}",
+            ),
+            (self.features >= 1, f"features = {self.features} must be at least 1"),
+            (
+                2 <= self.classes <= most,
+                f"classes = {self.classes} must be at least 2, and at most 1000 and a "
+                f"quarter of nodes = {nodes}",
+            ),
+            (
+                0 <= self.homophily <= 1,
+                f"homophily = {self.homophily} must be between 0 and 1",
+            ),
+            (
+                self.communities >= 1,
+                f"communities = {self.communities} must be at least 1",
+            ),
+            (
+                0 <= self.seed < 2**63,
+                f"seed = {self.seed} must be between 0 and 2^63 - 1",
+            ),
+            (
+                0 < self.labelled <= 1,
+                f"labelled = {self.labelled} must be above 0 and at most 1",
+            ),
+        )
+        faults = [text for holds, text in rules if not holds]
         if faults:
             raise SettingsError("generate: " + "; ".join(faults))
 
@@ -164,12 +161,6 @@ class PlantedNetwork:
         return len(self.by_home[1]) - 1
 
 
-def stream(seed: int, purpose: int, block: int = 0) -> np.random.Generator:
-    """Counter-based stream of one purpose and block."""
-    key = np.random.SeedSequence(seed, spawn_key=(purpose, block))
-    return np.random.Generator(np.random.Philox(key))
-
-
 def _class_prior(classes: int) -> Floats:
     """Proportions that fall geometrically, last to first in the ratio .2 : .8."""
     weights: Floats = CLASS_RATIO ** (np.arange(classes) / (classes - 1))
@@ -181,7 +172,7 @@ def draw_network(arguments: Arguments) -> PlantedNetwork:
     """Home, class and propensity of every node, and the tables of the blocks."""
     seed, total, classes = arguments.seed, arguments.nodes, arguments.classes
     blocks = max(2, round(np.sqrt(total) / 2))
-    rng = stream(seed, _BLOCKS)
+    rng = stream(seed, _BLOCKS, 0)
     shares = rng.lognormal(sigma=0.6, size=blocks)
     shares /= shares.sum()
     prior = _class_prior(classes)
@@ -232,7 +223,7 @@ def draw_network(arguments: Arguments) -> PlantedNetwork:
     # Weights are whole numbers below 2^53: the sums are exact.
     edges[1:] = np.cumsum(np.bincount(group, propensity, classes * blocks))
 
-    rng = stream(seed, _MEANS)
+    rng = stream(seed, _MEANS, 0)
     means = rng.standard_normal((classes, arguments.features))
     means -= means.mean(axis=0)
     # Of means that are centred, the mean squared distance is 2 / (C - 1) sum |m|^2.

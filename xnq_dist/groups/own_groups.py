@@ -24,6 +24,7 @@ from xnq_dist.core.waiting import gather
 from xnq_dist.graph import layout
 from xnq_dist.graph.arrays import Ints, Ints32
 from xnq_dist.graph.clustering import join_clusters
+from xnq_dist.graph.ids import mix
 from xnq_dist.groups.leiden import leiden, number_by_size
 
 if TYPE_CHECKING:
@@ -179,10 +180,7 @@ def choose_groups(
 
 @njit(cache=True, nogil=True)
 def _mixed(value: int, seed: int) -> np.uint64:
-    word = (np.uint64(value) + np.uint64(1)) * MIX + np.uint64(seed)
-    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return word ^ (word >> np.uint64(31))
+    return mix((np.uint64(value) + np.uint64(1)) * MIX + np.uint64(seed))
 
 
 @njit(cache=True, nogil=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from xnq_dist.core.random_bits import stream
 from xnq_dist.graph.arrays import Floats, Floats32, Ints32
 
 __all__ = [
@@ -95,11 +96,6 @@ class Weights:
     """What W was multiplied by."""
 
 
-def _stream(seed: int, purpose: int, block: int) -> np.random.Generator:
-    key = np.random.SeedSequence(seed, spawn_key=(purpose, block))
-    return np.random.Generator(np.random.Philox(key))
-
-
 def block_seed(seed: int, block: int) -> int:
     """Seed of one of several reservoirs side by side; the first has the seed itself."""
     if not block:
@@ -127,7 +123,7 @@ def _uniform(
     out = np.empty((rows, columns), dtype=np.float32)
     for first in range(0, rows, _BLOCK):
         last = min(first + _BLOCK, rows)
-        draws = _stream(seed, purpose, first // _BLOCK).random((_BLOCK, columns))
+        draws = stream(seed, purpose, first // _BLOCK).random((_BLOCK, columns))
         out[first:last] = (scale * (2.0 * draws - 1.0))[: last - first]
     return out
 
@@ -137,7 +133,7 @@ def _sparse(seed: int, dim: int, nonzeros: int) -> Recurrent:
     columns = np.empty((dim, nonzeros), dtype=np.int32)
     for first in range(0, dim, _BLOCK):
         last = min(first + _BLOCK, dim)
-        generator = _stream(seed, _SPARSE, first // _BLOCK)
+        generator = stream(seed, _SPARSE, first // _BLOCK)
         for row in range(first, last):
             chosen = generator.choice(dim, size=nonzeros, replace=False, shuffle=False)
             columns[row] = np.sort(chosen)
@@ -182,7 +178,7 @@ def _largest_modulus(recurrent: Recurrent, seed: int) -> float:
     from scipy.sparse.linalg import ArpackNoConvergence, aslinearoperator, eigs
 
     dim = recurrent.dim
-    start = 2.0 * _stream(seed, _START, 0).random(dim) - 1.0
+    start = 2.0 * stream(seed, _START, 0).random(dim) - 1.0
     matrix: Any
     if recurrent.columns is None:
         matrix = recurrent.values.astype(np.float64)
