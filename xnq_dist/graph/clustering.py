@@ -106,9 +106,7 @@ def _one_pass(
     def choose(thread: int, low: int, rows: CsrRows) -> None:
         begin = int(csr.indptr[rows.first] - rows.indptr[0])
         choose_clusters(
-            rows.first,
-            rows.indptr,
-            rows.indices,
+            *rows.edges,
             counts[begin : begin + len(rows.indices)],
             own,
             most,
@@ -294,9 +292,7 @@ def contract(
 
     def sample(limit: np.uint64, rows: CsrRows) -> Ints:
         found = np.empty(len(rows.indices), np.int64)
-        size = sample_pairs(
-            rows.first, rows.indptr, rows.indices, label, clusters, limit, found
-        )
+        size = sample_pairs(*rows.edges, label, clusters, limit, found)
         return found[:size].copy()
 
     # As if all edges were between clusters; where hardly half of them are, once more.

@@ -43,6 +43,11 @@ class CsrRows:
     weights: Floats32
     """Empty without weights."""
 
+    @property
+    def edges(self) -> tuple[int, Ints, Ints32]:
+        """First row, row pointers and neighbours, as kernels take them."""
+        return self.first, self.indptr, self.indices
+
 
 class Csr(Protocol):
     """What partitioners and the spectral radius need of an adjacency."""

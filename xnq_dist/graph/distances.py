@@ -52,7 +52,7 @@ def effective_diameter(csr: Csr, most: int) -> int:
     after = before.copy()
     for _ in range(most):
         for rows in csr.chunks():
-            spread_kernel(rows.first, rows.indptr, rows.indices, before, after)
+            spread_kernel(*rows.edges, before, after)
         reached.append(int(np.bitwise_count(after).sum()))
         if reached[-1] == reached[-2]:
             break

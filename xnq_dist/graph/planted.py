@@ -161,13 +161,6 @@ class PlantedNetwork:
         return len(self.by_home[1]) - 1
 
 
-def _class_prior(classes: int) -> Floats:
-    """Proportions that fall geometrically, last to first in the ratio .2 : .8."""
-    weights: Floats = CLASS_RATIO ** (np.arange(classes) / (classes - 1))
-    prior: Floats = weights / weights.sum()
-    return prior
-
-
 def draw_network(arguments: Arguments) -> PlantedNetwork:
     """Home, class and propensity of every node, and the tables of the blocks."""
     seed, total, classes = arguments.seed, arguments.nodes, arguments.classes
@@ -175,7 +168,9 @@ def draw_network(arguments: Arguments) -> PlantedNetwork:
     rng = stream(seed, _BLOCKS, 0)
     shares = rng.lognormal(sigma=0.6, size=blocks)
     shares /= shares.sum()
-    prior = _class_prior(classes)
+    # Proportions fall geometrically, last to first in the ratio .2 : .8.
+    prior = CLASS_RATIO ** (np.arange(classes) / (classes - 1))
+    prior /= prior.sum()
     by_block = rng.dirichlet(BLOCK_CONCENTRATION * prior, size=blocks) + 1e-3
     for _ in range(100):  # raking: the network's proportions stay the stated ones
         by_block /= by_block.sum(axis=1, keepdims=True)
@@ -218,7 +213,9 @@ def draw_network(arguments: Arguments) -> PlantedNetwork:
         labelled[by_class[first:last]] = True
     group = label.astype(np.int64) * blocks + home
     order = np.argsort(group, kind="stable")
-    tickets = np.repeat(order.astype(_index_type(total)), propensity[order])
+    tickets = np.repeat(
+        order.astype(np.int32 if total < 2**31 else np.int64), propensity[order]
+    )
     edges = np.zeros(classes * blocks + 1, np.int64)
     # Weights are whole numbers below 2^53: the sums are exact.
     edges[1:] = np.cumsum(np.bincount(group, propensity, classes * blocks))
@@ -255,10 +252,6 @@ def _propensity_range(nodes: int, degree: float) -> tuple[float, float]:
     for _ in range(50):  # mean of min(X, largest) is 3 s - 2 s^1.5 largest^-.5
         smallest = (1 + 2 * smallest**1.5 / np.sqrt(largest)) / 3
     return smallest, largest
-
-
-def _index_type(nodes: int) -> type[np.int32] | type[np.int64]:
-    return np.int32 if nodes < 2**31 else np.int64
 
 
 def _bounds(codes: NDArray[np.integer], size: int) -> Ints:
@@ -301,9 +294,12 @@ def draw_memberships(
         even = number % 2 == 0
 
         per_class = rng.multinomial(size * even, wide)
-        at, picked = _pick(
-            rng, per_class.ravel(), *_pools(network.by_class, last - first)
+        bounds = network.by_class[1]
+        pools = (
+            np.tile(bounds[:-1], last - first),
+            np.tile(np.diff(bounds), last - first),
         )
+        at, picked = _pick(rng, per_class.ravel(), *pools)
         community = [number[at // classes]]
         member = [network.by_class[0][picked]]
 
@@ -323,12 +319,6 @@ def draw_memberships(
         members, nodes = np.concatenate(community), np.concatenate(member)
         order = np.argsort(members, kind="stable")
         yield last, members[order], nodes[order]
-
-
-def _pools(order: tuple[Ints, Ints], times: int) -> tuple[Ints, Ints]:
-    """Starts and sizes of the parts of an order, repeated."""
-    bounds = order[1]
-    return np.tile(bounds[:-1], times), np.tile(np.diff(bounds), times)
 
 
 def _pick(

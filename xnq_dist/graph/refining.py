@@ -174,7 +174,7 @@ class _Turn:
         table = empty_table(len(part), len(group))
         home = np.zeros(len(part), np.uint8)
         for rows in batches(csr):
-            whole = (rows.first, rows.indptr, rows.indices)
+            whole = rows.edges
             count = partial(count_rows, whole, part, slot, table)
             crew.divide(len(group), len(rows.indices), count)
         hide_homes(part, slot, table, home)
@@ -198,7 +198,7 @@ class _Turn:
             over = loads.over(limits)
 
             def weigh(_: int, low: int, piece: CsrRows, over: Bools = over) -> None:
-                where = (piece.first, piece.indptr, piece.indices)
+                where = piece.edges
                 found = gains[low:], considered[low:]
                 weigh_moves(where, self.part, state, over, cost, *found)
 
@@ -206,7 +206,7 @@ class _Turn:
             degrees, weighed = np.diff(rows.indptr), (gains, considered)
             given = self.part, self.group, state, owned, room, (moved, ends)
             count, saved = take_moves(rows.first, weighed, degrees, *given)
-            whole, done = (rows.first, rows.indptr, rows.indices), (moved[:count], ends)
+            whole, done = rows.edges, (moved[:count], ends)
             work = partial(count_moves, whole, done, self.part, state)
             self.crew.divide(len(self.group), int(degrees[done[0]].sum()), work)
             total = total[0] + count, total[1] + saved

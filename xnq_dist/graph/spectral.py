@@ -62,18 +62,14 @@ def adjacency_radius(csr: Csr, symmetric: bool | None = None) -> float:
             strong_components(csr.indptr, *csr.arrays(), component)
         live = np.zeros(n, np.bool_)
         for rows in csr.chunks():
-            mark_live(
-                rows.first, rows.indptr, rows.indices, rows.weights, component, live
-            )
+            mark_live(*rows.edges, rows.weights, component, live)
     if not live.any():
         return 0.0
     everywhere, sums = np.zeros(n), np.zeros(n)
     column = everywhere.reshape(-1, 1)
 
     def add_up(rows: CsrRows) -> None:
-        multiply(
-            rows.first, rows.indptr, rows.indices, rows.weights, component, column, sums
-        )
+        multiply(*rows.edges, rows.weights, component, column, sums)
 
     # Row sums of a graph without weights: one product nearer to the eigenvector.
     start = np.maximum(degrees, 1).astype(np.float64)
@@ -261,7 +257,7 @@ def is_symmetric(csr: Csr) -> bool:
     total = np.uint64(0)
     for rows in csr.chunks():
         bits = rows.weights.view(np.uint32)
-        total = symmetry_sum(rows.first, rows.indptr, rows.indices, bits, total)
+        total = symmetry_sum(*rows.edges, bits, total)
     return bool(total == 0)
 
 

@@ -141,19 +141,14 @@ def _sparse(seed: int, dim: int, nonzeros: int) -> Recurrent:
     return Recurrent("sparse", values, columns)
 
 
-def _ring(dim: int) -> Recurrent:
-    values = np.ones((dim, 1), dtype=np.float32)
-    columns = ((np.arange(dim, dtype=np.int32) - 1) % dim)[:, None]
-    return Recurrent("ring", values, columns.astype(np.int32))
-
-
 def draw_recurrent(seed: int, dim: int, matrix: str, nonzeros: int) -> Recurrent:
     """The recurrent matrix before scaling."""
     if matrix == "dense":
         return Recurrent("dense", _uniform(seed, _DENSE, dim, dim, 1.0), None)
     if matrix == "sparse":
         return _sparse(seed, dim, nonzeros)
-    return _ring(dim)
+    before = ((np.arange(dim, dtype=np.int32) - 1) % dim)[:, None]
+    return Recurrent("ring", np.ones((dim, 1), np.float32), before.astype(np.int32))
 
 
 def recurrent_radius(recurrent: Recurrent, seed: int) -> float:
