@@ -17,7 +17,7 @@ from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.core.store import fingerprint
 from xnq_dist.graph.tables import Batch, open_table
 
-__all__ = ["BenchmarkRow", "BenchmarkTable", "group_name", "read_benchmarks"]
+__all__ = ["BenchmarkTable", "group_name", "read_benchmarks"]
 
 CLASS, SHARE, COUNT, ERROR = "class", "share", "count", "se"
 ROUNDED = 1e-6

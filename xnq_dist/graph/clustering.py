@@ -22,7 +22,7 @@ from xnq_dist.graph.arrays import Ints, Ints32
 from xnq_dist.graph.csr import NO_WEIGHTS, ArrayCsr, Csr, CsrRows, map_chunks
 from xnq_dist.graph.thread_pool import Crew, batches, most_rows
 
-__all__ = ["PAIR", "Contracted", "coarsen", "contract", "find_clusters"]
+__all__ = ["PAIR", "coarsen", "contract", "find_clusters"]
 
 log = logging.getLogger(__name__)
 

@@ -30,19 +30,11 @@ from xnq_dist.graph.benchmark_table import read_benchmarks
 from xnq_dist.graph.tables import Sources, Table, open_table
 
 __all__ = [
-    "Aspect",
     "Contents",
-    "Digest",
     "answer_digests",
-    "column_aspect",
-    "community_digest",
-    "edge_aspect",
     "has_parents",
     "label_aspects",
-    "member_aspect",
-    "node_aspects",
     "read_contents",
-    "weight_aspect",
 ]
 
 log = logging.getLogger(__name__)

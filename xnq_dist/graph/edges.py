@@ -24,7 +24,6 @@ from xnq_dist.graph.sort import KeySort, PairSorter
 from xnq_dist.graph.tables import Batch, Table, ids_of, show
 
 __all__ = [
-    "EdgeCounts",
     "EdgeEngine",
     "Pairs",
     "batch_pairs",

@@ -31,7 +31,6 @@ __all__ = [
     "FeatureBlocks",
     "FeatureColumns",
     "exact_numbers",
-    "numbers_of",
     "scaling_of",
     "side_by_side",
 ]

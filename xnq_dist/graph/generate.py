@@ -26,7 +26,7 @@ from xnq_dist.graph.planted import (
     draw_network,
 )
 
-__all__ = ["GeneratedGraph", "demo_network", "generate"]
+__all__ = ["demo_network", "generate"]
 
 ROWS_AT_ONCE = 1 << 18
 """Rows gathered before they are written; a layout, it changes no value."""

@@ -39,16 +39,7 @@ from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.sort import Keys, KeySort
 from xnq_dist.graph.tables import Table
 
-__all__ = [
-    "CudfEngine",
-    "edge_engine",
-    "ingest_bytes",
-    "ingest_limit",
-    "least_bytes",
-    "planned_bytes",
-    "uses_cudf",
-    "wants_cudf",
-]
+__all__ = ["edge_engine", "ingest_limit", "planned_bytes", "uses_cudf", "wants_cudf"]
 
 log = logging.getLogger(__name__)
 

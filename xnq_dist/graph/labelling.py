@@ -30,7 +30,7 @@ from xnq_dist.graph.layout import (
 )
 from xnq_dist.graph.tables import Table
 
-__all__ = ["OldLabels", "label", "whole_labels", "write_labels"]
+__all__ = ["OldLabels", "label", "write_labels"]
 
 log = logging.getLogger(__name__)
 

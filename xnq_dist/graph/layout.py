@@ -29,7 +29,6 @@ __all__ = [
     "load_nodes",
     "load_partition",
     "load_roles",
-    "load_scaling",
     "node_index",
     "partition_arrays",
     "read_adjacency",

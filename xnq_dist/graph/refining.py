@@ -34,7 +34,7 @@ from xnq_dist.graph.moves import (
 )
 from xnq_dist.graph.thread_pool import BATCHES, Crew, batches, most_rows
 
-__all__ = ["Limits", "find_limits", "refine"]
+__all__ = ["refine"]
 
 log = logging.getLogger(__name__)
 

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from xnq_dist.graph.arrays import Bools, Floats, Floats32, Ints, Words
 from xnq_dist.graph.ids import mix
 
-__all__ = ["ColumnStatistics", "Measures", "Scaling", "choose_scaling", "learn_scaling"]
+__all__ = ["Scaling", "learn_scaling"]
 
 Matrix = Floats32 | Floats
 

@@ -23,7 +23,7 @@ from xnq_dist.core.simd import prefetch
 from xnq_dist.graph.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.graph.csr import Csr, CsrRows, map_chunks
 
-__all__ = ["adjacency_radius", "is_symmetric", "largest_eigenvalue", "spectral_radius"]
+__all__ = ["adjacency_radius", "is_symmetric"]
 
 log = logging.getLogger(__name__)
 

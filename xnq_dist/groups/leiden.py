@@ -27,7 +27,7 @@ from xnq_dist.graph.arrays import Ints
 if TYPE_CHECKING:
     import scipy.sparse as sp
 
-__all__ = ["detect", "engine_of", "leiden", "leiden_on_gpu", "number_by_size"]
+__all__ = ["detect", "engine_of", "leiden", "number_by_size"]
 
 log = logging.getLogger(__name__)
 

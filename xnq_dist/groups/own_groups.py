@@ -30,14 +30,7 @@ from xnq_dist.groups.leiden import leiden, number_by_size
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = [
-    "FINE",
-    "RESOLUTION",
-    "Groups",
-    "choose_groups",
-    "degree_groups",
-    "own_groups",
-]
+__all__ = ["FINE", "Groups", "degree_groups", "own_groups"]
 
 RESOLUTION = 3.0
 """Of Leiden."""

@@ -27,7 +27,6 @@ from xnq_dist.reservoir.weights import (
 )
 
 __all__ = [
-    "Block",
     "Context",
     "ReservoirSpec",
     "draw_all",

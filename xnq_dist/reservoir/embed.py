@@ -52,7 +52,7 @@ from xnq_dist.reservoir.weights import (
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["Traffic", "embed_scaled", "reservoir_spec", "run_reservoir", "state_files"]
+__all__ = ["embed_scaled", "reservoir_spec", "run_reservoir", "state_files"]
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.graph.arrays import Floats, Ints
 
-__all__ = ["MOST_ROWS", "column_peaks", "integer_products", "restored"]
+__all__ = ["column_peaks", "integer_products", "restored"]
 
 
 STEPS = 1 << 17

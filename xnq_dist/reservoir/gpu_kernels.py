@@ -24,7 +24,6 @@ __all__ = [
     "gather_add",
     "sparse_superstep",
     "sparse_update",
-    "superstep_source",
     "tanh_add",
 ]
 

@@ -28,7 +28,6 @@ from xnq_dist.graph.arrays import Floats32, Ints, Ints32
 
 __all__ = [
     "LANES",
-    "TANH_CLIP",
     "TANH_DENOMINATOR",
     "TANH_NUMERATOR",
     "WIDTH",

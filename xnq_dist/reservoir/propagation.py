@@ -27,7 +27,7 @@ from xnq_dist.reservoir.superstep import column_tiles, gather
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-__all__ = ["COLUMNS", "load_values", "only_sums", "propagate", "sum_neighbours"]
+__all__ = ["COLUMNS", "load_values", "only_sums", "propagate"]
 
 
 COLUMNS = 32

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from xnq_dist.graph.arrays import Ints
 from xnq_dist.graph.halo import Partition
 
-__all__ = ["Routes", "find_routes", "pick_rows"]
+__all__ = ["find_routes", "pick_rows"]
 
 
 @dataclass(frozen=True)

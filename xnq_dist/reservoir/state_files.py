@@ -43,9 +43,7 @@ __all__ = [
     "StateFiles",
     "advance_partition",
     "open_partition",
-    "read_rows",
     "read_states",
-    "row_tiles",
 ]
 
 

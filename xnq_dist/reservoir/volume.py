@@ -24,7 +24,6 @@ __all__ = [
     "disk_traffic",
     "memory_need",
     "most_volume",
-    "random_boundary",
     "random_halo",
     "tile_memory",
     "volume",
