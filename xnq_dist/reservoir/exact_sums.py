@@ -20,8 +20,6 @@ STEPS = 1 << 17
 """Integers from 0 to a column's peak."""
 BLOCK = 1 << 17
 """Rows of a block: their products of 34 bits stay below 2 ** 53 together."""
-MOST_ROWS = 1 << 28
-"""Rows whose products stay below 2 ** 63."""
 
 
 def column_peaks(values: NDArray[np.floating]) -> Floats:
