@@ -261,11 +261,11 @@ def _answers_due(
 
 
 def _leiden_engine(settings: Settings) -> str:
-    """As `groups.detection.engine_of`, which takes long to import."""
+    """As `groups.leiden.engine_of`, which takes long to import."""
     wanted = settings.leiden.engine
     if wanted == "igraph" or (wanted == "auto" and settings.cluster.kind != "cuda"):
         return "igraph"
-    from xnq_dist.groups.detection import engine_of
+    from xnq_dist.groups.leiden import engine_of
 
     return engine_of(settings)
 

@@ -379,7 +379,7 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     from xnq_dist.graph.gpu_ingest import uses_cudf
     from xnq_dist.graph.head import table_size
     from xnq_dist.graph.tables import open_table
-    from xnq_dist.groups.detection import engine_of
+    from xnq_dist.groups.leiden import engine_of
     from xnq_dist.quantify.default.benchmarks import benchmark_of
     from xnq_dist.quantify.intervals.seed_runs import check_seed_runs
     from xnq_dist.report.earlier import check_named

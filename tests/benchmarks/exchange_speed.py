@@ -47,7 +47,7 @@ from xnq_dist.reservoir.exchange import TasksExchange
 from xnq_dist.reservoir.routes import pick_rows
 from xnq_dist.reservoir.spmd import SpmdExchange
 from xnq_dist.reservoir.wire import CHUNK
-from xnq_dist.reservoir.worker_state import Seat
+from xnq_dist.reservoir.worker_state import WorkerState
 
 SUPERSTEPS = 10_000
 """Never reached: the last superstep would send nothing."""
@@ -219,28 +219,28 @@ def _medians(times: list[Numbers]) -> Numbers:
 
 def _transfer(client: Client, spmd: SpmdExchange, count: int) -> Numbers:
     """The exchange alone, then the same bytes by plain sockets, in the same workers."""
-    seats = spmd._seats
+    kept_states = spmd._kept
     before = client.run(_processor)
     began = time.perf_counter()
     moved = client.gather(
         [
-            client.submit(_exchange, seat, count, workers=[worker], pure=False)
-            for worker, seat in seats.items()
+            client.submit(_exchange, kept, count, workers=[worker], pure=False)
+            for worker, kept in kept_states.items()
         ]
     )
     wall = max(seconds for seconds, _ in moved)
     overall = time.perf_counter() - began
     after = client.run(_processor)
-    used = sum(after[worker] - before[worker] for worker in seats)
+    used = sum(after[worker] - before[worker] for worker in kept_states)
     cutting = client.gather(
         [
-            client.submit(_cut, seat, count, workers=[worker], pure=False)
-            for worker, seat in seats.items()
+            client.submit(_cut, kept, count, workers=[worker], pure=False)
+            for worker, kept in kept_states.items()
         ]
     )
     sent = [sum(by.values()) for _, by in moved]
     ports = client.gather(
-        [client.submit(_listen, workers=[w], pure=False) for w in seats]
+        [client.submit(_listen, workers=[w], pure=False) for w in kept_states]
     )
     before = client.run(_processor)
     # A ring: each sends its bytes to the next, all at the same time.
@@ -255,11 +255,11 @@ def _transfer(client: Client, spmd: SpmdExchange, count: int) -> Numbers:
                 workers=[worker],
                 pure=False,
             )
-            for at, worker in enumerate(seats)
+            for at, worker in enumerate(kept_states)
         ]
     )
     after = client.run(_processor)
-    plain_used = sum(after[worker] - before[worker] for worker in seats)
+    plain_used = sum(after[worker] - before[worker] for worker in kept_states)
     return {
         "bytes": sum(sent),
         "transfer_s": wall / count,
@@ -278,37 +278,37 @@ def _processor() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _exchange(seat: Seat, count: int) -> tuple[float, dict[str, int]]:
+def _exchange(kept: WorkerState, count: int) -> tuple[float, dict[str, int]]:
     """Exchanges with no compute and no picking: seconds, bytes sent to each worker."""
-    step = seat.step + 1
+    step = kept.step + 1
     began = time.perf_counter()
     for turn in range(count):
-        seat.post(step + turn, seat.states)
-        seat.collect(step + turn, 0, lambda number, pick: None, lambda waited: None)
+        kept.post(step + turn, kept.states)
+        kept.collect(step + turn, 0, lambda number, pick: None, lambda waited: None)
     spent = time.perf_counter() - began
     sent: dict[str, int] = {}
-    row = next(iter(seat.states.values())).shape[1]
-    size = np.dtype(next(iter(seat.contexts.values())).spec.exchange_dtype).itemsize
-    for to in seat.routes.sends.values():
+    row = next(iter(kept.states.values())).shape[1]
+    size = np.dtype(next(iter(kept.contexts.values())).spec.exchange_dtype).itemsize
+    for to in kept.routes.sends.values():
         for worker, wanted in to.items():
             sent[worker] = sent.get(worker, 0) + len(wanted) * row * size
     return spent, sent
 
 
-def _cut(seat: Seat, count: int) -> float:
+def _cut(kept: WorkerState, count: int) -> float:
     """Cuts all rows that leave the worker, as they are cut to be sent; seconds."""
-    dim = next(iter(seat.states.values())).shape[1]
-    dtype = np.dtype(next(iter(seat.contexts.values())).spec.exchange_dtype)
+    dim = next(iter(kept.states.values())).shape[1]
+    dtype = np.dtype(next(iter(kept.contexts.values())).spec.exchange_dtype)
     step = max(1, CHUNK // (dim * dtype.itemsize))
     out = np.ones((step, dim), dtype)
     began = time.perf_counter()
     for _ in range(count):
-        for number, to in seat.routes.sends.items():
+        for number, to in kept.routes.sends.items():
             for rows in to.values():
                 for first in range(0, len(rows), step):
                     some = rows[first : first + step]
                     into = out[: len(some)]
-                    pick_rows(some, seat.states[number], slice(0, dim), into)
+                    pick_rows(some, kept.states[number], slice(0, dim), into)
     return time.perf_counter() - began
 
 

@@ -36,7 +36,7 @@ from xnq_dist.evaluation.protocol import draw_samples
 from xnq_dist.evaluation.scoring import calibrated, errors, estimates
 from xnq_dist.graph.halo import Partition
 from xnq_dist.readout.logistic import decision, fit, row_losses
-from xnq_dist.reservoir.superstep import MemoryStates, column_tiles, superstep
+from xnq_dist.reservoir.superstep import column_tiles, superstep
 from xnq_dist.reservoir.weights import draw_weights
 
 LENGTHS = (2, 4, 6, 8, 12, 16, 20, 30)
@@ -120,7 +120,7 @@ def states(
             superstep(
                 cpu(),
                 part,
-                MemoryStates(before),
+                before,
                 lambda _: halo,
                 drive,
                 weights.recurrent,

@@ -39,8 +39,7 @@ from xnq_dist.graph.csr import CHUNK_EDGES, CsrRows, FileCsr, spans
 from xnq_dist.graph.edges import read_edges
 from xnq_dist.graph.generate import generate
 from xnq_dist.graph.labels import read_nodes
-from xnq_dist.graph.metis import metis, metis_memory
-from xnq_dist.graph.partition import divide
+from xnq_dist.graph.partition import divide, metis, metis_memory
 from xnq_dist.graph.tables import Sources, open_table
 
 PLAIN = "metis-plain"
@@ -95,10 +94,10 @@ def write_graph(name: str, folder: Path) -> None:
     settings = load_settings(overrides=["input.directed=false"])
     sources = Sources(str(tables / "nodes.parquet"), str(tables / "edges.parquet"))
     nodes_table = open_table(sources.nodes, "node table")
-    known, _ = read_nodes(nodes_table, settings.columns, silent)
+    ids, _, _ = read_nodes(nodes_table, settings.columns, silent)
     edges_table = open_table(sources.edges, "edge table")
     csr, _ = read_edges(
-        edges_table, known.ids, settings.columns, settings.input, folder, silent
+        edges_table, ids, settings.columns, settings.input, folder, silent
     )
     np.save(folder / "indptr.npy", csr.indptr)
 

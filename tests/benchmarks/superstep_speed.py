@@ -38,7 +38,7 @@ from xnq_dist.core.backend import cpu
 from xnq_dist.core.blocks import for_each_block, one_blas_thread
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import kernels
-from xnq_dist.reservoir.superstep import MemoryStates, column_tiles, gather, superstep
+from xnq_dist.reservoir.superstep import column_tiles, gather, superstep
 from xnq_dist.reservoir.weights import Recurrent, draw_recurrent
 
 PEER = """
@@ -178,11 +178,11 @@ def measure(
 
     def step(recurrent: Recurrent) -> None:
         nonlocal states, out
-        given = (cpu(), part, MemoryStates(states), lambda _: halo, drive, recurrent)
+        given = (cpu(), part, states, lambda _: halo, drive, recurrent)
         states, out = superstep(*given, tiles, threads, out=out), states
 
     def sums() -> None:
-        gather(cpu(), part, MemoryStates(states), tiles[0], halo, out, threads)
+        gather(cpu(), part, states, tiles[0], halo, out, threads)
 
     work: dict[str, Callable[[], Any]] = {
         "gather": sums,

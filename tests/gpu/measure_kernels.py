@@ -27,7 +27,7 @@ from xnq_dist.quantify.classic.sld import Sld
 from xnq_dist.quantify.gpu.sets import GpuSld
 from xnq_dist.quantify.interface import Communities, Reference
 from xnq_dist.reservoir import device
-from xnq_dist.reservoir.superstep import MemoryStates, superstep
+from xnq_dist.reservoir.superstep import superstep
 from xnq_dist.reservoir.weights import Recurrent
 
 
@@ -113,7 +113,7 @@ def part_states(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]:
             here = superstep(
                 backends.cpu(),
                 part,
-                MemoryStates(here),
+                here,
                 lambda _: nothing,
                 drive,
                 weights.recurrent,

@@ -29,7 +29,7 @@ from xnq_dist.graph.tables import Sources
 def part_ingest(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]:
     """The edge table to sorted edges, by Arrow and NumPy, by cuDF and CuPy."""
     from xnq_dist.core.config import load_settings
-    from xnq_dist.graph.edges import ArrowEngine, read_edges
+    from xnq_dist.graph.edges import EdgeEngine, read_edges
     from xnq_dist.graph.gpu_ingest import CudfEngine
     from xnq_dist.graph.ids import NodeIds
     from xnq_dist.graph.tables import open_table
@@ -50,9 +50,9 @@ def part_ingest(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]:
         pq.write_table(pa.table(ends), edges)
         found = {}
         for name in ("cpu", "cudf", "cpu again", "cudf again"):
-            engine = ArrowEngine(memory)
+            engine = EdgeEngine(memory)
             if name.startswith("cudf"):
-                engine = CudfEngine(make("float32"), frames, memory)
+                engine = CudfEngine(memory, make("float32"), frames)
             into = Path(folder) / name
             into.mkdir()
             table = open_table(edges, "edge table")

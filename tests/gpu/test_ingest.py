@@ -143,13 +143,13 @@ def test_reads_stay_within_the_memory(frames, tmp_path, monkeypatch):
     _, links = table_of(400, "dense", False, np.random.default_rng(1))
     nodes = node_table(60, node_id=bodies.ids_for(60, "dense"))
     arrow = []
-    real = edges.ArrowEngine.pairs
+    real = edges.EdgeEngine.pairs
 
     def told(self, *args):
         arrow.append(args)
         return real(self, *args)
 
-    monkeypatch.setattr(edges.ArrowEngine, "pairs", told)
+    monkeypatch.setattr(edges.EdgeEngine, "pairs", told)
     pieces = []
     find = gpu_ingest.CudfEngine._found
 
@@ -290,7 +290,7 @@ def test_the_engine_that_reads_edges_follows_the_memory_of_the_gpu(monkeypatch, 
     with pytest.raises(DoesNotFitError, match=r"24 B of it.*0\.9 MiB|921\.6 KiB"):
         gpu_ingest.edge_engine(asked, ids)
     beside = load_settings(overrides=["cluster.kind=cuda"])
-    assert isinstance(gpu_ingest.edge_engine(beside, ids), edges.ArrowEngine)
+    assert type(gpu_ingest.edge_engine(beside, ids)) is edges.EdgeEngine
     assert "edges are read on the CPU: reading edges on the GPU needs" in caplog.text
     # Less than the sort's memory will do, as long as there is some.
     monkeypatch.setattr(StandinBackend, "free_bytes", lambda self: 2**29)

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from tests.gpu.standin import decode, encode, tf32
+from tests.reservoir.reference import embed_reference, rational_tanh
 from tests.reservoir.test_kernels import draw, whole_partition
 from xnq_dist.core.backend import cpu
 from xnq_dist.core.products import product
 from xnq_dist.reservoir import device as on_device
 from xnq_dist.reservoir import gpu_kernels
-from xnq_dist.reservoir.reference import embed_reference, rational_tanh
-from xnq_dist.reservoir.superstep import MemoryStates, column_tiles, superstep
+from xnq_dist.reservoir.superstep import column_tiles, superstep
 from xnq_dist.reservoir.weights import SideBySide
 
 RNG = np.random.default_rng(11)
@@ -37,7 +37,7 @@ def run_driven(backend, part, recurrent, drive, steps, dim, tile=None):
         states = superstep(
             backend,
             part,
-            MemoryStates(states),
+            states,
             lambda columns: np.empty((0, columns.stop - columns.start), np.float32),
             drive,
             recurrent,

@@ -15,10 +15,9 @@ from tests.conftest import small_settings
 from tests.groups.test_leiden import cliques
 from xnq_dist.core import backend as backends
 from xnq_dist.core.errors import SettingsError
-from xnq_dist.groups import detection, gpu_leiden
-from xnq_dist.groups.detection import engine_of
-from xnq_dist.groups.gpu_leiden import leiden_on_gpu, modularity
-from xnq_dist.groups.leiden import leiden
+from xnq_dist.groups.leiden import detect, engine_of, leiden, leiden_on_gpu
+
+MODULE = "xnq_dist.groups.leiden"
 
 
 def _needs(name):
@@ -38,8 +37,8 @@ def graphs(request, monkeypatch):
         _needs("cugraph")
         return
     pandas = pytest.importorskip("pandas")
-    monkeypatch.setattr(gpu_leiden, "cugraph", lambda: GraphsOnTheCpu)
-    monkeypatch.setattr(gpu_leiden, "data_frames", lambda: pandas)
+    monkeypatch.setattr(f"{MODULE}.cugraph", lambda: GraphsOnTheCpu)
+    monkeypatch.setattr(f"{MODULE}.data_frames", lambda: pandas)
 
 
 @pytest.mark.usefixtures("graphs")
@@ -56,19 +55,14 @@ def test_cugraphs_communities_are_as_good_as_igraphs():
     assert there > here - 0.02
 
 
-def test_modularity_is_igraphs():
+def modularity(adjacency, communities):
+    """igraph's, of the mean of both directions."""
     import igraph
 
-    adjacency = cliques([6, 9, 4], [(0, 7), (3, 16)])
-    found = leiden(adjacency)
-    graph = igraph.Graph.Adjacency(
-        (adjacency + adjacency.T).toarray() > 0, "undirected"
-    )
-    weights = [
-        float((adjacency[a, b] + adjacency[b, a]) / 2) for a, b in graph.get_edgelist()
-    ]
-    expected = graph.modularity(found.tolist(), weights=weights)
-    assert modularity(adjacency, found) == pytest.approx(expected)
+    pairs = adjacency + adjacency.T
+    graph = igraph.Graph.Adjacency(pairs.toarray() > 0, "undirected")
+    weights = [float(pairs[edge] / 2) for edge in graph.get_edgelist()]
+    return graph.modularity(communities.tolist(), weights=weights)
 
 
 class GraphsOnTheCpu:
@@ -119,14 +113,13 @@ def test_detection_with_gpus_is_cugraphs(monkeypatch, caplog):
         calls.append(1)
         return pandas
 
-    monkeypatch.setattr(detection, "cugraph", lambda: GraphsOnTheCpu)
-    monkeypatch.setattr(gpu_leiden, "cugraph", lambda: GraphsOnTheCpu)
-    monkeypatch.setattr(gpu_leiden, "data_frames", frames)
+    monkeypatch.setattr(f"{MODULE}.cugraph", lambda: GraphsOnTheCpu)
+    monkeypatch.setattr(f"{MODULE}.data_frames", frames)
     for settings in (asked, beside):
-        assert detection.detect(adjacency, 1.0, settings).tolist() == expected
+        assert detect(adjacency, 1.0, settings).tolist() == expected
     assert len(calls) == 2
-    assert detection.detect(adjacency, 1.0, igraph).tolist() == expected
+    assert detect(adjacency, 1.0, igraph).tolist() == expected
     assert len(calls) == 2
     # A node without an edge is alone, and numbered last.
     alone = cliques([1, 4, 7], [])
-    assert detection.detect(alone, 1.0, asked).tolist() == [2] + [1] * 4 + [0] * 7
+    assert detect(alone, 1.0, asked).tolist() == [2] + [1] * 4 + [0] * 7

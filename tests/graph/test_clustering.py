@@ -119,8 +119,9 @@ def test_a_sample_keeps_both_directions_and_any_chunks_give_the_same(
     # Each edge of a symmetric graph was met twice, or not at all.
     assert set(small.counts.tolist()) == {2}
     monkeypatch.setattr(module, "SAMPLED", 7)
-    for threads in (1, 3):
-        again = contract(csr, label, 300, 1, keep, threads)
+    for processors in ({0}, {0, 1, 2}):
+        monkeypatch.setattr("os.sched_getaffinity", lambda _, p=processors: p)
+        again = contract(csr, label, 300, 1, keep)
         assert (again.indices == small.indices).all()
         assert (again.counts == small.counts).all()
 

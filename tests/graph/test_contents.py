@@ -136,7 +136,7 @@ def test_a_row_more_or_less_changes_the_digest(tmp_path_factory, table, data):
 
 
 def slow_digest(rows: list[tuple[object, ...]]) -> dict[str, Any]:
-    """As `row_hash` says, one value after the other."""
+    """As `digesting` says, one value after the other."""
     mask, total = 2**64 - 1, 0
 
     def fold(pair: tuple[int, int], word: int) -> tuple[int, int]:

@@ -3,12 +3,11 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.graph.graphs import csr_of, random_matrix
-from xnq_dist.graph.halo import PartitionBook, cut, edges_of, split_rows
+from tests.graph.graphs import csr_of, cut, random_matrix
+from xnq_dist.graph.halo import PartitionBook, split_rows
 
 
 @st.composite
@@ -74,14 +73,6 @@ def test_relabelling_keeps_canonical_order_inside_a_partition() -> None:
     assert book.offsets.tolist() == [0, 2, 4, 5]
     assert book.order.tolist() == [1, 3, 0, 2, 4]
     assert book.relabelled.tolist() == [2, 0, 3, 1, 4]
-
-
-@pytest.mark.parametrize("counts", [[], [0, 0], [2, 0, 3]])
-def test_positions_of_no_rows_are_none(counts: list[int]) -> None:
-    starts = np.arange(len(counts), dtype=np.int64) * 10
-    found = edges_of(starts, np.array(counts, np.int64)).tolist()
-    due = [s + i for s, c in zip(starts, counts, strict=True) for i in range(c)]
-    assert found == due
 
 
 @settings(max_examples=60, deadline=None)

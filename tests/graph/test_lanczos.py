@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xnq_dist.graph import lanczos
-from xnq_dist.graph.lanczos import largest_eigenvalue
+from xnq_dist.graph import spectral
+from xnq_dist.graph.spectral import largest_eigenvalue
 
 TOLERANCE = 1e-7
 
@@ -41,7 +41,7 @@ def test_an_eigenvector_as_the_start_is_handled() -> None:
 
 
 def test_copies_of_a_found_value_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanczos, "NEAR", 0.0)
+    monkeypatch.setattr(spectral, "NEAR", 0.0)
     rng = np.random.default_rng(0)
     matrix = with_values(np.r_[1e6, rng.uniform(-1, 1, 79)], 0)
     found = largest_eigenvalue(lambda x: matrix @ x, rng.random(80), 1e-13)
@@ -51,6 +51,6 @@ def test_copies_of_a_found_value_end_it(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_slow_matrix_is_given_up_not_answered_wrongly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lanczos, "STEPS", 5)
+    monkeypatch.setattr(spectral, "STEPS", 5)
     path = np.eye(300, k=1) + np.eye(300, k=-1)
     assert largest_eigenvalue(lambda x: path @ x, np.ones(300), TOLERANCE) is None

@@ -234,12 +234,12 @@ def test_full_counters_stay_full_and_homes_keep_their_count() -> None:
         assert turn.home[0] == 100
         everyone = np.arange(200, 300)
         to = np.tile(np.array([[0, 1]], np.int32), (100, 1))
-        state = (part, turn.slot, turn.table, turn.home, 0, 2)
-        moves.count_moves(0, csr.indptr, csr.indices, everyone, to, *state)
+        rows, state = (0, csr.indptr, csr.indices), (turn.slot, turn.table, turn.home)
+        moves.count_moves(rows, (everyone, to), part, state, 0, 2)
         assert turn.table[0, 1] == moves.FULL
         assert turn.home[0] == 0
         back = np.ascontiguousarray(to[:, ::-1])
-        moves.count_moves(0, csr.indptr, csr.indices, everyone, back, *state)
+        moves.count_moves(rows, (everyone, back), part, state, 0, 2)
         assert turn.table[0, 1] == moves.FULL
         assert turn.home[0] == 100
 

@@ -326,9 +326,9 @@ def test_constant_columns_alone_are_warned_of(
 def test_lists_of_one_scale_keep_their_bits(data_folder: Path, name: str) -> None:
     table = open_table(data_folder / name / "nodes.parquet", "node table")
     columns = FeatureColumns(table, "features", exact=True)
-    found = read_nodes(table, ColumnSettings())[0]
-    chosen = scaling_of(columns, found.ids, found.index, "auto")
+    rows = read_nodes(table, ColumnSettings())[:2]
+    chosen = scaling_of(columns, *rows, "auto")
     assert chosen is not None
     assert chosen.facts()["kept"] == columns.width
-    for _, matrix in columns.batches(found.ids, found.index):
+    for _, matrix in columns.batches(*rows):
         assert np.array_equal(chosen.apply(matrix), matrix.astype(np.float32))

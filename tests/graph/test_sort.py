@@ -21,7 +21,9 @@ def joined(chunks: list[PairChunk], n_major: int) -> tuple[np.ndarray, ...]:
     """All pairs again; the chunks must follow one another without gaps."""
     assert [c.first for c in chunks[1:]] == [c.last for c in chunks[:-1]]
     assert (chunks[0].first, chunks[-1].last) == (0, n_major)
-    major = np.concatenate([c.major for c in chunks])
+    major = np.concatenate(
+        [np.repeat(np.arange(c.first, c.last), np.diff(c.indptr)) for c in chunks]
+    )
     minor = np.concatenate([c.minor for c in chunks])
     weights = [c.weight for c in chunks if c.weight is not None]
     return major, minor, np.concatenate(weights) if weights else np.ones(len(major))

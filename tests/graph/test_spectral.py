@@ -139,7 +139,7 @@ def test_threads_keep_the_bits_of_the_radius(
 def test_arpack_stands_in_where_the_recurrence_ends_early(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("xnq_dist.graph.lanczos.STEPS", 2)
+    monkeypatch.setattr("xnq_dist.graph.spectral.STEPS", 2)
     matrix = LARGE["symmetric"]
     assert adjacency_radius(csr_of(matrix)) == pytest.approx(oracle(matrix), rel=2e-6)
 

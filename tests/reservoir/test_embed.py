@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import SmallGraph, rest_in, small_settings, write_graph
+from tests.reservoir.reference import embed_reference
 from xnq_dist import pipeline
 from xnq_dist.core import cluster
 from xnq_dist.core.errors import ConnectionLostError, DoesNotFitError, StageError
@@ -23,7 +24,6 @@ from xnq_dist.reservoir import exchange
 from xnq_dist.reservoir.checkpoint import Checkpoints, checkpoint_interval
 from xnq_dist.reservoir.context import exchanged_bytes, place
 from xnq_dist.reservoir.embed import embed_scaled, run_reservoir
-from xnq_dist.reservoir.reference import embed_reference
 from xnq_dist.reservoir.weights import draw_weights
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from xnq_dist.reservoir.reference import embed_reference
+from tests.reservoir.reference import embed_reference
 from xnq_dist.reservoir.weights import Recurrent, Weights
 
 

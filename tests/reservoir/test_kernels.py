@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from tests.reservoir.reference import embed_reference, rational_tanh
 from xnq_dist.core.backend import cpu
 from xnq_dist.core.products import product
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import kernels
-from xnq_dist.reservoir.reference import embed_reference, rational_tanh
 from xnq_dist.reservoir.superstep import (
-    MemoryStates,
     column_tiles,
     gather,
     superstep,
@@ -190,7 +189,7 @@ def test_supersteps_equal_the_numpy_twin_bit_for_bit(matrix, weighted, width):
         states = superstep(
             cpu(),
             part,
-            MemoryStates(states),
+            states,
             no_halo,
             drive,
             weights.recurrent,
@@ -206,12 +205,10 @@ def test_separate_gather_and_update_equal_the_fused_superstep():
     states = RNG.standard_normal((300, 16)).astype(np.float32)
     drive = RNG.standard_normal((300, 16)).astype(np.float32)
     tiles = column_tiles(16, None)
-    fused = superstep(
-        cpu(), part, MemoryStates(states), no_halo, drive, weights.recurrent, tiles
-    )
+    fused = superstep(cpu(), part, states, no_halo, drive, weights.recurrent, tiles)
     out = np.empty_like(states)
     halo = no_halo(tiles[0])
-    gather(cpu(), part, MemoryStates(states), tiles[0], halo, out)
+    gather(cpu(), part, states, tiles[0], halo, out)
     update(cpu(), out, drive, weights.recurrent)
     np.testing.assert_array_equal(out, fused)
 
@@ -252,7 +249,7 @@ def test_float16_states_are_the_rounded_twins(matrix, weighted, width):
     states = np.zeros((300, 18), np.float16)
     for _ in range(5):
         tiles = column_tiles(18, width)
-        before = MemoryStates(states)
+        before = states
         given = (cpu(), part, before, no_halo, drive, weights.recurrent, tiles)
         after = superstep(*given, threads=2)
         assert after.dtype == (np.float16 if width is None else np.float32)
@@ -271,8 +268,8 @@ def test_two_buffers_in_turn_give_the_bits_of_fresh_ones(matrix):
     states, spare = fresh, np.full((300, 16), np.nan, np.float32)
     for _ in range(4):
         arguments = (no_halo, drive, recurrent, tiles)
-        fresh = superstep(cpu(), part, MemoryStates(fresh), *arguments, threads=2)
-        before = MemoryStates(states)
+        fresh = superstep(cpu(), part, fresh, *arguments, threads=2)
+        before = states
         after = superstep(cpu(), part, before, *arguments, threads=2, out=spare)
         assert after is spare
         states, spare = after, states
@@ -334,7 +331,7 @@ def test_states_too_large_for_a_cache_have_the_same_bits(matrix, monkeypatch):
     for least in (2**28, 1):
         monkeypatch.setattr("xnq_dist.reservoir.superstep.STREAMED", least)
         out = np.empty_like(states)
-        given = (cpu(), part, MemoryStates(states), no_halo, drive)
+        given = (cpu(), part, states, no_halo, drive)
         superstep(*given, recurrent, column_tiles(24, None), 1, out=out)
         found.append(out)
     np.testing.assert_array_equal(*found)

@@ -15,8 +15,7 @@ from xnq_dist import pipeline
 from xnq_dist.core.errors import SettingsError, StageError
 from xnq_dist.core.store import Manifest, RunDirectory, Stage
 from xnq_dist.graph.layout import load_nodes, read_adjacency
-from xnq_dist.reservoir.propagation import propagate
-from xnq_dist.reservoir.rounds import load_values, sum_neighbours
+from xnq_dist.reservoir.propagation import load_values, propagate, sum_neighbours
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xnq_dist.graph.halo import PartitionBook, cut
+from tests.graph.graphs import cut
+from xnq_dist.graph.halo import PartitionBook
 from xnq_dist.reservoir.mailbox import Mailbox
 from xnq_dist.reservoir.routes import find_routes, pick_rows
 

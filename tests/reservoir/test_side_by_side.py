@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from tests.conftest import small_settings, write_graph
+from tests.reservoir.reference import embed_reference
 from tests.reservoir.test_embed import embed, embeddings
 from xnq_dist.core.backend import cpu
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.graph.layout import read_adjacency
 from xnq_dist.reservoir.embed import reservoir_spec
-from xnq_dist.reservoir.reference import embed_reference
 from xnq_dist.reservoir.superstep import update
 from xnq_dist.reservoir.weights import (
     SideBySide,

@@ -24,7 +24,7 @@ from xnq_dist.reservoir import embed as driver
 from xnq_dist.reservoir import wire
 from xnq_dist.reservoir.exchange import WorkersLost
 from xnq_dist.reservoir.spmd import SpmdExchange
-from xnq_dist.reservoir.worker_state import advance_seat
+from xnq_dist.reservoir.worker_state import advance_worker
 
 SPMD = "exchange.engine=spmd"
 
@@ -186,9 +186,9 @@ def _nothing(number, states):
 
 def test_a_released_task_stops_waiting(tmp_path, weighted, client):
     engine = engine_of(client, tmp_path / "a", weighted)
-    worker = sorted(engine._seats)[0]
+    worker = sorted(engine._kept)[0]
     # Alone it never gets the other worker's blocks.
-    alone = engine._submit_to(worker, advance_seat, engine._seats[worker], 1, 5)
+    alone = engine._submit_to(worker, advance_worker, engine._kept[worker], 1, 5)
     assert until(lambda: sum(client.run(_busy).values()) == 1)
     del alone
     assert until(lambda: sum(client.run(_busy).values()) == 0)
@@ -264,10 +264,10 @@ def until(condition, seconds: float = 20.0) -> bool:
 def test_two_runs_on_the_same_threads_proceed_independently(tmp_path, weighted, client):
     one = engine_of(client, tmp_path / "a", weighted)
     two = engine_of(client, tmp_path / "b", weighted)
-    first, second = sorted(one._seats)
+    first, second = sorted(one._kept)
     # Each has the only thread of one worker and needs that of the other.
     crossed = [
-        engine._submit_to(worker, advance_seat, engine._seats[worker], 1, 3)
+        engine._submit_to(worker, advance_worker, engine._kept[worker], 1, 3)
         for engine, worker in ((one, first), (two, second), (one, second), (two, first))
     ]
     one._wait(crossed)
@@ -289,9 +289,9 @@ def test_a_new_worker_state_is_kept_apart_from_the_old_one(tmp_path, weighted, c
 @pytest.mark.filterwarnings("ignore::UserWarning:distributed.*")
 def test_a_fault_on_one_worker_ends_the_wait_of_the_other(tmp_path, weighted, client):
     engine = engine_of(client, tmp_path / "a", weighted)
-    worker = sorted(engine._seats)[0]
+    worker = sorted(engine._kept)[0]
     engine._client.submit(
-        _break, engine._seats[worker], workers=[worker], pure=False
+        _break, engine._kept[worker], workers=[worker], pure=False
     ).result()
     with pytest.raises((AttributeError, TypeError), match="NoneType"):
         engine.advance(4)
@@ -299,11 +299,11 @@ def test_a_fault_on_one_worker_ends_the_wait_of_the_other(tmp_path, weighted, cl
     assert until(lambda: sum(client.run(_busy).values()) == 0)
 
 
-def _break(seat):
+def _break(kept):
     """One partition loses its recurrent matrix: its next superstep fails."""
-    number = next(iter(seat.states))
-    context = seat.contexts[number]
-    seat.contexts[number] = type(context)(
+    number = next(iter(kept.states))
+    context = kept.contexts[number]
+    kept.contexts[number] = type(context)(
         context.partition,
         context.drive,
         None,
@@ -315,13 +315,13 @@ def _break(seat):
 
 def test_states_stay_on_their_worker(tmp_path, weighted, client):
     engine = engine_of(client, tmp_path / "a", weighted)
-    seat = next(iter(engine._seats.values()))
+    kept = next(iter(engine._kept.values()))
     with pytest.raises(TypeError, match="do not leave their worker"):
-        client.submit(_pickled, seat, pure=False).result()
+        client.submit(_pickled, kept, pure=False).result()
 
 
-def _pickled(seat):
-    return seat.__reduce__()
+def _pickled(kept):
+    return kept.__reduce__()
 
 
 def test_private_names_of_distributed_exist():

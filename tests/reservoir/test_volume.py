@@ -7,9 +7,10 @@ import pytest
 from scipy.sparse import random_array
 
 from tests.conftest import small_settings, write_graph
+from tests.graph.graphs import cut
 from xnq_dist import pipeline
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.graph.halo import PartitionBook, cut
+from xnq_dist.graph.halo import PartitionBook
 from xnq_dist.graph.layout import load_partition
 from xnq_dist.reservoir.context import exchanged_bytes, place
 from xnq_dist.reservoir.routes import find_routes
@@ -45,7 +46,7 @@ def partitions_of(count: int, degree: float, seed: int = 0):
 
 
 def sent_by_spmd(found, offsets, placement) -> int:
-    """Seat by seat, what the engine itself sends."""
+    """Worker by worker, what the engine itself sends."""
     rows = 0
     for worker in set(placement):
         mine = {part.number: part for part in found if placement[part.number] == worker}

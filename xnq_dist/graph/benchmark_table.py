@@ -17,7 +17,7 @@ from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.core.store import fingerprint
 from xnq_dist.graph.tables import Batch, open_table
 
-__all__ = ["BenchmarkRow", "BenchmarkTable", "group_name", "read_benchmarks"]
+__all__ = ["BenchmarkTable", "group_name", "read_benchmarks"]
 
 CLASS, SHARE, COUNT, ERROR = "class", "share", "count", "se"
 ROUNDED = 1e-6
@@ -64,13 +64,7 @@ class BenchmarkTable:
         return {"rows": len(rows), "digest": fingerprint(self.shares, rows)}
 
     def check_classes(self, classes: Sequence[str]) -> None:
-        """Refuse classes that the labels do not have, and shares that leave a gap.
-
-        Raises
-        ------
-        InputError
-            Naming the class and the classes there are.
-        """
+        """Refuse classes that the labels do not have, and shares that leave a gap."""
         for row in self.rows:
             if row.class_name not in classes:
                 raise InputError(
@@ -93,14 +87,7 @@ def group_name(community: str | None) -> str:
 
 
 def read_benchmarks(path: str, columns: ColumnSettings) -> BenchmarkTable:
-    """The rows of a table of benchmarks.
-
-    Parameters
-    ----------
-    path
-        Parquet or CSV, as other tables.
-    columns
-        `community` is used.
+    """The rows of a table of benchmarks, Parquet or CSV; `columns.community` is used.
 
     Raises
     ------

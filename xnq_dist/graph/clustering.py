@@ -16,13 +16,13 @@ from functools import partial
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from xnq_dist.core.simd import prefetch
+from xnq_dist.graph.arrays import Ints, Ints32
 from xnq_dist.graph.csr import NO_WEIGHTS, ArrayCsr, Csr, CsrRows, map_chunks
 from xnq_dist.graph.thread_pool import Crew, batches, most_rows
 
-__all__ = ["PAIR", "Contracted", "coarsen", "contract", "find_clusters"]
+__all__ = ["PAIR", "coarsen", "contract", "find_clusters"]
 
 log = logging.getLogger(__name__)
 
@@ -52,53 +52,34 @@ EVERY = np.uint64(2**64 - 1)
 class Contracted:
     """An undirected graph of clusters; each pair is there in both directions."""
 
-    indptr: NDArray[np.int64]
+    indptr: Ints
     """Shape (C + 1,)."""
-    indices: NDArray[np.int32]
-    counts: NDArray[np.int64]
+    indices: Ints32
+    counts: Ints
     """Edges between the two clusters, of those that were sampled."""
-    weights: NDArray[np.int64]
+    weights: Ints
     """Weight of each cluster, shape (C,)."""
 
 
-def find_clusters(
-    csr: Csr, base: int, most: int, threads: int | None = None
-) -> tuple[NDArray[np.int32], int]:
+def find_clusters(csr: Csr, base: int, most: int) -> tuple[Ints32, int]:
     """Cluster of every node, shape (N,), and the number of clusters, C.
 
-    Parameters
-    ----------
-    csr
-        Canonical adjacency; streamed `ROUNDS` times at most.
-    base
-        What a node weighs beside its in-degree.
-    most
-        Weight beyond which nobody joins a cluster. A heavier node stays alone.
-    threads
-        At most; None: one for each processor. The answer is the same.
-
-    Notes
-    -----
-    24 bytes a node, and 4 for each thread. Batches of nodes take their turns in
-    canonical order; those of a batch choose at the same time, and join one after the
-    other.
+    A node weighs its in-degree and `base`; nobody joins a cluster beyond the weight
+    `most`, and a heavier node stays alone. `csr` is streamed `ROUNDS` times at most;
+    memory is 24 bytes a node, and 4 for each thread. Batches of nodes take their turns
+    in canonical order; those of a batch choose at the same time, then join one by one:
+    the answer is the same for any number of threads.
     """
     own = np.diff(csr.indptr) + base
-    return _propagate(csr, NO_COUNTS, own, most, threads)
+    return _propagate(csr, NO_COUNTS, own, most)
 
 
-def _propagate(
-    csr: Csr,
-    counts: NDArray[np.int64],
-    own: NDArray[np.int64],
-    most: int,
-    threads: int | None,
-) -> tuple[NDArray[np.int32], int]:
+def _propagate(csr: Csr, counts: Ints, own: Ints, most: int) -> tuple[Ints32, int]:
     """Clusters of nodes that weigh `own`; edges have one vote or their counts."""
     n = len(own)
     label, clusters = np.arange(n, dtype=np.int32), n
     weight = own.copy()
-    with Crew(threads) as crew:
+    with Crew() as crew:
         for _ in range(ROUNDS):
             moved = _one_pass(crew, csr, counts, own, most, label, weight)
             label, clusters = _numbered(label)
@@ -112,11 +93,11 @@ def _propagate(
 def _one_pass(
     crew: Crew,
     csr: Csr,
-    counts: NDArray[np.int64],
-    own: NDArray[np.int64],
+    counts: Ints,
+    own: Ints,
     most: int,
-    label: NDArray[np.int32],
-    weight: NDArray[np.int64],
+    label: Ints32,
+    weight: Ints,
 ) -> int:
     """Every node's turn, in place; how many moved."""
     tallies = [np.zeros(len(weight), np.int32) for _ in range(crew.threads)]
@@ -125,9 +106,7 @@ def _one_pass(
     def choose(thread: int, low: int, rows: CsrRows) -> None:
         begin = int(csr.indptr[rows.first] - rows.indptr[0])
         choose_clusters(
-            rows.first,
-            rows.indptr,
-            rows.indices,
+            *rows.edges,
             counts[begin : begin + len(rows.indices)],
             own,
             most,
@@ -145,7 +124,7 @@ def _one_pass(
     return moved
 
 
-def _numbered(label: NDArray[np.int32]) -> tuple[NDArray[np.int32], int]:
+def _numbered(label: Ints32) -> tuple[Ints32, int]:
     """Labels 0, 1, ... in the same order, and how many there are."""
     there = np.zeros(len(label), np.bool_)
     there[label] = True
@@ -158,32 +137,21 @@ def _numbered(label: NDArray[np.int32]) -> tuple[NDArray[np.int32], int]:
 @njit(cache=True, nogil=True)
 def choose_clusters(
     first: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    counts: NDArray[np.int64],
-    own: NDArray[np.int64],
+    indptr: Ints,
+    indices: Ints32,
+    counts: Ints,
+    own: Ints,
     most: int,
-    label: NDArray[np.int32],
-    weight: NDArray[np.int64],
-    tally: NDArray[np.int32],
-    choice: NDArray[np.int32],
+    label: Ints32,
+    weight: Ints,
+    tally: Ints32,
+    choice: Ints32,
 ) -> None:
     """What some nodes would join; a tie keeps the old cluster, else the first met.
 
-    Parameters
-    ----------
-    indptr
-        Of the rows, as places in `indices`.
-    counts
-        Votes of each edge, below 2^31 in sum; empty: one each.
-    own
-        Weight of each node, shape (N,).
-    label, weight
-        Cluster of each node, shape (N, 1), and weight of each cluster.
-    tally
-        Zeros, one a cluster.
-    choice
-        The cluster of each row is written here.
+    `indptr`: of the rows, as places in `indices`. `counts`: votes of each edge, below
+    2^31 in sum; empty: one each. `own` (N,), `label` (N, 1), `weight` of each cluster,
+    `tally`: zeros, one a cluster. The cluster of each row is written to `choice`.
     """
     counted = counts.shape[0] > 0
     rows = indptr.shape[0] - 1
@@ -217,12 +185,7 @@ def choose_clusters(
 
 @njit(cache=True, nogil=True)
 def join_clusters(
-    first: int,
-    choice: NDArray[np.int32],
-    own: NDArray[np.int64],
-    most: int,
-    label: NDArray[np.int32],
-    weight: NDArray[np.int64],
+    first: int, choice: Ints32, own: Ints, most: int, label: Ints32, weight: Ints
 ) -> int:
     """Let some nodes join what they chose while there is room; how many did."""
     moved = 0
@@ -237,31 +200,18 @@ def join_clusters(
     return moved
 
 
-def coarsen(
-    small: Contracted, most: int, edges: int, threads: int | None = None
-) -> tuple[Contracted, NDArray[np.int32]]:
-    """Cluster a contracted graph again until it has few edges; clusters of clusters.
+def coarsen(small: Contracted, most: int, edges: int) -> tuple[Contracted, Ints32]:
+    """Cluster a contracted graph again until it has at most `edges` entries.
 
-    Parameters
-    ----------
-    most
-        Weight beyond which nobody joins a cluster.
-    edges
-        Entries of `indices` that are few enough. Where clusters no longer grow the
-        graph keeps its heaviest edges.
-    threads
-        As for `find_clusters`.
-
-    Returns
-    -------
-    Contracted, NDArray[np.int32]
-        The last graph, and the cluster in it of each cluster of `small`.
+    Where clusters no longer grow the graph keeps its heaviest edges. Nobody joins a
+    cluster beyond the weight `most`. Returns the last graph, and the cluster in it of
+    each cluster of `small`.
     """
     place = np.arange(len(small.weights), dtype=np.int32)
     while len(small.indices) > edges:
         before = len(small.weights)
         whole = ArrayCsr(small.indptr, small.indices, NO_WEIGHTS)
-        label, clusters = _propagate(whole, small.counts, small.weights, most, threads)
+        label, clusters = _propagate(whole, small.counts, small.weights, most)
         place = label[place]
         ends = label[np.repeat(np.arange(before), np.diff(small.indptr))]
         others = label[small.indices]
@@ -285,17 +235,11 @@ def _heaviest(small: Contracted, edges: int) -> Contracted:
     heavy = np.argsort(-small.counts[pairs], kind="stable")
     pairs = pairs[heavy[: edges // 2]]
     return _between(
-        low[pairs] * clusters + small.indices[pairs],
-        small.counts[pairs],
-        small.weights,
+        low[pairs] * clusters + small.indices[pairs], small.counts[pairs], small.weights
     )
 
 
-def _between(
-    pairs: NDArray[np.int64],
-    counts: NDArray[np.int64] | None,
-    weights: NDArray[np.int64],
-) -> Contracted:
+def _between(pairs: Ints, counts: Ints | None, weights: Ints) -> Contracted:
     """A graph of pairs ``low * C + high`` with their counts (one each if None)."""
     clusters = len(weights)
     if counts is None:
@@ -324,12 +268,7 @@ def _between(
 
 @njit(cache=True, nogil=True)
 def fill_both(
-    low: NDArray[np.int32],
-    high: NDArray[np.int32],
-    sums: NDArray[np.int64],
-    at: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    counts: NDArray[np.int64],
+    low: Ints32, high: Ints32, sums: Ints, at: Ints, indices: Ints32, counts: Ints
 ) -> None:
     """Put each pair into the rows of both its ends; `at` is where rows go on."""
     for pair in range(low.shape[0]):
@@ -341,45 +280,27 @@ def fill_both(
 
 
 def contract(
-    csr: Csr,
-    label: NDArray[np.int32],
-    clusters: int,
-    base: int,
-    keep: int,
-    threads: int | None = None,
+    csr: Csr, label: Ints32, clusters: int, base: int, keep: int
 ) -> Contracted:
-    """The graph between clusters, from about `keep` edges at most.
+    """The graph between the clusters of `find_clusters`, from about `keep` edges.
 
     Of more edges between clusters a sample is taken, by a hash of the two nodes: both
     directions of an edge stay or go together, whatever the chunks. `PAIR` bytes an edge
-    that is kept.
-
-    Parameters
-    ----------
-    label, clusters
-        From `find_clusters`.
-    base
-        What a node weighs beside its in-degree.
-    keep
-        Directed edges to keep at most, about.
-    threads
-        As for `find_clusters`.
+    that is kept; `base` is what a node weighs besides its in-degree.
     """
     keep = min(keep, MOST_VOTES)
 
-    def sample(limit: np.uint64, rows: CsrRows) -> NDArray[np.int64]:
+    def sample(limit: np.uint64, rows: CsrRows) -> Ints:
         found = np.empty(len(rows.indices), np.int64)
-        size = sample_pairs(
-            rows.first, rows.indptr, rows.indices, label, clusters, limit, found
-        )
+        size = sample_pairs(*rows.edges, label, clusters, limit, found)
         return found[:size].copy()
 
     # As if all edges were between clusters; where hardly half of them are, once more.
     edges = max(int(csr.indptr[-1]), 1)
-    parts: list[NDArray[np.int64]] = []
+    parts: list[Ints] = []
     for _ in range(2):
         limit = np.uint64(int(keep / edges * 2**53) << 11) if keep < edges else EVERY
-        parts = map_chunks(csr, partial(sample, limit), threads, SAMPLED)
+        parts = map_chunks(csr, partial(sample, limit), SAMPLED)
         size = sum(map(len, parts))
         if limit == EVERY or 2 * size > keep:
             break
@@ -395,12 +316,12 @@ def contract(
 @njit(cache=True, nogil=True)
 def sample_pairs(
     first: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    label: NDArray[np.int32],
+    indptr: Ints,
+    indices: Ints32,
+    label: Ints32,
     clusters: int,
     limit: np.uint64,
-    found: NDArray[np.int64],
+    found: Ints,
 ) -> int:
     """Pairs of clusters, ``low * C + high``, of the edges whose hash is in `limit`."""
     size = 0

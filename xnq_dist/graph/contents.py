@@ -1,6 +1,6 @@
 """Digests of what the user's tables say, by column, however their files are cut.
 
-A digest is the number of rows and the sum of their hashes (`row_hash`): it is that of
+A digest is the number of rows and the sum of their hashes (`digesting`): it is that of
 a multiset of rows. Names and number of files, row groups, compression, the order of
 rows and the width of integers do not matter, and neither does the order of rows to any
 result: nodes are ranked by id, edges sorted. Values are digested as the pipeline reads
@@ -17,34 +17,24 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DamagedError, InputError
 from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.core.store import Folder, fingerprint
+from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.benchmark_table import read_benchmarks
 from xnq_dist.graph.tables import Sources, Table, open_table
 
-if TYPE_CHECKING:
-    from xnq_dist.graph.tables import Batch
-
 __all__ = [
-    "Aspect",
     "Contents",
-    "Digest",
     "answer_digests",
-    "column_aspect",
-    "community_digest",
-    "edge_aspect",
     "has_parents",
     "label_aspects",
-    "member_aspect",
-    "node_aspects",
     "read_contents",
-    "weight_aspect",
 ]
 
 log = logging.getLogger(__name__)
@@ -157,12 +147,7 @@ def column_aspect(columns: ColumnSettings, column: str) -> Aspect:
 def read_contents(
     folder: Folder, sources: Sources, settings: Settings
 ) -> dict[str, dict[str, Any]]:
-    """Digests of all that is read of the node and edge tables.
-
-    Parameters
-    ----------
-    folder
-        The run directory, where digests are kept.
+    """Digests of all that is read of the node and edge tables, kept in `folder`.
 
     Raises
     ------
@@ -183,14 +168,8 @@ def community_digest(
 ) -> dict[str, Any] | None:
     """Digest of what names the communities; None where they are detected.
 
-    Where communities have parents their digest is there as well, as ``parents``.
-
-    Parameters
-    ----------
-    settings
-        `columns` and `memberships.parents` are used.
-    source
-        ``given``, ``leiden`` or ``column:NAME``.
+    `source` is ``given``, ``leiden`` or ``column:NAME``. Where communities have parents
+    their digest is there as well, as ``parents``.
     """
     columns, contents = settings.columns, Contents(folder)
     if source == "leiden":
@@ -221,17 +200,8 @@ def answer_digests(
 ) -> dict[str, dict[str, Any]]:
     """Digests of the tables that answers depend on but posteriors do not.
 
-    Parameters
-    ----------
-    settings
-        `columns`, `memberships.parents` and `benchmark` are used.
-    source
-        ``given``, ``leiden`` or ``column:NAME``.
-
-    Returns
-    -------
     ``memberships`` unless communities are detected, and ``node_weights`` and
-    ``benchmark`` where they are named.
+    ``benchmark`` where they are named; `source` as for `community_digest`.
     """
     found: dict[str, dict[str, Any]] = {}
     members = community_digest(folder, sources, settings, source)
@@ -248,13 +218,7 @@ def answer_digests(
 
 
 def has_parents(table: Table, columns: ColumnSettings) -> bool:
-    """Whether a memberships table has a column of parents.
-
-    Raises
-    ------
-    InputError
-        When the column was named and is missing.
-    """
+    """Whether a memberships table has a column of parents; refused if one is named."""
     there = all(columns.parent in schema for schema in table.schemas.values())
     if not there and columns.parent != ColumnSettings.model_fields["parent"].default:
         table.require({"columns.parent": columns.parent})
@@ -262,13 +226,7 @@ def has_parents(table: Table, columns: ColumnSettings) -> bool:
 
 
 class Contents:
-    """Digests of tables, and those kept in a run directory from earlier readings.
-
-    Parameters
-    ----------
-    folder
-        The run directory.
-    """
+    """Digests of tables, and those kept in a run directory from earlier readings."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
@@ -279,7 +237,7 @@ class Contents:
     ) -> dict[str, dict[str, Any]]:
         """The digest of each aspect of a table, as `Digest.facts`.
 
-        Files that are as they were when they were last read are not read.
+        Files that have not changed since they were last read are not read.
 
         Raises
         ------
@@ -394,39 +352,30 @@ def _digests(table: Table, aspects: Sequence[Aspect]) -> list[Digest]:
         check_types(table, aspect.kind, aspect.columns)
     wanted = [column for columns in present for column in columns or ()]
     totals = [Digest() for _ in aspects]
-    for batch in _batches(table, list(dict.fromkeys(wanted))):
+    # Features are wide: fewer rows of them.
+    for batch in ahead(table.batches(list(dict.fromkeys(wanted)), 1 << 16)):
         for at, (aspect, used) in enumerate(zip(aspects, present, strict=True)):
             if used is not None:
                 totals[at] += Digest(*batch_total(batch, aspect.kind, used))
     return totals
 
 
+_NODE = "columns.node_id"
+_SETTINGS: dict[str, Sequence[str]] = {
+    "labels": [_NODE, "columns.label"],
+    "roles": [_NODE, "columns.label", "columns.role"],
+    "label_weights": [_NODE, "columns.label", "columns.label_weight"],
+    "edges": ["columns.src", "columns.dst", "columns.weight"],
+    "members": ["columns.member", "columns.community"],
+    "column": [_NODE, "communities = column:NAME"],
+    "parents": ["columns.community", "columns.parent"],
+    "node_weights": [_NODE, "columns.node_weight"],
+}
+"""Settings that name the columns of each kind; others have features after the id."""
+
+
 def _setting(aspect: Aspect, column: str) -> str:
     """The setting that names a column, for a message."""
-    names: dict[str, Sequence[str]] = {
-        "ids": ["columns.node_id"],
-        "vectors": ["columns.node_id"],
-        "numbers": ["columns.node_id"],
-        "labels": ["columns.node_id", "columns.label"],
-        "roles": ["columns.node_id", "columns.label", "columns.role"],
-        "label_weights": [
-            "columns.node_id",
-            "columns.label",
-            "columns.label_weight",
-        ],
-        "edges": ["columns.src", "columns.dst", "columns.weight"],
-        "members": ["columns.member", "columns.community"],
-        "column": ["columns.node_id", "communities = column:NAME"],
-        "parents": ["columns.community", "columns.parent"],
-        "node_weights": ["columns.node_id", "columns.node_weight"],
-    }
-    settings = names[aspect.kind]
+    settings = _SETTINGS.get(aspect.kind, [_NODE])
     at = aspect.columns.index(column)
     return settings[at] if at < len(settings) else "columns.features"
-
-
-def _batches(table: Table, columns: list[str]) -> Iterable[Batch]:
-    from xnq_dist.graph.ahead import ahead
-
-    # Features are wide: fewer rows of them.
-    return ahead(table.batches(columns, 1 << 16))

@@ -18,23 +18,15 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.errors import InputError
 from xnq_dist.graph import scratch
+from xnq_dist.graph.arrays import Floats32, Ints, Ints32
 from xnq_dist.graph.sort import PairChunk
 
-__all__ = [
-    "ArrayCsr",
-    "Csr",
-    "CsrRows",
-    "FileCsr",
-    "map_chunks",
-    "over_chunks",
-    "spans",
-    "write_csr",
-]
+__all__ = ["ArrayCsr", "Csr", "CsrRows", "FileCsr", "map_chunks", "spans", "write_csr"]
 
 CHUNK_EDGES = 1 << 20
 """Edges of a chunk of rows, unless one row has more."""
 MOST_THREADS = 8
-"""Of `over_chunks`: each holds a chunk."""
+"""Of `map_chunks`: each holds a chunk."""
 NO_WEIGHTS = np.empty(0, np.float32)
 T = TypeVar("T")
 
@@ -45,18 +37,23 @@ class CsrRows:
 
     first: int
     """Canonical index of the first row."""
-    indptr: NDArray[np.int64]
+    indptr: Ints
     """Shape (rows + 1,), from 0."""
-    indices: NDArray[np.int32]
-    weights: NDArray[np.float32]
+    indices: Ints32
+    weights: Floats32
     """Empty without weights."""
+
+    @property
+    def edges(self) -> tuple[int, Ints, Ints32]:
+        """First row, row pointers and neighbours, as kernels take them."""
+        return self.first, self.indptr, self.indices
 
 
 class Csr(Protocol):
     """What partitioners and the spectral radius need of an adjacency."""
 
     @property
-    def indptr(self) -> NDArray[np.int64]:
+    def indptr(self) -> Ints:
         """Shape (N + 1,)."""
 
     @property
@@ -69,12 +66,12 @@ class Csr(Protocol):
     def chunks(self, edges: int = CHUNK_EDGES) -> Iterator[CsrRows]:
         """All rows in order, about `edges` edges at a time."""
 
-    def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    def arrays(self) -> tuple[Ints32, Floats32]:
         """All column indices and weights (empty without); mapped when in files."""
 
 
 def spans(
-    indptr: NDArray[np.int64], edges: int, rows: int | None = None
+    indptr: Ints, edges: int, rows: int | None = None
 ) -> Iterator[tuple[int, int]]:
     """Row ranges of at most `edges` edges, or of one row, and of at most `rows` rows.
 
@@ -95,9 +92,9 @@ def spans(
 class ArrayCsr:
     """An adjacency in memory."""
 
-    indptr: NDArray[np.int64]
-    indices: NDArray[np.int32]
-    weights: NDArray[np.float32]
+    indptr: Ints
+    indices: Ints32
+    weights: Floats32
 
     @property
     def weighted(self) -> bool:
@@ -119,7 +116,7 @@ class ArrayCsr:
             self.weights[begin:end] if self.weighted else NO_WEIGHTS,
         )
 
-    def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    def arrays(self) -> tuple[Ints32, Floats32]:
         """All column indices and weights."""
         return self.indices, self.weights
 
@@ -128,7 +125,7 @@ class ArrayCsr:
 class FileCsr:
     """An adjacency whose edges are in two plain files."""
 
-    indptr: NDArray[np.int64]
+    indptr: Ints
     folder: Path
     weighted: bool
 
@@ -140,17 +137,14 @@ class FileCsr:
     def rows(self, first: int, last: int) -> CsrRows:
         """Rows first to last - 1."""
         begin = int(self.indptr[first])
-        count = int(self.indptr[last]) - begin
-        return CsrRows(
-            first,
-            self.indptr[first : last + 1] - begin,
-            scratch.read(self.folder / "indices", np.int32, begin, count),
-            scratch.read(self.folder / "weights", np.float32, begin, count)
-            if self.weighted
-            else NO_WEIGHTS,
-        )
+        part = begin, int(self.indptr[last]) - begin
+        weights = NO_WEIGHTS
+        if self.weighted:
+            weights = scratch.read(self.folder / "weights", np.float32, *part)
+        indices = scratch.read(self.folder / "indices", np.int32, *part)
+        return CsrRows(first, self.indptr[first : last + 1] - begin, indices, weights)
 
-    def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    def arrays(self) -> tuple[Ints32, Floats32]:
         """All column indices and weights, mapped from the files."""
         indices = self._mapped("indices", np.int32)
         return indices, self._mapped("weights", np.float32)
@@ -162,66 +156,25 @@ class FileCsr:
         return np.asarray(np.memmap(path, dtype, "c"))
 
 
-def over_chunks(
-    csr: Csr,
-    work: Callable[[CsrRows], None],
-    threads: int | None = None,
-    edges: int = CHUNK_EDGES,
-) -> None:
-    """Call `work` once for every chunk of rows, on some threads at a time.
-
-    Parameters
-    ----------
-    csr
-        The adjacency.
-    work
-        Must not care in which order chunks come.
-    threads
-        At most; None: one for each processor that this process may use, up to
-        `MOST_THREADS`.
-    edges
-        Of a chunk, about.
-    """
-    map_chunks(csr, work, threads, edges)
-
-
 def map_chunks(
-    csr: Csr,
-    work: Callable[[CsrRows], T],
-    threads: int | None = None,
-    edges: int = CHUNK_EDGES,
+    csr: Csr, work: Callable[[CsrRows], T], edges: int = CHUNK_EDGES
 ) -> list[T]:
-    """What `work` makes of every chunk, in the order of the rows; see `over_chunks`."""
-    there = min(len(os.sched_getaffinity(0)), MOST_THREADS)
-    there = there if threads is None else threads
+    """What `work` makes of every chunk, in the order of the rows.
+
+    A thread for each processor, up to `MOST_THREADS`, calls it in any order.
+    """
     marks = list(spans(csr.indptr, edges))
-    if min(there, len(marks)) <= 1:
+    threads = min(len(os.sched_getaffinity(0)), MOST_THREADS, len(marks))
+    if threads <= 1:
         return [work(csr.rows(first, last)) for first, last in marks]
-    with ThreadPoolExecutor(min(there, len(marks))) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(lambda span: work(csr.rows(*span)), marks))
 
 
 def write_csr(
     chunks: Iterable[PairChunk], n: int, folder: Path, weighted: bool
 ) -> FileCsr:
-    """Write sorted pairs (major = row, minor = column) as an adjacency.
-
-    Parameters
-    ----------
-    chunks
-        From `PairSorter.chunks`.
-    n
-        Number of nodes.
-    folder
-        Existing empty folder.
-    weighted
-        Whether to keep the weights.
-
-    Raises
-    ------
-    InputError
-        When a sum of weights is beyond float32.
-    """
+    """Write sorted pairs (major = row, minor = column) to an existing empty folder."""
     degrees = np.zeros(n, np.int64)
     for chunk in chunks:
         degrees[chunk.first : chunk.last] = np.diff(chunk.indptr)

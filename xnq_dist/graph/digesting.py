@@ -1,4 +1,19 @@
-"""The rows of a batch as the words that are hashed, by what they are read as."""
+"""A 128-bit hash of each row of a batch, by what it is read as, and their sum.
+
+The definition is fixed, for its sums are stored. Each row has two words of 64 bits
+that begin as `START`. A value is folded in as the tag of its kind, then its words:
+
+    a = (a ^ word) * M0;  a ^= a >> 32
+    b = (b + word) * M1;  b ^= b >> 29
+
+An integer is one word (two's complement), a boolean 0 or 1, a float64 its bits. Text
+is the number of its UTF-8 bytes, then the bytes as little-endian words of eight, the
+last one filled with zeros. A vector of float32 is its length, then the bits of each
+value; where float64 values differ from their float32 ones, a vector of the differences
+follows. At the end each word is spread by the splitmix64 finaliser, b above a is a
+number of 128 bits, and those of all rows are added up modulo 2^128: the order of rows
+and how they are divided do not matter, how often a row occurs does.
+"""
 
 from __future__ import annotations
 
@@ -8,39 +23,29 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
+from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.settings_sections import ColumnSettings
+from xnq_dist.graph.arrays import Bools, Bytes, Floats32, Ints, Words
 from xnq_dist.graph.edges import weights_of
 from xnq_dist.graph.features import FeatureColumns, exact_numbers, side_by_side
-from xnq_dist.graph.ids import text_of
+from xnq_dist.graph.ids import mix, text_of
 from xnq_dist.graph.labels import label_weights, plain_labels, role_codes
 from xnq_dist.graph.node_weights import node_weights_of
-from xnq_dist.graph.row_hash import (
-    Words,
-    fold_text,
-    fold_vectors,
-    fold_words,
-    new_rows,
-    total,
-)
 from xnq_dist.graph.scaling import Matrix
 from xnq_dist.graph.tables import Batch, Table, ids_of
 
 __all__ = ["batch_total", "check_types"]
 
+START = (0x243F6A8885A308D3, 0x13198A2E03707344)
+M0, M1 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 INTEGER, BOOLEAN, TEXT, DOUBLE, VECTOR = 1, 2, 3, 4, 5
 """Tags of kinds of values; part of the definition of a digest."""
 
 
 def check_types(table: Table, kind: str, columns: tuple[str, ...]) -> None:
-    """Refuse features that are of no use, as reading them would.
-
-    Raises
-    ------
-    InputError
-        Naming the column.
-    """
+    """Refuse features that are of no use, as reading them would: an `InputError`."""
     if kind == "vectors":
         FeatureColumns(table, columns[1])
     elif kind == "numbers" and len(columns) > 1:
@@ -48,22 +53,14 @@ def check_types(table: Table, kind: str, columns: tuple[str, ...]) -> None:
 
 
 def batch_total(batch: Batch, kind: str, columns: tuple[str, ...]) -> tuple[int, int]:
-    """Rows of a batch that count, and the sum of their hashes.
-
-    Parameters
-    ----------
-    kind
-        What is digested: an `Aspect.kind`.
-    columns
-        Its columns, all of which are there.
-    """
+    """Rows of a batch that count, and the sum of their hashes."""
     rows, kept = _KINDS[kind](batch, columns)
     if kept is not None:
         rows = np.ascontiguousarray(rows[:, kept])
     return rows.shape[1], total(rows)
 
 
-Folded = tuple[Words, NDArray[np.bool_] | None]
+Folded = tuple[Words, Bools | None]
 """The rows' words, and which of them count; None: all."""
 
 
@@ -99,9 +96,7 @@ def _features(batch: Batch, columns: tuple[str, ...]) -> Folded:
     return rows, None
 
 
-def _fold_beyond(
-    rows: Words, offsets: NDArray[np.int64], beyond: NDArray[np.float32]
-) -> None:
+def _fold_beyond(rows: Words, offsets: Ints, beyond: Floats32) -> None:
     """Fold what float32 does not hold of the values, for rows where there is any."""
     row = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     found = np.unique(row[beyond != 0])
@@ -188,3 +183,85 @@ def _fold(rows: Words, values: pa.Array) -> None:
         fold_words(rows, BOOLEAN, bits)
     else:
         fold_text(rows, TEXT, *text_of(values))
+
+
+def new_rows(n: int) -> Words:
+    """The words of n rows with nothing folded in, shape (2, n)."""
+    words = np.empty((2, n), np.uint64)
+    words[0], words[1] = START
+    return words
+
+
+@njit(cache=True, inline="always")
+def _first(a: np.uint64, word: np.uint64) -> np.uint64:
+    a = (a ^ word) * M0
+    return a ^ (a >> np.uint64(32))
+
+
+@njit(cache=True, inline="always")
+def _second(b: np.uint64, word: np.uint64) -> np.uint64:
+    b = (b + word) * M1
+    return b ^ (b >> np.uint64(29))
+
+
+@njit(cache=True, nogil=True)
+def fold_words(rows: Words, tag: int, words: Words) -> None:
+    """Fold a value of one word into each row."""
+    kind = np.uint64(tag)
+    for i in range(words.shape[0]):
+        rows[0, i] = _first(_first(rows[0, i], kind), words[i])
+        rows[1, i] = _second(_second(rows[1, i], kind), words[i])
+
+
+@njit(cache=True, nogil=True)
+def fold_text(rows: Words, tag: int, offsets: Ints, data: Bytes) -> None:
+    """Fold a string into each row: its bytes in `data`, from offset to offset."""
+    kind = np.uint64(tag)
+    for i in range(offsets.shape[0] - 1):
+        first, last = offsets[i], offsets[i + 1]
+        size = np.uint64(last - first)
+        a = _first(_first(rows[0, i], kind), size)
+        b = _second(_second(rows[1, i], kind), size)
+        at = first
+        while at < last:
+            word = np.uint64(0)
+            for j in range(min(8, last - at)):
+                word |= np.uint64(data[np.uint64(at + j)]) << np.uint64(8 * j)
+            a, b = _first(a, word), _second(b, word)
+            at += 8
+        rows[0, i], rows[1, i] = a, b
+
+
+@njit(cache=True, nogil=True)
+def fold_vectors(
+    rows: Words, tag: int, offsets: Ints, bits: NDArray[np.uint32]
+) -> None:
+    """Fold a vector into each row; `offsets` as for text."""
+    kind = np.uint64(tag)
+    for i in range(offsets.shape[0] - 1):
+        first, last = offsets[i], offsets[i + 1]
+        size = np.uint64(last - first)
+        a = _first(_first(rows[0, i], kind), size)
+        b = _second(_second(rows[1, i], kind), size)
+        for at in range(first, last):
+            word = np.uint64(bits[at])
+            a, b = _first(a, word), _second(b, word)
+        rows[0, i], rows[1, i] = a, b
+
+
+@njit(cache=True, nogil=True)
+def _total(rows: Words) -> tuple[np.uint64, np.uint64]:
+    low, high = np.uint64(0), np.uint64(0)
+    for i in range(rows.shape[1]):
+        a, b = mix(rows[0, i]), mix(rows[1, i])
+        low += a
+        high += b
+        if low < a:
+            high += np.uint64(1)
+    return low, high
+
+
+def total(rows: Words) -> int:
+    """The sum of the rows' hashes modulo 2^128."""
+    low, high = _total(rows)
+    return (int(high) << 64) | int(low)

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from xnq_dist.core.random_bits import Purpose, stream
+from xnq_dist.graph.arrays import Ints, Ints32, Words
 from xnq_dist.graph.csr import Csr
 
 __all__ = ["MOST_STEPS", "effective_diameter"]
@@ -30,39 +30,29 @@ MOST_STEPS = 30
 
 
 def effective_diameter(csr: Csr, most: int) -> int:
-    """Steps within which 90 % of the pairs lie that are within `most` steps.
+    """Steps within which 90 % of the pairs lie that are within `most` steps, at most.
 
-    Parameters
-    ----------
-    csr
-        Adjacency; a step leads from a node to those that it is an in-neighbour of.
-    most
-        Passes over the edges at most; the answer is no larger.
-
-    Returns
-    -------
-    From 64 sources drawn among the nodes with in-neighbours (all where they are no
-    more); the same for every run. 1 for a graph without edges.
-
-    Notes
-    -----
-    Memory: two words of 8 bytes a node, and a chunk of edges.
+    A step leads from a node to those that it is an in-neighbour of. From 64 sources
+    drawn among the nodes with in-neighbours (all where there are no more); the same for
+    every run, and 1 for a graph without edges. Memory: two words of 8 bytes a node, and
+    a chunk of edges.
     """
     degrees = np.diff(csr.indptr)
     linked = np.flatnonzero(degrees)
     if not len(linked):
         return 1
-    random = stream(0, Purpose.DISTANCES)
     sources = linked
     if len(linked) > SOURCES:
-        sources = np.sort(random.choice(linked, SOURCES, replace=False))
+        sources = np.sort(
+            stream(0, Purpose.DISTANCES).choice(linked, SOURCES, replace=False)
+        )
     before = np.zeros(len(degrees), np.uint64)
     before[sources] = np.uint64(1) << np.arange(len(sources), dtype=np.uint64)
     reached = [int(np.bitwise_count(before).sum())]
     after = before.copy()
     for _ in range(most):
         for rows in csr.chunks():
-            spread_kernel(rows.first, rows.indptr, rows.indices, before, after)
+            spread_kernel(*rows.edges, before, after)
         reached.append(int(np.bitwise_count(after).sum()))
         if reached[-1] == reached[-2]:
             break
@@ -73,21 +63,9 @@ def effective_diameter(csr: Csr, most: int) -> int:
 
 @njit(cache=True, nogil=True)
 def spread_kernel(
-    first: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    before: NDArray[np.uint64],
-    after: NDArray[np.uint64],
+    first: int, indptr: Ints, indices: Ints32, before: Words, after: Words
 ) -> None:
-    """Add to each row's word the words of its in-neighbours.
-
-    Parameters
-    ----------
-    first, indptr, indices
-        Of `Rows`.
-    before, after
-        Words of all nodes, shape (N,); `after` is changed in these rows alone.
-    """
+    """Add the words of their in-neighbours to the words of some rows, in `after`."""
     for row in range(indptr.shape[0] - 1):
         word = before[first + row]
         for edge in range(indptr[row], indptr[row + 1]):

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,14 +17,13 @@ from xnq_dist.core.errors import InputError, StageError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings_sections import ColumnSettings, InputSettings
 from xnq_dist.graph.ahead import ahead
+from xnq_dist.graph.arrays import Floats, Ints
 from xnq_dist.graph.csr import FileCsr, write_csr
 from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.sort import HostSort, KeySort, PairSorter
+from xnq_dist.graph.sort import KeySort, PairSorter
 from xnq_dist.graph.tables import Batch, Table, ids_of, show
 
 __all__ = [
-    "ArrowEngine",
-    "EdgeCounts",
     "EdgeEngine",
     "Pairs",
     "batch_pairs",
@@ -70,53 +68,36 @@ class Pairs:
     source: NDArray[np.integer]
     """-1 for a node that is not in the node table."""
     target: NDArray[np.integer]
-    weight: NDArray[np.float64] | None
+    weight: Floats | None
     """None in a table without weights."""
 
 
-class EdgeEngine(Protocol):
-    """Who reads the table, looks ids up and sorts: the same edges, bit for bit."""
-
-    @property
-    def memory(self) -> int:
-        """Bytes for the sort."""
-
-    @property
-    def sorting(self) -> KeySort:
-        """Who sorts what fits them."""
-
-    def pairs(
-        self, table: Table, ids: NodeIds, columns: ColumnSettings, rules: InputSettings
-    ) -> Iterator[Pairs]:
-        """All rows, some at a time, in any order; refused as by `batch_pairs`."""
-
-    def close(self) -> None:
-        """Give back what was held for it."""
-
-
 @dataclass(frozen=True)
-class ArrowEngine:
-    """Arrow reads, NumPy sorts, on the CPU."""
+class EdgeEngine:
+    """Reads the edge table with Arrow and sorts with NumPy, on the CPU.
+
+    Subclasses do so elsewhere: the same edges, bit for bit.
+    """
 
     memory: int
     """Bytes for the sort."""
 
     @property
     def sorting(self) -> KeySort:
-        """NumPy."""
-        return HostSort()
+        """Sorts what fits the memory."""
+        return KeySort()
 
     def pairs(
         self, table: Table, ids: NodeIds, columns: ColumnSettings, rules: InputSettings
     ) -> Iterator[Pairs]:
-        """All rows in order, a batch at a time."""
+        """All rows, some at a time, in any order; refused as by `batch_pairs`."""
         wanted = columns_read(table, columns)
         with ThreadPoolExecutor(2) as pool:
             for batch in ahead(table.batches(wanted, batch_rows(rules))):
                 yield batch_pairs(batch, ids, columns, rules, wanted, pool)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Give back what was held for it."""
 
 
 def columns_read(table: Table, columns: ColumnSettings) -> list[str]:
@@ -139,17 +120,9 @@ def batch_pairs(
     wanted: list[str],
     pool: ThreadPoolExecutor,
 ) -> Pairs:
-    """The pairs of a batch, its rows in order.
-
-    Raises
-    ------
-    InputError
-        For null ids, ids of another type than the nodes', unknown nodes (unless
-        dropped), or weights that are null, negative or not finite.
-    """
+    """The pairs of a batch, its rows in order; an `InputError` names a faulty row."""
     source, target = pool.map(
-        lambda column: _indices(batch, column, ids, rules),
-        (columns.src, columns.dst),
+        lambda column: _indices(batch, column, ids, rules), (columns.src, columns.dst)
     )
     given = columns.weight in wanted
     return Pairs(source, target, weights_of(batch, columns) if given else None)
@@ -164,28 +137,10 @@ def read_edges(
     progress: Progress = silent,
     engine: EdgeEngine | None = None,
 ) -> tuple[FileCsr, EdgeCounts]:
-    """The adjacency (rows: targets) in canonical order, in files of `folder`.
+    """The adjacency (rows: targets) in canonical order, in files of an empty folder.
 
-    Parameters
-    ----------
-    table
-        The edge table.
-    ids
-        The nodes.
-    columns, settings
-        Names of the columns; the rules for direction, loops, duplicates and unknown
-        nodes, and the memory for sorting.
-    folder
-        Existing empty folder.
-    progress
-        Told of rows read.
-    engine
-        Who does it; None: the CPU. It is closed at the end.
-
-    Notes
-    -----
-    ``duplicates: sum`` on a graph without weights gives each edge the number of its
-    rows as weight, unless all are 1.
+    The `engine` (None: the CPU) is closed at the end. ``duplicates: sum`` on a graph
+    without weights gives each edge the number of its rows as weight, unless all are 1.
 
     Raises
     ------
@@ -201,7 +156,7 @@ def read_edges(
     if not given and columns.weight != ColumnSettings.model_fields["weight"].default:
         table.require({"columns.weight": columns.weight})
     weighted = given or settings.duplicates == "sum"
-    engine = ArrowEngine(settings.memory_bytes) if engine is None else engine
+    engine = EdgeEngine(settings.memory_bytes) if engine is None else engine
     n = len(ids)
     read = loops = loops_dropped = unknown = 0
     with (
@@ -253,16 +208,14 @@ def read_edges(
     if counts.edges() != int(csr.indptr[-1]):
         raise StageError(
             f"{counts.edges()} edges went into the sort and {int(csr.indptr[-1])} came "
-            "out: this is a fault of the program"
+            "out: internal error, please report it"
         )
     if weighted and not given and not counts.duplicates_dropped:
         csr = FileCsr(csr.indptr, folder, weighted=False)
     return csr, counts
 
 
-def _indices(
-    batch: Batch, column: str, ids: NodeIds, settings: InputSettings
-) -> NDArray[np.int64]:
+def _indices(batch: Batch, column: str, ids: NodeIds, settings: InputSettings) -> Ints:
     named = ids_of(batch, column)
     if pt.is_integer(named.type) != (ids.type == "int64"):
         raise InputError(
@@ -279,14 +232,8 @@ def _indices(
     return found
 
 
-def weights_of(batch: Batch, columns: ColumnSettings) -> NDArray[np.float64]:
-    """The weights of a batch, shape (rows,).
-
-    Raises
-    ------
-    InputError
-        For weights that are null, negative or not finite.
-    """
+def weights_of(batch: Batch, columns: ColumnSettings) -> Floats:
+    """The weights of a batch, shape (rows,), finite and not negative."""
     array = batch.column(columns.weight)
     if not (pt.is_integer(array.type) or pt.is_floating(array.type)):
         raise InputError(

@@ -13,7 +13,6 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
-from numpy.typing import NDArray
 
 from xnq_dist.core.errors import (
     InfrastructureError,
@@ -23,6 +22,7 @@ from xnq_dist.core.errors import (
 )
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.graph import scratch
+from xnq_dist.graph.arrays import Floats32, Ints, Ints32
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.scaling import Matrix, Scaling, learn_scaling
 from xnq_dist.graph.tables import Batch, Table
@@ -31,7 +31,6 @@ __all__ = [
     "FeatureBlocks",
     "FeatureColumns",
     "exact_numbers",
-    "numbers_of",
     "scaling_of",
     "side_by_side",
 ]
@@ -46,8 +45,6 @@ class FeatureColumns:
 
     Parameters
     ----------
-    table
-        The node table.
     columns
         `columns.features`: one list column, numeric columns, or None for the constant
         feature 1.
@@ -109,17 +106,11 @@ class FeatureColumns:
             )
         self.width = width
 
-    def batches(
-        self, ids: NodeIds, index: NDArray[np.int64]
-    ) -> Iterator[tuple[NDArray[np.int64], Matrix]]:
+    def batches(self, ids: NodeIds, index: Ints) -> Iterator[tuple[Ints, Matrix]]:
         """Canonical indices and raw features, shape (rows, F), in the table's order.
 
-        Parameters
-        ----------
-        ids
-            The nodes, to name one in a message.
-        index
-            Canonical index of each row of the table.
+        `index` is the canonical index of each row of the table; `ids` name nodes in
+        messages.
 
         Raises
         ------
@@ -158,7 +149,7 @@ class FeatureColumns:
     def _numbers(self, array: pa.Array) -> Matrix:
         return exact_numbers(array) if self._exact else numbers_of(array)
 
-    def _matrix(self, batch: Batch, ids: NodeIds, at: NDArray[np.int64]) -> Matrix:
+    def _matrix(self, batch: Batch, ids: NodeIds, at: Ints) -> Matrix:
         columns = [batch.column(name) for name in self.names]
         for name, column in zip(self.names, columns, strict=True):
             if column.null_count:
@@ -184,7 +175,7 @@ class FeatureColumns:
         return matrix
 
     def _from_lists(
-        self, column: pa.Array, batch: Batch, ids: NodeIds, at: NDArray[np.int64]
+        self, column: pa.Array, batch: Batch, ids: NodeIds, at: Ints
     ) -> Matrix:
         if not pt.is_fixed_size_list(column.type):
             lengths = column.value_lengths().to_numpy()
@@ -201,7 +192,7 @@ class FeatureColumns:
         return self._numbers(column.flatten()).reshape(len(column), self.width)
 
 
-def numbers_of(array: pa.Array) -> NDArray[np.float32]:
+def numbers_of(array: pa.Array) -> Floats32:
     """float32 values; null becomes NaN, what is too large infinite."""
     if pt.is_boolean(array.type):
         array = array.cast(pa.int8())
@@ -227,23 +218,15 @@ def side_by_side(columns: list[Matrix]) -> Matrix:
 def scaling_of(
     columns: FeatureColumns,
     ids: NodeIds,
-    index: NDArray[np.int64],
+    index: Ints,
     mode: Literal["auto", "robust", "none"],
     progress: Progress = silent,
 ) -> Scaling | None:
-    """How the columns are scaled, from one pass over the table; None: not at all.
-
-    Parameters
-    ----------
-    columns, ids, index
-        As for `FeatureColumns.batches`.
-    mode
-        `features.scale`.
-    """
+    """How the columns are scaled, from one pass over the table; None: not at all."""
     if mode == "none" or not columns.names:
         return None
 
-    def read() -> Iterator[tuple[NDArray[np.int64], Matrix]]:
+    def read() -> Iterator[tuple[Ints, Matrix]]:
         done = 0
         for at, matrix in columns.batches(ids, index):
             yield at, matrix
@@ -254,19 +237,13 @@ def scaling_of(
 
 
 class FeatureBlocks:
-    """Features of relabelled rows, gathered in blocks on disk.
+    """Features of relabelled rows, gathered in blocks in files of an empty folder.
 
-    Parameters
-    ----------
-    offsets
-        First global id of each partition, shape (P + 1,); no block crosses one.
-    memory
-        Bytes; a block takes a quarter at most.
-    folder
-        Existing empty folder.
+    No block crosses a partition, whose first global ids are `offsets`, shape (P + 1,);
+    a block takes a quarter of the `memory` (bytes) at most.
     """
 
-    def __init__(self, offsets: NDArray[np.int64], memory: int, folder: Path) -> None:
+    def __init__(self, offsets: Ints, memory: int, folder: Path) -> None:
         self._offsets = offsets
         self._memory = min(memory // 4, _LARGEST_BLOCK)
         self._folder = folder
@@ -277,15 +254,12 @@ class FeatureBlocks:
         self,
         columns: FeatureColumns,
         ids: NodeIds,
-        index: NDArray[np.int64],
-        relabelled: NDArray[np.int32],
+        index: Ints,
+        relabelled: Ints32,
         scaling: Scaling | None = None,
         progress: Progress = silent,
     ) -> None:
-        """Stream the node table into the blocks, scaled; arguments as elsewhere here.
-
-        Without a scaling the features are stored as read.
-        """
+        """Stream the node table into the blocks; as read without a scaling."""
         done = 0
         for at, raw in columns.batches(ids, index):
             matrix = raw.astype(np.float32, copy=False)
@@ -315,14 +289,8 @@ class FeatureBlocks:
             + [self._offsets[-1:]]
         )
 
-    def read(self, partition: int) -> Iterator[tuple[int, int, NDArray[np.float32]]]:
-        """First and last global id and features of a partition's blocks, in order.
-
-        Raises
-        ------
-        StageError
-            When a row is missing or there twice.
-        """
+    def read(self, partition: int) -> Iterator[tuple[int, int, Floats32]]:
+        """First and last global id and features of a partition's blocks, in order."""
         first, last = self._offsets[partition], self._offsets[partition + 1]
         for block in range(*np.searchsorted(self._starts, [first, last])):
             start, stop = int(self._starts[block]), int(self._starts[block + 1])

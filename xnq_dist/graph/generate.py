@@ -26,7 +26,7 @@ from xnq_dist.graph.planted import (
     draw_network,
 )
 
-__all__ = ["GeneratedGraph", "demo_network", "generate"]
+__all__ = ["demo_network", "generate"]
 
 ROWS_AT_ONCE = 1 << 18
 """Rows gathered before they are written; a layout, it changes no value."""
@@ -55,7 +55,7 @@ def generate(
     string_ids: bool = False,
     write_progress: Progress = silent,
 ) -> GeneratedGraph:
-    """Write a made social network as Parquet; the module describes the model.
+    """Write a made social network as Parquet; `planted` describes the model.
 
     Memory is a few dozen bytes a node; edges, features and memberships pass in blocks.
     No edge is a self-loop; an edge can come twice only from two streams of edges
@@ -68,11 +68,11 @@ def generate(
         ``edges.parquet`` (src, dst: every undirected edge once),
         ``memberships.parquet`` (community, node_id), ``truth.parquet`` (node_id,
         label) and ``meta.json`` (arguments, counts, kind of each community).
-    nodes, degree
-        Nodes and their mean degree. A network so dense that free pairs of the right
-        classes run out has fewer edges: see the counts.
-    features, classes, communities
-        Columns of the features, classes, and communities.
+    degree
+        Mean degree. A network so dense that free pairs of the right classes run out
+        has fewer edges: see the counts.
+    features
+        Number of columns.
     homophily
         Probability that an edge joins two nodes of one class.
     labelled
@@ -87,17 +87,8 @@ def generate(
     RunDirectoryError
         When `out` cannot be written.
     """
-    arguments = Arguments(
-        nodes=nodes,
-        degree=degree,
-        features=features,
-        classes=classes,
-        homophily=homophily,
-        communities=communities,
-        seed=seed,
-        labelled=labelled,
-        string_ids=string_ids,
-    )
+    shape = nodes, degree, features, classes, homophily, communities
+    arguments = Arguments(*shape, seed, labelled, string_ids)
     names = None
     if string_ids:
         width = len(str(communities - 1))

@@ -21,15 +21,14 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pyarrow.types as pt
-from numpy.typing import NDArray
 
 from xnq_dist.core.backend import GpuBackend, choose, data_frames, gpu_facts
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.core.settings_sections import ColumnSettings, InputSettings
 from xnq_dist.core.sizes import human, parse_bytes
+from xnq_dist.graph.arrays import Ints
 from xnq_dist.graph.edges import (
-    ArrowEngine,
     EdgeEngine,
     Pairs,
     batch_pairs,
@@ -40,16 +39,7 @@ from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.sort import Keys, KeySort
 from xnq_dist.graph.tables import Table
 
-__all__ = [
-    "CudfEngine",
-    "edge_engine",
-    "ingest_bytes",
-    "ingest_limit",
-    "least_bytes",
-    "planned_bytes",
-    "uses_cudf",
-    "wants_cudf",
-]
+__all__ = ["edge_engine", "ingest_limit", "planned_bytes", "uses_cudf", "wants_cudf"]
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +48,7 @@ LEAST = 256 * 2**20
 DEVICE_SHARE = 0.9
 """Of the memory that is free on the device."""
 ROW = 96
-"""Bytes that a row takes on the device beside its columns as they were read: both ends
+"""Bytes that a row takes on the device besides its columns: both ends
 in 64 bits, their places among the ids, what was found there, the weight."""
 COPIES = 3
 """Of a column's pages: compressed, plain, and as a column."""
@@ -71,10 +61,8 @@ Lookup = Callable[[Any], Any]
 
 def wants_cudf(settings: Settings) -> bool:
     """Whether cuDF would read the edges if it is there."""
-    beside = settings.cluster.kind == "cuda"
-    return settings.input.engine == "cudf" or (
-        settings.input.engine == "auto" and beside
-    )
+    engine = settings.input.engine
+    return engine == "cudf" or (engine == "auto" and settings.cluster.kind == "cuda")
 
 
 def ingest_limit(settings: Settings) -> int:
@@ -89,9 +77,9 @@ def ingest_limit(settings: Settings) -> int:
     """
     if not wants_cudf(settings):
         return 0
-    told = settings.cluster.device_memory
-    if told != "auto":
-        return parse_bytes(told)
+    limit = settings.cluster.device_memory
+    if limit != "auto":
+        return parse_bytes(limit)
     facts = gpu_facts()
     if facts.devices and facts.packages.get("cudf"):
         return int(facts.memory * DEVICE_SHARE)
@@ -103,14 +91,8 @@ def ingest_limit(settings: Settings) -> int:
 def ingest_bytes(nodes: int, edges: int, text: float, memory: int) -> int:
     """Peak bytes of a device's memory while edges are read and sorted, at most.
 
-    Parameters
-    ----------
-    nodes, edges
-        Rows of both tables.
-    text
-        Mean bytes of an id that is a string; 0: ids are integers.
-    memory
-        `input.memory` in bytes.
+    `text`: mean bytes of an id that is a string; 0: ids are integers. `memory`:
+    `input.memory` in bytes.
     """
     row = ROW + COPIES * (2 * (text or 8) + 8)
     return int(_held(nodes, nodes * text) + min(memory, edges * row))
@@ -134,13 +116,7 @@ def planned_bytes(
 
 
 def uses_cudf(settings: Settings) -> bool:
-    """Whether cuDF is to read the edges; beside GPUs without it a line says why not.
-
-    Raises
-    ------
-    SettingsError
-        When `input.engine` is ``cudf`` and the package or a device is missing.
-    """
+    """Whether cuDF is to read the edges; logs why not on a cluster of GPUs."""
     if not wants_cudf(settings):
         return False
     try:
@@ -154,34 +130,29 @@ def uses_cudf(settings: Settings) -> bool:
 
 
 def edge_engine(settings: Settings, ids: NodeIds) -> EdgeEngine:
-    """Who reads the edges: as asked, or cuDF beside a cluster of GPUs that has it.
+    """The edge reader: as set, or cuDF's on a cluster of GPUs that has it.
 
-    Parameters
-    ----------
-    settings
-        `input`, `cluster.kind` and `cluster.device_memory` are used.
-    ids
-        The nodes; they are kept on the device while edges are read.
+    `ids` are kept on the device while edges are read.
 
     Raises
     ------
     SettingsError
         When `input.engine` is ``cudf`` and the package or a device is missing.
     DoesNotFitError
-        When it is ``cudf`` and the device's memory would not do.
+        When it is ``cudf`` and the device's memory is not enough.
     """
-    here = ArrowEngine(settings.input.memory_bytes)
+    here = EdgeEngine(settings.input.memory_bytes)
     if not uses_cudf(settings):
         return here
     backend = cast(GpuBackend, choose("gpu"))
     free = int(backend.free_bytes() * DEVICE_SHARE)
-    told = settings.cluster.device_memory
-    if told != "auto":
-        free = min(free, parse_bytes(told))
+    limit = settings.cluster.device_memory
+    if limit != "auto":
+        free = min(free, parse_bytes(limit))
     held = lookup_bytes(ids)
     wanted = settings.input.memory_bytes
     if free - held >= min(wanted, LEAST):
-        return CudfEngine(backend, data_frames(), min(wanted, free - held))
+        return CudfEngine(min(wanted, free - held), backend, data_frames())
     why = (
         f"reading edges on the GPU needs {human(held + min(wanted, LEAST))} of its "
         f"memory, {human(held)} of it for the ids of {len(ids):,} nodes, but "
@@ -207,7 +178,7 @@ def _held(count: int, strings: float) -> float:
 
 
 @dataclass(frozen=True)
-class DeviceSort:
+class DeviceSort(KeySort):
     """CuPy's sort of keys that are on the host; they cross twice."""
 
     backend: GpuBackend
@@ -218,7 +189,7 @@ class DeviceSort:
             moved = self.backend.to_device(keys)
             keys[:] = self.backend.to_host(self.backend.xp.sort(moved))
 
-    def argsort(self, keys: Keys) -> NDArray[np.int64]:
+    def argsort(self, keys: Keys) -> Ints:
         """The order that sorts them."""
         order = self.backend.xp.argsort(self.backend.to_device(keys))
         return self.backend.to_host(order).astype(np.int64, copy=False)
@@ -235,14 +206,15 @@ class _Piece:
 
 
 @dataclass(frozen=True)
-class CudfEngine:
-    """cuDF reads and looks up, CuPy sorts."""
+class CudfEngine(EdgeEngine):
+    """cuDF reads and looks up, CuPy sorts.
+
+    `memory` is also that of the device, next to the ids.
+    """
 
     backend: GpuBackend
     frames: ModuleType
     """The package cuDF."""
-    memory: int
-    """Bytes for the sort, and of the device's memory beside the ids."""
 
     @property
     def sorting(self) -> KeySort:
@@ -256,15 +228,7 @@ class CudfEngine:
     def pairs(
         self, table: Table, ids: NodeIds, columns: ColumnSettings, rules: InputSettings
     ) -> Iterator[Pairs]:
-        """All rows of the table, some at a time.
-
-        Raises
-        ------
-        InputError
-            As by `edges.batch_pairs`.
-        DoesNotFitError
-            When the device's memory does not do.
-        """
+        """All rows of the table, some at a time."""
         wanted = columns_read(table, columns)
         try:
             lookup = self._lookup(ids)
@@ -272,7 +236,7 @@ class CudfEngine:
                 alone = replace(table, files=(file,))
                 pieces = self._pieces(alone, ids, columns, wanted)
                 if pieces is None:
-                    here = ArrowEngine(self.memory)
+                    here = EdgeEngine(self.memory)
                     yield from here.pairs(alone, ids, columns, rules)
                     continue
                 for piece in pieces:
@@ -283,7 +247,7 @@ class CudfEngine:
                         yield found
         except MemoryError as error:
             raise DoesNotFitError(
-                f"the GPU's memory did not do for reading the {table.what} "
+                f"the GPU's memory was not enough for reading the {table.what} "
                 f"{table.path} in pieces of {human(self.memory // 2)} ({error}): set a "
                 "smaller input.memory, or input.engine = cpu"
             ) from error

@@ -15,13 +15,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from xnq_dist.graph.arrays import Bools, Floats32, Ints, Ints32
 from xnq_dist.graph.thread_pool import Crew
 
 __all__ = [
     "Partition",
     "PartitionBook",
     "build_partition",
-    "cut",
     "find_halo",
     "send_lists",
     "split_rows",
@@ -32,17 +32,17 @@ __all__ = [
 class PartitionBook:
     """Node -> partition, and the relabelling that follows from it."""
 
-    part: NDArray[np.int32]
+    part: Ints32
     """Partition of each canonical index, shape (N,)."""
-    offsets: NDArray[np.int64]
+    offsets: Ints
     """Partition p owns global ids offsets[p]:offsets[p + 1], shape (P + 1,)."""
-    order: NDArray[np.int32]
+    order: Ints32
     """Canonical index of each global id, shape (N,)."""
-    relabelled: NDArray[np.int32]
+    relabelled: Ints32
     """Global id of each canonical index, shape (N,)."""
 
     @classmethod
-    def of(cls, part: NDArray[np.int32], partitions: int) -> PartitionBook:
+    def of(cls, part: Ints32, partitions: int) -> PartitionBook:
         """The book for a partition of every node, shape (N,)."""
         sizes = np.bincount(part, minlength=partitions)
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -56,7 +56,7 @@ class PartitionBook:
         """Number of partitions, P."""
         return len(self.offsets) - 1
 
-    def owned(self, number: int) -> NDArray[np.int32]:
+    def owned(self, number: int) -> Ints32:
         """Canonical indices of a partition's nodes, ascending."""
         return self.order[self.offsets[number] : self.offsets[number + 1]]
 
@@ -70,19 +70,19 @@ class Partition:
     """
 
     number: int
-    indptr: NDArray[np.int64]
+    indptr: Ints
     """Shape (n_owned + 1,)."""
-    indices: NDArray[np.int32]
+    indices: Ints32
     """Local rows, shape (n_edges,)."""
-    weights: NDArray[np.float32] | None
+    weights: Floats32 | None
     """Shape (n_edges,); None: all 1."""
-    halo: NDArray[np.int64]
+    halo: Ints
     """Global ids of the halo rows, ascending, shape (n_halo,)."""
-    halo_offsets: NDArray[np.int64]
+    halo_offsets: Ints
     """Owner q's rows are halo[halo_offsets[q]:halo_offsets[q + 1]], shape (P + 1,)."""
-    send_rows: NDArray[np.int32]
+    send_rows: Ints32
     """Owned rows that others want, reader by reader."""
-    send_offsets: NDArray[np.int64]
+    send_offsets: Ints
     """Reader q wants send_rows[send_offsets[q]:send_offsets[q + 1]], in the order of
     its halo, shape (P + 1,)."""
 
@@ -102,63 +102,32 @@ class Partition:
         return len(self.indices)
 
     @property
-    def boundary_rows(self) -> NDArray[np.int32]:
+    def boundary_rows(self) -> Ints32:
         """Owned rows that any other partition wants, ascending, once each."""
         wanted = np.zeros(self.n_owned, np.bool_)
         wanted[self.send_rows] = True
         return np.flatnonzero(wanted).astype(np.int32)
 
 
-def find_halo(
-    sources: NDArray[np.int32], book: PartitionBook, number: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Halo of a partition and where each owner's part of it begins.
+def find_halo(sources: Ints32, book: PartitionBook, number: int) -> tuple[Ints, Ints]:
+    """Global ids of a partition's halo, ascending, and where each owner's begin.
 
-    Parameters
-    ----------
-    sources
-        Canonical index of the source of every edge into the partition.
-    book
-        The partition book.
-    number
-        The partition.
-
-    Returns
-    -------
-    halo
-        Global ids, ascending.
-    halo_offsets
-        Shape (P + 1,).
+    `sources`: canonical index of the source of every edge into the partition.
     """
     # A mark per node instead of sorting the sources: edges may be many times N.
     wanted = np.zeros(len(book.part), np.bool_)
     with Crew() as crew:
-        crew.divide(
-            len(sources),
-            len(sources),
-            lambda low, high: mark(sources[low:high], wanted),
-        )
+        size = len(sources)
+        crew.divide(size, size, lambda low, high: mark(sources[low:high], wanted))
     wanted[book.owned(number)] = False
     halo = np.sort(book.relabelled[wanted]).astype(np.int64)
     return halo, np.searchsorted(halo, book.offsets).astype(np.int64)
 
 
-def send_lists(
-    segments: Sequence[NDArray[np.int64]], first: int
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Rows that an owner sends, from what each reader's halo holds of it.
+def send_lists(segments: Sequence[Ints], first: int) -> tuple[Ints32, Ints]:
+    """`send_rows` and `send_offsets` of the owner whose first global id is `first`.
 
-    Parameters
-    ----------
-    segments
-        For each reader the owner's part of its halo, global ids.
-    first
-        The owner's first global id.
-
-    Returns
-    -------
-    send_rows, send_offsets
-        As in `Partition`.
+    `segments`: for each reader the owner's part of its halo, global ids.
     """
     sizes = [len(segment) for segment in segments]
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -167,49 +136,37 @@ def send_lists(
 
 def build_partition(
     number: int,
-    indptr: NDArray[np.int64],
-    sources: NDArray[np.int32],
-    weights: NDArray[np.float32] | None,
+    indptr: Ints,
+    sources: Ints32,
+    weights: Floats32 | None,
     book: PartitionBook,
-    halo: tuple[NDArray[np.int64], NDArray[np.int64]],
-    send: tuple[NDArray[np.int32], NDArray[np.int64]],
+    halo: tuple[Ints, Ints],
+    send: tuple[Ints32, Ints],
 ) -> Partition:
-    """A partition from the edges into it.
+    """A partition from the edges into it; `halo` and `send` as found above.
 
-    Parameters
-    ----------
-    number
-        The partition.
-    indptr, sources, weights
-        Its rows in canonical order, canonical sources ascending in each row;
-        `sources` becomes the partition's `indices`, in place.
-    book
-        The partition book.
-    halo, send
-        From `find_halo` and `send_lists`.
+    Rows and the canonical sources in each are ascending; `sources` becomes the
+    partition's `indices`, in place.
     """
     owned = book.owned(number)
     local = np.full(len(book.part), -1, np.int32)
     local[owned] = np.arange(len(owned), dtype=np.int32)
     local[book.order[halo[0]]] = len(owned) + np.arange(len(halo[0]), dtype=np.int32)
     with Crew() as crew:
-        crew.divide(
-            len(sources),
-            len(sources),
-            lambda low, high: rename(sources[low:high], local),
-        )
+        size = len(sources)
+        crew.divide(size, size, lambda low, high: rename(sources[low:high], local))
     return Partition(number, indptr, sources, weights, *halo, *send)
 
 
 @njit(cache=True, nogil=True)
-def mark(nodes: NDArray[np.int32], marked: NDArray[np.bool_]) -> None:
+def mark(nodes: Ints32, marked: Bools) -> None:
     """``marked[nodes] = True``."""
     for i in range(nodes.shape[0]):
         marked[nodes[i]] = True
 
 
 @njit(cache=True, nogil=True)
-def rename(nodes: NDArray[np.int32], names: NDArray[np.int32]) -> None:
+def rename(nodes: Ints32, names: Ints32) -> None:
     """``nodes[:] = names[nodes]``."""
     for i in range(nodes.shape[0]):
         nodes[i] = names[nodes[i]]
@@ -217,11 +174,7 @@ def rename(nodes: NDArray[np.int32], names: NDArray[np.int32]) -> None:
 
 @njit(cache=True, nogil=True)
 def split_rows(
-    indptr: NDArray[np.int64],
-    values: NDArray[Any],
-    owner: NDArray[np.int32],
-    at: NDArray[np.int64],
-    out: NDArray[Any],
+    indptr: Ints, values: NDArray[Any], owner: Ints32, at: Ints, out: NDArray[Any]
 ) -> None:
     """Values of some rows, owner by owner, rows in order.
 
@@ -233,52 +186,3 @@ def split_rows(
             out[place] = values[edge]
             place += 1
         at[owner[row]] = place
-
-
-def cut(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    weights: NDArray[np.float32] | None,
-    book: PartitionBook,
-) -> list[Partition]:
-    """All partitions of an adjacency in memory (rows: canonical targets)."""
-    pieces = []
-    for number in range(book.partitions):
-        rows = book.owned(number)
-        counts = indptr[rows + 1] - indptr[rows]
-        begins = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        edges = edges_of(indptr[rows], counts)
-        values = None if weights is None else weights[edges]
-        pieces.append((begins, indices[edges], values))
-    halos = [
-        find_halo(sources, book, number)
-        for number, (_, sources, _) in enumerate(pieces)
-    ]
-    return [
-        build_partition(
-            number,
-            *pieces[number],
-            book,
-            halos[number],
-            send_lists(
-                [halo[at[number] : at[number + 1]] for halo, at in halos],
-                int(book.offsets[number]),
-            ),
-        )
-        for number in range(book.partitions)
-    ]
-
-
-def edges_of(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Positions of the edges of some rows: ``start, start + 1, ...`` for each.
-
-    Examples
-    --------
-    >>> edges_of(np.array([7, 2]), np.array([2, 3])).tolist()
-    [7, 8, 2, 3, 4]
-    """
-    ends = np.cumsum(counts)
-    total = int(ends[-1]) if len(ends) else 0
-    edges: NDArray[np.int64] = np.arange(total)
-    edges += np.repeat(starts - (ends - counts), counts)
-    return edges

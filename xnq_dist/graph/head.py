@@ -20,19 +20,10 @@ _CSV_ROW = 24
 
 
 def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
-    """Rows and input features of a table, from footers alone.
+    """Rows and, for nodes, input features of a table, from footers alone.
 
-    Parameters
-    ----------
-    path
-        The table.
-    table
-        ``nodes``, ``edges`` or ``memberships``.
-
-    Returns
-    -------
-    tuple
-        Rows (estimated from the size for CSV) and, for nodes, the number of features.
+    `table` is ``nodes``, ``edges`` or ``memberships``. Rows of CSV files are estimated
+    from their size.
 
     Raises
     ------
@@ -41,22 +32,19 @@ def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
     """
     columns = settings.columns
     features = columns.features
-    wanted: dict[str, str] = {}
+    names = {
+        "nodes": ("node_id", "label"),
+        "edges": ("src", "dst"),
+        "memberships": ("community", "member"),
+    }[table]
+    wanted = {f"columns.{name}": str(getattr(columns, name)) for name in names}
     if table == "nodes":
-        wanted = {"columns.node_id": columns.node_id, "columns.label": columns.label}
         if columns.node_weight is not None:
             wanted["columns.node_weight"] = columns.node_weight
         if isinstance(features, str):
             wanted["columns.features"] = features
         elif features is not None:
             wanted |= {f"columns.features[{i}]": n for i, n in enumerate(features)}
-    elif table == "edges":
-        wanted = {"columns.src": columns.src, "columns.dst": columns.dst}
-    else:
-        wanted = {
-            "columns.community": columns.community,
-            "columns.member": columns.member,
-        }
     opened = open_table(path, f"{table.removesuffix('s')} table")
     opened.require(wanted)
     rows = opened.n_rows
@@ -79,25 +67,13 @@ def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
 
 
 def has_weights(path: str, settings: Settings) -> bool:
-    """Whether edges will have weights: their table's, or the number of their rows.
-
-    Parameters
-    ----------
-    path
-        The edge table.
-    """
+    """Whether edges will have weights: their table's, or the number of their rows."""
     opened = open_table(path, "edge table")
     return settings.input.duplicates == "sum" or opened.has(settings.columns.weight)
 
 
 def labelled_rows(path: str, settings: Settings) -> int | None:
-    """Nodes with a label, by the footers' counts of nulls; None where they are silent.
-
-    Parameters
-    ----------
-    path
-        The node table; its columns are there.
-    """
+    """Nodes with a label, by the footers' counts of nulls; None without them."""
     columns = list(_column_chunks(path, {settings.columns.label}))
     if not columns or any(
         column.statistics is None or not column.statistics.has_null_count
@@ -111,11 +87,7 @@ def labelled_rows(path: str, settings: Settings) -> int | None:
 def id_text(path: str, settings: Settings) -> float:
     """Mean bytes of a node's id that is a string; 0 where ids are integers.
 
-    Parameters
-    ----------
-    path
-        The node table; its columns are there. Of a CSV file's strings a length is
-        assumed.
+    For a CSV file a length is assumed.
     """
     opened = open_table(path, "node table")
     name = settings.columns.node_id
@@ -132,13 +104,7 @@ def id_text(path: str, settings: Settings) -> float:
 
 
 def node_bytes(path: str, settings: Settings) -> int | None:
-    """Bytes of the node table's columns that are used, compressed; None for CSV.
-
-    Parameters
-    ----------
-    path
-        The node table; its columns are there.
-    """
+    """Bytes of the node table's columns that are used, compressed; None for CSV."""
     columns = settings.columns
     features = columns.features
     named = {columns.node_id, columns.label, columns.role}

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 from numba import njit
-from numpy.typing import NDArray
 
 from xnq_dist.core.errors import DoesNotFitError, InputError
+from xnq_dist.graph.arrays import Bytes, Ints, Ints32
 from xnq_dist.graph.tables import show
 
 __all__ = ["NodeIds", "text_of"]
@@ -49,15 +49,10 @@ class NodeIds:
     @classmethod
     def from_column(
         cls, ids: pa.ChunkedArray, where: str = "the node table"
-    ) -> tuple[NodeIds, NDArray[np.int64]]:
+    ) -> tuple[NodeIds, Ints]:
         """Ids in any order, and the canonical index of each given row.
 
-        Parameters
-        ----------
-        ids
-            int64 or string, no nulls.
-        where
-            What messages call the table.
+        `ids` are int64 or string without nulls; messages call their table `where`.
 
         Raises
         ------
@@ -113,14 +108,8 @@ class NodeIds:
         """How messages name the node with this canonical index."""
         return show(self.values, index)
 
-    def index_of(self, ids: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
-        """Canonical index of each id, -1 when unknown; shape (len(ids),).
-
-        Raises
-        ------
-        InputError
-            When the ids are strings and the nodes' are integers, or the reverse.
-        """
+    def index_of(self, ids: pa.Array | pa.ChunkedArray) -> Ints:
+        """Canonical index of each id, -1 when unknown; ids of one type only."""
         if isinstance(ids, pa.ChunkedArray):
             parts = [self.index_of(chunk) for chunk in ids.chunks]
             return np.concatenate([np.empty(0, np.int64), *parts])
@@ -134,26 +123,26 @@ class NodeIds:
 
 
 class _Consecutive:
-    def __init__(self, numbers: NDArray[np.int64]) -> None:
+    def __init__(self, numbers: Ints) -> None:
         self._first = int(numbers[0]) if len(numbers) else 0
         self._n = len(numbers)
 
-    def find(self, ids: pa.Array) -> NDArray[np.int64]:
+    def find(self, ids: pa.Array) -> Ints:
         keys = ids.to_numpy()
         known = (keys >= self._first) & (keys <= self._first + (self._n - 1))
         # A difference that would overflow belongs to an unknown id.
-        found: NDArray[np.int64] = np.where(known, keys - self._first, -1)
+        found: Ints = np.where(known, keys - self._first, -1)
         return found
 
 
 class _Dense:
-    def __init__(self, numbers: NDArray[np.int64], span: int) -> None:
+    def __init__(self, numbers: Ints, span: int) -> None:
         self._first = int(numbers[0])
         self._last = int(numbers[-1])
         self._table = np.full(span, -1, np.int32)
         self._table[numbers - self._first] = np.arange(len(numbers), dtype=np.int32)
 
-    def find(self, ids: pa.Array) -> NDArray[np.int64]:
+    def find(self, ids: pa.Array) -> Ints:
         keys = ids.to_numpy()
         out = np.full(len(keys), -1, np.int64)
         known = (keys >= self._first) & (keys <= self._last)
@@ -162,12 +151,12 @@ class _Dense:
 
 
 class _HashedIntegers:
-    def __init__(self, numbers: NDArray[np.int64]) -> None:
+    def __init__(self, numbers: Ints) -> None:
         self._numbers = numbers
         self._slots = np.full(_table_size(len(numbers)), -1, np.int32)
         fill_integers(numbers, self._slots)
 
-    def find(self, ids: pa.Array) -> NDArray[np.int64]:
+    def find(self, ids: pa.Array) -> Ints:
         out = np.empty(len(ids), np.int64)
         find_integers(ids.to_numpy(), self._numbers, self._slots, out)
         return out
@@ -179,7 +168,7 @@ class _HashedStrings:
         self._slots = np.full(_table_size(len(values)), -1, np.int64)
         fill_strings(self._offsets, self._data, self._slots)
 
-    def find(self, ids: pa.Array) -> NDArray[np.int64]:
+    def find(self, ids: pa.Array) -> Ints:
         offsets, data = text_of(ids)
         out = np.empty(len(ids), np.int64)
         find_strings(offsets, data, self._offsets, self._data, self._slots, out)
@@ -191,7 +180,7 @@ def _table_size(n: int) -> int:
     return 1 << max(2, (2 * n - 1).bit_length())
 
 
-def text_of(values: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+def text_of(values: pa.Array) -> tuple[Ints, Bytes]:
     """Offsets (int64, length n + 1) and UTF-8 bytes of a string array."""
     if pt.is_string(values.type):
         width: np.dtype[Any] = np.dtype(np.int32)
@@ -221,7 +210,7 @@ def mix(x: np.uint64) -> np.uint64:
 
 
 @njit(cache=True, nogil=True)
-def fill_integers(numbers: NDArray[np.int64], slots: NDArray[np.int32]) -> None:
+def fill_integers(numbers: Ints, slots: Ints32) -> None:
     """Enter distinct integers into an empty open-addressing table."""
     mask = np.uint64(slots.shape[0] - 1)
     for i in range(numbers.shape[0]):
@@ -232,12 +221,7 @@ def fill_integers(numbers: NDArray[np.int64], slots: NDArray[np.int32]) -> None:
 
 
 @njit(cache=True, nogil=True)
-def find_integers(
-    keys: NDArray[np.int64],
-    numbers: NDArray[np.int64],
-    slots: NDArray[np.int32],
-    out: NDArray[np.int64],
-) -> None:
+def find_integers(keys: Ints, numbers: Ints, slots: Ints32, out: Ints) -> None:
     """Index of each key among `numbers`, -1 when absent."""
     mask = np.uint64(slots.shape[0] - 1)
     for i in range(keys.shape[0]):
@@ -252,7 +236,7 @@ def find_integers(
 
 
 @njit(cache=True, nogil=True)
-def hash_text(data: NDArray[np.uint8], first: int, last: int) -> np.uint64:
+def hash_text(data: Bytes, first: int, last: int) -> np.uint64:
     """FNV-1a of some bytes, mixed."""
     h = np.uint64(0xCBF29CE484222325)
     for i in range(first, last):
@@ -262,9 +246,7 @@ def hash_text(data: NDArray[np.uint8], first: int, last: int) -> np.uint64:
 
 
 @njit(cache=True, nogil=True)
-def fill_strings(
-    offsets: NDArray[np.int64], data: NDArray[np.uint8], slots: NDArray[np.int64]
-) -> None:
+def fill_strings(offsets: Ints, data: Bytes, slots: Ints) -> None:
     """Enter distinct strings; a slot is 31 bits of the hash over 32 of the index.
 
     The hash bits spare most look-ups at another string's bytes.
@@ -279,9 +261,7 @@ def fill_strings(
 
 
 @njit(cache=True, nogil=True)
-def same_text(
-    a: NDArray[np.uint8], at: int, b: NDArray[np.uint8], first: int, size: int
-) -> bool:
+def same_text(a: Bytes, at: int, b: Bytes, first: int, size: int) -> bool:
     """Whether `size` bytes from two places agree."""
     differ = np.uint8(0)
     # Unsigned indices: numba then spares the check for a negative one.
@@ -292,12 +272,12 @@ def same_text(
 
 @njit(cache=True, nogil=True)
 def find_strings(
-    offsets: NDArray[np.int64],
-    data: NDArray[np.uint8],
-    known_offsets: NDArray[np.int64],
-    known_data: NDArray[np.uint8],
-    slots: NDArray[np.int64],
-    out: NDArray[np.int64],
+    offsets: Ints,
+    data: Bytes,
+    known_offsets: Ints,
+    known_data: Bytes,
+    slots: Ints,
+    out: Ints,
 ) -> None:
     """Index of each string among the known ones, -1 when absent.
 

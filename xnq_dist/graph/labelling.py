@@ -13,25 +13,24 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.inputs import labels_inputs
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.core.store import FileRecord, Manifest, RunDirectory, fingerprint
+from xnq_dist.graph.arrays import Ints32
 from xnq_dist.graph.labels import ROLES, Labels, read_labels
 from xnq_dist.graph.layout import (
-    labels_stem,
+    file_stem,
     load_ids,
     load_labels,
     load_roles,
     node_index,
-    weights_stem,
 )
 from xnq_dist.graph.tables import Table
 
-__all__ = ["OldLabels", "label", "whole_labels", "write_labels"]
+__all__ = ["OldLabels", "label", "write_labels"]
 
 log = logging.getLogger(__name__)
 
@@ -39,13 +38,7 @@ STAGE = "labels"
 
 
 class OldLabels:
-    """The labels that a run directory holds, to say what changes.
-
-    Parameters
-    ----------
-    run
-        The run directory; its labels are read now, before they are replaced.
-    """
+    """The labels before they are replaced, to report what changes."""
 
     def __init__(self, run: RunDirectory) -> None:
         stage = run.stage(STAGE)
@@ -76,9 +69,7 @@ class OldLabels:
         return ", ".join(found)
 
 
-def _by_name(
-    codes: NDArray[np.int32], old: list[Any], new: list[Any]
-) -> NDArray[np.int32]:
+def _by_name(codes: Ints32, old: list[Any], new: list[Any]) -> Ints32:
     """Codes of old classes as those of the new ones; -2 for a class that is gone."""
     there = {json_key(name): at for at, name in enumerate(new)}
     known = [there.get(json_key(name), -2) for name in old]
@@ -109,18 +100,10 @@ def label(
     unknown: Any = "error",
     progress: Progress = silent,
 ) -> Manifest:
-    """The stage ``labels`` of a graph that is there; kept when nothing changed.
+    """The stage ``labels`` of an existing graph; kept when nothing changed.
 
-    Parameters
-    ----------
-    graph
-        Of the stage ``graph``.
-    table
-        Node id, label and, optionally, role and inclusion weight.
-    tables
-        Digests of its ``labels`` and ``roles``.
-    unknown
-        ``error`` or ``drop``: what becomes of nodes that are not in the graph.
+    `tables` holds the digests of the table's ``labels`` and ``roles``. `unknown` is
+    ``error`` or ``drop``: what becomes of nodes that are not in the graph.
 
     Raises
     ------
@@ -163,11 +146,13 @@ def write_labels(
             "label": pa.array(codes, mask=codes < 0),
             "role": pa.array(ROLES).take(pa.array(roles, mask=roles < 0)),
         }
-        stem = labels_stem(number)
+        stem = file_stem("labels", number)
         files.append(attempt.write_table(stem, pa.table(table), "node_labels"))
         if known.weights is not None:
             arrays = {"index": index, "weights": known.weights[index]}
-            weights.append(attempt.write_arrays(weights_stem(number), **arrays))
+            weights.append(
+                attempt.write_arrays(file_stem("label-weights", number), **arrays)
+            )
     if sum(record.rows for record in files) != len(known.codes):
         raise StageError(
             f"{run.uri}: labels of {sum(record.rows for record in files)} nodes "

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings_sections import ColumnSettings
+from xnq_dist.graph.arrays import Bools, Floats, Ints, Ints32
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.tables import Batch, Table, ids_of, show
 
 __all__ = [
     "ROLES",
-    "LabelTable",
     "Labels",
     "label_weights",
     "plain_labels",
@@ -39,19 +39,10 @@ ROLES = ("train", "calibration")
 
 
 @dataclass(frozen=True)
-class LabelTable:
-    """The nodes of the node table."""
-
-    ids: NodeIds
-    index: NDArray[np.int64]
-    """Canonical index of each row of the table, shape (N,)."""
-
-
-@dataclass(frozen=True)
 class Labels:
     """What is known of the nodes' classes."""
 
-    codes: NDArray[np.int32]
+    codes: Ints32
     """Class code by canonical index, -1 unlabelled, shape (N,)."""
     roles: NDArray[np.int8]
     """Role code by canonical index, -1 none, shape (N,)."""
@@ -61,7 +52,7 @@ class Labels:
     """Whether any labelled node has a role."""
     unknown_dropped: int = 0
     """Rows left out because their node is not in the graph."""
-    weights: NDArray[np.float64] | None = None
+    weights: Floats | None = None
     """Inclusion weight by canonical index, 0 where there is no label, shape (N,);
     None: no column of them is named."""
 
@@ -80,8 +71,10 @@ class Labels:
 
 def read_nodes(
     table: Table, columns: ColumnSettings, progress: Progress = silent
-) -> tuple[LabelTable, Labels]:
-    """Ids, labels and roles, streamed; memory is proportional to the nodes.
+) -> tuple[NodeIds, Ints, Labels]:
+    """The nodes, the canonical index of each row of their table, and labels.
+
+    Streamed; memory is proportional to the nodes.
 
     Raises
     ------
@@ -97,7 +90,7 @@ def read_nodes(
     del ids
     # Sorting took several copies of the ids; the pool would keep their memory.
     pa.default_memory_pool().release_unused()
-    return LabelTable(node_ids, index), rows.finish(table, index, len(node_ids))
+    return node_ids, index, rows.finish(table, index, len(node_ids))
 
 
 def read_labels(
@@ -107,17 +100,10 @@ def read_labels(
     unknown: Literal["error", "drop"] = "error",
     progress: Progress = silent,
 ) -> Labels:
-    """Labels and roles of the nodes of a graph that is there already.
+    """Labels and roles of the nodes of an existing graph.
 
-    Parameters
-    ----------
-    table
-        Rows of node id, label and, optionally, role; nodes that it does not name are
-        unlabelled.
-    nodes
-        The nodes of the graph.
-    unknown
-        What becomes of rows whose node is not in the graph.
+    Nodes that the table does not name are unlabelled; `unknown` says what becomes of
+    rows whose node is not in the graph.
 
     Raises
     ------
@@ -180,27 +166,44 @@ def _read(
 
 
 class _Rows:
-    """Labels and roles of the rows read so far."""
+    """Labels and roles of the rows read so far.
+
+    Class codes are provisional, by first sight, until the classes are ranked.
+    """
 
     def __init__(self, columns: ColumnSettings, with_roles: bool) -> None:
         self._columns = columns
-        self._encoder = _Encoder(columns.label)
+        self._seen: dict[Any, int] = {}
+        self._kind = ""
+        self._codes: list[Ints32] = []
         self._roles: list[NDArray[np.int8]] | None = [] if with_roles else None
-        self._weights: list[NDArray[np.float64]] = []
+        self._weights: list[Floats] = []
 
     def add(self, batch: Batch) -> None:
-        self._encoder.add(batch)
+        labels, kind = plain_labels(batch, self._columns.label)
+        if labels.null_count < len(labels):
+            if self._kind and self._kind != kind:
+                raise InputError(
+                    f"label column {self._columns.label!r} holds {kind} in "
+                    f"{batch.file} but {self._kind} in a file before it: write them "
+                    "as one type"
+                )
+            self._kind = kind
+        encoded, seen = labels.dictionary_encode(), self._seen
+        codes = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
+        values = encoded.dictionary.to_pylist()
+        provisional = [seen.setdefault(value, len(seen)) for value in values]
+        self._codes.append(np.array([*provisional, -1], np.int32)[codes])
         if self._roles is not None:
             self._roles.append(role_codes(batch, self._columns.role))
         column = self._columns.label_weight
         if column is not None:
-            labels, _ = plain_labels(batch, self._columns.label)
             self._weights.append(label_weights(batch, column, labels))
 
-    def finish(self, table: Table, index: NDArray[np.int64], n_nodes: int) -> Labels:
+    def finish(self, table: Table, index: Ints, n_nodes: int) -> Labels:
         """By canonical index; rows whose index is -1 are left out."""
-        codes, classes = self._encoder.finish(table, index >= 0)
         known = index >= 0
+        codes, classes = self._ranked(table, known)
         labels = np.full(n_nodes, -1, np.int32)
         labels[index[known]] = codes[known]
         role = np.full(n_nodes, -1, np.int8)
@@ -217,6 +220,26 @@ class _Rows:
             weights[index[known]] = np.concatenate(self._weights)[known]
         return Labels(labels, role, classes, has_roles, dropped, weights)
 
+    def _ranked(self, table: Table, used: Bools) -> tuple[Ints32, list[Any]]:
+        """Codes of all rows, and the classes that the used rows have."""
+        codes = np.concatenate([np.empty(0, np.int32), *self._codes])
+        there = np.unique(codes[used & (codes >= 0)])
+        values = list(self._seen)
+        classes = sorted(values[at] for at in there.tolist())
+        where = f"label column {self._columns.label!r} of the {table.what} {table.path}"
+        if not classes:
+            raise InputError(
+                f"{where} is null everywhere: some nodes need a label to learn from"
+            )
+        if len(classes) == 1:
+            raise InputError(
+                f"{where} holds the class {classes[0]!r} alone: two classes or more "
+                "are needed"
+            )
+        final = np.full(len(values) + 1, -1, np.int32)
+        final[[self._seen[value] for value in classes]] = np.arange(len(classes))
+        return final[codes], classes
+
 
 def _valid_text(array: pa.Array, batch: Batch, column: str) -> pa.Array:
     try:
@@ -230,13 +253,7 @@ def _valid_text(array: pa.Array, batch: Batch, column: str) -> pa.Array:
 
 
 def plain_labels(batch: Batch, column: str) -> tuple[pa.Array, str]:
-    """A batch's labels as int64, bool or string, and what messages call the type.
-
-    Raises
-    ------
-    InputError
-        For labels of an unusable type.
-    """
+    """A batch's labels as int64, bool or string, and what messages call the type."""
     array = batch.column(column)
     kind = array.type
     if pt.is_null(kind):
@@ -274,63 +291,8 @@ def _whole_numbers(array: pa.Array, batch: Batch, column: str) -> pa.Array:
         ) from error
 
 
-class _Encoder:
-    """Class codes over batches: provisional by first sight, final by rank."""
-
-    def __init__(self, column: str) -> None:
-        self._column = column
-        self._seen: dict[Any, int] = {}
-        self._kind = ""
-        self._codes: list[NDArray[np.int32]] = []
-
-    def add(self, batch: Batch) -> None:
-        array, kind = plain_labels(batch, self._column)
-        if array.null_count < len(array):
-            if self._kind and self._kind != kind:
-                raise InputError(
-                    f"label column {self._column!r} holds {kind} in {batch.file} but "
-                    f"{self._kind} in a file before it: write them as one type"
-                )
-            self._kind = kind
-        encoded = array.dictionary_encode()
-        codes = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
-        values = encoded.dictionary.to_pylist()
-        provisional = [
-            self._seen.setdefault(value, len(self._seen)) for value in values
-        ]
-        self._codes.append(np.array([*provisional, -1], np.int32)[codes])
-
-    def finish(
-        self, table: Table, used: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.int32], list[Any]]:
-        """Codes of all rows, and the classes that the used rows have."""
-        codes = np.concatenate([np.empty(0, np.int32), *self._codes])
-        there = np.unique(codes[used & (codes >= 0)])
-        values = list(self._seen)
-        classes = sorted(values[at] for at in there.tolist())
-        where = f"label column {self._column!r} of the {table.what} {table.path}"
-        if not classes:
-            raise InputError(
-                f"{where} is null everywhere: some nodes need a label to learn from"
-            )
-        if len(classes) == 1:
-            raise InputError(
-                f"{where} holds the class {classes[0]!r} alone: two classes or more "
-                "are needed"
-            )
-        final = np.full(len(values) + 1, -1, np.int32)
-        final[[self._seen[value] for value in classes]] = np.arange(len(classes))
-        return final[codes], classes
-
-
 def role_codes(batch: Batch, column: str) -> NDArray[np.int8]:
-    """A batch's roles: 0 train, 1 calibration, -1 none.
-
-    Raises
-    ------
-    InputError
-        For another role; its row is named.
-    """
+    """A batch's roles: 0 train, 1 calibration, -1 none; others are refused."""
     array = batch.column(column)
     if pt.is_null(array.type):
         return np.full(len(array), -1, np.int8)
@@ -352,15 +314,8 @@ def role_codes(batch: Batch, column: str) -> NDArray[np.int8]:
     return np.asarray(codes, np.int8)
 
 
-def label_weights(batch: Batch, column: str, labels: pa.Array) -> NDArray[np.float64]:
-    """A batch's inclusion weights, 0 where there is no label.
-
-    Raises
-    ------
-    InputError
-        For a weight that is not a finite number above 0 where a label is; its row is
-        named.
-    """
+def label_weights(batch: Batch, column: str, labels: pa.Array) -> Floats:
+    """A batch's inclusion weights, finite and above 0; 0 where there is no label."""
     array = batch.column(column)
     known = labels.is_valid().to_numpy(zero_copy_only=False)
     expected = "an inclusion weight is a finite number above 0 where a label is"
@@ -383,7 +338,7 @@ def label_weights(batch: Batch, column: str, labels: pa.Array) -> NDArray[np.flo
 
 
 def _check_roles(
-    labels: NDArray[np.int32], roles: NDArray[np.int8], classes: list[Any], column: str
+    labels: Ints32, roles: NDArray[np.int8], classes: list[Any], column: str
 ) -> None:
     for code, role in enumerate(ROLES):
         counts = np.bincount(labels[roles == code], minlength=len(classes))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import FileRecord, Manifest, Stage
+from xnq_dist.graph.arrays import Floats, Ints, Ints32
 from xnq_dist.graph.halo import Partition
 
 if TYPE_CHECKING:
@@ -20,59 +21,37 @@ if TYPE_CHECKING:
     from xnq_dist.graph.ids import NodeIds
 
 __all__ = [
-    "adjacency_stem",
-    "labels_stem",
+    "SCALING",
+    "file_stem",
     "load_ids",
     "load_label_weights",
     "load_labels",
     "load_nodes",
     "load_partition",
     "load_roles",
-    "load_scaling",
     "node_index",
-    "nodes_stem",
     "partition_arrays",
     "read_adjacency",
-    "scaling_stem",
-    "weights_stem",
 ]
 
 
-def nodes_stem(number: int) -> str:
-    """Name of a partition's node table, without the attempt."""
-    return f"nodes-{number:05d}"
+SCALING = "feature-scaling"
+"""Name of the table of how features were scaled, without the attempt."""
 
 
-def adjacency_stem(number: int) -> str:
-    """Name of a partition's arrays, without the attempt."""
-    return f"adjacency-{number:05d}"
+def file_stem(kind: str, number: int) -> str:
+    """Name of a partition's file, without the attempt.
 
-
-def labels_stem(number: int) -> str:
-    """Name of a partition's labels, without the attempt."""
-    return f"labels-{number:05d}"
-
-
-def weights_stem(number: int) -> str:
-    """Name of a partition's inclusion weights, without the attempt."""
-    return f"label-weights-{number:05d}"
-
-
-def scaling_stem() -> str:
-    """Name of the table of how features were scaled, without the attempt."""
-    return "feature-scaling"
+    Kinds: ``nodes``, ``adjacency``; in the stage ``labels`` ``labels`` and
+    ``label-weights``.
+    """
+    return f"{kind}-{number:05d}"
 
 
 def partition_arrays(partition: Partition) -> dict[str, NDArray[Any]]:
     """The arrays of a partition by name, as `load_partition` takes them."""
-    arrays: dict[str, NDArray[Any]] = {
-        "indptr": partition.indptr,
-        "indices": partition.indices,
-        "halo": partition.halo,
-        "halo_offsets": partition.halo_offsets,
-        "send_rows": partition.send_rows,
-        "send_offsets": partition.send_offsets,
-    }
+    names = "indptr", "indices", "halo", "halo_offsets", "send_rows", "send_offsets"
+    arrays: dict[str, NDArray[Any]] = {name: getattr(partition, name) for name in names}
     if partition.weights is not None:
         arrays["weights"] = partition.weights
     return arrays
@@ -90,7 +69,7 @@ def _record(manifest: Manifest, stem: str) -> FileRecord:
 
 def load_partition(stage: Stage, manifest: Manifest, number: int) -> Partition:
     """One partition with its halo and send lists."""
-    arrays = stage.read_arrays(_record(manifest, adjacency_stem(number)))
+    arrays = stage.read_arrays(_record(manifest, file_stem("adjacency", number)))
     arrays.setdefault("weights", None)  # type: ignore[arg-type]
     return Partition(number=number, **arrays)
 
@@ -100,33 +79,20 @@ def load_nodes(
 ) -> pa.Table:
     """A partition's node table (schema ``graph_nodes``), rows in local order.
 
-    Parameters
-    ----------
-    stage, manifest
-        The stage ``graph``.
-    number
-        The partition.
-    columns
-        Columns to read, all when None.
+    Only the named columns; all when None.
     """
-    record = _record(manifest, nodes_stem(number))
+    record = _record(manifest, file_stem("nodes", number))
     return stage.read_table(record, "graph_nodes", columns)
 
 
 def load_scaling(stage: Stage, manifest: Manifest) -> pa.Table | None:
-    """How features were scaled (schema ``feature_scaling``); None: they were not.
-
-    Parameters
-    ----------
-    stage, manifest
-        The stage ``graph``.
-    """
+    """How features were scaled (schema ``feature_scaling``); None: they were not."""
     if manifest.facts.get("scaling") is None:
         return None
-    return stage.read_table(_record(manifest, scaling_stem()), "feature_scaling")
+    return stage.read_table(_record(manifest, SCALING), "feature_scaling")
 
 
-def node_index(stage: Stage, manifest: Manifest) -> list[NDArray[np.int64]]:
+def node_index(stage: Stage, manifest: Manifest) -> list[Ints]:
     """Canonical index of each owned row, for every partition; together 0..N-1."""
     return [
         load_nodes(stage, manifest, number, ["index"])["index"].to_numpy()
@@ -148,7 +114,7 @@ def load_ids(stage: Stage, manifest: Manifest) -> NodeIds:
 
 def _by_index(
     stage: Stage, manifest: Manifest, column: str
-) -> tuple[NDArray[np.int64], pa.ChunkedArray]:
+) -> tuple[Ints, pa.ChunkedArray]:
     tables = [
         stage.read_table(record, "node_labels", ["index", column])
         for record in manifest.named("labels-")
@@ -157,30 +123,16 @@ def _by_index(
     return table["index"].to_numpy(), table[column]
 
 
-def load_labels(stage: Stage, manifest: Manifest) -> NDArray[np.int32]:
-    """Class code of each node by canonical index, -1 unlabelled, shape (N,).
-
-    Parameters
-    ----------
-    stage, manifest
-        The stage ``labels``.
-    """
+def load_labels(stage: Stage, manifest: Manifest) -> Ints32:
+    """Class code of each node by canonical index, -1 unlabelled, shape (N,)."""
     index, values = _by_index(stage, manifest, "label")
     labels = np.empty(len(index), np.int32)
     labels[index] = values.fill_null(-1).to_numpy()
     return labels
 
 
-def load_label_weights(stage: Stage, manifest: Manifest) -> NDArray[np.float64] | None:
-    """Inclusion weights by canonical index, 0 without a label, shape (N,).
-
-    None where labels have none.
-
-    Parameters
-    ----------
-    stage, manifest
-        The stage ``labels``.
-    """
+def load_label_weights(stage: Stage, manifest: Manifest) -> Floats | None:
+    """Inclusion weights by canonical index, 0 without a label; None: none are used."""
     found = [stage.read_arrays(r) for r in manifest.named("label-weights-")]
     if not found:
         return None
@@ -191,13 +143,7 @@ def load_label_weights(stage: Stage, manifest: Manifest) -> NDArray[np.float64] 
 
 
 def load_roles(stage: Stage, manifest: Manifest) -> NDArray[np.int8]:
-    """0 train, 1 calibration, -1 none, by canonical index, shape (N,).
-
-    Parameters
-    ----------
-    stage, manifest
-        The stage ``labels``.
-    """
+    """0 train, 1 calibration, -1 none, by canonical index, shape (N,)."""
     from xnq_dist.graph.labels import ROLES
 
     index, values = _by_index(stage, manifest, "role")

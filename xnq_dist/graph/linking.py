@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.random_bits import stream
+from xnq_dist.graph.arrays import Floats, Ints
 from xnq_dist.graph.planted import EDGES, Arguments, PlantedNetwork
 
 __all__ = ["draw_edges"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 EDGE_BLOCK = 1 << 19
 """Edges that one stream is expected to make."""
@@ -114,13 +113,11 @@ def draw_edges(
         bits = max(total - 1, 1).bit_length()
         keys = np.empty(0, np.int64)
         for attempt in range(ROUNDS):
-            near = (
-                linking.local
-                if attempt < LOCAL_ROUNDS
-                else np.zeros_like(linking.local)
-            )
+            near = linking.local * (attempt < LOCAL_ROUNDS)
             dst = _seek(network, near, rng, wanted, source_home)
-            keys = np.sort(np.concatenate([keys, _pair(src, dst, bits)]))
+            # Shifts: a division takes longer than a draw.
+            pairs = np.minimum(src, dst) << bits | np.maximum(src, dst)
+            keys = np.sort(np.concatenate([keys, pairs]))
             bad = np.zeros(len(keys), np.bool_)
             bad[1:] = keys[1:] == keys[:-1]
             low, high = _ends(keys, bits)
@@ -152,11 +149,6 @@ def _seek(
     last = network.group[np.where(local, group + 1, (wanted + 1) * blocks)]
     at = first + (rng.random(len(wanted)) * (last - first)).astype(np.int64)
     return network.tickets[at].astype(np.int64)
-
-
-def _pair(a: Ints, b: Ints, bits: int) -> Ints:
-    """Smaller and larger end; shifts, for a division takes longer than a draw."""
-    return np.minimum(a, b) << bits | np.maximum(a, b)
 
 
 def _ends(pairs: Ints, bits: int) -> tuple[Ints, Ints]:

@@ -2,7 +2,7 @@
 
 A table counts, for every node, its out-neighbours in each partition. At home nobody is
 a halo row, whatever the count: there the table says `FULL`, of which one row more costs
-nothing, and the count is kept beside it. So what a move changes is read from one short
+nothing, and the count is kept next to it. So what a move changes is read from one short
 row of the table for each edge.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from xnq_dist.graph.arrays import Bools, Bytes, Ints, Ints32
 from xnq_dist.graph.move_costs import UNIT, WIDE, add_prices
 
 __all__ = [
@@ -32,25 +32,24 @@ FULL = 255
 """A counter that has lost count, or that of a node's home."""
 RUN = 1 << 16
 """Edges whose prices are summed in int32."""
+Rows = tuple[int, Ints, Ints32]
+"""First row, row pointers as places in the indices, and indices."""
+State = tuple[Ints, Bytes, Bytes]
+"""Column in the table of each partition, -1 without, shape (P,); the table, (N, G), G a
+multiple of `WIDE`, and the counts at home, (N,), as `hide_homes` leaves them."""
 
 
-def empty_table(nodes: int, partitions: int) -> NDArray[np.uint8]:
+def empty_table(nodes: int, partitions: int) -> Bytes:
     """Zeros for so many partitions, and columns up to a multiple of `WIDE`."""
     return np.zeros((nodes, -(-partitions // WIDE) * WIDE), np.uint8)
 
 
 @njit(cache=True, nogil=True)
 def count_rows(
-    first: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    part: NDArray[np.int32],
-    slot: NDArray[np.int64],
-    table: NDArray[np.uint8],
-    low: int,
-    high: int,
+    rows: Rows, part: Ints32, slot: Ints, table: Bytes, low: int, high: int
 ) -> None:
     """Add some rows to columns low to high - 1; `FULL` means so many or more."""
+    first, indptr, indices = rows
     for row in range(indptr.shape[0] - 1):
         column = slot[part[first + row]]
         if column < low or column >= high:
@@ -62,12 +61,7 @@ def count_rows(
 
 
 @njit(cache=True, nogil=True)
-def hide_homes(
-    part: NDArray[np.int32],
-    slot: NDArray[np.int64],
-    table: NDArray[np.uint8],
-    home: NDArray[np.uint8],
-) -> None:
+def hide_homes(part: Ints32, slot: Ints, table: Bytes, home: Bytes) -> None:
     """Keep each node's count at its home in `home`, shape (N,), and put `FULL` there.
 
     Nodes whose home has no column have nothing to hide.
@@ -101,12 +95,7 @@ def _cost(count: int, cost: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def cost_rows(
-    part: NDArray[np.int32],
-    slot: NDArray[np.int64],
-    table: NDArray[np.uint8],
-    cost: int,
-) -> int:
+def cost_rows(part: Ints32, slot: Ints, table: Bytes, cost: int) -> int:
     """What all nodes cost in the partitions with a column, but at home."""
     total = np.int64(0)
     for v in range(part.shape[0]):
@@ -119,36 +108,22 @@ def cost_rows(
 
 @njit(cache=True, nogil=True)
 def weigh_moves(
-    first: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    part: NDArray[np.int32],
-    slot: NDArray[np.int64],
-    table: NDArray[np.uint8],
-    home: NDArray[np.uint8],
-    over: NDArray[np.bool_],
+    rows: Rows,
+    part: Ints32,
+    state: State,
+    over: Bools,
     cost: int,
-    gains: NDArray[np.int64],
-    considered: NDArray[np.bool_],
+    gains: Ints,
+    considered: Bools,
 ) -> None:
     """What some nodes would save in each partition of a group, nobody else moving.
 
-    Parameters
-    ----------
-    indptr
-        Of the rows, as places in `indices`.
-    slot
-        Column in the table of each partition, -1 without, shape (P,).
-    table, home
-        As `hide_homes` leaves them, (N, G) and (N,), G a multiple of `WIDE`.
-    over
-        Which partitions are beyond their limits: their nodes may move at a loss.
-    cost
-        `HALVING` or `ROWS`.
-    gains, considered
-        Written here for each row: what it saves by each column, and whether it may
-        move at all; gains of other rows mean nothing.
+    Nodes of the partitions that are `over` their limits may move at a loss. Written for
+    each row: `gains`, what it saves by each column, and `considered`, whether it may
+    move; gains of other rows mean nothing.
     """
+    first, indptr, indices = rows
+    slot, table, home = state
     width = table.shape[1]
     some = np.empty(width, np.int32)
     for row in range(indptr.shape[0] - 1):
@@ -182,45 +157,30 @@ def weigh_moves(
 @njit(cache=True, nogil=True)
 def take_moves(
     first: int,
-    gains: NDArray[np.int64],
-    considered: NDArray[np.bool_],
-    degrees: NDArray[np.int64],
-    part: NDArray[np.int32],
-    group: NDArray[np.int64],
-    slot: NDArray[np.int64],
-    table: NDArray[np.uint8],
-    home: NDArray[np.uint8],
-    nodes: NDArray[np.int64],
-    edges: NDArray[np.int64],
+    weighed: tuple[Ints, Bools],
+    degrees: Ints,
+    part: Ints32,
+    group: Ints,
+    state: State,
+    loads: tuple[Ints, Ints],
     limits: tuple[int, int, int],
-    moved: NDArray[np.int64],
-    ends: NDArray[np.int32],
+    done: tuple[Ints, Ints32],
 ) -> tuple[int, int]:
     """Move nodes one after the other, each where it saves most within the limits.
 
     A move may not add to what is beyond limits, in sum over the partitions; one that
     takes from it may cost halo rows, any other must save some.
 
-    Parameters
-    ----------
-    gains, considered
-        From `weigh_moves`.
-    degrees
-        Edges of each row.
-    group
-        Partition of each column, shape (G,).
-    nodes, edges
-        Of each partition so far, shape (P,).
-    limits
-        Most nodes, most edges, what a node weighs in edges.
-    moved, ends
-        Rows that moved, and their columns before and after, (rows,) and (rows, 2).
-
-    Returns
-    -------
-    int, int
-        How many moved, and what they saved.
+    `weighed`: from `weigh_moves`. `degrees`: edges of each row. `group`: partition of
+    each column, (G,). `loads`: nodes and edges of each partition so far, (P,).
+    `limits`: most nodes, most edges, what a node weighs in edges. `done`: written here,
+    the rows that moved and their columns before and after, (rows,) and (rows, 2).
+    Returns how many moved, and what they saved.
     """
+    gains, considered = weighed
+    slot, table, home = state
+    nodes, edges = loads
+    moved, ends = done
     count, total = 0, np.int64(0)
     for row in range(degrees.shape[0]):
         v = first + row
@@ -261,15 +221,10 @@ def take_moves(
 
 @njit(cache=True, nogil=True)
 def count_moves(
-    first: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    moved: NDArray[np.int64],
-    ends: NDArray[np.int32],
-    part: NDArray[np.int32],
-    slot: NDArray[np.int64],
-    table: NDArray[np.uint8],
-    home: NDArray[np.uint8],
+    rows: Rows,
+    done: tuple[Ints, Ints32],
+    part: Ints32,
+    state: State,
     low: int,
     high: int,
 ) -> None:
@@ -277,6 +232,9 @@ def count_moves(
 
     A counter that is full has lost count and stays full.
     """
+    first, indptr, indices = rows
+    moved, ends = done
+    slot, table, home = state
     for i in range(moved.shape[0]):
         row = moved[i]
         for way in range(2):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
-from numpy.typing import NDArray
 
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings_sections import ColumnSettings
+from xnq_dist.graph.arrays import Floats
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.tables import Batch, ids_of, open_table, show
 
@@ -18,15 +18,8 @@ MOST = 1e100
 """Squares and sums of weights must be finite."""
 
 
-def node_weights_of(batch: Batch, node_id: str, column: str) -> NDArray[np.float64]:
-    """The node weights of a batch, shape (rows,).
-
-    Raises
-    ------
-    InputError
-        For weights that are not numbers, null, negative or not finite; the row is
-        named.
-    """
+def node_weights_of(batch: Batch, node_id: str, column: str) -> Floats:
+    """The node weights of a batch, shape (rows,), finite and not negative."""
     array = batch.column(column)
     numeric = pt.is_integer(array.type) or pt.is_floating(array.type)
     if not (numeric or pt.is_null(array.type)):
@@ -51,21 +44,8 @@ def node_weights_of(batch: Batch, node_id: str, column: str) -> NDArray[np.float
 
 def read_node_weights(
     path: str, columns: ColumnSettings, nodes: NodeIds
-) -> NDArray[np.float64] | None:
-    """Weight of every node by canonical index, shape (N,).
-
-    Parameters
-    ----------
-    path
-        The node table of the graph.
-    columns
-        `node_id` and `node_weight` are used.
-    nodes
-        The graph's node ids.
-
-    Returns
-    -------
-    None where no column of weights is named.
+) -> Floats | None:
+    """Weight of every node by canonical index, shape (N,); None: no column is named.
 
     Raises
     ------

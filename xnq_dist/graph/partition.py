@@ -13,20 +13,20 @@ pipeline do not depend on the partition, only the bytes exchanged and the balanc
 from __future__ import annotations
 
 import logging
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.errors import SettingsError
+from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.core.random_bits import Purpose, stream
+from xnq_dist.graph.arrays import Ints, Ints32
 from xnq_dist.graph.clustering import PAIR, coarsen, contract, find_clusters
 from xnq_dist.graph.csr import Csr
-from xnq_dist.graph.metis import metis, metis_memory
 from xnq_dist.graph.moves import ROWS
 from xnq_dist.graph.refining import refine
 
-__all__ = ["divide", "metis_memory"]
+__all__ = ["divide", "metis", "metis_memory"]
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,8 @@ LEAST_MEMORY = 16 << 20
 FEW = 16
 """Most partitions for which METIS minimises halo rows. Its time grows with them (64
 took 13 s where cut edges took 1), and after refinement they are hardly fewer."""
+METIS_SEED = 1
+"""Fixed, so that a run's seed does not divide the graph anew."""
 METIS_SCHEDULE = (ROWS, ROWS)
 """METIS has done the rest."""
 
@@ -55,8 +57,7 @@ def divide(
     seed: int = 0,
     memory: int = 1 << 30,
     symmetric: bool = False,
-    threads: int | None = None,
-) -> tuple[NDArray[np.int32], str]:
+) -> tuple[Ints32, str]:
     """Partition of every node, shape (N,), and the partitioner that was used.
 
     Parameters
@@ -71,19 +72,17 @@ def divide(
     seed
         For ``random``.
     memory
-        Bytes, beside some 40 a node; `LEAST_MEMORY` at least. More of them let
-        ``stream`` see more of the edges between clusters: its answer depends on them.
+        Bytes, besides some 40 a node; `LEAST_MEMORY` at least. With more of them
+        ``stream`` reads more edges between clusters: its answer depends on them.
     symmetric
         Whether each edge is known to have its reverse.
-    threads
-        At most; None: one for each processor. The answer is the same.
 
     Raises
     ------
     SettingsError
         When there are more partitions than nodes.
     DoesNotFitError
-        When METIS is asked for by name and the graph is beyond what it can number.
+        When METIS is requested by name and the graph is beyond what it can number.
     """
     n = len(csr.indptr) - 1
     if partitions > n:
@@ -102,10 +101,10 @@ def divide(
         log.info("partitioner: %s", name)
     if name == "metis":
         part = _fill_empty(_metis(csr, partitions, symmetric), partitions)
-        refine(csr, part, partitions, memory, METIS_SCHEDULE, threads)
+        refine(csr, part, partitions, memory, METIS_SCHEDULE)
     elif name == "stream":
-        part = _fill_empty(_stream(csr, partitions, memory, threads), partitions)
-        refine(csr, part, partitions, memory, threads=threads)
+        part = _fill_empty(_stream(csr, partitions, memory), partitions)
+        refine(csr, part, partitions, memory)
     elif name == "contiguous":
         part = _contiguous(csr, partitions)
     else:
@@ -118,11 +117,11 @@ def _base_weight(csr: Csr) -> int:
     return int(csr.indptr[-1]) // (len(csr.indptr) - 1) + 1
 
 
-def _node_weights(csr: Csr) -> NDArray[np.int64]:
+def _node_weights(csr: Csr) -> Ints:
     return np.diff(csr.indptr) + _base_weight(csr)
 
 
-def _metis(csr: Csr, partitions: int, symmetric: bool) -> NDArray[np.int32]:
+def _metis(csr: Csr, partitions: int, symmetric: bool) -> Ints32:
     import scipy.sparse as sp
 
     n = len(csr.indptr) - 1
@@ -141,33 +140,31 @@ def _metis(csr: Csr, partitions: int, symmetric: bool) -> NDArray[np.int32]:
     return metis(graph.indptr, graph.indices, weights, partitions, None, by_volume)
 
 
-def _contiguous(csr: Csr, partitions: int) -> NDArray[np.int32]:
+def _contiguous(csr: Csr, partitions: int) -> Ints32:
     """Ranges of canonical indices of about equal weight."""
     weights = _node_weights(csr)
     before = np.cumsum(weights) - weights
     total = int(weights.sum())
-    part: NDArray[np.int32] = (before * partitions // total).astype(np.int32)
+    part: Ints32 = (before * partitions // total).astype(np.int32)
     return part
 
 
-def _random(n: int, partitions: int, seed: int) -> NDArray[np.int32]:
+def _random(n: int, partitions: int, seed: int) -> Ints32:
     """Equal numbers of nodes, by chance."""
     order = stream(seed, Purpose.PARTITION, 0).permutation(n)
     return (order % partitions).astype(np.int32)
 
 
-def _stream(
-    csr: Csr, partitions: int, memory: int, threads: int | None
-) -> NDArray[np.int32]:
+def _stream(csr: Csr, partitions: int, memory: int) -> Ints32:
     """Clusters by label propagation, METIS on the graph between them, refinement."""
     base = _base_weight(csr)
     total = int(csr.indptr[-1]) + base * (len(csr.indptr) - 1)
     most = max(total // (partitions * CLUSTERS), 1)
-    label, clusters = find_clusters(csr, base, most, threads)
+    label, clusters = find_clusters(csr, base, most)
     if clusters < partitions:
         return _contiguous(csr, partitions)
-    whole = contract(csr, label, clusters, base, memory // PAIR, threads)
-    small, place = coarsen(whole, most, memory // METIS_ENTRY, threads)
+    whole = contract(csr, label, clusters, base, memory // PAIR)
+    small, place = coarsen(whole, most, memory // METIS_ENTRY)
     del whole
     log.info(
         "%d clusters, %d clusters of clusters with %d edges between them",
@@ -175,15 +172,13 @@ def _stream(
         len(small.weights),
         len(small.indices) // 2,
     )
-    if len(small.weights) < partitions:
-        return _contiguous(csr, partitions)
-    if not len(small.indices):
+    if len(small.weights) < partitions or not len(small.indices):
         return _contiguous(csr, partitions)
     part = metis(small.indptr, small.indices, small.weights, partitions, small.counts)
     return part[place][label]
 
 
-def _fill_empty(part: NDArray[np.int32], partitions: int) -> NDArray[np.int32]:
+def _fill_empty(part: Ints32, partitions: int) -> Ints32:
     """Give each partition without nodes the first node of the largest one."""
     sizes = np.bincount(part, minlength=partitions)
     for empty in np.flatnonzero(sizes == 0):
@@ -192,3 +187,46 @@ def _fill_empty(part: NDArray[np.int32], partitions: int) -> NDArray[np.int32]:
         sizes[largest] -= 1
         sizes[empty] = 1
     return part
+
+
+def metis_memory(n_nodes: int, n_edges: int, symmetric: bool) -> int:
+    """Bytes that METIS needs at most, from measurements (64-bit METIS)."""
+    return 60 * n_nodes + (140 if symmetric else 280) * n_edges
+
+
+def metis(
+    indptr: NDArray[Any],
+    indices: NDArray[Any],
+    weights: Ints,
+    partitions: int,
+    counts: Ints | None = None,
+    by_volume: bool = False,
+) -> Ints32:
+    """Partition of every node by METIS, shape (N,); some may stay empty.
+
+    `indptr`, `indices`: each edge in both directions, no self-loops. `weights`: of the
+    nodes; each of two or more partitions gets about the same sum. `counts`: weights of
+    the edges; None: one each. `by_volume`: minimise the communication volume, our halo
+    rows, instead of the edges between partitions; `counts` are not looked at then.
+
+    Raises
+    ------
+    DoesNotFitError
+        When the graph is beyond what METIS can number.
+    """
+    import pymetis
+
+    if int(weights.sum()) >= 2**62 or len(weights) >= 2**31:
+        raise DoesNotFitError("the graph is beyond METIS: set partitioner = stream")
+    objective = pymetis.ObjType.VOL if by_volume else pymetis.ObjType.CUT
+    answer = pymetis.part_graph(
+        partitions,
+        adjacency=pymetis.CSRAdjacency(
+            indptr.astype(np.int64), indices.astype(np.int64)
+        ),
+        vweights=weights,
+        eweights=counts,
+        options=pymetis.Options(seed=METIS_SEED, objtype=int(objective)),
+        recursive=False,
+    )
+    return np.asarray(answer[1]).astype(np.int32)

@@ -41,6 +41,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.random_bits import stream
+from xnq_dist.graph.arrays import Bools, Floats, Floats32, Ints, Ints32
 
 __all__ = [
     "Arguments",
@@ -74,9 +75,6 @@ LABELLED_AT_LEAST = 10
 _HOMES, _BLOCKS, _CLASSES, _PROPENSITIES, _LABELLED, _MEANS, _FEATURES = range(7)
 EDGES, _COMMUNITIES = range(7, 9)
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
 
 @dataclass(frozen=True)
 class Arguments:
@@ -94,40 +92,37 @@ class Arguments:
 
     def check(self) -> None:
         """Refuse what no network can have; one sentence names the argument."""
-        faults = [
-            text
-            for broken, text in (
-                (self.nodes < 10, f"nodes = {self.nodes} must be at least 10"),
-                (
-                    not 0 < self.degree < self.nodes,
-                    f"degree = {self.degree} must be above 0 and below nodes = "
-                    f"{self.nodes}",
-                ),
-                (self.features < 1, f"features = {self.features} must be at least 1"),
-                (
-                    not 2 <= self.classes <= min(self.nodes // 4, 1000),
-                    f"classes = {self.classes} must be at least 2, and at most 1000 "
-                    f"and a quarter of nodes = {self.nodes}",
-                ),
-                (
-                    not 0 <= self.homophily <= 1,
-                    f"homophily = {self.homophily} must be between 0 and 1",
-                ),
-                (
-                    self.communities < 1,
-                    f"communities = {self.communities} must be at least 1",
-                ),
-                (
-                    not 0 <= self.seed < 2**63,
-                    f"seed = {self.seed} must be between 0 and 2^63 - 1",
-                ),
-                (
-                    not 0 < self.labelled <= 1,
-                    f"labelled = {self.labelled} must be above 0 and at most 1",
-                ),
-            )
-            if broken
-        ]
+        nodes, most = self.nodes, min(self.nodes // 4, 1000)
+        rules = (
+            (nodes >= 10, f"nodes = {nodes} must be at least 10"),
+            (
+                0 < self.degree < nodes,
+                f"degree = {self.degree} must be above 0 and below nodes = {nodes}",
+            ),
+            (self.features >= 1, f"features = {self.features} must be at least 1"),
+            (
+                2 <= self.classes <= most,
+                f"classes = {self.classes} must be at least 2, and at most 1000 and a "
+                f"quarter of nodes = {nodes}",
+            ),
+            (
+                0 <= self.homophily <= 1,
+                f"homophily = {self.homophily} must be between 0 and 1",
+            ),
+            (
+                self.communities >= 1,
+                f"communities = {self.communities} must be at least 1",
+            ),
+            (
+                0 <= self.seed < 2**63,
+                f"seed = {self.seed} must be between 0 and 2^63 - 1",
+            ),
+            (
+                0 < self.labelled <= 1,
+                f"labelled = {self.labelled} must be above 0 and at most 1",
+            ),
+        )
+        faults = [text for holds, text in rules if not holds]
         if faults:
             raise SettingsError("generate: " + "; ".join(faults))
 
@@ -136,11 +131,11 @@ class Arguments:
 class PlantedNetwork:
     """All that is kept of the nodes: 1-D arrays and tables of the blocks."""
 
-    home: NDArray[np.int32]
+    home: Ints32
     label: NDArray[np.int16]
-    labelled: NDArray[np.bool_]
-    propensity: NDArray[np.int32]
-    tickets: NDArray[np.int32] | Ints
+    labelled: Bools
+    propensity: Ints32
+    tickets: Ints32 | Ints
     """Each node as often as its propensity, ordered by (class, home)."""
     group: Ints
     """Bounds in `tickets` of group ``class * blocks + home``, (C * blocks + 1,)."""
@@ -148,9 +143,9 @@ class PlantedNetwork:
     """Nodes ordered by class, and the bounds of each class."""
     by_home: tuple[Ints, Ints]
     """Nodes ordered by home, and the bounds of each home."""
-    means: NDArray[np.float32]
+    means: Floats32
     """Feature means of the classes, (C, F)."""
-    offsets: NDArray[np.float32]
+    offsets: Floats32
     """Feature offsets of the homes, (blocks, F)."""
     taste: Floats
     """Added to the log-odds of an equal pair by an emitter's home, (blocks,)."""
@@ -166,13 +161,6 @@ class PlantedNetwork:
         return len(self.by_home[1]) - 1
 
 
-def _class_prior(classes: int) -> Floats:
-    """Proportions that fall geometrically, last to first in the ratio .2 : .8."""
-    weights: Floats = CLASS_RATIO ** (np.arange(classes) / (classes - 1))
-    prior: Floats = weights / weights.sum()
-    return prior
-
-
 def draw_network(arguments: Arguments) -> PlantedNetwork:
     """Home, class and propensity of every node, and the tables of the blocks."""
     seed, total, classes = arguments.seed, arguments.nodes, arguments.classes
@@ -180,7 +168,9 @@ def draw_network(arguments: Arguments) -> PlantedNetwork:
     rng = stream(seed, _BLOCKS, 0)
     shares = rng.lognormal(sigma=0.6, size=blocks)
     shares /= shares.sum()
-    prior = _class_prior(classes)
+    # Proportions fall geometrically, last to first in the ratio .2 : .8.
+    prior = CLASS_RATIO ** (np.arange(classes) / (classes - 1))
+    prior /= prior.sum()
     by_block = rng.dirichlet(BLOCK_CONCENTRATION * prior, size=blocks) + 1e-3
     for _ in range(100):  # raking: the network's proportions stay the stated ones
         by_block /= by_block.sum(axis=1, keepdims=True)
@@ -223,7 +213,9 @@ def draw_network(arguments: Arguments) -> PlantedNetwork:
         labelled[by_class[first:last]] = True
     group = label.astype(np.int64) * blocks + home
     order = np.argsort(group, kind="stable")
-    tickets = np.repeat(order.astype(_index_type(total)), propensity[order])
+    tickets = np.repeat(
+        order.astype(np.int32 if total < 2**31 else np.int64), propensity[order]
+    )
     edges = np.zeros(classes * blocks + 1, np.int64)
     # Weights are whole numbers below 2^53: the sums are exact.
     edges[1:] = np.cumsum(np.bincount(group, propensity, classes * blocks))
@@ -262,21 +254,17 @@ def _propensity_range(nodes: int, degree: float) -> tuple[float, float]:
     return smallest, largest
 
 
-def _index_type(nodes: int) -> type[np.int32] | type[np.int64]:
-    return np.int32 if nodes < 2**31 else np.int64
-
-
 def _bounds(codes: NDArray[np.integer], size: int) -> Ints:
     return np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=size))])
 
 
 def draw_features(
     network: PlantedNetwork, arguments: Arguments, first: int, last: int
-) -> NDArray[np.float32]:
+) -> Floats32:
     """Features of the nodes of one `NODE_BLOCK`, float32, (last - first, F)."""
     rng = stream(arguments.seed, _FEATURES, first // NODE_BLOCK)
     shape = (last - first, arguments.features)
-    values: NDArray[np.float32] = rng.standard_normal(shape, dtype=np.float32)
+    values: Floats32 = rng.standard_normal(shape, dtype=np.float32)
     values += network.means[network.label[first:last]]
     values += network.offsets[network.home[first:last]]
     return values
@@ -306,9 +294,12 @@ def draw_memberships(
         even = number % 2 == 0
 
         per_class = rng.multinomial(size * even, wide)
-        at, picked = _pick(
-            rng, per_class.ravel(), *_pools(network.by_class, last - first)
+        bounds = network.by_class[1]
+        pools = (
+            np.tile(bounds[:-1], last - first),
+            np.tile(np.diff(bounds), last - first),
         )
+        at, picked = _pick(rng, per_class.ravel(), *pools)
         community = [number[at // classes]]
         member = [network.by_class[0][picked]]
 
@@ -328,12 +319,6 @@ def draw_memberships(
         members, nodes = np.concatenate(community), np.concatenate(member)
         order = np.argsort(members, kind="stable")
         yield last, members[order], nodes[order]
-
-
-def _pools(order: tuple[Ints, Ints], times: int) -> tuple[Ints, Ints]:
-    """Starts and sizes of the parts of an order, repeated."""
-    bounds = order[1]
-    return np.tile(bounds[:-1], times), np.tile(np.diff(bounds), times)
 
 
 def _pick(

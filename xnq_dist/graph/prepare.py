@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import StageError
@@ -20,6 +19,7 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, fingerprint
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ahead import OneBehind, ahead
+from xnq_dist.graph.arrays import Floats32, Ints, Ints32
 from xnq_dist.graph.contents import read_contents
 from xnq_dist.graph.csr import CsrRows, FileCsr
 from xnq_dist.graph.distances import MOST_STEPS, effective_diameter
@@ -34,14 +34,10 @@ from xnq_dist.graph.halo import (
     send_lists,
     split_rows,
 )
+from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.labelling import OldLabels, label, write_labels
-from xnq_dist.graph.labels import LabelTable, read_nodes
-from xnq_dist.graph.layout import (
-    adjacency_stem,
-    nodes_stem,
-    partition_arrays,
-    scaling_stem,
-)
+from xnq_dist.graph.labels import read_nodes
+from xnq_dist.graph.layout import SCALING, file_stem, partition_arrays
 from xnq_dist.graph.partition import divide
 from xnq_dist.graph.scaling import Scaling
 from xnq_dist.graph.scratch import scratch_folder
@@ -65,23 +61,10 @@ def prepare(
 ) -> Manifest:
     """Read, check, partition and lay out a graph; reuse it when nothing changed.
 
-    The labels become a stage of their own: where they alone changed, the graph is
-    kept.
+    The labels become a stage of their own: where they alone changed, the graph is kept.
 
     Parameters
     ----------
-    run
-        The run directory.
-    sources
-        Where the tables are.
-    settings
-        `columns`, `features`, `input`, `cluster.kind`, `partitioner`, `reservoir.rho`,
-        `reservoir.supersteps` (whether distances are wanted), `seed` and `scratch` are
-        used.
-    partitions
-        Number of partitions, P.
-    progress
-        Told of rows read and partitions written.
     contents
         Of `contents.read_contents`; None: they are read here.
 
@@ -118,17 +101,17 @@ def prepare(
     with scratch_folder(settings.scratch) as folder:
         mode = settings.features.scale
         features = FeatureColumns(nodes, settings.columns.features, mode != "none")
-        known, labels = read_nodes(nodes, settings.columns, progress)
+        ids, index, labels = read_nodes(nodes, settings.columns, progress)
         old = OldLabels(run)
         run.reuse(STAGE, inputs)
         csr, counts = read_edges(
             edges,
-            known.ids,
+            ids,
             settings.columns,
             settings.input,
             _made(folder / "csr"),
             progress,
-            edge_engine(settings, known.ids),
+            edge_engine(settings, ids),
         )
         # Without weights, the reverses that were added leave nothing to find out.
         added = not settings.input.directed and not csr.weighted
@@ -150,7 +133,7 @@ def prepare(
         progress("partition", 1, 1)
         book = PartitionBook.of(part, partitions)
         blocks = FeatureBlocks(book.offsets, memory, _made(folder / "features"))
-        rows = known.ids, known.index
+        rows = ids, index
         scaling = scaling_of(features, *rows, mode, progress)
         blocks.fill(features, *rows, book.relabelled, scaling, progress)
         stage = run.stage(STAGE)
@@ -160,11 +143,13 @@ def prepare(
         plan: list[dict[str, Any]] = []
 
         def write_nodes(number: int) -> None:
-            tables.append(_write_nodes(attempt, number, known, book, blocks))
+            tables.append(_write_nodes(attempt, number, ids, book, blocks))
 
         def write_edges(partition: Partition) -> None:
             arrays = partition_arrays(partition)
-            record = attempt.write_arrays(adjacency_stem(partition.number), **arrays)
+            record = attempt.write_arrays(
+                file_stem("adjacency", partition.number), **arrays
+            )
             edges_written.append(record)
             plan.append(_figures(partition))
 
@@ -181,14 +166,14 @@ def prepare(
         files = [record for pair in pairs for record in pair]
         if scaling is not None:
             table = scaling.table(features.feature_names(blocks.width))
-            files.append(attempt.write_table(scaling_stem(), table, "feature_scaling"))
+            files.append(attempt.write_table(SCALING, table, "feature_scaling"))
             _report_scaling(scaling)
         facts = {
-            "n_nodes": len(known.ids),
+            "n_nodes": len(ids),
             "n_edges": int(csr.indptr[-1]),
             "n_features": blocks.width,
             "scaling": None if scaling is None else scaling.facts(),
-            "id_type": known.ids.type,
+            "id_type": ids.type,
             "directed": settings.input.directed,
             "weighted": csr.weighted,
             "symmetric": symmetric,
@@ -197,11 +182,7 @@ def prepare(
             "partitions": partitions,
             "partitioner": partitioner,
             "offsets": book.offsets.tolist(),
-            "owned": [figures["owned"] for figures in plan],
-            "halo": [figures["halo"] for figures in plan],
-            "edges": [figures["edges"] for figures in plan],
-            "boundary": [figures["boundary"] for figures in plan],
-            "halo_sizes": [figures["sent"] for figures in plan],
+            **{name: [figures[name] for figures in plan] for name in plan[0]},
             "counts": counts.facts(),
         }
         _check_counts(facts)
@@ -263,7 +244,7 @@ def _partitions(
             for reader, at in enumerate(halo_offsets)
         ]
         degrees = np.diff(csr.indptr)[book.owned(number)]
-        values: NDArray[np.float32] | None = None
+        values: Floats32 | None = None
         if csr.weighted:
             values = scratch.read(buckets / f"{number}.weights", np.float32)
         yield build_partition(
@@ -272,17 +253,12 @@ def _partitions(
             scratch.read(buckets / f"{number}.indices", np.int32),
             values,
             book,
-            (
-                scratch.read(buckets / f"{number}.halo", np.int64),
-                halo_offsets[number],
-            ),
+            (scratch.read(buckets / f"{number}.halo", np.int64), halo_offsets[number]),
             send_lists(segments, int(book.offsets[number])),
         )
 
 
-def _split(
-    rows: CsrRows, book: PartitionBook
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+def _split(rows: CsrRows, book: PartitionBook) -> tuple[Ints, Ints32, Floats32]:
     """Edges and weights by the partition that owns their row, and where each begins."""
     counts = np.diff(rows.indptr)
     owner = book.part[rows.first : rows.first + len(counts)]
@@ -298,19 +274,19 @@ def _split(
 def _write_nodes(
     attempt: Attempt,
     number: int,
-    known: LabelTable,
+    ids: NodeIds,
     book: PartitionBook,
     blocks: FeatureBlocks,
 ) -> FileRecord:
-    kind = pa.int64() if known.ids.type == "int64" else pa.string()
-    with attempt.table_writer(nodes_stem(number), "graph_nodes") as writer:
+    kind = pa.int64() if ids.type == "int64" else pa.string()
+    with attempt.table_writer(file_stem("nodes", number), "graph_nodes") as writer:
         for first, last, matrix in blocks.read(number):
             index = book.order[first:last].astype(np.int64)
             values = pa.FixedSizeListArray.from_arrays(
                 pa.array(matrix.reshape(-1)), matrix.shape[1]
             )
             table = {
-                "node_id": known.ids.values.take(pa.array(index)).cast(kind),
+                "node_id": ids.values.take(pa.array(index)).cast(kind),
                 "index": pa.array(index),
                 "features": values,
             }
@@ -324,7 +300,7 @@ def _figures(partition: Partition) -> dict[str, Any]:
         "halo": partition.n_halo,
         "edges": partition.n_edges,
         "boundary": len(partition.boundary_rows),
-        "sent": np.diff(partition.send_offsets).tolist(),
+        "halo_sizes": np.diff(partition.send_offsets).tolist(),
     }
 
 
@@ -338,22 +314,15 @@ def _check_counts(facts: dict[str, Any]) -> None:
     ):
         if there != due:
             raise StageError(
-                f"partitions hold {there} {what} instead of {due}: this is a fault of "
-                "the program"
+                f"partitions hold {there} {what} instead of {due}: internal error, "
+                "please report it"
             )
 
 
 def partitions_table(manifest: Manifest, itemsize: int, width: int) -> pa.Table:
-    """Quality of the cut (schema ``partitions``), one row per partition.
+    """Quality of the partitioning (schema ``partitions``), one row per partition.
 
-    Parameters
-    ----------
-    manifest
-        Of the stage ``graph``.
-    itemsize
-        Bytes that a value takes on the wire.
-    width
-        Columns of the state, d'.
+    `itemsize`: bytes of an exchanged value; `width`: columns of the state, d'.
     """
     facts = manifest.facts
     halo = np.asarray(facts["halo"], np.int64)

@@ -17,8 +17,8 @@ from functools import partial
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from xnq_dist.graph.arrays import Bools, Bytes, Ints, Ints32
 from xnq_dist.graph.csr import Csr, CsrRows
 from xnq_dist.graph.move_costs import UNIT, WIDE
 from xnq_dist.graph.moves import (
@@ -34,7 +34,7 @@ from xnq_dist.graph.moves import (
 )
 from xnq_dist.graph.thread_pool import BATCHES, Crew, batches, most_rows
 
-__all__ = ["Limits", "find_limits", "refine"]
+__all__ = ["refine"]
 
 log = logging.getLogger(__name__)
 
@@ -80,11 +80,10 @@ def find_limits(csr: Csr, partitions: int) -> Limits:
 
 def refine(
     csr: Csr,
-    part: NDArray[np.int32],
+    part: Ints32,
     partitions: int,
     memory: int,
     schedule: tuple[int, ...] = SCHEDULE,
-    threads: int | None = None,
 ) -> None:
     """Move nodes, in place, each where it saves most within the limits.
 
@@ -103,13 +102,11 @@ def refine(
     schedule
         The cost that each pass counts; there is no second pass of a cost that saved
         less than `ENOUGH`.
-    threads
-        At most; None: one for each processor. The answer is the same.
     """
     limits = find_limits(csr, partitions)
     loads = _Loads.of(csr, part, partitions)
     fit = max(memory // len(part) // WIDE, 1) * WIDE
-    with Crew(threads) as crew:
+    with Crew() as crew:
         for group in _groups(partitions, fit):
             turn = _Turn.of(crew, csr, part, partitions, group)
             settled = -1
@@ -132,24 +129,24 @@ def refine(
             del turn
     broken = loads.over(limits).any()
     if broken and _deal(csr, part, partitions, limits):
-        refine(csr, part, partitions, memory, schedule[-1:], threads)
+        refine(csr, part, partitions, memory, schedule[-1:])
 
 
 @dataclass(frozen=True)
 class _Loads:
     """What each partition owns; changes while nodes move."""
 
-    nodes: NDArray[np.int64]
-    edges: NDArray[np.int64]
+    nodes: Ints
+    edges: Ints
 
     @classmethod
-    def of(cls, csr: Csr, part: NDArray[np.int32], partitions: int) -> _Loads:
+    def of(cls, csr: Csr, part: Ints32, partitions: int) -> _Loads:
         edges = np.bincount(part, np.diff(csr.indptr), partitions).astype(np.int64)
         return cls(np.bincount(part, minlength=partitions), edges)
 
-    def over(self, limits: Limits) -> NDArray[np.bool_]:
+    def over(self, limits: Limits) -> Bools:
         """Which partitions are beyond their limits."""
-        over: NDArray[np.bool_] = self.nodes > limits.nodes
+        over: Bools = self.nodes > limits.nodes
         return over | (self.edges > limits.edges)
 
 
@@ -159,22 +156,17 @@ class _Turn:
 
     crew: Crew
     csr: Csr
-    part: NDArray[np.int32]
-    group: NDArray[np.int64]
+    part: Ints32
+    group: Ints
     """Partition of each column."""
-    slot: NDArray[np.int64]
+    slot: Ints
     """Column of each partition, or -1."""
-    table: NDArray[np.uint8]
-    home: NDArray[np.uint8]
+    table: Bytes
+    home: Bytes
 
     @classmethod
     def of(
-        cls,
-        crew: Crew,
-        csr: Csr,
-        part: NDArray[np.int32],
-        partitions: int,
-        group: NDArray[np.int64],
+        cls, crew: Crew, csr: Csr, part: Ints32, partitions: int, group: Ints
     ) -> _Turn:
         """With the table counted in one pass."""
         slot = np.full(partitions, -1, np.int64)
@@ -182,8 +174,8 @@ class _Turn:
         table = empty_table(len(part), len(group))
         home = np.zeros(len(part), np.uint8)
         for rows in batches(csr):
-            whole = (rows.first, rows.indptr, rows.indices)
-            count = partial(count_rows, *whole, part, slot, table)
+            whole = rows.edges
+            count = partial(count_rows, whole, part, slot, table)
             crew.divide(len(group), len(rows.indices), count)
         hide_homes(part, slot, table, home)
         return cls(crew, csr, part, group, slot, table, home)
@@ -200,44 +192,28 @@ class _Turn:
         moved, ends = np.empty(most, np.int64), np.empty((most, 2), np.int32)
         base = int(self.csr.indptr[-1]) // len(self.part) + 1
         state = (self.slot, self.table, self.home)
+        owned, room = (loads.nodes, loads.edges), (limits.nodes, limits.edges, base)
         total = 0, 0
         for rows in batches(self.csr, BATCHES):
             over = loads.over(limits)
 
-            def weigh(
-                _: int, low: int, piece: CsrRows, over: NDArray[np.bool_] = over
-            ) -> None:
-                where = (piece.first, piece.indptr, piece.indices)
-                weigh_moves(
-                    *where, self.part, *state, over, cost, gains[low:], considered[low:]
-                )
+            def weigh(_: int, low: int, piece: CsrRows, over: Bools = over) -> None:
+                where = piece.edges
+                found = gains[low:], considered[low:]
+                weigh_moves(where, self.part, state, over, cost, *found)
 
             self.crew.share(rows, weigh)
-            count, saved = take_moves(
-                rows.first,
-                gains,
-                considered,
-                np.diff(rows.indptr),
-                self.part,
-                self.group,
-                *state,
-                loads.nodes,
-                loads.edges,
-                (limits.nodes, limits.edges, base),
-                moved,
-                ends,
-            )
-            whole = (rows.first, rows.indptr, rows.indices, moved[:count], ends)
-            self.crew.divide(
-                len(self.group),
-                int(np.diff(rows.indptr)[moved[:count]].sum()),
-                partial(count_moves, *whole, self.part, *state),
-            )
+            degrees, weighed = np.diff(rows.indptr), (gains, considered)
+            given = self.part, self.group, state, owned, room, (moved, ends)
+            count, saved = take_moves(rows.first, weighed, degrees, *given)
+            whole, done = rows.edges, (moved[:count], ends)
+            work = partial(count_moves, whole, done, self.part, state)
+            self.crew.divide(len(self.group), int(degrees[done[0]].sum()), work)
             total = total[0] + count, total[1] + saved
         return total
 
 
-def _groups(partitions: int, size: int) -> list[NDArray[np.int64]]:
+def _groups(partitions: int, size: int) -> list[Ints]:
     """Partitions that exchange nodes: neighbours by number, then far ones."""
     every = np.arange(partitions)
     if size >= partitions:
@@ -247,7 +223,7 @@ def _groups(partitions: int, size: int) -> list[NDArray[np.int64]]:
     return [*near, *(every[turn::turns] for turn in range(turns))]
 
 
-def _deal(csr: Csr, part: NDArray[np.int32], partitions: int, limits: Limits) -> bool:
+def _deal(csr: Csr, part: Ints32, partitions: int, limits: Limits) -> bool:
     """Where limits are still broken: deal some nodes out anew, by falling degree.
 
     Every 64th node of all, where that does not do every 16th, and so on, goes to the
@@ -278,23 +254,12 @@ def _deal(csr: Csr, part: NDArray[np.int32], partitions: int, limits: Limits) ->
 
 @njit(cache=True, nogil=True)
 def deal_out(
-    degrees: NDArray[np.int64],
-    nodes: NDArray[np.int64],
-    edges: NDArray[np.int64],
-    most_nodes: int,
-    most_edges: int,
-    to: NDArray[np.int64],
+    degrees: Ints, nodes: Ints, edges: Ints, most_nodes: int, most_edges: int, to: Ints
 ) -> bool:
     """Give each node to the partition with the fewest edges; whether the limits hold.
 
-    Parameters
-    ----------
-    degrees
-        Of the nodes, in their turn.
-    nodes, edges
-        What each partition has before and after, shape (P,).
-    to
-        The partition of each node is written here.
+    `nodes` and `edges`: what each partition has, before and after, shape (P,). The
+    partition of each node is written to `to`.
     """
     for p in range(nodes.shape[0]):
         if nodes[p] > most_nodes or edges[p] > most_edges:

@@ -28,12 +28,12 @@ import pyarrow as pa
 from numba import njit
 from numpy.typing import NDArray
 
+from xnq_dist.graph.arrays import Bools, Floats, Floats32, Ints, Words
 from xnq_dist.graph.ids import mix
 
-__all__ = ["ColumnStatistics", "Measures", "Scaling", "choose_scaling", "learn_scaling"]
+__all__ = ["Scaling", "learn_scaling"]
 
-Array = NDArray[np.float64]
-Matrix = NDArray[np.float32] | NDArray[np.float64]
+Matrix = Floats32 | Floats
 
 SAMPLE_BYTES = 1 << 25
 """Of the sample, as float64."""
@@ -66,7 +66,7 @@ KEPT, TWO_VALUES, ROBUST, CONSTANT = range(4)
 
 
 @njit(cache=True, nogil=True)
-def node_hashes(index: NDArray[np.int64]) -> NDArray[np.uint64]:
+def node_hashes(index: Ints) -> Words:
     """A hash of each canonical index; that of 0 is the smallest."""
     hashes = np.empty(index.shape[0], np.uint64)
     for i in range(index.shape[0]):
@@ -79,13 +79,13 @@ class Measures:
     """What is known of the columns of all rows; shape (F,) each but the sample."""
 
     rows: int
-    low: Array
-    high: Array
-    at_low: NDArray[np.int64]
+    low: Floats
+    high: Floats
+    at_low: Ints
     """Rows with the smallest value."""
-    at_high: NDArray[np.int64]
+    at_high: Ints
     """Rows with the largest value, 0 where that is the smallest, too."""
-    sample: Array
+    sample: Floats
     """Rows of some nodes, ordered by the nodes' hashes, shape (n, F)."""
 
     @property
@@ -97,13 +97,7 @@ class Measures:
 
 
 class ColumnStatistics:
-    """Measures columns as rows come in, in any order.
-
-    Parameters
-    ----------
-    nodes, width
-        Rows and columns, N and F.
-    """
+    """Measures `width` columns of `nodes` rows as they come in, in any order."""
 
     def __init__(self, nodes: int, width: int) -> None:
         fewest, most = SAMPLE_ROWS
@@ -115,19 +109,11 @@ class ColumnStatistics:
         self._high = np.full(width, -np.inf)
         self._counts = np.zeros((2, width), np.int64)
         self._few = np.ones(width, bool)
-        self._hashes: list[NDArray[np.uint64]] = []
+        self._hashes: list[Words] = []
         self._sample: list[Matrix] = []
 
-    def add(self, index: NDArray[np.int64], matrix: Matrix) -> None:
-        """Take in rows.
-
-        Parameters
-        ----------
-        index
-            Canonical index of each row, shape (n,).
-        matrix
-            Finite features, shape (n, F).
-        """
+    def add(self, index: Ints, matrix: Matrix) -> None:
+        """Take in rows: their canonical indices, (n,), and finite features, (n, F)."""
         hashes = node_hashes(index)
         chosen = hashes <= self._largest
         self._hashes.append(hashes[chosen])
@@ -145,7 +131,7 @@ class ColumnStatistics:
         self._low = np.minimum(self._low, low)
         self._high = np.maximum(self._high, high)
 
-    def _count(self, low: Array, high: Array, counts: NDArray[np.intp]) -> None:
+    def _count(self, low: Floats, high: Floats, counts: NDArray[np.intp]) -> None:
         """Count anew how often the smallest and the largest value occur."""
         few = self._few.copy()
         values = np.stack([self._low[few], self._high[few], low, high])
@@ -171,13 +157,13 @@ class Scaling:
 
     kinds: NDArray[np.int8]
     """`KEPT`, `TWO_VALUES`, `ROBUST` or `CONSTANT`."""
-    center: Array
-    spread: Array
+    center: Floats
+    spread: Floats
     """Negative where a column is turned round."""
-    gain: Array
+    gain: Floats
     """What standardised values are multiplied by."""
 
-    def apply(self, matrix: Matrix) -> NDArray[np.float32]:
+    def apply(self, matrix: Matrix) -> Floats32:
         """The inputs, shape (n, F), of raw features."""
         if not np.any(self.kinds):
             return matrix.astype(np.float32, copy=False)
@@ -196,13 +182,7 @@ class Scaling:
         return dict(zip(KINDS, counts, strict=True))
 
     def table(self, names: Sequence[str]) -> pa.Table:
-        """Schema ``feature_scaling``: one row per column.
-
-        Parameters
-        ----------
-        names
-            Names of the columns.
-        """
+        """Schema ``feature_scaling``: one row per column, with these names."""
         return pa.table(
             {
                 "feature": pa.array(names, pa.string()),
@@ -214,25 +194,19 @@ class Scaling:
         )
 
 
-def squashed(z: Array) -> Array:
+def squashed(z: Floats) -> Floats:
     """``asinh`` within `LIMIT`, on the grid."""
-    found: Array = np.round(np.clip(np.arcsinh(z), -LIMIT, LIMIT) / GRID) * GRID
+    found: Floats = np.round(np.clip(np.arcsinh(z), -LIMIT, LIMIT) / GRID) * GRID
     return found
 
 
 def learn_scaling(
-    batches: Iterable[tuple[NDArray[np.int64], Matrix]], nodes: int, keeps: bool
+    batches: Iterable[tuple[Ints, Matrix]], nodes: int, keeps: bool
 ) -> Scaling:
     """Measure all rows and choose how columns are scaled.
 
-    Parameters
-    ----------
-    batches
-        Canonical indices and features of all nodes.
-    nodes
-        Number of nodes, N.
-    keeps
-        As for `choose_scaling`.
+    `batches`: canonical indices and features of all nodes; `keeps` as for
+    `choose_scaling`.
     """
     statistics: ColumnStatistics | None = None
     for index, matrix in batches:
@@ -246,17 +220,11 @@ def learn_scaling(
 def choose_scaling(found: Measures, keeps: bool) -> Scaling:
     """The scaling of columns that were measured.
 
-    Parameters
-    ----------
-    found
-        Their measures.
-    keeps
-        Whether columns in an ordinary range are kept as they are, as for a list column,
-        whose parts (of a decomposition, of an embedding) differ in scale on purpose.
-        Kept are columns of two values that are 0 and 1, and others with values within
-        `KEPT_SIZE`, a root mean square of at most `KEPT_RMS` and a range of
-        `KEPT_RANGE` or more. Columns that are not kept get the median spread of those
-        kept that have more than two values.
+    With `keeps` columns in an ordinary range are kept, as for a list column, whose
+    parts (of a decomposition, of an embedding) differ in scale on purpose: columns of
+    two values that are 0 and 1, and others with values within `KEPT_SIZE`, a root mean
+    square of at most `KEPT_RMS` and a range of `KEPT_RANGE` or more. Columns that are
+    not kept get the median spread of those kept that have more than two values.
     """
     kinds = found.kinds
     if keeps:
@@ -282,14 +250,14 @@ def choose_scaling(found: Measures, keeps: bool) -> Scaling:
     return Scaling(kinds, center, spread, gain)
 
 
-def _ordinary(found: Measures) -> NDArray[np.bool_]:
+def _ordinary(found: Measures) -> Bools:
     size = np.maximum(np.abs(found.low), np.abs(found.high))
     rms = np.sqrt(np.mean(found.sample**2, axis=0))
     extent = found.high - found.low
     wide = (extent >= KEPT_RANGE) | (extent == 0)
     flags = (found.low == 0) & (found.high == 1)
     small = (size <= KEPT_SIZE) & (rms <= KEPT_RMS)
-    ordinary: NDArray[np.bool_] = small & wide & (flags | (found.kinds != TWO_VALUES))
+    ordinary: Bools = small & wide & (flags | (found.kinds != TWO_VALUES))
     return ordinary
 
 
@@ -316,7 +284,7 @@ def _location(found: Measures, at: int) -> tuple[float, float]:
     return median, max(core, TAIL_SHARE * float(ends[1] - ends[0]) / TAIL)
 
 
-def _orientation(z: Array) -> float:
+def _orientation(z: Floats) -> float:
     """-1 or 1, so that the same column comes out whatever sign its unit has."""
     lean = float(np.mean(z))
     if abs(lean) <= GRID:

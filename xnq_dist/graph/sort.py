@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numba import njit
@@ -19,15 +19,16 @@ from numpy.typing import NDArray
 from xnq_dist.core.errors import DoesNotFitError, XnqError
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ahead import OneBehind, ahead
+from xnq_dist.graph.arrays import Floats, Ints
 
-__all__ = ["HostSort", "KeySort", "PairChunk", "PairSorter", "pairs_held"]
+__all__ = ["KeySort", "PairChunk", "PairSorter", "pairs_held"]
 
 _BYTES_A_PAIR = {False: 64, True: 128}
 """Buffer, sort, selection and unpacking together, without and with weights."""
 _SMALLEST_BLOCK = 64
 
-Keys = NDArray[np.int64]
-Weights = NDArray[np.float64] | None
+Keys = Ints
+Weights = Floats | None
 
 
 def pairs_held(memory: int, weighted: bool) -> int:
@@ -35,25 +36,15 @@ def pairs_held(memory: int, weighted: bool) -> int:
     return max(memory // _BYTES_A_PAIR[weighted], 2 * _SMALLEST_BLOCK)
 
 
-class KeySort(Protocol):
-    """Who sorts keys that fit the memory; the answers' bits are the same for all."""
-
-    def sort(self, keys: Keys) -> None:
-        """In place."""
-
-    def argsort(self, keys: Keys) -> NDArray[np.int64]:
-        """The order that sorts them; equal ones in any."""
-
-
-class HostSort:
-    """NumPy's."""
+class KeySort:
+    """Sorts keys that fit the memory by NumPy; subclasses elsewhere, the same bits."""
 
     def sort(self, keys: Keys) -> None:
         """In place."""
         keys.sort()
 
-    def argsort(self, keys: Keys) -> NDArray[np.int64]:
-        """The order that sorts them."""
+    def argsort(self, keys: Keys) -> Ints:
+        """The order that sorts them; equal ones in any."""
         return np.argsort(keys)
 
 
@@ -67,35 +58,19 @@ class PairChunk:
     first: int
     last: int
     """Majors first to last - 1."""
-    indptr: NDArray[np.int64]
+    indptr: Ints
     """Where each major's pairs begin, shape (last - first + 1,), from 0."""
-    minor: NDArray[np.int64]
-    weight: NDArray[np.float64] | None
-
-    @property
-    def major(self) -> NDArray[np.int64]:
-        """The major of each pair."""
-        return np.repeat(np.arange(self.first, self.last), np.diff(self.indptr))
+    minor: Ints
+    weight: Floats | None
 
 
 class PairSorter:
     """Sorts more pairs than fit in memory; a context manager.
 
     A pair may be added as given or as the reverse of one that was given; a reverse
-    counts only where the pair itself was not given.
-
-    Parameters
-    ----------
-    n_major, n_minor
-        Both numbers lie in 0..n-1; together they must fit 62 bits.
-    memory
-        Bytes for buffers; beyond them only as much as one major's pairs take.
-    folder
-        Existing folder for temporary files; this object's are removed at the end.
-    weighted
-        Whether each pair comes with a weight.
-    keys
-        Who sorts what fits the memory; None: NumPy.
+    counts only where the pair itself was not given. Both numbers lie in 0..n-1;
+    together they must fit 62 bits. Buffers take `memory` bytes, beyond them only as
+    much as one major's pairs; temporary files in `folder` are removed at the end.
     """
 
     def __init__(
@@ -107,7 +82,7 @@ class PairSorter:
         weighted: bool = False,
         keys: KeySort | None = None,
     ) -> None:
-        self._sort = HostSort() if keys is None else keys
+        self._sort = KeySort() if keys is None else keys
         # Shifts, not products: a division a pair would take longer than its sort.
         self._bits = max(n_minor - 1, 1).bit_length()
         if n_major << self._bits >= 2**62:
@@ -133,7 +108,7 @@ class PairSorter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Whatever went wrong there has been told, or gives way to what is going on.
+        # Whatever went wrong there has been reported, or gives way to what is going on.
         self._spilling.__exit__(Exception)
         for number in range(len(self._runs)):
             for path in self._paths(number):
@@ -147,7 +122,7 @@ class PairSorter:
         self,
         major: NDArray[np.integer],
         minor: NDArray[np.integer],
-        weight: NDArray[np.float64] | None = None,
+        weight: Floats | None = None,
         reverse: bool = False,
     ) -> None:
         """Take in pairs, arrays of one length; a weight each when weighted."""
@@ -164,12 +139,10 @@ class PairSorter:
             if self._filled == self._capacity:
                 self._spill()
 
-    def _sorted(self, keys: Keys, weights: Weights) -> tuple[Keys, Weights]:
+    def _ordered(self, keys: Keys, weights: Weights) -> tuple[Keys, Weights]:
         if weights is None:
             self._sort.sort(keys)
-            count, twice = drop_repeated(keys)
-            self.duplicates += int(twice)
-            return keys[:count], None
+            return keys, None
         order = self._sort.argsort(keys)
         return keys[order], weights[order]
 
@@ -183,7 +156,11 @@ class PairSorter:
 
         def work() -> None:
             some = None if buffers[1] is None else buffers[1][:filled]
-            keys, weights = self._sorted(buffers[0][:filled], some)
+            keys, weights = self._ordered(buffers[0][:filled], some)
+            if weights is None:
+                count, twice = drop_repeated(keys)
+                self.duplicates += int(twice)
+                keys = keys[:count]
             self._runs[number] = len(keys)
             scratch.append(paths[0], keys)
             if weights is not None:
@@ -205,14 +182,10 @@ class PairSorter:
     ) -> Iterator[PairChunk]:
         """The pairs in order, whole majors at a time; can be called once.
 
-        Parameters
-        ----------
-        duplicates
-            Pairs given twice: ``drop`` keeps one, ``sum`` adds the weights (sorted
-            by size, so that their order of arrival does not matter).
-        conflict
-            Makes the error for (major, minor) when ``drop`` meets two weights;
-            without it the smallest weight stays.
+        Of pairs given twice ``drop`` keeps one, ``sum`` adds the weights (sorted by
+        size, so that their order of arrival does not matter). `conflict` makes the
+        error for (major, minor) when ``drop`` meets two weights; without it the
+        smallest weight stays.
         """
         target = max(self._memory // 128, _SMALLEST_BLOCK)
         waiting: list[tuple[Keys, Weights]] = []
@@ -245,14 +218,9 @@ class PairSorter:
 
     def _merged(self) -> Iterator[tuple[Keys, Weights]]:
         """All keys in order, in pieces that never split the keys of one pair."""
-        if not self._runs and self._weights is None:
-            keys = self._keys[: self._filled]
-            self._sort.sort(keys)
-            yield keys, None
-            return
         if not self._runs:
             some = None if self._weights is None else self._weights[: self._filled]
-            yield self._sorted(self._keys[: self._filled], some)
+            yield self._ordered(self._keys[: self._filled], some)
             return
         if self._filled:
             self._spill()
@@ -261,7 +229,7 @@ class PairSorter:
         weighted = self._weights is not None
         self._keys = np.empty(0, np.int64)
         self._weights = np.empty(0, np.float64) if weighted else None
-        # Merged pieces are unpacked beside the blocks they come from.
+        # Merged pieces are unpacked next to the blocks they come from.
         share = self._memory // (2 * _BYTES_A_PAIR[weighted] * len(self._runs))
         runs = [
             _Run(*self._paths(number), size, max(share, _SMALLEST_BLOCK), weighted)
@@ -271,13 +239,7 @@ class PairSorter:
             ends = [run.end() for run in runs if run.more]
             bound = min(ends) if ends else None
             pieces = [run.take(bound) for run in runs]
-            keys, weights = _joined(pieces)
-            if weights is None:
-                self._sort.sort(keys)
-                yield keys, None
-            else:
-                order = self._sort.argsort(keys)
-                yield keys[order], weights[order]
+            yield self._ordered(*_joined(pieces))
             for run in runs:
                 # A run that stopped at the bound has only that pair: read on.
                 if run.more and (bound is None or run.end() == bound):
@@ -312,7 +274,7 @@ class PairSorter:
         if len(starts) == len(keys):
             return pairs, weights
         group = np.cumsum(fresh) - 1
-        # A reverse beside a given pair is ignored.
+        # A reverse of a given pair is ignored.
         used = given | reverse[starts][group]
         group, weights, used_pairs = group[used], weights[used], pairs[used]
         order = np.lexsort((weights, group))
@@ -439,13 +401,7 @@ def settle_pairs(keys: Keys, pairs: Keys) -> tuple[int, int, int]:
 
 
 @njit(cache=True, nogil=True)
-def unpack_pairs(
-    pairs: Keys,
-    bits: int,
-    first: int,
-    counts: NDArray[np.int64],
-    minor: NDArray[np.int64],
-) -> None:
+def unpack_pairs(pairs: Keys, bits: int, first: int, counts: Ints, minor: Ints) -> None:
     """Minors of pairs, and the number of each major's pairs after `counts[0]`."""
     mask = (np.int64(1) << bits) - 1
     for i in range(pairs.shape[0]):

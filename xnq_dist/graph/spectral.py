@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.simd import prefetch
-from xnq_dist.graph.csr import Csr, CsrRows, over_chunks
-from xnq_dist.graph.lanczos import largest_eigenvalue
+from xnq_dist.graph.arrays import Bools, Floats, Floats32, Ints, Ints32
+from xnq_dist.graph.csr import Csr, CsrRows, map_chunks
 
-__all__ = ["adjacency_radius", "is_symmetric", "spectral_radius"]
+__all__ = ["adjacency_radius", "is_symmetric"]
 
 log = logging.getLogger(__name__)
 
@@ -32,21 +32,22 @@ TOLERANCE = {True: 1e-7, False: 1e-9}
 answer is rounded to 6 digits afterwards."""
 AHEAD = 64
 """Edges whose entries of the vector are on their way from memory."""
+STEPS = 400
+"""Products after which the Lanczos recurrence is given up."""
+LOOK_EVERY = 8
+"""Steps between two looks at the eigenvalues, once they are many."""
+NEAR, EXACT = 1e-5, 1e-11
+"""The residual may be as large as `NEAR` where the gap to the next eigenvalue bounds
+the error by `EXACT`, both relative to the eigenvalue."""
 DENSE = 64
 """Up to this many rows all eigenvalues are computed."""
-Vector = NDArray[np.float64]
 
 
 def adjacency_radius(csr: Csr, symmetric: bool | None = None) -> float:
     """rho(A) of a canonical adjacency, rounded to 6 significant digits.
 
-    Parameters
-    ----------
-    csr
-        In-neighbours by row; read once per product. Sums run in canonical order in
-        float64, so the answer does not depend on chunks or partitions.
-    symmetric
-        Whether A is symmetric, found out when None.
+    The rows are read once per product. Sums run in canonical order in float64, so the
+    answer does not depend on chunks or partitions. `symmetric` is found out when None.
     """
     n = len(csr.indptr) - 1
     if symmetric is None:
@@ -61,40 +62,30 @@ def adjacency_radius(csr: Csr, symmetric: bool | None = None) -> float:
             strong_components(csr.indptr, *csr.arrays(), component)
         live = np.zeros(n, np.bool_)
         for rows in csr.chunks():
-            mark_live(
-                rows.first, rows.indptr, rows.indices, rows.weights, component, live
-            )
+            mark_live(*rows.edges, rows.weights, component, live)
     if not live.any():
         return 0.0
     everywhere, sums = np.zeros(n), np.zeros(n)
     column = everywhere.reshape(-1, 1)
 
     def add_up(rows: CsrRows) -> None:
-        multiply(
-            rows.first,
-            rows.indptr,
-            rows.indices,
-            rows.weights,
-            component,
-            column,
-            sums,
-        )
+        multiply(*rows.edges, rows.weights, component, column, sums)
 
     # Row sums of a graph without weights: one product nearer to the eigenvector.
     start = np.maximum(degrees, 1).astype(np.float64)
     del degrees
     # Nodes without edges do no harm to a recurrence that begins with zeros there, and
     # to pick the others takes as long as half a product.
-    kept: NDArray[np.bool_] | slice = slice(None) if symmetric else live
+    kept: Bools | slice = slice(None) if symmetric else live
     if symmetric:
         start[~live] = 0
     else:
         start = start[live]
 
-    def product(x: Vector) -> Vector:
+    def product(x: Floats) -> Floats:
         everywhere[kept] = x.reshape(-1)
         # A row lies in one chunk, so that its sum is the same on any thread.
-        over_chunks(csr, add_up)
+        map_chunks(csr, add_up)
         return sums[kept].copy() if symmetric else sums[kept]
 
     found = spectral_radius(product, len(start), symmetric, start)
@@ -102,10 +93,10 @@ def adjacency_radius(csr: Csr, symmetric: bool | None = None) -> float:
 
 
 def spectral_radius(
-    matvec: Callable[[Vector], Vector],
+    matvec: Callable[[Floats], Floats],
     n: int,
     symmetric: bool,
-    start: Vector | None = None,
+    start: Floats | None = None,
 ) -> float:
     """Largest real part of the eigenvalues of a matrix without negative entries.
 
@@ -163,8 +154,82 @@ def spectral_radius(
         return _power_iteration(matvec, equal)
 
 
+def largest_eigenvalue(
+    matvec: Callable[[Floats], Floats], start: Floats, tolerance: float
+) -> float | None:
+    """Largest eigenvalue of a symmetric matrix, with three vectors of memory.
+
+    None when it is not found. By the three-term recurrence of Lanczos without
+    reorthogonalisation: rounding makes copies of eigenvalues that have converged, which
+    does no harm to the largest one (Paige 1972).
+
+    Parameters
+    ----------
+    matvec
+        Product with a vector of shape (n,); its result may be overwritten.
+    start
+        Shape (n,), not orthogonal to the eigenvector that is sought: a positive vector
+        for a matrix without negative entries. It is overwritten.
+    tolerance
+        Residual relative to the eigenvalue that is small enough in any case.
+
+    Notes
+    -----
+    The error of a Ritz value is at most its residual r, and r^2 over the distance to
+    the other eigenvalues (Parlett 1998, theorem 11.7.1); the second Ritz value stands
+    in for these.
+
+    References
+    ----------
+    C. Lanczos, J. Res. Natl. Bur. Stand. 45 (1950) 255. B. N. Parlett, The Symmetric
+    Eigenvalue Problem, SIAM 1998.
+    """
+    from scipy.linalg import eigh_tridiagonal
+
+    current = start
+    current /= _norm(current)
+    before = np.zeros_like(current)
+    diagonal: list[float] = []
+    off_diagonal: list[float] = []
+    beta = 0.0
+    for step in range(1, STEPS + 1):
+        coming = matvec(current)
+        alpha = float(np.dot(coming, current))
+        # In place: another vector of all nodes would be a third of the memory.
+        before *= beta
+        coming -= before
+        np.multiply(current, alpha, out=before)
+        coming -= before
+        beta = _norm(coming)
+        diagonal.append(alpha)
+        if step % LOOK_EVERY == 0 or step <= 4 * LOOK_EVERY or not beta:
+            values, vectors = eigh_tridiagonal(
+                np.array(diagonal),
+                np.array(off_diagonal),
+                select="i",
+                select_range=(max(step - 2, 0), step - 1),
+            )
+            value = float(values[-1])
+            residual = beta * abs(float(vectors[-1, -1]))
+            size = max(abs(value), np.finfo(np.float64).tiny)
+            gap = value - float(values[0])
+            sharp = gap > 0 and residual <= NEAR * size
+            if residual <= tolerance * size or (
+                sharp and residual * residual <= EXACT * size * gap
+            ):
+                return value
+        off_diagonal.append(beta)
+        coming /= beta
+        before, current = current, coming
+    return None
+
+
+def _norm(x: Floats) -> float:
+    return float(np.sqrt(np.dot(x, x)))
+
+
 def _power_iteration(
-    matvec: Callable[[Vector], Vector], x: Vector, rounds: int = 2000
+    matvec: Callable[[Floats], Floats], x: Floats, rounds: int = 2000
 ) -> float:
     """rho(A) from A + s I: the shift breaks the ties in modulus of a period."""
     shift = float(np.linalg.norm(matvec(x))) / 2
@@ -192,15 +257,15 @@ def is_symmetric(csr: Csr) -> bool:
     total = np.uint64(0)
     for rows in csr.chunks():
         bits = rows.weights.view(np.uint32)
-        total = symmetry_sum(rows.first, rows.indptr, rows.indices, bits, total)
+        total = symmetry_sum(*rows.edges, bits, total)
     return bool(total == 0)
 
 
 @njit(cache=True, nogil=True)
 def symmetry_sum(
     first: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
+    indptr: Ints,
+    indices: Ints32,
     bits: NDArray[np.uint32],
     total: np.uint64,
 ) -> np.uint64:
@@ -226,11 +291,11 @@ def symmetry_sum(
 @njit(cache=True, nogil=True)
 def mark_live(
     first: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    weights: NDArray[np.float32],
-    component: NDArray[np.int32],
-    live: NDArray[np.bool_],
+    indptr: Ints,
+    indices: Ints32,
+    weights: Floats32,
+    component: Ints32,
+    live: Bools,
 ) -> None:
     """Mark the ends of every edge above weight 0 inside one component.
 
@@ -251,12 +316,12 @@ def mark_live(
 @njit(cache=True, nogil=True)
 def multiply(
     first: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    weights: NDArray[np.float32],
-    component: NDArray[np.int32],
-    x: NDArray[np.float64],
-    y: NDArray[np.float64],
+    indptr: Ints,
+    indices: Ints32,
+    weights: Floats32,
+    component: Ints32,
+    x: Floats,
+    y: Floats,
 ) -> None:
     """``y = A x`` in some rows, over edges inside components (empty: over all).
 
@@ -285,10 +350,7 @@ def multiply(
 
 @njit(cache=True, nogil=True)
 def strong_components(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    weights: NDArray[np.float32],
-    component: NDArray[np.int32],
+    indptr: Ints, indices: Ints32, weights: Floats32, component: Ints32
 ) -> int:
     """Number the strongly connected components (Tarjan 1972, without recursion).
 

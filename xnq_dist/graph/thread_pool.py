@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from types import TracebackType
 
 import numpy as np
 
@@ -58,12 +57,7 @@ class Crew:
     def __enter__(self) -> Crew:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._pool.shutdown()
 
     def share(self, rows: CsrRows, work: Callable[[int, int, CsrRows], object]) -> None:
@@ -75,13 +69,9 @@ class Crew:
         count, edges = len(rows.indptr) - 1, int(rows.indptr[-1])
 
         def piece(thread: int, low: int, high: int) -> None:
-            cut = CsrRows(
-                rows.first + low,
-                rows.indptr[low : high + 1],
-                rows.indices,
-                rows.weights,
-            )
-            work(thread, low, cut)
+            indptr = rows.indptr[low : high + 1]
+            part = CsrRows(rows.first + low, indptr, rows.indices, rows.weights)
+            work(thread, low, part)
 
         if self.threads == 1 or count + edges < ALONE:
             piece(0, 0, count)

@@ -1,7 +1,8 @@
-"""Communities detected by Leiden, when the user names none.
+"""Communities detected by Leiden: igraph's on the CPU, or cuGraph's on one GPU.
 
-This needs all edges in one process: igraph holds the whole graph. For a graph that is
-too large for that, communities must be given.
+All edges must fit in one process, or on one device; for a larger graph communities
+must be given. Both engines maximise the same objective, but cuGraph's moves run in
+parallel: its communities differ, also from one run to the next with the same seed.
 
 References
 ----------
@@ -11,27 +12,71 @@ well-connected communities", Scientific Reports 9, 5233, 2019.
 
 from __future__ import annotations
 
+import logging
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
-__all__ = ["leiden", "number_by_size"]
+from xnq_dist.core.backend import cugraph, data_frames
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import SettingsError
+from xnq_dist.graph.arrays import Ints
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+
+__all__ = ["detect", "engine_of", "leiden", "number_by_size"]
+
+log = logging.getLogger(__name__)
 
 ROUNDS = 10
-"""Most passes of the algorithm; it ends earlier when a pass changes nothing."""
+"""Maximum number of passes; the algorithm ends when a pass changes nothing."""
 
 
-def leiden(
-    adjacency: sp.csr_array, resolution: float = 1.0, seed: int = 0
-) -> NDArray[np.int64]:
-    """Community of every node; needs all edges in one process.
+def engine_of(settings: Settings) -> Literal["igraph", "cugraph"]:
+    """The engine: as set; with auto, cuGraph on a cluster of GPUs that has it.
 
-    Modularity of the undirected view: the weight between two nodes is the mean of
-    both directions. The answer depends on the seed and on the version of igraph alone.
+    Raises
+    ------
+    SettingsError
+        When `leiden.engine` is ``cugraph`` and the package or a device is missing.
+    """
+    wanted = settings.leiden.engine
+    if wanted == "cugraph":
+        cugraph()
+        return wanted
+    if wanted == "auto" and settings.cluster.kind == "cuda":
+        try:
+            cugraph()
+        except SettingsError as error:
+            log.warning("communities are detected on the CPU: %s", error)
+        else:
+            return "cugraph"
+    return "igraph"
+
+
+def detect(adjacency: sp.csr_array, resolution: float, settings: Settings) -> Ints:
+    """Community of every node as by `leiden`, by the engine of the settings."""
+    on_gpu = engine_of(settings) == "cugraph"
+    return (leiden_on_gpu if on_gpu else leiden)(adjacency, resolution, settings.seed)
+
+
+def _undirected(adjacency: sp.csr_array) -> tuple[NDArray[Any], ...]:
+    """Ends and weight of each pair: the mean of both directions, above 0."""
+    from scipy import sparse
+
+    both = sparse.coo_array(sparse.triu(((adjacency + adjacency.T) / 2).tocsr()))
+    # Edges without weight join nobody, and modularity divides by their sum.
+    there = both.data > 0
+    return both.row[there], both.col[there], both.data[there].astype(np.float64)
+
+
+def leiden(adjacency: sp.csr_array, resolution: float = 1.0, seed: int = 0) -> Ints:
+    """Community of every node, by modularity of the undirected view.
+
+    The answer depends on the seed and on the version of igraph alone.
 
     Parameters
     ----------
@@ -44,25 +89,23 @@ def leiden(
 
     Returns
     -------
-    Shape (N,): 0 for the largest community, and so on; of equals the one with the
-    smallest member first. A node without edges is a community of its own.
+    Shape (N,), numbered by falling size, ties by the smallest member. A node without
+    edges is a community of its own.
     """
     import igraph
 
-    both = sp.coo_array(sp.triu(((adjacency + adjacency.T) / 2).tocsr()))
-    # Edges without weight join nobody, and modularity divides by their sum.
-    there = both.data > 0
-    pairs = np.column_stack([both.row[there], both.col[there]])
+    source, target, weights = _undirected(adjacency)
     n_nodes = adjacency.shape[0]
-    if not pairs.shape[0]:
-        return np.arange(n_nodes, dtype=np.int64)
-    graph = igraph.Graph(n_nodes, pairs)
     membership = np.arange(n_nodes, dtype=np.int64)
-    with _seeded(seed):
+    if not len(weights):
+        return membership
+    graph = igraph.Graph(n_nodes, np.column_stack([source, target]))
+    igraph.set_random_number_generator(random.Random(seed))
+    try:
         for _ in range(ROUNDS):
             found = graph.community_leiden(
                 objective_function="modularity",
-                weights=both.data[there].astype(np.float64),
+                weights=weights,
                 resolution=resolution,
                 n_iterations=1,
                 initial_membership=membership.tolist(),
@@ -71,23 +114,36 @@ def leiden(
             if np.array_equal(renumbered, membership):
                 break
             membership = renumbered
-    return number_by_size(membership)
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """A random stream of igraph's own, from the seed; Python's again afterwards."""
-    import igraph
-
-    igraph.set_random_number_generator(random.Random(seed))
-    try:
-        yield
     finally:
         # igraph starts with Python's module, and cannot say what is set.
         igraph.set_random_number_generator(random)
+    return number_by_size(membership)
 
 
-def number_by_size(labels: NDArray[np.integer]) -> NDArray[np.int64]:
+def leiden_on_gpu(
+    adjacency: sp.csr_array, resolution: float = 1.0, seed: int = 0
+) -> Ints:
+    """As `leiden`, by cuGraph; all edges must fit one device."""
+    graphs, frames = cugraph(), data_frames()
+    source, target, weights = _undirected(adjacency)
+    n_nodes = adjacency.shape[0]
+    communities = np.arange(n_nodes, 2 * n_nodes, dtype=np.int64)
+    if len(weights):
+        ends = {"source": source.astype(np.int32), "target": target.astype(np.int32)}
+        graph = graphs.Graph(directed=False)
+        graph.from_cudf_edgelist(
+            frames.DataFrame({**ends, "weight": weights}),
+            source="source",
+            destination="target",
+            weight="weight",
+        )
+        found, _ = graphs.leiden(graph, resolution=resolution, random_state=seed)
+        # Nodes without edges are not in the answer: each is alone.
+        communities[found["vertex"].to_numpy()] = found["partition"].to_numpy()
+    return number_by_size(communities)
+
+
+def number_by_size(labels: NDArray[np.integer]) -> Ints:
     """Communities numbered by falling size, then by their smallest member.
 
     Examples
@@ -100,5 +156,5 @@ def number_by_size(labels: NDArray[np.integer]) -> NDArray[np.int64]:
     )
     rank = np.empty(len(sizes), dtype=np.int64)
     rank[np.lexsort((smallest, -sizes))] = np.arange(len(sizes))
-    numbers: NDArray[np.int64] = rank[codes.reshape(-1)]
+    numbers: Ints = rank[codes.reshape(-1)]
     return numbers

@@ -22,19 +22,15 @@ from xnq_dist.core.config import Settings
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.core.waiting import gather
 from xnq_dist.graph import layout
+from xnq_dist.graph.arrays import Ints, Ints32
 from xnq_dist.graph.clustering import join_clusters
+from xnq_dist.graph.ids import mix
+from xnq_dist.groups.leiden import leiden, number_by_size
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = [
-    "FINE",
-    "RESOLUTION",
-    "Groups",
-    "choose_groups",
-    "degree_groups",
-    "own_groups",
-]
+__all__ = ["FINE", "Groups", "degree_groups", "own_groups"]
 
 RESOLUTION = 3.0
 """Of Leiden."""
@@ -54,19 +50,19 @@ MIX = np.uint64(0x9E3779B97F4A7C15)
 class Groups:
     """The graph's own partitions: group of every node, shape (N,) each."""
 
-    links: tuple[NDArray[np.int32], ...]
+    links: tuple[Ints32, ...]
     """By links, numbered by falling size; a coarse partition, and a finer one where
     Leiden makes them."""
-    degree: NDArray[np.int32]
+    degree: Ints32
     """By the number of in-neighbours."""
 
     @property
-    def stacked(self) -> NDArray[np.int32]:
+    def stacked(self) -> Ints32:
         """Every partition, the coarse one first, shape (L, N)."""
         return np.stack([*self.links, self.degree])
 
 
-def degree_groups(degree: NDArray[np.integer]) -> NDArray[np.int32]:
+def degree_groups(degree: NDArray[np.integer]) -> Ints32:
     """At most `DEGREES` groups of about as many nodes, nodes of one degree together.
 
     Examples
@@ -80,28 +76,12 @@ def degree_groups(degree: NDArray[np.integer]) -> NDArray[np.int32]:
 
 
 def own_groups(
-    stage: Stage,
-    graph: Manifest,
-    settings: Settings,
-    attempt: Attempt,
-    client: Client,
+    stage: Stage, graph: Manifest, settings: Settings, attempt: Attempt, client: Client
 ) -> Groups:
-    """The graph's own partitions.
+    """The graph's own partitions, made on the workers.
 
-    Parameters
-    ----------
-    stage, graph
-        The stage ``graph``.
-    settings
-        `auto` and `seed` are used.
-    attempt
-        Where the files of the rounds go until they are read.
-    client
-        The workers.
-
-    Notes
-    -----
-    The client holds all edges for Leiden, else about 28 bytes a node.
+    The client holds all edges for Leiden, else about 28 bytes a node. The files of the
+    rounds are in `attempt` until they are read.
     """
     n_nodes, n_edges = int(graph.facts["n_nodes"]), int(graph.facts["n_edges"])
     if not n_edges:
@@ -111,8 +91,6 @@ def own_groups(
     _by_partition(degrees, stage, graph, attempt, client, degree)
     by_degree = degree_groups(degree)
     if n_edges <= settings.auto.reference_edges:
-        from xnq_dist.groups.leiden import leiden
-
         adjacency = layout.read_adjacency(stage, graph)
         by_links = tuple(
             leiden(adjacency, resolution, settings.seed).astype(np.int32)
@@ -125,9 +103,7 @@ def own_groups(
 
 def _propagated(
     stage: Stage, graph: Manifest, seed: int, attempt: Attempt, client: Client
-) -> NDArray[np.int32]:
-    from xnq_dist.groups.leiden import number_by_size
-
+) -> Ints32:
     n_nodes = int(graph.facts["n_nodes"])
     label = np.arange(n_nodes, dtype=np.int32)
     weight, each = np.ones(n_nodes, np.int64), np.ones(n_nodes, np.int64)
@@ -148,7 +124,7 @@ def _by_partition(
     graph: Manifest,
     attempt: Attempt,
     client: Client,
-    values: NDArray[np.int32],
+    values: Ints32,
     **more: Any,
 ) -> None:
     """Fill in a value of every node, made by a task a partition on the workers."""
@@ -164,17 +140,7 @@ def _by_partition(
 
 
 def degrees(number: int, stage: Stage, graph: Manifest, attempt: Attempt) -> FileRecord:
-    """Number of in-neighbours of the nodes of one partition; run on a worker.
-
-    Parameters
-    ----------
-    number
-        The partition.
-    stage, graph
-        The stage ``graph``.
-    attempt
-        Where the file goes.
-    """
+    """Number of in-neighbours of the nodes of one partition; run on a worker."""
     part = layout.load_partition(stage, graph, number)
     degree = np.diff(part.indptr).astype(np.int32)
     return attempt.write_arrays(f"degree-{number:05d}", values=degree)
@@ -191,19 +157,8 @@ def choose_groups(
 ) -> FileRecord:
     """What the nodes of one partition choose in one round; run on a worker.
 
-    Parameters
-    ----------
-    number
-        The partition.
-    stage, graph
-        The stage ``graph``.
-    attempt
-        Where the files of the rounds are.
-    labels
-        File with the group of every node before the round.
-    seed, turn
-        Decide which half of the nodes chooses, and which of two groups with as many
-        votes is chosen.
+    `labels` has the group of every node before the round. `seed` and `turn` decide
+    which half of the nodes chooses, and which of two groups with as many votes wins.
     """
     part = layout.load_partition(stage, graph, number)
     index = layout.node_index(stage, graph)
@@ -218,21 +173,13 @@ def choose_groups(
 
 @njit(cache=True, nogil=True)
 def _mixed(value: int, seed: int) -> np.uint64:
-    word = (np.uint64(value) + np.uint64(1)) * MIX + np.uint64(seed)
-    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return word ^ (word >> np.uint64(31))
+    return mix((np.uint64(value) + np.uint64(1)) * MIX + np.uint64(seed))
 
 
 @njit(cache=True, nogil=True)
 def _choices(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    columns: NDArray[np.int64],
-    label: NDArray[np.int32],
-    seed: int,
-    turn: int,
-) -> NDArray[np.int32]:
+    indptr: Ints, indices: Ints32, columns: Ints, label: Ints32, seed: int, turn: int
+) -> Ints32:
     """The group that each row chooses: most votes, then its own, then by hash."""
     rows = indptr.shape[0] - 1
     choice = np.empty(rows, np.int32)

@@ -29,7 +29,7 @@ from xnq_dist.reservoir.checkpoint import KEPT, checkpoint_interval
 from xnq_dist.reservoir.descriptors import SPARE
 from xnq_dist.reservoir.device import device_bytes
 from xnq_dist.reservoir.length import MOST, length_of
-from xnq_dist.reservoir.rounds import COLUMNS
+from xnq_dist.reservoir.propagation import COLUMNS
 from xnq_dist.reservoir.volume import WORKER, disk_traffic, random_halo
 from xnq_dist.selection.scored_rows import model_bytes
 

@@ -20,6 +20,7 @@ from xnq_dist.groups.own_groups import Groups
 from xnq_dist.quantify.classic.neighbour_counts import votes_of
 from xnq_dist.quantify.default.estimator_fit import Held
 from xnq_dist.quantify.interface import NeighbourStatistics, NodeTable, Reference
+from xnq_dist.reservoir.propagation import load_values
 
 __all__ = [
     "NeighbourValues",
@@ -97,12 +98,8 @@ def load_neighbours(
 ) -> NeighbourStatistics:
     """The statistics from files of `NeighbourValues`' sums, by canonical index."""
     graph = whole_stage(run, "graph")
-    n_nodes = graph.facts["n_nodes"]
     width = len(whole_stage(run, "labels").facts["classes"])
-    table = np.empty((n_nodes, 2 * width), np.float64)
-    index = layout.node_index(run.stage("graph"), graph)
-    for rows, record in zip(index, sums, strict=True):
-        table[rows] = stage.read_arrays(record)["sums"]
+    table = load_values(stage, sums, run.stage("graph"), graph).astype(np.float64)
     return NeighbourStatistics(table[:, :width], table[:, width:])
 
 

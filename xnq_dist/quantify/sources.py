@@ -37,7 +37,7 @@ def open_memberships(
             table = open_table(str(sources.memberships), "memberships table")
             context = from_memberships(table, nodes, settings, scratch)
         elif source == "leiden":
-            from xnq_dist.groups.detection import detect
+            from xnq_dist.groups.leiden import detect
 
             adjacency = layout.read_adjacency(run.stage("graph"), graph)
             found = detect(adjacency, settings.leiden.resolution, settings)

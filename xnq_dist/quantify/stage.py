@@ -46,7 +46,7 @@ from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.node_weights import read_node_weights
 from xnq_dist.graph.sort import PairChunk
 from xnq_dist.graph.tables import Sources
-from xnq_dist.groups.detection import engine_of
+from xnq_dist.groups.leiden import engine_of
 from xnq_dist.quantify import communities as sets
 from xnq_dist.quantify.batches import (
     STAGE,
@@ -82,7 +82,7 @@ from xnq_dist.quantify.loading import NeighbourValues, load_node_table, whole_st
 from xnq_dist.quantify.old_communities import OldCommunities
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.quantify.sources import open_memberships
-from xnq_dist.reservoir.propagation import neighbour_sums
+from xnq_dist.reservoir.propagation import only_sums, propagate
 from xnq_dist.selection.words import sentences
 
 if TYPE_CHECKING:
@@ -184,9 +184,11 @@ def quantify(
     if quantifier.needs_neighbours:
         values = NeighbourValues(run.folder.location)
         where = run.stage("graph")
-        sums = neighbour_sums(
-            client, where, graph, values, attempt, "neighbours", settings.backend
+        once = only_sums, 1, attempt, "neighbours"
+        found_sums = propagate(
+            client, where, graph, values, *once, backend=settings.backend
         )
+        sums = found_sums[1]
     nodes = layout.load_ids(run.stage("graph"), graph)
     weights = read_node_weights(sources.nodes, settings.columns, nodes)
     kept = None if weights is None else attempt.write_arrays("weights", weights=weights)

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-import numpy as np
-from numpy.typing import NDArray
-
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage, fingerprint
+from xnq_dist.graph.arrays import Floats32
 
 __all__ = ["KEPT", "Checkpoints", "checkpoint_interval", "write_states"]
 
@@ -52,21 +50,12 @@ class Checkpoints:
         return self._at(step).begin()
 
     def commit(
-        self,
-        step: int,
-        attempt: Attempt,
-        files: Sequence[FileRecord],
-        seconds: float,
+        self, step: int, attempt: Attempt, files: Sequence[FileRecord], seconds: float
     ) -> None:
         """Make it whole; the one before it stays, should this one be damaged."""
-        self._at(step).commit(
-            attempt,
-            files,
-            fingerprint(self.inputs),
-            self.inputs,
-            {"superstep": step},
-            seconds,
-        )
+        inputs = fingerprint(self.inputs), self.inputs
+        facts = {"superstep": step}
+        self._at(step).commit(attempt, files, *inputs, facts, seconds)
         own = f"step-{step:05d}"
         names = self.stage.folder.names()
         # What is beyond this one is of other settings.
@@ -79,15 +68,9 @@ class Checkpoints:
         self.stage.folder.delete_folder()
 
 
-@dataclass(frozen=True)
-class write_states:  # noqa: N801 - used as a function, picklable with its attempt
-    """Writes a partition's states as one file of a checkpoint."""
-
-    attempt: Attempt
-
-    def __call__(self, number: int, states: NDArray[np.float32]) -> FileRecord:
-        """One partition's file."""
-        return self.attempt.write_arrays(f"state-{number:05d}", states=states)
+def write_states(attempt: Attempt, number: int, states: Floats32) -> FileRecord:
+    """One partition's states as a file of a checkpoint."""
+    return attempt.write_arrays(f"state-{number:05d}", states=states)
 
 
 def checkpoint_interval(

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from xnq_dist.core.backend import Backend, Precision, choose, cpu
 from xnq_dist.core.products import product
 from xnq_dist.core.store import Manifest, Stage
+from xnq_dist.graph.arrays import Floats32, Ints
 from xnq_dist.graph.halo import Partition
-from xnq_dist.graph.layout import adjacency_stem, load_nodes, load_partition
+from xnq_dist.graph.layout import file_stem, load_nodes, load_partition
 from xnq_dist.reservoir import device
 from xnq_dist.reservoir.superstep import column_tiles
 from xnq_dist.reservoir.weights import (
@@ -26,7 +27,6 @@ from xnq_dist.reservoir.weights import (
 )
 
 __all__ = [
-    "Block",
     "Context",
     "ReservoirSpec",
     "draw_all",
@@ -41,8 +41,6 @@ __all__ = [
     "place_on",
     "side_by_side",
 ]
-
-Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -117,12 +115,12 @@ class Context:
     """One partition on a worker: topology, input drive, weights, exchange lists."""
 
     partition: Partition
-    drive: Array
+    drive: Floats32
     """W_in x + b, shape (n_owned, d')."""
     recurrent: Recurrent | SideBySide
-    boundary: NDArray[np.int64]
+    boundary: Ints
     """Owned rows that some other partition needs, ascending."""
-    picks: Mapping[int, NDArray[np.int64]]
+    picks: Mapping[int, Ints]
     """Owner -> rows of its boundary block that are this partition's halo, in order."""
     spec: ReservoirSpec
     backend: Backend = field(default_factory=cpu)
@@ -143,20 +141,20 @@ class Context:
             backend=backend,
         )
 
-    def place(self, states: Array) -> Any:
+    def place(self, states: Floats32) -> Any:
         """States of a checkpoint, where supersteps want them."""
         if not self.spec.resident:
             return states
         encoded = device.encode(states, self.backend.state_dtype)
         return self.backend.to_device(encoded)
 
-    def on_host(self, states: Any) -> Array:
+    def on_host(self, states: Any) -> Floats32:
         """States in float32 in the host's memory."""
         if not self.spec.resident:
             return states  # type: ignore[no-any-return]
         return device.decode(self.backend.to_host(states))
 
-    def publish(self, states: Array, columns: slice) -> NDArray[np.floating]:
+    def publish(self, states: Floats32, columns: slice) -> NDArray[np.floating]:
         """The boundary block of one column tile, in exchange precision."""
         block = states[self.boundary, columns]
         if states.dtype == np.float32:  # half states go as they are
@@ -165,7 +163,9 @@ class Context:
             return self.backend.to_host(block)
         return block
 
-    def receive(self, blocks: Mapping[int, NDArray[np.floating]], width: int) -> Array:
+    def receive(
+        self, blocks: Mapping[int, NDArray[np.floating]], width: int
+    ) -> Floats32:
         """Halo rows in local order from the owners' boundary blocks."""
         if not self.spec.resident:
             return pick_halo(self.picks, blocks, width)
@@ -179,7 +179,7 @@ class Context:
             at += len(rows)
         return halo  # type: ignore[no-any-return]
 
-    def rounded(self, states: Array) -> Array:
+    def rounded(self, states: Floats32) -> Floats32:
         """States as they are kept: in exchange precision, and half the memory then.
 
         Owned rows too, or partitions would show. A device keeps them in its own
@@ -200,13 +200,7 @@ def load_context(
     threads: int,
     exchange: bool = True,
 ) -> Context:
-    """Read a partition and compute its input drive.
-
-    Parameters
-    ----------
-    exchange
-        Whether to find what it picks of owners' boundary blocks, from their files.
-    """
+    """Read a partition and compute its input drive; `picks` if `exchange`."""
     partition = load_partition(graph, manifest, number)
     features = feature_matrix(graph, manifest, number)
     drawn = draw_all(spec, features.shape[1])
@@ -244,7 +238,7 @@ def side_by_side(drawn: Sequence[Weights]) -> Recurrent | SideBySide:
     return SideBySide(tuple(weights.recurrent for weights in drawn))
 
 
-def input_drive(features: Array, drawn: Sequence[Weights], threads: int) -> Array:
+def input_drive(features: Floats32, drawn: Sequence[Weights], threads: int) -> Floats32:
     """``W_in x + b`` of all reservoirs, shape (n, d').
 
     A row's bits do not depend on what other rows there are.
@@ -257,7 +251,7 @@ def input_drive(features: Array, drawn: Sequence[Weights], threads: int) -> Arra
 
 def halo_picks(
     graph: Stage, manifest: Manifest, partition: Partition
-) -> dict[int, NDArray[np.int64]]:
+) -> dict[int, Ints]:
     """Owner -> rows of its boundary block that are the partition's halo, in order."""
     offsets = manifest.facts["offsets"]
     picks = {}
@@ -272,10 +266,8 @@ def halo_picks(
 
 
 def pick_halo(
-    picks: Mapping[int, NDArray[np.int64]],
-    blocks: Mapping[int, NDArray[np.floating]],
-    width: int,
-) -> Array:
+    picks: Mapping[int, Ints], blocks: Mapping[int, NDArray[np.floating]], width: int
+) -> Floats32:
     """Halo rows in local order from the owners' boundary blocks, shape (n_halo, w).
 
     In the blocks' precision, which is the states'.
@@ -293,14 +285,14 @@ def pick_halo(
     return halo
 
 
-def _boundary(graph: Stage, manifest: Manifest, owner: int) -> NDArray[np.int64]:
+def _boundary(graph: Stage, manifest: Manifest, owner: int) -> Ints:
     """Rows that another partition publishes; only this array of its file is read."""
-    record = manifest.named(adjacency_stem(owner) + "-")[0]
+    record = manifest.named(file_stem("adjacency", owner) + "-")[0]
     rows = graph.read_arrays(record, ["send_rows"])["send_rows"]
     return np.unique(rows).astype(np.int64)
 
 
-def feature_matrix(graph: Stage, manifest: Manifest, number: int) -> Array:
+def feature_matrix(graph: Stage, manifest: Manifest, number: int) -> Floats32:
     """Features of a partition's owned rows, float32, shape (n_owned, F)."""
     column = load_nodes(graph, manifest, number, ["features"])["features"]
     width = column.type.list_size
@@ -309,15 +301,7 @@ def feature_matrix(graph: Stage, manifest: Manifest, number: int) -> Array:
 
 
 def place(edges: Sequence[int], workers: Sequence[str]) -> list[str]:
-    """A worker for every partition: heaviest first, to the least loaded.
-
-    Parameters
-    ----------
-    edges
-        Edges of each partition, the measure of its work.
-    workers
-        Addresses of the live workers.
-    """
+    """A worker for every partition: heaviest first, to the least loaded."""
     load = dict.fromkeys(sorted(workers), 0)
     chosen = [""] * len(edges)
     for number in sorted(range(len(edges)), key=lambda p: (-edges[p], p)):
@@ -327,7 +311,7 @@ def place(edges: Sequence[int], workers: Sequence[str]) -> list[str]:
     return chosen
 
 
-def place_on(edges: Sequence[int], workers: int) -> NDArray[np.int64]:
+def place_on(edges: Sequence[int], workers: int) -> Ints:
     """Number of the worker of each partition, shape (P,), as `place` has it."""
     chosen = place(edges, [f"{number:06d}" for number in range(workers)])
     return np.array([int(worker) for worker in chosen], np.int64)
@@ -342,7 +326,7 @@ def needed_rows(graph: Stage, manifest: Manifest, workers: int) -> list[list[int
     at = place_on(manifest.facts["edges"], workers)
     found = []
     for owner in range(len(at)):
-        record = manifest.named(adjacency_stem(owner) + "-")[0]
+        record = manifest.named(file_stem("adjacency", owner) + "-")[0]
         lists = graph.read_arrays(record, ["send_rows", "send_offsets"])
         reader = np.repeat(np.arange(len(at)), np.diff(lists["send_offsets"]))
         pairs = np.unique(lists["send_rows"].astype(np.int64) * workers + at[reader])
@@ -361,17 +345,8 @@ def exchanged_bytes(
     """Bytes that cross between workers in one superstep.
 
     A boundary block goes once to every other worker that has a reader of it.
-
-    Parameters
-    ----------
-    halo_sizes
-        Halo rows per (owner, reader).
-    boundary_rows
-        Rows of each owner's boundary block.
-    placement
-        Worker of each partition.
-    row_bytes
-        d' times the bytes of an exchanged value.
+    `halo_sizes`: halo rows per (owner, reader); `row_bytes`: d' times the bytes of an
+    exchanged value.
     """
     total = 0
     for owner, sizes in enumerate(halo_sizes):

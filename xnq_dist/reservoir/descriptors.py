@@ -187,19 +187,8 @@ class _Work:
         total = self._added(each(_raw_products, peaks))
         loads = _loadings(restored(total, peaks), raw.width, int(facts["n_nodes"]))
         record = self.attempt.write_arrays("loadings", **loads)
-        hops = propagate(
-            client,
-            self.graph,
-            self.manifest,
-            _FeatureStart(raw, self.where, record),
-            _MeanStep(),
-            HOPS,
-            self.attempt,
-            "hops",
-            range(HOPS + 1),
-            backend=self.backend,
-            progress=self.progress,
-        )
+        start = _FeatureStart(raw, self.where, record)
+        hops = self._rounds(start, _MeanStep(), HOPS, "hops", range(HOPS + 1))
         self.attempt.folder.delete(record.name)
         return hops
 
@@ -233,20 +222,18 @@ class _Work:
         return both[0], record
 
     def _walk(self, start: Any, rounds: int, stem: str, keep: Any = None) -> Any:
-        found = propagate(
-            self.client,
-            self.graph,
-            self.manifest,
-            start,
-            _WalkStep(),
-            rounds,
-            self.attempt,
-            stem,
-            keep,
+        found = self._rounds(start, _WalkStep(), rounds, stem, keep)
+        return found[rounds] if keep is None else found
+
+    def _rounds(
+        self, start: Any, step: Any, rounds: int, stem: str, keep: Any
+    ) -> dict[int, list[FileRecord]]:
+        return propagate(
+            *(self.client, self.graph, self.manifest, start, step, rounds),
+            *(self.attempt, stem, keep),
             backend=self.backend,
             progress=self.progress,
         )
-        return found[rounds] if keep is None else found
 
     def _orthogonal(self, files: Sequence[FileRecord], turn: int) -> FileRecord:
         """The matrix that makes the vectors orthonormal, by Cholesky's factor."""
@@ -331,16 +318,9 @@ def _raw_products(raw: _Raw, number: int, peaks: Floats) -> NDArray[np.int64]:
 def _loadings(products: Floats, width: int, n_nodes: int) -> dict[str, NDArray[Any]]:
     """What makes standardised columns, or components of them, of raw ones.
 
-    Parameters
-    ----------
-    products
-        Of features, log degree and ones, shape (width + 2, width + 2).
-
-    Returns
-    -------
-    dict
-        ``middle`` and ``spread`` of features and log degree, shape (width + 1,), and
-        the ``components`` of the standardised features, shape (width, own).
+    From the products of features, log degree and ones, shape (width + 2, width + 2):
+    ``middle`` and ``spread`` of features and log degree, shape (width + 1,), and the
+    ``components`` of the standardised features, shape (width, own).
     """
     middle = products[:-1, -1] / n_nodes
     covariance = products[:-1, :-1] / n_nodes - np.outer(middle, middle)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.backend import Backend, GpuBackend
+from xnq_dist.graph.arrays import Floats32
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import gpu_kernels
 from xnq_dist.reservoir.gpu_kernels import GEMM_ROWS, Topology
@@ -36,7 +37,7 @@ __all__ = [
 Weights = Recurrent | SideBySide
 
 
-def encode(states: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:
+def encode(states: Floats32, dtype: np.dtype[Any]) -> NDArray[Any]:
     """States in what the device keeps them in, on the host; bfloat16 as its bits."""
     if dtype != np.uint16:
         return states.astype(dtype, copy=False)
@@ -45,7 +46,7 @@ def encode(states: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:
     return rounded.astype(np.uint16)
 
 
-def decode(states: NDArray[Any]) -> NDArray[np.float32]:
+def decode(states: NDArray[Any]) -> Floats32:
     """States in float32, exactly; float32 is returned as it is."""
     if states.dtype != np.uint16:
         return states.astype(np.float32, copy=False)
@@ -110,13 +111,7 @@ def _parts(recurrent: Weights) -> Iterator[tuple[slice, Recurrent]]:
 
 
 def first_states(backend: Backend, drive: Any, resident: bool = True) -> Any:
-    """Superstep 1, tanh(drive): all states before are zero.
-
-    Parameters
-    ----------
-    resident
-        Drive and states are on the device; else on the host, float32.
-    """
+    """Superstep 1, tanh(drive), on the device if `resident`, else on the host."""
     found = cast(GpuBackend, backend)
     if resident:
         return _first_block(found, drive)
@@ -142,15 +137,8 @@ def superstep(
 ) -> Any:
     """States after one more update, on the device.
 
-    Parameters
-    ----------
-    partition
-        With its topology on the device.
-    owned, halo
-        States before, shapes (n_owned, d') and (n_halo, d'), on the device in the
-        backend's `state_dtype`, or on the host in float32.
-    drive, recurrent
-        On the device; shape (n_owned, d').
+    `owned` and `halo`, shapes (n_owned, d') and (n_halo, d'), are on the device in the
+    backend's `state_dtype`, or on the host in float32; all else is on the device.
     """
     found = cast(GpuBackend, backend)
     topology = _topology(backend, partition)
@@ -220,12 +208,8 @@ def gather(
 ) -> None:
     """Sums of in-neighbours' states in one column tile, into ``out`` on the host.
 
-    Parameters
-    ----------
-    owned, halo
-        One tile of columns, on the host, shapes (n_owned, w) and (n_halo, w).
-    out
-        float32, shape (n_owned, w).
+    `owned` and `halo` are one tile of columns on the host; `out` is float32, (n_owned,
+    w).
     """
     found = cast(GpuBackend, backend)
     sums = backend.empty(out.shape)
@@ -241,9 +225,7 @@ def gather(
     out[...] = backend.to_host(sums)
 
 
-def update(
-    backend: Backend, gathered: Any, drive: Any, recurrent: Weights
-) -> NDArray[np.float32]:
+def update(backend: Backend, gathered: Any, drive: Any, recurrent: Weights) -> Floats32:
     """``tanh(gathered W^T + drive)`` in row blocks; all on the host, float32."""
     found = cast(GpuBackend, backend)
     out = np.empty(gathered.shape, backend.state_dtype)
@@ -280,16 +262,9 @@ def device_bytes(
 ) -> int:
     """Peak bytes of device memory that one partition's supersteps take.
 
-    Parameters
-    ----------
-    owned, halo, edges
-        Rows and edges of the largest partition.
-    dim, tile
-        Units, and columns at a time; `tile` below `dim`: states stay on the host.
-    matrix
-        Bytes of the recurrent matrix.
-    itemsize
-        Bytes of a state's value.
+    `owned`, `halo`, `edges`: of the largest partition. `tile` below `dim`: states stay
+    on the host. `matrix`: bytes of the recurrent matrix; `itemsize`: of a state's
+    value.
     """
     topology = 8 * owned + 8 * edges
     block = GEMM_ROWS * dim * (4 + itemsize)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.core.waiting import Heartbeats
+from xnq_dist.graph.arrays import Floats32
 from xnq_dist.reservoir.context import ReservoirSpec
 from xnq_dist.reservoir.exchange import PinnedTasks
 from xnq_dist.reservoir.state_files import (
@@ -42,17 +43,8 @@ R = TypeVar("R")
 class DiskExchange(PinnedTasks):
     """Engine ``tasks``, states in files.
 
-    Parameters
-    ----------
-    files
-        A folder for this run of the engine is made in theirs, and removed by `close`.
-    avoid
-        Workers to do without as long as there are others.
-
-    Raises
-    ------
-    WorkersLost
-        From any method, when a worker is gone.
+    A folder for this run of the engine is made in that of `files`, and removed by
+    `close`. Any method raises `WorkersLost` when a worker is gone.
     """
 
     stride = 1
@@ -95,44 +87,30 @@ class DiskExchange(PinnedTasks):
         if checkpoint is not None:
             self._step = int(checkpoint[1].facts["superstep"])
         self._held = []
+        shared = self._graph, self._manifest
         for number in range(len(self.placement)):
+            args = number, self._spec, self._files, self._inner_threads(number)
             kept = None
             if checkpoint is not None:
                 stage, manifest = checkpoint
                 kept = self._step, stage, manifest.named(f"state-{number:05d}")[0]
-            self._held.append(
-                self._submit(
-                    number,
-                    open_partition,
-                    self._graph,
-                    self._manifest,
-                    number,
-                    self._spec,
-                    self._files,
-                    self._inner_threads(number),
-                    kept,
-                )
-            )
+            future = self._submit(number, open_partition, *shared, *args, kept)
+            self._held.append(future)
         self._wait(self._held)
 
     def advance(self, count: int) -> None:
         """Run `count` supersteps."""
+        threads = self._inner_threads
         for _ in range(count):
             done = [
-                self._submit(
-                    number,
-                    advance_partition,
-                    held,
-                    self._step,
-                    self._inner_threads(number),
-                )
-                for number, held in enumerate(self._held)
+                self._submit(p, advance_partition, held, self._step, threads(p))
+                for p, held in enumerate(self._held)
             ]
             self._moved.append(sum(self._results(done)))
             self._files.forget(self._step, len(self._held))
             self._step += 1
 
-    def apply(self, function: Callable[[int, NDArray[np.float32]], R]) -> list[R]:
+    def apply(self, function: Callable[[int, Floats32], R]) -> list[R]:
         """A small result of each partition's states, read where it is pinned."""
         futures = [
             self._submit(number, _apply, function, held, self._step)
@@ -149,8 +127,6 @@ class DiskExchange(PinnedTasks):
 
 
 def _apply(
-    function: Callable[[int, NDArray[np.floating]], R],
-    held: PartitionOnDisk,
-    step: int,
+    function: Callable[[int, NDArray[np.floating]], R], held: PartitionOnDisk, step: int
 ) -> R:
     return function(held.partition.number, read_states(held, step))

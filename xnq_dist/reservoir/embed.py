@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from xnq_dist.core import cluster, products
 from xnq_dist.core.config import Settings
@@ -30,17 +30,14 @@ from xnq_dist.core.store import (
     Stage,
     fingerprint,
 )
-from xnq_dist.core.waiting import Heartbeats
+from xnq_dist.core.waiting import POLL, Heartbeats
+from xnq_dist.graph.arrays import Floats32
 from xnq_dist.graph.layout import load_nodes
-from xnq_dist.reservoir.checkpoint import (
-    Checkpoints,
-    checkpoint_interval,
-    write_states,
-)
+from xnq_dist.reservoir.checkpoint import Checkpoints, checkpoint_interval, write_states
 from xnq_dist.reservoir.context import ReservoirSpec
 from xnq_dist.reservoir.descriptors import describe_nodes, read_descriptors
 from xnq_dist.reservoir.disk_engine import DiskExchange
-from xnq_dist.reservoir.exchange import Exchange, TasksExchange, WorkersLost, recover
+from xnq_dist.reservoir.exchange import TasksExchange, WorkersLost
 from xnq_dist.reservoir.length import with_length
 from xnq_dist.reservoir.spmd import SpmdExchange
 from xnq_dist.reservoir.state_files import StateFiles
@@ -55,19 +52,12 @@ from xnq_dist.reservoir.weights import (
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = [
-    "Traffic",
-    "embed_scaled",
-    "reservoir_spec",
-    "run_reservoir",
-    "state_files",
-]
+__all__ = ["embed_scaled", "reservoir_spec", "run_reservoir", "state_files"]
 
 log = logging.getLogger(__name__)
 
-Array = NDArray[np.float32]
+Engine = DiskExchange | SpmdExchange | TasksExchange
 R = TypeVar("R")
-T = TypeVar("T")
 
 MAX_LOSSES = 3
 """Times that workers may be lost without a checkpoint in between."""
@@ -82,20 +72,14 @@ def reservoir_spec(
 ) -> ReservoirSpec:
     """The specification of a reservoir; the radius of its matrix is computed here.
 
-    Parameters
-    ----------
-    rho
-        Spectral radius of the adjacency matrix.
-    recurrent_scale
-        Several: that many reservoirs side by side, which share the units.
-    dim
-        Units; None: ``reservoir.dim``.
+    `rho` is the spectral radius of the adjacency matrix. Several recurrent scales: that
+    many reservoirs side by side, which share the units. `dim` None: ``reservoir.dim``.
     """
     wanted = settings.reservoir
     if wanted.supersteps == "auto":
         raise StageError(
-            "the number of supersteps has not been settled: this is a fault of the "
-            "program"
+            "the number of supersteps has not been settled: internal error, please "
+            "report it"
         )
     units = wanted.dim if dim is None else dim
     nonzeros = min(wanted.nonzeros, units)
@@ -141,17 +125,10 @@ def state_files(
 ) -> StateFiles | None:
     """Where the states of a run go when they do not stay in memory.
 
-    Parameters
-    ----------
-    settings
-        `exchange.states` (only ``disk`` is the disk) and `scratch` are used.
-    folder
-        The run directory, which all workers see.
-
     Raises
     ------
     SettingsError
-        When it is on an object store and `scratch` is not set.
+        When the run directory is on an object store and `scratch` is not set.
     """
     if settings.exchange.states != "disk":
         return None
@@ -174,7 +151,7 @@ def run_reservoir(
     graph: Stage,
     manifest: Manifest,
     spec: ReservoirSpec,
-    finish: Callable[[int, Array], R],
+    finish: Callable[[int, Floats32], R],
     checkpoints: Checkpoints | None = None,
     every: int | None = None,
     timeout: float = 60.0,
@@ -218,7 +195,7 @@ def run_reservoir(
     spec = _settled(client, spec)
     beats = Heartbeats(client, timeout)
 
-    def opened(suspects: frozenset[str]) -> Exchange:
+    def opened(suspects: frozenset[str]) -> Engine:
         shared = client, graph, manifest, spec
         if files is not None:
             return DiskExchange(*shared, files, suspects, beats)
@@ -226,46 +203,34 @@ def run_reservoir(
             return SpmdExchange(*shared, suspects, beats, timeout)
         return TasksExchange(*shared, suspects, beats)
 
-    def work(moving: Exchange) -> tuple[list[R], Traffic]:
-        results = _drive(moving, spec, finish, checkpoints, every, progress)
-        crossed, disk = moving.bytes_per_superstep, 0
-        if isinstance(moving, DiskExchange):
-            disk = moving.disk_bytes_per_superstep
-        return results, Traffic(engine, tuple(moving.placement), crossed, disk)
-
-    with nullcontext() if files is None else files.made():
-        return _until_done(beats, opened, work, checkpoints)
-
-
-def _until_done(
-    beats: Heartbeats,
-    opened: Callable[[frozenset[str]], Exchange],
-    work: Callable[[Exchange], T],
-    checkpoints: Checkpoints | None,
-) -> T:
-    """Work of an engine; begun again, without the workers that were lost."""
-    losses = 0
-    reached = -1
+    losses, reached = 0, -1
     suspects: frozenset[str] = frozenset()
-    while True:
-        try:
-            recover(beats)
-            with closing(opened(suspects)) as moving:
-                return work(moving)
-        except WorkersLost as event:
-            suspects |= event.suspects
-            found = checkpoints.latest() if checkpoints else None
-            step = found[0] if found else 0
-            losses = losses + 1 if step <= reached else 1
-            reached = step
-            if losses > MAX_LOSSES:
-                raise DoesNotFitError(
-                    f"workers were lost {losses} times after superstep {step} "
-                    f"({event}): most likely they ran out of memory; use more "
-                    "partitions on more workers, a larger cluster.memory_limit, or a "
-                    "smaller reservoir.dim"
-                ) from event
-            log.warning("%s: beginning again after superstep %d", event, step)
+    with nullcontext() if files is None else files.made():
+        while True:
+            try:
+                while not beats.look():  # until a worker lives, or its timeout
+                    time.sleep(POLL)
+                with closing(opened(suspects)) as moving:
+                    results = _drive(moving, spec, finish, checkpoints, every, progress)
+                    crossed, disk = moving.bytes_per_superstep, 0
+                    if isinstance(moving, DiskExchange):
+                        disk = moving.disk_bytes_per_superstep
+                    where = tuple(moving.placement)
+                    return results, Traffic(engine, where, crossed, disk)
+            except WorkersLost as event:
+                suspects |= event.suspects
+                found = checkpoints.latest() if checkpoints else None
+                step = found[0] if found else 0
+                losses = losses + 1 if step <= reached else 1
+                reached = step
+                if losses > MAX_LOSSES:
+                    raise DoesNotFitError(
+                        f"workers were lost {losses} times after superstep {step} "
+                        f"({event}): most likely they ran out of memory; use more "
+                        "partitions on more workers, a larger cluster.memory_limit, "
+                        "or a smaller reservoir.dim"
+                    ) from event
+                log.warning("%s: beginning again after superstep %d", event, step)
 
 
 def _settled(client: Client, spec: ReservoirSpec) -> ReservoirSpec:
@@ -280,9 +245,9 @@ def _settled(client: Client, spec: ReservoirSpec) -> ReservoirSpec:
 
 
 def _drive(
-    engine: Exchange,
+    engine: Engine,
     spec: ReservoirSpec,
-    finish: Callable[[int, Array], R],
+    finish: Callable[[int, Floats32], R],
     checkpoints: Checkpoints | None,
     every: int | None,
     progress: Progress,
@@ -306,7 +271,7 @@ def _drive(
         if checkpoints and step == target and step < spec.supersteps:
             began = time.perf_counter()
             attempt = checkpoints.begin(step)
-            files = engine.apply(write_states(attempt))
+            files = engine.apply(partial(write_states, attempt))
             checkpoints.commit(step, attempt, files, time.perf_counter() - began)
     return engine.apply(finish)
 
@@ -322,7 +287,7 @@ class _WriteEmbeddings:
     descriptors: tuple[FileRecord, ...] = ()
     """Of xnq+: further columns, one file a partition."""
 
-    def __call__(self, number: int, states: Array) -> FileRecord:
+    def __call__(self, number: int, states: Floats32) -> FileRecord:
         ids = load_nodes(self.graph, self.manifest, number, ["node_id"])["node_id"]
         more = np.empty((len(states), 0), np.float32)
         if self.descriptors:
@@ -353,15 +318,7 @@ def embed_scaled(
     input_scale: float,
     progress: Progress = silent,
 ) -> Manifest:
-    """The stage ``embeddings`` for given scales; resumes from a checkpoint.
-
-    Raises
-    ------
-    StageError
-        When the graph stage is missing.
-    DoesNotFitError
-        When workers are lost again and again.
-    """
+    """The stage ``embeddings`` for given scales; resumes from a checkpoint."""
     graph = run.stage("graph")
     manifest = graph.manifest()
     if manifest is None:
@@ -389,10 +346,10 @@ def embed_scaled(
     described: list[FileRecord] = []
     blocks = [spec.dim]
     if settings.method == "xnq+":
-        described, beside = describe_nodes(
+        described, more = describe_nodes(
             client, graph, manifest, settings.seed, attempt, settings.backend, progress
         )
-        blocks += [beside.features, beside.spectrum]
+        blocks += [more.features, more.spectrum]
     dtype = settings.embeddings.dtype
     files, traffic = run_reservoir(
         client,

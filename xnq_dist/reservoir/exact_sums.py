@@ -11,17 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.blocks import one_blas_thread
+from xnq_dist.graph.arrays import Floats, Ints
 
-__all__ = ["MOST_ROWS", "column_peaks", "integer_products", "restored"]
+__all__ = ["column_peaks", "integer_products", "restored"]
 
-Floats = NDArray[np.float64]
 
 STEPS = 1 << 17
 """Integers from 0 to a column's peak."""
 BLOCK = 1 << 17
 """Rows of a block: their products of 34 bits stay below 2 ** 53 together."""
-MOST_ROWS = 1 << 28
-"""Rows whose products stay below 2 ** 63."""
 
 
 def column_peaks(values: NDArray[np.floating]) -> Floats:
@@ -36,17 +34,11 @@ def integer_products(
     peaks: Floats,
     others: NDArray[np.floating] | None = None,
     other_peaks: Floats | None = None,
-) -> NDArray[np.int64]:
+) -> Ints:
     """``values.T @ others`` of the rounded values, shape (w, v).
 
-    Parameters
-    ----------
-    values
-        Shape (n, w).
-    peaks
-        `column_peaks` of all nodes, the same in every call.
-    others, other_peaks
-        Shape (n, v), and their peaks; None: the values themselves.
+    Values have shapes (n, w) and (n, v); None: the values themselves. Peaks are
+    `column_peaks` of all nodes, the same in every call.
     """
     width = values.shape[1]
     right = values if others is None else others
@@ -61,9 +53,7 @@ def integer_products(
     return total
 
 
-def restored(
-    total: NDArray[np.int64], peaks: Floats, other_peaks: Floats | None = None
-) -> Floats:
+def restored(total: Ints, peaks: Floats, other_peaks: Floats | None = None) -> Floats:
     """The sum of products that an integer sum stands for."""
     right = peaks if other_peaks is None else other_peaks
     return total.astype(np.float64) * np.outer(peaks, right) / float(STEPS) ** 2

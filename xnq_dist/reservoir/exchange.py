@@ -12,15 +12,15 @@ checkpoint with the workers that live.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.store import FileRecord, Manifest, Stage
-from xnq_dist.core.waiting import POLL, Heartbeats, raise_failure, wait_some, watched
+from xnq_dist.core.waiting import Heartbeats, raise_failure, wait_some, watched
+from xnq_dist.graph.arrays import Floats32
 from xnq_dist.reservoir import device
 from xnq_dist.reservoir.context import (
     Context,
@@ -29,23 +29,16 @@ from xnq_dist.reservoir.context import (
     load_context,
     place,
 )
-from xnq_dist.reservoir.superstep import MemoryStates, gather, superstep, update
+from xnq_dist.reservoir.superstep import first_states, gather, superstep, update
 from xnq_dist.reservoir.wire import Abandoned, PeerLost
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-__all__ = [
-    "Exchange",
-    "PinnedTasks",
-    "TasksExchange",
-    "WorkersLost",
-    "recover",
-]
+__all__ = ["PinnedTasks", "TasksExchange", "WorkersLost"]
 
 log = logging.getLogger(__name__)
 
-Array = NDArray[np.float32]
 R = TypeVar("R")
 
 
@@ -58,43 +51,12 @@ class WorkersLost(Exception):  # noqa: N818 - an event, not a fault of anybody
         """Workers to do without, although the scheduler may still list them."""
 
 
-class Exchange(Protocol):
-    """Moves all partitions' states forward; engines differ in how, not in the bits."""
-
-    @property
-    def placement(self) -> Sequence[str]:
-        """Worker of each partition."""
-
-    @property
-    def stride(self) -> int:
-        """Supersteps that are best run at a time."""
-
-    @property
-    def bytes_per_superstep(self) -> int:
-        """Bytes that cross between workers in one superstep, by the plan."""
-
-    def begin(self, checkpoint: tuple[Stage, Manifest] | None) -> None:
-        """Load the partitions, and states from a checkpoint (else superstep 1)."""
-
-    def advance(self, count: int) -> None:
-        """Run `count` supersteps."""
-
-    def apply(self, function: Callable[[int, Array], R]) -> list[R]:
-        """A small result of each partition's states, computed where they are."""
-
-    def close(self) -> None:
-        """Let go of everything on the workers."""
-
-
 class PinnedTasks:
-    """Partitions on workers, and tasks pinned to them.
+    """Partitions on workers, and tasks pinned to them: what the engines share.
 
-    Parameters
-    ----------
-    avoid
-        Workers to do without as long as there are others.
-    beats
-        What tells lost workers; None: with the timeout of the client's connection.
+    Engines differ in how they move states forward, not in the bits. Workers in `avoid`
+    are used only if there are no others. `beats` finds lost workers; None: with the
+    timeout of the client's connection.
 
     Raises
     ------
@@ -172,29 +134,13 @@ def _check_future(future: Future[Any]) -> None:
 
 
 class TasksExchange(PinnedTasks):
-    """Engine ``tasks``: pinned superstep tasks.
-
-    Raises
-    ------
-    WorkersLost
-        From any method, when a worker that holds states is gone.
-    """
+    """Engine ``tasks``: pinned superstep tasks."""
 
     stride = 4
     """A few: the scheduler's memory does not grow with L."""
 
-    def __init__(
-        self,
-        client: Client,
-        graph: Stage,
-        manifest: Manifest,
-        spec: ReservoirSpec,
-        avoid: Collection[str] = (),
-        beats: Heartbeats | None = None,
-    ) -> None:
-        super().__init__(client, graph, manifest, spec, avoid, beats)
-        self._contexts: list[Future[Any]] = []
-        self._states: list[Future[Any]] = []
+    _contexts: Sequence[Future[Any]] = ()
+    _states: Sequence[Future[Any]] = ()
 
     @property
     def bytes_per_superstep(self) -> int:
@@ -208,34 +154,19 @@ class TasksExchange(PinnedTasks):
     def begin(self, checkpoint: tuple[Stage, Manifest] | None) -> None:
         """Load the partitions, and states from a checkpoint (else superstep 1)."""
         parts = range(len(self.placement))
+        shared, spec = (self._graph, self._manifest), self._spec
         self._contexts = [
-            self._submit(
-                p,
-                load_context,
-                self._graph,
-                self._manifest,
-                p,
-                self._spec,
-                self._inner_threads(p),
-            )
+            self._submit(p, load_context, *shared, p, spec, self._inner_threads(p))
             for p in parts
         ]
         if checkpoint is None:
-            self._states = [
-                self._submit(p, _first_states, self._contexts[p]) for p in parts
-            ]
+            kept: list[tuple[Any, ...]] = [() for _ in parts]
         else:
             stage, manifest = checkpoint
-            self._states = [
-                self._submit(
-                    p,
-                    _load_states,
-                    self._contexts[p],
-                    stage,
-                    manifest.named(f"state-{p:05d}")[0],
-                )
-                for p in parts
-            ]
+            kept = [(stage, manifest.named(f"state-{p:05d}")[0]) for p in parts]
+        self._states = [
+            self._submit(p, _first_states, self._contexts[p], *kept[p]) for p in parts
+        ]
         self._wait(self._states)
 
     def advance(self, count: int) -> None:
@@ -244,7 +175,7 @@ class TasksExchange(PinnedTasks):
             self._states = self._superstep()
         self._wait(self._states)
 
-    def apply(self, function: Callable[[int, Array], R]) -> list[R]:
+    def apply(self, function: Callable[[int, Floats32], R]) -> list[R]:
         """A small result of each partition's states, computed where they are."""
         futures = [
             self._submit(p, _apply, function, p, self._contexts[p], state)
@@ -256,80 +187,51 @@ class TasksExchange(PinnedTasks):
         """Let go of everything on the workers."""
         # Dropped futures release their tasks, waiting ones too. A forced cancel would
         # trip the scheduler over dependents that nobody holds (distributed 2026.7).
-        self._states, self._contexts = [], []
+        self._states = self._contexts = ()
 
     def _superstep(self) -> list[Future[Any]]:
-        tiles = self._spec.tiles()
-        parts = range(len(self._states))
+        tiles, contexts, states = self._spec.tiles(), self._contexts, self._states
+        parts, threads = range(len(states)), self._inner_threads
         sizes = self._manifest.facts["halo_sizes"]
-        owners = [[o for o in parts if sizes[o][p]] for p in parts]
         pieces: list[list[Future[Any]]] = [[] for _ in parts]
+        function = _superstep if len(tiles) == 1 else _gather
         for tile in tiles:
             # A tile's blocks wait for the tile before to be gathered: at most one
             # tile of halo rows is alive on a worker.
+            after = [
+                made[-1:] and self._submit(p, _done, made[-1])
+                for p, made in enumerate(pieces)
+            ]
             blocks = [
-                self._submit(
-                    p,
-                    _publish,
-                    self._contexts[p],
-                    self._states[p],
-                    tile,
-                    pieces[p][-1:] and self._submit(p, _done, pieces[p][-1]),
-                )
+                self._submit(p, _publish, contexts[p], states[p], tile, after[p])
                 for p in parts
             ]
             for p in parts:
-                function = _superstep if len(tiles) == 1 else _gather
-                received = {o: blocks[o] for o in owners[p]}
-                pieces[p].append(
-                    self._submit(
-                        p,
-                        function,
-                        self._contexts[p],
-                        self._states[p],
-                        received,
-                        tile,
-                        self._inner_threads(p),
-                    )
-                )
+                received = {o: blocks[o] for o in parts if sizes[o][p]}
+                args = contexts[p], states[p], received, tile, threads(p)
+                pieces[p].append(self._submit(p, function, *args))
         if len(tiles) == 1:
-            return [piece[0] for piece in pieces]
+            return [made[0] for made in pieces]
         return [
-            self._submit(
-                p, _update, self._contexts[p], pieces[p], self._inner_threads(p)
-            )
-            for p in parts
+            self._submit(p, _update, contexts[p], pieces[p], threads(p)) for p in parts
         ]
 
 
-def recover(beats: Heartbeats) -> None:
-    """Wait until a worker lives.
-
-    Raises
-    ------
-    InfrastructureError
-        When none does within the timeout.
-    """
-    while not beats.look():
-        time.sleep(POLL)
-
-
-def _first_states(context: Context) -> Array:
-    """Superstep 1: all states before are zero, so there is nothing to exchange."""
+def _first_states(
+    context: Context, stage: Stage | None = None, record: FileRecord | None = None
+) -> Any:
+    """States of a checkpoint; else those of superstep 1, without any exchange."""
+    if stage is not None and record is not None:
+        return context.place(np.ascontiguousarray(stage.read_arrays(record)["states"]))
     if context.backend.on_device:
         resident = context.spec.resident
         first = device.first_states(context.backend, context.drive, resident)
-        return context.rounded(first)
-    states = np.zeros(context.drive.shape, dtype=np.float32)
-    update(context.backend, states, context.drive, context.recurrent)
-    return context.rounded(states)
+    else:
+        first = first_states(context.drive, context.recurrent)
+    return context.rounded(first)
 
 
-def _load_states(context: Context, stage: Stage, record: FileRecord) -> Any:
-    return context.place(np.ascontiguousarray(stage.read_arrays(record)["states"]))
-
-
-def _publish(context: Context, states: Array, columns: slice, _after: Any) -> Any:
+def _publish(context: Context, states: Floats32, columns: slice, _after: Any) -> Any:
     return context.publish(states, columns)
 
 
@@ -339,18 +241,18 @@ def _done(_piece: Any) -> bool:
 
 def _superstep(
     context: Context,
-    states: Array,
+    states: Floats32,
     blocks: Mapping[int, NDArray[np.floating]],
     _columns: slice,
     threads: int,
-) -> Array:
-    def halo(columns: slice) -> Array:
+) -> Floats32:
+    def halo(columns: slice) -> Floats32:
         return context.receive(blocks, columns.stop - columns.start)
 
     after = superstep(
         context.backend,
         context.partition,
-        MemoryStates(states),
+        states,
         halo,
         context.drive,
         context.recurrent,
@@ -362,26 +264,26 @@ def _superstep(
 
 def _gather(
     context: Context,
-    states: Array,
+    states: Floats32,
     blocks: Mapping[int, NDArray[np.floating]],
     columns: slice,
     threads: int,
-) -> Array:
+) -> Floats32:
     width = columns.stop - columns.start
     out = np.empty((states.shape[0], width), dtype=np.float32)
     halo = context.receive(blocks, width)
-    store = MemoryStates(states)
+    store = states
     gather(context.backend, context.partition, store, columns, halo, out, threads)
     return out
 
 
-def _update(context: Context, pieces: list[Array], threads: int) -> Array:
+def _update(context: Context, pieces: list[Floats32], threads: int) -> Floats32:
     gathered = np.concatenate(pieces, axis=1)
     update(context.backend, gathered, context.drive, context.recurrent, threads)
     return context.rounded(gathered)
 
 
 def _apply(
-    function: Callable[[int, Array], R], number: int, context: Context, states: Any
+    function: Callable[[int, Floats32], R], number: int, context: Context, states: Any
 ) -> R:
     return function(number, context.on_host(states))

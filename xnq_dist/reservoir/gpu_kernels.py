@@ -24,7 +24,6 @@ __all__ = [
     "gather_add",
     "sparse_superstep",
     "sparse_update",
-    "superstep_source",
     "tanh_add",
 ]
 
@@ -111,14 +110,9 @@ def gather_add(
 ) -> None:
     """Weighted sums of in-neighbours' states for owned rows first:last.
 
-    Parameters
-    ----------
-    owned, halo
-        States in the backend's `state_dtype`, shapes (n_owned, w) and (n_halo, w);
-        columns of wider arrays will do.
-    out
-        C-contiguous, shape (last - first, w): float32, or the dtype of the states,
-        to which the sums are then rounded.
+    `owned` and `halo`: states in the backend's `state_dtype`, (n_owned, w) and (n_halo,
+    w); columns of wider arrays will do. `out`: C-contiguous, (last - first, w), float32
+    or the dtype of the states, to which the sums are then rounded.
     """
     if last <= first:
         return
@@ -130,16 +124,10 @@ def gather_add(
 
 
 def tanh_add(backend: GpuBackend, product: Any, drive: Any, out: Any) -> None:
-    """``out = tanh(product + drive)``.
+    """``out = tanh(product + drive)``, shapes (n, w).
 
-    Parameters
-    ----------
-    product
-        float32, C-contiguous, shape (n, w).
-    drive
-        float32, shape (n, w); columns of a wider array will do, as for `out`.
-    out
-        In the backend's `state_dtype`.
+    `product` is float32, C-contiguous; `drive` float32 and `out` in the backend's
+    `state_dtype` may be columns of wider arrays.
     """
     count = product.shape[0] * product.shape[1]
     if not count:
@@ -154,14 +142,8 @@ def sparse_update(
 ) -> None:
     """``out = tanh(gathered W^T + drive)`` for a sparse W.
 
-    Parameters
-    ----------
-    gathered
-        float32, C-contiguous, shape (n, d').
-    columns, values
-        Non-zeros of W, shapes (d', k).
-    drive, out
-        As for `tanh_add`.
+    `gathered` is float32, C-contiguous, (n, d'); `columns` and `values` are the
+    non-zeros of W, (d', k); `drive` and `out` as for `tanh_add`.
     """
     count = gathered.shape[0] * gathered.shape[1]
     if not count:
@@ -191,19 +173,10 @@ def sparse_superstep(
     drive: Any,
     out: Any,
 ) -> bool:
-    """Gather, sparse product, drive and tanh in one pass.
+    """Gather, sparse product, drive and tanh of all owned rows in one pass.
 
-    Parameters
-    ----------
-    owned, halo
-        As for `gather_add`.
-    columns, values, drive, out
-        As for `sparse_update`, all owned rows.
-
-    Returns
-    -------
-    bool
-        False, and nothing done, when a row's sums do not fit the shared memory.
+    Arguments as for `gather_add` and `sparse_update`. Returns False, with nothing done,
+    when a row's sums do not fit the shared memory.
     """
     dim, count = owned.shape[1], owned.shape[0]
     fitting = [rows for rows in ROWS_OF_BLOCK if rows * dim * 4 <= SHARED]

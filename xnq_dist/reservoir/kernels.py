@@ -2,7 +2,7 @@
 
 Every sum runs in one fixed order in float32, without fused multiply-add and without
 atomics, so that a row's bits depend on its neighbours' values alone.
-`xnq_dist.reservoir.reference` says the same in plain NumPy.
+`tests.reservoir.reference` defines the same in plain NumPy.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from xnq_dist.core.simd import (
     sum_nonzeros,
     transpose_block,
 )
+from xnq_dist.graph.arrays import Floats32, Ints, Ints32
 
 __all__ = [
     "LANES",
-    "TANH_CLIP",
     "TANH_DENOMINATOR",
     "TANH_NUMERATOR",
     "WIDTH",
@@ -115,7 +115,7 @@ def _value_of_type(x: types.Type) -> Callable[..., np.float32]:
 
 
 @njit(cache=True, nogil=True)
-def narrow(values: NDArray[np.float32], out: NDArray[np.uint16]) -> None:
+def narrow(values: Floats32, out: NDArray[np.uint16]) -> None:
     """Bits of the float16 nearest to each value of -1..1, to even, row by row."""
     for row in range(values.shape[0]):
         for j in range(values.shape[1]):
@@ -136,7 +136,7 @@ def narrow(values: NDArray[np.float32], out: NDArray[np.uint16]) -> None:
 
 
 @njit(cache=True, nogil=True)
-def stream(values: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+def stream(values: Floats32, out: Floats32) -> None:
     """``out = values`` past the caches, for rows that are not read again soon.
 
     An ordinary write reads the line that it overwrites first. Shapes (rows, w), rows
@@ -157,39 +157,28 @@ def stream(values: NDArray[np.float32], out: NDArray[np.float32]) -> None:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _state(
-    owned: NDArray[np.float32], halo: NDArray[np.float32], n_owned: int, row: int
-) -> NDArray[np.float32]:
+def _state(owned: Floats32, halo: Floats32, n_owned: int, row: int) -> Floats32:
     return owned[row] if row < n_owned else halo[row - n_owned]  # type: ignore[no-any-return]
 
 
 @njit(cache=True, nogil=True)
 def gather_add(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    weights: NDArray[np.float32],
-    owned: NDArray[np.float32],
-    halo: NDArray[np.float32],
+    indptr: Ints,
+    indices: Ints32,
+    weights: Floats32,
+    owned: Floats32,
+    halo: Floats32,
     first: int,
     last: int,
-    out: NDArray[np.float32],
+    out: Floats32,
 ) -> None:
     """Weighted sums of in-neighbours' states for owned rows first:last.
 
-    Parameters
-    ----------
-    indptr, indices
-        In-neighbours of each owned row; a local index below the number of owned rows
-        is a row of `owned`, the rest are rows of `halo`.
-    weights
-        Edge weights, or an empty array: all 1.
-    owned, halo
-        States, shapes (n_owned, w) and (n_halo, w); both float32, or both the bits of
-        float16 as uint16.
-    first, last
-        Rows to compute.
-    out
-        Shape (last - first, w), overwritten.
+    `indptr`, `indices`: in-neighbours of each owned row; a local index below the number
+    of owned rows is a row of `owned`, the rest are rows of `halo`. `weights`: of the
+    edges; empty: all 1. `owned`, `halo`: shapes (n_owned, w) and (n_halo, w), both
+    float32 or both the bits of float16 as uint16. `out`, shape (last - first, w), is
+    overwritten.
     """
     width = owned.shape[1]
     n_owned = owned.shape[0]
@@ -248,7 +237,7 @@ def gather_add(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def tanh_add(product: NDArray[np.float32], drive: NDArray[np.float32]) -> None:
+def tanh_add(product: Floats32, drive: Floats32) -> None:
     """``product = tanh(product + drive)`` in place; shapes (rows, d')."""
     for row in range(product.shape[0]):
         for j in range(product.shape[1]):
@@ -257,26 +246,19 @@ def tanh_add(product: NDArray[np.float32], drive: NDArray[np.float32]) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def sparse_update(
-    gathered: NDArray[np.float32],
-    columns: NDArray[np.int32],
-    values: NDArray[np.float32],
-    drive: NDArray[np.float32],
-    tile: NDArray[np.float32],
-    sums: NDArray[np.float32],
+    gathered: Floats32,
+    columns: Ints32,
+    values: Floats32,
+    drive: Floats32,
+    tile: Floats32,
+    sums: Floats32,
 ) -> None:
     """``gathered = tanh(gathered W^T + drive)`` in place for a sparse W.
 
     `LANES` rows at a time are transposed first, so that each non-zero multiplies a
-    vector of nodes: gathers along a row do not vectorise.
-
-    Parameters
-    ----------
-    gathered, drive
-        Shapes (rows, d'), rows contiguous.
-    columns, values
-        Non-zeros of W, shapes (d', k).
-    tile, sums
-        Scratch of shapes (d', LANES) and (WIDTH, LANES), finite.
+    vector of nodes: gathers along a row do not vectorise. `gathered` and `drive` have
+    shape (rows, d'), rows contiguous; `columns` and `values`, the non-zeros of W,
+    (d', k); `tile` and `sums` are scratch, (d', LANES) and (WIDTH, LANES), finite.
     """
     rows, dim = gathered.shape
     for start in range(0, rows, LANES):
@@ -295,20 +277,20 @@ def sparse_update(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def sparse_superstep(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    weights: NDArray[np.float32],
-    owned: NDArray[np.float32],
-    halo: NDArray[np.float32],
+    indptr: Ints,
+    indices: Ints32,
+    weights: Floats32,
+    owned: Floats32,
+    halo: Floats32,
     first: int,
     last: int,
-    columns: NDArray[np.int32],
-    values: NDArray[np.float32],
-    drive: NDArray[np.float32],
-    tile: NDArray[np.float32],
-    sums: NDArray[np.float32],
-    spare: NDArray[np.float32],
-    out: NDArray[np.float32],
+    columns: Ints32,
+    values: Floats32,
+    drive: Floats32,
+    tile: Floats32,
+    sums: Floats32,
+    spare: Floats32,
+    out: Floats32,
 ) -> None:
     """`gather_add`, then `sparse_update`, of `LANES` rows at a time.
 
@@ -331,11 +313,7 @@ def sparse_superstep(
 
 @njit(cache=True, nogil=True, inline="always")
 def _to_tile(
-    gathered: NDArray[np.float32],
-    start: int,
-    lanes: int,
-    tile: NDArray[np.float32],
-    block: int,
+    gathered: Floats32, start: int, lanes: int, tile: Floats32, block: int
 ) -> None:
     """Columns of `lanes` rows, from `block` on, as rows of the tile."""
     above = min(block + WIDTH, gathered.shape[1])
@@ -349,11 +327,7 @@ def _to_tile(
 
 @njit(cache=True, nogil=True, inline="always")
 def _from_sums(
-    sums: NDArray[np.float32],
-    lanes: int,
-    gathered: NDArray[np.float32],
-    start: int,
-    block: int,
+    sums: Floats32, lanes: int, gathered: Floats32, start: int, block: int
 ) -> None:
     """The sums of units from `block` on, back into the rows' columns."""
     above = min(block + WIDTH, gathered.shape[1])

@@ -12,13 +12,11 @@ from typing import Any
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import StageError
-from xnq_dist.graph.distances import MOST_STEPS
+from xnq_dist.graph.distances import MOST_STEPS as MOST
 
 __all__ = ["MOST", "length_of", "with_length"]
 
 BEYOND = 2
-MOST = MOST_STEPS
-"""Supersteps of ``auto`` at most: the paper's number for every graph."""
 
 
 def length_of(diameter: int) -> int:
@@ -33,18 +31,7 @@ def length_of(diameter: int) -> int:
 
 
 def with_length(settings: Settings, facts: Mapping[str, Any]) -> Settings:
-    """The settings with a number for `reservoir.supersteps`.
-
-    Parameters
-    ----------
-    facts
-        Of the manifest of the stage ``graph``.
-
-    Raises
-    ------
-    StageError
-        When the graph was read before its distances were asked for.
-    """
+    """The settings with a number for `reservoir.supersteps`; `facts` of the graph."""
     if settings.reservoir.supersteps != "auto":
         return settings
     diameter = facts.get("effective_diameter")

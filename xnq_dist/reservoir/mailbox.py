@@ -19,7 +19,7 @@ Block = NDArray[np.floating]
 class Mailbox:
     """Blocks by generation and owner; one side fills, the other waits and reads.
 
-    A generation is one column tile of one superstep. The memory of blocks is taken
+    A generation is one column tile of one superstep. The memory of blocks is allocated
     once and used again every second generation: first touches of fresh memory would
     take longer than the transfer.
 
@@ -51,17 +51,11 @@ class Mailbox:
         """That is being read, or was last."""
         self.received = 0
         """Bytes of all blocks so far."""
-        self.on_reach: Callable[[int], None] = _nobody_asks
+        self.on_reach: Callable[[int], object] = lambda _: None
         """Called when the reader begins with a generation."""
 
     def block(self, generation: int, owner: int) -> Block:
-        """Memory of a block, shape (rows, w), for the one that fills it.
-
-        Raises
-        ------
-        ConnectionError
-            When no such block is due: its memory may be in use.
-        """
+        """Memory to fill with a block; a `ConnectionError` unless it is due."""
         with self._news:
             due = owner in self._arrivals and self.admits(generation)
             if not due or (generation, owner) in self._whole:
@@ -69,20 +63,17 @@ class Mailbox:
                     f"a block of partition {owner}, generation {generation}, came "
                     f"while generation {self.generation} is read"
                 )
-            return self._view(generation, owner)
+            return self.read(generation, owner)
 
     def put(self, generation: int, owner: int) -> None:
-        """A block is whole."""
+        """A block is complete."""
         with self._news:
             self._whole.add((generation, owner))
-            self.received += self._view(generation, owner).nbytes
+            self.received += self.read(generation, owner).nbytes
             self._news.notify_all()
 
     def admits(self, generation: int) -> bool:
-        """Whether a sender may go on; not: it is too far ahead of the reader.
-
-        One that is late may: an owner's blocks come one after the other.
-        """
+        """Whether a sender may go on: it is not too far ahead of the reader."""
         return generation <= self.generation + AHEAD
 
     def reach(self, generation: int) -> None:
@@ -95,12 +86,10 @@ class Mailbox:
     def wait(
         self, generation: int, wanted: Collection[Collection[int]], seconds: float
     ) -> int | None:
-        """Wait until all blocks of one of several sets of owners are whole.
+        """Wait until all blocks of one of several sets of owners are complete.
 
-        Returns
-        -------
-        int or None
-            Position of the first such set; None when there is none after so long.
+        Returns the position of the first such set; None when there is none after so
+        long.
         """
         with self._news:
 
@@ -114,20 +103,13 @@ class Mailbox:
             return first()
 
     def missing(self, generation: int, owners: Collection[int]) -> list[int]:
-        """Owners whose block is not whole."""
+        """Owners whose block is not complete."""
         with self._news:
             return [o for o in owners if (generation, o) not in self._whole]
 
     def read(self, generation: int, owner: int) -> Block:
-        """A whole block, shape (rows, w), until a later generation is reached."""
-        return self._view(generation, owner)
-
-    def _view(self, generation: int, owner: int) -> Block:
+        """A block, shape (rows, w), until a later generation is reached."""
         rows = self._arrivals[owner]
         width = self._widths[generation % len(self._widths)]
         memory = self._memory[generation % len(self._memory)][owner]
         return memory[: rows * width].reshape(rows, width)
-
-
-def _nobody_asks(generation: int) -> None:
-    """There are no senders to tell yet."""

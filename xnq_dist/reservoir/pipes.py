@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.graph.arrays import Bytes
 from xnq_dist.reservoir.mailbox import AHEAD, Mailbox
 
 __all__ = ["HEAD", "Inbox", "Messages", "Pipe", "PipeOutbox", "Stream"]
@@ -56,10 +56,7 @@ class Stream:
 class Messages:
     """In messages, for protocols that are no byte streams, such as within a process.
 
-    Parameters
-    ----------
-    packed
-        Has Dask send an array's memory beside the message.
+    `packed` has Dask send an array's memory apart from the message.
     """
 
     def __init__(self, comm: Any, packed: Callable[[Any], Any]) -> None:
@@ -73,7 +70,7 @@ class Messages:
         # A copy: within a process the other side gets the memory itself.
         return asyncio.ensure_future(self._send(np.array(data)))
 
-    async def _send(self, part: NDArray[np.uint8]) -> None:
+    async def _send(self, part: Bytes) -> None:
         async with self._turn:
             await self._comm.write({"part": self._packed(part)})
 

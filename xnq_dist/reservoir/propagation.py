@@ -1,86 +1,47 @@
 """Rounds of neighbour sums on Dask: one halo exchange each, free to run on any worker.
 
-A few columns are cheap to move, so nothing is pinned, and inputs are loaded inside
-tasks: Dask recovers from a lost worker by itself.
+A few columns are cheap to move, so nothing is pinned, and tasks load partitions from
+their files in every round: Dask recovers from a lost worker by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from xnq_dist.core.errors import SettingsError
+from xnq_dist.core.backend import choose
+from xnq_dist.core.errors import SettingsError, StageError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
-from xnq_dist.core.waiting import gather, wait_all
-from xnq_dist.reservoir.rounds import (
-    Publish,
-    Start,
-    Step,
-    boundary_values,
-    first_values,
-    next_values,
-    sum_neighbours,
-    write_values,
-)
+from xnq_dist.core.waiting import gather as gather_results
+from xnq_dist.core.waiting import wait_all
+from xnq_dist.graph.arrays import Floats32
+from xnq_dist.graph.layout import load_partition, node_index
+from xnq_dist.reservoir.context import halo_picks, pick_halo
+from xnq_dist.reservoir.device import move_partition
+from xnq_dist.reservoir.superstep import column_tiles, gather
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-__all__ = ["neighbour_sums", "propagate"]
-
-Array = NDArray[np.float32]
+__all__ = ["COLUMNS", "load_values", "only_sums", "propagate"]
 
 
-def neighbour_sums(
-    client: Client,
-    graph: Stage,
-    manifest: Manifest,
-    values: Start,
-    attempt: Attempt,
-    stem: str,
-    backend: str = "cpu",
-) -> list[FileRecord]:
-    """Weighted sums of in-neighbours' values, by one halo exchange.
+COLUMNS = 32
+"""Columns that a GPU is given at a time: fewer than a superstep's, so they fit."""
 
-    Parameters
-    ----------
-    values
-        From a partition's number to values of its owned rows, shape (n_owned, w);
-        called on a worker.
-    attempt, stem
-        Where the sums go: one npz file a partition, ``<stem>-<partition>``, with the
-        array ``sums``, shape (n_owned, w), rows in local order.
-    backend
-        ``cpu`` or ``gpu``: who adds up; the same bits.
+Start = Callable[[int], Floats32]
+"""From a partition's number to the values of its owned rows, shape (n_owned, w)."""
 
-    Returns
-    -------
-    list
-        The files, in partition order.
-    """
-    parts = range(len(manifest.facts["edges"]))
-    loaded = [client.submit(first_values, values, p, pure=False) for p in parts]
-    blocks = _submit_blocks(client, graph, manifest, loaded)
-    files = [
-        client.submit(
-            _write_sums,
-            graph,
-            manifest,
-            p,
-            loaded[p],
-            blocks[p],
-            attempt,
-            stem,
-            backend,
-            pure=False,
-        )
-        for p in parts
-    ]
-    return gather(client, files)
+Step = Callable[[int, int, Floats32, Floats32], Floats32]
+"""``step(number, round, values, sums)``: a partition's values after the round (1, 2,
+...), from those before and the sums over in-neighbours; one row an owned node."""
+
+Publish = Callable[[Floats32], Floats32]
+"""What neighbours see of values, row by row, shapes (m, w) to (m, any)."""
 
 
 def propagate(
@@ -103,8 +64,8 @@ def propagate(
     ``values = start(p)``; then in round t = 1..rounds ``values = step(p, t, values,
     sums)``, where row v of ``sums`` is the sum over the edges u -> v of their weight
     times row u of the values before, added up in float32 in the order of the original
-    ids: the same bits however the graph is cut. Columns do not mix, so independent
-    variants go side by side. Tasks are free to run on any worker, again after a loss.
+    ids: the same bits for any partitions. Columns do not mix, so independent variants
+    go side by side. Tasks are free to run on any worker, again after a loss.
 
     Parameters
     ----------
@@ -134,12 +95,12 @@ def propagate(
     backend
         ``cpu`` or ``gpu``: who adds up; the same bits.
     progress
-        Told of each round.
+        Called after each round.
 
     Returns
     -------
     dict
-        Kept round -> its files in partition order; `rounds.load_values` reads them.
+        Kept round -> its files in partition order; `load_values` reads them.
 
     Raises
     ------
@@ -153,35 +114,28 @@ def propagate(
             "ask for rounds that are there"
         )
     parts = range(len(manifest.facts["edges"]))
-    values = [client.submit(first_values, start, p, pure=False) for p in parts]
+    sizes = manifest.facts["halo_sizes"]
+
+    def submit(task: Callable[..., Any], *args: Any) -> Future[Any]:
+        return client.submit(task, *args, pure=False)
+
+    values = [submit(_first_values, start, p) for p in parts]
     files: dict[int, list[Future[Any]]] = {}
     last = max(kept, default=0)
+    where = graph, manifest
     for turn in range(last + 1):
         before = values
         if turn:
-            blocks = _submit_blocks(client, graph, manifest, values, publish)
+            blocks = [submit(_boundary, *where, p, values[p], publish) for p in parts]
+            read = [{o: blocks[o] for o in parts if sizes[o][p]} for p in parts]
+            how = step, turn, publish, weighted, backend
             values = [
-                client.submit(
-                    next_values,
-                    graph,
-                    manifest,
-                    step,
-                    p,
-                    turn,
-                    values[p],
-                    blocks[p],
-                    publish,
-                    weighted,
-                    backend,
-                    pure=False,
-                )
-                for p in parts
+                submit(_next_values, *where, p, values[p], read[p], *how) for p in parts
             ]
+            del blocks, read
         if turn in kept:
             files[turn] = [
-                client.submit(
-                    write_values, attempt, stem, p, turn, values[p], pure=False
-                )
+                submit(_write, attempt, f"{stem}-{turn:03d}-{p:05d}", values[p])
                 for p in parts
             ]
         # A round is waited for while the next one, which needs it, is under way.
@@ -192,37 +146,103 @@ def propagate(
     wait_all(client, values)
     if last:
         progress(f"rounds of {stem}", last, last)
-    return {turn: gather(client, found) for turn, found in files.items()}
+    return {turn: gather_results(client, found) for turn, found in files.items()}
 
 
-def _submit_blocks(
-    client: Client,
-    graph: Stage,
-    manifest: Manifest,
-    values: Sequence[Future[Any]],
-    publish: Publish | None = None,
-) -> list[dict[int, Future[Any]]]:
-    """For every reader the boundary blocks of the owners of its halo."""
-    sizes = manifest.facts["halo_sizes"]
-    parts = range(len(values))
-    blocks = [
-        client.submit(
-            boundary_values, graph, manifest, p, values[p], publish, pure=False
-        )
-        for p in parts
-    ]
-    return [{o: blocks[o] for o in parts if sizes[o][p]} for p in parts]
+def only_sums(number: int, turn: int, values: Floats32, sums: Floats32) -> Floats32:
+    """A step after which the values are the sums."""
+    return sums
 
 
-def _write_sums(
+def _first_values(start: Start, number: int) -> Floats32:
+    return np.ascontiguousarray(start(number), dtype=np.float32)
+
+
+def _boundary(
     graph: Stage,
     manifest: Manifest,
     number: int,
-    values: Array,
-    blocks: Mapping[int, Array],
-    attempt: Attempt,
-    stem: str,
+    values: Floats32,
+    publish: Publish | None,
+) -> Floats32:
+    """What other partitions read, rows ascending."""
+    rows = values[load_partition(graph, manifest, number).boundary_rows]
+    return rows if publish is None else publish(rows)
+
+
+def _next_values(
+    graph: Stage,
+    manifest: Manifest,
+    number: int,
+    values: Floats32,
+    blocks: Mapping[int, Floats32],
+    step: Step,
+    turn: int,
+    publish: Publish | None,
+    weighted: bool,
     backend: str,
-) -> FileRecord:
-    sums = sum_neighbours(graph, manifest, number, values, blocks, backend=backend)
-    return attempt.write_arrays(f"{stem}-{number:05d}", sums=sums)
+) -> Floats32:
+    seen = values if publish is None else publish(values)
+    sums = sum_neighbours(graph, manifest, number, seen, blocks, weighted, backend)
+    return np.ascontiguousarray(step(number, turn, values, sums), dtype=np.float32)
+
+
+def _write(attempt: Attempt, stem: str, values: Floats32) -> FileRecord:
+    return attempt.write_arrays(stem, values=values)
+
+
+def sum_neighbours(
+    graph: Stage,
+    manifest: Manifest,
+    number: int,
+    values: Floats32,
+    blocks: Mapping[int, Floats32],
+    weighted: bool = True,
+    backend: str = "cpu",
+) -> Floats32:
+    """Weighted sums of in-neighbours' values, in the order of the original ids.
+
+    `values` are those of the owned rows, as neighbours see them, shape (n_owned, w);
+    `blocks` the boundary rows of every owner of halo rows. Not `weighted`: every edge
+    counts 1. `backend` ``cpu`` or ``gpu``: the same bits.
+    """
+    partition = load_partition(graph, manifest, number)
+    if not weighted:
+        partition = replace(partition, weights=None)
+    if len(values) != partition.n_owned:
+        raise StageError(
+            f"partition {number} owns {partition.n_owned} nodes and was given "
+            f"{len(values)} rows of values"
+        )
+    width = values.shape[1]
+    halo = pick_halo(halo_picks(graph, manifest, partition), blocks, width)
+    sums = np.empty((partition.n_owned, width), dtype=np.float32)
+    states = np.ascontiguousarray(values, dtype=np.float32)
+    found = choose(backend)
+    if not found.on_device:
+        gather(found, partition, states, slice(0, width), halo, sums)
+        return sums
+    moved = move_partition(found, partition)
+    for columns in column_tiles(width, COLUMNS):
+        gather(found, moved, states, columns, halo[:, columns], sums[:, columns])
+    return sums
+
+
+def load_values(
+    where: Stage, records: Sequence[FileRecord], graph: Stage, manifest: Manifest
+) -> Floats32:
+    """One round of `propagate` put together, shape (N, w), in canonical order.
+
+    `where` is the stage whose folder the attempt wrote to; `records` are the round's
+    files, in partition order.
+    """
+    index = node_index(graph, manifest)
+    found: Floats32 | None = None
+    for rows, record in zip(index, records, strict=True):
+        values = where.read_arrays(record)["values"]
+        if found is None:
+            found = np.empty((sum(map(len, index)), values.shape[1]), np.float32)
+        found[rows] = values
+    if found is None:
+        raise StageError("the stage graph has no partitions: run again to resume")
+    return found

@@ -8,28 +8,27 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.graph.arrays import Ints
 from xnq_dist.graph.halo import Partition
 
-__all__ = ["Routes", "find_routes", "pick_rows"]
-
-Rows = NDArray[np.int64]
+__all__ = ["find_routes", "pick_rows"]
 
 
 @dataclass(frozen=True)
 class Routes:
     """What the partitions of one worker send, and where their halo rows come from."""
 
-    sends: Mapping[int, Mapping[str, Rows]]
+    sends: Mapping[int, Mapping[str, Ints]]
     """Owned partition -> other worker -> rows that it needs, ascending, once each."""
     arrivals: Mapping[int, int]
     """Partition of another worker -> rows of the block that comes from it."""
-    picks: Mapping[int, Mapping[int, Rows]]
+    picks: Mapping[int, Mapping[int, Ints]]
     """Owned partition -> owner of halo rows, ascending -> their places: in the block
     that arrives, or in the owner's states where the owner is on this worker."""
 
     @property
     def rows_sent(self) -> int:
-        """Rows that leave the worker in one superstep."""
+        """Ints that leave the worker in one superstep."""
         return sum(len(rows) for to in self.sends.values() for rows in to.values())
 
 
@@ -41,21 +40,13 @@ def find_routes(
     """The routes of the worker that holds these partitions.
 
     A row goes once to a worker however many of its partitions need it. Both ends find
-    the same block by themselves, since send lists mirror halos.
-
-    Parameters
-    ----------
-    partitions
-        All partitions of one worker by number.
-    offsets
-        Global id of each partition's first node, shape (P + 1,).
-    placement
-        Worker of each partition, shape (P,).
+    the same block by themselves, since send lists mirror halos. `offsets`: global id of
+    each partition's first node, (P + 1,); `placement`: worker of each partition, (P,).
     """
-    sends: dict[int, dict[str, Rows]] = {}
-    wanted: dict[int, dict[int, Rows]] = {}
+    sends: dict[int, dict[str, Ints]] = {}
+    wanted: dict[int, dict[int, Ints]] = {}
     for number, partition in partitions.items():
-        lists: dict[str, list[Rows]] = {}
+        lists: dict[str, list[Ints]] = {}
         for reader, worker in enumerate(placement):
             rows = _part(partition.send_rows, partition.send_offsets, reader)
             if reader not in partitions and len(rows):
@@ -66,7 +57,7 @@ def find_routes(
             if len(rows):
                 wanted.setdefault(owner, {})[number] = rows - offsets[owner]
     arrivals: dict[int, int] = {}
-    picks: dict[int, dict[int, Rows]] = {number: {} for number in partitions}
+    picks: dict[int, dict[int, Ints]] = {number: {} for number in partitions}
     for owner in sorted(wanted):
         block = None
         if owner not in partitions:
@@ -78,19 +69,9 @@ def find_routes(
 
 
 def pick_rows(
-    picks: Rows, block: NDArray[np.floating], columns: slice, out: NDArray[np.floating]
+    picks: Ints, block: NDArray[np.floating], columns: slice, out: NDArray[np.floating]
 ) -> None:
-    """Rows of a block, into ``out``, in its precision.
-
-    Parameters
-    ----------
-    picks
-        Rows of the block, shape (n,).
-    columns
-        Columns of the block.
-    out
-        Shape (n, w), C-contiguous.
-    """
+    """Ints `picks` of a block, shape (n,), into ``out``, (n, w), in its precision."""
     whole = columns.start == 0 and columns.stop == block.shape[1]
     if whole and block.dtype == out.dtype:
         # Without a copy in between; indices are in range, so nothing is clipped.
@@ -99,9 +80,9 @@ def pick_rows(
         out[...] = block[picks, columns]
 
 
-def _part(rows: NDArray[np.integer], offsets: Rows, number: int) -> Rows:
+def _part(rows: NDArray[np.integer], offsets: Ints, number: int) -> Ints:
     return rows[offsets[number] : offsets[number + 1]].astype(np.int64)
 
 
-def _union(lists: Sequence[Rows]) -> Rows:
+def _union(lists: Sequence[Ints]) -> Ints:
     return np.unique(np.concatenate(lists))

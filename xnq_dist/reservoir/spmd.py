@@ -1,9 +1,9 @@
 """Halo exchange between supersteps, engine ``spmd``: one task a worker for many.
 
-Each worker keeps its partitions in a `Seat` and runs several supersteps in one task;
-blocks go from worker to worker beside Dask's scheduler (`wire`). A worker that is
-gone or does not answer ends the engine with `WorkersLost`, and the driver begins again
-from the last checkpoint, as with the engine ``tasks``.
+Each worker keeps its partitions in a `WorkerState` and runs several supersteps in one
+task; blocks go from worker to worker without Dask's scheduler (`wire`). A worker that
+is gone or does not answer ends the engine with `WorkersLost`, and the driver begins
+again from the last checkpoint, as with the engine ``tasks``.
 """
 
 from __future__ import annotations
@@ -11,28 +11,23 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Collection
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.core.waiting import Heartbeats
+from xnq_dist.graph.arrays import Floats32
 from xnq_dist.reservoir.context import ReservoirSpec
 from xnq_dist.reservoir.exchange import PinnedTasks
-from xnq_dist.reservoir.worker_state import (
-    advance_seat,
-    apply_seat,
-    open_seat,
-    rows_sent,
-)
+from xnq_dist.reservoir.worker_state import WorkerState, advance_worker, apply_on_worker
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
 __all__ = ["SpmdExchange"]
 
-Array = NDArray[np.float32]
 R = TypeVar("R")
 
 MOST, SECONDS = 64, 2.0
@@ -40,22 +35,7 @@ MOST, SECONDS = 64, 2.0
 
 
 class SpmdExchange(PinnedTasks):
-    """Engine ``spmd``.
-
-    Parameters
-    ----------
-    avoid
-        Workers to do without as long as there are others.
-    beats
-        As for `PinnedTasks`.
-    timeout
-        Seconds after which a worker that does not answer another one is lost.
-
-    Raises
-    ------
-    WorkersLost
-        From any method, when a worker that holds states is gone or does not answer.
-    """
+    """Engine ``spmd``; a worker that does not answer for `timeout` seconds is lost."""
 
     def __init__(
         self,
@@ -69,13 +49,13 @@ class SpmdExchange(PinnedTasks):
     ) -> None:
         super().__init__(client, graph, manifest, spec, avoid, beats)
         self._timeout = timeout
-        self._seats: dict[str, Future[Any]] = {}
+        self._kept: dict[str, Future[Any]] = {}
         self._step = 1
         self._rows = 0
         self.stride = 4
         """Supersteps that are best run at a time."""
         self.clocks: list[dict[str, float]] = []
-        """Where each worker's time went since the last `begin`; see `seat.Clock`."""
+        """Where each worker's time went since `begin`; see `worker_state.Clock`."""
 
     @property
     def bytes_per_superstep(self) -> int:
@@ -92,31 +72,24 @@ class SpmdExchange(PinnedTasks):
         if checkpoint is not None:
             self._step = int(checkpoint[1].facts["superstep"])
             kept = (self._step, *checkpoint)
-        self._seats = {
+        self._kept = {
             worker: self._submit_to(
                 worker,
-                open_seat,
-                run,
-                self._graph,
-                self._manifest,
-                self._spec,
-                self.placement,
-                worker,
-                self._threads[worker],
-                self._timeout,
-                kept,
+                WorkerState,
+                *(run, self._graph, self._manifest, self._spec, self.placement),
+                *(worker, self._threads[worker], self._timeout, kept),
             )
             for worker in sorted(set(self.placement))
         }
         # Nobody sends before everybody can receive.
-        self._wait(list(self._seats.values()))
-        self._rows = sum(self._everywhere(rows_sent))
+        self._wait(list(self._kept.values()))
+        self._rows = sum(self._everywhere(attrgetter("routes.rows_sent")))
         self.clocks = []
 
     def advance(self, count: int) -> None:
         """Run `count` supersteps."""
         began = time.perf_counter()
-        spent = self._everywhere(advance_seat, self._step, count)
+        spent = self._everywhere(advance_worker, self._step, count)
         self._step += count
         if not self.clocks:
             self.clocks = [dict.fromkeys(clock, 0.0) for clock in spent]
@@ -126,10 +99,12 @@ class SpmdExchange(PinnedTasks):
         taken = (time.perf_counter() - began) / count
         self.stride = min(MOST, max(1, round(SECONDS / max(taken, 1e-6))))
 
-    def apply(self, function: Callable[[int, Array], R]) -> list[R]:
+    def apply(self, function: Callable[[int, Floats32], R]) -> list[R]:
         """A small result of each partition's states, computed where they are."""
         futures = [
-            self._submit_to(worker, apply_seat, function, number, self._seats[worker])
+            self._submit_to(
+                worker, apply_on_worker, function, number, self._kept[worker]
+            )
             for number, worker in enumerate(self.placement)
         ]
         return self._gather(futures)
@@ -137,15 +112,15 @@ class SpmdExchange(PinnedTasks):
     def close(self) -> None:
         """Let go of everything on the workers."""
         # Seats go with their futures; there may still be references in a traceback.
-        for seat in self._seats.values():
-            seat.release()
-        self._seats = {}
+        for kept in self._kept.values():
+            kept.release()
+        self._kept = {}
 
     def _everywhere(self, function: Callable[..., R], *args: Any) -> list[R]:
-        """A function of every seat, all at the same time."""
+        """A function of every kept, all at the same time."""
         futures = [
-            self._submit_to(worker, function, seat, *args)
-            for worker, seat in self._seats.items()
+            self._submit_to(worker, function, kept, *args)
+            for worker, kept in self._kept.items()
         ]
         return self._gather(futures)
 

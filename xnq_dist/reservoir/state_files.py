@@ -25,6 +25,7 @@ from xnq_dist.core.backend import cpu
 from xnq_dist.core.blocks import ROWS
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import FileRecord, Manifest, Stage
+from xnq_dist.graph.arrays import Floats32, Ints, Ints32
 from xnq_dist.graph.halo import Partition
 from xnq_dist.graph.layout import load_partition
 from xnq_dist.reservoir.context import (
@@ -34,7 +35,7 @@ from xnq_dist.reservoir.context import (
     input_drive,
     side_by_side,
 )
-from xnq_dist.reservoir.superstep import MemoryStates, superstep, update
+from xnq_dist.reservoir.superstep import first_states, superstep
 from xnq_dist.reservoir.weights import Recurrent, SideBySide
 
 __all__ = [
@@ -42,12 +43,9 @@ __all__ = [
     "StateFiles",
     "advance_partition",
     "open_partition",
-    "read_rows",
     "read_states",
-    "row_tiles",
 ]
 
-Array = NDArray[np.float32]
 
 GAP = 1 << 14
 """Bytes between two wanted rows that are read, not skipped: a call costs more."""
@@ -92,7 +90,7 @@ class PartitionOnDisk:
     """One partition on a worker, without its states and input drive."""
 
     partition: Partition
-    offsets: NDArray[np.int64]
+    offsets: Ints
     """Global id of each partition's first node, shape (P + 1,)."""
     recurrent: Recurrent | SideBySide
     tiles: tuple[int, ...]
@@ -117,10 +115,7 @@ def open_partition(
 ) -> PartitionOnDisk:
     """Read a partition; write its input drive, and its states after superstep 1.
 
-    Parameters
-    ----------
-    checkpoint
-        Superstep, and where the states after it are: they are written instead.
+    With a checkpoint (superstep, and where the states after it are) those are written.
 
     Raises
     ------
@@ -149,8 +144,7 @@ def open_partition(
             part = input_drive(features[first : first + step], drawn, threads)
             _write(drive, part)
             if out is not None:
-                states = np.zeros(part.shape, np.float32)
-                update(cpu(), states, part, recurrent, threads)
+                states = first_states(part, recurrent, threads)
                 _write(out, states.astype(spec.exchange_dtype, copy=False))
     if checkpoint is not None:
         reached, stage, record = checkpoint
@@ -172,24 +166,19 @@ def open_partition(
 
 @njit(cache=True, nogil=True)
 def row_tiles(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
+    indptr: Ints,
+    indices: Ints32,
     n_local: int,
     source_bytes: int,
     row_bytes: int,
     most: int,
-) -> NDArray[np.int64]:
+) -> Ints:
     """First row of each row tile, and the number of rows at the end.
 
     A tile is whole blocks of `ROWS` rows, as many as take no more than `most` bytes
-    with their distinct in-neighbours; one block where even that takes more.
-
-    Parameters
-    ----------
-    indptr, indices
-        In-neighbours of each row, local ids below `n_local`.
-    source_bytes, row_bytes
-        What a distinct in-neighbour and a row of the tile take.
+    with their distinct in-neighbours; one block where even that takes more. `indices`
+    are local ids below `n_local`; a distinct in-neighbour takes `source_bytes`, a row
+    `row_bytes`.
     """
     rows = indptr.shape[0] - 1
     seen = np.zeros(n_local, np.int32)
@@ -216,13 +205,7 @@ def row_tiles(
 
 
 def advance_partition(held: PartitionOnDisk, step: int, threads: int) -> int:
-    """Read the states after a superstep and write those after the next.
-
-    Returns
-    -------
-    int
-        Bytes read and written.
-    """
+    """Read the states after a superstep and write those after the next; bytes moved."""
     partition, files = held.partition, held.files
     number, dim = partition.number, held.spec.dim
     moved = 0
@@ -237,7 +220,7 @@ def advance_partition(held: PartitionOnDisk, step: int, threads: int) -> int:
             after = superstep(
                 cpu(),
                 tile,
-                MemoryStates(states),
+                states,
                 _no_halo,
                 drive,
                 held.recurrent,
@@ -258,7 +241,7 @@ def read_states(held: PartitionOnDisk, step: int) -> NDArray[np.floating]:
 
 def _compact(
     partition: Partition, first: int, last: int, edges: slice
-) -> tuple[Partition, NDArray[np.int64]]:
+) -> tuple[Partition, Ints]:
     """Some rows as a partition of their own, and the local ids that its ids stand for.
 
     All its in-neighbours are owned rows then, in the order of the local ids. The order
@@ -283,15 +266,12 @@ def _compact(
     return tile, sources
 
 
-def _no_halo(columns: slice) -> Array:
+def _no_halo(columns: slice) -> Floats32:
     return np.empty((0, columns.stop - columns.start), np.float32)
 
 
 def _read_local(
-    held: PartitionOnDisk,
-    step: int,
-    sources: NDArray[np.int64],
-    out: NDArray[np.floating],
+    held: PartitionOnDisk, step: int, sources: Ints, out: NDArray[np.floating]
 ) -> None:
     """Rows of owned and halo nodes, local ids ascending, from their owners' files."""
     partition = held.partition
@@ -307,21 +287,8 @@ def _read_local(
             read_rows(path, rows, out[at + begin : at + end])
 
 
-def read_rows(path: Path, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
-    """Rows of a raw file of rows as wide as those of `out`.
-
-    Parameters
-    ----------
-    rows
-        Ascending, each once, shape (n,).
-    out
-        Shape (n, d'), C-contiguous.
-
-    Raises
-    ------
-    StageError
-        When the file is not there or ends early.
-    """
+def read_rows(path: Path, rows: Ints, out: NDArray[Any]) -> None:
+    """Rows of a raw file, ascending, each once, into `out`, (n, d'), C-contiguous."""
     if not len(rows):
         return
     width = out.shape[1] * out.itemsize

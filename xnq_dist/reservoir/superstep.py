@@ -1,7 +1,6 @@
 """One superstep of one partition, whatever holds the states and moves the halo.
 
-The signature is what later engines stand on: an array backend, a store of states
-(memory, or tiles on a disk), column tiles, and a function that brings halo rows.
+States are kept in float32 or float16; sums and products are in float32 all the same.
 """
 
 from __future__ import annotations
@@ -10,29 +9,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from xnq_dist.core.backend import Backend
+from xnq_dist.core.backend import Backend, cpu
 from xnq_dist.core.blocks import ROWS, for_each_block
 from xnq_dist.core.products import multiply, pack
+from xnq_dist.graph.arrays import Floats32, Ints32
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import device
 from xnq_dist.reservoir.weights import Recurrent, SideBySide
 
-__all__ = [
-    "MemoryStates",
-    "StateStore",
-    "column_tiles",
-    "gather",
-    "superstep",
-    "update",
-]
+__all__ = ["column_tiles", "first_states", "gather", "superstep", "update"]
 
-Array = NDArray[np.float32]
-HaloSource = Callable[[slice], Array]
+HaloSource = Callable[[slice], Floats32]
 """Halo rows' states in the given columns, shape (n_halo, w), in local halo order."""
 
 STREAMED = 2**28
@@ -41,30 +32,6 @@ would not stay in any (the last cache of large servers has about as many), and w
 fits a cache is gathered from there in the next superstep."""
 
 _NO_WEIGHTS = np.empty(0, dtype=np.float32)
-
-
-class StateStore(Protocol):
-    """States of a partition's owned rows, read in column tiles.
-
-    Kept in float32 or in float16; sums and products are in float32 all the same.
-    """
-
-    def tile(self, columns: slice) -> Array:
-        """C-contiguous, shape (n_owned, w)."""
-
-
-@dataclass(frozen=True)
-class MemoryStates:
-    """States held in memory."""
-
-    array: Array
-    """Shape (n_owned, d')."""
-
-    def tile(self, columns: slice) -> Array:
-        """C-contiguous, shape (n_owned, w)."""
-        part = self.array[:, columns]
-        # Said in a way that arrays on a device understand too.
-        return part if part.flags.c_contiguous else part.copy()
 
 
 def column_tiles(dim: int, width: int | None) -> tuple[slice, ...]:
@@ -82,26 +49,22 @@ def column_tiles(dim: int, width: int | None) -> tuple[slice, ...]:
 def gather(
     backend: Backend,
     partition: Partition,
-    states: StateStore,
+    states: Floats32,
     columns: slice,
-    halo: Array,
-    out: Array,
+    halo: Floats32,
+    out: Floats32,
     threads: int = 1,
 ) -> None:
     """Sums of in-neighbours' states in one column tile, into ``out``.
 
-    Parameters
-    ----------
-    halo
-        Halo rows' states in these columns, shape (n_halo, w).
-    out
-        Shape (n_owned, w), C-contiguous.
+    `halo` are the halo rows' states in these columns, shape (n_halo, w); `out` has
+    shape (n_owned, w), C-contiguous.
     """
     if backend.on_device:
-        device.gather(backend, partition, states.tile(columns), halo, out)
+        device.gather(backend, partition, _tile(states, columns), halo, out)
         return
     kernels = _kernels(backend)
-    owned, halo = _as_kept(states.tile(columns), halo)
+    owned, halo = _as_kept(_tile(states, columns), halo)
     weights = _NO_WEIGHTS if partition.weights is None else partition.weights
 
     def work(first: int, last: int) -> None:
@@ -121,8 +84,8 @@ def gather(
 
 def update(
     backend: Backend,
-    gathered: Array,
-    drive: Array,
+    gathered: Floats32,
+    drive: Floats32,
     recurrent: Recurrent | SideBySide,
     threads: int = 1,
 ) -> None:
@@ -148,24 +111,20 @@ def update(
 def superstep(
     backend: Backend,
     partition: Partition,
-    states: StateStore,
+    states: Floats32,
     halo: HaloSource,
-    drive: Array,
+    drive: Floats32,
     recurrent: Recurrent | SideBySide,
     tiles: Sequence[slice],
     threads: int = 1,
-    out: Array | None = None,
-) -> Array:
-    """States after one more update.
+    out: Floats32 | None = None,
+) -> Floats32:
+    """States after one more update, shape (n_owned, d').
 
     Parameters
     ----------
-    backend
-        Where arrays live.
-    partition
-        In-neighbours of the owned rows.
     states
-        States before.
+        States before, shape (n_owned, d').
     halo
         Brings the halo rows of a column tile.
     drive
@@ -177,21 +136,20 @@ def superstep(
     threads
         Row blocks worked on at a time.
     out
-        Where they go, shape (n_owned, d'), C-contiguous, of their type, not the
-        states before; None: fresh memory, which costs the system a pass to hand out.
+        Where they go, C-contiguous, of their type, not the states before; None: fresh
+        memory, which costs the system a pass to hand out.
 
     Returns
     -------
     ndarray
-        Shape (n_owned, d'). Of the type of the states before; float32 with several
-        tiles.
+        Of the type of the states before; float32 with several tiles.
     """
     if backend.on_device:
         return _on_device(  # type: ignore[no-any-return]
             backend, partition, states, halo, drive, recurrent, tiles
         )
     if len(tiles) == 1:
-        owned = states.tile(tiles[0])
+        owned = _tile(states, tiles[0])
         if out is None:
             out = backend.empty(drive.shape, owned.dtype)
         _fused(
@@ -218,19 +176,19 @@ def superstep(
 def _on_device(
     backend: Backend,
     partition: Partition,
-    states: StateStore,
+    states: Floats32,
     halo: HaloSource,
-    drive: Array,
+    drive: Floats32,
     recurrent: Recurrent | SideBySide,
     tiles: Sequence[slice],
 ) -> Any:
     if len(tiles) == 1:
-        owned, rows = states.tile(tiles[0]), halo(tiles[0])
+        owned, rows = _tile(states, tiles[0]), halo(tiles[0])
         return device.superstep(backend, partition, owned, rows, drive, recurrent)
     sums = np.empty(drive.shape, dtype=np.float32)
     for columns in tiles:
         part = sums[:, columns]
-        device.gather(backend, partition, states.tile(columns), halo(columns), part)
+        device.gather(backend, partition, _tile(states, columns), halo(columns), part)
     return device.update(backend, sums, drive, recurrent)
 
 
@@ -241,12 +199,12 @@ def _kernels(backend: Backend) -> Any:
 def _fused(
     kernels: Any,
     partition: Partition,
-    owned: Array,
-    halo: Array,
-    drive: Array,
+    owned: Floats32,
+    halo: Floats32,
+    drive: Floats32,
     recurrent: Recurrent | SideBySide,
     threads: int,
-    out: Array,
+    out: Floats32,
 ) -> None:
     """Gather and update block by block, while a block is in cache."""
     half = owned.dtype == np.float16
@@ -257,7 +215,7 @@ def _fused(
     blocks = _Spare((ROWS, recurrent.dim))
     edges = (partition.indptr, partition.indices, weights, owned, halo)
 
-    def fill(first: int, last: int, block: Array, after: Array) -> None:
+    def fill(first: int, last: int, block: Floats32, after: Floats32) -> None:
         if rows.step is not None:
             rows.step(edges, first, last, drive[first:last], after)
             return
@@ -286,11 +244,26 @@ def _fused(
     for_each_block(len(out), threads, work)
 
 
-def _as_kept(owned: Array, halo: Array) -> tuple[Any, Any]:
+def _as_kept(owned: Floats32, halo: Floats32) -> tuple[Any, Any]:
     """Owned and halo rows as the kernels take them: float16 as its bits."""
     if owned.dtype != np.float16:
         return owned, halo
     return owned.view(np.uint16), halo.astype(np.float16, copy=False).view(np.uint16)
+
+
+def first_states(
+    drive: Floats32, recurrent: Recurrent | SideBySide, threads: int = 1
+) -> Floats32:
+    """Superstep 1 on the CPU: all states before are zero."""
+    states = np.zeros(drive.shape, dtype=np.float32)
+    update(cpu(), states, drive, recurrent, threads)
+    return states
+
+
+def _tile(states: Floats32, columns: slice) -> Floats32:
+    """Some columns, C-contiguous, in memory or on a device."""
+    part = states[:, columns]
+    return part if part.flags.c_contiguous else part.copy()
 
 
 class _Spare:
@@ -298,10 +271,10 @@ class _Spare:
 
     def __init__(self, shape: tuple[int, int]) -> None:
         self._shape = shape
-        self._free: list[Array] = []
+        self._free: list[Floats32] = []
 
     @contextmanager
-    def borrow(self) -> Iterator[Array]:
+    def borrow(self) -> Iterator[Floats32]:
         try:
             array = self._free.pop()
         except IndexError:
@@ -316,11 +289,11 @@ class _Spare:
 class _RowsUpdate:
     """``out = tanh(gathered W^T + drive)`` for at most `ROWS` rows."""
 
-    apply: Callable[[Array, Array, Array], None]
+    apply: Callable[[Floats32, Floats32, Floats32], None]
     """``apply(gathered, drive, out)``; `gathered` is lost."""
     in_place: bool
     """Whether `out` must be `gathered`; else it must not be."""
-    step: Callable[[tuple[Any, ...], int, int, Array, Array], None] | None = None
+    step: Callable[[tuple[Any, ...], int, int, Floats32, Floats32], None] | None = None
     """``step(edges, first, last, drive, out)``: the gather too, where they are one."""
 
 
@@ -336,18 +309,18 @@ def _rows_update(
 
 
 def _sparse(
-    kernels: Any, dim: int, columns: NDArray[np.int32], values: Array, streamed: bool
+    kernels: Any, dim: int, columns: Ints32, values: Floats32, streamed: bool
 ) -> _RowsUpdate:
     tiles, sums = _Spare((dim, kernels.LANES)), _Spare((kernels.WIDTH, kernels.LANES))
     # A few rows stay in a core's own cache until they are written, a block would not.
     spares = _Spare((kernels.LANES if streamed else 0, dim))
 
-    def apply(gathered: Array, drive: Array, _out: Array) -> None:
+    def apply(gathered: Floats32, drive: Floats32, _out: Floats32) -> None:
         with tiles.borrow() as tile, sums.borrow() as total:
             kernels.sparse_update(gathered, columns, values, drive, tile, total)
 
     def step(
-        edges: tuple[Any, ...], first: int, last: int, drive: Array, out: Array
+        edges: tuple[Any, ...], first: int, last: int, drive: Floats32, out: Floats32
     ) -> None:
         with tiles.borrow() as tile, sums.borrow() as total, spares.borrow() as spare:
             scratch = (columns, values, drive, tile, total, spare, out)
@@ -359,7 +332,7 @@ def _sparse(
 def _dense(kernels: Any, recurrent: Recurrent) -> _RowsUpdate:
     panels = pack(recurrent.values.T)
 
-    def apply(gathered: Array, drive: Array, out: Array) -> None:
+    def apply(gathered: Floats32, drive: Floats32, out: Floats32) -> None:
         multiply(gathered, panels, out)
         kernels.tanh_add(out, drive)
 
@@ -367,17 +340,13 @@ def _dense(kernels: Any, recurrent: Recurrent) -> _RowsUpdate:
 
 
 def _side_by_side(kernels: Any, recurrent: SideBySide) -> _RowsUpdate:
-    """One reservoir after the other.
-
-    Columns are copied: a reservoir's arithmetic is then the one it has alone, bit for
-    bit.
-    """
+    """One after the other, on copies: bit for bit what a reservoir does alone."""
     parts = [
         (columns, _rows_update(kernels, part), _Spare((ROWS, part.dim)))
         for columns, part in zip(recurrent.columns(), recurrent.parts, strict=True)
     ]
 
-    def apply(gathered: Array, drive: Array, out: Array) -> None:
+    def apply(gathered: Floats32, drive: Floats32, out: Floats32) -> None:
         rows = len(gathered)
         for columns, part, spare in parts:
             with spare.borrow() as state, spare.borrow() as pushed:

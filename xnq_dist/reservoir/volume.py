@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.graph.arrays import Floats, Ints
 from xnq_dist.reservoir.context import place_on
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "disk_traffic",
     "memory_need",
     "most_volume",
-    "random_boundary",
     "random_halo",
     "tile_memory",
     "volume",
@@ -33,14 +32,14 @@ __all__ = [
 WORKER = 500 * 2**20
 """Bytes of a worker process with its libraries and compiled kernels loaded (527 MiB in
 all on Cora)."""
-Counts = NDArray[np.int64] | NDArray[np.float64]
+Counts = Ints | Floats
 
 GROUP = 32 << 20
 """Bytes of states written to a table, and read back from it, at a time."""
 LEAST_TILE, MOST_TILE = 8 << 20, 1 << 30
 """Bytes that a row tile of states on a disk may take, whatever the limit."""
 SLACK = 1.1
-"""Largest partition over the mean, while the cut is not known."""
+"""Largest partition over the mean, while the partitioning is not known."""
 
 
 @dataclass(frozen=True)
@@ -80,21 +79,14 @@ class Volume:
 
 
 def volume(engine: str, cut: Cut, workers: int) -> Volume:
-    """The volume of a cut that is known, placed as the engines place it.
+    """The volume of a known partitioning, placed as the engines place it.
 
     With ``spmd`` several readers on one worker may want the same rows: then `moved` is
-    at most what is said, unless `Cut.needed` tells.
-
-    Parameters
-    ----------
-    engine
-        ``tasks`` or ``spmd``.
-    workers
-        Number of workers.
+    an upper bound, unless `Cut.needed` is known.
     """
     at = place_on(cut.edges, workers)
-    sizes: NDArray[np.int64] = np.asarray(cut.halo_sizes, np.int64)
-    rows: NDArray[np.int64] = np.asarray(cut.boundary, np.int64)
+    sizes: Ints = np.asarray(cut.halo_sizes, np.int64)
+    rows: Ints = np.asarray(cut.boundary, np.int64)
     arriving, own, exact = (
         np.zeros(workers, np.int64),
         np.zeros(workers, np.int64),
@@ -133,19 +125,11 @@ def most_volume(
     workers: int,
     halo: Sequence[int] | None = None,
 ) -> Volume:
-    """A bound before the graph is cut: what is expected of a random cut.
+    """An upper bound before the graph is partitioned: what a random partitioning gives.
 
-    Better cuts stay below it. Degrees are taken for their mean, which bounds what any
-    degrees of that mean give: both counts are concave in the degree (Jensen).
-
-    Parameters
-    ----------
-    nodes, edges
-        Of the graph, edges directed.
-    partitions, workers
-        Numbers of them.
-    halo
-        Halo rows of each partition, where they are known and no more is.
+    Better ones stay below it. Degrees are taken for their mean, which bounds what any
+    degrees of that mean give: both counts are concave in the degree (Jensen). `halo`:
+    rows of each partition, where they are known and no more is.
     """
     per_worker = -(-partitions // workers)
     busy = min(workers, partitions)
@@ -169,12 +153,7 @@ def most_volume(
 def tile_memory(limit: int, threads: int) -> int:
     """Bytes that a task's row tile may take: half of what a worker's limit leaves.
 
-    Parameters
-    ----------
-    limit
-        Bytes one worker may use.
-    threads
-        Tasks that may run in it at a time.
+    `threads`: tasks that may run in the worker at a time.
     """
     return min(MOST_TILE, max(LEAST_TILE, (limit - WORKER) // 2 // threads))
 
@@ -184,14 +163,8 @@ def memory_need(
 ) -> int:
     """Bytes that a worker's supersteps take, states in memory.
 
-    Parameters
-    ----------
-    dim, columns
-        Units, d', and those exchanged at a time.
-    wire, kept
-        Bytes of an exchanged value, and of one that is kept.
-    at_once
-        Partitions worked on at a time.
+    `columns`: units exchanged at a time, of `dim`. `wire`, `kept`: bytes of a value
+    that is exchanged, and kept. `at_once`: partitions worked on at a time.
     """
     # States before and after, the input drive; with tiles one more copy is put
     # together from the tiles. Halo rows exist as blocks and in local order.
@@ -201,13 +174,7 @@ def memory_need(
 
 
 def disk_need(moves: Volume, dim: int, wire: int, at_once: int, budget: int) -> int:
-    """Bytes that a worker's supersteps take, states on a disk.
-
-    Parameters
-    ----------
-    budget
-        Bytes that a row tile may take, from `tile_memory`.
-    """
+    """Bytes that a worker's supersteps take, states on a disk, tiles of `budget`."""
     sources, rows = moves.largest + moves.picked, moves.largest
     tile = min(budget, dim * (sources * wire + rows * (4 + wire)))
     # A partition's last states are whole in memory while its table is written.

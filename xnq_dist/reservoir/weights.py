@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xnq_dist.core.random_bits import Purpose, stream, stream_key
+from xnq_dist.graph.arrays import Floats, Floats32, Ints32
 
 __all__ = [
     "Recurrent",
@@ -38,10 +38,10 @@ class Recurrent:
 
     kind: str
     """``dense``, ``sparse`` or ``ring``."""
-    values: NDArray[np.float32]
+    values: Floats32
     """Dense: shape (d', d'), row i holds the weights of unit i. Sparse and ring:
     shape (d', k), the non-zeros of each row."""
-    columns: NDArray[np.int32] | None
+    columns: Ints32 | None
     """Columns of the non-zeros, shape (d', k), ascending in a row; None when dense."""
 
     @property
@@ -49,7 +49,7 @@ class Recurrent:
         """Units, d'."""
         return int(self.values.shape[0])
 
-    def to_dense(self) -> NDArray[np.float32]:
+    def to_dense(self) -> Floats32:
         """Shape (d', d')."""
         if self.columns is None:
             return self.values
@@ -83,9 +83,9 @@ class SideBySide:
 class Weights:
     """All weights of one reservoir."""
 
-    inputs: NDArray[np.float32]
+    inputs: Floats32
     """W_in, shape (d', f)."""
-    bias: NDArray[np.float32]
+    bias: Floats32
     """b, shape (d',)."""
     recurrent: Recurrent
     radius: float
@@ -116,7 +116,7 @@ def units_of_blocks(dim: int, count: int) -> list[int]:
 
 def _uniform(
     seed: int, purpose: int, rows: int, columns: int, scale: float
-) -> NDArray[np.float32]:
+) -> Floats32:
     """Uniform(-scale, scale), one random stream for every block of rows."""
     out = np.empty((rows, columns), dtype=np.float32)
     for first in range(0, rows, _BLOCK):
@@ -139,12 +139,6 @@ def _sparse(seed: int, dim: int, nonzeros: int) -> Recurrent:
     return Recurrent("sparse", values, columns)
 
 
-def _ring(dim: int) -> Recurrent:
-    values = np.ones((dim, 1), dtype=np.float32)
-    columns = ((np.arange(dim, dtype=np.int32) - 1) % dim)[:, None]
-    return Recurrent("ring", values, columns.astype(np.int32))
-
-
 def draw_recurrent(seed: int, dim: int, matrix: str, nonzeros: int) -> Recurrent:
     """The recurrent matrix before scaling."""
     if matrix == "dense":
@@ -153,7 +147,8 @@ def draw_recurrent(seed: int, dim: int, matrix: str, nonzeros: int) -> Recurrent
         )
     if matrix == "sparse":
         return _sparse(seed, dim, nonzeros)
-    return _ring(dim)
+    before = ((np.arange(dim, dtype=np.int32) - 1) % dim)[:, None]
+    return Recurrent("ring", np.ones((dim, 1), np.float32), before.astype(np.int32))
 
 
 def recurrent_radius(recurrent: Recurrent, seed: int) -> float:
@@ -184,15 +179,9 @@ def _largest_modulus(recurrent: Recurrent, seed: int) -> float:
         matrix = recurrent.values.astype(np.float64)
     else:
         width = recurrent.values.shape[1]
+        values = recurrent.values.astype(np.float64).ravel()
         pointers = np.arange(0, (dim + 1) * width, width)
-        matrix = csr_array(
-            (
-                recurrent.values.astype(np.float64).ravel(),
-                recurrent.columns.ravel(),
-                pointers,
-            ),
-            shape=(dim, dim),
-        )
+        matrix = csr_array((values, recurrent.columns.ravel(), pointers), (dim, dim))
     try:
         found: Any = eigs(
             aslinearoperator(matrix),
@@ -210,7 +199,7 @@ def _largest_modulus(recurrent: Recurrent, seed: int) -> float:
     return float(np.abs(found).max())
 
 
-def _growth(matrix: Any, vector: NDArray[np.float64]) -> float:
+def _growth(matrix: Any, vector: Floats) -> float:
     """Mean growth of a vector under a matrix, which tends to its spectral radius.
 
     The logarithm is off by at most about 1 / `_MEASURED` times that of how uneven the

@@ -1,6 +1,6 @@
 """Blocks from worker to worker by Dask's own connections: all that is not public.
 
-What it uses of ``distributed`` beside the public interface: a worker's ``handlers``
+What it uses of ``distributed`` besides the public interface: a worker's ``handlers``
 (name -> coroutine for messages of that name), its ``rpc`` (connections to other
 workers), its ``loop`` and its ``state.tasks``; and the byte stream of a connection by
 TCP or TLS, ``stream``, which is tornado's public ``IOStream``. Connections are Dask's
@@ -20,28 +20,43 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, wait
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.graph.arrays import Bytes, Ints
 from xnq_dist.reservoir.mailbox import Mailbox
 from xnq_dist.reservoir.pipes import HEAD, Inbox, Messages, Pipe, PipeOutbox, Stream
 
-__all__ = ["Abandoned", "PeerLost", "Wire", "hold_slot"]
+__all__ = ["Abandoned", "Outgoing", "PeerLost", "Wire", "hold_slot"]
 
 log = logging.getLogger(__name__)
 
 CHUNK = 1 << 20
-"""Bytes cut out and written at a time: they are still in a processor's own cache when
+"""Bytes copied and written at a time: they are still in a processor's own cache when
 the kernel copies them."""
 LANES = 4
 """Blocks on their way at a time, to as many workers."""
 POLL = 0.5
 """Seconds between two looks at whether peers and the task still live."""
 
-Cut = Callable[[NDArray[np.int64], NDArray[np.floating]], None]
-"""``cut(rows, out)``: values of some rows, into ``out``, shape (n, w)."""
+
+@dataclass(frozen=True)
+class Outgoing:
+    """A block on its way to another worker."""
+
+    worker: str
+    generation: int
+    owner: int
+    rows: Ints
+    """Rows of the owner's states, the block's in order."""
+    copy_rows: Callable[[Ints, NDArray[np.floating]], None]
+    """``copy_rows(rows, out)`` writes the values of a few rows to `out`, shape (n, w);
+    called later, in the loop's thread."""
+    width: int
+    dtype: np.dtype[Any]
 
 
 class PeerLost(Exception):  # noqa: N818 - an event, not a fault of anybody
@@ -67,17 +82,9 @@ _mailboxes: dict[tuple[str, str], Inbox] = {}
 class Wire:
     """Sends blocks of one run from this worker and fills its mailbox.
 
-    Made inside a task; then used by tasks on the same worker, one at a time, and
-    closed when nobody wants its blocks any more.
-
-    Parameters
-    ----------
-    run
-        Name of the run, the same on all its workers and used once.
-    mailbox
-        Where blocks from other workers go.
-    timeout
-        Seconds after which a worker that does not answer is taken for lost.
+    Made inside a task; then used by tasks on the same worker, one at a time, and closed
+    when nobody wants its blocks any more. The name `run` is the same on all workers and
+    used once; a worker that does not answer for `timeout` seconds is lost.
     """
 
     def __init__(self, run: str, mailbox: Mailbox, timeout: float) -> None:
@@ -91,51 +98,22 @@ class Wire:
         self._sending: dict[Future[None], tuple[int, str]] = {}
         # These three are touched by the loop's thread only.
         self._lanes = asyncio.Semaphore(LANES)
-        self._spare: list[NDArray[np.uint8]] = []
+        self._spare: list[Bytes] = []
         self._outboxes: dict[str, PipeOutbox] = {}
         self._inbox = Inbox(mailbox)
         mailbox.on_reach = self._reached
         _mailboxes[self._worker.address, run] = self._inbox
         _answer_messages(self._worker)
 
-    def send(
-        self,
-        worker: str,
-        generation: int,
-        owner: int,
-        rows: NDArray[np.int64],
-        cut: Cut,
-        width: int,
-        dtype: str,
-    ) -> None:
-        """Send a block, in the background.
-
-        Parameters
-        ----------
-        rows
-            Rows of the owner's states, the block's in order.
-        cut
-            Brings their values; called for a few rows at a time, later, in the loop's
-            thread.
-        width, dtype
-            Columns of the block, and their type.
-        """
-        order = self._deliver(worker, generation, owner, rows, cut, width, dtype)
-        sent = asyncio.run_coroutine_threadsafe(order, self._loop)
-        self._sending[sent] = (generation, worker)
+    def send(self, block: Outgoing) -> None:
+        """Send a block, in the background."""
+        sent = asyncio.run_coroutine_threadsafe(self._deliver(block), self._loop)
+        self._sending[sent] = (block.generation, block.worker)
 
     def flush(self, generation: int, look: Callable[[Sequence[str]], None]) -> None:
-        """Wait until all blocks up to a generation are cut out and on their way.
+        """Wait until all blocks up to a generation are on their way; else `PeerLost`.
 
-        Parameters
-        ----------
-        look
-            Called with the workers waited for whenever it takes long.
-
-        Raises
-        ------
-        PeerLost
-            When one cannot be delivered.
+        `look` is called with the workers waited for whenever it takes long.
         """
         for sent, (number, worker) in list(self._sending.items()):
             while number <= generation and not sent.done():
@@ -152,13 +130,8 @@ class Wire:
                     raise error
 
     def look(self, workers: Sequence[str]) -> None:
-        """See that the task is still wanted and that workers answer for this run.
-
-        Raises
-        ------
-        Abandoned, PeerLost
-        """
-        check_wanted(self._worker)
+        """Raise `Abandoned`, or `PeerLost` where a worker does not answer."""
+        self.check()
         for worker in workers:
             asked = asyncio.run_coroutine_threadsafe(self._ask(worker), self._loop)
             try:
@@ -174,13 +147,14 @@ class Wire:
             raise PeerLost(worker, f"or another sends no more: {self._inbox.lost}")
 
     def check(self) -> None:
-        """See that the running task is still wanted.
+        """Raise `Abandoned` when nobody holds the running task's future any more.
 
-        Raises
-        ------
-        Abandoned
+        Dask cannot end a thread: a released task runs on until it looks for itself.
         """
-        check_wanted(self._worker)
+        key = self._worker.get_current_task()
+        task = self._worker.state.tasks.get(key)
+        if task is None or task.state in ("cancelled", "released", "forgotten"):
+            raise Abandoned(f"{key} is not wanted any more")
 
     def close(self) -> None:
         """Neither send nor receive any more."""
@@ -210,24 +184,16 @@ class Wire:
         asking = self._worker.rpc(worker).xnq_alive(run=self._run)
         return bool(await asyncio.wait_for(asking, self._timeout))
 
-    async def _deliver(
-        self,
-        worker: str,
-        generation: int,
-        owner: int,
-        rows: NDArray[np.int64],
-        cut: Cut,
-        width: int,
-        dtype: str,
-    ) -> None:
-        outbox = self._outboxes.setdefault(worker, PipeOutbox())
+    async def _deliver(self, block: Outgoing) -> None:
+        outbox = self._outboxes.setdefault(block.worker, PipeOutbox())
         async with outbox.turn:
-            pipe = outbox.pipe or await self._open(worker, outbox)
-            await outbox.admitted(generation)
+            pipe = outbox.pipe or await self._open(block.worker, outbox)
+            await outbox.admitted(block.generation)
             # Whoever has a lane is waited for by nobody: the other side reads.
             async with self._lanes:
-                await pipe.write(memoryview(HEAD.pack(generation, owner)))
-                await self._pour(pipe, rows, cut, width, np.dtype(dtype))
+                head = HEAD.pack(block.generation, block.owner)
+                await pipe.write(memoryview(head))
+                await self._pour(pipe, block)
 
     async def _open(self, worker: str, outbox: PipeOutbox) -> Pipe:
         outbox.comm = await self._worker.rpc.connect(worker)
@@ -236,33 +202,26 @@ class Wire:
         outbox.listening = asyncio.ensure_future(outbox.listen())
         return outbox.pipe
 
-    async def _pour(
-        self,
-        pipe: Pipe,
-        rows: NDArray[np.int64],
-        cut: Cut,
-        width: int,
-        dtype: np.dtype[Any],
-    ) -> None:
-        """Cut some rows while those before go to the kernel."""
-        row = width * dtype.itemsize
+    async def _pour(self, pipe: Pipe, block: Outgoing) -> None:
+        """Copy some rows while those before go to the kernel."""
+        row = block.width * block.dtype.itemsize
         step = max(1, CHUNK // row)
         buffers = [self._buffer(step * row) for _ in range(2)]
         sent: list[Awaitable[None] | None] = [None, None]
-        for number, first in enumerate(range(0, len(rows), step)):
-            some, at = rows[first : first + step], number % 2
+        for number, first in enumerate(range(0, len(block.rows), step)):
+            some, at = block.rows[first : first + step], number % 2
             if (before := sent[at]) is not None:
                 await before
-            block = buffers[at][: len(some) * row]
-            cut(some, block.view(dtype).reshape(-1, width))
-            sent[at] = pipe.write(block.data)
+            part = buffers[at][: len(some) * row]
+            block.copy_rows(some, part.view(block.dtype).reshape(-1, block.width))
+            sent[at] = pipe.write(part.data)
         for last in sent:
             if last is not None:
                 await last
         # Not after a failure: the connection may still hold them.
         self._spare += buffers
 
-    def _buffer(self, size: int) -> NDArray[np.uint8]:
+    def _buffer(self, size: int) -> Bytes:
         if self._spare and len(self._spare[-1]) >= size:
             return self._spare.pop()
         return np.empty(max(size, CHUNK), np.uint8)
@@ -307,32 +266,11 @@ def _answer_messages(worker: Any) -> None:
     worker.handlers.setdefault("xnq_alive", xnq_alive)
 
 
-def check_wanted(worker: Any) -> None:
-    """See that the running task is still wanted.
-
-    Dask cannot end a thread: a released task runs on until it looks for itself.
-
-    Raises
-    ------
-    Abandoned
-        When nobody holds its future any more.
-    """
-    key = worker.get_current_task()
-    task = worker.state.tasks.get(key)
-    if task is None or task.state in ("cancelled", "released", "forgotten"):
-        raise Abandoned(f"{key} is not wanted any more")
-
-
 def hold_slot(seconds: float) -> Callable[[float], None]:
     """A function that gives the task's thread back to others once it waited too long.
 
     Two runs on the same workers could otherwise wait for each other for ever: each
-    holds a thread that the other's task needs.
-
-    Parameters
-    ----------
-    seconds
-        Waiting time after which the slot is given up; called with seconds waited.
+    holds a thread that the other's task needs. Called with the seconds waited.
     """
     from distributed import secede
 

@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.backend import cpu
 from xnq_dist.core.store import Manifest, Stage
+from xnq_dist.graph.arrays import Floats32, Ints
 from xnq_dist.reservoir.context import Context, ReservoirSpec, load_context
 from xnq_dist.reservoir.mailbox import Mailbox
 from xnq_dist.reservoir.routes import find_routes, pick_rows
-from xnq_dist.reservoir.superstep import MemoryStates, gather, superstep, update
-from xnq_dist.reservoir.wire import POLL, PeerLost, Wire, hold_slot
+from xnq_dist.reservoir.superstep import first_states, gather, superstep, update
+from xnq_dist.reservoir.wire import POLL, Outgoing, PeerLost, Wire, hold_slot
 
-__all__ = ["Clock", "Seat", "advance_seat", "apply_seat", "open_seat", "rows_sent"]
+__all__ = ["Clock", "WorkerState", "advance_worker", "apply_on_worker"]
 
-Array = NDArray[np.float32]
 R = TypeVar("R")
-Work = Callable[[int, Callable[[], Array]], None]
+Work = Callable[[int, Callable[[], Floats32]], None]
 GiveUp = Callable[[float], None]
 
 PATIENCE = 2.0
@@ -41,41 +41,43 @@ class Clock:
     received: int = 0
 
 
-class Seat:
-    """What a worker keeps between the tasks of one run.
+class WorkerState:
+    """What a worker keeps between the tasks of one run: partitions, states, routes.
 
     It stays on its worker: a task's result that Dask holds and drops with its future.
-
-    Parameters
-    ----------
-    contexts
-        Of the worker's partitions, by number.
-    states
-        Their states, shapes (n_owned, d').
-    step
-        The superstep that the states are after.
+    States, shapes (n_owned, d'), are those after superstep `step`: of the checkpoint,
+    else 1.
     """
 
     def __init__(
         self,
         run: str,
-        contexts: Mapping[int, Context],
-        states: Mapping[int, Array],
-        step: int,
-        offsets: Sequence[int],
+        graph: Stage,
+        manifest: Manifest,
+        spec: ReservoirSpec,
         placement: Sequence[str],
+        worker: str,
         threads: int,
         timeout: float,
+        checkpoint: tuple[int, Stage, Manifest] | None,
     ) -> None:
-        self.contexts = contexts
-        self.states = {n: contexts[n].rounded(found) for n, found in states.items()}
-        self.step = step
+        self.contexts: dict[int, Context] = {}
+        self.states: dict[int, Floats32] = {}
+        self.step = 1 if checkpoint is None else checkpoint[0]
         self.clock = Clock()
-        self._placement = placement
-        self._threads = threads
-        partitions = {number: found.partition for number, found in contexts.items()}
-        self.routes = find_routes(partitions, offsets, placement)
-        self._spec = next(iter(contexts.values())).spec
+        self._placement, self._threads, self._spec = placement, threads, spec
+        for number in [p for p, chosen in enumerate(placement) if chosen == worker]:
+            found = load_context(graph, manifest, number, spec, threads, exchange=False)
+            if checkpoint is None:
+                states = first_states(found.drive, found.recurrent, threads)
+            else:
+                _, stage, kept = checkpoint
+                record = kept.named(f"state-{number:05d}")[0]
+                states = np.ascontiguousarray(stage.read_arrays(record)["states"])
+            self.contexts[number] = found
+            self.states[number] = found.rounded(states)
+        partitions = {n: found.partition for n, found in self.contexts.items()}
+        self.routes = find_routes(partitions, manifest.facts["offsets"], placement)
         self._tiles = self._spec.tiles()
         widths = [columns.stop - columns.start for columns in self._tiles]
         self._mailbox = Mailbox(self.routes.arrivals, widths, self._spec.exchange_dtype)
@@ -84,14 +86,14 @@ class Seat:
             number: [owner for owner in picks if owner in self.routes.arrivals]
             for number, picks in self.routes.picks.items()
         }
-        self._posted = step - 1
+        self._posted = self.step - 1
         rows = max(found.n_halo for found in partitions.values())
         some = next(iter(self.states.values()))
         self._halo_rows = np.empty(rows * widths[0], some.dtype)
         # Memory of the states before is that of the next ones, and so on: fresh memory
         # costs the system a pass to hand out.
         self._next = {n: np.empty_like(before) for n, before in self.states.items()}
-        self._wide: dict[int, Array] = {}
+        self._wide: dict[int, Floats32] = {}
         if len(widths) > 1:
             most = max(map(len, self.states.values()))
             self._sums = np.empty(most * widths[0], np.float32)
@@ -110,13 +112,7 @@ class Seat:
         )
 
     def advance(self, count: int) -> None:
-        """Run so many supersteps together with all other workers.
-
-        Raises
-        ------
-        PeerLost, Abandoned
-            When another worker does not answer, or nobody wants the answer.
-        """
+        """Run so many supersteps together with all other workers."""
         give_up = hold_slot(PATIENCE)
         if self._posted < self.step:
             self.post(self.step, self.states)
@@ -125,7 +121,7 @@ class Seat:
             self.states, self._next = self._next, self.states
             self.step += 1
 
-    def post(self, step: int, states: Mapping[int, Array]) -> None:
+    def post(self, step: int, states: Mapping[int, Floats32]) -> None:
         """Send all blocks of the states after a superstep."""
         for tile in range(len(self._tiles)):
             for number in self.contexts:
@@ -135,15 +131,9 @@ class Seat:
     def collect(self, step: int, tile: int, work: Work, give_up: GiveUp) -> None:
         """Call ``work(partition, pick)`` once for each, as its blocks are there.
 
-        Parameters
-        ----------
-        step, tile
-            Whose blocks.
-        work
-            ``pick()`` gives halo rows' states in local order, shape (n_halo, w), in
-            memory that the next partition's come into.
-        give_up
-            Called with the seconds waited whenever it takes long.
+        ``pick()`` gives halo rows' states in local order, shape (n_halo, w), in memory
+        that the next partition's come into. `give_up` is called with the seconds waited
+        whenever it takes long.
         """
         generation = self._generation(step, tile)
         self._mailbox.reach(generation)
@@ -167,12 +157,12 @@ class Seat:
         step, after = self.step, self._next
         follows = step + 1 < self._spec.supersteps
 
-        def whole(number: int, pick: Callable[[], Array]) -> None:
+        def whole(number: int, pick: Callable[[], Floats32]) -> None:
             context = self.contexts[number]
             superstep(
                 cpu(),
                 context.partition,
-                MemoryStates(self.states[number]),
+                self.states[number],
                 lambda _: pick(),
                 context.drive,
                 context.recurrent,
@@ -192,27 +182,20 @@ class Seat:
         if follows:
             self.post(step + 1, after)
 
-    def _tiled(self, after: Mapping[int, Array], give_up: GiveUp) -> None:
+    def _tiled(self, after: Mapping[int, Floats32], give_up: GiveUp) -> None:
         wide = self._wide or after
         for tile, columns in enumerate(self._tiles):
 
-            def part(
-                number: int, pick: Callable[[], Array], columns: slice = columns
+            def some(
+                number: int, pick: Callable[[], Floats32], columns: slice = columns
             ) -> None:
                 states, width = self.states[number], columns.stop - columns.start
                 sums = self._sums[: len(states) * width].reshape(-1, width)
-                gather(
-                    cpu(),
-                    self.contexts[number].partition,
-                    MemoryStates(states),
-                    columns,
-                    pick(),
-                    sums,
-                    self._threads,
-                )
+                part = self.contexts[number].partition
+                gather(cpu(), part, states, columns, pick(), sums, self._threads)
                 wide[number][:, columns] = sums
 
-            self.collect(self.step, tile, part, give_up)
+            self.collect(self.step, tile, some, give_up)
         for number, context in self.contexts.items():
             self._wire.check()
             began = time.perf_counter()
@@ -224,22 +207,17 @@ class Seat:
     def _generation(self, step: int, tile: int) -> int:
         return step * len(self._tiles) + tile
 
-    def _post(self, step: int, tile: int, number: int, states: Array) -> None:
-        columns, dtype = self._tiles[tile], self._spec.exchange_dtype
+    def _post(self, step: int, tile: int, number: int, states: Floats32) -> None:
+        columns, dtype = self._tiles[tile], np.dtype(self._spec.exchange_dtype)
+        generation, width = self._generation(step, tile), columns.stop - columns.start
 
-        # Holds the states and not the seat: a block on its way keeps no run alive.
-        def cut(rows: NDArray[np.int64], out: NDArray[np.floating]) -> None:
+        # Holds the states and not the kept: a block on its way keeps no run alive.
+        def copy_rows(rows: Ints, out: NDArray[np.floating]) -> None:
             pick_rows(rows, states, columns, out)
 
         for worker, rows in self.routes.sends[number].items():
             self._wire.send(
-                worker,
-                self._generation(step, tile),
-                number,
-                rows,
-                cut,
-                columns.stop - columns.start,
-                dtype,
+                Outgoing(worker, generation, number, rows, copy_rows, width, dtype)
             )
 
     def _wait(self, generation: int, left: Sequence[int], give_up: GiveUp) -> int:
@@ -253,7 +231,7 @@ class Seat:
             self._wire.look(sorted({self._placement[owner] for owner in missing}))
         return at
 
-    def _pick(self, generation: int, tile: int, number: int) -> Array:
+    def _pick(self, generation: int, tile: int, number: int) -> Floats32:
         began = time.perf_counter()
         columns = self._tiles[tile]
         width = columns.stop - columns.start
@@ -273,63 +251,26 @@ class Seat:
         return halo
 
 
-def open_seat(
-    run: str,
-    graph: Stage,
-    manifest: Manifest,
-    spec: ReservoirSpec,
-    placement: Sequence[str],
-    worker: str,
-    threads: int,
-    timeout: float,
-    checkpoint: tuple[int, Stage, Manifest] | None,
-) -> Seat:
-    """Load a worker's partitions, and their states from a checkpoint (else step 1)."""
-    contexts: dict[int, Context] = {}
-    states: dict[int, Array] = {}
-    for number in [p for p, chosen in enumerate(placement) if chosen == worker]:
-        context = load_context(graph, manifest, number, spec, threads, exchange=False)
-        contexts[number] = context
-        if checkpoint is not None:
-            _, stage, kept = checkpoint
-            record = kept.named(f"state-{number:05d}")[0]
-            states[number] = np.ascontiguousarray(stage.read_arrays(record)["states"])
-        else:
-            # All states before are zero, so there is nothing to exchange.
-            first = np.zeros(context.drive.shape, dtype=np.float32)
-            update(cpu(), first, context.drive, context.recurrent, threads)
-            states[number] = context.rounded(first)
-    step = 1 if checkpoint is None else checkpoint[0]
-    offsets = manifest.facts["offsets"]
-    return Seat(run, contexts, states, step, offsets, placement, threads, timeout)
-
-
-def rows_sent(seat: Seat) -> int:
-    """Rows that leave the worker in one superstep, by the plan."""
-    return seat.routes.rows_sent
-
-
-def advance_seat(seat: Seat, step: int, count: int) -> dict[str, float]:
+def advance_worker(kept: WorkerState, step: int, count: int) -> dict[str, float]:
     """Supersteps ``step + 1`` to ``step + count`` of a worker; its clock.
 
-    Raises
-    ------
-    PeerLost
-        Also when the seat is not after superstep `step`: it was made anew.
+    `PeerLost` also when the kept is not after superstep `step`: it was made anew.
     """
-    if seat.step != step:
-        raise PeerLost("", f"is after superstep {seat.step}, not {step}")
-    before = replace(seat.clock)
-    seat.advance(count)
+    if kept.step != step:
+        raise PeerLost("", f"is after superstep {kept.step}, not {step}")
+    before = replace(kept.clock)
+    kept.advance(count)
     return {
         name: value - getattr(before, name)
-        for name, value in asdict(seat.clock).items()
+        for name, value in asdict(kept.clock).items()
     }
 
 
-def apply_seat(function: Callable[[int, Array], R], number: int, seat: Seat) -> R:
+def apply_on_worker(
+    function: Callable[[int, Floats32], R], number: int, kept: WorkerState
+) -> R:
     """A small result of one partition's states."""
-    states = seat.states[number]
+    states = kept.states[number]
     found: Any = function(number, states)
     if isinstance(found, np.ndarray) and np.may_share_memory(found, states):
         found = found.copy()  # later supersteps write there

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.store import Attempt, Manifest, Stage
 from xnq_dist.evaluation.methods.spread import NodeFiles, node_files, one_hot
 from xnq_dist.evaluation.methods.votes import class_counts
-from xnq_dist.reservoir.propagation import propagate
-from xnq_dist.reservoir.rounds import load_values
+from xnq_dist.reservoir.propagation import load_values, propagate
 
 if TYPE_CHECKING:
     from distributed import Client
