@@ -43,10 +43,10 @@ from xnq_dist.graph.contents import read_contents
 from xnq_dist.graph.tables import Sources
 from xnq_dist.plan import (
     Workers,
+    add_up,
     check_client_fits,
     check_fits,
     check_scratch_fits,
-    make_plan,
 )
 from xnq_dist.plan.of_tables import (
     count_tables,
@@ -286,7 +286,7 @@ def embed(
         )
         labels = run.stage("labels").manifest()
         size = size_of(graph, settings, workers.count, run.stage("graph"), labels)
-        plan = make_plan(size, settings, graph.facts["partitions"], workers)
+        plan = add_up(size, settings, graph.facts["partitions"], workers)
         if run.stage("embeddings").manifest() is None:
             out = run.folder.path() if run.folder.is_local else None
             check_fits(plan, out, _bytes_in(out) if out else 0)

@@ -8,6 +8,7 @@ from scipy.sparse import random_array
 
 from tests.conftest import small_settings, write_graph
 from xnq_dist import pipeline
+from xnq_dist.core.need import Cut
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.halo import PartitionBook, cut
 from xnq_dist.graph.layout import load_partition
@@ -16,7 +17,6 @@ from xnq_dist.reservoir.routes import find_routes
 from xnq_dist.reservoir.volume import (
     LEAST_TILE,
     WORKER,
-    Cut,
     disk_need,
     disk_traffic,
     most_volume,

@@ -7,17 +7,16 @@ from dataclasses import replace
 from xnq_dist.core import cluster
 from xnq_dist.core.backend import gpu_facts
 from xnq_dist.core.config import Settings
+from xnq_dist.core.need import Cut, GraphSize, Workers
 from xnq_dist.core.sizes import parse_bytes
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.core.waiting import first_worker
 from xnq_dist.graph.gpu_ingest import ingest_limit, wants_cudf
 from xnq_dist.graph.tables import Sources
-from xnq_dist.plan.make import make_plan
-from xnq_dist.plan.needs import wanted_partitions
-from xnq_dist.plan.size import GraphSize, Plan, Workers
+from xnq_dist.plan.adding import add_up, wanted_partitions
+from xnq_dist.plan.figures import Figures
 from xnq_dist.plan.unit_costs import GPU_BYTES, Costs, Device, load_costs
 from xnq_dist.reservoir.context import needed_rows
-from xnq_dist.reservoir.volume import Cut
 
 __all__ = [
     "count_tables",
@@ -34,7 +33,7 @@ def estimate(
     settings: Settings,
     costs: Costs | None = None,
     partitions: int | None = None,
-) -> Plan:
+) -> Figures:
     """The plan from the tables' footers; nothing is run.
 
     Parameters
@@ -55,12 +54,12 @@ def estimate(
         partitions = _partitions(settings, size, workers)
     partitions = min(partitions, size.nodes)
     detects = _detects(sources, settings, size.edges)
-    return make_plan(size, settings, partitions, workers, detects, costs)
+    return add_up(size, settings, partitions, workers, detects, costs)
 
 
 def estimate_counts(
     size: GraphSize, settings: Settings, device: Device = "cpu", costs: str = ""
-) -> Plan:
+) -> Figures:
     """The plan of a graph that is not there: from its counts alone.
 
     Parameters
@@ -91,7 +90,7 @@ def estimate_counts(
     partitions = _partitions(settings, size, workers)
     known = load_costs(costs) if costs else load_costs()
     detects = _is_detected(settings, size.edges)
-    return make_plan(size, settings, partitions, workers, detects, known.on(device))
+    return add_up(size, settings, partitions, workers, detects, known.on(device))
 
 
 def free_memory() -> int:
@@ -107,7 +106,7 @@ def plan_of(
     graph: Manifest,
     stage: Stage | None = None,
     labels: Manifest | None = None,
-) -> Plan:
+) -> Figures:
     """The plan once the graph is cut: counts and halo are those of the stage.
 
     Parameters
@@ -124,7 +123,7 @@ def plan_of(
     workers = _workers(settings)
     size = size_of(graph, settings, workers.count, stage, labels)
     size = replace(size, memberships=_memberships(sources, settings))
-    return make_plan(size, settings, facts["partitions"], workers, detects)
+    return add_up(size, settings, facts["partitions"], workers, detects)
 
 
 def size_of(

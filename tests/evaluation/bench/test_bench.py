@@ -25,7 +25,7 @@ from xnq_dist.evaluation.bench.runner import (
 )
 from xnq_dist.evaluation.bench.scale import cost_of_an_edge
 from xnq_dist.evaluation.bench.stage_costs import fit_costs
-from xnq_dist.plan import GraphSize, Workers, make_plan
+from xnq_dist.plan import GraphSize, Workers, add_up
 from xnq_dist.plan.unit_costs import RECORDED, Costs, load_costs, record_of
 
 
@@ -226,12 +226,12 @@ def test_times_follow_the_amounts():
     def stages(nodes=10**6, edges=10**7, workers=4, threads=1):
         size = GraphSize(nodes, edges, 8, labelled=nodes // 10)
         crew = Workers(workers, threads, 2**40)
-        return make_plan(size, settings, workers, crew, costs=COSTS)
+        return add_up(size, settings, workers, crew, costs=COSTS)
 
     plan, twice = stages(), stages(edges=2 * 10**7)
     assert plan.seconds == pytest.approx(sum(plan.stages.values()))
     size, crew = GraphSize(10**6, 10**7, 8, labelled=10**5), Workers(4, 1, 2**40)
-    detected = make_plan(size, settings, 4, crew, detects=True, costs=COSTS)
+    detected = add_up(size, settings, 4, crew, detects=True, costs=COSTS)
     assert detected.stages["quantify"] - plan.stages["quantify"] == pytest.approx(10.0)
     assert twice.stages["ingest"] - plan.stages["ingest"] == pytest.approx(10.0)
     assert twice.stages["supersteps"] > plan.stages["supersteps"]
@@ -290,7 +290,7 @@ MEASURED = {
 def test_plan_is_within_a_quarter_of_the_measured(case):
     size, (worker, client, disk) = MEASURED[case]
     settings = load_settings(overrides=["partitions=2", "reservoir.dim=512"])
-    plan = make_plan(size, settings, 2, Workers(2, 1, 2**31), detects=True, costs=COSTS)
+    plan = add_up(size, settings, 2, Workers(2, 1, 2**31), detects=True, costs=COSTS)
     for planned, measured in (
         (plan.worker_memory, worker),
         (plan.client_memory, client),

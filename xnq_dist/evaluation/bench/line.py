@@ -150,7 +150,7 @@ def measure_exchanges(graph: str, out: str) -> dict[str, Any]:
     from xnq_dist.core.config import load_settings
     from xnq_dist.core.store import RunDirectory
     from xnq_dist.graph.tables import Sources
-    from xnq_dist.plan import Workers, make_plan
+    from xnq_dist.plan import Workers, add_up
     from xnq_dist.reservoir.embed import reservoir_spec
     from xnq_dist.reservoir.exchange import TasksExchange
     from xnq_dist.reservoir.spmd import SpmdExchange
@@ -195,7 +195,7 @@ def measure_exchanges(graph: str, out: str) -> dict[str, Any]:
             )
             size = pipeline.size_of(manifest, settings, 4, labels=known)
             blind = replace(size, cut=None, halo=None)
-            before = make_plan(blind, settings, partitions, Workers(4, 1, 2**31))
+            before = add_up(blind, settings, partitions, Workers(4, 1, 2**31))
             rows.append(
                 {
                     "engine": engine,

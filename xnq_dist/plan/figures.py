@@ -1,61 +1,17 @@
-"""What a plan is made from, and what it says."""
+"""The figures of a plan."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from xnq_dist.core.sizes import human
-from xnq_dist.reservoir.volume import Cut
 
-__all__ = ["GraphSize", "Plan", "Workers"]
-
-
-@dataclass(frozen=True)
-class GraphSize:
-    """Counts that a plan is made from."""
-
-    nodes: int
-    edges: int
-    """Directed; an upper bound while reversed edges are not yet counted."""
-    features: int
-    classes: int = 2
-    labelled: int | None = None
-    halo: Sequence[int] | None = None
-    """Halo rows of each partition, once the graph is partitioned."""
-    node_bytes: int | None = None
-    """Bytes that the node table takes on a disk, compressed; None: as if features did
-    not compress."""
-    cut: Cut | None = None
-    """The partitions' counts, once there are partitions."""
-    diameter: int | None = None
-    """Effective diameter, once it is known and asked for; else as many supersteps as
-    ``auto`` may take."""
-    weighted: bool = False
-    """Whether edges have weights."""
-    memberships: int | None = None
-    """Rows of the memberships; None: one a node."""
-    id_text: float = 0.0
-    """Mean bytes of a node's id that is a string; 0: ids are integers."""
+__all__ = ["Figures"]
 
 
 @dataclass(frozen=True)
-class Workers:
-    """Who will do the work."""
-
-    count: int
-    threads: int
-    memory: int
-    """Bytes one worker may use."""
-    device: int = 0
-    """Bytes of a GPU's memory that one worker may use; 0: CPUs do the work."""
-    ingest: int = 0
-    """Bytes of a GPU's memory that the reading of edges may use; 0: a CPU reads."""
-
-
-@dataclass(frozen=True)
-class Plan:
+class Figures:
     """What a run will take."""
 
     nodes: int
