@@ -226,9 +226,9 @@ def test_plan_refuses_an_ingest_that_does_not_fit():
     metis = planned("partitioner=metis")
     assert metis.client_memory > 140 * 10**7
     with pytest.raises(DoesNotFitError, match=r"1\.0 GiB are free: set partitioner="):
-        check_client_fits(metis, 2**30)
+        check_client_fits(replace(metis, client_limit=2**30))
     stream = planned("partitioner=stream", "input.memory=256 MiB")
-    check_client_fits(stream, 2**30)
+    check_client_fits(replace(stream, client_limit=2**30))
     size = load_settings(overrides=["partitioner=stream"])
     assert add_up(SIZE, size, 4, WORKERS, detects=True).client_memory > 10**9
 

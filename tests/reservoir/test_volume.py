@@ -12,6 +12,7 @@ from xnq_dist.core.need import Cut
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.halo import PartitionBook, cut
 from xnq_dist.graph.layout import load_partition
+from xnq_dist.plan import Workers, add_up
 from xnq_dist.reservoir.context import exchanged_bytes, place
 from xnq_dist.reservoir.routes import find_routes
 from xnq_dist.reservoir.volume import (
@@ -132,8 +133,12 @@ def test_rows_for_several_readers_of_a_worker_are_counted_once(tmp_path):
     placement = place(facts["edges"], [str(worker) for worker in range(3)])
     sent = sent_by_spmd(parts, facts["offsets"], placement)
     spmd = small_settings("exchange.engine=spmd", "cluster.workers=3")
-    bound = pipeline.plan_of(graph.sources, spmd, manifest)
-    exact = pipeline.plan_of(graph.sources, spmd, manifest, stage)
+    bound, exact = (
+        add_up(
+            pipeline.size_of(manifest, spmd, 3, there), spmd, 7, Workers(3, 1, 2**33)
+        )
+        for there in (None, stage)
+    )
     assert bound.bytes_are_bound
     assert not exact.bytes_are_bound
     assert exact.bytes_per_superstep == sent * 24 * 4 < bound.bytes_per_superstep

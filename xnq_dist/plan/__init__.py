@@ -10,11 +10,12 @@ from __future__ import annotations
 from xnq_dist.core.need import GraphSize, Workers
 from xnq_dist.plan.adding import add_up, wanted_partitions
 from xnq_dist.plan.checks import check_client_fits, check_fits, check_scratch_fits
-from xnq_dist.plan.figures import Figures
+from xnq_dist.plan.figures import Figures, Plan
 
 __all__ = [
     "Figures",
     "GraphSize",
+    "Plan",
     "Workers",
     "add_up",
     "check_client_fits",

@@ -81,6 +81,7 @@ def add_up(
         state_bytes=steps.traffic,
         worker_memory=max(need.worker for need in needs.values()),
         worker_limit=workers.memory,
+        threads=workers.threads,
         client_memory=max(need.client for need in needs.values()),
         run_disk=_disk(needs.values()),
         scratch_disk=max(need.scratch for need in needs.values()),
@@ -95,6 +96,9 @@ def add_up(
         ingest_least=least,
         ingest_limit=limit,
         ingest_asked=settings.input.engine == "cudf",
+        memberships=size.memberships,
+        detects=detects,
+        needs={name: need.to_dict() for name, need in needs.items()},
     )
 
 

@@ -13,15 +13,8 @@ from xnq_dist.plan.figures import Figures
 __all__ = ["check_client_fits", "check_fits", "check_scratch_fits"]
 
 
-def check_client_fits(plan: Figures, limit: int) -> None:
+def check_client_fits(plan: Figures) -> None:
     """Refuse an ingest, cut or detection of communities that does not fit.
-
-    Parameters
-    ----------
-    plan
-        The plan.
-    limit
-        Bytes of memory that are free where they run.
 
     Raises
     ------
@@ -29,7 +22,8 @@ def check_client_fits(plan: Figures, limit: int) -> None:
         Naming need, limit and setting.
     """
     _check_ingest_fits(plan)
-    if plan.client_memory > limit:
+    limit = plan.client_limit
+    if limit is not None and plan.client_memory > limit:
         raise DoesNotFitError(
             f"ingest, cut and Leiden need {human(plan.client_memory)} but "
             f"{human(limit)} are free: set partitioner=stream, give communities by "

@@ -1,13 +1,29 @@
-"""The figures of a plan."""
+"""The figures of a plan, and the one plan of a run."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
 from typing import Any
 
+from xnq_dist.core.config import Settings
 from xnq_dist.core.sizes import human
+from xnq_dist.core.store import PLAN, Folder
 
-__all__ = ["Figures"]
+__all__ = ["Figures", "Plan"]
+
+log = logging.getLogger(__name__)
+
+COMPARED = (
+    "partitions on workers",
+    "halo rows",
+    "states",
+    "memory of a worker",
+    "memory of a GPU",
+)
+"""Lines that are named where stages meet something else."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +58,8 @@ class Figures:
     """Peak bytes of one worker."""
     worker_limit: int
     """Bytes one worker may use."""
+    threads: int
+    """Of a worker."""
     client_memory: int
     """Peak bytes of the process that ingests, partitions and detects communities."""
     run_disk: int
@@ -50,7 +68,7 @@ class Figures:
     """Bytes of temporary files at their largest; a bound until the graph is cut."""
     seconds: float
     """Expected time, right to a factor of a few."""
-    stages: dict[str, float]
+    stages: Mapping[str, float]
     """The same by stage."""
     basis: str
     """Where the costs behind the times come from."""
@@ -70,6 +88,28 @@ class Figures:
     """Bytes of a GPU's memory that they may use."""
     ingest_asked: bool = False
     """Whether a GPU is to do it by `input.engine`, not only where it can."""
+    client_limit: int | None = None
+    """Bytes of memory that were free where the plan was made; None: not known."""
+    starts_early: bool = False
+    """Whether workers start while tables are read; they leave `client_memory` then."""
+    memberships: int | None = None
+    """Rows of the memberships; None: one a node."""
+    detects: bool = False
+    """Whether Leiden detects the communities."""
+    needs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Bytes that each stage takes, as `core.need.Need` has them."""
+
+    def __post_init__(self) -> None:
+        for name in ("stages", "needs"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    def of(self, *stages: str) -> Figures:
+        """The same for some stages: memory of a worker and of its GPU."""
+        most = {
+            of: max(self.needs[stage][of] for stage in stages)
+            for of in ("worker", "device")
+        }
+        return replace(self, worker_memory=most["worker"], device_memory=most["device"])
 
     def lines(self) -> list[tuple[str, str]]:
         """Name and value of each figure, for people."""
@@ -131,4 +171,62 @@ class Figures:
 
     def to_dict(self) -> dict[str, Any]:
         """All figures, JSON-able."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return found | {name: dict(found[name]) for name in ("stages", "needs")}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan of a run: made once, at its head, and what the stages met since."""
+
+    planned: Figures
+    """From the tables' footers, the settings, and the memory that was free."""
+    met: Figures | None = None
+    """The same of the partitioned graph, on the workers that there were."""
+
+    def resolved(self, settings: Settings) -> Settings:
+        """The settings with the plan's numbers of partitions and of local workers."""
+        found: dict[str, Any] = {"partitions": self.planned.partitions}
+        if settings.cluster.kind != "address":
+            local = {
+                "workers": self.planned.workers,
+                "threads": self.planned.threads,
+                "memory_limit": self.planned.worker_limit,
+            }
+            found["cluster"] = settings.cluster.model_copy(update=local)
+        return settings.model_copy(update=found)
+
+    def meets(self, met: Figures) -> Plan:
+        """The plan with what a stage met; a line of the log says what differs."""
+        now = dict(met.lines())
+        log.info(
+            "otherwise than planned: %s",
+            "; ".join(
+                f"{name} {now[name]} (planned {value})"
+                for name, value in self.planned.lines()
+                if name in COMPARED and now.get(name, value) != value
+            )
+            or "nothing",
+        )
+        return replace(self, met=met)
+
+    @classmethod
+    def read(cls, folder: Folder) -> Plan | None:
+        """The plan in a run directory; None where there is none of this version.
+
+        Raises
+        ------
+        DamagedError
+            When the file is not what was written.
+        """
+        found = folder.read_record(PLAN) or {}
+        try:
+            met = found["met"] and Figures(**found["met"])
+            return cls(Figures(**found["planned"]), met)
+        except (KeyError, TypeError):
+            return None
+
+    def write(self, folder: Folder) -> None:
+        """Put the plan into a run directory."""
+        met = self.met and self.met.to_dict()
+        folder.write_record(PLAN, {"planned": self.planned.to_dict(), "met": met})
