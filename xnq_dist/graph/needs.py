@@ -1,4 +1,8 @@
-"""What the stage ``graph`` needs."""
+"""What the stage ``graph`` needs.
+
+The formulas of temporary files mirror what `sort`, `csr`, `features` and `prepare` put
+into the scratch folder.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,28 @@ from xnq_dist.core.config import Settings
 from xnq_dist.core.need import Need, RunSize
 from xnq_dist.graph.clustering import PAIR
 from xnq_dist.graph.partition import METIS_SHARE, metis_memory
-from xnq_dist.graph.scratch_need import graph_scratch
+from xnq_dist.graph.sort import pairs_held
 
-__all__ = ["client_bytes", "halo_rows", "needs", "random_boundary", "random_halo"]
+__all__ = [
+    "client_bytes",
+    "graph_scratch",
+    "halo_rows",
+    "needs",
+    "random_boundary",
+    "random_halo",
+    "sort_scratch",
+]
 
 CLIENT = 400 * 2**20
 """Bytes of the client's process with its libraries loaded and nothing else."""
 SORT_PAIR = 40
 """Bytes that a pair takes while it is sorted, up to `input.memory`."""
+KEY = 8
+"""Bytes of a pair, and of its weight, in a sorted run."""
+INDEX = 4
+"""Bytes of a neighbour, of a weight, of a feature and of a row's number."""
+HALO = 8
+"""Bytes of a halo row's global id."""
 
 
 def needs(size: RunSize, settings: Settings) -> Need:
@@ -83,3 +101,46 @@ def random_boundary(nodes: int, edges: int, partitions: int) -> int:
     if partitions == 1 or nodes == 0:
         return 0
     return int(nodes * (1 - (1 / partitions) ** (edges / nodes)))
+
+
+def sort_scratch(pairs: int, memory: int, weighted: bool = False) -> int:
+    """Bytes of sorted runs; 0 where the memory holds all pairs.
+
+    Parameters
+    ----------
+    pairs
+        Taken in, reverses included.
+    memory
+        Bytes for the sort, `input.memory`.
+    weighted
+        Whether each comes with a weight.
+    """
+    if pairs < pairs_held(memory, weighted):
+        return 0
+    return pairs * KEY * (2 if weighted else 1)
+
+
+def graph_scratch(
+    nodes: int, edges: int, features: int, halo: int, memory: int, weighted: bool
+) -> int:
+    """Most bytes of temporary files at a time while a graph is ingested and cut.
+
+    Runs stay until the adjacency is written from them. Later the adjacency, its edges
+    sorted by partition, the features and the partitions' halos lie side by side, until
+    partition after partition is written.
+
+    Parameters
+    ----------
+    nodes, edges, features
+        Counts; edges directed, as sorted.
+    halo
+        Halo rows of all partitions.
+    memory
+        `input.memory`.
+    weighted
+        Whether edges have weights.
+    """
+    adjacency = edges * INDEX * (2 if weighted else 1)
+    described = nodes * INDEX * (features + 1)
+    later = 2 * adjacency + described + HALO * halo
+    return max(sort_scratch(edges, memory, weighted) + adjacency, later)

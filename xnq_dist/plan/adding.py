@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.need import GraphSize, Need, RunSize, Work, Workers
@@ -60,9 +61,6 @@ def add_up(
     needs = {name: stage(size, settings) for name, stage in STAGES.items()}
     steps, costs = reservoir.supersteps_of(size, settings), costs or load_costs()
     moved = steps.moves.moved * settings.reservoir.dim * steps.wire
-    limit = 0 if size.halo is not None else workers.ingest
-    read = size.nodes, size.edges, size.id_text, settings.input.memory_bytes
-    ingest, least = planned_bytes(*read, limit)
     stages = _seconds(needs.values(), costs)
     return Figures(
         nodes=size.nodes,
@@ -92,14 +90,24 @@ def add_up(
         device_memory=max(need.device for need in needs.values()),
         device_limit=workers.device,
         device_tile=reservoir.device_need(size, settings)[1],
-        ingest_memory=ingest,
-        ingest_least=least,
-        ingest_limit=limit,
-        ingest_asked=settings.input.engine == "cudf",
         memberships=size.memberships,
         detects=detects,
         needs={name: need.to_dict() for name, need in needs.items()},
+        **_reading(size, settings),
     )
+
+
+def _reading(size: RunSize, settings: Settings) -> dict[str, Any]:
+    """What reading edges takes of a GPU; nothing once they are read."""
+    limit = 0 if size.halo is not None else size.workers.ingest
+    read = size.nodes, size.edges, size.id_text, settings.input.memory_bytes
+    memory, least = planned_bytes(*read, limit)
+    return {
+        "ingest_memory": memory,
+        "ingest_least": least,
+        "ingest_limit": limit,
+        "ingest_asked": settings.input.engine == "cudf",
+    }
 
 
 def _disk(needs: Iterable[Need]) -> int:

@@ -60,7 +60,7 @@ def make_plan(
     """
     free = cluster.free_memory()
     size = count_tables(sources, settings)
-    detects = _detects(sources, settings, size.edges)
+    detects = _detects(settings, size.edges, sources.memberships is not None)
     ingest = ingest_limit(settings)
 
     def figures(memory: int) -> Figures:
@@ -117,7 +117,7 @@ def estimate_counts(
         workers = replace(workers, device=0)
     partitions = _partitions(settings, size, workers)
     known = load_costs(costs) if costs else load_costs()
-    detects = _is_detected(settings, size.edges)
+    detects = _detects(settings, size.edges)
     return add_up(size, settings, partitions, workers, detects, known.on(device))
 
 
@@ -218,19 +218,17 @@ def _workers(settings: Settings, free: int | None = None) -> Workers:
     return Workers(max(1, len(threads)), max(threads.values(), default=1), memory)
 
 
-def _is_detected(settings: Settings, edges: int) -> bool:
-    """Whether it is asked for whatever the tables."""
+def _detects(settings: Settings, edges: int, named: bool = True) -> bool:
+    """Whether Leiden may detect communities: to answer for, or to learn from.
+
+    Parameters
+    ----------
+    named
+        Whether there is a table of memberships.
+    """
     small = settings.quantifier == "auto" and edges <= settings.auto.reference_edges
-    return small or settings.communities == "leiden"
-
-
-def _detects(sources: Sources, settings: Settings, edges: int) -> bool:
-    """Whether Leiden may be asked for communities: to answer for or to learn from."""
-    if _is_detected(settings, edges):
-        return True
-    return settings.communities == "leiden" or (
-        settings.communities == "auto" and sources.memberships is None
-    )
+    unnamed = settings.communities == "auto" and not named
+    return small or unnamed or settings.communities == "leiden"
 
 
 def _partitions(settings: Settings, size: GraphSize, workers: Workers) -> int:
