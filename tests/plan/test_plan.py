@@ -72,7 +72,7 @@ def test_a_run_plans_once_and_records_what_it_met(tmp_path, small_graph, asked, 
     # The workers are those that were planned.
     for same in ("partitions", "workers", "threads", "worker_limit"):
         assert getattr(plan.met, same) == getattr(plan.planned, same)
-    lines = [text for text in caplog.messages if text.startswith("otherwise than")]
+    lines = [text for text in caplog.messages if text.startswith("the run differs")]
     assert len(lines) == 1
     assert f"halo rows {sum(facts['halo'])} (" in lines[0]
     before = run.folder.read_bytes(PLAN)

@@ -199,15 +199,13 @@ class Plan:
     def meets(self, met: Figures) -> Plan:
         """The plan with what a stage met; a line of the log says what differs."""
         now = dict(met.lines())
-        log.info(
-            "otherwise than planned: %s",
-            "; ".join(
-                f"{name} {now[name]} (planned {value})"
-                for name, value in self.planned.lines()
-                if name in COMPARED and now.get(name, value) != value
-            )
-            or "nothing",
-        )
+        changed = [
+            f"{name} {now[name]} instead of {value}"
+            for name, value in self.planned.lines()
+            if name in COMPARED and now.get(name, value) != value
+        ]
+        if changed:
+            log.info("the run differs from its plan: %s", "; ".join(changed))
         return replace(self, met=met)
 
     @classmethod
