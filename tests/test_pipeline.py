@@ -26,6 +26,8 @@ from xnq_dist.core.errors import DoesNotFitError, RunDirectoryError, StageError
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.due import summary
 from xnq_dist.graph.tables import Sources
+from xnq_dist.plan import Workers, add_up
+from xnq_dist.plan.of_tables import make_plan
 
 
 def whole_line(
@@ -280,7 +282,8 @@ def test_states_beyond_the_workers_memory_go_to_the_disk_by_themselves(
 
         def need(states):
             chosen = small_settings(*wide, f"exchange.states={states}")
-            return pipeline.plan_of(graph.sources, chosen, manifest).worker_memory
+            size = pipeline.size_of(manifest, chosen, 2)
+            return add_up(size, chosen, 12, Workers(2, 1, 2**33)).worker_memory
 
         between = (need("memory") + need("disk")) // 2
         assert need("disk") < between < need("memory")
@@ -408,7 +411,7 @@ def test_a_complete_run_is_accepted_on_a_full_disk(
     out = tmp_path / "run"
     first = attempts(run)
     monkeypatch.setattr(cluster, "smallest_memory", lambda _: 1)
-    monkeypatch.setattr(pipeline, "free_memory", lambda: 1)
+    monkeypatch.setattr(cluster, "free_memory", lambda: 1)
     again = whole_line(out, small_graph.sources, small_settings(), client)
     assert attempts(again) == first
 
@@ -483,7 +486,9 @@ def test_refusals_come_before_the_work(tmp_path, small_graph, client):
         pipeline.prepare(run, sources, own)
 
 
-def test_only_workers_of_our_own_are_started_ahead(small_graph, monkeypatch):
+def test_only_workers_of_our_own_are_started_ahead(
+    small_graph, tls_settings, monkeypatch
+):
     asked: list[str] = []
 
     @contextmanager
@@ -492,30 +497,36 @@ def test_only_workers_of_our_own_are_started_ahead(small_graph, monkeypatch):
         yield "tcp://127.0.0.1:1"
 
     monkeypatch.setattr(cluster, "open_cluster", opened)
-    theirs = small_settings("cluster.kind=address", "cluster.address=tcp://x:1")
-    with jobs.cluster_meanwhile(small_graph.sources, theirs) as wanted:
+    theirs = small_settings(*(f"cluster.{k}={v}" for k, v in tls_settings.items()))
+    plan = make_plan(small_graph.sources, theirs)
+    with jobs.cluster_meanwhile(plan, theirs) as wanted:
         assert asked == []  # theirs may not be there yet, and nothing is gained
         with wanted() as address:
             assert address == "tcp://127.0.0.1:1"
     assert asked == ["address"]
-    with jobs.cluster_meanwhile(small_graph.sources, small_settings()):
+    own = small_settings()
+    with jobs.cluster_meanwhile(make_plan(small_graph.sources, own), own):
         pass  # nobody asks for it
     assert asked == ["address", "local"]
 
 
 def test_workers_leave_the_client_what_ingest_takes(small_graph, monkeypatch):
     given: list[tuple[str, int]] = []
+    free = 10 * 2**30
 
     @contextmanager
-    def opened(_settings, preload, kept):
-        given.append((preload, kept))
+    def opened(settings, preload):
+        given.append((preload, settings.memory_limit))
         yield "tcp://127.0.0.1:1"
 
     monkeypatch.setattr(cluster, "open_cluster", opened)
     settings = small_settings()
-    with jobs.cluster_meanwhile(small_graph.sources, settings):
+    monkeypatch.setattr(cluster, "free_memory", lambda: free)
+    plan = make_plan(small_graph.sources, settings)
+    with jobs.cluster_meanwhile(plan, settings):
         pass
-    plan = pipeline.estimate(small_graph.sources, settings)
-    assert given == [(jobs.PRELOAD, plan.client_memory)]
+    planned = plan.planned
+    assert planned.worker_limit == int(0.9 * (free - planned.client_memory)) // 2
+    assert given == [(jobs.PRELOAD, planned.worker_limit)]
     # By name, since it lies above what starts the workers.
     assert importlib.util.find_spec(jobs.PRELOAD) is not None

@@ -24,11 +24,12 @@ from xnq_dist.pipeline import (
     embed,
     fit_readout,
     open_run,
+    plan_run,
     prepare,
     publish,
     quantify_communities,
 )
-from xnq_dist.plan.of_tables import estimate
+from xnq_dist.plan import Plan
 from xnq_dist.reuse import Request, relabel, take_over
 
 if TYPE_CHECKING:
@@ -75,13 +76,14 @@ def run_all(
     do = do or _plainly
     began = time.perf_counter()
     check_sources(sources, settings)
-    with (
-        open_run(out, sources, overwrite) as run,
-        cluster_meanwhile(sources, settings, run.location) as opened,
-    ):
-        workers = partial(_connected, opened, settings)
-        work = partial(_do_what_is_due, run, sources, settings, workers, do)
-        stages = repaired(work)
+    with open_run(out, sources, overwrite) as run:
+        plan = None
+        if needs_workers(run, sources, settings):
+            plan = plan_run(run, sources, settings)
+        with cluster_meanwhile(plan, settings) as opened:
+            workers = partial(_connected, opened, settings)
+            work = partial(_do_what_is_due, run, sources, settings, workers, do, plan)
+            stages = repaired(work)
         seconds = round(time.perf_counter() - began, 1)
         return {**summary(run), "stages": stages, "seconds": seconds}
 
@@ -118,6 +120,7 @@ def _do_what_is_due(
     settings: Settings,
     workers: Workers,
     do: Do,
+    plan: Plan | None = None,
 ) -> dict[str, Any]:
     """Do the stages that are due, with workers only where one needs them.
 
@@ -126,7 +129,7 @@ def _do_what_is_due(
     stages: dict[str, Any] = {}
     if not due_stages(run, sources, settings):
         return stages
-    made = do("graph", lambda p: _written(prepare(run, sources, settings, p)))
+    made = do("graph", lambda p: _written(prepare(run, sources, settings, p, plan)))
     due = set(due_stages(run, sources, settings))
     return {"graph": made, **_answer(run, sources, settings, due, workers, do)}
 
@@ -260,7 +263,7 @@ def _quantify_anew(
 
 @contextmanager
 def cluster_meanwhile(
-    sources: Sources, settings: Settings, out: str | None = None
+    plan: Plan | None, settings: Settings
 ) -> Iterator[Opener[Connection]]:
     """Begin to start the local cluster; the block gets what waits for it.
 
@@ -273,26 +276,20 @@ def cluster_meanwhile(
 
     Parameters
     ----------
-    out
-        The run directory: where no stage of it needs workers, none are started before
-        the address is asked for. None: they are needed.
+    plan
+        How large the workers are, and whether they start early. None: no stage needs
+        workers, and none are started before the address is asked for.
 
     Raises
     ------
     ClusterError
         When the connection is asked for and there is none.
     """
-    idle = out is not None and not needs_workers(RunDirectory(out), sources, settings)
-    if idle or settings.cluster.kind != "local":
-        yield partial(cluster.open_cluster, settings.cluster)
+    sized = settings if plan is None else plan.resolved(settings)
+    if plan is None or not plan.planned.starts_early:
+        yield partial(cluster.open_cluster, sized.cluster)
         return
-    # With the memory of workers on auto: less what `prepare` is yet to take.
-    plan = estimate(sources, settings)
-    if plan.worker_memory > plan.worker_limit:
-        # Workers too small for the run may not even hold what they would import.
-        yield partial(cluster.open_cluster, settings.cluster)
-        return
-    make = partial(cluster.open_cluster, settings.cluster, PRELOAD, plan.client_memory)
+    make = partial(cluster.open_cluster, sized.cluster, PRELOAD)
     # Here, not in the thread: where modules import each other, one of two threads that
     # import them at once may find a half of one.
     import_module("distributed")

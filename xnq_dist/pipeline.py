@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -42,18 +42,19 @@ from xnq_dist.core.store import (
 from xnq_dist.graph.contents import read_contents
 from xnq_dist.graph.tables import Sources
 from xnq_dist.plan import (
+    Figures,
+    Plan,
     Workers,
+    add_up,
     check_client_fits,
     check_fits,
     check_scratch_fits,
-    make_plan,
 )
 from xnq_dist.plan.of_tables import (
     count_tables,
     estimate,
     estimate_counts,
-    free_memory,
-    plan_of,
+    make_plan,
     size_of,
 )
 
@@ -66,9 +67,8 @@ __all__ = [
     "estimate",
     "estimate_counts",
     "fit_readout",
-    "free_memory",
     "open_run",
-    "plan_of",
+    "plan_run",
     "prepare",
     "publish",
     "published_rows",
@@ -191,14 +191,30 @@ def _check_record(run: RunDirectory) -> None:
 
 
 @in_stage("graph")
+def plan_run(run: RunDirectory, sources: Sources, settings: Settings) -> Plan:
+    """The plan of a run, to be made once, at its head; `prepare` records it."""
+    before = run.stage("graph").manifest()
+    # Another number of workers tonight is no reason to cut the graph anew.
+    cut = None if before is None else int(before.facts["partitions"])
+    return make_plan(sources, settings, partitions=cut)
+
+
+@in_stage("graph")
 @_sets_aside
 def prepare(
     run: RunDirectory,
     sources: Sources,
     settings: Settings,
     progress: Progress = silent,
+    plan: Plan | None = None,
 ) -> Manifest:
     """Stages ``graph`` and ``labels``: ingest, partition, halo plan.
+
+    Parameters
+    ----------
+    plan
+        Of `plan_run`; None: it is made here. The run directory keeps it as
+        ``plan.json``, where the later stages read it.
 
     Raises
     ------
@@ -220,16 +236,15 @@ def prepare(
     check_seed_runs(settings.intervals.seed_runs, run.uri)
     tables = read_contents(run.folder, sources, settings)
     _claim(run, sources, settings, tables["nodes"])
-    before = run.stage("graph").manifest()
-    # Another number of workers tonight is no reason to cut the graph anew.
-    cut = None if before is None else int(before.facts["partitions"])
-    plan = estimate(sources, settings, partitions=cut)
-    if before is None:
-        check_client_fits(plan, free_memory())
-        check_scratch_fits(plan, settings.scratch)
-    if plan.worker_memory > plan.worker_limit and plan.partitions > 1:
+    plan = plan or plan_run(run, sources, settings)
+    plan.write(run.folder)
+    planned = plan.planned
+    if run.stage("graph").manifest() is None:
+        check_client_fits(planned)
+        check_scratch_fits(planned, settings.scratch)
+    if planned.worker_memory > planned.worker_limit and planned.partitions > 1:
         log.warning("by the bound of a random cut a worker may not hold its part")
-    made = stage.prepare(run, sources, settings, plan.partitions, progress, tables)
+    made = stage.prepare(run, sources, settings, planned.partitions, progress, tables)
     labels = run.stage("labels").manifest()
     classes = labels.facts["classes"] if labels else []
     # Now that the classes are known, and before hours of work.
@@ -273,27 +288,12 @@ def embed(
     from xnq_dist.reservoir.embed import embed_scaled
 
     settings = cluster.settle(client, settings)
-    graph = run.stage("graph").manifest()
-    if graph is not None:
-        threads = cluster.workers(client)
-        workers = Workers(
-            max(1, len(threads)),
-            max(threads.values(), default=1),
-            cluster.smallest_memory(client),
-            cluster.device_memory(client, settings.cluster)
-            if settings.backend == "gpu" and not settings.exchange.on_cpus
-            else 0,
-        )
-        labels = run.stage("labels").manifest()
-        size = size_of(graph, settings, workers.count, run.stage("graph"), labels)
-        plan = make_plan(size, settings, graph.facts["partitions"], workers)
-        if run.stage("embeddings").manifest() is None:
-            out = run.folder.path() if run.folder.is_local else None
-            check_fits(plan, out, _bytes_in(out) if out else 0)
-        states = settings.exchange.model_copy(update={"states": plan.states})
+    met = _met(run, settings, client, "embeddings")
+    if met is not None:
+        states = settings.exchange.model_copy(update={"states": met.states})
         settings = settings.model_copy(update={"exchange": states})
-        if plan.states == "disk":
-            log.info("states are kept in files: %s of them", human(plan.state_disk))
+        if met.states == "disk":
+            log.info("states are kept in files: %s of them", human(met.state_disk))
     before = run.stage("embeddings").manifest()
     released = before is not None and before.facts.get("released")
     if released and (
@@ -322,6 +322,7 @@ def fit_readout(
     from xnq_dist.readout import stage
 
     settings = _settled(settings, client)
+    _met(run, settings, client, "posteriors")
     embeddings = run.stage("embeddings").manifest()
     written = run.stage("posteriors").manifest()
     if embeddings is not None and embeddings.facts.get("released") and written:
@@ -346,7 +347,52 @@ def quantify_communities(
     from xnq_dist.quantify import stage
 
     settings = _settled(settings, client)
+    _met(run, settings, client, "quantify")
     return stage.quantify(run, sources, settings, client, progress)
+
+
+AHEAD = {"posteriors": ("readout", "quantify"), "quantify": ("quantify",)}
+"""What is still to fit, by the stage that begins; of the first one, everything."""
+
+
+def _met(
+    run: RunDirectory, settings: Settings, client: Client, stage: str
+) -> Figures | None:
+    """What a stage meets: the partitioned graph, on the workers there are.
+
+    The plan in the run directory has it from then on.
+
+    Raises
+    ------
+    DoesNotFitError
+        When the stage is to be done and does not fit.
+    """
+    graph = run.stage("graph").manifest()
+    if graph is None:
+        return None
+    threads = cluster.workers(client)
+    on_gpus = settings.backend == "gpu" and not settings.exchange.on_cpus
+    workers = Workers(
+        max(1, len(threads)),
+        max(threads.values(), default=1),
+        cluster.smallest_memory(client),
+        cluster.device_memory(client, settings.cluster) if on_gpus else 0,
+    )
+    labels, plan = run.stage("labels").manifest(), Plan.read(run.folder)
+    size = size_of(graph, settings, workers.count, run.stage("graph"), labels)
+    size = replace(size, memberships=plan.planned.memberships if plan else None)
+    detects = plan is not None and plan.planned.detects
+    met = add_up(size, settings, graph.facts["partitions"], workers, detects)
+    if plan is not None and met != plan.met:
+        plan.meets(met).write(run.folder)
+    if run.stage(stage).manifest() is not None:
+        return met
+    if stage in AHEAD:
+        check_fits(met.of(*AHEAD[stage]))
+    else:
+        out = run.folder.path() if run.folder.is_local else None
+        check_fits(met, out, _bytes_in(out) if out else 0)
+    return met
 
 
 def _settled(settings: Settings, client: Client) -> Settings:

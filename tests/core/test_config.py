@@ -12,14 +12,14 @@ from xnq_dist.app.settings_help import settings_help, settings_rows
 from xnq_dist.core import blocks, config
 from xnq_dist.core.config import Settings, load_settings
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
+from xnq_dist.graph.needs import random_halo
 from xnq_dist.plan import (
     GraphSize,
     Workers,
+    add_up,
     check_client_fits,
     check_fits,
     check_scratch_fits,
-    make_plan,
-    random_halo,
     wanted_partitions,
 )
 from xnq_dist.reservoir import superstep
@@ -115,7 +115,7 @@ DENSE = ["reservoir.dim=512", "reservoir.matrix=dense", "reservoir.supersteps=30
 
 def planned(*overrides, size=SIZE, partitions=4):
     settings = load_settings(overrides=[*DENSE, *overrides])
-    return make_plan(size, settings, partitions, WORKERS)
+    return add_up(size, settings, partitions, WORKERS)
 
 
 def test_plan_refuses_with_both_numbers_and_the_setting():
@@ -157,7 +157,7 @@ def test_partitions_follow_the_memory():
     for number, fits in ((count, True), (count - 4, False)):
         small = ["reservoir.dim=4096", "readout.memory=1MiB"]
         there = load_settings(overrides=[*DENSE, *small])
-        found = make_plan(SIZE, there, number, tight)
+        found = add_up(SIZE, there, number, tight)
         room = 3 * 2**30 - 500 * 2**20
         assert (1.1 * (found.worker_memory - 500 * 2**20) <= room) == fits
     few = GraphSize(nodes=100, edges=400, features=10)
@@ -227,11 +227,11 @@ def test_plan_refuses_an_ingest_that_does_not_fit():
     metis = planned("partitioner=metis")
     assert metis.client_memory > 140 * 10**7
     with pytest.raises(DoesNotFitError, match=r"1\.0 GiB are free: set partitioner="):
-        check_client_fits(metis, 2**30)
+        check_client_fits(replace(metis, client_limit=2**30))
     stream = planned("partitioner=stream", "input.memory=256 MiB")
-    check_client_fits(stream, 2**30)
+    check_client_fits(replace(stream, client_limit=2**30))
     size = load_settings(overrides=["partitioner=stream"])
-    assert make_plan(SIZE, size, 4, WORKERS, detects=True).client_memory > 10**9
+    assert add_up(SIZE, size, 4, WORKERS, detects=True).client_memory > 10**9
 
 
 def test_plan_refuses_a_disk_that_is_too_small(tmp_path, monkeypatch):

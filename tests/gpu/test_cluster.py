@@ -24,9 +24,9 @@ from xnq_dist.graph.ids import NodeIds
 from xnq_dist.plan import (
     GraphSize,
     Workers,
+    add_up,
     check_client_fits,
     check_fits,
-    make_plan,
 )
 
 FACTS = backends.GpuFacts({}, 4, "", 80 * 2**30)
@@ -124,15 +124,15 @@ def test_workers_that_share_a_gpu_plan_with_all_of_it(thread_client, monkeypatch
 def test_states_beyond_a_gpu_are_refused():
     settings = cuda("reservoir.dim=1024")
     workers = Workers(1, 1, 2**40, 20 * 2**30)
-    plan = make_plan(SIZE, settings, 1, workers)
+    plan = add_up(SIZE, settings, 1, workers)
     resident = 2_000_000 * 1024 * 4 * 3
     assert resident < plan.device_memory < 1.3 * resident
     assert ("memory of a GPU", "25.4 GiB of 20.0 GiB") in plan.lines()
     with pytest.raises(DoesNotFitError, match=r"reservoir\.tile=512, .*float16"):
         check_fits(plan)
     for change in ("reservoir.tile=512", "reservoir.precision=bfloat16"):
-        check_fits(make_plan(SIZE, cuda("reservoir.dim=1024", change), 1, workers))
-    on_cpu = make_plan(SIZE, settings, 1, Workers(1, 1, 2**40))
+        check_fits(add_up(SIZE, cuda("reservoir.dim=1024", change), 1, workers))
+    on_cpu = add_up(SIZE, settings, 1, Workers(1, 1, 2**40))
     assert (on_cpu.device_memory, on_cpu.device_limit) == (0, 0)
     assert "memory of a GPU" not in dict(on_cpu.lines())
 
@@ -147,7 +147,7 @@ def test_a_batch_of_communities_is_planned_for():
     for threads, members in ((3, 3 * 2**22), (9, 8 * many.nodes)):
         crew = dataclasses.replace(workers, threads=threads)
         batches = 32 * members + many.nodes * (4 * 50 + 1)
-        assert make_plan(many, sld, 1, crew).device_memory == batches
+        assert add_up(many, sld, 1, crew).device_memory == batches
 
 
 def test_folds_fitted_at_a_time_are_planned_for():
@@ -156,7 +156,7 @@ def test_folds_fitted_at_a_time_are_planned_for():
 
     def need(threads, *more):
         workers = Workers(1, threads, 2**40, 2**40)
-        return make_plan(known, cuda(*given, *more), 1, workers).device_memory
+        return add_up(known, cuda(*given, *more), 1, workers).device_memory
 
     rows, block = 4 * 1_000_000 * 512, 8 * 512 * (16_384 + 2 * 512)
     assert need(1, "readout.memory=64GiB") == rows + block
@@ -193,10 +193,10 @@ def test_reading_edges_on_a_gpu_is_in_the_plan(small_graph, cudf_here):
             pipeline.estimate(small_graph.sources, here).lines()
         )
     # Beside a cluster of GPUs it is the default; what is read already is not planned.
-    beside = make_plan(SIZE, cuda(), 1, Workers(1, 1, 2**40, 2**40, 2**34))
+    beside = add_up(SIZE, cuda(), 1, Workers(1, 1, 2**40, 2**40, 2**34))
     assert beside.ingest_memory == 2_000_000 * 8 + 2**30
     cut = dataclasses.replace(SIZE, halo=[0])
-    after = make_plan(cut, cuda(), 1, Workers(1, 1, 2**40, 2**40, 2**34))
+    after = add_up(cut, cuda(), 1, Workers(1, 1, 2**40, 2**40, 2**34))
     assert (after.ingest_memory, after.ingest_limit) == (0, 0)
 
 
@@ -225,7 +225,7 @@ def test_edges_that_a_gpu_cannot_read_are_refused_at_once(
     with pytest.raises(DoesNotFitError, match=said):
         check_fits(found)
     with pytest.raises(DoesNotFitError, match=said):
-        check_client_fits(found, 2**40)
+        check_client_fits(found)
     assert dict(found.lines())[GRAPH_LINE] == "256.0 MiB of 100.0 MiB will not do"
     out = str(tmp_path / "run")
     with (
@@ -235,7 +235,7 @@ def test_edges_that_a_gpu_cannot_read_are_refused_at_once(
         pipeline.prepare(run, small_graph.sources, asked)
     # Where it was only the default, a CPU reads and the plan says so.
     beside = pipeline.estimate(small_graph.sources, cuda(little))
-    check_client_fits(beside, 2**40)
+    check_client_fits(beside)
     assert beside.ingest_memory == 0
     assert dict(beside.lines())[GRAPH_LINE].endswith(": a CPU reads")
 

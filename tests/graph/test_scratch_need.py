@@ -9,8 +9,8 @@ import pytest
 from tests.conftest import small_settings, write_graph
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import scratch
+from xnq_dist.graph.needs import graph_scratch, sort_scratch
 from xnq_dist.graph.prepare import prepare
-from xnq_dist.graph.scratch_need import graph_scratch, sort_scratch
 
 CASES = {
     "in memory": ("1 GiB", 4, False),

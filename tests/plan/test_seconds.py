@@ -7,13 +7,13 @@ from dataclasses import fields, replace
 import pytest
 
 from xnq_dist.core.config import load_settings
+from xnq_dist.core.need import Cut, RunSize
 from xnq_dist.groups.own_groups import ROUNDS
-from xnq_dist.plan import GraphSize, Workers, make_plan
-from xnq_dist.plan.passes import candidates_of, fits_of, sums_of
-from xnq_dist.plan.seconds import PASSES, NeighbourSums
+from xnq_dist.plan import GraphSize, Workers, add_up
 from xnq_dist.plan.unit_costs import Costs
 from xnq_dist.quantify.default.surroundings import WALKS
-from xnq_dist.reservoir.volume import Cut
+from xnq_dist.readout.needs import PASSES, candidates_of, label_sums, turns_of
+from xnq_dist.reservoir.needs import NeighbourSums, block_sums
 
 NUMBERS = [field.name for field in fields(Costs) if field.name != "basis"]
 FREE = Costs(**dict.fromkeys(NUMBERS, 0.0), basis="nothing costs anything")
@@ -34,7 +34,7 @@ def stages(cost, *overrides, size=SIZE, workers=1, partitions=None, detects=Fals
     settings = load_settings(overrides=[*overrides, "checkpoint.every=100"])
     crew = Workers(workers, 1, 2**34)
     costs = replace(FREE, **{cost: 1.0})
-    plan = make_plan(size, settings, partitions or workers, crew, detects, costs)
+    plan = add_up(size, settings, partitions or workers, crew, detects, costs)
     return plan.stages
 
 
@@ -108,18 +108,18 @@ def test_work_of_xnq_plus_is_counted():
     three = replace(SIZE, classes=3)
     assert stages("tree", *PLUS, size=three)["readout"] == 3 * 2 * 5 * 250
     settings = load_settings(overrides=[*PLUS])
-    found = sums_of(SIZE, settings)
+    size = RunSize.of(SIZE, 1, Workers(1, 1, 2**34))
     # Five folds, and fifteen sets of hidden folds, of two classes; twice.
-    assert found["sums"] == (NeighbourSums(2, 11), NeighbourSums(2, 30)) * 2
-    assert found["beside"] == (NeighbourSums(2, 10), NeighbourSums(9, 138))
+    found = label_sums(size, settings)
+    assert found == (NeighbourSums(2, 11), NeighbourSums(2, 30)) * 2
+    both = (NeighbourSums(2, 10), NeighbourSums(9, 138))
+    assert block_sums(size, settings) == both
     assert stages("gather", *PLUS)["readout"] == 2 * 20_000 * (2 * 11 + 2 * 30)
     plain = stages("gather", *PLAIN)["supersteps"]
     beside = stages("gather", *PLUS)["supersteps"] - plain
     assert beside == 20_000 * (2 * 10 + 9 * 138)
     directed = (*PLUS, "input.directed=true")
-    assert sums_of(SIZE, load_settings(overrides=[*directed]))["beside"] == (
-        NeighbourSums(2, 10),
-    )
+    assert block_sums(size, load_settings(overrides=[*directed])) == both[:1]
     # One more than plain xnq: for the neighbours' posteriors; all blocks.
     assert stages("read", *PLUS)["readout"] == 3 * 1000 * (64 + 27 + 128) * 4
 
@@ -140,7 +140,7 @@ def test_folds_share_the_threads_of_all_workers():
     settings = load_settings(overrides=["method=xnq"])
 
     def turns(*workers):
-        return fits_of(SIZE, settings, Workers(*workers, 2**34))["turns"]
+        return turns_of(RunSize.of(SIZE, 1, Workers(*workers, 2**34)), settings)
 
     assert [turns(*some) for some in ((1, 1), (2, 1), (2, 2), (8, 1))] == [5, 3, 2, 1]
 

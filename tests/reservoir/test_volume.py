@@ -9,15 +9,16 @@ from scipy.sparse import random_array
 from tests.conftest import small_settings, write_graph
 from tests.graph.graphs import cut
 from xnq_dist import pipeline
+from xnq_dist.core.need import Cut
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.halo import PartitionBook
 from xnq_dist.graph.layout import load_partition
+from xnq_dist.plan import Workers, add_up
 from xnq_dist.reservoir.context import exchanged_bytes, place
 from xnq_dist.reservoir.routes import find_routes
 from xnq_dist.reservoir.volume import (
     LEAST_TILE,
     WORKER,
-    Cut,
     disk_need,
     disk_traffic,
     most_volume,
@@ -133,8 +134,12 @@ def test_rows_for_several_readers_of_a_worker_are_counted_once(tmp_path):
     placement = place(facts["edges"], [str(worker) for worker in range(3)])
     sent = sent_by_spmd(parts, facts["offsets"], placement)
     spmd = small_settings("exchange.engine=spmd", "cluster.workers=3")
-    bound = pipeline.plan_of(graph.sources, spmd, manifest)
-    exact = pipeline.plan_of(graph.sources, spmd, manifest, stage)
+    bound, exact = (
+        add_up(
+            pipeline.size_of(manifest, spmd, 3, there), spmd, 7, Workers(3, 1, 2**33)
+        )
+        for there in (None, stage)
+    )
     assert bound.bytes_are_bound
     assert not exact.bytes_are_bound
     assert exact.bytes_per_superstep == sent * 24 * 4 < bound.bytes_per_superstep

@@ -278,8 +278,7 @@ def estimate(
     for name, value in plan.lines():
         typer.echo(f"  {name:<32}{value}")
     print_json(plan.to_dict(), as_json)
-    if counts[0] is None:
-        check_client_fits(plan, line.free_memory())
+    check_client_fits(plan)
     check_fits(plan)
 
 

@@ -40,6 +40,7 @@ __all__ = [
     "connect",
     "connection_to",
     "device_memory",
+    "free_memory",
     "local_size",
     "open_cluster",
     "settle",
@@ -92,19 +93,24 @@ class LocalSize:
     """Bytes of a GPU's memory that a worker may use; 0: it has none."""
 
 
-def local_size(settings: ClusterSettings, kept: int = 0) -> LocalSize:
+def free_memory() -> int:
+    """Bytes of memory that are free on this machine now."""
+    return int(psutil.virtual_memory().available)
+
+
+def local_size(settings: ClusterSettings, free: int | None = None) -> LocalSize:
     """Workers, threads and memory of a local cluster.
 
-    Up to four workers share the processors; nine tenths of the memory that is free
-    now is divided among them. With ``cuda``: a worker of one thread for each GPU.
+    Up to four workers share the processors; nine tenths of the free memory are
+    divided among them. With ``cuda``: a worker of one thread for each GPU.
 
     Parameters
     ----------
-    kept
-        Bytes of the free memory that this process is yet to take for itself.
+    free
+        Bytes of memory that are free; None: what is free now.
     """
     if settings.kind == "cuda":
-        return _cuda_size(settings)
+        return _cuda_size(settings, free)
     # The affinity mask, not the processors there are: batch systems set it.
     processors = len(os.sched_getaffinity(0))
     count = min(4, processors) if settings.workers == "auto" else settings.workers
@@ -112,15 +118,14 @@ def local_size(settings: ClusterSettings, kept: int = 0) -> LocalSize:
         max(1, processors // count) if settings.threads == "auto" else settings.threads
     )
     if settings.memory_limit == "auto":
-        free = psutil.virtual_memory().available
         # Whether that is enough is for the plan to say, in a sentence.
-        memory = int(max(free - kept, free // 10) * 0.9) // count
+        memory = int((free_memory() if free is None else free) * 0.9) // count
     else:
         memory = parse_bytes(settings.memory_limit)
     return LocalSize(count, threads, memory)
 
 
-def _cuda_size(settings: ClusterSettings) -> LocalSize:
+def _cuda_size(settings: ClusterSettings, free: int | None) -> LocalSize:
     # With the memory given, a plan can be made on a machine without a GPU.
     facts = gpu_facts() if settings.device_memory != "auto" else need_cuda()
     planned = 1 if settings.workers == "auto" else settings.workers
@@ -129,7 +134,7 @@ def _cuda_size(settings: ClusterSettings) -> LocalSize:
     threads = 1 if settings.threads == "auto" else settings.threads
     memory, device = settings.memory_limit, settings.device_memory
     if memory == "auto":
-        memory = int(psutil.virtual_memory().available * 0.9) // count
+        memory = int((free_memory() if free is None else free) * 0.9) // count
     if device == "auto":
         device = int(facts.memory * DEVICE_SHARE)
     return LocalSize(count, threads, parse_bytes(memory), parse_bytes(device))
@@ -187,9 +192,7 @@ def _start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
 
 
 @contextmanager
-def open_cluster(
-    settings: ClusterSettings, preload: str = "", kept: int = 0
-) -> Iterator[Connection]:
+def open_cluster(settings: ClusterSettings, preload: str = "") -> Iterator[Connection]:
     """A scheduler with at least one worker; closed at the end if we started it.
 
     Parameters
@@ -197,8 +200,6 @@ def open_cluster(
     preload
         A module that workers of ours import before they join, GPUs' (which dask-cuda
         sets up) aside; empty: none.
-    kept
-        Bytes that this process needs for itself.
 
     Raises
     ------
@@ -214,7 +215,7 @@ def open_cluster(
         if settings.kind == "address":
             connection = connection_to(settings)
         else:
-            size = local_size(settings, kept)
+            size = local_size(settings)
             # The plan owns memory: Dask must neither spill nor pause behind its back.
             stack.enter_context(
                 dask.config.set(

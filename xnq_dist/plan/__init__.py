@@ -7,20 +7,19 @@ were measured on a core (`xnq_dist.plan.unit_costs`).
 
 from __future__ import annotations
 
+from xnq_dist.core.need import GraphSize, Workers
+from xnq_dist.plan.adding import add_up, wanted_partitions
 from xnq_dist.plan.checks import check_client_fits, check_fits, check_scratch_fits
-from xnq_dist.plan.make import make_plan
-from xnq_dist.plan.needs import wanted_partitions
-from xnq_dist.plan.size import GraphSize, Plan, Workers
-from xnq_dist.reservoir.volume import random_halo
+from xnq_dist.plan.figures import Figures, Plan
 
 __all__ = [
+    "Figures",
     "GraphSize",
     "Plan",
     "Workers",
+    "add_up",
     "check_client_fits",
     "check_fits",
     "check_scratch_fits",
-    "make_plan",
-    "random_halo",
     "wanted_partitions",
 ]

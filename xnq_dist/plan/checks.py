@@ -8,20 +8,13 @@ from pathlib import Path
 
 from xnq_dist.core.errors import DoesNotFitError
 from xnq_dist.core.sizes import human
-from xnq_dist.plan.size import Plan
+from xnq_dist.plan.figures import Figures
 
 __all__ = ["check_client_fits", "check_fits", "check_scratch_fits"]
 
 
-def check_client_fits(plan: Plan, limit: int) -> None:
+def check_client_fits(plan: Figures) -> None:
     """Refuse an ingest, cut or detection of communities that does not fit.
-
-    Parameters
-    ----------
-    plan
-        The plan.
-    limit
-        Bytes of memory that are free where they run.
 
     Raises
     ------
@@ -29,7 +22,8 @@ def check_client_fits(plan: Plan, limit: int) -> None:
         Naming need, limit and setting.
     """
     _check_ingest_fits(plan)
-    if plan.client_memory > limit:
+    limit = plan.client_limit
+    if limit is not None and plan.client_memory > limit:
         raise DoesNotFitError(
             f"ingest, cut and Leiden need {human(plan.client_memory)} but "
             f"{human(limit)} are free: set partitioner=stream, give communities by "
@@ -37,7 +31,7 @@ def check_client_fits(plan: Plan, limit: int) -> None:
         )
 
 
-def _check_ingest_fits(plan: Plan) -> None:
+def _check_ingest_fits(plan: Figures) -> None:
     if plan.ingest_asked and plan.ingest_least > plan.ingest_limit:
         raise DoesNotFitError(
             f"reading the edges of {plan.nodes:,} nodes on a GPU needs "
@@ -47,7 +41,7 @@ def _check_ingest_fits(plan: Plan) -> None:
         )
 
 
-def check_fits(plan: Plan, out: str | None = None, used: int = 0) -> None:
+def check_fits(plan: Figures, out: str | None = None, used: int = 0) -> None:
     """Refuse what does not fit, with both numbers and the setting to change.
 
     Parameters
@@ -98,7 +92,7 @@ def check_fits(plan: Plan, out: str | None = None, used: int = 0) -> None:
         )
 
 
-def check_scratch_fits(plan: Plan, scratch: str | None) -> None:
+def check_scratch_fits(plan: Figures, scratch: str | None) -> None:
     """Refuse temporary files that a disk has no room for.
 
     Parameters

@@ -7,24 +7,22 @@ from dataclasses import replace
 from xnq_dist.core import cluster
 from xnq_dist.core.backend import gpu_facts
 from xnq_dist.core.config import Settings
+from xnq_dist.core.need import Cut, GraphSize, Workers
 from xnq_dist.core.sizes import parse_bytes
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.core.waiting import first_worker
 from xnq_dist.graph.gpu_ingest import ingest_limit, wants_cudf
 from xnq_dist.graph.tables import Sources
-from xnq_dist.plan.make import make_plan
-from xnq_dist.plan.needs import wanted_partitions
-from xnq_dist.plan.size import GraphSize, Plan, Workers
+from xnq_dist.plan.adding import add_up, wanted_partitions
+from xnq_dist.plan.figures import Figures, Plan
 from xnq_dist.plan.unit_costs import GPU_BYTES, Costs, Device, load_costs
 from xnq_dist.reservoir.context import needed_rows
-from xnq_dist.reservoir.volume import Cut
 
 __all__ = [
     "count_tables",
     "estimate",
     "estimate_counts",
-    "free_memory",
-    "plan_of",
+    "make_plan",
     "size_of",
 ]
 
@@ -34,33 +32,62 @@ def estimate(
     settings: Settings,
     costs: Costs | None = None,
     partitions: int | None = None,
+) -> Figures:
+    """The figures that a run's plan would have (`make_plan`); nothing is run."""
+    return make_plan(sources, settings, costs, partitions).planned
+
+
+def make_plan(
+    sources: Sources,
+    settings: Settings,
+    costs: Costs | None = None,
+    partitions: int | None = None,
 ) -> Plan:
-    """The plan from the tables' footers; nothing is run.
+    """The plan from the tables' footers and the memory that is free now.
 
     Parameters
     ----------
     costs
         What work costs; None: as recorded.
     partitions
-        Into how many the graph was cut before, kept where `partitions` is ``auto``.
+        Into how many the graph was partitioned before, kept where `partitions` is
+        ``auto``.
 
     Raises
     ------
     InputError
         When a table is missing, empty or lacks a column.
     """
+    free = cluster.free_memory()
     size = count_tables(sources, settings)
-    workers = replace(_workers(settings), ingest=ingest_limit(settings))
-    if partitions is None or settings.partitions != "auto":
-        partitions = _partitions(settings, size, workers)
-    partitions = min(partitions, size.nodes)
-    detects = _detects(sources, settings, size.edges)
-    return make_plan(size, settings, partitions, workers, detects, costs)
+    detects = _detects(settings, size.edges, sources.memberships is not None)
+    ingest = ingest_limit(settings)
+
+    def figures(memory: int) -> Figures:
+        """With so many bytes for all local workers."""
+        workers = replace(_workers(settings, memory), ingest=ingest)
+        count = partitions
+        if count is None or settings.partitions != "auto":
+            count = _partitions(settings, size, workers)
+        count = min(count, size.nodes)
+        found = add_up(size, settings, count, workers, detects, costs)
+        return replace(found, client_limit=free)
+
+    planned = figures(free)
+    if settings.cluster.kind == "local":
+        # Workers that start while tables are read leave the client what that takes.
+        # Where that is not enough for them, they start later and get everything.
+        early = planned
+        if settings.cluster.memory_limit == "auto":
+            early = figures(max(free - planned.client_memory, free // 10))
+        if early.worker_memory <= early.worker_limit:
+            planned = replace(early, starts_early=True)
+    return Plan(planned)
 
 
 def estimate_counts(
     size: GraphSize, settings: Settings, device: Device = "cpu", costs: str = ""
-) -> Plan:
+) -> Figures:
     """The plan of a graph that is not there: from its counts alone.
 
     Parameters
@@ -90,41 +117,8 @@ def estimate_counts(
         workers = replace(workers, device=0)
     partitions = _partitions(settings, size, workers)
     known = load_costs(costs) if costs else load_costs()
-    detects = _is_detected(settings, size.edges)
-    return make_plan(size, settings, partitions, workers, detects, known.on(device))
-
-
-def free_memory() -> int:
-    """Bytes of memory that are free on this machine now."""
-    import psutil
-
-    return int(psutil.virtual_memory().available)
-
-
-def plan_of(
-    sources: Sources,
-    settings: Settings,
-    graph: Manifest,
-    stage: Stage | None = None,
-    labels: Manifest | None = None,
-) -> Plan:
-    """The plan once the graph is cut: counts and halo are those of the stage.
-
-    Parameters
-    ----------
-    graph
-        Of the stage ``graph``.
-    stage
-        The stage, to look into its files where the manifest leaves a bound.
-    labels
-        Of the stage ``labels``; None: labels and classes are assumed.
-    """
-    facts = graph.facts
-    detects = _detects(sources, settings, facts["n_edges"])
-    workers = _workers(settings)
-    size = size_of(graph, settings, workers.count, stage, labels)
-    size = replace(size, memberships=_memberships(sources, settings))
-    return make_plan(size, settings, facts["partitions"], workers, detects)
+    detects = _detects(settings, size.edges)
+    return add_up(size, settings, partitions, workers, detects, known.on(device))
 
 
 def size_of(
@@ -208,9 +202,9 @@ def _memberships(sources: Sources, settings: Settings) -> int | None:
     return table_size(sources.memberships, settings, "memberships")[0]
 
 
-def _workers(settings: Settings) -> Workers:
+def _workers(settings: Settings, free: int | None = None) -> Workers:
     if settings.cluster.kind != "address":
-        size = cluster.local_size(settings.cluster)
+        size = cluster.local_size(settings.cluster, free)
         device = size.device
         on_cpus = settings.backend == "cpu" or settings.exchange.on_cpus
         if not device and not on_cpus:
@@ -224,19 +218,17 @@ def _workers(settings: Settings) -> Workers:
     return Workers(max(1, len(threads)), max(threads.values(), default=1), memory)
 
 
-def _is_detected(settings: Settings, edges: int) -> bool:
-    """Whether it is asked for whatever the tables."""
+def _detects(settings: Settings, edges: int, named: bool = True) -> bool:
+    """Whether Leiden may detect communities: to answer for, or to learn from.
+
+    Parameters
+    ----------
+    named
+        Whether there is a table of memberships.
+    """
     small = settings.quantifier == "auto" and edges <= settings.auto.reference_edges
-    return small or settings.communities == "leiden"
-
-
-def _detects(sources: Sources, settings: Settings, edges: int) -> bool:
-    """Whether Leiden may be asked for communities: to answer for or to learn from."""
-    if _is_detected(settings, edges):
-        return True
-    return settings.communities == "leiden" or (
-        settings.communities == "auto" and sources.memberships is None
-    )
+    unnamed = settings.communities == "auto" and not named
+    return small or unnamed or settings.communities == "leiden"
 
 
 def _partitions(settings: Settings, size: GraphSize, workers: Workers) -> int:

@@ -11,20 +11,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from xnq_dist.core.need import Cut
 from xnq_dist.graph.arrays import Floats, Ints
+from xnq_dist.graph.needs import random_boundary, random_halo
 from xnq_dist.reservoir.context import place_on
 
 __all__ = [
     "GROUP",
     "SLACK",
     "WORKER",
-    "Cut",
     "Volume",
     "disk_need",
     "disk_traffic",
     "memory_need",
     "most_volume",
-    "random_halo",
     "tile_memory",
     "volume",
 ]
@@ -40,21 +40,6 @@ LEAST_TILE, MOST_TILE = 8 << 20, 1 << 30
 """Bytes that a row tile of states on a disk may take, whatever the limit."""
 SLACK = 1.1
 """Largest partition over the mean, while the partitioning is not known."""
-
-
-@dataclass(frozen=True)
-class Cut:
-    """What the stage ``graph`` tells of its partitions; all shapes (P,), or (P, P)."""
-
-    owned: Sequence[int]
-    edges: Sequence[int]
-    boundary: Sequence[int]
-    """Rows that any other partition wants of each."""
-    halo_sizes: Sequence[Sequence[int]]
-    """Halo rows of each (owner, reader)."""
-    needed: Sequence[Sequence[int]] | None = None
-    """Rows of each owner that each worker needs of it, shape (P, workers), where
-    somebody has looked; see `context.needed_rows`."""
 
 
 @dataclass(frozen=True)
@@ -209,26 +194,3 @@ def _held(engine: str, own: Counts, arriving: Counts) -> int:
     if engine == "spmd":
         return int(np.max(2 * arriving, initial=0))
     return int(np.max(2 * own + arriving, initial=0))
-
-
-def random_halo(nodes: int, edges: int, partitions: int) -> int:
-    """Expected halo rows of a random partition, from the mean degree.
-
-    ``(P - 1) N (1 - (1 - 1/P)^degree)``; concave in the degree, so the mean degree
-    gives an upper bound for any degrees (Jensen), and better partitioners stay below.
-    """
-    if partitions == 1 or nodes == 0:
-        return 0
-    degree = edges / nodes
-    return int((partitions - 1) * nodes * (1 - (1 - 1 / partitions) ** degree))
-
-
-def random_boundary(nodes: int, edges: int, partitions: int) -> int:
-    """Expected boundary rows of a random partition, from the mean degree.
-
-    ``N (1 - P^-degree)``: a row is on the boundary unless all its out-neighbours are
-    in its own partition.
-    """
-    if partitions == 1 or nodes == 0:
-        return 0
-    return int(nodes * (1 - (1 / partitions) ** (edges / nodes)))

@@ -25,7 +25,7 @@ from xnq_dist.evaluation.bench.runner import (
     run_benchmarks,
 )
 from xnq_dist.evaluation.bench.stage_costs import fit_costs
-from xnq_dist.plan import GraphSize, Workers, make_plan
+from xnq_dist.plan import GraphSize, Workers, add_up
 from xnq_dist.plan.unit_costs import RECORDED, Costs, load_costs, record_of
 
 
@@ -226,12 +226,12 @@ def test_times_follow_the_amounts():
     def stages(nodes=10**6, edges=10**7, workers=4, threads=1):
         size = GraphSize(nodes, edges, 8, labelled=nodes // 10)
         crew = Workers(workers, threads, 2**40)
-        return make_plan(size, settings, workers, crew, costs=COSTS)
+        return add_up(size, settings, workers, crew, costs=COSTS)
 
     plan, twice = stages(), stages(edges=2 * 10**7)
     assert plan.seconds == pytest.approx(sum(plan.stages.values()))
     size, crew = GraphSize(10**6, 10**7, 8, labelled=10**5), Workers(4, 1, 2**40)
-    detected = make_plan(size, settings, 4, crew, detects=True, costs=COSTS)
+    detected = add_up(size, settings, 4, crew, detects=True, costs=COSTS)
     assert detected.stages["quantify"] - plan.stages["quantify"] == pytest.approx(10.0)
     assert twice.stages["ingest"] - plan.stages["ingest"] == pytest.approx(10.0)
     assert twice.stages["supersteps"] > plan.stages["supersteps"]
@@ -266,7 +266,8 @@ def test_plan_of_a_partitioned_graph_is_that_of_its_stage(tmp_path, small_graph)
     settings = small_settings("partitions=3")
     with pipeline.open_run(str(tmp_path / "run"), small_graph.sources) as run:
         graph = pipeline.prepare(run, small_graph.sources, settings)
-    plan, facts = pipeline.plan_of(small_graph.sources, settings, graph), graph.facts
+    size, facts = pipeline.size_of(graph, settings, 2), graph.facts
+    plan = add_up(size, settings, 3, Workers(2, 1, 2**31))
     assert plan.halo_rows == sum(facts["halo"])
     assert not plan.halo_is_bound
     assert plan.edges == facts["n_edges"]
@@ -290,7 +291,7 @@ MEASURED = {
 def test_plan_is_within_a_quarter_of_the_measured(case):
     size, (worker, client, disk) = MEASURED[case]
     settings = load_settings(overrides=["partitions=2", "reservoir.dim=512"])
-    plan = make_plan(size, settings, 2, Workers(2, 1, 2**31), detects=True, costs=COSTS)
+    plan = add_up(size, settings, 2, Workers(2, 1, 2**31), detects=True, costs=COSTS)
     for planned, measured in (
         (plan.worker_memory, worker),
         (plan.client_memory, client),

@@ -11,7 +11,7 @@ from xnq_dist.core.store.quarantine import (
     set_aside,
     trim,
 )
-from xnq_dist.core.store.repair import clear, mend, repaired, setting_aside
+from xnq_dist.core.store.repair import PLAN, clear, mend, repaired, setting_aside
 from xnq_dist.core.store.run_directory import FOLLOWS, STAGES, STATES, RunDirectory
 from xnq_dist.core.store.stage_folder import Manifest, Stage, checked
 from xnq_dist.core.store.verify import RUN, Finding, verify
@@ -19,6 +19,7 @@ from xnq_dist.core.store.verify import RUN, Finding, verify
 __all__ = [
     "FOLLOWS",
     "MANIFEST",
+    "PLAN",
     "POINTER",
     "QUARANTINE",
     "RUN",

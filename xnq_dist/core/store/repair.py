@@ -13,12 +13,14 @@ from xnq_dist.core.store.published import POINTER, VERSIONS, Published
 from xnq_dist.core.store.quarantine import set_aside
 from xnq_dist.core.store.run_directory import STATES, RunDirectory
 
-__all__ = ["clear", "mend", "repaired", "setting_aside"]
+__all__ = ["PLAN", "clear", "mend", "repaired", "setting_aside"]
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+PLAN = "plan.json"
+"""The plan of the last run."""
 ROUNDS = 4
 """Times that a run begins before it gives up for damage."""
 
@@ -39,10 +41,11 @@ def mend(run: RunDirectory, thorough: bool = False) -> int:
         every = thorough or stage.name == f"{VERSIONS}/{current}"
         for fault in stage.damages(every)[:1]:
             found.append((stage.name, f"{fault.file} {fault.what}"))
-    try:
-        run.folder.read_record(POINTER)
-    except DamagedError as error:
-        found.append((POINTER, error.what))
+    for record in (POINTER, PLAN):
+        try:
+            run.folder.read_record(record)
+        except DamagedError as error:
+            found.append((record, error.what))
     for name, why in found:
         set_aside(run, name, why)
     return len(found)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from xnq_dist.core.errors import DamagedError, RunDirectoryError
 from xnq_dist.core.store.published import POINTER, Published
+from xnq_dist.core.store.repair import PLAN
 from xnq_dist.core.store.run_directory import RunDirectory
 
 __all__ = ["RUN", "Finding", "verify"]
@@ -28,7 +29,7 @@ def verify(location: str | Path) -> list[Finding]:
     """What is damaged in a run directory; nothing is changed.
 
     Stages, checkpoints, published versions, the pointer to the current one, the files
-    at their usual paths and the record of the run are read from begin to end.
+    at their usual paths, the plan and the record of the run are read from begin to end.
 
     Raises
     ------
@@ -45,8 +46,9 @@ def verify(location: str | Path) -> list[Finding]:
     published = Published(run)
     faults += [fault for stage in published.stages() for fault in stage.damages()]
     faults += published.misplaced()
-    try:
-        run.folder.read_record(RUN)
-    except DamagedError as error:
-        faults.append(error)
+    for record in (RUN, PLAN):
+        try:
+            run.folder.read_record(record)
+        except DamagedError as error:
+            faults.append(error)
     return [Finding(fault.path, fault.what) for fault in faults]

@@ -28,7 +28,7 @@ from xnq_dist.evaluation.bench.machine import machine_facts
 from xnq_dist.evaluation.bench.pipeline_runs import GENERATE, MEASURE
 from xnq_dist.evaluation.bench.stage_costs import fit_costs, run_costs
 from xnq_dist.pipeline import size_of
-from xnq_dist.plan import Workers, make_plan
+from xnq_dist.plan import Workers, add_up
 from xnq_dist.plan.unit_costs import Costs, load_costs, record_of
 from xnq_dist.quantify.loading import whole_stage
 
@@ -166,7 +166,7 @@ def _fixed_cost(bench: Bench, costs: Costs) -> float:
     made = RunDirectory(run)
     labels = whole_stage(made, "labels")
     size = size_of(whole_stage(made, "graph"), settings, 2, labels=labels)
-    plan = make_plan(size, settings, 2, Workers(2, 1, 2**31), True, costs)
+    plan = add_up(size, settings, 2, Workers(2, 1, 2**31), True, costs)
     return max(float(found["cpu"]) - plan.seconds, 0.0)
 
 

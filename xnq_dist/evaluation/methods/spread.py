@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.graph.layout import node_index
-from xnq_dist.reservoir.propagation import propagate
-from xnq_dist.reservoir.rounds import load_values
+from xnq_dist.reservoir.propagation import load_values, propagate
 
 if TYPE_CHECKING:
     from distributed import Client

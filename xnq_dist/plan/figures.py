@@ -1,61 +1,33 @@
-"""What a plan is made from, and what it says."""
+"""The figures of a plan, and the one plan of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
 from typing import Any
 
+from xnq_dist.core.config import Settings
 from xnq_dist.core.sizes import human
-from xnq_dist.reservoir.volume import Cut
+from xnq_dist.core.store import PLAN, Folder
 
-__all__ = ["GraphSize", "Plan", "Workers"]
+__all__ = ["Figures", "Plan"]
 
+log = logging.getLogger(__name__)
 
-@dataclass(frozen=True)
-class GraphSize:
-    """Counts that a plan is made from."""
-
-    nodes: int
-    edges: int
-    """Directed; an upper bound while reversed edges are not yet counted."""
-    features: int
-    classes: int = 2
-    labelled: int | None = None
-    halo: Sequence[int] | None = None
-    """Halo rows of each partition, once the graph is partitioned."""
-    node_bytes: int | None = None
-    """Bytes that the node table takes on a disk, compressed; None: as if features did
-    not compress."""
-    cut: Cut | None = None
-    """The partitions' counts, once there are partitions."""
-    diameter: int | None = None
-    """Effective diameter, once it is known and asked for; else as many supersteps as
-    ``auto`` may take."""
-    weighted: bool = False
-    """Whether edges have weights."""
-    memberships: int | None = None
-    """Rows of the memberships; None: one a node."""
-    id_text: float = 0.0
-    """Mean bytes of a node's id that is a string; 0: ids are integers."""
+COMPARED = (
+    "partitions on workers",
+    "halo rows",
+    "states",
+    "memory of a worker",
+    "memory of a GPU",
+)
+"""Lines that are named where stages meet something else."""
 
 
 @dataclass(frozen=True)
-class Workers:
-    """Who will do the work."""
-
-    count: int
-    threads: int
-    memory: int
-    """Bytes one worker may use."""
-    device: int = 0
-    """Bytes of a GPU's memory that one worker may use; 0: CPUs do the work."""
-    ingest: int = 0
-    """Bytes of a GPU's memory that the reading of edges may use; 0: a CPU reads."""
-
-
-@dataclass(frozen=True)
-class Plan:
+class Figures:
     """What a run will take."""
 
     nodes: int
@@ -86,6 +58,8 @@ class Plan:
     """Peak bytes of one worker."""
     worker_limit: int
     """Bytes one worker may use."""
+    threads: int
+    """Of a worker."""
     client_memory: int
     """Peak bytes of the process that ingests, partitions and detects communities."""
     run_disk: int
@@ -94,7 +68,7 @@ class Plan:
     """Bytes of temporary files at their largest; a bound until the graph is cut."""
     seconds: float
     """Expected time, right to a factor of a few."""
-    stages: dict[str, float]
+    stages: Mapping[str, float]
     """The same by stage."""
     basis: str
     """Where the costs behind the times come from."""
@@ -114,6 +88,28 @@ class Plan:
     """Bytes of a GPU's memory that they may use."""
     ingest_asked: bool = False
     """Whether a GPU is to do it by `input.engine`, not only where it can."""
+    client_limit: int | None = None
+    """Bytes of memory that were free where the plan was made; None: not known."""
+    starts_early: bool = False
+    """Whether workers start while tables are read; they leave `client_memory` then."""
+    memberships: int | None = None
+    """Rows of the memberships; None: one a node."""
+    detects: bool = False
+    """Whether Leiden detects the communities."""
+    needs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Bytes that each stage takes, as `core.need.Need` has them."""
+
+    def __post_init__(self) -> None:
+        for name in ("stages", "needs"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    def of(self, *stages: str) -> Figures:
+        """The same for some stages: memory of a worker and of its GPU."""
+        most = {
+            of: max(self.needs[stage][of] for stage in stages)
+            for of in ("worker", "device")
+        }
+        return replace(self, worker_memory=most["worker"], device_memory=most["device"])
 
     def lines(self) -> list[tuple[str, str]]:
         """Name and value of each figure, for people."""
@@ -175,4 +171,60 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """All figures, JSON-able."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return found | {name: dict(found[name]) for name in ("stages", "needs")}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan of a run: made once, at its head, and what the stages met since."""
+
+    planned: Figures
+    """From the tables' footers, the settings, and the memory that was free."""
+    met: Figures | None = None
+    """The same of the partitioned graph, on the workers that there were."""
+
+    def resolved(self, settings: Settings) -> Settings:
+        """The settings with the plan's numbers of partitions and of local workers."""
+        found: dict[str, Any] = {"partitions": self.planned.partitions}
+        if settings.cluster.kind != "address":
+            local = {
+                "workers": self.planned.workers,
+                "threads": self.planned.threads,
+                "memory_limit": self.planned.worker_limit,
+            }
+            found["cluster"] = settings.cluster.model_copy(update=local)
+        return settings.model_copy(update=found)
+
+    def meets(self, met: Figures) -> Plan:
+        """The plan with what a stage met; a line of the log says what differs."""
+        now = dict(met.lines())
+        changed = [
+            f"{name} {now[name]} instead of {value}"
+            for name, value in self.planned.lines()
+            if name in COMPARED and now.get(name, value) != value
+        ]
+        if changed:
+            log.info("the run differs from its plan: %s", "; ".join(changed))
+        return replace(self, met=met)
+
+    @classmethod
+    def read(cls, folder: Folder) -> Plan | None:
+        """The plan in a run directory; None where there is none of this version.
+
+        Raises
+        ------
+        DamagedError
+            When the file is not what was written.
+        """
+        found = folder.read_record(PLAN) or {}
+        try:
+            met = found["met"] and Figures(**found["met"])
+            return cls(Figures(**found["planned"]), met)
+        except (KeyError, TypeError):
+            return None
+
+    def write(self, folder: Folder) -> None:
+        """Put the plan into a run directory."""
+        met = self.met and self.met.to_dict()
+        folder.write_record(PLAN, {"planned": self.planned.to_dict(), "met": met})

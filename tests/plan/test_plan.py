@@ -1,0 +1,141 @@
+"""The one plan of a run: made once, recorded, obeyed by its stages."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import FrozenInstanceError, replace
+
+import pytest
+
+from tests.conftest import small_settings
+from xnq_dist import jobs, pipeline
+from xnq_dist.app.cli import main
+from xnq_dist.core import cluster
+from xnq_dist.core.errors import DoesNotFitError
+from xnq_dist.core.store import PLAN, RunDirectory, verify
+from xnq_dist.plan import Plan
+from xnq_dist.plan.of_tables import make_plan
+
+FREE = 8 * 2**30
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """How often free memory was read; it is always the same."""
+    times = []
+
+    def free():
+        times.append(FREE)
+        return FREE
+
+    monkeypatch.setattr(cluster, "free_memory", free)
+    return times
+
+
+def plan_of(run):
+    return json.loads(run.folder.read_bytes(PLAN))
+
+
+def test_estimate_prints_what_the_run_records(tmp_path, small_graph, asked, capsys):
+    settings = small_settings("partitions=3")
+    with pipeline.open_run(str(tmp_path / "run"), small_graph.sources) as run:
+        pipeline.prepare(run, small_graph.sources, settings)
+    chosen = tmp_path / "settings.yaml"
+    chosen.write_text(json.dumps(settings.model_dump(mode="json")))
+    tables = vars(small_graph.sources)
+    with pytest.raises(SystemExit):
+        main(
+            ["estimate", "--json", "--config", str(chosen)]
+            + [f"--{name}={tables[name]}" for name in ("nodes", "edges")]
+        )
+    printed = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
+    recorded = plan_of(run)
+    assert printed == recorded["planned"]
+    assert recorded["met"] is None
+    assert printed["client_limit"] == FREE
+    assert len(asked) == 2  # by the stage and by the command
+
+
+def test_a_run_plans_once_and_records_what_it_met(tmp_path, small_graph, asked, caplog):
+    out, settings = str(tmp_path / "run"), small_settings("partitions=3")
+    with caplog.at_level(logging.INFO):
+        jobs.run_all(small_graph.sources, out, settings)
+    assert len(asked) == 1
+    run = RunDirectory(out)
+    plan = Plan.read(run.folder)
+    assert plan.planned == make_plan(small_graph.sources, settings).planned
+    assert plan.planned.starts_early
+    facts = run.stage("graph").manifest().facts
+    assert plan.planned.halo_is_bound
+    assert plan.met.halo_rows == sum(facts["halo"]) < plan.planned.halo_rows
+    # The workers are those that were planned.
+    for same in ("partitions", "workers", "threads", "worker_limit"):
+        assert getattr(plan.met, same) == getattr(plan.planned, same)
+    lines = [text for text in caplog.messages if text.startswith("the run differs")]
+    assert len(lines) == 1
+    assert f"halo rows {sum(facts['halo'])} (" in lines[0]
+    before = run.folder.read_bytes(PLAN)
+    asked.clear()
+    assert jobs.run_all(small_graph.sources, out, settings)["stages"] == {}
+    assert asked == []
+    assert run.folder.read_bytes(PLAN) == before
+
+
+def test_every_stage_obeys_the_plan(tmp_path, small_graph, client, monkeypatch):
+    sources = small_graph.sources
+    settings = small_settings("communities=column:label")
+    with pipeline.open_run(str(tmp_path / "run"), sources) as run:
+        monkeypatch.setattr(cluster, "free_memory", lambda: 2**20)
+        with pytest.raises(DoesNotFitError, match=r"need 400\.\d MiB but 1\.0 MiB are"):
+            pipeline.prepare(run, sources, settings)
+        monkeypatch.undo()
+        pipeline.prepare(run, sources, settings)
+        for stage in (
+            lambda: pipeline.embed(run, settings, client),
+            lambda: pipeline.fit_readout(run, settings, client),
+            lambda: pipeline.quantify_communities(run, sources, settings, client),
+        ):
+            with monkeypatch.context() as patch:
+                patch.setattr(cluster, "smallest_memory", lambda _: 100 * 2**20)
+                needs = r"worker needs [45]\d\d\.\d MiB but may use 100\.0 MiB"
+                with pytest.raises(DoesNotFitError, match=needs):
+                    stage()
+            stage()
+    assert plan_of(run)["met"]["worker_limit"] == cluster.smallest_memory(client)
+
+
+def test_a_plan_stays_as_it_was_made(small_graph):
+    plan = make_plan(small_graph.sources, small_settings())
+    with pytest.raises(FrozenInstanceError):
+        plan.planned = replace(plan.planned, nodes=1)
+    with pytest.raises(FrozenInstanceError):
+        plan.planned.nodes = 1
+    with pytest.raises(TypeError):
+        plan.planned.stages["ingest"] = 0.0
+    with pytest.raises(TypeError):
+        plan.planned.needs["graph"] = {}
+
+
+def test_numbers_of_a_plan_stand_where_settings_say_auto(small_graph, asked):
+    settings = small_settings()
+    plan = make_plan(small_graph.sources, settings)
+    resolved = plan.resolved(settings)
+    assert resolved.partitions == plan.planned.partitions == 2
+    found = cluster.local_size(resolved.cluster)
+    assert (found.workers, found.threads) == (2, 1)
+    assert found.memory == plan.planned.worker_limit
+    assert len(asked) == 1
+
+
+def test_a_damaged_plan_is_found_and_made_again(tmp_path, small_graph):
+    sources, settings = small_graph.sources, small_settings()
+    with pipeline.open_run(str(tmp_path / "run"), sources) as run:
+        pipeline.prepare(run, sources, settings)
+    path = tmp_path / "run" / PLAN
+    path.write_text(path.read_text().replace('"nodes": 600', '"nodes": 601'))
+    assert [found.file for found in verify(run.location)] == [str(path)]
+    with pipeline.open_run(str(tmp_path / "run"), sources) as run:
+        assert Plan.read(run.folder) is None
+        pipeline.prepare(run, sources, settings)
+    assert plan_of(run)["planned"]["nodes"] == 600

@@ -1,0 +1,146 @@
+"""What the stage ``graph`` needs.
+
+The formulas of temporary files mirror what `sort`, `csr`, `features` and `prepare` put
+into the scratch folder.
+"""
+
+from __future__ import annotations
+
+from xnq_dist.core.config import Settings
+from xnq_dist.core.need import Need, RunSize
+from xnq_dist.graph.clustering import PAIR
+from xnq_dist.graph.partition import METIS_SHARE, metis_memory
+from xnq_dist.graph.sort import pairs_held
+
+__all__ = [
+    "client_bytes",
+    "graph_scratch",
+    "halo_rows",
+    "needs",
+    "random_boundary",
+    "random_halo",
+    "sort_scratch",
+]
+
+CLIENT = 400 * 2**20
+"""Bytes of the client's process with its libraries loaded and nothing else."""
+SORT_PAIR = 40
+"""Bytes that a pair takes while it is sorted, up to `input.memory`."""
+KEY = 8
+"""Bytes of a pair, and of its weight, in a sorted run."""
+INDEX = 4
+"""Bytes of a neighbour, of a weight, of a feature and of a row's number."""
+HALO = 8
+"""Bytes of a halo row's global id."""
+
+
+def needs(size: RunSize, settings: Settings) -> Need:
+    """What reading, sorting and partitioning take, in one process."""
+    memory = settings.input.memory_bytes
+    sorting = min(memory, size.edges * SORT_PAIR)
+    node_disk = size.node_bytes
+    if node_disk is None:
+        node_disk = size.nodes * (size.features * 4 + 12)
+    disk = node_disk + size.nodes * 12 + size.edges * 4
+    counts = size.nodes, size.edges, size.features, halo_rows(size)
+    return Need(
+        # One comes after the other.
+        client=client_bytes(size, max(sorting, _partitioning(size, settings))),
+        disk=disk,
+        kept=disk,
+        scratch=graph_scratch(*counts, memory, size.weighted),
+        work={"ingest": {"node": size.nodes, "edge": size.edges}},
+    )
+
+
+def client_bytes(size: RunSize, peak: float) -> int:
+    """Bytes of the client beside the largest of what it does."""
+    return int(CLIENT + size.nodes * 100 + peak)
+
+
+def _partitioning(size: RunSize, settings: Settings) -> int:
+    """Bytes of the partitioner that is set, or that ``auto`` chooses."""
+    if size.partitions == 1:
+        return 0
+    memory, name = settings.input.memory_bytes, settings.partitioner
+    if name in ("auto", "metis"):
+        symmetric = not settings.input.directed
+        metis = metis_memory(size.nodes, size.edges, symmetric)
+        if name == "metis" or metis <= METIS_SHARE * memory:
+            return metis
+    if name in ("auto", "stream"):
+        return min(memory, max(size.nodes * size.partitions, size.edges * PAIR))
+    return 0
+
+
+def halo_rows(size: RunSize) -> int:
+    """Halo rows of all partitions; before there are any, those of a random cut."""
+    if size.halo is not None:
+        return sum(size.halo)
+    return random_halo(size.nodes, size.edges, size.partitions)
+
+
+def random_halo(nodes: int, edges: int, partitions: int) -> int:
+    """Expected halo rows of a random partition, from the mean degree.
+
+    ``(P - 1) N (1 - (1 - 1/P)^degree)``; concave in the degree, so the mean degree
+    gives an upper bound for any degrees (Jensen), and better partitioners stay below.
+    """
+    if partitions == 1 or nodes == 0:
+        return 0
+    degree = edges / nodes
+    return int((partitions - 1) * nodes * (1 - (1 - 1 / partitions) ** degree))
+
+
+def random_boundary(nodes: int, edges: int, partitions: int) -> int:
+    """Expected boundary rows of a random partition, from the mean degree.
+
+    ``N (1 - P^-degree)``: a row is on the boundary unless all its out-neighbours are
+    in its own partition.
+    """
+    if partitions == 1 or nodes == 0:
+        return 0
+    return int(nodes * (1 - (1 / partitions) ** (edges / nodes)))
+
+
+def sort_scratch(pairs: int, memory: int, weighted: bool = False) -> int:
+    """Bytes of sorted runs; 0 where the memory holds all pairs.
+
+    Parameters
+    ----------
+    pairs
+        Taken in, reverses included.
+    memory
+        Bytes for the sort, `input.memory`.
+    weighted
+        Whether each comes with a weight.
+    """
+    if pairs < pairs_held(memory, weighted):
+        return 0
+    return pairs * KEY * (2 if weighted else 1)
+
+
+def graph_scratch(
+    nodes: int, edges: int, features: int, halo: int, memory: int, weighted: bool
+) -> int:
+    """Most bytes of temporary files at a time while a graph is ingested and cut.
+
+    Runs stay until the adjacency is written from them. Later the adjacency, its edges
+    sorted by partition, the features and the partitions' halos lie side by side, until
+    partition after partition is written.
+
+    Parameters
+    ----------
+    nodes, edges, features
+        Counts; edges directed, as sorted.
+    halo
+        Halo rows of all partitions.
+    memory
+        `input.memory`.
+    weighted
+        Whether edges have weights.
+    """
+    adjacency = edges * INDEX * (2 if weighted else 1)
+    described = nodes * INDEX * (features + 1)
+    later = 2 * adjacency + described + HALO * halo
+    return max(sort_scratch(edges, memory, weighted) + adjacency, later)

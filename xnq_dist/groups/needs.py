@@ -1,0 +1,29 @@
+"""What the graph's own groups and detected communities need."""
+
+from __future__ import annotations
+
+from xnq_dist.core.config import Settings
+from xnq_dist.core.need import Need, RunSize, Work, added, scaled
+from xnq_dist.graph.needs import client_bytes
+from xnq_dist.groups.own_groups import ROUNDS
+from xnq_dist.reservoir.needs import busiest, load_work
+
+__all__ = ["needs"]
+
+LEIDEN_EDGE = 130
+"""Bytes a directed edge takes while Leiden runs (measured), adjacency included."""
+
+
+def needs(size: RunSize, settings: Settings) -> Need:
+    """Leiden for groups and for communities; beyond its edges, label propagation."""
+    small = size.edges <= settings.auto.reference_edges
+    leiden: Work = {"leiden": size.edges}
+    groups = leiden
+    if not small:
+        visited = {"visit": busiest(size, settings)[1] / size.lanes}
+        groups = scaled(added(visited, load_work(size, settings)), ROUNDS)
+    held = client_bytes(size, LEIDEN_EDGE * size.edges)
+    return Need(
+        client=held if small or size.detects else 0,
+        work={"readout": groups, "quantify": leiden if size.detects else {}},
+    )

@@ -1,0 +1,45 @@
+"""What the stage ``quantify`` needs."""
+
+from __future__ import annotations
+
+from xnq_dist.core.config import Settings
+from xnq_dist.core.need import Need, RunSize, added, scaled
+from xnq_dist.core.quantifiers import record_of
+from xnq_dist.graph.needs import sort_scratch
+from xnq_dist.quantify.classic.giants import store_bytes
+from xnq_dist.quantify.default.surroundings import WALKS
+from xnq_dist.quantify.gpu.device_memory import quantified_bytes
+from xnq_dist.reservoir.needs import busiest, load_work, supersteps_of
+from xnq_dist.reservoir.volume import WORKER
+from xnq_dist.selection.scored_rows import model_bytes
+
+__all__ = ["needs"]
+
+
+def needs(size: RunSize, settings: Settings) -> Need:
+    """What answering for all communities takes; every worker reads all nodes."""
+    auto, threads = settings.quantifier == "auto", size.workers.threads
+    # Posteriors and neighbours' sums; `auto` holds one partition's edges as well, NACC
+    # the sums of all nodes.
+    values = 36 if record_of(settings.quantifier).neighbours else 12
+    edges = supersteps_of(size, settings).moves.edges / size.per_worker
+    worker = WORKER + size.nodes * (size.classes * values + 40) + edges * 24
+    if auto:
+        worker += model_bytes(size.nodes, size.classes, settings.readout.folds)
+    # One community may be as large as all memberships, and each thread may have one.
+    worker += threads * store_bytes(min(size.nodes, size.members), size.classes)
+    counts = size.nodes, size.classes, threads
+    work = added(
+        {"known": size.nodes, "name": size.nodes},
+        {"judged" if auto else "member": size.members / size.slots},
+    )
+    if auto:
+        # Labels around every node, to study how they were chosen.
+        visited = {"visit": busiest(size, settings)[1] / size.lanes}
+        work = added(work, scaled(added(visited, load_work(size, settings)), WALKS))
+    return Need(
+        worker=int(worker),
+        device=quantified_bytes(*counts) if size.workers.device else 0,
+        scratch=sort_scratch(size.members, settings.input.memory_bytes),
+        work={"quantify": work},
+    )

@@ -1,0 +1,201 @@
+"""What the stages ``select``, ``readout`` and ``posteriors`` need."""
+
+from __future__ import annotations
+
+from xnq_dist.core.config import Settings
+from xnq_dist.core.need import Need, RunSize, Work, added, scaled
+from xnq_dist.core.sizes import parse_bytes
+from xnq_dist.readout.objective import DEVICE_VALUES, WIDEST
+from xnq_dist.readout.plus.label_features import HOPS, feature_count
+from xnq_dist.readout.plus.learning import MOST_ROWS
+from xnq_dist.readout.plus.second_stage import KINDS, tree_columns
+from xnq_dist.readout.plus.variants import Variants
+from xnq_dist.readout.select import INPUT_SCALES, RECURRENT_SCALES, UNITS
+from xnq_dist.reservoir.needs import (
+    NeighbourSums,
+    blocks_of,
+    busiest,
+    embedding_item,
+    reservoir_work,
+    sums_work,
+    supersteps_of,
+)
+from xnq_dist.reservoir.volume import WORKER
+
+__all__ = ["candidates_of", "label_sums", "needs", "turns_of"]
+
+FINE, SEARCHED = 8, 3
+"""Values of C that are usually tried: by the climb up to between 1 and 10, and two
+beyond the best; by xnq+ from the middle of its grid on."""
+SEARCH_FITS = 3
+"""Values of C that each candidate of the scales' search is judged by."""
+PASSES = 12
+"""Passes over the rows that a fit takes."""
+TREES = 250
+"""Boosted trees of a model, one a class where there are more than two."""
+SECOND_FITS = 4
+"""Values of C that the second stage of xnq+ tries."""
+
+
+def needs(size: RunSize, settings: Settings) -> Need:
+    """What the search of scales, the fits and the posteriors take."""
+    plus, dim = settings.method == "xnq+", settings.reservoir.dim
+    fitted = min(size.known, MOST_ROWS) if plus else size.known
+    columns = sum(blocks_of(size, settings))
+    rows = min(fitted * columns * 24, parse_bytes(settings.readout.memory) * 3)
+    memory, rounds_disk, features_disk = _described(size, settings, fitted)
+    largest = supersteps_of(size, settings).moves.largest
+    # Label features are made twice: with nodes and with whole groups as folds.
+    described = size.nodes * (rounds_disk + 2 * features_disk)
+    # Three partitions of groups take 12 bytes a node; posteriors with whole groups left
+    # out are few.
+    kept = size.nodes * (size.classes * 4 + 24 + features_disk)
+    # Labelled rows beyond the memory go through files, by partition and by group.
+    beyond = not plus and size.known * dim * 8 > settings.readout.memory_bytes
+    spilled = 2 * size.known * dim * embedding_item(settings) if beyond else 0
+    return Need(
+        worker=int(WORKER + max(rows, size.per_worker * largest * memory)),
+        device=_on_device(size, settings),
+        disk=max(described, kept, spilled),
+        kept=kept,
+        work={
+            "supersteps": _search_work(size, settings),
+            "readout": added(_first_work(size, settings), _plus_work(size, settings)),
+            "write": {"disk": (described + 2 * spilled) / size.slots},
+        },
+    )
+
+
+def _described(size: RunSize, settings: Settings, most: int) -> tuple[int, int, int]:
+    """Bytes that a node takes in memory while xnq+ describes it, and on the disk.
+
+    There for the kept rounds, which are removed, and for what is made of them; models
+    are fitted to `most` nodes.
+    """
+    if settings.method != "xnq+":
+        return 0, 0, 0
+    variants = Variants(settings.readout.folds)
+    own = feature_count(size.classes)
+    # The nodes that models are fitted to, described once more for each fold, are few.
+    features = own + min(1.0, most / max(1, size.nodes)) * variants.folds * own
+    kept = HOPS * ((variants.folds + len(variants)) * size.classes + 1)
+    return 4 * int(kept + features), 4 * kept, 4 * int(features)
+
+
+def _on_device(size: RunSize, settings: Settings) -> int:
+    """Bytes of a GPU: of every task that fits at a time the rows in float32.
+
+    A block of them and their covariance twice in float64.
+    """
+    if not size.workers.device:
+        return 0
+    dim = settings.reservoir.dim
+    fits = min(size.workers.threads, settings.readout.folds)
+    rows = min(4 * fits * size.known * dim, settings.readout.memory_bytes // 2)
+    return rows + fits * 8 * (DEVICE_VALUES + 2 * dim * min(dim, WIDEST))
+
+
+def candidates_of(settings: Settings) -> int:
+    """Scales that the search of plain xnq tries; 0: both are given."""
+    wanted = settings.reservoir
+    searched = wanted.recurrent_scale == "select", wanted.input_scale == "select"
+    if settings.method == "xnq+" or not any(searched):
+        return 0
+    recurrent = len(RECURRENT_SCALES) if searched[0] else 1
+    return recurrent + (len(INPUT_SCALES) - 1 if searched[1] else 0)
+
+
+def _search_work(size: RunSize, settings: Settings) -> dict[str, float]:
+    """Scales tried with a smaller reservoir each; one task judges them."""
+    candidates, dim = candidates_of(settings), min(settings.reservoir.dim, UNITS)
+    if not candidates:
+        return {}
+    rows = size.known * (settings.readout.folds - 1.0)
+    judged = _moments(size, dim), scaled(_fit(size, rows, dim), SEARCH_FITS)
+    return scaled(added(reservoir_work(size, settings, dim), *judged), candidates)
+
+
+def _fit(size: RunSize, rows: float, dim: int) -> Work:
+    """One fit to some rows, or several fits to as many in all."""
+    outputs = 1 if size.classes == 2 else size.classes
+    return {"row": rows * dim * outputs * PASSES}
+
+
+def _moments(size: RunSize, dim: int) -> Work:
+    """The covariance of the labelled rows, for all fits."""
+    return {"square": float(size.known) * dim * dim}
+
+
+def turns_of(size: RunSize, settings: Settings) -> int:
+    """Turns that the folds of one C take, in parallel on all threads."""
+    folds = settings.readout.folds
+    return -(-folds // min(folds, size.workers.count * size.workers.threads))
+
+
+def _fits(size: RunSize, settings: Settings) -> int:
+    """Values of C that the first readout tries."""
+    wanted, plus = settings.readout, settings.method == "xnq+"
+    fits = (SEARCHED if plus else FINE) if wanted.C == "select" else 1
+    if not plus:
+        return fits
+    # Of every block; and, once C is chosen, with each pair of folds hidden, and all of
+    # that with whole groups as folds.
+    hidden = 2 * len(Variants(wanted.folds)) // wanted.folds - 1
+    return len(blocks_of(size, settings)) * (fits + hidden)
+
+
+def _first_work(size: RunSize, settings: Settings) -> dict[str, float]:
+    """Rows read twice, folds fitted, posteriors written; xnq+ reads once more."""
+    dim, folds = settings.reservoir.dim, settings.readout.folds
+    plus = settings.method == "xnq+"
+    nodes, _ = busiest(size, settings)
+    values = float(nodes) * sum(blocks_of(size, settings)) / size.lanes
+    reads = 3 if plus else 2
+    rows = size.known * (folds - 1.0) / max(1, folds)
+    fits = _fits(size, settings) * turns_of(size, settings)
+    return added(
+        {
+            "read": reads * values * embedding_item(settings),
+            "score": (reads - 1) * values,
+            "posterior": nodes / size.lanes,
+        },
+        scaled(_fit(size, rows, dim), fits),
+        _moments(size, dim),
+        {} if plus else _fit(size, size.known, dim),
+    )
+
+
+def label_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
+    """Sums of labels over neighbours by xnq+."""
+    if settings.method != "xnq+":
+        return ()
+    folds = settings.readout.folds
+    sums = (
+        NeighbourSums(HOPS, folds * size.classes + 1),
+        NeighbourSums(HOPS, len(Variants(folds)) * size.classes),
+    )
+    return (*sums, *sums)  # with nodes and with whole groups as folds
+
+
+def _plus_work(size: RunSize, settings: Settings) -> dict[str, float]:
+    """What xnq+ does besides: sums over neighbours, features, the second stage."""
+    if settings.method != "xnq+":
+        return {}
+    blocks, folds = blocks_of(size, settings), settings.readout.folds
+    nodes, _ = busiest(size, settings)
+    features = feature_count(size.classes)
+    parts: list[Work] = [
+        sums_work(size, settings, label_sums(size, settings)),
+        {"feature": 2.0 * nodes * features / size.lanes},
+        scaled(_fit(size, size.known * (folds - 1.0), features), SECOND_FITS),
+    ]
+    if settings.plus.boosting == "auto":
+        trees = TREES * (1 if size.classes == 2 else size.classes)
+        rows = size.known * (folds - 1.0) / folds
+        own = len(blocks) * (size.classes - 1) + features
+        for kind in KINDS:
+            columns = own + len(tree_columns(blocks, kind))
+            fold = {"tree": float(trees), "bin": trees * rows * columns}
+            parts.append(scaled(fold, folds / size.slots))
+            parts.append({"leaf": float(nodes) * trees / size.lanes})
+    return added(*parts)

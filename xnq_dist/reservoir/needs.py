@@ -1,0 +1,288 @@
+"""What the stage ``embeddings`` needs, and how supersteps share its work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from xnq_dist.core.config import Settings
+from xnq_dist.core.inputs import set_scales
+from xnq_dist.core.need import Need, RunSize, added, scaled
+from xnq_dist.graph.needs import halo_rows
+from xnq_dist.reservoir.checkpoint import KEPT, checkpoint_interval
+from xnq_dist.reservoir.descriptors import DOUBLE_ROUNDS, HOPS, SPARE, widths
+from xnq_dist.reservoir.device import device_bytes
+from xnq_dist.reservoir.length import MOST, length_of
+from xnq_dist.reservoir.propagation import COLUMNS
+from xnq_dist.reservoir.volume import (
+    WORKER,
+    Volume,
+    disk_need,
+    disk_traffic,
+    memory_need,
+    most_volume,
+    tile_memory,
+    volume,
+)
+from xnq_dist.reservoir.weights import units_of_blocks
+
+__all__ = [
+    "NeighbourSums",
+    "Supersteps",
+    "block_sums",
+    "blocks_of",
+    "busiest",
+    "embedding_item",
+    "load_work",
+    "needs",
+    "reservoir_work",
+    "sums_work",
+    "supersteps_of",
+]
+
+EMBEDDER = 400 * 2**20
+"""Bytes of a worker before the readout's libraries are loaded, which take it to
+`WORKER` (measured: 306 to 385 MiB with states in memory)."""
+BLOCK_COPIES = 4
+"""Times that a halo row is copied: twice as its block is cut, as it arrives, and as it
+is put in local order."""
+
+
+@dataclass(frozen=True)
+class Supersteps:
+    """What supersteps take of a worker, states in memory and on a disk."""
+
+    moves: Volume
+    need: Mapping[str, int]
+    """Bytes with states in ``memory`` and on ``disk``."""
+    states: str
+    """The one of these that is chosen."""
+    budget: int
+    """Bytes of a row tile of states on a disk."""
+    matrix: int
+    """Bytes of the recurrent matrix."""
+    tile: int
+    """Columns exchanged at a time."""
+    wire: int
+    """Bytes of a value that is exchanged."""
+    files: int
+    """Bytes of files of states and input drives; 0: in memory."""
+    traffic: int
+    """Bytes read from and written to them in one superstep, at most."""
+    length: int
+    """Number of supersteps."""
+
+
+@dataclass(frozen=True)
+class NeighbourSums:
+    """Rounds of sums over neighbours, `width` values a node."""
+
+    rounds: int
+    width: int
+
+
+def _moves(size: RunSize, settings: Settings) -> Volume:
+    engine, workers = settings.exchange.engine, size.workers.count
+    if size.cut is not None:
+        return volume(engine, size.cut, workers)
+    counts = size.nodes, size.edges, size.partitions, workers
+    return most_volume(engine, *counts, size.halo)
+
+
+def supersteps_of(size: RunSize, settings: Settings) -> Supersteps:
+    """What supersteps take, and whether their states go to a disk."""
+    wanted, engine, workers = settings.reservoir, settings.exchange.engine, size.workers
+    dim, lanes = wanted.dim, size.lanes
+    wire = 2 if settings.exchange.dtype == "float16" else 4
+    moves = _moves(size, settings)
+    tile = dim if wanted.tile is None else min(dim, wanted.tile)
+    matrix = dim * dim * 8 if wanted.matrix == "dense" else dim * wanted.nonzeros * 12
+    both = matrix + lanes * moves.largest * size.features * 8
+    budget = tile_memory(workers.memory, lanes)
+    kept = _kept_item(wire, size)
+    need = {
+        "memory": both + memory_need(moves, dim, tile, wire, kept, lanes),
+        "disk": both + disk_need(moves, dim, wire, lanes, budget),
+    }
+    states = settings.exchange.states
+    if states == "auto":
+        whole_rows = engine == "tasks" and wanted.tile is None and not workers.device
+        fits = WORKER + need["memory"] <= workers.memory
+        states = "disk" if whole_rows and not fits else "memory"
+    files = traffic = 0
+    if states == "disk":
+        files = size.nodes * dim * (4 + 2 * wire)
+        counts = size.nodes, size.edges, halo_rows(size), size.partitions
+        traffic = disk_traffic(*counts, dim, wire, budget)
+        moves = replace(moves, moved=0, held=0, exact=True)
+    length: int | str = wanted.supersteps
+    if length == "auto":
+        length = MOST if size.diameter is None else length_of(size.diameter)
+    held = moves, need, states, budget, matrix, tile, wire
+    return Supersteps(*held, files, traffic, int(length))
+
+
+def _kept_item(wire: int, size: RunSize) -> int:
+    """Bytes of a value of the states: processors keep them as they are exchanged."""
+    return 4 if size.workers.device else wire
+
+
+def needs(size: RunSize, settings: Settings) -> Need:
+    """What supersteps, checkpoints and the embedding's other blocks take."""
+    steps = supersteps_of(size, settings)
+    dim, blocks = settings.reservoir.dim, blocks_of(size, settings)
+    columns = sum(blocks)
+    table = size.nodes * columns * embedding_item(settings)
+    counts = size.nodes, size.edges, dim, _products(settings), steps.length
+    every = checkpoint_interval(settings.checkpoint.every, *counts)
+    # The last checkpoints stay until the next one is complete, and while the table is
+    # written.
+    number = (steps.length - 1) // every
+    checkpoint = size.nodes * dim * _kept_item(steps.wire, size)
+    checkpoints = min(KEPT + 1, number) * checkpoint
+    last = min(checkpoints, KEPT * checkpoint)
+    # Of the blocks next to the reservoir: what is written with the states, and before
+    # that the hops of features and three rounds of the spectrum.
+    beside = size.nodes * 4 * (columns - dim)
+    rounds = beside
+    if settings.method == "xnq+":
+        spectral = 3 * (blocks[2] + SPARE + 2) if len(blocks) > 2 else 0
+        rounds += size.nodes * 4 * (blocks[1] + 3 + spectral)
+    # Files of states, in the run directory or in `scratch`, are there while the table
+    # is written, but for those of one superstep.
+    files_here = steps.files if settings.scratch is None else 0
+    base = EMBEDDER if steps.states == "memory" else WORKER
+    device, _ = device_need(size, settings)
+    written = {"disk": number * checkpoint + rounds, "table": float(table)}
+    sums = sums_work(size, settings, block_sums(size, settings))
+    return Need(
+        worker=base + steps.need[steps.states],
+        device=device,
+        disk=max(beside + table + last, beside + checkpoints + files_here, rounds),
+        kept=table,
+        scratch=steps.files - files_here,
+        work={
+            "supersteps": added(reservoir_work(size, settings, dim), sums),
+            "write": scaled(written, 1 / size.slots),
+        },
+    )
+
+
+def embedding_item(settings: Settings) -> int:
+    """Bytes of a value of the embeddings' table."""
+    return 2 if settings.embeddings.dtype == "float16" else 4
+
+
+def device_need(size: RunSize, settings: Settings) -> tuple[int, int]:
+    """Bytes of a worker's GPU, and the largest `reservoir.tile` that fits there.
+
+    Zeros where CPUs do the work; the tile is 0 where none fits.
+    """
+    limit, wanted = size.workers.device, settings.reservoir
+    if not limit:
+        return 0, 0
+    steps = supersteps_of(size, settings)
+    dim, moves = wanted.dim, steps.moves
+    of_partition = moves.largest, moves.picked, moves.edges / size.per_worker
+    item = 2 if wanted.precision in ("float16", "bfloat16") else 4
+    matrix = steps.matrix // 2 if wanted.matrix == "dense" else steps.matrix
+
+    def streamed(tile: int) -> int:
+        """Peak bytes with so many columns at a time."""
+        resident = size.per_worker if tile == dim else 1
+        return resident * device_bytes(*of_partition, dim, tile, matrix, item)
+
+    # Sums over neighbours, a few columns at a time, whatever tile is set.
+    sums = device_bytes(*of_partition, 2 * COLUMNS, COLUMNS, 0, 4)
+    tiles = [2**k for k in range(17) if 2**k < dim and streamed(2**k) <= limit]
+    return int(max(streamed(steps.tile), sums)), max(tiles, default=0)
+
+
+def blocks_of(size: RunSize, settings: Settings) -> tuple[int, ...]:
+    """Columns of each block of the embedding."""
+    dim = settings.reservoir.dim
+    if settings.method != "xnq+":
+        return (dim,)
+    beside = widths(size.nodes, size.features, not settings.input.directed)
+    return tuple(width for width in (dim, beside.features, beside.spectrum) if width)
+
+
+def _products(settings: Settings) -> int:
+    """Values of a state that one new value is made from."""
+    wanted = settings.reservoir
+    if wanted.matrix != "dense":
+        return wanted.nonzeros
+    scales = wanted.recurrent_scale
+    if settings.method == "xnq+":
+        scales, _ = set_scales(settings)
+    beside = len(scales) if isinstance(scales, tuple) else 1
+    return units_of_blocks(wanted.dim, beside)[0]
+
+
+def busiest(size: RunSize, settings: Settings) -> tuple[int, int]:
+    """Nodes and directed edges of the worker that the others wait for."""
+    moves = _moves(size, settings)
+    return min(size.nodes, moves.owned), min(size.edges, moves.edges)
+
+
+def load_work(size: RunSize, settings: Settings) -> dict[str, float]:
+    """The partitions' edges read once."""
+    return {"load": busiest(size, settings)[1] * 4.0 / size.lanes}
+
+
+def reservoir_work(size: RunSize, settings: Settings, dim: int) -> dict[str, float]:
+    """Supersteps with so many units, loading the partitions included."""
+    steps, wanted = supersteps_of(size, settings), settings.reservoir
+    share, sparse = dim / wanted.dim, wanted.matrix != "dense"
+    products = _products(settings) * (1 if sparse else share)
+    nodes, edges = busiest(size, settings)
+    values, threads = float(nodes) * dim, size.workers.threads
+    superstep = {
+        "visit": edges,
+        "gather": edges * dim,
+        "nonzero" if sparse else "flop": 2.0 * values * products,
+        "value": values,
+        "copy": values * 4.0,
+    }
+    halo = 0 if steps.states == "disk" else halo_rows(size) * wanted.dim * steps.wire
+    moved = steps.moves.moved * wanted.dim * steps.wire + steps.traffic
+    exchange = {
+        "copy": BLOCK_COPIES * share * halo / size.slots,
+        # Each worker receives its share; what all receive crosses in parallel.
+        "wire": share * moved / size.busy,
+        "task": 3.0 * size.partitions,
+    }
+    return added(
+        load_work(size, settings),
+        {
+            "copy": values * 4.0 / size.lanes,
+            "flop": 2.0 * values * size.features / threads,
+        },
+        scaled(added(scaled(superstep, 1 / threads), exchange), steps.length),
+    )
+
+
+def block_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
+    """Of xnq+: sums for the blocks of the embedding next to the reservoir."""
+    blocks = blocks_of(size, settings)
+    if len(blocks) == 1:
+        return ()
+    sums = [NeighbourSums(HOPS, blocks[1] // (HOPS + 1) + 1)]
+    if len(blocks) > 2:
+        sums.append(NeighbourSums(2 * DOUBLE_ROUNDS + 1, blocks[2] + SPARE + 2))
+    return tuple(sums)
+
+
+def sums_work(
+    size: RunSize, settings: Settings, rounds: tuple[NeighbourSums, ...]
+) -> dict[str, float]:
+    """Rounds of sums over neighbours, one halo exchange each."""
+    edges = busiest(size, settings)[1] / size.lanes
+    # Each task reads the edges of its partition, for its rows and for its block.
+    once = added(*2 * [load_work(size, settings)], {"task": 4.0 * size.partitions})
+    return added(
+        *(
+            scaled({"visit": edges, "gather": edges * sums.width, **once}, sums.rounds)
+            for sums in rounds
+        )
+    )
