@@ -16,6 +16,7 @@ from tests.report.test_page import made as made_page
 from tests.report.test_page import read
 from xnq_dist.app.settings_help import settings_help
 from xnq_dist.core import quantifiers
+from xnq_dist.core import records as registries
 from xnq_dist.core.config import Settings, load_settings
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.quantifiers import record_of, records
@@ -151,7 +152,7 @@ def test_an_unknown_quantifier_is_refused_with_those_there_are():
 
 
 def test_threads_of_a_process_read_the_records_at_the_same_time():
-    quantifiers._all.cache_clear()
+    registries._all.cache_clear()
     with ThreadPoolExecutor(8) as pool:
         counts = set(pool.map(lambda _: len(records()), range(64)))
     assert counts == {len(records())}

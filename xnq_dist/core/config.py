@@ -8,17 +8,16 @@ from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
     Field,
     ValidationError,
-    field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.label_settings import LabelSettings
-from xnq_dist.core.quantifiers import offer_quantifiers, records
+from xnq_dist.core.quantifiers import QUANTIFIERS, offer_quantifiers
 from xnq_dist.core.reservoir_settings import (
     CheckpointSettings,
     EmbeddingSettings,
@@ -77,7 +76,7 @@ class Settings(Section):
         description="xnq: reservoir and logistic readout, as in the paper; xnq+: also "
         "labels of neighbours and a second stage (all labels are cross-fitted)",
     )
-    quantifier: str = Field(
+    quantifier: Annotated[str, AfterValidator(QUANTIFIERS.check)] = Field(
         "auto",
         description="estimator of a community's prevalence; auto: mean posterior of "
         "the unlabelled members, with intervals",
@@ -129,16 +128,6 @@ class Settings(Section):
     scratch: str | None = Field(
         None, description="local folder for temporary files; null: that of the system"
     )
-
-    @field_validator("quantifier")
-    @classmethod
-    def _is_a_quantifier(cls, value: str) -> str:
-        if value not in records():
-            names = ", ".join(records())
-            raise PydanticCustomError(
-                "choice", "choose one of {names}", {"names": names}
-            )
-        return value
 
     @model_validator(mode="after")
     def _units_for_every_scale(self) -> Settings:

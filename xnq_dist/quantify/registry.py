@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from xnq_dist.core.config import Settings
-from xnq_dist.core.quantifiers import record_of
+from xnq_dist.core.quantifiers import QUANTIFIERS
 from xnq_dist.quantify.interface import Quantifier
 
 __all__ = ["make_quantifier"]
@@ -22,9 +22,7 @@ def make_quantifier(name: str, settings: Settings) -> Quantifier:
     ValueError
         When there is none of that name.
     """
-    record = record_of(name)
-    on_gpu = record.gpu and settings.backend == "gpu"
-    made: Quantifier = import_module(ON_GPU if on_gpu else record.module).make(
-        name, settings
-    )
+    on_gpu = QUANTIFIERS.record_of(name).gpu and settings.backend == "gpu"
+    module = import_module(ON_GPU) if on_gpu else QUANTIFIERS.module_of(name)
+    made: Quantifier = module.make(name, settings)
     return made
