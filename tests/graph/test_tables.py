@@ -61,7 +61,7 @@ def test_csv_reads_like_parquet(tmp_path: Path) -> None:
 def test_a_csv_column_whose_values_come_late_keeps_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: str, kind: pa.DataType
 ) -> None:
-    monkeypatch.setattr("xnq_dist.graph.tables._CSV_BLOCK", 64)
+    monkeypatch.setattr("xnq_dist.graph.formats.csv_table.BLOCK", 64)
     lines = ["node_id,label", *(f"{v}," for v in range(100)), f"100,{late}"]
     (tmp_path / "t.csv").write_text("\n".join(lines))
     table = open_table(tmp_path / "t.csv", "t")
@@ -116,7 +116,7 @@ def test_a_fault_that_shows_while_iterating_is_an_input_error(tmp_path: Path) ->
 def test_a_csv_that_changes_type_is_an_input_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xnq_dist.graph.tables._CSV_BLOCK", 64)
+    monkeypatch.setattr("xnq_dist.graph.formats.csv_table.BLOCK", 64)
     lines = ["a", *(str(v) for v in range(100)), "word"]
     (tmp_path / "t.csv").write_text("\n".join(lines))
     with pytest.raises(InputError, match="write Parquet"):

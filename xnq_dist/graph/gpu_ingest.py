@@ -35,6 +35,7 @@ from xnq_dist.graph.edges import (
     batch_rows,
     columns_read,
 )
+from xnq_dist.graph.formats import format_of
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.sort import Keys, KeySort
 from xnq_dist.graph.tables import Table
@@ -296,7 +297,7 @@ class CudfEngine(EdgeEngine):
         """Pieces of one file; None when it is Arrow's to read."""
         (file,) = alone.files
         local = isinstance(alone.filesystem, pafs.LocalFileSystem)
-        if not local or file.endswith((".csv", ".gz")):
+        if not local or format_of(file).name != "parquet":
             return None
         kinds = alone.schemas[file]
         ends = kinds[columns.src], kinds[columns.dst]

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 
-import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InputError
-from xnq_dist.graph.tables import Table, open_table
+from xnq_dist.graph.tables import open_table
 
 __all__ = ["has_weights", "id_text", "labelled_rows", "node_bytes", "table_size"]
 
-_CSV_ROW = 24
-"""Bytes of a CSV row, assumed: a CSV file does not say how many rows it has."""
+_TEXT_ROW = 24
+"""Bytes of a row, assumed where a file does not say how many rows it has."""
 
 
 def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
     """Rows and, for nodes, input features of a table, from footers alone.
 
-    `table` is ``nodes``, ``edges`` or ``memberships``. Rows of CSV files are estimated
-    from their size.
+    `table` is ``nodes``, ``edges`` or ``memberships``. Without footers rows
+    are estimated from the size.
 
     Raises
     ------
@@ -48,11 +45,11 @@ def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
     opened = open_table(path, f"{table.removesuffix('s')} table")
     opened.require(wanted)
     rows = opened.n_rows
-    if rows == 0 and _is_text(opened):
+    if not opened.has_footers:
         size = sum(opened.filesystem.get_file_info(f).size for f in opened.files)
         # However small the files are: a row that is there, counts.
         with closing(opened.batches([next(iter(wanted.values()))])) as batches:
-            rows = 0 if next(batches, None) is None else max(1, size // _CSV_ROW)
+            rows = 0 if next(batches, None) is None else max(1, size // _TEXT_ROW)
     if rows == 0:
         raise InputError(f"{path} has no rows: the {opened.what} must not be empty")
     if table != "nodes":
@@ -74,7 +71,7 @@ def has_weights(path: str, settings: Settings) -> bool:
 
 def labelled_rows(path: str, settings: Settings) -> int | None:
     """Nodes with a label, by the footers' counts of nulls; None without them."""
-    columns = list(_column_chunks(path, {settings.columns.label}))
+    columns = list(open_table(path, "node table").chunks({settings.columns.label}))
     if not columns or any(
         column.statistics is None or not column.statistics.has_null_count
         for column in columns
@@ -87,7 +84,7 @@ def labelled_rows(path: str, settings: Settings) -> int | None:
 def id_text(path: str, settings: Settings) -> float:
     """Mean bytes of a node's id that is a string; 0 where ids are integers.
 
-    For a CSV file a length is assumed.
+    Without footers a length of strings is assumed.
     """
     opened = open_table(path, "node table")
     name = settings.columns.node_id
@@ -96,40 +93,21 @@ def id_text(path: str, settings: Settings) -> float:
         for s in opened.schemas.values()
     ):
         return 0.0
-    if _is_text(opened):
-        return float(_CSV_ROW)
-    sizes = (int(at.total_uncompressed_size) for at in _column_chunks(path, {name}))
+    if not opened.has_footers:
+        return float(_TEXT_ROW)
+    sizes = (int(at.total_uncompressed_size) for at in opened.chunks({name}))
     # Offsets of eight bytes in memory, lengths of four in the file.
     return 4 + sum(sizes) / max(1, opened.n_rows)
 
 
 def node_bytes(path: str, settings: Settings) -> int | None:
-    """Bytes of the node table's columns that are used, compressed; None for CSV."""
+    """Bytes of the node table's used columns, compressed; None without footers."""
     columns = settings.columns
     features = columns.features
     named = {columns.node_id, columns.label, columns.role}
     named |= {columns.node_weight} if columns.node_weight else set()
     named |= {features} if isinstance(features, str) else set(features or ())
-    if _is_text(open_table(path, "node table")):
-        return None
-    sizes = (int(at.total_compressed_size) for at in _column_chunks(path, named))
-    return sum(sizes)
-
-
-def _is_text(opened: Table) -> bool:
-    return opened.files[0].endswith((".csv", ".gz"))
-
-
-def _column_chunks(path: str, named: set[str]) -> Iterator[Any]:
-    """What the footers say of every chunk of some columns; nothing for CSV."""
     opened = open_table(path, "node table")
-    if _is_text(opened):
-        return
-    for file in opened.files:
-        with opened.filesystem.open_input_file(file) as stream:
-            footer = pq.ParquetFile(stream).metadata
-            for group in range(footer.num_row_groups):
-                for at in range(footer.num_columns):
-                    column = footer.row_group(group).column(at)
-                    if column.path_in_schema.split(".")[0] in named:
-                        yield column
+    if not opened.has_footers:
+        return None
+    return sum(int(at.total_compressed_size) for at in opened.chunks(named))

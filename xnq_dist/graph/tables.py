@@ -13,13 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pacsv
 import pyarrow.fs as pafs
-import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.redaction import redacted, split_query
+from xnq_dist.graph.formats import FORMATS, format_of
 
 __all__ = [
     "Batch",
@@ -29,11 +28,6 @@ __all__ = [
     "open_table",
     "show",
 ]
-
-_CSV = (".csv", ".csv.gz")
-_CSV_BLOCK = 4 << 20
-_COMPRESSED_PAGES = 1 << 20
-"""Bytes read ahead per column: one huge row group is never loaded as a whole."""
 
 
 @dataclass(frozen=True)
@@ -69,19 +63,19 @@ class Batch:
 
 
 @contextmanager
-def _reading(file: str, is_csv: bool) -> Iterator[None]:
-    """Turn Arrow's errors, which surface anywhere while iterating, into ours."""
+def _reading(file: str) -> Iterator[Any]:
+    """The module of a file's format; errors of reading it are ours.
+
+    Arrow's surface anywhere while iterating.
+    """
+    record = format_of(file)
     try:
-        yield
+        yield FORMATS.module_of(record.name)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())
-        kind = "a CSV file that can be read" if is_csv else "a whole Parquet file"
-        hint = (
-            "check the row, or write Parquet (types are taken from the file's start)"
-            if is_csv
-            else "copy or write it again"
-        )
-        raise InputError(f"{file} is not {kind} ({reason}): {hint}") from error
+        raise InputError(
+            f"{file} is not {record.title} ({reason}): {record.hint}"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -98,11 +92,8 @@ class Table:
 
     def schema(self, file: str) -> dict[str, pa.DataType]:
         """Names and types of one file's columns."""
-        if file.endswith(_CSV):
-            with _reading(file, True), self._csv(file) as reader:
-                return dict(zip(reader.schema.names, reader.schema.types, strict=True))
-        with _reading(file, False), self._parquet(file) as parquet:
-            schema = parquet.schema_arrow
+        with _reading(file) as reader:
+            schema = reader.schema(self.filesystem, file)
             return dict(zip(schema.names, schema.types, strict=True))
 
     @cached_property
@@ -111,15 +102,28 @@ class Table:
         return {file: self.schema(file) for file in self.files}
 
     @cached_property
+    def has_footers(self) -> bool:
+        """Whether all files say their number of rows, and nulls and bytes."""
+        return all(format_of(file).footer for file in self.files)
+
+    @cached_property
     def n_rows(self) -> int:
-        """Rows of all files, 0 when a CSV file hides the number."""
+        """Rows of all files, 0 when a format hides the number."""
+        if not self.has_footers:
+            return 0
         total = 0
         for file in self.files:
-            if file.endswith(_CSV):
-                return 0
-            with _reading(file, False), self._parquet(file) as parquet:
-                total += parquet.metadata.num_rows
+            with _reading(file) as reader:
+                total += reader.rows(self.filesystem, file)
         return total
+
+    def chunks(self, columns: set[str]) -> Iterator[Any]:
+        """What footers say of every chunk of some columns; nothing without footers."""
+        for file in self.files if self.has_footers else ():
+            with _reading(file) as reader:
+                for chunk in reader.chunks(self.filesystem, file):
+                    if chunk.path_in_schema.split(".")[0] in columns:
+                        yield chunk
 
     def has(self, column: str) -> bool:
         """Whether every file has the column; a column of some files is refused."""
@@ -165,78 +169,18 @@ class Table:
         columns
             Columns to read; each file must have them.
         rows
-            Most rows of a batch (Parquet; CSV comes in blocks of 4 MiB).
+            Most rows of a batch; formats of text may come in blocks of bytes.
         """
         for file in self.files:
             first = 0
-            is_csv = file.endswith(_CSV)
-            source = self._csv_batches if is_csv else self._parquet_batches
-            with _reading(file, is_csv):
-                for batch in source(file, columns, rows):
+            with _reading(file) as reader:
+                schema = pa.schema(self.schemas[file])
+                for batch in reader.batches(
+                    self.filesystem, file, columns, rows, schema
+                ):
                     if batch.num_rows:
                         yield Batch(batch, file, first)
                     first += batch.num_rows
-
-    def _parquet_batches(
-        self, file: str, columns: list[str], rows: int
-    ) -> Iterator[pa.RecordBatch]:
-        with self._parquet(file) as parquet:
-            yield from parquet.iter_batches(batch_size=rows, columns=columns)
-
-    def _csv_batches(
-        self, file: str, columns: list[str], rows: int
-    ) -> Iterator[pa.RecordBatch]:
-        types = {
-            name: self._type_of_late_values(file, name)
-            for name in columns
-            if pt.is_null(self.schemas[file][name])
-        }
-        with self._csv(file, columns, types) as reader:
-            yield from reader
-
-    def _type_of_late_values(self, file: str, column: str) -> pa.DataType:
-        """Type of a CSV column whose first block holds no value, from all of them."""
-        with self._csv(file, [column], {column: pa.string()}) as reader:
-            for batch in reader:
-                try:
-                    batch.column(0).cast(pa.int64())
-                except pa.ArrowInvalid:
-                    return pa.string()
-        return pa.int64()
-
-    @contextmanager
-    def _parquet(self, file: str) -> Iterator[pq.ParquetFile]:
-        with self.filesystem.open_input_file(file) as stream:
-            # Pre-buffering, Arrow's default, keeps all that was read of the file.
-            yield pq.ParquetFile(
-                stream,
-                pre_buffer=False,
-                buffer_size=_COMPRESSED_PAGES,
-                page_checksum_verification=True,
-            )
-
-    @contextmanager
-    def _csv(
-        self,
-        file: str,
-        columns: list[str] | None = None,
-        types: dict[str, pa.DataType] | None = None,
-    ) -> Iterator[pacsv.CSVStreamingReader]:
-        options = pacsv.ConvertOptions(
-            include_columns=columns or [],
-            column_types=types or {},
-            null_values=[""],
-            strings_can_be_null=True,
-        )
-        with (
-            self.filesystem.open_input_stream(file, compression="detect") as stream,
-            pacsv.open_csv(
-                stream,
-                read_options=pacsv.ReadOptions(block_size=_CSV_BLOCK),
-                convert_options=options,
-            ) as reader,
-        ):
-            yield reader
 
 
 def open_table(path: str | Path, what: str) -> Table:
@@ -245,9 +189,9 @@ def open_table(path: str | Path, what: str) -> Table:
     Parameters
     ----------
     path
-        A file, a directory (all its Parquet files, else its CSV files; names that
-        begin with ``_`` or ``.`` are left out), a glob, or a `pyarrow.fs` URI of
-        any of these.
+        A file, a directory (all its Parquet files, else its CSV files, and so on;
+        names that begin with ``_`` or ``.`` are left out), a glob, or a `pyarrow.fs`
+        URI of any of these.
     what
         What messages call it, such as ``node table``.
 
@@ -272,11 +216,13 @@ def open_table(path: str | Path, what: str) -> Table:
         found = _visible(filesystem, root)
     except OSError as error:
         raise InputError(f"{what} {text} cannot be read ({error})") from error
-    for suffixes in ((".parquet", ".pq"), _CSV):
-        files = tuple(sorted(file for file in found if file.endswith(suffixes)))
+    known = FORMATS.records().values()
+    for each in known:
+        files = tuple(sorted(file for file in found if file.endswith(each.endings)))
         if files:
             return Table(what, shown, files, filesystem)
-    raise InputError(f"{what}: folder {text} holds no .parquet and no .csv file")
+    endings = " and no ".join(each.endings[0] for each in known)
+    raise InputError(f"{what}: folder {text} holds no {endings} file")
 
 
 def _filesystem(text: str, what: str) -> tuple[Any, str]:

@@ -1,0 +1,90 @@
+"""What people add most often is one module with one record; all else reads that."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.conftest import SmallGraph, published_values, small_settings
+from xnq_dist import open_run, run_stages
+from xnq_dist.core.errors import InputError
+from xnq_dist.core.records import Registry
+from xnq_dist.graph.formats import FORMATS
+from xnq_dist.graph.tables import Sources, open_table
+
+Add = Callable[["Registry[Any]", str], None]
+
+
+@pytest.fixture
+def add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Add]:
+    """Adds a module to a registry, in a folder outside the package."""
+    folder = tmp_path / "more_modules"
+    folder.mkdir()
+    (folder / "__init__.py").write_text('"""More."""\n')
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def added(registry: Registry[Any], text: str) -> None:
+        (folder / "added.py").write_text(text)
+        monkeypatch.setitem(registry.folders, folder.name, folder)
+
+    yield added
+    for name in [name for name in sys.modules if name.startswith(folder.name)]:
+        del sys.modules[name]
+
+
+JSON_LINES = '''
+"""JSON, one object a line."""
+
+import pyarrow as pa
+import pyarrow.json
+
+from xnq_dist.graph.formats import Format
+
+RECORDS = (
+    Format(
+        name="jsonl",
+        title="a file of JSON lines",
+        endings=(".jsonl",),
+        hint="write one object a line",
+    ),
+)
+
+
+def schema(filesystem, file):
+    with filesystem.open_input_stream(file) as stream:
+        return pa.json.read_json(stream).schema
+
+
+def batches(filesystem, file, columns, rows, schema):
+    with filesystem.open_input_stream(file) as stream:
+        yield from pa.json.read_json(stream).select(columns).to_batches(rows)
+'''
+
+
+def test_a_new_input_format_is_read_by_a_run(
+    add: Add, small_graph: SmallGraph, thread_client: Any, tmp_path: Path
+) -> None:
+    add(FORMATS, JSON_LINES)
+    folders = []
+    for table in (small_graph.sources.nodes, small_graph.sources.edges):
+        folder = tmp_path / Path(table).stem
+        folder.mkdir()
+        rows = map(json.dumps, pq.read_table(table).to_pylist())
+        (folder / "part-0.jsonl").write_text("\n".join(rows))
+        folders.append(str(folder))
+    found = []
+    for name, sources in ("given", small_graph.sources), ("lines", Sources(*folders)):
+        out = tmp_path / name
+        with open_run(str(out), sources) as run:
+            run_stages(run, sources, small_settings(), thread_client)
+        found.append(published_values(out))
+    assert found[0].equals(found[1])
+    (Path(folders[1]) / "part-1.jsonl").write_text("no object")
+    with pytest.raises(InputError, match=r"is not a file of JSON lines .*one object a"):
+        _ = open_table(folders[1], "edge table").schemas

@@ -1,0 +1,39 @@
+"""The formats of input tables: one module each, found by its record.
+
+A format is one module with ``RECORDS`` (`core.records`) and two functions:
+``schema(filesystem, file)``, a `pyarrow.Schema`, and
+``batches(filesystem, file, columns, rows, schema)``, record batches of about so many
+rows with these columns in their order. With ``footer``, also ``rows(filesystem, file)``
+and ``chunks(filesystem, file)``. Their errors of Arrow and of the system become a
+sentence with the record's `title` and `hint`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from xnq_dist.core import records
+
+__all__ = ["FORMATS", "Format", "format_of"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format(records.Record):
+    """One format; `title` completes "FILE is not ...". The first is the default."""
+
+    endings: tuple[str, ...]
+    """Of its files' names."""
+    hint: str
+    """What to do with a file that cannot be read."""
+    footer: bool = False
+    """Whether files say their number of rows, and nulls and bytes of their columns."""
+
+
+FORMATS = records.Registry("format", Format, {__name__: Path(__file__).parent})
+
+
+def format_of(file: str) -> Format:
+    """The format of a file, by the ending of its name."""
+    known = list(FORMATS.records().values())
+    return next((each for each in known if file.endswith(each.endings)), known[0])

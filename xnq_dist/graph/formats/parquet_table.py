@@ -1,0 +1,69 @@
+"""Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from xnq_dist.graph.formats import Format
+
+__all__ = ["RECORDS", "batches", "chunks", "rows", "schema"]
+
+RECORDS = (
+    Format(
+        name="parquet",
+        title="a whole Parquet file",
+        rank=1,
+        endings=(".parquet", ".pq"),
+        hint="copy or write it again",
+        footer=True,
+    ),
+)
+
+COMPRESSED_PAGES = 1 << 20
+"""Bytes read ahead per column: one huge row group is never loaded as a whole."""
+
+
+@contextmanager
+def _opened(filesystem: Any, file: str) -> Iterator[pq.ParquetFile]:
+    with filesystem.open_input_file(file) as stream:
+        # Pre-buffering, Arrow's default, keeps all that was read of the file.
+        yield pq.ParquetFile(
+            stream,
+            pre_buffer=False,
+            buffer_size=COMPRESSED_PAGES,
+            page_checksum_verification=True,
+        )
+
+
+def schema(filesystem: Any, file: str) -> pa.Schema:
+    """Names and types of the columns."""
+    with _opened(filesystem, file) as parquet:
+        return parquet.schema_arrow
+
+
+def rows(filesystem: Any, file: str) -> int:
+    """Number of rows."""
+    with _opened(filesystem, file) as parquet:
+        return int(parquet.metadata.num_rows)
+
+
+def chunks(filesystem: Any, file: str) -> Iterator[Any]:
+    """What the footer says of every chunk of every column."""
+    with _opened(filesystem, file) as parquet:
+        footer = parquet.metadata
+        for group in range(footer.num_row_groups):
+            for at in range(footer.num_columns):
+                yield footer.row_group(group).column(at)
+
+
+def batches(
+    filesystem: Any, file: str, columns: list[str], rows: int, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The columns, at most so many rows at a time."""
+    with _opened(filesystem, file) as parquet:
+        yield from parquet.iter_batches(batch_size=rows, columns=columns)
