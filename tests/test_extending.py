@@ -13,10 +13,14 @@ import pytest
 
 from tests.conftest import SmallGraph, published_values, small_settings
 from xnq_dist import open_run, run_stages
-from xnq_dist.core.errors import InputError
+from xnq_dist.app.settings_help import settings_help
+from xnq_dist.core.clusters import CLUSTERS
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.records import Registry
 from xnq_dist.graph.formats import FORMATS
 from xnq_dist.graph.tables import Sources, open_table
+from xnq_dist.jobs import run_all
 
 Add = Callable[["Registry[Any]", str], None]
 
@@ -88,3 +92,51 @@ def test_a_new_input_format_is_read_by_a_run(
     (Path(folders[1]) / "part-1.jsonl").write_text("no object")
     with pytest.raises(InputError, match=r"is not a file of JSON lines .*one object a"):
         _ = open_table(folders[1], "edge table").schemas
+
+
+THREADS = '''
+"""Threads of this process."""
+
+from distributed import LocalCluster
+
+from xnq_dist.core.cluster import LocalSize
+from xnq_dist.core.clusters import ClusterKind
+
+RECORDS = (ClusterKind(name="threads", title="threads of this process"),)
+
+
+def size(settings, free=None):
+    return LocalSize(workers=1, threads=2, memory=2**33)
+
+
+def start(settings, size, preload):
+    return LocalCluster(
+        n_workers=size.workers,
+        threads_per_worker=size.threads,
+        memory_limit=size.memory,
+        processes=False,
+        dashboard_address=None,
+    )
+'''
+
+
+def test_a_new_cluster_kind_does_a_run(
+    add: Add, small_graph: SmallGraph, client: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        SettingsError, match=r"cluster.kind = 'threads': choose one of local, address"
+    ):
+        load_settings(overrides=["cluster.kind=threads"])
+    add(CLUSTERS, THREADS)
+    assert "; threads: threads of this process" in settings_help()
+    settings, sources = small_settings("cluster.kind=threads"), small_graph.sources
+    found = run_all(sources, str(tmp_path / "threads"), settings)
+    assert set(found["stages"]) == {
+        *("graph", "embeddings", "readout", "quantify", "publish")
+    }
+    with open_run(str(tmp_path / "processes"), sources) as run:
+        run_stages(run, sources, small_settings(), client)
+    on_threads, on_processes = map(
+        published_values, (tmp_path / "threads", tmp_path / "processes")
+    )
+    assert on_threads.equals(on_processes)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DamagedError, StageError
 from xnq_dist.core.failures import OPEN, stage_errors
@@ -263,7 +264,9 @@ def _answers_due(
 def _leiden_engine(settings: Settings) -> str:
     """As `groups.leiden.engine_of`, which takes long to import."""
     wanted = settings.leiden.engine
-    if wanted == "igraph" or (wanted == "auto" and settings.cluster.kind != "cuda"):
+    if wanted == "igraph" or (
+        wanted == "auto" and not CLUSTERS.record_of(settings.cluster.kind).gpu
+    ):
         return "igraph"
     from xnq_dist.groups.leiden import engine_of
 

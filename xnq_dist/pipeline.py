@@ -15,6 +15,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from xnq_dist.core import cluster
+from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DamagedError, RunDirectoryError
 from xnq_dist.core.failures import OPEN, in_stage, stage_errors
@@ -430,8 +431,9 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     from xnq_dist.quantify.intervals.seed_runs import check_seed_runs
     from xnq_dist.report.earlier import check_named
 
-    if settings.cluster.kind == "address":
-        cluster.connection_to(settings.cluster)
+    kind = settings.cluster.kind
+    if CLUSTERS.record_of(kind).running:
+        CLUSTERS.module_of(kind).connection_to(settings.cluster)
     check_named(settings)
     check_seed_runs(settings.intervals.seed_runs)
     count_tables(sources, settings)

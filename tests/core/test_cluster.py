@@ -14,6 +14,7 @@ from tests.conftest import SmallGraph, small_settings
 from xnq_dist import pipeline
 from xnq_dist.core import cluster
 from xnq_dist.core.cluster import Connection
+from xnq_dist.core.clusters import address, local
 from xnq_dist.core.config import validate_settings
 from xnq_dist.core.errors import ClusterError, InfrastructureError, SettingsError
 from xnq_dist.graph.scratch import scratch_folder
@@ -69,8 +70,8 @@ def test_workers_share_the_free_memory(
         cluster.psutil, "virtual_memory", lambda: SimpleNamespace(available=free)
     )
     settings = small_settings("cluster.workers=2").cluster
-    assert cluster.local_size(settings).memory == int(0.9 * free) // 2
-    assert cluster.local_size(settings, free // 2).memory == int(0.45 * free) // 2
+    assert local.size(settings).memory == int(0.9 * free) // 2
+    assert local.size(settings, free // 2).memory == int(0.45 * free) // 2
 
 
 def test_local_clusters_have_credentials_of_their_own(
@@ -151,7 +152,7 @@ def test_certificates_of_dasks_own_configuration_serve_as_well(
     settings = validate_settings({"cluster": bare}).cluster
     with (
         dask.config.set(configured),
-        cluster.connect(cluster.connection_to(settings)) as client,
+        cluster.connect(address.connection_to(settings)) as client,
     ):
         assert len(cluster.workers(client)) == 2
 
@@ -179,7 +180,7 @@ def test_workers_that_die_at_their_start_end_in_run_again(monkeypatch):
     def dies(*_):
         raise RuntimeError("Nanny failed to start.")
 
-    monkeypatch.setattr(cluster, "_start", dies)
+    monkeypatch.setattr(local, "start", dies)
     with (
         pytest.raises(InfrastructureError, match=r"Nanny failed to start.*run again"),
         cluster.open_cluster(small_settings().cluster),

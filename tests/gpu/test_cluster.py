@@ -15,6 +15,7 @@ from tests.graph.graphs import node_table
 from xnq_dist import pipeline
 from xnq_dist.core import backend as backends
 from xnq_dist.core import cluster
+from xnq_dist.core.clusters import cuda as cuda_kind
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import ClusterError, DoesNotFitError, SettingsError
 from xnq_dist.core.sizes import human
@@ -79,7 +80,7 @@ def test_a_cuda_cluster_gets_the_planned_options(monkeypatch, caplog, protocol):
     module = types.SimpleNamespace(LocalCUDACluster=Stand)
     monkeypatch.setitem(sys.modules, "dask_cuda", module)
     monkeypatch.setattr(backends, "_installed", lambda name: True)
-    for where in (backends, cluster):
+    for where in (backends, cuda_kind):
         monkeypatch.setattr(where, "gpu_facts", lambda: FACTS)
     chosen = f"cluster.protocol={protocol}"
     settings = cuda("cluster.device_memory=10GiB", chosen).cluster
@@ -100,7 +101,7 @@ def test_a_cuda_cluster_gets_the_planned_options(monkeypatch, caplog, protocol):
         assert "UCX" not in caplog.text
     assert given["rmm_maximum_pool_size"] == 10 * 2**30
     assert given["device_memory_limit"] is None
-    size = cluster.local_size(cuda("cluster.workers=2", "cluster.threads=3").cluster)
+    size = cuda_kind.size(cuda("cluster.workers=2", "cluster.threads=3").cluster)
     assert (size.workers, size.threads) == (2, 3)
     assert size.device == int(80 * 2**30 * cluster.DEVICE_SHARE)
 

@@ -12,6 +12,7 @@ from tests.conftest import small_settings
 from xnq_dist import jobs, pipeline
 from xnq_dist.app.cli import main
 from xnq_dist.core import cluster
+from xnq_dist.core.clusters import local
 from xnq_dist.core.errors import DoesNotFitError
 from xnq_dist.core.store import PLAN, RunDirectory, verify
 from xnq_dist.plan import Plan
@@ -122,7 +123,7 @@ def test_numbers_of_a_plan_stand_where_settings_say_auto(small_graph, asked):
     plan = make_plan(small_graph.sources, settings)
     resolved = plan.resolved(settings)
     assert resolved.partitions == plan.planned.partitions == 2
-    found = cluster.local_size(resolved.cluster)
+    found = local.size(resolved.cluster)
     assert (found.workers, found.threads) == (2, 1)
     assert found.memory == plan.planned.worker_limit
     assert len(asked) == 1

@@ -14,7 +14,8 @@ import psutil
 
 from xnq_dist._version import __version__
 from xnq_dist.core.backend import gpu_facts
-from xnq_dist.core.cluster import connect, local_size, open_cluster, workers
+from xnq_dist.core.cluster import connect, open_cluster, workers
+from xnq_dist.core.clusters import local
 from xnq_dist.core.errors import XnqError
 from xnq_dist.core.products import FORM, VECTOR_BYTES, has_fma
 from xnq_dist.core.redaction import redacted
@@ -75,7 +76,7 @@ def _packages() -> list[Check]:
 
 
 def _machine() -> Check:
-    size = local_size(ClusterSettings())
+    size = local.size(ClusterSettings())
     free = psutil.virtual_memory().available
     text = (
         f"{len(os.sched_getaffinity(0))} processors, {human(free)} free memory: "

@@ -14,11 +14,10 @@ import psutil
 from xnq_dist._version import __version__
 from xnq_dist.core.backend import (
     choose,
-    cuda_cluster,
     device_share,
     gpu_facts,
-    need_cuda,
 )
+from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import (
     ClusterError,
@@ -38,10 +37,8 @@ __all__ = [
     "Connection",
     "LocalSize",
     "connect",
-    "connection_to",
     "device_memory",
     "free_memory",
-    "local_size",
     "open_cluster",
     "settle",
     "settle_backend",
@@ -53,9 +50,6 @@ log = logging.getLogger(__name__)
 
 DEVICE_SHARE = 0.9
 """Of a GPU's memory that workers plan with; the rest is the driver's and libraries'."""
-
-START = 120.0
-"""Seconds that a worker may take to start, on top of `cluster.timeout`: it imports."""
 
 CLOSE = 10.0
 """Seconds that closing a client may take where the scheduler does not answer."""
@@ -98,99 +92,6 @@ def free_memory() -> int:
     return int(psutil.virtual_memory().available)
 
 
-def local_size(settings: ClusterSettings, free: int | None = None) -> LocalSize:
-    """Workers, threads and memory of a local cluster.
-
-    Up to four workers share the processors; nine tenths of the free memory are
-    divided among them. With ``cuda``: a worker of one thread for each GPU.
-
-    Parameters
-    ----------
-    free
-        Bytes of memory that are free; None: what is free now.
-    """
-    if settings.kind == "cuda":
-        return _cuda_size(settings, free)
-    # The affinity mask, not the processors there are: batch systems set it.
-    processors = len(os.sched_getaffinity(0))
-    count = min(4, processors) if settings.workers == "auto" else settings.workers
-    threads = (
-        max(1, processors // count) if settings.threads == "auto" else settings.threads
-    )
-    if settings.memory_limit == "auto":
-        # Whether that is enough is for the plan to say, in a sentence.
-        memory = int((free_memory() if free is None else free) * 0.9) // count
-    else:
-        memory = parse_bytes(settings.memory_limit)
-    return LocalSize(count, threads, memory)
-
-
-def _cuda_size(settings: ClusterSettings, free: int | None) -> LocalSize:
-    # With the memory given, a plan can be made on a machine without a GPU.
-    facts = gpu_facts() if settings.device_memory != "auto" else need_cuda()
-    planned = 1 if settings.workers == "auto" else settings.workers
-    devices = facts.devices or planned
-    count = devices if settings.workers == "auto" else min(devices, settings.workers)
-    threads = 1 if settings.threads == "auto" else settings.threads
-    memory, device = settings.memory_limit, settings.device_memory
-    if memory == "auto":
-        memory = int((free_memory() if free is None else free) * 0.9) // count
-    if device == "auto":
-        device = int(facts.memory * DEVICE_SHARE)
-    return LocalSize(count, threads, parse_bytes(memory), parse_bytes(device))
-
-
-def _start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
-    """A cluster of this machine's processors or GPUs.
-
-    Any user of the machine can reach ports on loopback, and who can talk to a
-    scheduler can run code. Credentials made here, and kept in memory, shut others out.
-
-    Raises
-    ------
-    ClusterError
-        When a package or device is missing.
-    """
-    import dask
-    from distributed import LocalCluster, Security
-
-    options: dict[str, Any] = {
-        "n_workers": size.workers,
-        "threads_per_worker": size.threads,
-        "memory_limit": size.memory,
-        "host": "127.0.0.1",
-        # No dashboard, and its port on loopback, any that is free.
-        "scheduler_kwargs": {"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-        "worker_dashboard_address": "127.0.0.1:0",
-        # What is lost is noticed and named by `waiting`; tracebacks of workers that
-        # are ended would only hide the sentence.
-        "silence_logs": logging.CRITICAL,
-        "security": Security.temporary(),
-        "protocol": "tls",
-    }
-    if settings.kind != "cuda":
-        # Else a worker that hangs while it starts is waited for without end.
-        options["death_timeout"] = settings.timeout + START
-        if preload:
-            users = dask.config.get("distributed.worker.preload") or []
-            options["preload"] = [*users, preload]
-        return LocalCluster(**options)
-    if settings.protocol == "ucx":
-        log.warning(
-            "cluster.protocol = ucx: UCX has no encryption, and every user who can "
-            "reach this machine can run code as you; set it to tcp on shared machines"
-        )
-        options |= {"security": None, "protocol": "ucx"}
-    return cuda_cluster(
-        **options,
-        # The plan owns the device's memory: nothing spills, and the pool has an end.
-        device_memory_limit=None,
-        rmm_pool_size=size.device // 2,
-        rmm_maximum_pool_size=size.device,
-        rmm_allocator_external_lib_list=["cupy"],
-    )
-
-
 @contextmanager
 def open_cluster(settings: ClusterSettings, preload: str = "") -> Iterator[Connection]:
     """A scheduler with at least one worker; closed at the end if we started it.
@@ -212,10 +113,12 @@ def open_cluster(settings: ClusterSettings, preload: str = "") -> Iterator[Conne
     import distributed  # noqa: F401 - its defaults must be there before ours
 
     with ExitStack() as stack:
-        if settings.kind == "address":
-            connection = connection_to(settings)
+        module = CLUSTERS.module_of(settings.kind)
+        record = CLUSTERS.record_of(settings.kind)
+        if record.running:
+            connection = module.connection_to(settings)
         else:
-            size = local_size(settings)
+            size = module.size(settings)
             # The plan owns memory: Dask must neither spill nor pause behind its back.
             stack.enter_context(
                 dask.config.set(
@@ -231,12 +134,12 @@ def open_cluster(settings: ClusterSettings, preload: str = "") -> Iterator[Conne
             )
             try:
                 with kept_from_children(), _without_working_folder():
-                    cluster = _start(settings, size, preload)
+                    cluster = module.start(settings, size, preload)
             except (AssertionError, OSError, RuntimeError, TimeoutError) as error:
                 # The first is how a nanny of distributed 2026.8 gives up a worker that
                 # does not start in time.
                 # Where GPUs are not to blame, something has ended the processes.
-                kind = ClusterError if settings.kind == "cuda" else InfrastructureError
+                kind = ClusterError if record.gpu else InfrastructureError
                 raise kind(
                     f"a local Dask cluster of {size.workers} workers cannot be "
                     f"started ({error}): run again, and if that does not help, check "
@@ -276,59 +179,6 @@ def _without_working_folder() -> Iterator[None]:
             os.environ.pop(name, None)
         else:
             os.environ[name] = before
-
-
-def connection_to(settings: ClusterSettings) -> Connection:
-    """How to reach the scheduler that `cluster.address` names; nothing is sent.
-
-    Raises
-    ------
-    SettingsError
-        When it needs certificates and there are none, or they cannot be read.
-    """
-    from distributed import Security
-
-    address = settings.address
-    if address is None:  # refused by the settings already
-        raise SettingsError("cluster.address is not set")
-    if not address.startswith("tls://"):
-        return Connection(address)
-    files = {
-        "tls_ca_file": settings.tls_ca,
-        "tls_client_cert": settings.tls_cert,
-        "tls_client_key": settings.tls_key,
-    }
-    for file in files.values():
-        _check_readable(file)
-    # Without ours, those of Dask's own configuration.
-    security = Security(require_encryption=True, **(files if settings.tls_ca else {}))
-    found = security.get_tls_config_for_role("client")
-    if not (found["ca_file"] and found["cert"]):
-        raise SettingsError(
-            f"{address} needs certificates: set cluster.tls_ca, cluster.tls_cert and "
-            "cluster.tls_key to their files"
-        )
-    try:
-        security.get_connection_args("client")
-    except (OSError, ValueError) as error:
-        raise SettingsError(
-            f"the certificates for {address} cannot be used ({error}): check that all "
-            "three are PEM files and cluster.tls_key is the key to cluster.tls_cert"
-        ) from error
-    return Connection(address, security)
-
-
-def _check_readable(file: str | None) -> None:
-    if file is None:
-        return
-    try:
-        with open(file, "rb"):
-            pass
-    except OSError as error:
-        raise SettingsError(
-            f"{file} cannot be read ({error.strerror}): correct cluster.tls_ca, "
-            "cluster.tls_cert and cluster.tls_key"
-        ) from error
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.label_settings import LabelSettings
 from xnq_dist.core.quantifiers import QUANTIFIERS, offer_quantifiers
@@ -178,7 +179,7 @@ class Settings(Section):
     @model_validator(mode="after")
     def _backend_fits(self) -> Settings:
         precision = self.reservoir.precision
-        on_gpu = self.cluster.kind == "cuda" or precision != "float32"
+        on_gpu = CLUSTERS.record_of(self.cluster.kind).gpu or precision != "float32"
         if self.backend == "cpu" and on_gpu:
             raise ValueError(
                 "cluster.kind = cuda and reservoir.precision need backend = auto or gpu"

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 
+from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.sizes import check_size, parse_bytes
 
@@ -402,10 +410,10 @@ class EvaluationSettings(Section):
 class ClusterSettings(Section):
     """Where the work runs."""
 
-    kind: Literal["local", "address", "cuda"] = Field(
+    kind: Annotated[str, AfterValidator(CLUSTERS.check)] = Field(
         "local",
-        description="local: worker processes on this machine; address: a running Dask "
-        "scheduler; cuda: one worker for each GPU of this machine",
+        description="where workers run",
+        json_schema_extra=CLUSTERS.offer,
     )
     workers: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         "auto", description="number of worker processes (local)"
@@ -449,9 +457,10 @@ class ClusterSettings(Section):
     def _consistent(self) -> ClusterSettings:
         check_size(self.memory_limit)
         check_size(self.device_memory)
-        if self.kind == "address" and not self.address:
-            raise ValueError("cluster.kind = address needs cluster.address")
-        if self.kind != "address" and self.address:
+        running = CLUSTERS.record_of(self.kind).running
+        if running and not self.address:
+            raise ValueError(f"cluster.kind = {self.kind} needs cluster.address")
+        if not running and self.address:
             raise ValueError(
                 f"cluster.address is set but cluster.kind = {self.kind}: "
                 "set cluster.kind = address"

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from xnq_dist.core.backend import GpuBackend, choose, data_frames, gpu_facts
+from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.core.settings_sections import ColumnSettings, InputSettings
@@ -63,7 +64,8 @@ Lookup = Callable[[Any], Any]
 def wants_cudf(settings: Settings) -> bool:
     """Whether cuDF would read the edges if it is there."""
     engine = settings.input.engine
-    return engine == "cudf" or (engine == "auto" and settings.cluster.kind == "cuda")
+    on_gpus = CLUSTERS.record_of(settings.cluster.kind).gpu
+    return engine == "cudf" or (engine == "auto" and on_gpus)
 
 
 def ingest_limit(settings: Settings) -> int:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.backend import cugraph, data_frames
+from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.graph.arrays import Ints
@@ -47,7 +48,7 @@ def engine_of(settings: Settings) -> Literal["igraph", "cugraph"]:
     if wanted == "cugraph":
         cugraph()
         return wanted
-    if wanted == "auto" and settings.cluster.kind == "cuda":
+    if wanted == "auto" and CLUSTERS.record_of(settings.cluster.kind).gpu:
         try:
             cugraph()
         except SettingsError as error:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
 
+from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.config import Settings
 from xnq_dist.core.sizes import human
 from xnq_dist.core.store import PLAN, Folder
@@ -187,7 +188,7 @@ class Plan:
     def resolved(self, settings: Settings) -> Settings:
         """The settings with the plan's numbers of partitions and of local workers."""
         found: dict[str, Any] = {"partitions": self.planned.partitions}
-        if settings.cluster.kind != "address":
+        if not CLUSTERS.record_of(settings.cluster.kind).running:
             local = {
                 "workers": self.planned.workers,
                 "threads": self.planned.threads,

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from xnq_dist.core import cluster
 from xnq_dist.core.backend import gpu_facts
+from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.config import Settings
 from xnq_dist.core.need import Cut, GraphSize, Workers
 from xnq_dist.core.sizes import parse_bytes
@@ -74,7 +75,7 @@ def make_plan(
         return replace(found, client_limit=free)
 
     planned = figures(free)
-    if settings.cluster.kind == "local":
+    if CLUSTERS.record_of(settings.cluster.kind).ahead:
         # Workers that start while tables are read leave the client what that takes.
         # Where that is not enough for them, they start later and get everything.
         early = planned
@@ -203,15 +204,17 @@ def _memberships(sources: Sources, settings: Settings) -> int | None:
 
 
 def _workers(settings: Settings, free: int | None = None) -> Workers:
-    if settings.cluster.kind != "address":
-        size = cluster.local_size(settings.cluster, free)
+    kind = settings.cluster.kind
+    module = CLUSTERS.module_of(kind)
+    if not CLUSTERS.record_of(kind).running:
+        size = module.size(settings.cluster, free)
         device = size.device
         on_cpus = settings.backend == "cpu" or settings.exchange.on_cpus
         if not device and not on_cpus:
             # Workers of one machine without dask-cuda share its first GPU.
             device = int(gpu_facts().memory * cluster.DEVICE_SHARE) // size.workers
         return Workers(size.workers, size.threads, size.memory, device)
-    connection = cluster.connection_to(settings.cluster)
+    connection = module.connection_to(settings.cluster)
     with cluster.connect(connection, settings.cluster.timeout) as client:
         threads = first_worker(client)  # none: `open_cluster` says so
         memory = cluster.smallest_memory(client)

@@ -1,0 +1,67 @@
+"""A cluster that runs already."""
+
+from __future__ import annotations
+
+from xnq_dist.core.cluster import Connection
+from xnq_dist.core.clusters import ClusterKind
+from xnq_dist.core.errors import SettingsError
+from xnq_dist.core.settings_sections import ClusterSettings
+
+__all__ = ["RECORDS", "connection_to"]
+
+RECORDS = (
+    ClusterKind(name="address", title="a running Dask scheduler", rank=2, running=True),
+)
+
+
+def connection_to(settings: ClusterSettings) -> Connection:
+    """How to reach the scheduler that `cluster.address` names; nothing is sent.
+
+    Raises
+    ------
+    SettingsError
+        When it needs certificates and there are none, or they cannot be read.
+    """
+    from distributed import Security
+
+    address = settings.address
+    if address is None:  # refused by the settings already
+        raise SettingsError("cluster.address is not set")
+    if not address.startswith("tls://"):
+        return Connection(address)
+    files = {
+        "tls_ca_file": settings.tls_ca,
+        "tls_client_cert": settings.tls_cert,
+        "tls_client_key": settings.tls_key,
+    }
+    for file in files.values():
+        _check_readable(file)
+    # Without ours, those of Dask's own configuration.
+    security = Security(require_encryption=True, **(files if settings.tls_ca else {}))
+    found = security.get_tls_config_for_role("client")
+    if not (found["ca_file"] and found["cert"]):
+        raise SettingsError(
+            f"{address} needs certificates: set cluster.tls_ca, cluster.tls_cert and "
+            "cluster.tls_key to their files"
+        )
+    try:
+        security.get_connection_args("client")
+    except (OSError, ValueError) as error:
+        raise SettingsError(
+            f"the certificates for {address} cannot be used ({error}): check that all "
+            "three are PEM files and cluster.tls_key is the key to cluster.tls_cert"
+        ) from error
+    return Connection(address, security)
+
+
+def _check_readable(file: str | None) -> None:
+    if file is None:
+        return
+    try:
+        with open(file, "rb"):
+            pass
+    except OSError as error:
+        raise SettingsError(
+            f"{file} cannot be read ({error.strerror}): correct cluster.tls_ca, "
+            "cluster.tls_cert and cluster.tls_key"
+        ) from error

@@ -1,0 +1,71 @@
+"""One worker for each GPU of this machine."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from xnq_dist.core import cluster
+from xnq_dist.core.backend import cuda_cluster, gpu_facts, need_cuda
+from xnq_dist.core.cluster import DEVICE_SHARE, LocalSize
+from xnq_dist.core.clusters import ClusterKind
+from xnq_dist.core.clusters.local import options
+from xnq_dist.core.settings_sections import ClusterSettings
+from xnq_dist.core.sizes import parse_bytes
+
+__all__ = ["RECORDS", "size", "start"]
+
+RECORDS = (
+    ClusterKind(
+        name="cuda", title="one worker for each GPU of this machine", rank=3, gpu=True
+    ),
+)
+
+log = logging.getLogger(__name__)
+
+
+def size(settings: ClusterSettings, free: int | None = None) -> LocalSize:
+    """A worker of one thread for each GPU, as `local.size` else.
+
+    Raises
+    ------
+    ClusterError
+        When a package or device is missing.
+    """
+    # With the memory given, a plan can be made on a machine without a GPU.
+    facts = gpu_facts() if settings.device_memory != "auto" else need_cuda()
+    planned = 1 if settings.workers == "auto" else settings.workers
+    devices = facts.devices or planned
+    count = devices if settings.workers == "auto" else min(devices, settings.workers)
+    threads = 1 if settings.threads == "auto" else settings.threads
+    memory, device = settings.memory_limit, settings.device_memory
+    if memory == "auto":
+        memory = int((cluster.free_memory() if free is None else free) * 0.9) // count
+    if device == "auto":
+        device = int(facts.memory * DEVICE_SHARE)
+    return LocalSize(count, threads, parse_bytes(memory), parse_bytes(device))
+
+
+def start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
+    """A cluster of this machine's GPUs; dask-cuda sets its workers up, not `preload`.
+
+    Raises
+    ------
+    ClusterError
+        When a package or device is missing.
+    """
+    given = options(size)
+    if settings.protocol == "ucx":
+        log.warning(
+            "cluster.protocol = ucx: UCX has no encryption, and every user who can "
+            "reach this machine can run code as you; set it to tcp on shared machines"
+        )
+        given |= {"security": None, "protocol": "ucx"}
+    return cuda_cluster(
+        **given,
+        # The plan owns the device's memory: nothing spills, and the pool has an end.
+        device_memory_limit=None,
+        rmm_pool_size=size.device // 2,
+        rmm_maximum_pool_size=size.device,
+        rmm_allocator_external_lib_list=["cupy"],
+    )
