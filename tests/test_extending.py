@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import SmallGraph, published_values, small_settings
+from tests.report.fake_run import prevalence_table
+from tests.report.test_page import made as made_page
 from xnq_dist import open_run, run_stages
 from xnq_dist.app.settings_help import settings_help
 from xnq_dist.core.clusters import CLUSTERS
@@ -21,6 +24,7 @@ from xnq_dist.core.records import Registry
 from xnq_dist.graph.formats import FORMATS
 from xnq_dist.graph.tables import Sources, open_table
 from xnq_dist.jobs import run_all
+from xnq_dist.report.sections import SECTIONS
 
 Add = Callable[["Registry[Any]", str], None]
 
@@ -140,3 +144,30 @@ def test_a_new_cluster_kind_does_a_run(
         published_values, (tmp_path / "threads", tmp_path / "processes")
     )
     assert on_threads.equals(on_processes)
+
+
+SECTION = '''
+"""The largest community."""
+
+from xnq_dist.report.sections import Section
+
+RECORDS = (Section(name="largest", title="The largest", rank=55),)
+TEMPLATE = "<p>{{ name }} has the most members.</p>"
+
+
+def body(facts):
+    view = facts.view
+    if len(view.names) < 2:
+        return ""
+    return facts.render(TEMPLATE, name=view.name(view.n_nodes.argmax()))
+'''
+
+
+def test_a_new_section_is_on_the_page_in_its_order(add: Add) -> None:
+    add(SECTIONS, SECTION)
+    html = made_page(prevalence_table(["<a>", "<b>"]))
+    headings = re.findall('<h2 id="(.+?)">', html)
+    known = ["computed", "glance", "fit", "largest", "communities", "run"]
+    assert headings == known
+    assert re.search('<h2 id="largest">The largest</h2>\n<p>&lt;[ab]&gt; has', html)
+    assert "The largest" not in made_page(prevalence_table(["a"]))

@@ -11,9 +11,20 @@ from xnq_dist.core.config import Settings
 from xnq_dist.quantify.checks.anomalies import Anomalies, Seen, find_anomalies
 from xnq_dist.report.view import PrevalenceView
 
-__all__ = ["anomaly_rows", "compare", "ordered", "ranks", "seen_in"]
+__all__ = [
+    "SHOWN",
+    "anomaly_rows",
+    "compare",
+    "largest",
+    "ordered",
+    "ranks",
+    "seen_in",
+]
 
 Floats = NDArray[np.float64]
+
+SHOWN = 15
+"""Communities that a section's table names."""
 
 
 def seen_in(view: PrevalenceView, evidence: pa.Table) -> Seen:
@@ -121,3 +132,11 @@ def anomaly_rows(
             "rank_prevalence": pa.array(by_prevalence, mask=by_prevalence == 0),
         }
     )
+
+
+def largest(
+    effect: NDArray[np.float64], chosen: NDArray[np.bool_], sizes: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Of the chosen, places by the size of the effect, the largest first."""
+    some = np.flatnonzero(chosen)
+    return np.asarray(some[ordered(np.abs(effect[some]), sizes[some])])

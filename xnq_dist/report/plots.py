@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = [
+    "DOTS",
     "partition_cut",
     "plain_numbers",
     "prevalence_histogram",
@@ -31,6 +32,8 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
+DOTS = 30
+"""Communities in the plot of the highest prevalences."""
 BAR_LIMIT = 64
 """Partitions drawn as bars; more are drawn as lines."""
 LEGEND_LIMIT = 6

@@ -1,4 +1,63 @@
-<h2 id="fit">Fit check</h2>
+"""Whose expected error is large, and where labels disagree with posteriors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import bdtrc
+
+from xnq_dist.core.config import Settings
+from xnq_dist.quantify.checks.fit_check import expected_errors
+from xnq_dist.report.compared import SHOWN, ordered
+from xnq_dist.report.page_facts import PageFacts
+from xnq_dist.report.sections import Section
+from xnq_dist.report.view import PrevalenceView
+
+__all__ = ["RECORDS", "body"]
+
+RECORDS = (Section(name="fit", title="Fit check", rank=50),)
+
+
+def body(facts: PageFacts) -> str:
+    """Communities with a large expected error, and what the labels show."""
+    return facts.render(TEMPLATE, fit=_fit(facts.view, facts.settings))
+
+
+def _fit(view: PrevalenceView, settings: Settings) -> dict[str, Any]:
+    """Whose expected error is large, and whether more labels disagree than by chance.
+
+    More than by chance: the count has a probability below 1 % where all p-values are
+    uniform.
+    """
+    error = expected_errors(view.se) if view.classes else np.empty(0)
+    flagged = np.flatnonzero(view.flagged)
+    chosen = flagged[ordered(error[flagged], view.n_nodes[flagged])][:SHOWN]
+    pvalue, alpha = view.fit_pvalue, settings.fit.alpha
+    checked = int(np.count_nonzero(~np.isnan(pvalue)))
+    disagree = int(np.count_nonzero(pvalue < alpha))
+    return {
+        "judged": int(np.count_nonzero(~np.isnan(error))),
+        "flagged": len(flagged),
+        "threshold": f"{100 * settings.fit.error:g}",
+        "checked": checked,
+        "disagree": disagree,
+        "expected": round(alpha * checked),
+        "more": disagree > 0 and bdtrc(disagree - 1, checked, alpha) < 0.01,
+        "rows": [
+            {
+                "name": view.name(k),
+                "n_nodes": int(view.n_nodes[k]),
+                "n_labelled": int(view.n_labelled[k]),
+                "prevalence": float(view.prevalence[k, -1]),
+                "error": f"{100 * error[k]:.1f}",
+            }
+            for k in chosen.tolist()
+        ],
+    }
+
+
+TEMPLATE = """\
 {% if fit.judged %}
 <p>{% if fit.flagged %}In {{ fit.flagged | count }} of {{ fit.judged | count }} communities{% else %}In none of {{ fit.judged | count }} communities{% endif %} the expected error of a share is above {{ fit.threshold }} points
 (<code>fit.error</code>).{% if fit.flagged %} Read their intervals, not their estimates alone. To make them better, label some of their members (twenty to
@@ -27,3 +86,4 @@ those with the smallest <code>fit_pvalue</code> first, and label more of their m
 <p class="muted">How it works: the expected error follows from the standard error, which includes every known source of error. The p-value tests
 whether the labelled members' classes could come from posteriors that have not seen their labels, shifted by as much as groups of this graph
 usually are.</p>
+"""

@@ -1,5 +1,64 @@
-{% if anomalies %}
-<h2 id="beyond">Beyond chance</h2>
+"""Communities that differ beyond chance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from xnq_dist.core.config import Settings
+from xnq_dist.quantify.checks.anomalies import Anomalies
+from xnq_dist.report.compared import SHOWN, largest
+from xnq_dist.report.page_facts import PageFacts
+from xnq_dist.report.sections import Section
+from xnq_dist.report.view import PrevalenceView
+from xnq_dist.report.wording import difference, points, probability
+
+__all__ = ["RECORDS", "body"]
+
+RECORDS = (Section(name="beyond", title="Beyond chance", rank=40),)
+
+
+def body(facts: PageFacts) -> str:
+    """The largest differences that chance does not explain."""
+    if facts.anomalies is None:
+        return ""
+    found = _anomalous(facts.view, facts.anomalies, facts.settings)
+    return facts.render(TEMPLATE, anomalies=found)
+
+
+def _anomalous(
+    view: PrevalenceView, found: Anomalies, settings: Settings
+) -> dict[str, Any]:
+    """How many communities differ in the last class, and the largest differences."""
+    effect, qvalue = found.effect[:, -1], found.qvalue[:, -1]
+    differ = qvalue <= settings.anomalies.rate
+    chosen = largest(effect, differ, view.n_nodes)[:SHOWN]
+    return {
+        "count": int(differ.sum()),
+        "above": int(np.count_nonzero(differ & (effect > 0))),
+        "compared": int(np.count_nonzero(~np.isnan(qvalue))),
+        "rows": [
+            {
+                "name": view.name(k),
+                "n_nodes": int(view.n_nodes[k]),
+                "prevalence": float(view.prevalence[k, -1]),
+                "reference": float(found.reference[k, -1]),
+                "effect": points(float(effect[k])),
+                "interval": difference(
+                    *(
+                        float(end[k, -1] - found.reference[k, -1])
+                        for end in (view.lower, view.upper)
+                    )
+                ),
+                "qvalue": probability(float(qvalue[k])),
+            }
+            for k in chosen.tolist()
+        ],
+    }
+
+
+TEMPLATE = """\
 {% if anomalies.rows %}
 <p>{{ anomalies.count | count }} of {{ anomalies.compared | count }} communities differ in {{ last }} from
 {% if settings.anomalies.reference == "rest" %}the others together{% else %}the share of {{ settings.anomalies.reference | share }}{% endif %} by more than chance explains ({{ anomalies.above | count }} above, {{ (anomalies.count - anomalies.above) | count }} below); of such at most {{ settings.anomalies.rate | share }} are expected to be
@@ -23,4 +82,4 @@ All are in <code>anomalies.parquet</code>.</p>
 {% if settings.anomalies.reference == "rest" %}the others, those that differ by far left out{% else %}a population with that share{% endif %}. Known labels
 and posteriors are tested together, so a p-value can be small where the interval of the estimate still holds the reference. A large community can differ beyond chance by very little: look at the difference, not at the q-value
 alone. That a community differs says nothing of why.</p>
-{% endif %}
+"""

@@ -1,0 +1,140 @@
+"""What changed since earlier results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.core.config import Settings
+from xnq_dist.core.pictures import plain
+from xnq_dist.report.changed import Changed
+from xnq_dist.report.compared import SHOWN, largest
+from xnq_dist.report.page_facts import PageFacts
+from xnq_dist.report.sections import Section
+from xnq_dist.report.view import PrevalenceView
+from xnq_dist.report.wording import difference, points, probability
+
+__all__ = ["RECORDS", "body"]
+
+RECORDS = (Section(name="changes", title="Since the earlier results", rank=30),)
+
+NAMED = 12
+"""New and gone communities named in a sentence."""
+
+
+def body(facts: PageFacts) -> str:
+    """The largest changes, or why the results are not compared."""
+    found = facts.earlier
+    if not found:
+        return ""
+    changes, why = None, ""
+    if isinstance(found, Changed):
+        changes = _changes(facts.view, found, facts.settings)
+    else:
+        why = plain(found, 600)
+    return facts.render(TEMPLATE, changes=changes, not_compared=why)
+
+
+def _changes(
+    view: PrevalenceView, found: Changed, settings: Settings
+) -> dict[str, Any]:
+    """What changed in the last class since the earlier results."""
+    changes, earlier = found.changes, found.earlier
+    effect, qvalue = changes.effect[:, -1], changes.qvalue[:, -1]
+    moved = qvalue <= settings.anomalies.rate
+    chosen = largest(effect, moved, view.n_nodes)[:SHOWN]
+    new, gone = found.new, found.gone
+    seed = found.seed
+    return {
+        "where": earlier.where,
+        "created": earlier.created,
+        "count": int(moved.sum()),
+        "up": int(np.count_nonzero(moved & (effect > 0))),
+        "both": int(np.count_nonzero(found.place >= 0)),
+        "compared": int(found.compared.sum()),
+        "new": len(new),
+        "new_names": _named(view, _by_size(new, view)),
+        "gone": len(gone),
+        "gone_names": _named(earlier.view, _by_size(gone, earlier.view)),
+        "seed": None
+        if seed is None
+        else {
+            "communities": seed.communities,
+            "error": f"{100 * seed.error:.1f}",
+            "largest": f"{100 * seed.largest:.1f}",
+            "claimed": f"{100 * seed.claimed:.1f}",
+            "outside": seed.outside,
+        },
+        "rows": [
+            {
+                "name": view.name(k),
+                "n_nodes": int(view.n_nodes[k]),
+                "n_before": int(earlier.view.n_nodes[found.place[k]]),
+                "before": float(found.before[0][k, -1]),
+                "prevalence": float(view.prevalence[k, -1]),
+                "effect": points(float(effect[k])),
+                "interval": difference(
+                    float(changes.lower[k, -1]), float(changes.upper[k, -1])
+                ),
+                "qvalue": probability(float(qvalue[k])),
+            }
+            for k in chosen.tolist()
+        ],
+    }
+
+
+def _by_size(some: NDArray[np.int64], view: PrevalenceView) -> NDArray[np.int64]:
+    return np.asarray(some[np.lexsort((some, -view.n_nodes[some]))])
+
+
+def _named(view: PrevalenceView, some: NDArray[np.int64]) -> Sequence[str]:
+    return [view.name(k) for k in some[:NAMED].tolist()]
+
+
+TEMPLATE = """\
+{% if changes %}
+<p>Compared with {{ changes.where }}, made {{ changes.created }}: {{ changes.both | count }} communities are in both, {{ changes.new | count }}
+{{ "is" if changes.new == 1 else "are" }} new, {{ changes.gone | count }} {{ "is" if changes.gone == 1 else "are" }} gone. All are in <code>changes.parquet</code>.</p>
+{% if changes.rows %}
+<p>In {{ changes.count | count }} of {{ changes.compared | count }} compared the prevalence of {{ last }} has moved ({{ changes.up | count }} up,
+{{ (changes.count - changes.up) | count }} down) by more than the uncertainty of both results leaves open; of such at most
+{{ settings.anomalies.rate | share }} are expected to be false (Benjamini and Hochberg).</p>
+<div class="scroll">
+<table>
+<caption>The largest changes, in percentage points.</caption>
+<thead><tr><th scope="col">community</th><th scope="col" class="n">members then</th><th scope="col" class="n">now</th><th scope="col" class="n">{{ last }} then</th><th scope="col" class="n">now</th><th scope="col" class="n">change</th><th scope="col" class="n">interval</th><th scope="col" class="n">q-value</th></tr></thead>
+<tbody>
+{% for row in changes.rows %}
+<tr><th scope="row">{{ row.name }}</th><td class="n">{{ row.n_before | count }}</td><td class="n">{{ row.n_nodes | count }}</td><td class="n">{{ row.before | share }}</td><td class="n">{{ row.prevalence | share }}</td><td class="n">{{ row.effect }}</td><td class="n">{{ row.interval }}</td><td class="n">{{ row.qvalue }}</td></tr>
+{% endfor %}
+</tbody>
+</table>
+</div>
+{% else %}
+<p>In none of {{ changes.compared | count }} compared has the prevalence of {{ last }} moved by more than the uncertainty of both results
+leaves open.</p>
+{% endif %}
+{% if changes.new_names %}
+<p>New: {{ changes.new_names | join(", ") }}{% if changes.new > changes.new_names | length %}, and {{ (changes.new - changes.new_names | length) | count }} more{% endif %}.</p>
+{% endif %}
+{% if changes.gone_names %}
+<p>Gone: {{ changes.gone_names | join(", ") }}{% if changes.gone > changes.gone_names | length %}, and {{ (changes.gone - changes.gone_names | length) | count }} more{% endif %}.</p>
+{% endif %}
+<p class="muted">The two results are taken for independent. What they have in common (the graph, the labels, the readout) errs in the same
+direction in both and cancels in the difference, so intervals here are rather too wide, and small changes are missed rather than made up.
+In a community whose members are all labelled every change is a fact, however small.</p>
+{% if changes.seed %}
+<div class="note" role="note">
+<p><strong>What another seed does.</strong> These two runs read the same tables with the same settings and differ in the seed alone: no change
+is real. Over {{ changes.seed.communities | count }} communities one run&#8217;s prevalence of {{ last }} moves by {{ changes.seed.error }} percentage points (standard
+deviation), and the two answers for a community are at most {{ changes.seed.largest }} apart; the intervals claim a standard error of {{ changes.seed.claimed }}
+for everything together. In {{ changes.seed.outside | count }} communities the other run&#8217;s answer lies outside this one&#8217;s interval.</p>
+</div>
+{% endif %}
+{% else %}
+<p>Not compared: {{ not_compared }}.</p>
+{% endif %}
+"""

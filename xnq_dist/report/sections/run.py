@@ -1,0 +1,97 @@
+"""What was run: times, settings, facts, versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from xnq_dist.core.pictures import plain
+from xnq_dist.report.page_facts import PageFacts, StageFacts
+from xnq_dist.report.sections import Section
+
+__all__ = ["RECORDS", "body"]
+
+RECORDS = (Section(name="run", title="The run", rank=70),)
+
+
+def body(facts: PageFacts) -> str:
+    """Stages with their times, and everything else folded away."""
+    stages = facts.stages
+    return facts.render(
+        TEMPLATE,
+        stages=list(stages.values()),
+        seconds=sum(stage.seconds for stage in stages.values()),
+        facts=[(stage.name, _flat(stage.facts)) for stage in stages.values()],
+        values=_flat(facts.settings.model_dump()),
+        versions=_versions(stages),
+    )
+
+
+def _versions(stages: Mapping[str, StageFacts]) -> list[tuple[str, str]]:
+    """Packages and their versions; several when stages ran on different ones."""
+    found: dict[str, list[str]] = {}
+    for stage in stages.values():
+        for package, version in stage.versions.items():
+            seen = found.setdefault(package, [])
+            if version not in seen:
+                seen.append(version)
+    return [(package, ", ".join(seen)) for package, seen in sorted(found.items())]
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Nested values as (dotted key, short text)."""
+    found: list[tuple[str, str]] = []
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found += _flat(value, f"{prefix}{key}.")
+        else:
+            found.append((plain(f"{prefix}{key}", 80), _text(value)))
+    return found
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list | tuple):
+        shown = ", ".join(_text(item) for item in value[:12])
+        more = f", … ({len(value):,} in all)" if len(value) > 12 else ""
+        return plain(shown + more, 400)
+    return plain(str(value), 400)
+
+
+TEMPLATE = """\
+<div class="scroll">
+<table>
+<caption>Time by stage, {{ "%.1f" | format(seconds) }} s in all.</caption>
+<thead><tr><th scope="col">stage</th><th scope="col" class="n">seconds</th><th scope="col">finished</th></tr></thead>
+<tbody>
+{% for stage in stages %}
+<tr><th scope="row">{{ stage.name }}</th><td class="n">{{ "%.1f" | format(stage.seconds) }}</td><td>{{ stage.created }}</td></tr>
+{% endfor %}
+</tbody>
+</table>
+</div>
+{% macro pairs(heading, items) %}
+{% if items %}
+<details>
+<summary>{{ heading }}</summary>
+<table><tbody>
+{% for key, value in items %}
+<tr><th scope="row"><code>{{ key }}</code></th><td>{{ value }}</td></tr>
+{% endfor %}
+</tbody></table>
+</details>
+{% endif %}
+{% endmacro %}
+{{ pairs("Settings (seed " ~ settings.seed ~ ")", values) }}
+{% for name, items in facts %}
+{{ pairs("Facts of stage " ~ name, items) }}
+{% endfor %}
+{{ pairs("Versions", versions) }}
+"""
