@@ -22,6 +22,7 @@ from xnq_dist.core.failures import OPEN, in_stage, stage_errors
 from xnq_dist.core.inputs import choose_source, posteriors_inputs, readout_inputs
 from xnq_dist.core.leftovers import sweep_run
 from xnq_dist.core.lock import LOCK, RunLock
+from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.redaction import redacted, within
 from xnq_dist.core.run_record import RunRecord
@@ -285,9 +286,6 @@ def embed(
     DoesNotFitError
         When the partitioned graph needs more memory or disk than there is.
     """
-    from xnq_dist.readout.select import select_scales
-    from xnq_dist.reservoir.embed import embed_scaled
-
     settings = cluster.settle(client, settings)
     met = _met(run, settings, client, "embeddings")
     if met is not None:
@@ -302,9 +300,10 @@ def embed(
     ):
         # They are needed once more.
         run.stage("embeddings").folder.delete_folder()
-    with stage_errors(run.uri, "select"):
-        recurrent_scale, input_scale = select_scales(run, settings, client, progress)
-    return embed_scaled(run, settings, client, recurrent_scale, input_scale, progress)
+    made: Manifest = METHODS.module_of(settings.method).embed(
+        run, settings, client, progress
+    )
+    return made
 
 
 @in_stage("readout")

@@ -18,6 +18,7 @@ from pydantic import (
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.label_settings import LabelSettings
+from xnq_dist.core.method_records import METHODS, method_of
 from xnq_dist.core.quantifiers import QUANTIFIERS, offer_quantifiers
 from xnq_dist.core.reservoir_settings import (
     CheckpointSettings,
@@ -52,10 +53,6 @@ from xnq_dist.core.settings_sections import (
 __all__ = ["Settings", "load_settings"]
 
 
-LEAST_FOLDS = 3
-"""Minimum number of folds of xnq+, which hides two of them at a time."""
-
-
 class Settings(Section):
     """All settings of a run; the YAML file and ``--set`` use these names."""
 
@@ -72,10 +69,10 @@ class Settings(Section):
     partitioner: Literal["auto", "metis", "stream", "contiguous", "random"] = Field(
         "auto", description="how nodes are assigned to partitions"
     )
-    method: Literal["xnq", "xnq+"] = Field(
+    method: Annotated[str, AfterValidator(METHODS.check)] = Field(
         "xnq+",
-        description="xnq: reservoir and logistic readout, as in the paper; xnq+: also "
-        "labels of neighbours and a second stage (all labels are cross-fitted)",
+        description="how posteriors are made",
+        json_schema_extra=METHODS.offer,
     )
     quantifier: Annotated[str, AfterValidator(QUANTIFIERS.check)] = Field(
         "auto",
@@ -132,17 +129,19 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _units_for_every_scale(self) -> Settings:
-        if self.method == "xnq+" and self.reservoir.recurrent_scale == "select":
+        by_plus = "plus" in method_of(self.method).settings
+        if by_plus and self.reservoir.recurrent_scale == "select":
             scales = self.plus.recurrent_scales
             check_units(self.reservoir.dim, scales, "plus.recurrent_scales")
         return self
 
     @model_validator(mode="after")
     def _folds_to_hide(self) -> Settings:
-        if self.method == "xnq+" and self.readout.folds < LEAST_FOLDS:
+        least = method_of(self.method).min_folds
+        if self.readout.folds < least:
             raise ValueError(
                 f"readout.folds = {self.readout.folds} leaves nothing to learn from "
-                f"with two folds hidden: set {LEAST_FOLDS} or more, or method = xnq"
+                f"with two folds hidden: set {least} or more, or method = xnq"
             )
         return self
 
@@ -169,7 +168,7 @@ class Settings(Section):
                 "labels.drawn = weighted and columns.label_weight go together: set both"
                 ", or neither"
             )
-        if weighted and self.method != "xnq+":
+        if weighted and not method_of(self.method).weights:
             raise ValueError(
                 "labels.drawn = weighted needs method = xnq+, the readout that takes "
                 "weights: set method = xnq+, or labels.drawn = unknown"

@@ -14,6 +14,7 @@ from typing import Any
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import SettingsError
+from xnq_dist.core.method_records import method_of
 from xnq_dist.core.quantifiers import record_of
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.store import Manifest, Published, RunDirectory
@@ -115,11 +116,11 @@ def selects_scales(settings: Settings) -> bool:
     """Whether the reservoir's scales are searched for, by the stage ``select``."""
     wanted = settings.reservoir
     given = wanted.recurrent_scale != "select" and wanted.input_scale != "select"
-    return not given and settings.method != "xnq+"
+    return not given and method_of(settings.method).searches
 
 
 def set_scales(settings: Settings) -> tuple[Any, Any]:
-    """Recurrent and input scale as they are set, for xnq+ by its own settings."""
+    """Recurrent and input scale as they are set; ``select`` is what xnq+ takes."""
     recurrent, inputs = (
         settings.reservoir.recurrent_scale,
         settings.reservoir.input_scale,
@@ -165,9 +166,8 @@ def embeddings_inputs(
         "exchange_dtype": settings.exchange.dtype,
         "dtype": settings.embeddings.dtype,
     }
-    if settings.method == "xnq+":
-        inputs["descriptors"] = True
-    return inputs | _device(settings)
+    more = method_of(settings.method).inputs("embeddings")
+    return inputs | more | _device(settings)
 
 
 def _device(settings: Settings) -> dict[str, Any]:
@@ -192,12 +192,12 @@ def readout_inputs(
     }
     if settings.backend == "gpu":
         inputs["backend"] = settings.backend
-    if settings.method == "xnq+":
-        inputs["method"] = settings.method
-        # The scales are behind the embeddings already.
-        scales = {"recurrent_scales", "input_scale"}
-        inputs["plus"] = settings.plus.model_dump(exclude=scales)
-    return inputs
+    method = method_of(settings.method)
+    # The scales are behind the embeddings already.
+    scales = {"recurrent_scales", "input_scale"}
+    for section in method.settings:
+        inputs[section] = getattr(settings, section).model_dump(exclude=scales)
+    return inputs | method.inputs("readout")
 
 
 def posteriors_inputs(readout: Manifest) -> dict[str, Any]:

@@ -100,7 +100,7 @@ class Registry(Generic[R]):
         known = self.records()
         schema["enum"] = list(known)
         schema["description"] += "".join(
-            f"; {name}: {record.title}" for name, record in known.items()
+            f"; {name}: {record.text or record.title}" for name, record in known.items()
         )
 
 

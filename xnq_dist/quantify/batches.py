@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Ints
 from xnq_dist.core.config import Settings
+from xnq_dist.core.method_records import method_of
 from xnq_dist.core.store import Attempt, FileRecord, RunDirectory, Stage
 from xnq_dist.quantify.checks.evidence import EvidenceMoments, gather_evidence
 from xnq_dist.quantify.checks.fit_check import fit_pvalues
@@ -309,7 +310,7 @@ def learn_from(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:
             "drawn": settings.labels.drawn,
             "prior": settings.labels.prior is not None,
             **studied,
-            "exchangeable": settings.method == "xnq+",
+            "exchangeable": method_of(settings.method).cross_fitted,
             "tilted": None if tilt is None else tilt.share,
             "alone": tilt is not None and tilt.alone,
         },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from xnq_dist.core.config import Settings
+from xnq_dist.core.method_records import method_of
 from xnq_dist.core.need import Need, RunSize, Work, added, scaled
 from xnq_dist.core.sizes import parse_bytes
 from xnq_dist.readout.objective import DEVICE_VALUES, WIDEST
@@ -39,7 +40,7 @@ SECOND_FITS = 4
 
 def needs(size: RunSize, settings: Settings) -> Need:
     """What the search of scales, the fits and the posteriors take."""
-    plus, dim = settings.method == "xnq+", settings.reservoir.dim
+    plus, dim = method_of(settings.method).second_stage, settings.reservoir.dim
     fitted = min(size.known, MOST_ROWS) if plus else size.known
     columns = sum(blocks_of(size, settings))
     rows = min(fitted * columns * 24, parse_bytes(settings.readout.memory) * 3)
@@ -72,7 +73,7 @@ def _described(size: RunSize, settings: Settings, most: int) -> tuple[int, int, 
     There for the kept rounds, which are removed, and for what is made of them; models
     are fitted to `most` nodes.
     """
-    if settings.method != "xnq+":
+    if not method_of(settings.method).second_stage:
         return 0, 0, 0
     variants = Variants(settings.readout.folds)
     own = feature_count(size.classes)
@@ -96,10 +97,10 @@ def _on_device(size: RunSize, settings: Settings) -> int:
 
 
 def candidates_of(settings: Settings) -> int:
-    """Scales that the search of plain xnq tries; 0: both are given."""
+    """Scales that the stage ``select`` tries; 0: none."""
     wanted = settings.reservoir
     searched = wanted.recurrent_scale == "select", wanted.input_scale == "select"
-    if settings.method == "xnq+" or not any(searched):
+    if not method_of(settings.method).searches or not any(searched):
         return 0
     recurrent = len(RECURRENT_SCALES) if searched[0] else 1
     return recurrent + (len(INPUT_SCALES) - 1 if searched[1] else 0)
@@ -134,7 +135,7 @@ def turns_of(size: RunSize, settings: Settings) -> int:
 
 def _fits(size: RunSize, settings: Settings) -> int:
     """Values of C that the first readout tries."""
-    wanted, plus = settings.readout, settings.method == "xnq+"
+    wanted, plus = settings.readout, method_of(settings.method).second_stage
     fits = (SEARCHED if plus else FINE) if wanted.C == "select" else 1
     if not plus:
         return fits
@@ -147,7 +148,7 @@ def _fits(size: RunSize, settings: Settings) -> int:
 def _first_work(size: RunSize, settings: Settings) -> dict[str, float]:
     """Rows read twice, folds fitted, posteriors written; xnq+ reads once more."""
     dim, folds = settings.reservoir.dim, settings.readout.folds
-    plus = settings.method == "xnq+"
+    plus = method_of(settings.method).second_stage
     nodes, _ = busiest(size, settings)
     values = float(nodes) * sum(blocks_of(size, settings)) / size.lanes
     reads = 3 if plus else 2
@@ -167,7 +168,7 @@ def _first_work(size: RunSize, settings: Settings) -> dict[str, float]:
 
 def label_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
     """Sums of labels over neighbours by xnq+."""
-    if settings.method != "xnq+":
+    if not method_of(settings.method).second_stage:
         return ()
     folds = settings.readout.folds
     sums = (
@@ -179,7 +180,7 @@ def label_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
 
 def _plus_work(size: RunSize, settings: Settings) -> dict[str, float]:
     """What xnq+ does besides: sums over neighbours, features, the second stage."""
-    if settings.method != "xnq+":
+    if not method_of(settings.method).second_stage:
         return {}
     blocks, folds = blocks_of(size, settings), settings.readout.folds
     nodes, _ = busiest(size, settings)

@@ -20,6 +20,7 @@ from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.failures import stage_errors
 from xnq_dist.core.inputs import posteriors_inputs, readout_inputs
+from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings_sections import ReadoutSettings
 from xnq_dist.core.store import (
@@ -46,7 +47,6 @@ from xnq_dist.readout.rows import (
     Part,
     assemble,
     gather_used,
-    write_posteriors,
     write_readout,
 )
 from xnq_dist.readout.tasks import TaskFits, rows_fit, watch
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     _Future = Future[Any]
 
-__all__ = ["fit_readout"]
+__all__ = ["ReadoutWork", "fit_logistic", "fit_pooled", "fit_readout"]
 
 log = logging.getLogger(__name__)
 
@@ -135,23 +135,46 @@ def fit_readout(
     graph, labels = _whole(run, "graph", "prepare"), _whole(run, "labels", "prepare")
     embeddings = _whole(run, "embeddings", "embed")
     parts = _parts(run, graph, embeddings, labels)
-    classes = list(labels.facts["classes"])
     inputs = readout_inputs(graph, embeddings, labels, settings)
+    method = METHODS.module_of(settings.method)
     with stage_errors(run.uri, "readout"):
         fitted = run.reuse("readout", inputs)
         if fitted is None:
-            dim = int(embeddings.facts["dim"])
-            fit = _Fit(client, parts, classes, settings, dim, progress)
-            if settings.method == "xnq+":
-                fitted = fit.commit_plus(run, graph, embeddings, labels, inputs)
-            else:
-                fitted = fit.commit(run, graph, labels, inputs)
+            began = time.perf_counter()
+            stage = run.stage("readout")
+            attempt = stage.begin()
+            groups = own_groups(run.stage("graph"), graph, settings, attempt, client)
+            files, facts = method.fit(
+                ReadoutWork(
+                    client,
+                    run,
+                    graph,
+                    labels,
+                    embeddings,
+                    parts,
+                    settings,
+                    attempt,
+                    groups,
+                    progress,
+                )
+            )
+            files = [*files, _write_groups(attempt, groups)]
+            fitted = _commit(stage, attempt, files, inputs, facts, began)
     after = posteriors_inputs(fitted)
     with stage_errors(run.uri, "posteriors"):
         written = run.reuse("posteriors", after)
         if written is None:
             n_nodes = int(graph.facts["n_nodes"])
-            written = _posteriors(run, client, parts, fitted, n_nodes, after, progress)
+            written = _posteriors(
+                run,
+                client,
+                parts,
+                fitted,
+                n_nodes,
+                after,
+                progress,
+                method.write_posteriors,
+            )
     return written
 
 
@@ -182,125 +205,118 @@ def _parts(
 
 
 @dataclass(frozen=True)
-class _Fit:
-    """The stage ``readout`` as tasks."""
+class ReadoutWork:
+    """What a method fits its readout to."""
 
     client: Client
+    run: RunDirectory
+    graph: Manifest
+    labels: Manifest
+    embeddings: Manifest
     parts: list[Part]
-    classes: list[Any]
     settings: Settings
-    dim: int
+    attempt: Attempt
+    """Where the readout's files are written."""
+    groups: Groups
+    """The graph's own partitions, which the errors of posteriors are judged by."""
     progress: Progress
 
-    def commit(
-        self,
-        run: RunDirectory,
-        graph: Manifest,
-        labels: Manifest,
-        inputs: dict[str, Any],
-    ) -> Manifest:
-        """Fit the readout and make the stage whole."""
-        began = time.perf_counter()
-        client, readout = self.client, self.settings.readout
-        stage = run.stage("readout")
-        attempt = stage.begin()
-        within = rows_fit(client, self.parts, self.dim, self.settings)
-        groups = self._groups(run, graph, attempt)
-        own = _write_groups(attempt, groups)
-        if not within:
-            files, facts = self._spilled(run.stage("labels"), labels, attempt)
-            return _commit(stage, attempt, [*files, own], inputs, facts, began)
-        pieces = client.map(gather_used, self.parts, pure=False)
-        watch(client, pieces, "labelled rows", self.progress)
-        rows = client.submit(assemble, pieces, pure=False)
-        classes, seed = self.classes, self.settings.seed
-        plan = client.submit(_plan, rows, classes, readout, seed, pure=False)
-        # Assembled: let the workers drop the pieces.
-        del pieces
-        threads = max(workers(client).values())
-        place = len(classes), self.settings.backend, threads
-        ready = client.submit(_ready, rows, plan, *place, pure=False)
-        count = result(client, client.submit(getattr, plan, "count", pure=False))
-        fits = TaskFits(client, [ready], "folds", self.progress)
-        (chosen,) = cross_fit([grid_of(readout)], count, climb, fits)
-        known = rows, ready, plan, chosen, classes, readout, attempt
-        finished = client.submit(_finish, *known, pure=False)
-        files, facts = result(client, finished)
-        return _commit(stage, attempt, [*files, own], inputs, facts, began)
+    @property
+    def classes(self) -> list[Any]:
+        """The classes in the order of their codes."""
+        return list(self.labels.facts["classes"])
 
-    def _spilled(
-        self, where: Stage, known: Manifest, attempt: Attempt
-    ) -> tuple[list[FileRecord], dict[str, Any]]:
-        """The readout of more rows than fit, its files and figures."""
-        from xnq_dist.readout.spilled import spill
+    @property
+    def dim(self) -> int:
+        """Columns of the embeddings."""
+        return int(self.embeddings.facts["dim"])
 
-        if self.settings.backend == "gpu":
-            log.warning("labelled rows beyond readout.memory are fitted on CPUs")
-        readout, count = self.settings.readout, len(self.classes)
-        labels, roles = load_labels(where, known), None
-        used = labels >= 0
-        if known.facts["has_roles"]:
-            every = load_roles(where, known)
-            used &= every >= 0
-            roles = every[used]
-        index, labels = np.flatnonzero(used), labels[used]
-        plan = plan_folds(
-            labels, roles, count, readout, self.settings.seed, self.classes
-        )
-        rows = Labelled(index, labels, roles, np.empty((len(index), 0), np.float32))
-        spilled = spill(
-            self.client, self.parts, rows, plan.folds, count, attempt, self.progress
-        )
 
-        def fit_all(jobs: Sequence[FitJob]) -> list[LogisticFit]:
-            self.progress("folds", 0, len(jobs))
-            found = fit_jobs(spilled, jobs)
-            self.progress("folds", len(jobs), len(jobs))
-            return found
+Fitted = tuple[Sequence[FileRecord], dict[str, Any]]
+"""A readout's files and facts."""
 
-        (chosen,) = cross_fit([plan.grid], plan.count, climb, fit_all)
-        of_rows = index, labels, roles, readout, plan, chosen, self.classes
-        fitted = finish(spilled, *of_rows)
-        spilled.delete()
-        return _write(fitted, self.dim, self.classes, attempt)
 
-    def commit_plus(
-        self,
-        run: RunDirectory,
-        graph: Manifest,
-        embeddings: Manifest,
-        known: Manifest,
-        inputs: dict[str, Any],
-    ) -> Manifest:
-        """The same for xnq+, all labelled nodes with a role pooled."""
-        from xnq_dist.readout.plus.learning import fit_plus
-        from xnq_dist.readout.plus.work import Embedded
+def fit_logistic(work: ReadoutWork) -> Fitted:
+    """One logistic regression, the first with training labels where there are roles."""
+    client, readout, classes = work.client, work.settings.readout, work.classes
+    if not rows_fit(client, work.parts, work.dim, work.settings):
+        return _fit_spilled(work)
+    pieces = client.map(gather_used, work.parts, pure=False)
+    watch(client, pieces, "labelled rows", work.progress)
+    rows = client.submit(assemble, pieces, pure=False)
+    seed = work.settings.seed
+    plan = client.submit(_plan, rows, classes, readout, seed, pure=False)
+    # Assembled: let the workers drop the pieces.
+    del pieces
+    threads = max(workers(client).values())
+    place = len(classes), work.settings.backend, threads
+    ready = client.submit(_ready, rows, plan, *place, pure=False)
+    count = result(client, client.submit(getattr, plan, "count", pure=False))
+    fits = TaskFits(client, [ready], "folds", work.progress)
+    (chosen,) = cross_fit([grid_of(readout)], count, climb, fits)
+    known = rows, ready, plan, chosen, classes, readout, work.attempt
+    finished: Fitted = result(client, client.submit(_finish, *known, pure=False))
+    return finished
 
-        began = time.perf_counter()
-        labels = load_labels(run.stage("labels"), known)
-        if known.facts["has_roles"]:
-            labels[load_roles(run.stage("labels"), known) < 0] = -1
-        stage = run.stage("readout")
-        attempt = stage.begin()
-        groups = self._groups(run, graph, attempt)
-        fitted = fit_plus(
-            self.client,
-            Embedded(run.stage("graph"), graph, run.stage("embeddings"), embeddings),
-            labels,
-            self.classes,
-            self.settings,
-            attempt,
-            self.progress,
-            groups.links[0],
-            load_label_weights(run.stage("labels"), known),
-        )
-        files = [*fitted.files, _write_groups(attempt, groups)]
-        return _commit(stage, attempt, files, inputs, fitted.facts, began)
 
-    def _groups(self, run: RunDirectory, graph: Manifest, attempt: Attempt) -> Groups:
-        """The graph's own partitions, which the errors of posteriors are judged by."""
-        where = run.stage("graph")
-        return own_groups(where, graph, self.settings, attempt, self.client)
+def _fit_spilled(work: ReadoutWork) -> Fitted:
+    """The same of more rows than fit."""
+    from xnq_dist.readout.spilled import spill
+
+    if work.settings.backend == "gpu":
+        log.warning("labelled rows beyond readout.memory are fitted on CPUs")
+    readout, classes = work.settings.readout, work.classes
+    where, known = work.run.stage("labels"), work.labels
+    labels, roles = load_labels(where, known), None
+    used = labels >= 0
+    if known.facts["has_roles"]:
+        every = load_roles(where, known)
+        used &= every >= 0
+        roles = every[used]
+    index, labels = np.flatnonzero(used), labels[used]
+    count, attempt = len(classes), work.attempt
+    plan = plan_folds(labels, roles, count, readout, work.settings.seed, classes)
+    rows = Labelled(index, labels, roles, np.empty((len(index), 0), np.float32))
+    spilled = spill(
+        work.client, work.parts, rows, plan.folds, count, attempt, work.progress
+    )
+
+    def fit_all(jobs: Sequence[FitJob]) -> list[LogisticFit]:
+        work.progress("folds", 0, len(jobs))
+        found = fit_jobs(spilled, jobs)
+        work.progress("folds", len(jobs), len(jobs))
+        return found
+
+    (chosen,) = cross_fit([plan.grid], plan.count, climb, fit_all)
+    of_rows = index, labels, roles, readout, plan, chosen, classes
+    fitted = finish(spilled, *of_rows)
+    spilled.delete()
+    return _write(fitted, work.dim, classes, attempt)
+
+
+def fit_pooled(work: ReadoutWork) -> Fitted:
+    """The two stages of xnq+, all labelled nodes with a role pooled."""
+    from xnq_dist.readout.plus.learning import fit_plus
+    from xnq_dist.readout.plus.work import Embedded
+
+    run, known = work.run, work.labels
+    labels = load_labels(run.stage("labels"), known)
+    if known.facts["has_roles"]:
+        labels[load_roles(run.stage("labels"), known) < 0] = -1
+    fitted = fit_plus(
+        work.client,
+        Embedded(
+            run.stage("graph"), work.graph, run.stage("embeddings"), work.embeddings
+        ),
+        labels,
+        work.classes,
+        work.settings,
+        work.attempt,
+        work.progress,
+        work.groups.links[0],
+        load_label_weights(run.stage("labels"), known),
+    )
+    return fitted.files, fitted.facts
 
 
 def _write_groups(attempt: Attempt, groups: Groups) -> FileRecord:
@@ -343,6 +359,7 @@ def _posteriors(
     n_nodes: int,
     inputs: dict[str, Any],
     progress: Progress,
+    write: Callable[..., FileRecord],
 ) -> Manifest:
     """The stage ``posteriors``: one task per partition."""
     began = time.perf_counter()
@@ -352,12 +369,8 @@ def _posteriors(
     (record,) = fitted.named("readout-")
     readout = run.stage("readout")
     features = fitted.named(FEATURES)
-    write: Callable[..., FileRecord] = write_posteriors
-    more: list[tuple[FileRecord, ...]] = [()] * len(parts)
-    if features:
-        from xnq_dist.readout.plus.plus_model import write_plus_posteriors
-
-        write, more = write_plus_posteriors, [(record,) for record in features]
+    more: list[tuple[FileRecord, ...]] = [(record,) for record in features]
+    more = more or [()] * len(parts)
     futures = [
         client.submit(
             write,

@@ -19,6 +19,7 @@ from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DoesNotFitError, SettingsError, StageError
 from xnq_dist.core.inputs import embeddings_inputs
 from xnq_dist.core.leftovers import owned_name
+from xnq_dist.core.method_records import method_of
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import (
     STATES,
@@ -345,7 +346,7 @@ def embed_scaled(
     attempt = stage.begin()
     described: list[FileRecord] = []
     blocks = [spec.dim]
-    if settings.method == "xnq+":
+    if method_of(settings.method).descriptors:
         described, more = describe_nodes(
             client, graph, manifest, settings.seed, attempt, settings.backend, progress
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.inputs import set_scales
+from xnq_dist.core.method_records import method_of
 from xnq_dist.core.need import Need, RunSize, added, scaled
 from xnq_dist.graph.needs import halo_rows
 from xnq_dist.reservoir.checkpoint import KEPT, checkpoint_interval
@@ -145,7 +146,7 @@ def needs(size: RunSize, settings: Settings) -> Need:
     # that the hops of features and three rounds of the spectrum.
     beside = size.nodes * 4 * (columns - dim)
     rounds = beside
-    if settings.method == "xnq+":
+    if method_of(settings.method).descriptors:
         spectral = 3 * (blocks[2] + SPARE + 2) if len(blocks) > 2 else 0
         rounds += size.nodes * 4 * (blocks[1] + 3 + spectral)
     # Files of states, in the run directory or in `scratch`, are there while the table
@@ -201,7 +202,7 @@ def device_need(size: RunSize, settings: Settings) -> tuple[int, int]:
 def blocks_of(size: RunSize, settings: Settings) -> tuple[int, ...]:
     """Columns of each block of the embedding."""
     dim = settings.reservoir.dim
-    if settings.method != "xnq+":
+    if not method_of(settings.method).descriptors:
         return (dim,)
     beside = widths(size.nodes, size.features, not settings.input.directed)
     return tuple(width for width in (dim, beside.features, beside.spectrum) if width)
@@ -213,7 +214,7 @@ def _products(settings: Settings) -> int:
     if wanted.matrix != "dense":
         return wanted.nonzeros
     scales = wanted.recurrent_scale
-    if settings.method == "xnq+":
+    if not method_of(settings.method).searches:
         scales, _ = set_scales(settings)
     beside = len(scales) if isinstance(scales, tuple) else 1
     return units_of_blocks(wanted.dim, beside)[0]

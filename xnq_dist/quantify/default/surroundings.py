@@ -10,6 +10,7 @@ import numpy as np
 
 from xnq_dist.core.arrays import Bools, Floats32, Ints, Ints32
 from xnq_dist.core.config import Settings
+from xnq_dist.core.method_records import method_of
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, Stage
 from xnq_dist.graph import layout
 from xnq_dist.groups.own_groups import Groups, degree_groups
@@ -146,7 +147,7 @@ def learn(
     selection = None
     if studies_choice(settings):
         rows = study_nodes(nodes, reference, settings.seed)
-        own_folds = settings.method == "xnq+"
+        own_folds = method_of(settings.method).cross_fitted
         selection = study(nodes, reference, rows, around(rows), own_folds)
     tilt = tilt_of(settings.labels, selection, nodes, reference.prior)
     return Learnt.of(nodes, reference, groups.stacked, held, tilt=tilt), selection

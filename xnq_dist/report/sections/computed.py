@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from xnq_dist.core.method_records import method_of
 from xnq_dist.core.pictures import plain
 from xnq_dist.core.quantifiers import record_of
 from xnq_dist.report.page_facts import PageFacts
@@ -17,6 +18,7 @@ def body(facts: PageFacts) -> str:
     name = facts.settings.quantifier
     return facts.render(
         TEMPLATE,
+        method=method_of(facts.settings.method),
         quantifier=name,
         quantifier_text=record_of(name).text,
         source=plain(str(facts.of("quantify").get("source", "")), 120),
@@ -26,9 +28,7 @@ def body(facts: PageFacts) -> str:
 
 TEMPLATE = """\
 <p>An untrained graph reservoir gave every node a state that sums up its own features and those of its wider
-neighbourhood. {% if settings.method == "xnq+" %}A logistic readout, fitted on the labelled nodes, turned states into scores; a second
-model weighed them with the labels and scores of the nodes around (<code>xnq+</code>){% else %}A logistic readout, fitted on the
-labelled nodes, turned states into scores (<code>xnq</code>){% endif %} and gave posteriors: the probability of each class for each
+neighbourhood. {{ method.report }} (<code>{{ method.name }}</code>) and gave posteriors: the probability of each class for each
 node, calibrated (<code>{{ settings.readout.calibration }}</code>). A labelled node's own label had no part in the posterior that was used for calibration. The class proportions of each community were then estimated from the
 posteriors of its members.</p>
 {% if quantifier_text %}<p><strong>{{ quantifier }}</strong>: {{ quantifier_text }}</p>{% endif %}

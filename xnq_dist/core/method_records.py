@@ -1,0 +1,59 @@
+"""The records of all methods: what everything but their own module knows of them.
+
+A method is one module in ``xnq_dist/methods`` with ``RECORDS`` (`core.records`) and
+three functions: ``embed(run, settings, client, progress)`` makes the stage
+``embeddings`` and returns its manifest; ``fit(work)`` fits the readout
+(`readout.stage.ReadoutWork`) and returns its files and facts; ``write_posteriors``, a
+task, writes a partition's posteriors with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from xnq_dist.core import records
+
+__all__ = ["METHODS", "MethodRecord", "method_of"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodRecord(records.Record):
+    """One method: an embedding and a readout."""
+
+    report: str
+    """What the readout does, as the report continues "Every node has a state."."""
+    searches: bool = False
+    """Whether the stage ``select`` searches the reservoir's scales."""
+    descriptors: bool = False
+    """Whether embeddings have further blocks: features of neighbours, spectrum."""
+    second_stage: bool = False
+    """Whether the readout has label features and a second stage."""
+    cross_fitted: bool = False
+    """Whether all labels with a role are pooled and every one is left out in turn."""
+    weights: bool = False
+    """Whether the readout takes inclusion weights of labels."""
+    min_folds: int = 2
+    """Minimum number of `readout.folds`."""
+    settings: tuple[str, ...] = ()
+    """Sections of the settings that the readout depends on, besides `readout`."""
+    embedding_inputs: Mapping[str, Any] | None = None
+    """What embeddings depend on besides settings of the reservoir; None: the name."""
+    readout_inputs: Mapping[str, Any] | None = None
+    """The same for the readout."""
+
+    def inputs(self, stage: str) -> dict[str, Any]:
+        """What tells its ``embeddings`` or ``readout`` from those of other methods."""
+        given = {"embeddings": self.embedding_inputs, "readout": self.readout_inputs}
+        known = given[stage]
+        return {"method": self.name} if known is None else dict(known)
+
+
+METHODS = records.Registry(
+    "method",
+    MethodRecord,
+    {"xnq_dist.methods": Path(__file__).parents[1] / "methods"},
+)
+method_of = METHODS.record_of

@@ -1,0 +1,1 @@
+"""The methods of a run, one module each (`core.method_records`)."""
