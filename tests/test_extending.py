@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import SmallGraph, published_values, small_settings
+from tests.conftest import SmallGraph, published_values, small_settings, write_graph
+from tests.evaluation.test_on_workers import begin
 from tests.report.fake_run import prevalence_table
 from tests.report.test_page import made as made_page
 from xnq_dist import open_run, run_stages
@@ -20,7 +22,12 @@ from xnq_dist.app.settings_help import settings_help
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError, SettingsError
+from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.records import Registry
+from xnq_dist.due import due_stages
+from xnq_dist.evaluation.methods.known_methods import choose_methods
+from xnq_dist.evaluation.names import ordered_methods, shown
+from xnq_dist.evaluation.on_workers import evaluate_method
 from xnq_dist.graph.formats import FORMATS
 from xnq_dist.graph.tables import Sources, open_table
 from xnq_dist.jobs import run_all
@@ -149,9 +156,9 @@ def test_a_new_cluster_kind_does_a_run(
 SECTION = '''
 """The largest community."""
 
-from xnq_dist.report.sections import Section
+from xnq_dist.core.records import Record
 
-RECORDS = (Section(name="largest", title="The largest", rank=55),)
+RECORDS = (Record(name="largest", title="The largest", rank=55),)
 TEMPLATE = "<p>{{ name }} has the most members.</p>"
 
 
@@ -171,3 +178,67 @@ def test_a_new_section_is_on_the_page_in_its_order(add: Add) -> None:
     assert headings == known
     assert re.search('<h2 id="largest">The largest</h2>\n<p>&lt;[ab]&gt; has', html)
     assert "The largest" not in made_page(prevalence_table(["a"]))
+
+
+RAW = '''
+"""The features themselves, with the readout of xnq."""
+
+from xnq_dist.core.method_records import MethodRecord
+from xnq_dist.graph.layout import load_nodes
+from xnq_dist.readout.rows import write_posteriors
+from xnq_dist.readout.stage import fit_logistic as fit
+from xnq_dist.reservoir.embed import embed_rows
+
+RECORDS = (
+    MethodRecord(
+        name="raw",
+        title="Raw features",
+        report="A logistic readout turned features into scores",
+    ),
+)
+
+
+def embed(run, settings, client, progress):
+    return embed_rows(run, settings, client, features_of, progress)
+
+
+def features_of(graph, manifest, number):
+    nodes = load_nodes(graph, manifest, number, ["features"])
+    column = nodes["features"].combine_chunks()
+    return column.flatten().to_numpy().reshape(len(column), -1)
+'''
+
+
+def test_a_new_method_does_a_run_and_is_evaluated(
+    add: Add, small_graph: SmallGraph, thread_client: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingsError, match="method = 'raw': choose one of xnq, xnq"):
+        load_settings(overrides=["method=raw"])
+    add(METHODS, RAW)
+    assert "; raw: Raw features" in settings_help()
+    settings = small_settings("method=raw", "partitions=2")
+    sources, out = small_graph.sources, tmp_path / "out"
+    with open_run(str(out), sources) as run:
+        run_stages(run, sources, settings, thread_client)
+        embedded = run.stage("embeddings")
+        manifest = embedded.manifest()
+        assert manifest
+        rows = [
+            row
+            for record in manifest.named("part-")
+            for row in embedded.read_table(record, "embeddings").to_pylist()
+        ]
+        assert not due_stages(run, sources, settings)
+        assert "embeddings" in due_stages(run, sources, small_settings("partitions=2"))
+    rows.sort(key=lambda row: row["node_id"])
+    given = small_graph.features
+    np.testing.assert_array_equal([row["embedding"] for row in rows], given)
+    page = " ".join((out / "report.html").read_text().split())
+    assert "turned features into scores (<code>raw</code>)" in page
+    labelled = write_graph(tmp_path / "labelled", nodes=300, labelled=1.0)
+    work = begin(tmp_path / "work", labelled, settings=settings)
+    (method,) = choose_methods(["raw"], has_features=True)
+    found = evaluate_method(thread_client, work, method, 1, ("sld",))
+    assert found.embedder == shown("raw") == "Raw features"
+    assert np.mean([figure.errors["ae"] for figure in found.test]) < 0.25
+    assert ordered_methods(["raw", "xnq", "lr"]) == ("lr", "xnq", "raw")

@@ -160,12 +160,12 @@ def _evaluate_method(
     """One method on one dataset: search, selection, test."""
     from xnq_dist.evaluation import on_workers as stage
     from xnq_dist.evaluation.keep import PAPER, keep
-    from xnq_dist.evaluation.methods.known_methods import METHODS
+    from xnq_dist.evaluation.methods.known_methods import known_methods
     from xnq_dist.evaluation.results import tidy_tables
 
     with connect(connection, work.settings.cluster.timeout) as client:
         result = stage.evaluate_method(
-            client, work, METHODS[name], draws, quantifiers, progress
+            client, work, known_methods()[name], draws, quantifiers, progress
         )
     tables = tidy_tables(work.task(), result)
     keep(Folder.of(work.run), PAPER, tables, name)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.quantifiers import records
 from xnq_dist.evaluation import paper_figures as published
 
 __all__ = [
     "DATASET_ORDER",
-    "METHOD_ORDER",
     "base",
     "ordered",
     "ordered_methods",
@@ -19,7 +19,7 @@ __all__ = [
     "tally",
 ]
 
-METHOD_ORDER = ("wvrn", "cdq", "enq", "lbq", "lr", "gcn", "gat", "gin", "xnq", "xnq+")
+BASELINES = ("wvrn", "cdq", "enq", "lbq", "lr", "gcn", "gat", "gin")
 DATASET_ORDER = (*published.BINARY, *published.MULTICLASS)
 
 NAMES = {
@@ -48,10 +48,15 @@ NAMES = {
         name: name.upper()
         for name in (
             *("ae", "cdq", "enq", "gat", "gcn", "gin"),
-            *("lbq", "lr", "rae", "xnq", "xnq+"),
+            *("lbq", "lr", "rae"),
         )
     },
 }
+
+
+def _methods() -> tuple[str, ...]:
+    """Baselines, then the methods of the pipeline."""
+    return (*BASELINES, *METHODS.records())
 
 
 def base(method: str) -> str:
@@ -62,7 +67,7 @@ def base(method: str) -> str:
     >>> base("xnq-dense"), base("xnq+lite"), base("mine")
     ('xnq', 'xnq+', 'mine')
     """
-    for known in sorted(METHOD_ORDER, key=len, reverse=True):
+    for known in sorted(_methods(), key=len, reverse=True):
         rest = method.removeprefix(known)
         if rest != method and (not rest or known[-1] == "+" or rest[0] in "-_ "):
             return known
@@ -73,12 +78,13 @@ def shown(name: str) -> str:
     """A method's, quantifier's, metric's or data set's name as papers write it."""
     if name in NAMES:
         return NAMES[name]
-    if name in records():
-        return records()[name].title
+    for recorded in (records(), METHODS.records()):
+        if name in recorded:
+            return recorded[name].title
     known = base(name)
     if known == name:
         return name
-    return f"{NAMES[known]} {name.removeprefix(known).lstrip('-_ ')}"
+    return f"{shown(known)} {name.removeprefix(known).lstrip('-_ ')}"
 
 
 def ordered(names: Iterable[str], order: Sequence[str]) -> tuple[str, ...]:
@@ -91,7 +97,7 @@ def ordered(names: Iterable[str], order: Sequence[str]) -> tuple[str, ...]:
 def ordered_methods(names: Iterable[str]) -> tuple[str, ...]:
     """Distinct methods: those of the paper first, variants after their base."""
     distinct = set(names)
-    place = {name: rank for rank, name in enumerate(METHOD_ORDER)}
+    place = {name: rank for rank, name in enumerate(_methods())}
     key = {name: place.get(base(name), len(place)) for name in distinct}
     return tuple(sorted(distinct, key=lambda name: (key[name], name)))
 

@@ -30,6 +30,7 @@ from xnq_dist.core.store import (
     FileRecord,
     Folder,
     Manifest,
+    RunDirectory,
     Stage,
     fingerprint,
 )
@@ -44,6 +45,7 @@ from xnq_dist.evaluation.split_fit import (
     EmbeddedRows,
     FeatureRows,
     SplitRows,
+    TableRows,
     fit_split,
 )
 from xnq_dist.evaluation.units import Errors, Unit
@@ -283,8 +285,17 @@ def _make_rows(
         progress(f"{method.name}: readouts", done, len(missing))
 
     with ExitStack() as left:
+        shared: SplitRows | None = None
+        shared_seconds = 0.0
+        if method.embed is not None:
+            run = RunDirectory(work.run)
+            where = run.stage("embeddings")
+            left.callback(where.folder.delete_folder)
+            made = method.embed(run, work.settings, client)
+            shared = TableRows(graph, manifest, where, tuple(made.named("part-")))
+            shared_seconds = made.seconds
         for draw, units in by_draw.items():
-            stage, rows, seconds, peak = None, None, 0.0, 0
+            stage, rows, seconds, peak = None, shared, shared_seconds, 0
             if method.reservoir is not None:
                 rho = float(manifest.facts["rho"])
                 settled = with_length(work.settings, manifest.facts)

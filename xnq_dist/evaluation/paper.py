@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from xnq_dist.core.method_records import METHODS
 from xnq_dist.evaluation import paper_figures as published
 from xnq_dist.evaluation.names import base, ordered_methods, shown, span, tally
 from xnq_dist.evaluation.paper_figures import PublishedFigures
@@ -88,7 +89,7 @@ def _errors(summary: Summary, kind: str, metric: str) -> RenderedTable:
     measured = {base(m) for m in there}
     rows = ordered_methods([*there, *(m for m in known if m not in measured)])
     methods = [m for m in rows if base(m) not in published.EMBEDDERS]
-    ours = [m for m in methods if base(m) in ("xnq", "xnq+")]
+    ours = [m for m in methods if base(m) in METHODS.records()]
     whole = [m for m in methods if base(m) in GRAPH_LEVEL]
     baselines = [m for m in methods if m not in (*ours, *whole)]
     figures = {

@@ -63,6 +63,24 @@ class FeatureRows:
             )
 
 
+@dataclass(frozen=True)
+class TableRows:
+    """The embedding table of a run, one file a partition."""
+
+    graph: Stage
+    manifest: Manifest
+    embeddings: Stage
+    files: tuple[FileRecord, ...]
+
+    def parts(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+        """Canonical indexes and rows of each part."""
+        for number, record in enumerate(self.files):
+            nodes = load_nodes(self.graph, self.manifest, number, ["index"])
+            column = self.embeddings.read_table(record, "embeddings")["embedding"]
+            values = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+            yield nodes["index"].to_numpy(), values.reshape(len(column), -1)
+
+
 def fit_split(task: Task, split: int, rows: SplitRows, C: float, memory: int) -> Scores:
     """Fit a logistic readout to the training rows and score the others.
 

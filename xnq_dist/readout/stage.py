@@ -237,7 +237,7 @@ Fitted = tuple[Sequence[FileRecord], dict[str, Any]]
 
 
 def fit_logistic(work: ReadoutWork) -> Fitted:
-    """One logistic regression, the first with training labels where there are roles."""
+    """A logistic regression of the embeddings, calibrated."""
     client, readout, classes = work.client, work.settings.readout, work.classes
     if not rows_fit(client, work.parts, work.dim, work.settings):
         return _fit_spilled(work)

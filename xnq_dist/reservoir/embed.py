@@ -17,7 +17,7 @@ import pyarrow as pa
 from xnq_dist.core import cluster, products
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DoesNotFitError, SettingsError, StageError
-from xnq_dist.core.inputs import embeddings_inputs
+from xnq_dist.core.inputs import embeddings_inputs, set_scales
 from xnq_dist.core.leftovers import owned_name
 from xnq_dist.core.method_records import method_of
 from xnq_dist.core.progress import Progress, silent
@@ -31,7 +31,7 @@ from xnq_dist.core.store import (
     Stage,
     fingerprint,
 )
-from xnq_dist.core.waiting import POLL, Heartbeats
+from xnq_dist.core.waiting import POLL, Heartbeats, gather
 from xnq_dist.graph.arrays import Floats32
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.reservoir.checkpoint import Checkpoints, checkpoint_interval, write_states
@@ -53,7 +53,13 @@ from xnq_dist.reservoir.weights import (
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["embed_scaled", "reservoir_spec", "run_reservoir", "state_files"]
+__all__ = [
+    "embed_rows",
+    "embed_scaled",
+    "reservoir_spec",
+    "run_reservoir",
+    "state_files",
+]
 
 log = logging.getLogger(__name__)
 
@@ -309,6 +315,59 @@ class _WriteEmbeddings:
                 rows = ids.slice(first, step)
                 writer.write(pa.table({"node_id": rows, "embedding": values}))
         return writer.record
+
+
+def embed_rows(
+    run: RunDirectory,
+    settings: Settings,
+    client: Client,
+    make: Callable[[Stage, Manifest, int], Floats32],
+    progress: Progress = silent,
+) -> Manifest:
+    """The stage ``embeddings`` by a function of each partition, without supersteps.
+
+    Parameters
+    ----------
+    make
+        From the stage ``graph``, its manifest and a partition's number to the vectors
+        of the partition's nodes in row order, shape (n, d'); runs on a worker.
+
+    Raises
+    ------
+    StageError
+        When the graph stage is missing.
+    """
+    graph = run.stage("graph")
+    manifest = graph.manifest()
+    if manifest is None:
+        raise StageError(f"{run.uri} has no whole graph stage: run prepare first")
+    settings = cluster.settle(client, settings)
+    inputs = embeddings_inputs(manifest, settings, *set_scales(settings))
+    whole = run.reuse("embeddings", inputs)
+    if whole is not None:
+        return whole
+    began = time.perf_counter()
+    stage = run.stage("embeddings")
+    attempt = stage.begin()
+    write = _WriteEmbeddings(graph, manifest, attempt, settings.embeddings.dtype)
+    count = int(manifest.facts["partitions"])
+    progress("embeddings", 0, count)
+    tasks = [client.submit(_made, make, write, k, pure=False) for k in range(count)]
+    files, widths = zip(*gather(client, tasks), strict=True)
+    progress("embeddings", count, count)
+    rows = sum(record.rows for record in files)
+    facts = {"dim": widths[0], "blocks": [widths[0]], "n_nodes": rows}
+    seconds = time.perf_counter() - began
+    return stage.commit(attempt, files, fingerprint(inputs), inputs, facts, seconds)
+
+
+def _made(
+    make: Callable[[Stage, Manifest, int], Floats32],
+    write: _WriteEmbeddings,
+    number: int,
+) -> tuple[FileRecord, int]:
+    vectors = make(write.graph, write.manifest, number)
+    return write(number, vectors), vectors.shape[1]
 
 
 def embed_scaled(

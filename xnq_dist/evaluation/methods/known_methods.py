@@ -16,7 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import SettingsError
+from xnq_dist.core.method_records import METHODS as RECORDED
+from xnq_dist.core.method_records import MethodRecord
+from xnq_dist.core.progress import silent
 from xnq_dist.core.reservoir_settings import ReservoirSettings
+from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.evaluation.grid_search import grid, reservoir_draws, strength_grid
 from xnq_dist.evaluation.methods.gnn import (
     Kind,
@@ -43,7 +47,7 @@ if TYPE_CHECKING:
 
     from xnq_dist.reservoir.context import ReservoirSpec
 
-__all__ = ["METHODS", "Method", "choose_methods"]
+__all__ = ["METHODS", "Method", "choose_methods", "known_methods"]
 
 GraphScores = Callable[
     ["Client", EvaluationWork, Sequence[Configuration], Sequence[int]],
@@ -75,8 +79,10 @@ class Method:
     matter: Callable[[Settings], dict[str, Any]] = lambda _: {}
     """Settings, beside the configuration, that its scores depend on."""
     reservoir: Callable[[Settings, float, Configuration], ReservoirSpec] | None = None
-    """Kind ``rows``: settings, rho(A) and configuration -> the reservoir; None: the
-    raw features are the embedding."""
+    """Kind ``rows``: settings, rho(A) and configuration -> the reservoir."""
+    embed: Callable[[RunDirectory, Settings, Client], Manifest] | None = None
+    """Kind ``rows``: makes the stage ``embeddings``; with neither, the raw features
+    are the embedding."""
     score_split: Callable[[EvaluationWork, Configuration, int], Scores] | None = None
     """Kind ``split``."""
     score_graph: GraphScores | None = None
@@ -206,7 +212,40 @@ METHODS: dict[str, Method] = {
         ),
     )
 }
-"""Every method by its name."""
+"""Methods of the paper and baselines by their names."""
+
+
+def _of_pipeline(record: MethodRecord) -> Method:
+    """The embeddings of a method of the pipeline, with the readout of the others."""
+
+    def embed(run: RunDirectory, settings: Settings, client: Client) -> Manifest:
+        suited = settings.model_copy(update={"method": record.name})
+        module = RECORDED.module_of(record.name)
+        made: Manifest = module.embed(run, suited, client, silent)
+        return made
+
+    return Method(
+        name=record.name,
+        embedder=record.title,
+        kind="rows",
+        # The configurations differ in C alone: they share the stage.
+        configurations=lambda settings, _: strength_grid(settings),
+        matter=lambda settings: {
+            "embedding": record.inputs("embeddings"),
+            "seed": settings.seed,
+            "reservoir": settings.reservoir.model_dump(),
+            "exchange": settings.exchange.dtype,
+            "dtype": settings.embeddings.dtype,
+        },
+        embed=embed,
+    )
+
+
+def known_methods() -> dict[str, Method]:
+    """Every method by its name; those of the pipeline that are not in METHODS last."""
+    records = RECORDED.records().values()
+    more = {r.name: _of_pipeline(r) for r in records if r.name not in METHODS}
+    return METHODS | more
 
 
 def choose_methods(names: Sequence[str], has_features: bool) -> list[Method]:
@@ -218,15 +257,16 @@ def choose_methods(names: Sequence[str], has_features: bool) -> list[Method]:
         When there is no such method, it needs features and there are none, or packages
         that are not installed.
     """
+    known = known_methods()
     for name in names:
-        if name not in METHODS:
+        if name not in known:
             raise SettingsError(
-                f"there is no method {name!r}: choose from {', '.join(METHODS)}"
+                f"there is no method {name!r}: choose from {', '.join(known)}"
             )
-        if METHODS[name].needs_features and not has_features:
+        if known[name].needs_features and not has_features:
             raise SettingsError(
                 f"method {name!r} works on node features and the graph has none: leave "
                 "it out, or set columns.features"
             )
-        METHODS[name].check()
-    return [METHODS[name] for name in dict.fromkeys(names)]
+        known[name].check()
+    return [known[name] for name in dict.fromkeys(names)]
