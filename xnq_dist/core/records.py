@@ -77,13 +77,7 @@ class Registry(Generic[R]):
         return known[name]
 
     def module_of(self, name: str) -> Any:
-        """The module of this name, imported.
-
-        Raises
-        ------
-        ValueError
-            When there is none; names those there are.
-        """
+        """The module of this name, imported."""
         return import_module(self.record_of(name).module)
 
     def check(self, name: str) -> str:

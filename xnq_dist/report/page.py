@@ -82,18 +82,8 @@ def page(
 
     Parameters
     ----------
-    view
-        The prevalence table, arranged.
-    stages
-        Stages of the run by name, in the order they ran.
-    settings
-        Settings of the run.
-    figures
-        SVG by the names that `plot_files` gives.
-    anomalies
-        Of the communities in the order of `view`; None: nothing is said of them.
-    earlier
-        Earlier results beside these, or why they cannot be; None: there are none.
+    view, stages, settings, figures, anomalies, earlier
+        As in `PageFacts`.
     aside
         What was damaged and set aside since the last version.
     totals
@@ -110,20 +100,17 @@ def page(
         (record.name, record.title, SECTIONS.module_of(record.name).body(facts))
         for record in SECTIONS.records().values()
     ]
-    return (
-        environment()
-        .get_template("report.html.j2")
-        .render(
-            title=title,
-            created=max((stage.created for stage in stages.values()), default=""),
-            headline=_headline(facts, totals),
-            labels=[plain(text, 1000) for text in _labels(facts)],
-            warnings=[*_warnings(facts), *map(_set_aside, aside)],
-            # A section's template has escaped every text.
-            sections=[(*named, Markup(body)) for *named, body in bodies if body],  # noqa: S704
-            anomalies=anomalies is not None,
-            compared=isinstance(earlier, Changed),
-        )
+    template = environment().get_template("report.html.j2")
+    return template.render(
+        title=title,
+        created=max((stage.created for stage in stages.values()), default=""),
+        headline=_headline(facts, totals),
+        labels=[plain(text, 1000) for text in _labels(facts)],
+        warnings=[*_warnings(facts), *map(_set_aside, aside)],
+        # A section's template has escaped every text.
+        sections=[(*named, Markup(body)) for *named, body in bodies if body],  # noqa: S704
+        anomalies=anomalies is not None,
+        compared=isinstance(earlier, Changed),
     )
 
 

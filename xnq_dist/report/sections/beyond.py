@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from xnq_dist.core.config import Settings
-from xnq_dist.quantify.checks.anomalies import Anomalies
+from xnq_dist.core.records import Record
 from xnq_dist.report.compared import SHOWN, largest
 from xnq_dist.report.page_facts import PageFacts
-from xnq_dist.report.sections import Section
-from xnq_dist.report.view import PrevalenceView
 from xnq_dist.report.wording import difference, points, probability
 
 __all__ = ["RECORDS", "body"]
 
-RECORDS = (Section(name="beyond", title="Beyond chance", rank=40),)
+RECORDS = (Record(name="beyond", title="Beyond chance", rank=40),)
 
 
 def body(facts: PageFacts) -> str:
-    """The largest differences that chance does not explain."""
-    if facts.anomalies is None:
-        return ""
-    found = _anomalous(facts.view, facts.anomalies, facts.settings)
-    return facts.render(TEMPLATE, anomalies=found)
-
-
-def _anomalous(
-    view: PrevalenceView, found: Anomalies, settings: Settings
-) -> dict[str, Any]:
     """How many communities differ in the last class, and the largest differences."""
+    view, settings, found = facts.view, facts.settings, facts.anomalies
+    if found is None:
+        return ""
     effect, qvalue = found.effect[:, -1], found.qvalue[:, -1]
     differ = qvalue <= settings.anomalies.rate
     chosen = largest(effect, differ, view.n_nodes)[:SHOWN]
-    return {
+    shown = {
         "count": int(differ.sum()),
         "above": int(np.count_nonzero(differ & (effect > 0))),
         "compared": int(np.count_nonzero(~np.isnan(qvalue))),
@@ -56,6 +44,7 @@ def _anomalous(
             for k in chosen.tolist()
         ],
     }
+    return facts.render(TEMPLATE, anomalies=shown)
 
 
 TEMPLATE = """\

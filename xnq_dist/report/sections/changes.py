@@ -2,53 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.pictures import plain
+from xnq_dist.core.records import Record
 from xnq_dist.report.changed import Changed
 from xnq_dist.report.compared import SHOWN, largest
 from xnq_dist.report.page_facts import PageFacts
-from xnq_dist.report.sections import Section
 from xnq_dist.report.view import PrevalenceView
 from xnq_dist.report.wording import difference, points, probability
 
 __all__ = ["RECORDS", "body"]
 
-RECORDS = (Section(name="changes", title="Since the earlier results", rank=30),)
+RECORDS = (Record(name="changes", title="Since the earlier results", rank=30),)
 
 NAMED = 12
 """New and gone communities named in a sentence."""
 
 
 def body(facts: PageFacts) -> str:
-    """The largest changes, or why the results are not compared."""
-    found = facts.earlier
-    if not found:
-        return ""
-    changes, why = None, ""
-    if isinstance(found, Changed):
-        changes = _changes(facts.view, found, facts.settings)
-    else:
-        why = plain(found, 600)
-    return facts.render(TEMPLATE, changes=changes, not_compared=why)
-
-
-def _changes(
-    view: PrevalenceView, found: Changed, settings: Settings
-) -> dict[str, Any]:
     """What changed in the last class since the earlier results."""
+    view, settings, found = facts.view, facts.settings, facts.earlier
+    if not isinstance(found, Changed):
+        why = plain(found or "", 600)
+        return why and facts.render(TEMPLATE, changes=None, not_compared=why)
     changes, earlier = found.changes, found.earlier
     effect, qvalue = changes.effect[:, -1], changes.qvalue[:, -1]
     moved = qvalue <= settings.anomalies.rate
     chosen = largest(effect, moved, view.n_nodes)[:SHOWN]
     new, gone = found.new, found.gone
     seed = found.seed
-    return {
+    shown = {
         "where": earlier.where,
         "created": earlier.created,
         "count": int(moved.sum()),
@@ -56,9 +41,9 @@ def _changes(
         "both": int(np.count_nonzero(found.place >= 0)),
         "compared": int(found.compared.sum()),
         "new": len(new),
-        "new_names": _named(view, _by_size(new, view)),
+        "new_names": _named(view, new),
         "gone": len(gone),
-        "gone_names": _named(earlier.view, _by_size(gone, earlier.view)),
+        "gone_names": _named(earlier.view, gone),
         "seed": None
         if seed is None
         else {
@@ -84,14 +69,13 @@ def _changes(
             for k in chosen.tolist()
         ],
     }
+    return facts.render(TEMPLATE, changes=shown)
 
 
-def _by_size(some: NDArray[np.int64], view: PrevalenceView) -> NDArray[np.int64]:
-    return np.asarray(some[np.lexsort((some, -view.n_nodes[some]))])
-
-
-def _named(view: PrevalenceView, some: NDArray[np.int64]) -> Sequence[str]:
-    return [view.name(k) for k in some[:NAMED].tolist()]
+def _named(view: PrevalenceView, some: NDArray[np.int64]) -> list[str]:
+    """The largest of some communities."""
+    order = np.lexsort((some, -view.n_nodes[some]))
+    return [view.name(k) for k in some[order][:NAMED].tolist()]
 
 
 TEMPLATE = """\

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.pictures import plain
-from xnq_dist.quantify.checks.anomalies import Anomalies
+from xnq_dist.core.records import Record
 from xnq_dist.report.compared import ordered
 from xnq_dist.report.page_facts import PageFacts
 from xnq_dist.report.plots import shown_classes
-from xnq_dist.report.sections import Section
 from xnq_dist.report.view import PrevalenceView
 from xnq_dist.report.wording import points, share, span
 
 __all__ = ["RECORDS", "body"]
 
-RECORDS = (Section(name="communities", title="Communities", rank=60),)
+RECORDS = (Record(name="communities", title="Communities", rank=60),)
 
 TOP, BOTTOM = 100, 20
 """Communities that the table shows when there are more than both together."""
@@ -36,81 +32,50 @@ def body(facts: PageFacts) -> str:
     # Of two classes one says it all.
     limit = 1 if len(view.classes) == 2 else CLASSES_SHOWN
     columns = shown_classes(view.prevalence, limit) if view.classes else []
-    table = _Ranking.of(view, columns, facts.anomalies)
-    by_effect = None
-    if facts.anomalies is not None:
-        by_effect = table.rows(table.by_effect[: TOP + BOTTOM], settings)
+    found, by_effect = facts.anomalies, None
+    effects = np.full(total, np.nan) if found is None else found.effect[:, -1]
+    place, effect_place = np.empty((2, total), np.int64)
+    order = ordered(np.abs(effects), view.n_nodes)
+    for row, places in (place, view.ranked), (effect_place, order):
+        row[places] = np.arange(1, total + 1)
+
+    def rows(chosen: NDArray[np.int64]) -> list[dict[str, Any]]:
+        """What the table says of some communities."""
+        return [line(k) for k in chosen.tolist()]
+
+    def line(k: int) -> dict[str, Any]:
+        has, effect = bool(view.classes), float(effects[k])
+        value, *ends = view.benchmarked[k].tolist()
+        return {
+            "rank": int(place[k]),
+            "name": view.name(k),
+            "n_nodes": int(view.n_nodes[k]),
+            "n_labelled": int(view.n_labelled[k]),
+            "n_estimated": int(view.n_estimated[k]),
+            "values": [float(view.prevalence[k, c]) for c in columns],
+            "interval": span(view.lower[k, -1], view.upper[k, -1]) if has else "",
+            "benchmarked": f"{share(value)} {span(*ends)}".strip() if has else "",
+            "remarks": "; ".join(_remarks(view, k)),
+            "effect": points(effect),
+            "effect_rank": 0 if np.isnan(effect) else int(effect_place[k]),
+            "beyond": found is not None
+            and found.qvalue[k, -1] <= settings.anomalies.rate,
+        }
+
+    if found is not None:
+        by_effect = rows(order[: TOP + BOTTOM])
     return facts.render(
         TEMPLATE,
         columns=[f"class {plain(view.classes[c], 40)}" for c in columns],
         hidden_classes=len(view.classes) - len(columns) if limit > 1 else 0,
-        rows=table.rows(view.ranked[:TOP] if cut else view.ranked, settings),
-        tail=table.rows(view.ranked[-BOTTOM:], settings) if cut else [],
+        rows=rows(view.ranked[:TOP] if cut else view.ranked),
+        tail=rows(view.ranked[-BOTTOM:]) if cut else [],
         by_effect=by_effect,
         communities=total,
         left_out=total - TOP - BOTTOM,
         intervals=view.has_intervals,
         benchmarked=view.has_benchmarks,
     )
-
-
-@dataclass(frozen=True, eq=False)
-class _Ranking:
-    """Rows of the table of communities, each with its place in both orders."""
-
-    view: PrevalenceView
-    columns: Sequence[int]
-    anomalies: Anomalies | None
-    place: NDArray[np.int64]
-    """By prevalence, from 1, shape (K,)."""
-    by_effect: NDArray[np.int64]
-    effect_place: NDArray[np.int64]
-
-    @classmethod
-    def of(
-        cls, view: PrevalenceView, columns: Sequence[int], anomalies: Anomalies | None
-    ) -> _Ranking:
-        by_effect = view.ranked
-        if anomalies is not None:
-            by_effect = _ranked_by_effect(view, anomalies)
-        places = np.empty((2, len(view.names)), np.int64)
-        for row, order in zip(places, (view.ranked, by_effect), strict=True):
-            row[order] = np.arange(1, len(order) + 1)
-        return cls(view, columns, anomalies, places[0], by_effect, places[1])
-
-    def rows(
-        self, chosen: NDArray[np.int64], settings: Settings
-    ) -> list[dict[str, Any]]:
-        """What the table says of some communities."""
-        return [self._row(k, settings) for k in chosen.tolist()]
-
-    def _row(self, k: int, settings: Settings) -> dict[str, Any]:
-        view = self.view
-        row = {
-            "rank": int(self.place[k]),
-            "name": view.name(k),
-            "n_nodes": int(view.n_nodes[k]),
-            "n_labelled": int(view.n_labelled[k]),
-            "n_estimated": int(view.n_estimated[k]),
-            "values": [float(view.prevalence[k, c]) for c in self.columns],
-            "interval": "",
-            "benchmarked": "",
-            "remarks": "; ".join(_remarks(view, k)),
-            "effect": "",
-            "effect_rank": 0,
-            "beyond": False,
-        }
-        if view.classes:
-            row["interval"] = span(view.lower[k, -1], view.upper[k, -1])
-            value, *ends = view.benchmarked[k].tolist()
-            row["benchmarked"] = f"{share(value)} {span(*ends)}".strip()
-        if self.anomalies is not None:
-            effect = float(self.anomalies.effect[k, -1])
-            row["effect"] = points(effect)
-            row["effect_rank"] = 0 if np.isnan(effect) else int(self.effect_place[k])
-            q = float(self.anomalies.qvalue[k, -1])
-            row["beyond"] = q <= settings.anomalies.rate
-        return row
 
 
 def _remarks(view: PrevalenceView, k: int) -> list[str]:
@@ -123,11 +88,6 @@ def _remarks(view: PrevalenceView, k: int) -> list[str]:
     if note:
         found.append(plain(note, 160))
     return found
-
-
-def _ranked_by_effect(view: PrevalenceView, found: Anomalies) -> NDArray[np.int64]:
-    """Communities by the size of the last class's effect, the largest first."""
-    return ordered(np.abs(found.effect[:, -1]), view.n_nodes)
 
 
 TEMPLATE = """\

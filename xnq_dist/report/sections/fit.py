@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy.special import bdtrc
 
-from xnq_dist.core.config import Settings
+from xnq_dist.core.records import Record
 from xnq_dist.quantify.checks.fit_check import expected_errors
 from xnq_dist.report.compared import SHOWN, ordered
 from xnq_dist.report.page_facts import PageFacts
-from xnq_dist.report.sections import Section
-from xnq_dist.report.view import PrevalenceView
 
 __all__ = ["RECORDS", "body"]
 
-RECORDS = (Section(name="fit", title="Fit check", rank=50),)
+RECORDS = (Record(name="fit", title="Fit check", rank=50),)
 
 
 def body(facts: PageFacts) -> str:
-    """Communities with a large expected error, and what the labels show."""
-    return facts.render(TEMPLATE, fit=_fit(facts.view, facts.settings))
-
-
-def _fit(view: PrevalenceView, settings: Settings) -> dict[str, Any]:
     """Whose expected error is large, and whether more labels disagree than by chance.
 
     More than by chance: the count has a probability below 1 % where all p-values are
     uniform.
     """
+    view, settings = facts.view, facts.settings
     error = expected_errors(view.se) if view.classes else np.empty(0)
     flagged = np.flatnonzero(view.flagged)
     chosen = flagged[ordered(error[flagged], view.n_nodes[flagged])][:SHOWN]
     pvalue, alpha = view.fit_pvalue, settings.fit.alpha
     checked = int(np.count_nonzero(~np.isnan(pvalue)))
     disagree = int(np.count_nonzero(pvalue < alpha))
-    return {
+    fit = {
         "judged": int(np.count_nonzero(~np.isnan(error))),
         "flagged": len(flagged),
         "threshold": f"{100 * settings.fit.error:g}",
@@ -55,6 +47,7 @@ def _fit(view: PrevalenceView, settings: Settings) -> dict[str, Any]:
             for k in chosen.tolist()
         ],
     }
+    return facts.render(TEMPLATE, fit=fit)
 
 
 TEMPLATE = """\
