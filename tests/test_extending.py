@@ -156,9 +156,9 @@ def test_a_new_cluster_kind_does_a_run(
 SECTION = '''
 """The largest community."""
 
-from xnq_dist.core.records import Record
+from xnq_dist.core.records import PartRecord
 
-RECORDS = (Record(name="largest", title="The largest", rank=55),)
+RECORDS = (PartRecord(name="largest", title="The largest", rank=55),)
 TEMPLATE = "<p>{{ name }} has the most members.</p>"
 
 

@@ -141,7 +141,7 @@ def open_cluster(settings: ClusterSettings, preload: str = "") -> Iterator[Conne
                 # Where GPUs are not to blame, something has ended the processes.
                 kind = ClusterError if record.gpu else InfrastructureError
                 raise kind(
-                    f"a local Dask cluster of {size.workers} workers cannot be "
+                    f"a Dask cluster of {size.workers} workers cannot be "
                     f"started ({error}): run again, and if that does not help, check "
                     "cluster.workers and cluster.memory_limit"
                 ) from error

@@ -20,7 +20,7 @@ __all__ = ["METHODS", "MethodRecord", "method_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MethodRecord(records.Record):
+class MethodRecord(records.PartRecord):
     """One method: an embedding and a readout."""
 
     report: str
@@ -30,7 +30,7 @@ class MethodRecord(records.Record):
     descriptors: bool = False
     """Whether embeddings have further blocks: features of neighbours, spectrum."""
     second_stage: bool = False
-    """Whether the readout has label features and a second stage."""
+    """Whether the readout has a second stage of label features; needs `descriptors`."""
     cross_fitted: bool = False
     """Whether all labels with a role are pooled and every one is left out in turn."""
     weights: bool = False

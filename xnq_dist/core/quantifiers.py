@@ -30,7 +30,7 @@ FOLDERS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record(common.Record):
+class Record(common.PartRecord):
     """One quantifier."""
 
     two_classes: bool = False

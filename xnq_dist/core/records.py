@@ -20,14 +20,14 @@ from typing import Any, Generic, TypeVar
 
 from pydantic_core import PydanticCustomError
 
-__all__ = ["Record", "Registry"]
+__all__ = ["PartRecord", "Registry"]
 
 _READING = threading.Lock()
 """CPython 3.11 fails where two threads parse source at the same time."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class PartRecord:
     """What everything but a module itself knows of it."""
 
     name: str
@@ -42,7 +42,7 @@ class Record:
     """Where it is; filled in."""
 
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=PartRecord)
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _all(kind: Any, folders: tuple[tuple[str, Path], ...]) -> Mapping[str, Any]:
     return MappingProxyType({record.name: record for record in found})
 
 
-def _read(kind: Callable[..., Record], file: Path) -> list[Record]:
+def _read(kind: Callable[..., PartRecord], file: Path) -> list[PartRecord]:
     """Records of a module: the calls in its ``RECORDS``."""
     text = file.read_text(encoding="utf-8")
     if "RECORDS" not in text:

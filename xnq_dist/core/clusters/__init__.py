@@ -18,7 +18,7 @@ __all__ = ["CLUSTERS", "ClusterKind"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterKind(records.Record):
+class ClusterKind(records.PartRecord):
     """One kind of cluster."""
 
     running: bool = False

@@ -19,7 +19,7 @@ __all__ = ["FORMATS", "Format", "format_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Format(records.Record):
+class Format(records.PartRecord):
     """One format; `title` completes "FILE is not ...". The first is the default."""
 
     endings: tuple[str, ...]

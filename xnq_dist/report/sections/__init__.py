@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from xnq_dist.core.records import Record, Registry
+from xnq_dist.core.records import PartRecord, Registry
 
 __all__ = ["SECTIONS"]
 
-SECTIONS = Registry("section", Record, {__name__: Path(__file__).parent})
+SECTIONS = Registry("section", PartRecord, {__name__: Path(__file__).parent})

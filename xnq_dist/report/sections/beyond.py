@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from xnq_dist.core.records import Record
+from xnq_dist.core.records import PartRecord
 from xnq_dist.report.compared import SHOWN, largest
 from xnq_dist.report.page_facts import PageFacts
 from xnq_dist.report.wording import difference, points, probability
 
 __all__ = ["RECORDS", "body"]
 
-RECORDS = (Record(name="beyond", title="Beyond chance", rank=40),)
+RECORDS = (PartRecord(name="beyond", title="Beyond chance", rank=40),)
 
 
 def body(facts: PageFacts) -> str:

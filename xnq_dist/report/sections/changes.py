@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.pictures import plain
-from xnq_dist.core.records import Record
+from xnq_dist.core.records import PartRecord
 from xnq_dist.report.changed import Changed
 from xnq_dist.report.compared import SHOWN, largest
 from xnq_dist.report.page_facts import PageFacts
@@ -15,7 +15,7 @@ from xnq_dist.report.wording import difference, points, probability
 
 __all__ = ["RECORDS", "body"]
 
-RECORDS = (Record(name="changes", title="Since the earlier results", rank=30),)
+RECORDS = (PartRecord(name="changes", title="Since the earlier results", rank=30),)
 
 NAMED = 12
 """New and gone communities named in a sentence."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.pictures import plain
-from xnq_dist.core.records import Record
+from xnq_dist.core.records import PartRecord
 from xnq_dist.report.compared import ordered
 from xnq_dist.report.page_facts import PageFacts
 from xnq_dist.report.plots import shown_classes
@@ -17,7 +17,7 @@ from xnq_dist.report.wording import points, share, span
 
 __all__ = ["RECORDS", "body"]
 
-RECORDS = (Record(name="communities", title="Communities", rank=60),)
+RECORDS = (PartRecord(name="communities", title="Communities", rank=60),)
 
 TOP, BOTTOM = 100, 20
 """Communities that the table shows when there are more than both together."""

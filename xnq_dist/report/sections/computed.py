@@ -5,12 +5,12 @@ from __future__ import annotations
 from xnq_dist.core.method_records import method_of
 from xnq_dist.core.pictures import plain
 from xnq_dist.core.quantifiers import record_of
-from xnq_dist.core.records import Record
+from xnq_dist.core.records import PartRecord
 from xnq_dist.report.page_facts import PageFacts
 
 __all__ = ["RECORDS", "body"]
 
-RECORDS = (Record(name="computed", title="What was computed", rank=10),)
+RECORDS = (PartRecord(name="computed", title="What was computed", rank=10),)
 
 
 def body(facts: PageFacts) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import bdtrc
 
-from xnq_dist.core.records import Record
+from xnq_dist.core.records import PartRecord
 from xnq_dist.quantify.checks.fit_check import expected_errors
 from xnq_dist.report.compared import SHOWN, ordered
 from xnq_dist.report.page_facts import PageFacts
 
 __all__ = ["RECORDS", "body"]
 
-RECORDS = (Record(name="fit", title="Fit check", rank=50),)
+RECORDS = (PartRecord(name="fit", title="Fit check", rank=50),)
 
 
 def body(facts: PageFacts) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from xnq_dist.core.records import Record
+from xnq_dist.core.records import PartRecord
 from xnq_dist.report.funnel import DRAWN_ALONE
 from xnq_dist.report.page_facts import PageFacts
 from xnq_dist.report.plots import DOTS
 
 __all__ = ["RECORDS", "body"]
 
-RECORDS = (Record(name="glance", title="At a glance", rank=20),)
+RECORDS = (PartRecord(name="glance", title="At a glance", rank=20),)
 
 
 def body(facts: PageFacts) -> str:

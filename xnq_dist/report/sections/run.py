@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from xnq_dist.core.pictures import plain
-from xnq_dist.core.records import Record
+from xnq_dist.core.records import PartRecord
 from xnq_dist.report.page_facts import PageFacts, StageFacts
 
 __all__ = ["RECORDS", "body"]
 
-RECORDS = (Record(name="run", title="The run", rank=70),)
+RECORDS = (PartRecord(name="run", title="The run", rank=70),)
 
 
 def body(facts: PageFacts) -> str:
