@@ -20,6 +20,9 @@ from xnq_dist.graph.tables import Sources
 
 prepare_environment()
 
+# As in clusters of `open_cluster`, for those that tests and their processes start.
+os.environ["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] = "False"
+
 # No test is timed: a busy machine fails none.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")

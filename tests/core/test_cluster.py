@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import dask
 import pytest
 
 from tests.conftest import SmallGraph, small_settings
@@ -45,15 +46,23 @@ def test_workers_stay_known_while_the_client_refreshes_itself(
         refreshing.join()
 
 
-def test_workers_have_imported_before_they_join() -> None:
+def test_workers_have_imported_before_they_join_and_are_not_profiled() -> None:
     # A module that a test would not import by itself, in the worker's process.
     settings = small_settings("cluster.workers=1").cluster
     with (
+        dask.config.set({"distributed.worker.profile.enabled": True}),
         cluster.open_cluster(settings, preload="xnq_dist.preload") as connection,
         cluster.connect(connection) as client,
     ):
         (found,) = client.run(_imported).values()
+        (callbacks,) = client.run(_periodic).values()
+    assert "heartbeat" in callbacks
+    assert "profile" not in callbacks
     assert {"sklearn.ensemble", "xnq_dist.reservoir.kernels"} <= set(found)
+
+
+def _periodic(dask_worker: Any) -> list[str]:
+    return [*dask_worker.periodic_callbacks]
 
 
 def _imported() -> list[str]:

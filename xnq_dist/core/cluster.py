@@ -127,6 +127,10 @@ def open_cluster(settings: ClusterSettings, preload: str = "") -> Iterator[Conne
                         "distributed.worker.memory.spill": False,
                         "distributed.worker.memory.pause": False,
                         "distributed.worker.memory.terminate": TERMINATE,
+                        # The profiler reads all threads' frames a hundred times a
+                        # second; CPython 3.11.7 can deadlock there (python/cpython
+                        # issue 106883), and nobody reads the profile.
+                        "distributed.worker.profile.enabled": False,
                         "distributed.comm.timeouts.connect": "60s",
                         **PRIVATE,
                     }
