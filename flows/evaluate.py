@@ -1,0 +1,51 @@
+"""The deployment that compares methods on labelled graphs."""
+
+from typing import Any
+
+from prefect import flow
+from prefect.states import Failed
+
+from xnq_dist.app.evaluate import find_data, run_evaluation
+from xnq_dist.app.pipeline_flow import TaskPerStage
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import XnqError
+
+__all__ = ["evaluate"]
+
+
+@flow(name="xnq-evaluate", persist_result=False, validate_parameters=True)
+def evaluate(
+    data: list[str],
+    out: str,
+    methods: list[str],
+    draws: int = 30,
+    quantifiers: list[str] | None = None,
+    folds: list[int] | None = None,
+    settings: Settings | None = None,
+) -> Any:
+    """Methods and quantifiers on labelled graphs, by the paper's protocol.
+
+    Parameters
+    ----------
+    data
+        Folders or names of graphs, as ``xnq-dist evaluate --data`` takes them.
+    out
+        Folder for the tables; an evaluation that was stopped resumes there.
+    methods
+        Names of methods.
+    draws
+        Number of random configurations to try.
+    quantifiers, folds
+        None: all.
+    settings
+        All settings; None: the defaults.
+    """
+    do = TaskPerStage()
+    try:
+        sources = [find_data(name, None, None) for name in data]
+        chosen = settings or Settings()
+        return run_evaluation(
+            sources, out, methods, chosen, draws, quantifiers, folds, [1.0], do
+        )
+    except XnqError as error:
+        return Failed(message=str(error), data=error)
