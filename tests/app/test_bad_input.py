@@ -283,7 +283,7 @@ def test_unknown_community_members_and_what_follows(prefect_api, tables, capfd, 
 
     with get_client(sync_client=True) as client:
         artifacts = client.read_artifacts()
-    shown = f"first of {out}"
+    shown = f"first rows of {out}"
     table = [a for a in artifacts if a.description == shown]
     assert len(table) == 1
     assert json.loads(table[0].data)[0]["community"] == 1

@@ -82,11 +82,11 @@ def test_fetch_reports_a_hash_that_is_not_recorded(raw, tmp_path, capsys):
     run("fetch", "genius", *out, *again)
     assert "no hash is recorded" not in capsys.readouterr().out
     run("fetch", "genius", *out)
-    assert "genius is there: " in capsys.readouterr().out
+    assert "genius exists already: " in capsys.readouterr().out
     nodes = tmp_path / "data" / "genius" / "nodes.parquet"
     pq.write_table(pq.read_table(nodes, columns=["node_id", "label"]), nodes)
     run("fetch", "genius", *out)
-    assert "is there, without features: " in capsys.readouterr().out
+    assert "exists already, without features: " in capsys.readouterr().out
 
 
 def test_fetch_without_a_folder_or_with_an_unclear_hash_is_refused(raw, tmp_path):

@@ -90,7 +90,7 @@ def test_a_killed_evaluation_becomes_tables_and_a_page(server_environment, tmp_p
     ("arguments", "words"),
     [
         (["--folds=a"], "--folds 'a' is not a list of numbers"),
-        (["--methods=,"], "--methods names nothing"),
+        (["--methods=,"], "--methods is empty"),
     ],
 )
 def test_impossible_arguments_are_refused(tmp_path, arguments, words):

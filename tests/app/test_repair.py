@@ -50,7 +50,7 @@ def refused_verify(out: Path, file: Path, capfd) -> None:
     assert ended.value.code == 1
     shown = capfd.readouterr().out
     assert f"{file} differs from its checksum between byte 0 and" in shown
-    assert "damaged files: 1; the next run sets" in shown
+    assert "damaged files: 1; the next run moves them to quarantine/" in shown
 
 
 def test_verify_of_another_folder_is_refused(tmp_path, capfd):

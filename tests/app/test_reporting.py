@@ -103,7 +103,7 @@ def test_results_are_the_same_with_an_api_that_is_dead_throughout(
     text, log = running.communicate(timeout=240)
     assert running.returncode == 0, log
     assert json.loads(text.strip().splitlines()[-1])["communities"] > 0
-    assert log.count("Prefect's API does not take reports") == 1
+    assert log.count("Prefect's API does not accept reports") == 1
     assert same_results(tmp_path / "run", plain)
 
 
