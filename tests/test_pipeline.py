@@ -476,7 +476,7 @@ def test_refusals_come_before_the_work(tmp_path, small_graph, client):
     ):
         pipeline.prepare(run, sources, named)
     nowhere = small_settings(f"anomalies.last={tmp_path / 'nowhere'}")
-    with pytest.raises(SettingsError, match="is not a whole run"):
+    with pytest.raises(SettingsError, match="is not a complete run"):
         pipeline.check_sources(sources, nowhere)
     own = small_settings("quantifier=auto", f"anomalies.last={out}")
     with (

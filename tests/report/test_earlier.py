@@ -104,8 +104,8 @@ def test_bad_earlier_runs_are_named_before_the_work(tmp_path: Path) -> None:
     half = publish(tmp_path / "half")
     (tmp_path / "half" / POINTER).unlink()
     for wanted, override, said in (
-        (str(tmp_path / "nowhere"), "seed=0", "is not a whole run with published"),
-        (half, "seed=0", "is not a whole run with published results"),
+        (str(tmp_path / "nowhere"), "seed=0", "is not a complete run with published"),
+        (half, "seed=0", "is not a complete run with published results"),
         (torn, "seed=0", "cannot be read"),
         ("nosuch://bucket/run", "seed=0", "cannot be read"),
         (none, "seed=0", "has no intervals"),
@@ -169,7 +169,7 @@ def test_numbers_of_detected_communities_are_matched_by_members(
         )
         report(run, settings_of(f"anomalies.last={first.uri}"))
         assert (tmp_path / name / "changes.parquet").exists() == compared
-        said = "is of other detected communities" in page_of(tmp_path / name)
+        said = "has other detected communities" in page_of(tmp_path / name)
         assert said != compared
     shutil.rmtree(tmp_path / "a")
 
@@ -185,9 +185,11 @@ def test_names_are_compared_for_the_same_communities_and_labels(tmp_path: Path) 
         run = write_fake_run(tmp_path / name, [table], ("person", "bot"), **source)
         report(run, named)
         assert (tmp_path / name / "changes.parquet").exists() == compared
-        said = "is of the communities column:region and this run of column:team"
+        said = "has the communities column:region and this run column:team"
         assert (said in page_of(tmp_path / name)) != compared
-    with pytest.raises(SettingsError, match="labels in column label and this run of"):
+    with pytest.raises(
+        SettingsError, match="labels in column label and this run those in"
+    ):
         check_named(settings_of(f"anomalies.last={first.uri}", "columns.label=spam"))
 
 

@@ -271,7 +271,7 @@ def test_damaged_pointer_is_made_anew_from_the_last_version(tmp_path: Path) -> N
 @pytest.mark.parametrize("stage", ["graph", "quantify"])
 def test_reports_need_every_stage(tmp_path: Path, stage: str) -> None:
     run = write_fake_run(tmp_path / "run", [prevalence_table(["a"])], leave_out=stage)
-    with pytest.raises(StageError, match=f"stage {stage} is not whole"):
+    with pytest.raises(StageError, match=f"stage {stage} is incomplete"):
         report(run, Settings())
 
 
