@@ -40,7 +40,7 @@ def lacks(flag: str) -> bool:
 
 
 def results(graph: Path, out: Path, *more: str, **environment: str):
-    """Arrays that a process of its own has computed."""
+    """Arrays computed by a new process."""
     command = [sys.executable, "-m", "tests.processors", str(graph), str(out), *more]
     done = subprocess.run(
         command,
@@ -81,7 +81,7 @@ def first(graph, tmp_path_factory):
 def test_an_embedding_has_the_same_bits_under_other_kernels(
     graph, thread_client, tmp_path
 ):
-    """One pass of what the group `processors` does at length."""
+    """One pass of the long group `processors`."""
     if lacks("avx2"):
         pytest.skip("this processor lacks avx2: OpenBLAS's Haswell kernels not run")
     found = results(graph, tmp_path / "there", "--dense", OPENBLAS_CORETYPE="Haswell")

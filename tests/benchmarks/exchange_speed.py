@@ -1,4 +1,4 @@
-"""Both exchange engines beside plain sockets: compute, scheduling, transfer, bytes.
+"""Both exchange engines and plain sockets: compute, scheduling, transfer, bytes.
 
     python tests/benchmarks/exchange_speed.py [--nodes 400000] [--edges 2000000]
 

@@ -1,4 +1,4 @@
-"""Peak memory and speed of `prepare`, beside loading the same edges whole.
+"""Peak memory and speed of `prepare`, compared with loading all edges at once.
 
 Run by hand: ``python tests/benchmarks/ingest_memory.py --edges 20000000``. Each row
 is made in a process of its own and printed as one line of JSON. Peak memory is the

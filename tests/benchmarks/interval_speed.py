@@ -1,4 +1,4 @@
-"""Time of bootstrap intervals beside the estimates: communities of about 100 nodes.
+"""Time of bootstrap intervals and of estimates: communities of about 100 nodes.
 
     python tests/benchmarks/interval_speed.py [SETS] [RESAMPLES] [NAMES] [CLASSES]
 

@@ -1,4 +1,4 @@
-"""How labels were chosen: false alarms, power, and what correction gains.
+"""Detection of how labels were chosen: false alarms, power, benefit of correction.
 
     python tests/benchmarks/label_choice.py FOLDER [POSITIVE] [--out FILE]
         [--designs random=100,half=50,balanced=20,positives=20,high_degree=10,region=10]
@@ -63,7 +63,7 @@ DESIGNS = "random=100,half=50,balanced=20,positives=20,high_degree=10,region=10"
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """What all draws share."""
+    """Data that all draws share."""
 
     name: str
     x: np.ndarray
@@ -291,7 +291,7 @@ def summary(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Draw, judge, write."""
+    """Run the benchmark and write its rows."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("positive", nargs="?")

@@ -1,4 +1,4 @@
-"""An outside referee: QuaPy's answers, and Damke and Huellermeier's graph samples.
+"""External comparison: QuaPy's estimates, and Damke and Huellermeier's samples.
 
     python -m tests.benchmarks.referee tables FOLDER [--repeats 100] [--names wdbc,...]
     python -m tests.benchmarks.referee graph FOLDER [--splits 10] [--repeats 10] [--gcn]

@@ -1,4 +1,4 @@
-"""What another reservoir answers, against the intervals of the one that was run.
+"""Estimates of other reservoirs, compared with the intervals of one run.
 
     python tests/benchmarks/reservoir_seeds.py FOLDER [POSITIVE] [--seeds 4] [--draws 2]
         [--shares .6,.06,.012] [--resamples 100] [--quantifiers auto,sld,...]

@@ -1,4 +1,4 @@
-"""The superstep beside its parts alone and beside graphesn, in one run on one machine.
+"""The superstep compared with its parts and with graphesn, in one run.
 
     python tests/benchmarks/superstep_speed.py [--nodes 400000] [--peer PYTHON]
 

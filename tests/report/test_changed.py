@@ -1,4 +1,4 @@
-"""Two runs joined by name: nobody lost, nobody mistaken for another."""
+"""Two runs joined by community name: complete and without mismatches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OWN = ResultFacts("given", "", "tables")
 
 
 def view_of(shares, classes=("person", "bot"), half=0.02, size=50):
-    """A view of communities by name, with intervals of one width."""
+    """A view of communities by name, with intervals of equal width."""
     names, width = list(shares), len(classes)
     values = np.array([np.atleast_1d(shares[name]) for name in names], np.float64)
     if values.shape[1] == 1:

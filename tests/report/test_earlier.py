@@ -1,4 +1,4 @@
-"""Earlier results: found where they are, refused in one sentence where they fail."""
+"""Earlier results: found, or refused with a message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMES = ["a", "b", "c"]
 
 @pytest.fixture(autouse=True)
 def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is drawn: it would be most of the time, and is tested elsewhere."""
+    """Skip plots, which would take most of the time and are tested elsewhere."""
     monkeypatch.setattr("xnq_dist.report.publish.plot_files", lambda *_: {})
 
 
@@ -32,7 +32,7 @@ def settings_of(*overrides: str):
 
 
 def publish(folder: Path, *overrides: str, intervals: bool = True, **more) -> str:
-    """A whole run; its directory."""
+    """Publish a complete run; return its directory."""
     classes = more.pop("classes", ("person", "bot"))
     table = prevalence_table(NAMES, classes, intervals=intervals, **more)
     report(write_fake_run(folder, [table], classes), settings_of(*overrides))
@@ -52,7 +52,7 @@ def test_earlier_results_of_the_directory_are_compared_with(tmp_path: Path) -> N
     own = shown.manifest.facts["results"]
     assert earlier_results(run, settings_of(), own) is None
     assert not (folder / "changes.parquet").exists()
-    # Something that all else depends on differs tonight.
+    # An input of all later stages has changed.
     assert run.reuse("quantify", {"tables": "of tonight"}) is None
     assert pq.read_table(folder / "prevalence.parquet").equals(first)
     publish(folder, seed=1)
@@ -62,7 +62,7 @@ def test_earlier_results_of_the_directory_are_compared_with(tmp_path: Path) -> N
     for row in first.to_pylist():
         assert before[row["community"], row["class"]] == row["prevalence"]
     assert "with the previous state of this run directory, made 20" in page_of(folder)
-    # Publishing again compares with the same.
+    # Publishing again compares with the same results.
     report(run, settings_of())
     assert pq.read_table(folder / "changes.parquet").to_pylist() == rows
 

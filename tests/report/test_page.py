@@ -1,4 +1,4 @@
-"""The report page: names escaped, nothing from outside, small whatever the input."""
+"""The report page: escaped names, self-contained, small for any input."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GRAPH = StageFacts(
 
 
 class Reader(HTMLParser):
-    """Collects tags and text; `open_tags` is empty when every tag was closed."""
+    """Collects tags and text; `open_tags` is empty if every tag was closed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ def test_page_of_many_communities_stays_small(classes: int) -> None:
 
 
 def test_page_of_everything_stays_small() -> None:
-    """Intervals, anomalies, warnings, changes: all that a page can hold."""
+    """A page with intervals, anomalies, warnings and changes."""
     count = 100_000
     settings = Settings()
     (then, _), (now, anomalies) = (
@@ -378,7 +378,7 @@ def test_communities_beyond_chance_are_named() -> None:
 
 
 def test_largest_differences_are_ranked_first() -> None:
-    """Below the rest by much comes before above it by little."""
+    """A large negative difference comes before a small positive one."""
     table = prevalence_table(np.arange(40), intervals=True)
     share = np.full(40, 0.5)
     share[[3, 7]] = 0.05, 0.8
@@ -401,15 +401,15 @@ def test_largest_differences_are_ranked_first() -> None:
     assert names(by_prevalence)[0] == "7"
     assert names(by_prevalence)[-1] == "3"
     assert names(by_difference)[:2] == ["3", "7"]
-    # Of the mean of those that are not far off themselves.
+    # The reference is the mean without communities that differ strongly.
     assert "<strong>-45.0 *</strong>" in by_difference
-    # Both ranks in both tables; of two classes the first is not repeated.
+    # Both tables have both ranks; of two classes, only the last has a column.
     assert "class person" not in by_prevalence
     assert len(names(by_prevalence)) == len(names(by_difference)) == 40
 
 
 def fit_text(disagree: int = 0, flagged: int = 0, count: int = 40) -> str:
-    """The page on communities with p-values and standard errors."""
+    """Text of a page with p-values and standard errors."""
     table = with_warnings(prevalence_table(np.arange(count)))
     rows = np.arange(2 * count) // 2
     for name, values in (
@@ -450,7 +450,7 @@ def test_labels_that_disagree_beyond_chance_are_reported() -> None:
     more = fit_text(disagree=8)
     assert "disagree in 8 of 40 communities with labelled members" in more
     assert "the posteriors are more biased than is usual" in more
-    # With 40 communities, one p-value below .01 is nothing out of the ordinary.
+    # With 40 communities, one p-value below .01 is expected by chance.
     usual = fit_text(disagree=1)
     assert "disagree in 1 of 40 communities" in usual
     assert "no more than expected by chance" in usual
