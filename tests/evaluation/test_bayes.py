@@ -95,7 +95,7 @@ def test_our_comparison_has_every_block() -> None:
     ]
     first = made.groups[0].rows[0]
     assert [cell.text for cell in first[:3]] == ["wvRN", "2", "0.0707"]
-    assert first[-1].beside == "0.990"
+    assert first[-1].bracketed == "0.990"
     assert made.groups[-1].rows[0][1].text == "3"
 
 

@@ -153,8 +153,8 @@ def test_best_and_second_best_are_marked() -> None:
 
 def test_published_figures_are_next_to_ours() -> None:
     found = rows(tables(results(exact(MEANS)))["ae-binary"])
-    assert found["XNQ"][1].beside == "0.015 ± 0.011"
-    assert found["XNQ"][2].beside == ""
+    assert found["XNQ"][1].bracketed == "0.015 ± 0.011"
+    assert found["XNQ"][2].bracketed == ""
     # Not evaluated here: an empty cell with the published value.
     assert found["CDQ"][1] == Cell("-", "0.100 ± 0.045")
     assert found["ENQ"][2] == Cell()
@@ -197,7 +197,7 @@ def test_variants_keep_their_published_figure() -> None:
         "Change, XNQ sparse against best baseline",
         "Change, XNQ sparse against XNQ dense",
     ]
-    assert found["XNQ sparse"][1].beside == "0.015 ± 0.011"
+    assert found["XNQ sparse"][1].bracketed == "0.015 ± 0.011"
     assert found["Change, XNQ sparse against best baseline"][1] == Cell("−75.0 %")
     assert found["Change, XNQ sparse against XNQ dense"][1] == Cell("−50.0 %")
     ablation = rows(every["ablation-binary"])

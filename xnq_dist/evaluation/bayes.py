@@ -184,7 +184,7 @@ def _rows(
         if name == xnq or len({*reference} & {*other}) < 2:
             continue
         result = compare(reference, other, rope_from, nsamples)
-        theirs = printed.get(base(name))
+        in_paper = printed.get(base(name))
         probabilities = (result.worse, result.equal, result.better)
         yield (
             Cell(shown(name)),
@@ -193,7 +193,7 @@ def _rows(
             *(
                 Cell(
                     f"{ours:.3f}",
-                    f"{theirs[place]:.3f}" if theirs else "",
+                    f"{in_paper[place]:.3f}" if in_paper else "",
                     "best" if ours == max(probabilities) else "",
                 )
                 for place, ours in enumerate(probabilities)

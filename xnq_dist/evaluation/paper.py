@@ -89,28 +89,28 @@ def _errors(summary: Summary, kind: str, metric: str) -> RenderedTable:
     rows = ordered_methods([*evaluated, *(m for m in known if m not in measured)])
     methods = [m for m in rows if base(m) not in published.EMBEDDERS]
     ours = [m for m in methods if base(m) in METHODS.records()]
-    whole = [m for m in methods if base(m) in GRAPH_LEVEL]
-    baselines = [m for m in methods if m not in (*ours, *whole)]
+    graph_level = [m for m in methods if base(m) in GRAPH_LEVEL]
+    baselines = [m for m in methods if m not in (*ours, *graph_level)]
     figures = {
         (m, d): summary.figure(d, m, metric)
-        for m in (*baselines, *whole, *ours)
+        for m in (*baselines, *graph_level, *ours)
         for d in datasets
     }
-    ranked = {key: f for key, f in figures.items() if key[0] not in whole}
+    ranked = {key: f for key, f in figures.items() if key[0] not in graph_level}
     marks = _marks(ranked, metric)
 
     def row(method: str) -> tuple[Cell, ...]:
         chosen = [c for d in datasets for c in summary.of(d, method)]
-        name = shown(method) + (" (graph level)" if method in whole else "")
-        beside = printed.get(base(method), {})
+        name = shown(method) + (" (graph level)" if method in graph_level else "")
+        bracketed = printed.get(base(method), {})
         return (
             Cell(name),
-            *_cells(method, datasets, figures, beside, marks, metric),
+            *_cells(method, datasets, figures, bracketed, marks, metric),
             *_choice_cells(chosen),
         )
 
     groups = [
-        RowGroup(tuple(row(m) for m in part)) for part in (baselines, whole, ours)
+        RowGroup(tuple(row(m) for m in part)) for part in (baselines, graph_level, ours)
     ]
     # LR and trained networks are listed in the ablation, but are baselines too.
     embedders = [m for m in summary.methods if base(m) in published.EMBEDDERS]
@@ -139,7 +139,7 @@ def _errors(summary: Summary, kind: str, metric: str) -> RenderedTable:
             "Compared: number of configurations (draws, calibrations and quantifiers) "
             "from which validation chose in each fold.",
             *((BASELINE_NOTE,) if embedders else ()),
-            *((GRAPH_NOTE,) if whole else ()),
+            *((GRAPH_NOTE,) if graph_level else ()),
         ),
         "l" + "r" * len(datasets) + "lr",
     )
@@ -223,8 +223,8 @@ def _ablation(
     def group(title: str, names: Iterable[str], of: Callable[[str], str]) -> RowGroup:
         rows = []
         for name in names:
-            beside = printed.get(base(name), {})
-            cells = _cells(name, datasets, figures, beside, marks, "ae")
+            bracketed = printed.get(base(name), {})
+            cells = _cells(name, datasets, figures, bracketed, marks, "ae")
             rows.append((Cell(shown(name)), *cells, Cell(of(name))))
         return RowGroup(tuple(rows), title)
 

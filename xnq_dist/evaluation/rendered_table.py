@@ -31,8 +31,8 @@ class Cell:
     """One cell."""
 
     text: str = EMPTY
-    beside: str = ""
-    """A second value, such as the published one."""
+    bracketed: str = ""
+    """A second value in brackets, such as the published one."""
     mark: Mark = ""
 
 
@@ -71,7 +71,7 @@ class RenderedTable:
 
 
 def to_markdown(table: RenderedTable) -> str:
-    """The table in GitHub's Markdown: best bold, second underlined, `beside` in ()."""
+    """The table in Markdown: best bold, second underlined, `bracketed` in brackets."""
 
     def cell(entry: Cell) -> str:
         text = _escaped(entry.text)
@@ -79,7 +79,7 @@ def to_markdown(table: RenderedTable) -> str:
             text = f"**{text}**"
         elif entry.mark == "second":
             text = f"<ins>{text}</ins>"
-        return f"{text} ({_escaped(entry.beside)})" if entry.beside else text
+        return f"{text} ({_escaped(entry.bracketed)})" if entry.bracketed else text
 
     lines = [
         f"**{_escaped(table.title)}**",

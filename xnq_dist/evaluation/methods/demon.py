@@ -144,16 +144,16 @@ def propagate_labels(
     for _ in range(sweeps):
         changed = False
         for node in range(count):
-            most = 0
+            highest = 0
             for i in range(indptr[node], indptr[node + 1]):
                 label = labels[indices[i]]
                 votes[label] += 1
-                most = max(most, votes[label])
-            if most and votes[labels[node]] < most:
+                highest = max(highest, votes[label])
+            if highest and votes[labels[node]] < highest:
                 best = count
                 for i in range(indptr[node], indptr[node + 1]):
                     label = labels[indices[i]]
-                    if votes[label] == most and label < best:
+                    if votes[label] == highest and label < best:
                         best = label
                 labels[node] = best
                 changed = True
@@ -190,7 +190,7 @@ def ego_communities(
     places = np.empty(widest, np.int64)
     sizes = np.empty(total, np.int64)
     members = np.empty(total, np.int32)
-    found, written = 0, 0
+    n_found, written = 0, 0
     for ego in egos:
         near = indices[indptr[ego] : indptr[ego + 1]]
         count = near.shape[0]
@@ -223,15 +223,15 @@ def ego_communities(
                 continue
             if places[label] < 0:
                 places[label] = written
-                sizes[found] = votes[label] + 1
-                found += 1
+                sizes[n_found] = votes[label] + 1
+                n_found += 1
                 written += votes[label] + 1
                 members[written - 1] = ego
             members[places[label]] = near[i]
             places[label] += 1
         for i in range(count):
             votes[labels[i]] = 0
-    return sizes[:found].copy(), members[:written].copy()
+    return sizes[:n_found].copy(), members[:written].copy()
 
 
 @njit(cache=True, nogil=True)
@@ -257,7 +257,7 @@ def merge(
     pool = np.empty(candidates, np.int64)
     shared = np.zeros(candidates, np.int64)
     touched = np.empty(candidates, np.int64)
-    found, used = 0, 0
+    n_found, used = 0, 0
     for candidate in range(candidates):
         inside = members[offsets[candidate] : offsets[candidate + 1]]
         met = 0
@@ -270,16 +270,16 @@ def merge(
                     met += 1
                 shared[community] += 1
                 at = following[at]
-        target = found
+        target = n_found
         for i in range(met):
             community = touched[i]
             smaller = min(inside.shape[0], pool[community])
             if community < target and shared[community] >= overlap * smaller:
                 target = community
             shared[community] = 0
-        if target == found:
-            pool[found] = 0
-            found += 1
+        if target == n_found:
+            pool[n_found] = 0
+            n_found += 1
         for node in inside:
             at = head[node]
             while at >= 0 and owner[at] != target:
@@ -290,7 +290,7 @@ def merge(
                 head[node] = used
                 pool[target] += 1
                 used += 1
-    return head, following, owner, pool[:found].copy()
+    return head, following, owner, pool[:n_found].copy()
 
 
 @njit(cache=True, nogil=True)

@@ -157,8 +157,8 @@ def count_two_hops(
                         if labels[far, k] >= 0:
                             counts[k, labels[far, k]] += 1
         for k in range(variants):
-            best, most = -1, 0
+            best, highest = -1, 0
             for i in range(classes):
-                if counts[k, order[k, i]] > most:
-                    best, most = order[k, i], counts[k, order[k, i]]
+                if counts[k, order[k, i]] > highest:
+                    best, highest = order[k, i], counts[k, order[k, i]]
             votes[node - first, k] = best

@@ -28,11 +28,15 @@ from xnq_dist.evaluation.methods.gnn import (
     trained_scores,
     training_settings,
 )
-from xnq_dist.evaluation.methods.method_interface import Configuration, Scores, Whole
+from xnq_dist.evaluation.methods.method_interface import (
+    Configuration,
+    GraphEstimate,
+    Scores,
+)
 from xnq_dist.evaluation.methods.network import (
     cdq_scores,
     enq_scores,
-    lbq_whole,
+    lbq_estimates,
     wvrn_scores,
 )
 from xnq_dist.evaluation.methods.reservoir_plus import (
@@ -55,7 +59,9 @@ GraphScores = Callable[
 ]
 """Client, work, configurations, indices of splits -> draw, index of split, scores."""
 
-WholeEstimates = Callable[["Client", EvaluationWork, Sequence[int]], Iterator[Whole]]
+GraphEstimates = Callable[
+    ["Client", EvaluationWork, Sequence[int]], Iterator[GraphEstimate]
+]
 """Client, work, indices of splits -> the estimate of each split."""
 
 
@@ -87,7 +93,7 @@ class Method:
     """Kind ``split``: scores of one configuration in one split."""
     score_graph: GraphScores | None = None
     """Kind ``graph``: scores of all configurations and splits."""
-    estimate_graph: WholeEstimates | None = None
+    estimate_graph: GraphEstimates | None = None
     """Kind ``whole``: estimates of all splits."""
     check: Callable[[], None] = lambda: None
     """Raises a `SettingsError` if the method cannot run on this machine."""
@@ -209,7 +215,7 @@ METHODS: dict[str, Method] = {
             embedder="links of the complete graph",
             kind="whole",
             configurations=lambda *_: [{}],
-            estimate_graph=lbq_whole,
+            estimate_graph=lbq_estimates,
             n_classes=2,
         ),
     )

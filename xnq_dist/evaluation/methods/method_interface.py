@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ROLES", "Configuration", "Scores", "Split", "Task", "Whole"]
+__all__ = ["ROLES", "Configuration", "GraphEstimate", "Scores", "Split", "Task"]
 
 ROLES = ("train", "calibration", "validation", "test")
 """Roles of nodes in a fold; the code of a role is its index, -1 is no role."""
@@ -74,7 +74,7 @@ class Scores:
 
 
 @dataclass(frozen=True, eq=False)
-class Whole:
+class GraphEstimate:
     """Estimate of a complete graph in one split."""
 
     split: int

@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 
 from xnq_dist.evaluation.methods.method_interface import (
     Configuration,
+    GraphEstimate,
     Scores,
     Task,
-    Whole,
 )
 from xnq_dist.evaluation.work import EvaluationWork
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["cdq_scores", "enq_scores", "lbq_whole", "wvrn_scores"]
+__all__ = ["cdq_scores", "enq_scores", "lbq_estimates", "wvrn_scores"]
 
 FLOOR = 1e-6
 """Minimum probability before taking the logarithm; wvRN often gives 0."""
@@ -121,9 +121,9 @@ def cdq_scores(
                 yield draw, split, _votes(task, split, votes[at], seconds, len(splits))
 
 
-def lbq_whole(
+def lbq_estimates(
     client: Client, work: EvaluationWork, splits: Sequence[int]
-) -> Iterator[Whole]:
+) -> Iterator[GraphEstimate]:
     """Yield LBQ's estimate for all nodes without a training label.
 
     The true prevalence is that of the nodes among them whose label is known.
@@ -141,7 +141,7 @@ def lbq_whole(
         known = task.labels[(labels[at] < 0) & (task.labels >= 0)]
         true = np.bincount(known, minlength=2) / len(known)
         estimate = np.array([1.0 - prevalence[at], prevalence[at]])
-        yield Whole(split, true, estimate, len(known), seconds / len(splits))
+        yield GraphEstimate(split, true, estimate, len(known), seconds / len(splits))
 
 
 def _votes(
