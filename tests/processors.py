@@ -2,10 +2,10 @@
 
 ``python -m tests.processors GRAPH OUT`` embeds the graph with each matrix in one and in
 three partitions, quantifies it with the default method, and writes ``OUT/arrays.npz``.
-With ``--dense`` it embeds with the dense matrix alone, in three partitions. With
-``--unfinished FOLDER`` one embedding is stopped after a checkpoint, its run
-directory copied to that folder, and gone on with; a process whose OUT holds such a copy
-as ``going-on`` goes on from there.
+With ``--dense`` it embeds with the dense matrix only, in three partitions. With
+``--unfinished FOLDER`` one embedding is stopped after a checkpoint, its run directory
+copied to that folder, and then continued; a process whose OUT has such a copy named
+``going-on`` continues from it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The same bits on every processor: one small run under several BLAS kernels.
 
-The first process also compiles our own kernels for AVX2 alone, as on a processor
-without AVX-512, and stops in the middle of an embedding; the others go on from there.
+The first process also compiles our kernels for AVX2 only, as on a processor without
+AVX-512, and stops in the middle of an embedding; the others continue from there.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
     python stranger.py USER FOLDER PORT...
 
-Becomes the user of that number once all is imported, for the interpreter may lie where
-others cannot read. Tries to run a function that writes a file into the folder, as a
-Dask scheduler, worker or nanny would run it for its owner, without credentials and with
-credentials of its own; then asks for pages. Prints what was answered as JSON. Imports
-nothing of ours.
+Changes to the user with that number after all imports, since other users may not be
+able to read the interpreter. Tries to run a function that writes a file into the
+folder, as a Dask scheduler, worker or nanny would for its owner, without credentials
+and with other credentials; then requests pages. Prints the responses as JSON. Imports
+none of our code.
 """
 
 from __future__ import annotations

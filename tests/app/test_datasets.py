@@ -102,4 +102,4 @@ def test_fetch_logs_where_it_fetches_from(raw, tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("xnq_dist"), "propagate", True)
     with pytest.raises(InfrastructureError, match="cannot be reached"):
         run("fetch", "genius", "--out", str(tmp_path))
-    assert "fetching http://127.0.0.1:9/genius.mat" in caplog.text
+    assert "downloading http://127.0.0.1:9/genius.mat" in caplog.text

@@ -1,8 +1,8 @@
 """A stand-in for a GPU on the CPU: NumPy for CuPy, g++ for NVRTC.
 
-The kernels' own source is compiled with `emulate.h` and run block by block, with the
-grids, blocks and arguments that a device would get; an argument of the wrong type is an
-error. What it cannot show: speed, cuBLAS's bits, memory on a device.
+The source of the kernels is compiled with `emulate.h` and run block by block, with the
+same grids, blocks and arguments as on a device; an argument of the wrong type is an
+error. It cannot show speed, cuBLAS's bits and memory on a device.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The graph stage with cuDF: the same files and messages as with the CPU.
 
-Pandas plays cuDF on a CPU, in another order of rows wherever cuDF promises none.
+Pandas stands in for cuDF on a CPU, with shuffled rows where cuDF does not guarantee an
+order.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ GRACE = 5.0
 ROWS_SHOWN = 50
 """Rows of the table artifact; the complete table is in the run directory."""
 LOG_LINES = 1000
-"""Log lines that may wait to be sent."""
+"""Maximum number of log lines that wait to be sent."""
 
 
 def check_api() -> None:
