@@ -127,12 +127,7 @@ def evaluate_method(
     splits = range(len(task.splits))
     settled = cluster.settle(client, work.settings)
     units = [
-        Unit(
-            _unit_key(work, method, configuration, split, settled),
-            method.name,
-            draw,
-            split,
-        )
+        Unit(_unit_key(work, method, configuration, split, settled), draw, split)
         for draw, configuration in enumerate(configurations)
         for split in splits
     ]
@@ -206,15 +201,8 @@ def _evaluate_whole(
                 estimate,
             )
         )
-    return MethodResult(
-        method.name,
-        method.embedder,
-        [{}],
-        seconds,
-        dict.fromkeys(seconds),
-        [],
-        test,
-    )
+    peaks: dict[tuple[int, int], int | None] = dict.fromkeys(seconds)
+    return MethodResult(method.name, method.embedder, [{}], seconds, peaks, [], test)
 
 
 def _missing_function(method: Method, name: str) -> StageError:
@@ -333,17 +321,9 @@ def _make_rows(
                 seconds = time.perf_counter() - began
                 peak = max(peak for _, peak in files)
                 rows = EmbeddedRows(stage, tuple(record for record, _ in files))
+            fixed = work, rows, configurations[draw]
             futures = [
-                client.submit(
-                    _fit_unit,
-                    work,
-                    rows,
-                    configurations[draw],
-                    unit,
-                    seconds,
-                    peak,
-                    pure=False,
-                )
+                client.submit(_fit_unit, *fixed, unit, seconds, peak, pure=False)
                 for unit in units
             ]
             waiting.append((stage, futures))
@@ -378,16 +358,10 @@ def _make_splits(
     progress: Progress,
 ) -> None:
     """Compute each unit in a separate task."""
+    score = method.score_split
     futures = [
-        client.submit(
-            _split_unit,
-            work,
-            method.score_split,
-            configurations[unit.draw],
-            unit,
-            pure=False,
-        )
-        for unit in missing
+        client.submit(_split_unit, work, score, configurations[u.draw], u, pure=False)
+        for u in missing
     ]
     _results(client, futures, progress, f"{method.name}: trainings")
 

@@ -29,7 +29,6 @@ class Unit:
     """Key and origin of a unit."""
 
     key: str
-    method: str
     draw: int
     split: int
     """Index in ``Task.splits``."""

@@ -103,14 +103,10 @@ def prevalence_histogram(values: Floats, classes: Sequence[str]) -> bytes:
             column = values[:, c]
             counts, _ = np.histogram(column[~np.isnan(column)], bins=edges)
             filled = len(shown) == 1
+            alpha = 0.75 if filled else 1
             handles.append(
                 axes.stairs(
-                    counts,
-                    edges,
-                    color=colour,
-                    fill=filled,
-                    alpha=0.75 if filled else 1,
-                    lw=1.6,
+                    counts, edges, color=colour, fill=filled, alpha=alpha, lw=1.6
                 )
             )
         _label(

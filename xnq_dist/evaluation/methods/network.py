@@ -67,19 +67,11 @@ def enq_scores(
     task = work.task()
     graph, manifest = work.graph()
     labels = np.stack([task.known(split, "train") for split in splits])
+    n_classes, seed = len(task.classes), work.settings.seed
     for draw, configuration in enumerate(configurations):
-        began = time.perf_counter()
+        began, hops = time.perf_counter(), int(configuration["hops"])
         with work.attempt("enq") as attempt:
-            votes = enq(
-                client,
-                graph,
-                manifest,
-                attempt,
-                labels,
-                len(task.classes),
-                int(configuration["hops"]),
-                work.settings.seed,
-            )
+            votes = enq(client, graph, manifest, attempt, labels, n_classes, hops, seed)
         seconds = time.perf_counter() - began
         for at, split in enumerate(splits):
             yield draw, split, _votes(task, split, votes[at], seconds, len(splits))

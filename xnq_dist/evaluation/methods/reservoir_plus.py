@@ -84,16 +84,9 @@ def plus_split_scores(
                     attempt,
                 )
             seconds = time.perf_counter() - began + embedded.seconds
-            target, held = (
-                task.rows(split, "validation", "test"),
-                np.flatnonzero(known >= 0),
-            )
-            held_logits, logits = (
-                scores.logits[at].astype(np.float64) for at in (held, target)
-            )
-            yield (
-                draw,
-                split,
-                Scores(held, held_logits, target, logits, seconds=seconds),
-            )
+            target = task.rows(split, "validation", "test")
+            held = np.flatnonzero(known >= 0)
+            logits = scores.logits.astype(np.float64)
+            made = Scores(held, logits[held], target, logits[target], seconds=seconds)
+            yield draw, split, made
     run.stage("embeddings").folder.delete_folder()
