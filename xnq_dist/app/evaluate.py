@@ -30,12 +30,7 @@ if TYPE_CHECKING:
     from xnq_dist.evaluation.keep import Published
     from xnq_dist.evaluation.work import EvaluationWork
 
-__all__ = [
-    "DataSource",
-    "find_data",
-    "run_communities_evaluation",
-    "run_evaluation",
-]
+__all__ = ["DataSource", "find_data", "run_communities_evaluation", "run_evaluation"]
 
 log = logging.getLogger(__name__)
 

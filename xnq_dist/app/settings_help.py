@@ -12,12 +12,7 @@ from xnq_dist.core.config import Settings
 
 __all__ = ["settings_help", "settings_rows", "typed"]
 
-WORDS = {
-    "str": "text",
-    "bool": "true, false",
-    "int": "integer",
-    "float": "number",
-}
+WORDS = {"str": "text", "bool": "true, false", "int": "integer", "float": "number"}
 """Names of types in the help text."""
 
 

@@ -22,14 +22,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 from xnq_dist.core.random_bits import Purpose, stream
 
-__all__ = [
-    "DESIGNS",
-    "GROUP_RESOLUTION",
-    "Drawn",
-    "LabelPool",
-    "Shown",
-    "draw_labels",
-]
+__all__ = ["DESIGNS", "GROUP_RESOLUTION", "Drawn", "LabelPool", "Shown", "draw_labels"]
 
 GROUP_RESOLUTION = 3.0
 """Resolution of the graph's Leiden communities, half of which ``half`` labels."""

@@ -46,10 +46,7 @@ NAMES = {
     "wvrn": "wvRN",
     **{
         name: name.upper()
-        for name in (
-            *("ae", "cdq", "enq", "gat", "gcn", "gin"),
-            *("lbq", "lr", "rae"),
-        )
+        for name in (*("ae", "cdq", "enq", "gat", "gcn", "gin"), *("lbq", "lr", "rae"))
     },
 }
 

@@ -32,10 +32,7 @@ __all__ = ["paper_tables"]
 
 DIGITS = {"ae": 4, "rae": 3}
 """Number of decimals of our results."""
-METRIC_TEXT = {
-    "ae": "absolute error (AE)",
-    "rae": "relative absolute error (RAE)",
-}
+METRIC_TEXT = {"ae": "absolute error (AE)", "rae": "relative absolute error (RAE)"}
 FOLDS_NOTE = (
     "Mean ± sample standard deviation (ddof = 1) over folds; best in bold, second best "
     "underlined."

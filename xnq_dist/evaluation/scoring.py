@@ -14,20 +14,11 @@ from xnq_dist.core.quantifiers import record_of, records
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
 from xnq_dist.evaluation.methods.method_interface import Scores, Task
 from xnq_dist.evaluation.protocol import Samples
-from xnq_dist.quantify.interface import (
-    NodeTable,
-    Reference,
-)
+from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.readout.calibration import fit_calibration
 
-__all__ = [
-    "Posteriors",
-    "calibrated",
-    "errors",
-    "estimates",
-    "quantifiers_for",
-]
+__all__ = ["Posteriors", "calibrated", "errors", "estimates", "quantifiers_for"]
 
 MOVES_PRIOR = ("bcts", "platt", "platt_logit")
 """Calibrations after which posteriors have the prior of the held-out rows."""

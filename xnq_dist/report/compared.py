@@ -11,15 +11,7 @@ from xnq_dist.core.config import Settings
 from xnq_dist.quantify.checks.anomalies import Anomalies, Seen, find_anomalies
 from xnq_dist.report.view import PrevalenceView
 
-__all__ = [
-    "SHOWN",
-    "anomaly_rows",
-    "compare",
-    "largest",
-    "ordered",
-    "ranks",
-    "seen_in",
-]
+__all__ = ["SHOWN", "anomaly_rows", "compare", "largest", "ordered", "ranks", "seen_in"]
 
 Floats = NDArray[np.float64]
 

@@ -34,12 +34,7 @@ from xnq_dist.core.store import (
 from xnq_dist.graph.prepare import partitions_table
 from xnq_dist.report.changed import Changed, changed_rows, compare_with
 from xnq_dist.report.compared import anomaly_rows, compare, seen_in
-from xnq_dist.report.earlier import (
-    Earlier,
-    ResultFacts,
-    earlier_results,
-    why_not,
-)
+from xnq_dist.report.earlier import Earlier, ResultFacts, earlier_results, why_not
 from xnq_dist.report.page import StageFacts, page, plot_files
 from xnq_dist.report.view import PrevalenceView
 

@@ -184,10 +184,7 @@ class Bench:
         log.info("%s: %s %s", self.name, function, dict(arguments))
         command = [sys.executable, "-c", _CHILD, function, json.dumps(dict(arguments))]
         done = subprocess.run(  # noqa: S603 - our own interpreter and code
-            command,
-            check=False,
-            capture_output=True,
-            text=True,
+            command, check=False, capture_output=True, text=True
         )
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["no message"])[-1]

@@ -236,10 +236,7 @@ def ego_communities(
 
 @njit(cache=True, nogil=True)
 def merge(
-    offsets: NDArray[np.int64],
-    members: NDArray[np.int32],
-    n_nodes: int,
-    overlap: float,
+    offsets: NDArray[np.int64], members: NDArray[np.int32], n_nodes: int, overlap: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
     """Merge each candidate into the oldest community that it overlaps with.
 

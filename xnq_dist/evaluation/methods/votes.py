@@ -14,12 +14,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.random_bits import Purpose, stream
 
-__all__ = [
-    "class_counts",
-    "draw_from_prior",
-    "majority",
-    "majority_order",
-]
+__all__ = ["class_counts", "draw_from_prior", "majority", "majority_order"]
 
 
 def class_counts(labels: NDArray[np.int32], n_classes: int) -> NDArray[np.int64]:
