@@ -1,1 +1,1 @@
-"""Deployment flows: what `deploy/prefect.yaml` points to; not part of the wheel."""
+"""Flows that `deploy/prefect.yaml` deploys; they are not part of the wheel."""

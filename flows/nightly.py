@@ -1,4 +1,4 @@
-"""The nightly deployment: the whole pipeline on tonight's tables."""
+"""The nightly deployment: the complete pipeline on the current tables."""
 
 from xnq_dist.app.pipeline_flow import pipeline
 

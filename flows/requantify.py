@@ -1,4 +1,4 @@
-"""The deployment for new labels or memberships on embeddings that are there."""
+"""The deployment for new labels or memberships on existing embeddings."""
 
 from xnq_dist.app.requantify_flow import requantify
 

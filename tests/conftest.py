@@ -23,14 +23,14 @@ prepare_environment()
 # As in clusters of `open_cluster`, for those that tests and their processes start.
 os.environ["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] = "False"
 
-# No test is timed: a busy machine fails none.
+# No test depends on time, so that none fails on a busy machine.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
 
 @dataclass(frozen=True)
 class SmallGraph:
-    """A graph as a user's tables, and as arrays in canonical order."""
+    """A graph as input tables and as arrays in canonical order."""
 
     sources: Sources
     features: np.ndarray
@@ -50,7 +50,7 @@ def write_graph(
     seed: int = 0,
     weighted: bool = False,
 ) -> SmallGraph:
-    """Two noisy blocks a class, written as nodes and edges (directed rows)."""
+    """Two noisy blocks per class, written as nodes and edges (directed rows)."""
     rng = np.random.default_rng(seed)
     truth = rng.integers(0, classes, nodes)
     x = rng.standard_normal((nodes, features)).astype(np.float32)
@@ -81,7 +81,7 @@ def write_graph(
 
 
 def small_settings(*overrides: str) -> Settings:
-    """Settings of a small, quick run of plain XNQ; scales given, not selected."""
+    """Settings of a small, fast run of plain XNQ with fixed scales."""
     base = [
         "method=xnq",
         "quantifier=sld",
@@ -99,7 +99,7 @@ def small_settings(*overrides: str) -> Settings:
 
 
 def published_values(out: Path | str, table: str = "prevalence") -> pa.Table:
-    """A published table at its usual path, without the run that it is of."""
+    """A published table at its usual path, without the column run_id."""
     return pq.read_table(Path(out, f"{table}.parquet")).drop_columns("run_id")
 
 
@@ -114,7 +114,7 @@ def cluster_connection() -> Iterator[Connection]:
 def tls_settings(
     cluster_connection: Connection, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, str]:
-    """The settings of a user for whom that cluster is one of their own."""
+    """Settings of a user with an existing cluster."""
     folder = tmp_path_factory.mktemp("certificates")
     security = cluster_connection.security
     texts = {
@@ -131,7 +131,7 @@ def tls_settings(
 
 @pytest.fixture(scope="session")
 def thread_client() -> Iterator[object]:
-    """Two workers as threads of this process: their code is seen by coverage."""
+    """Two workers as threads of this process, so that coverage includes their code."""
     from distributed import Client, LocalCluster
 
     quiet = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
@@ -184,7 +184,7 @@ GROUPS = {
 
 
 def rest_in(group: str, values: Iterable[object], *kept: object) -> list[object]:
-    """Values of a parameter: every run has those kept, the group has the rest too."""
+    """Values of a parameter: `kept` in every test run, the others in a long group."""
     mark = getattr(pytest.mark, group)
     return [
         value if value in kept else pytest.param(value, marks=mark) for value in values
@@ -192,7 +192,7 @@ def rest_in(group: str, values: Iterable[object], *kept: object) -> list[object]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Note the groups of each test for the summary."""
+    """Record the groups of each test for the summary."""
     for item in items:
         # With the report, which may come from another process; its keywords hold names
         # of folders too.

@@ -12,7 +12,7 @@ __all__ = ["NoSmallDisk", "SmallDisk", "mounted"]
 
 
 class NoSmallDisk(Exception):  # noqa: N818 - a reason to skip, not an error
-    """A small disk cannot be mounted here, and why."""
+    """A small disk cannot be mounted on this machine; the text is the reason."""
 
 
 class SmallDisk:
@@ -26,7 +26,7 @@ class SmallDisk:
         return self.folder / "filler"
 
     def fill(self) -> None:
-        """Take all space."""
+        """Fill the disk."""
         with self._filler.open("wb", buffering=0) as file:
             try:
                 while file.write(b"x" * (1 << 16)):
@@ -35,7 +35,7 @@ class SmallDisk:
                 return
 
     def empty(self) -> None:
-        """Give the space back."""
+        """Free the space."""
         self._filler.unlink(missing_ok=True)
 
     def set_read_only(self, read_only: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""A network of one's own behind a link that tests may cut."""
+"""A separate network behind a link that tests can interrupt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Link", "NoLink", "linked"]
 
 
 class NoLink(Exception):  # noqa: N818 - a reason to skip, not an error
-    """No network namespace can be made here, and why."""
+    """No network namespace can be made on this machine; the text is the reason."""
 
 
 class Link:
@@ -36,7 +36,7 @@ class Link:
             _ip("-n", self._name, "link", "set", device, "up")
 
     def cut(self) -> None:
-        """Nothing passes any more, and nobody is told."""
+        """Drop all packets, without notice to either end."""
         _ip("link", "set", self._name, "down")
 
     def remove(self) -> None:

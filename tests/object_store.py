@@ -1,4 +1,4 @@
-"""An S3 server on loopback, in a process of its own, for tests."""
+"""An S3 server on loopback, in a new process, for tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REQUEST = re.compile(r'"([A-Z]+) /([^ ?]*)[^ ]* HTTP')
 
 @dataclass(frozen=True)
 class Key:
-    """What a store knows somebody by."""
+    """Credentials of a user of the store."""
 
     name: str
     secret: str = field(repr=False)
@@ -50,7 +50,7 @@ def _client(address: str, service: str, key: Key) -> Any:
 
 @dataclass(frozen=True)
 class ObjectStore:
-    """A running server and what it was asked."""
+    """A running server and its requests."""
 
     address: str
     log: Path
@@ -61,7 +61,7 @@ class ObjectStore:
         return f"s3://{key.name}:{quote(key.secret, safe='')}@{path}?{query}"
 
     def boto(self, service: str = "s3", key: Key = ANYBODY) -> Any:
-        """A client of Amazon's own library, which nothing of ours is part of."""
+        """A client of Amazon's library, independent of our code."""
         return _client(self.address, service, key)
 
     def put(self, path: str, data: bytes) -> str:

@@ -1,11 +1,11 @@
-"""A small run in a process of its own, for `test_processors`: its results as arrays.
+"""A small run in a new process for `test_processors`, with its results as arrays.
 
 ``python -m tests.processors GRAPH OUT`` embeds the graph with each matrix in one and in
 three partitions, quantifies it with the default method, and writes ``OUT/arrays.npz``.
-With ``--dense`` it embeds with the dense matrix alone, in three partitions. With
-``--unfinished FOLDER`` one embedding is stopped after a checkpoint, its run
-directory copied to that folder, and gone on with; a process whose OUT holds such a copy
-as ``going-on`` goes on from there.
+With ``--dense`` it embeds with the dense matrix only, in three partitions. With
+``--unfinished FOLDER`` one embedding is stopped after a checkpoint, its run directory
+copied to that folder, and then continued; a process whose OUT has such a copy named
+``going-on`` continues from it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PLUS = ("method=xnq+", "quantifier=auto", "reservoir.dim=48", "intervals.resampl
 
 
 class Stop(Exception):  # noqa: N818 - an event
-    """The embedding is to end here."""
+    """Raised to end the embedding."""
 
 
 def stop_late(what: str, done: int, total: int) -> None:

@@ -1,4 +1,4 @@
-"""Rules of the house that import-linter and ruff do not hold."""
+"""Rules of the project that import-linter and ruff do not check."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOMS = sorted(
 
 
 def imported(file: Path) -> set[str]:
-    """Top-level packages a module imports, those for type checkers left out."""
+    """Top-level packages that a module imports, except for type checkers only."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):

@@ -1,4 +1,4 @@
-"""Only what changed is done, and what changed is said in words."""
+"""Only changed stages are computed, and the changes are reported."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def graph(tmp_path: Path) -> SmallGraph:
 
 
 def members_of(graph: SmallGraph, name: str = "pages", shift: int = 0) -> Sources:
-    """The graph with memberships: ten communities of 15 nodes and more."""
+    """The graph with memberships: ten communities of at least 15 nodes."""
     nodes = np.arange(150)
     table = pa.table(
         {
@@ -61,7 +61,7 @@ def relabelled(graph: SmallGraph, labels: np.ndarray, name: str = "nodes") -> So
 
 
 def night(out: Path, sources: Sources, settings: Any, client: Any) -> RunDirectory:
-    """One run; every stage is tried, each is made only where it has to be."""
+    """One run, in which a stage is computed only if it is due."""
     with pipeline.open_run(str(out), sources) as run:
         pipeline.prepare(run, sources, settings)
         pipeline.embed(run, settings, client)
@@ -82,7 +82,7 @@ def redone(run: RunDirectory, before: dict[str, str]) -> set[str]:
 
 
 def answers(run: RunDirectory) -> dict[str, list[dict[str, Any]]]:
-    """The published values, but for what names the run."""
+    """The published values without names of the run."""
     return {
         name: published_values(run.uri, name).to_pylist()
         for name in ("prevalence", "partitions")
@@ -105,7 +105,7 @@ def made_once(thread_client: Any, tmp_path_factory: pytest.TempPathFactory) -> P
 def run(
     made_once: Path, graph: SmallGraph, client: Any, tmp_path: Path
 ) -> RunDirectory:
-    """A copy of that run, repeated so that it names the tables of this test."""
+    """A copy of that run, repeated with the tables of this test."""
     shutil.copytree(made_once, tmp_path / "run")
     return night(tmp_path / "run", members_of(graph), SETTINGS, client)
 
@@ -134,7 +134,7 @@ def test_new_labels_redo_the_readout_and_what_follows(
     assert (
         "labels: 4 are new, 3 changed, 2 removed: readout and quantify" in caplog.text
     )
-    # As a run from nothing answers.
+    # The results equal those of a new run.
     fresh = night(tmp_path / "fresh", new, SETTINGS, client)
     assert answers(fresh) == answers(run)
 
@@ -161,7 +161,7 @@ def test_new_memberships_redo_the_quantification_alone(
 
 @pytest.mark.parametrize("form", ["moved", "split", "csv", "shuffled"])
 def test_same_content_elsewhere_redoes_nothing(tmp_path, graph, run, client, form):
-    """As in folders that are named by their date."""
+    """Tables in folders that are named by date."""
     out, sources = tmp_path / "run", members_of(graph)
     before = attempts(run)
     folder = tmp_path / "2026-01-02"
@@ -353,7 +353,7 @@ def test_a_damaged_record_of_the_run_is_written_again(
     night(out, sources, SETTINGS, client)
     assert redone(run, before) == set()
     assert path.read_bytes() == whole
-    # Whose graph it is was not forgotten meanwhile.
+    # The run directory still knows the graph that it was made from.
     path.write_bytes(b"")
     other = write_graph(tmp_path / "other", nodes=120, edges=300)
     with (
@@ -440,7 +440,7 @@ def test_the_command_ends_at_once_when_nothing_changed(
     tmp_path, graph, run, monkeypatch
 ):
     out, sources = tmp_path / "run", members_of(graph)
-    # Old enough to be recalled: nothing of the tables is read.
+    # Digests of old tables are recalled, so the tables are not read.
     monkeypatch.setattr("xnq_dist.graph.contents.RACY", 0)
     assert nothing_changed(str(out), sources, SETTINGS) is not None
     config = tmp_path / "settings.json"

@@ -1,4 +1,4 @@
-"""What people add most often is one module with one record; all else reads that."""
+"""Extensions: one module with one record, which all other code reads."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Workers and schedulers that die or stop, as real processes of a cluster of one's own.
 
-A lost worker's work is done again by others, with the same bits; where nobody is left
-the stage ends in one sentence. Neither takes longer than `cluster.timeout` + 60 s.
+Other workers repeat the work of a lost worker, with the same bits; without workers the
+stage ends with an error. Neither takes longer than `cluster.timeout` + 60 s.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.fixture
 def processes(tmp_path: Path) -> Iterator[Processes]:
-    """A cluster that nobody restarts: no nannies."""
+    """A cluster without nannies, which would restart workers."""
     file = tmp_path / "scheduler.json"
     own = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard")
     with ExitStack() as started:
@@ -96,7 +96,7 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
 
 @dataclass
 class Done:
-    """A run that nothing happened to."""
+    """A run without faults."""
 
     folder: Path
     graph: SmallGraph
@@ -127,7 +127,7 @@ def calm(
 
 
 def begun(calm: Done, folder: Path, *stages: str) -> RunDirectory:
-    """A copy of the calm run that has no stage but these."""
+    """A copy of the run without faults that has only these stages."""
     shutil.copytree(calm.folder, folder)
     for stage in ("embeddings", "readout", "posteriors", "quantify"):
         if stage not in stages:
@@ -152,7 +152,7 @@ def do(
     fault: Callable[[], None],
     *more: str,
 ) -> float:
-    """Do a stage, inject the fault at its first progress; the seconds that it took."""
+    """Run a stage and inject a fault at its first progress; return the seconds."""
     settings = processes.settings(*more)
     injected = False
 
@@ -237,7 +237,7 @@ def test_all_workers_dead_in_the_readout_end_it_in_a_sentence(
 def test_all_workers_stopped_in_quantify_end_it_in_a_sentence(
     calm, processes, tmp_path, monkeypatch
 ):
-    # Nobody starts these workers again: no need to wait for that as long.
+    # These workers are not restarted, so a shorter wait is enough.
     monkeypatch.setattr(waiting, "RETURN", 3.0)
     run = begun(calm, tmp_path / "run", *BEFORE["quantify"])
 

@@ -1,4 +1,4 @@
-"""The line as Python functions: one answer, resumed, redone where it must be."""
+"""The pipeline as Python functions: the same results, resumed, repeated if due."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_what_is_published_adds_up(small_graph, run):
 
 
 def test_known_labels_are_counted_exactly(tmp_path, client):
-    """Every member labelled: the share itself, whatever the readout says."""
+    """If every member is labelled, the estimate is the share of the labels."""
     graph = write_graph(tmp_path / "input", labelled=1.0)
     settings = small_settings("communities=column:label")
     run = whole_line(tmp_path / "run", graph.sources, settings, client)
@@ -178,7 +178,7 @@ def test_embeddings_that_are_removed_are_made_again_when_needed(
     assert not list((out / "embeddings").glob("*.parquet"))
     expected = published_values(out)
     first = attempts(run)
-    # Nothing to do again, as long as the readout is whole.
+    # Nothing is due while the readout is complete.
     assert attempts(whole_line(out, sources, settings, client)) == first
     # Another readout needs them again.
     other = small_settings("embeddings.write=false", "readout.C=0.1")
@@ -271,9 +271,9 @@ def test_plan_is_refused_before_the_supersteps(
 def test_states_beyond_the_workers_memory_go_to_the_disk_by_themselves(
     tmp_path, client, monkeypatch
 ):
-    """Exactly between what both ways need: nothing is set, the line chooses."""
+    """With a memory limit between the needs of both ways, the pipeline chooses."""
     graph = write_graph(tmp_path / "input", nodes=24_000, edges=60_000)
-    # What the readout keeps is less than the states.
+    # The readout needs less memory than the states.
     wide = ("reservoir.dim=1024", "partitions=12", "readout.memory=8MiB")
     wide = (*wide, "reservoir.supersteps=2")
     settings = small_settings(*wide)
@@ -325,7 +325,7 @@ def test_unknown_names_of_the_package_are_attribute_errors():
 def test_string_ids_and_shuffled_rows_give_the_same_answer(
     tmp_path, small_graph, run, client
 ):
-    """Row order of the tables is free; ids are the user's own."""
+    """Tables may have any row order and any ids."""
     rng = np.random.default_rng(1)
     shuffled = SmallGraphCopy(small_graph, tmp_path / "shuffled", rng)
     found = whole_line(tmp_path / "b", shuffled.sources, small_settings(), client)
@@ -353,7 +353,7 @@ class SmallGraphCopy:
 
 
 def test_input_inside_the_run_directory_is_refused_and_kept(tmp_path, small_graph, run):
-    """Detected communities have the form of memberships: they must not be eaten."""
+    """Detected communities can be used as memberships and are kept."""
     out = tmp_path / "run"
     detected = str(out / "communities.parquet")
     sources = Sources(small_graph.sources.nodes, small_graph.sources.edges, detected)
@@ -428,7 +428,7 @@ def write_pages(graph: SmallGraph, count: int) -> Sources:
 
 
 def test_changes_since_the_last_run_are_reported(tmp_path, client):
-    """The same directory night after night, its tables in place."""
+    """Repeated runs in the same directory with the same tables."""
     graph = write_graph(tmp_path / "input", labelled=1.0)
     settings = small_settings("quantifier=auto")
     out = tmp_path / "run"
@@ -449,10 +449,10 @@ def test_changes_since_the_last_run_are_reported(tmp_path, client):
     assert changed == {"page 0"}
     moved = np.mean(labels[:50]) - np.mean(graph.labels[:50])
     assert of["page 0"]["effect"] == pytest.approx(moved)
-    # A resumed run that has nothing to do tells the same.
+    # A resumed run that has nothing to do reports the same.
     whole_line(out, write_pages(graph, 11), settings, client)
     assert pq.read_table(out / "changes.parquet").to_pylist() == rows
-    # Results of another graph replace these, and are not compared with them.
+    # Results of another graph replace these and are not compared with them.
     sources = write_graph(tmp_path / "other", nodes=500, labelled=1.0).sources
     with pipeline.open_run(str(out), sources, overwrite=True):
         assert pq.read_table(out / "changes.parquet").to_pylist() == rows
@@ -476,7 +476,7 @@ def test_refusals_come_before_the_work(tmp_path, small_graph, client):
     ):
         pipeline.prepare(run, sources, named)
     nowhere = small_settings(f"anomalies.last={tmp_path / 'nowhere'}")
-    with pytest.raises(SettingsError, match="is not a whole run"):
+    with pytest.raises(SettingsError, match="is not a complete run"):
         pipeline.check_sources(sources, nowhere)
     own = small_settings("quantifier=auto", f"anomalies.last={out}")
     with (
@@ -528,5 +528,5 @@ def test_workers_leave_the_client_what_ingest_takes(small_graph, monkeypatch):
     planned = plan.planned
     assert planned.worker_limit == int(0.9 * (free - planned.client_memory)) // 2
     assert given == [(jobs.PRELOAD, planned.worker_limit)]
-    # By name, since it lies above what starts the workers.
+    # By name, since that module may not be imported by the code that starts workers.
     assert importlib.util.find_spec(jobs.PRELOAD) is not None

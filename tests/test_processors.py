@@ -1,7 +1,7 @@
 """The same bits on every processor: one small run under several BLAS kernels.
 
-The first process also compiles our own kernels for AVX2 alone, as on a processor
-without AVX-512, and stops in the middle of an embedding; the others go on from there.
+The first process also compiles our kernels for AVX2 only, as on a processor without
+AVX-512, and stops in the middle of an embedding; the others continue from there.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def lacks(flag: str) -> bool:
 
 
 def results(graph: Path, out: Path, *more: str, **environment: str):
-    """Arrays that a process of its own has computed."""
+    """Arrays computed by a new process."""
     command = [sys.executable, "-m", "tests.processors", str(graph), str(out), *more]
     done = subprocess.run(
         command,
@@ -81,7 +81,7 @@ def first(graph, tmp_path_factory):
 def test_an_embedding_has_the_same_bits_under_other_kernels(
     graph, thread_client, tmp_path
 ):
-    """One pass of what the group `processors` does at length."""
+    """One pass of the long group `processors`."""
     if lacks("avx2"):
         pytest.skip("this processor lacks avx2: OpenBLAS's Haswell kernels not run")
     found = results(graph, tmp_path / "there", "--dense", OPENBLAS_CORETYPE="Haswell")

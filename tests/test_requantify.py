@@ -1,4 +1,4 @@
-"""New labels or memberships on embeddings that are there."""
+"""New labels or memberships on existing embeddings."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def contents_of(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def label_table(folder: Path, labels: np.ndarray) -> str:
-    """A table of labels alone, of the labelled nodes alone."""
+    """A table with the labels of the labelled nodes only."""
     nodes = np.flatnonzero(labels >= 0)
     path = folder / "labels.parquet"
     pq.write_table(pa.table({"node_id": nodes, "label": labels[nodes]}), path)
@@ -91,7 +91,7 @@ def test_new_labels_answer_as_a_run_from_nothing(
     new = relabelled(SmallGraph(sources, *vars_of(graph)), labels)
     fresh = night(tmp_path / "fresh", new, SETTINGS, client)
     assert prevalence(made) == prevalence(fresh)
-    # And so does the ordinary run that finds the same labels in its node table.
+    # The same holds for a run with these labels in its node table.
     again = attempts(made)
     night(Path(made.uri), new, SETTINGS, client)
     assert redone(made, again) == set()
@@ -161,7 +161,7 @@ def test_a_second_call_reuses_every_stage(tmp_path, graph, run, client):
         if before.get(path) != value
     }
     assert {Path(path).name for path in changed} <= {"_run.json", "_contents.json"}
-    # Without labels those of the run are meant.
+    # Without --labels, those of the run are used.
     back = requantify(client, run, tmp_path / "b")
     assert prevalence(back) == prevalence(run)
 
@@ -298,7 +298,7 @@ def test_damage_in_the_base_is_repaired_or_named(tmp_path, graph, run, client):
     flip("embeddings")
     with pytest.raises(RunDirectoryError, match=r"xnq-dist run on .* repairs it"):
         requantify(client, run, tmp_path / "third")
-    # In the same directory it is set aside, and its readout made again from the rest.
+    # In the same directory the file is quarantined and the readout computed again.
     (labels,) = [label_table(tmp_path, other_labels(graph))]
     with pytest.raises(StageError, match="no whole stage 'embeddings'"):
         requantify(client, run, labels=labels)

@@ -1,4 +1,4 @@
-"""No wait without a deadline: found in the source of the package and its flows."""
+"""Every wait has a deadline, checked in the source of the package and its flows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ALLOWED = {
     "xnq_dist/core/waiting.py:gather": INSIDE,
     "xnq_dist/core/waiting.py:run_on_workers": INSIDE,
 }
-"""Where waits without a deadline are right, and why."""
+"""Allowed waits without a deadline, with reasons."""
 
 UNBOUNDED = {
     "result": 0,
@@ -72,7 +72,7 @@ DEADLINES = {"timeout", "callback_timeout"}
 
 
 def is_unbounded(call: ast.Call) -> bool:
-    """Whether a call may wait for ever, by its looks."""
+    """Whether a call can wait forever, judging by its source."""
     if DEADLINES & {keyword.arg for keyword in call.keywords}:
         return False
     if isinstance(call.func, ast.Name):

@@ -1,9 +1,8 @@
-# Workers and command line on NVIDIA GPUs. Never built where this was written.
+# Workers and command line on NVIDIA GPUs. This file has not been built yet.
 #   docker build -f deploy/docker/gpu.Dockerfile -t xnq-dist:gpu .
 #   docker run --rm --gpus all -v /data:/data xnq-dist:gpu doctor
-# The wheels bring their own CUDA 12 libraries, compiler and headers (`cupy-cuda12x[ctk]`
-# among them); the driver comes from the host.
-# About 8 GB installed.
+# The wheels (such as `cupy-cuda12x[ctk]`) include CUDA 12 libraries, compiler and headers;
+# the driver comes from the host. The installed size is about 8 GB.
 FROM nvidia/cuda:12.8.1-base-ubuntu24.04
 
 RUN apt-get update \

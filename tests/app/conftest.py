@@ -1,4 +1,4 @@
-"""Prefect APIs for the flow tests: the test harness in process, a real server."""
+"""Prefect APIs for the flow tests: the in-process test harness and a real server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PREFECT = str(Path(sys.executable).with_name("prefect"))
 
 @pytest.fixture(scope="session")
 def prefect_api() -> Iterator[None]:
-    """Prefect's own test harness: a server with a database that is thrown away."""
+    """Prefect's test harness: a server with a temporary database."""
     from prefect.testing.utilities import prefect_test_harness
 
     with prefect_test_harness(server_startup_timeout=120):
@@ -35,7 +35,7 @@ def prefect_api() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def prefect_home(tmp_path_factory) -> dict[str, str]:
-    """An environment whose Prefect keeps its files to itself."""
+    """An environment with a separate folder for Prefect's files."""
     home = tmp_path_factory.mktemp("prefect")
     kept = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT_")}
     return kept | DEFAULTS | {"PREFECT_HOME": str(home)}
@@ -67,23 +67,23 @@ def running_server(
 
 @pytest.fixture(scope="session")
 def server_environment(prefect_home) -> Iterator[dict[str, str]]:
-    """The environment of a job beside a running `prefect server`."""
+    """The environment of a job that uses a running `prefect server`."""
     with running_server(prefect_home) as (url, _):
         yield prefect_home | {"PREFECT_API_URL": url}
 
 
 @dataclass(frozen=True)
 class Nightly:
-    """A deployment at work."""
+    """A running deployment."""
 
     run: Path
     """Its run directory."""
     worker: subprocess.Popen[bytes]
 
     def end(self) -> None:
-        """No further runs: each would take time from the tests that follow.
+        """Stop further runs, which would slow down the following tests.
 
-        A run in progress is not waited for.
+        Does not wait for a run in progress.
         """
         if self.worker.poll() is None:
             for process in psutil.Process(self.worker.pid).children(recursive=True):
@@ -94,7 +94,7 @@ class Nightly:
 
 @pytest.fixture(scope="session")
 def deployed(tmp_path_factory, server_environment) -> Iterator[Nightly]:
-    """The deployment `nightly` of a small graph, every minute."""
+    """The deployment `nightly` on a small graph, scheduled every minute."""
     tmp_path = tmp_path_factory.mktemp("nightly")
     write_graph(tmp_path / "input", nodes=200, edges=700)
     description = yaml.safe_load((ROOT / "deploy" / "prefect.yaml").read_text())

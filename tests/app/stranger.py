@@ -1,12 +1,12 @@
-"""Another user of the machine, who tries every port of a job: a process of its own.
+"""Another user of the machine, who tries every port of a job, as a process.
 
     python stranger.py USER FOLDER PORT...
 
-Becomes the user of that number once all is imported, for the interpreter may lie where
-others cannot read. Tries to run a function that writes a file into the folder, as a
-Dask scheduler, worker or nanny would run it for its owner, without credentials and with
-credentials of its own; then asks for pages. Prints what was answered as JSON. Imports
-nothing of ours.
+Changes to the user with that number after all imports, since other users may not be
+able to read the interpreter. Tries to run a function that writes a file into the
+folder, as a Dask scheduler, worker or nanny would for its owner, without credentials
+and with other credentials; then requests pages. Prints the responses as JSON. Imports
+none of our code.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PAGES = {
 
 
 async def ask_dask(folder: str, port: int, own: dict[str, Any]) -> list[str]:
-    """Operations that a port has run."""
+    """Operations that a port executed."""
     tries = [
         (scheme, op, arguments, Path(folder, f"{port}-{scheme}-{op}"))
         for scheme, arguments in (("tcp", {}), ("tls", own))
@@ -58,7 +58,7 @@ async def ask_dask(folder: str, port: int, own: dict[str, Any]) -> list[str]:
 
 
 async def send(address: str, op: str, file: Path, arguments: Any) -> None:
-    """Ask for a file as Dask's own processes do; what counts is whether it is there."""
+    """Request a file as Dask's processes do; the result is whether it exists."""
     message = {
         "op": op,
         "function": dumps(Path.touch),
@@ -76,13 +76,13 @@ async def send(address: str, op: str, file: Path, arguments: Any) -> None:
         finally:
             comm.abort()
 
-    # The limit of `connect` does not hold for a peer that accepts and is silent.
+    # `connect` has no timeout for a peer that accepts and sends nothing.
     with suppress(OSError, TimeoutError, ValueError, EOFError):
         await asyncio.wait_for(asked(), SECONDS)
 
 
 def ask_http(port: int) -> dict[str, int]:
-    """Status of each page; none where the port does not speak HTTP."""
+    """HTTP status of each page; empty if the port is not an HTTP server."""
     found = {}
     for page, body in PAGES.items():
         request = urllib.request.Request(

@@ -1,4 +1,4 @@
-"""Bad input through the command line: one sentence, its status, nothing half whole."""
+"""Bad input on the command line: one sentence, an exit status, no partial results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ QUICK = (
 
 @pytest.fixture
 def tables(tmp_path) -> Path:
-    """Nodes, edges and memberships that are all right."""
+    """Valid tables of nodes, edges and memberships."""
     folder = tmp_path / "input"
     write_graph(folder, nodes=120, edges=400, labelled=0.6)
     members = {"community": [1, 1, 2, 2], "node_id": [0, 1, 1, 2]}
@@ -41,12 +41,12 @@ def tables(tmp_path) -> Path:
 
 @pytest.fixture
 def dask(tls_settings) -> list[str]:
-    """Arguments that name workers which are there: none need start."""
+    """Arguments for an existing cluster, so that no workers need to start."""
     return [f"--set=cluster.{name}={value}" for name, value in tls_settings.items()]
 
 
 def change(file: Path, column: str, values: Callable[[pa.ChunkedArray], object]):
-    """Write a table again with one column changed."""
+    """Rewrite a table with one column changed."""
     table = pq.read_table(file)
     at = table.schema.get_field_index(column)
     changed = values(table[column])
@@ -71,7 +71,7 @@ def run(tables: Path, *arguments: str, out: Path | None = None) -> list[str]:
 
 
 def refused(capfd, arguments: list[str], status: int = 2) -> str:
-    """The sentence that a refused command ends with."""
+    """The error message of a command that is refused."""
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     error = capfd.readouterr().err
@@ -264,7 +264,7 @@ def test_directory_in_use(tables, capfd):
 
 @pytest.mark.server
 def test_unknown_community_members_and_what_follows(prefect_api, tables, capfd, dask):
-    """Refused by name; dropped when told so; then whole, and reported to Prefect."""
+    """Unknown nodes are refused, or dropped by setting; the run reports to Prefect."""
     change(tables / "memberships.parquet", "node_id", lambda c: [0, 1, 1, 5000])
     given = ("--memberships", str(tables / "memberships.parquet"), *dask)
     sentence = refused(capfd, run(tables, *given))
@@ -283,7 +283,7 @@ def test_unknown_community_members_and_what_follows(prefect_api, tables, capfd, 
 
     with get_client(sync_client=True) as client:
         artifacts = client.read_artifacts()
-    shown = f"first of {out}"
+    shown = f"first rows of {out}"
     table = [a for a in artifacts if a.description == shown]
     assert len(table) == 1
     assert json.loads(table[0].data)[0]["community"] == 1

@@ -1,4 +1,4 @@
-"""Credentials in addresses are used, and are nowhere to be found afterwards."""
+"""Credentials in addresses are used, and do not appear in any output or file."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.conftest import small_settings, write_graph
 from xnq_dist.app.parameters import warn_of_credentials
 
 CANARIES = ("AKCANARY", "SECRETCANARY", "TOKENCANARY", "WORDCANARY")
-"""Parts of addresses that nobody may see."""
+"""Secret parts of addresses."""
 
 
 class Bucket(BaseHTTPRequestHandler):
-    """One folder as a bucket of an object store: enough of S3 to read its files."""
+    """A folder served as an S3 bucket, with the operations needed to read its files."""
 
     protocol_version = "HTTP/1.1"
 
@@ -58,7 +58,7 @@ class Bucket(BaseHTTPRequestHandler):
 
 @contextmanager
 def bucket(folder: Path) -> Iterator[tuple[int, list[str]]]:
-    """Port of the store, and the headers that it was asked with."""
+    """Port of the store, and the headers of its requests."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Bucket)
     server.folder, server.seen = folder, []
     serving = threading.Thread(target=server.serve_forever)
@@ -108,7 +108,7 @@ SMALL = (
 
 
 def seen_in(folder: Path) -> set[tuple[str, str]]:
-    """Canaries, each with a file that holds it."""
+    """Secrets that were found, each with a file that contains it."""
     held = [(file, file.read_bytes()) for file in folder.rglob("*") if file.is_file()]
     assert held
     return {
@@ -154,7 +154,7 @@ def test_a_run_with_credentials_in_its_addresses_leaves_none(tmp_path, prefect_h
     assert (tmp_path / "run" / "prevalence.parquet").exists()
     assert "s3://***@bucket/nodes.parquet" in (tmp_path / "run/_run.json").read_text()
     assert seen_in(tmp_path / "run") == set()
-    # Prefect has the parameters, without what was secret in them.
+    # Prefect has the parameters, without their secrets.
     (database,) = (tmp_path / "home").glob("prefect.db")
     assert b"s3://***@bucket/nodes.parquet" in database.read_bytes()
     assert seen_in(tmp_path / "home") == set()
@@ -199,7 +199,7 @@ def test_refusals_name_no_credentials(tmp_path, prefect_home, arguments):
 def test_prefects_addresses_are_nowhere_in_the_output(tmp_path, prefect_home, variable):
     write_graph(tmp_path / "input", nodes=60, edges=200)
     status, text = run(prefect_home, *tables(tmp_path), **variable)
-    # Neither is needed: the run goes on without reports.
+    # Neither is needed: the run continues without reports.
     assert status == 0, text
     assert "WORDCANARY" not in text
     assert seen_in(tmp_path / "run") == set()

@@ -1,4 +1,4 @@
-"""The command line: help at once, plans, generated graphs, the demo from end to end."""
+"""The command line: fast help, plans, generated graphs, the complete demo."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(*arguments: str) -> int:
 
 
 def test_help_imports_light_modules_alone():
-    """What makes `--help` slow is imports: none of the heavy ones may happen."""
+    """`--help` is fast because no slow imports happen."""
     code = (
         "import sys; import xnq_dist.app.cli\n"
         "try: xnq_dist.app.cli.main(['--help'])\n"
@@ -139,8 +139,8 @@ def test_demo_from_end_to_end_without_a_prefect_server(tmp_path, prefect_home):
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout.strip().splitlines()[-1])
     errors = summary["errors"]
-    # What the table is there to show: SLD where only proportions differ, as declared,
-    # and not where features and links differ too.
+    # The declared estimator, SLD, is best where only proportions differ, and not where
+    # features and links differ too.
     auto, declared = errors["auto (the run's)"], errors["auto, drawn by class"]
     prior = errors["training prior"]
     assert declared["proportions"] < 0.5 * auto["proportions"]

@@ -1,4 +1,4 @@
-"""The command ``datasets``: a table of what there is, and a graph from raw files."""
+"""The command ``datasets``: the list of graphs, and a graph from raw files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(*arguments: str) -> None:
 
 @pytest.fixture
 def raw(tmp_path, monkeypatch):
-    """A small graph in place of Genius, its raw file in a folder."""
+    """A small graph registered as Genius, with its raw file in a folder."""
     folder = tmp_path / "raw"
     folder.mkdir()
     labels = (np.arange(NODES) % 4 == 0).astype(int)
@@ -82,11 +82,11 @@ def test_fetch_reports_a_hash_that_is_not_recorded(raw, tmp_path, capsys):
     run("fetch", "genius", *out, *again)
     assert "no hash is recorded" not in capsys.readouterr().out
     run("fetch", "genius", *out)
-    assert "genius is there: " in capsys.readouterr().out
+    assert "genius exists already: " in capsys.readouterr().out
     nodes = tmp_path / "data" / "genius" / "nodes.parquet"
     pq.write_table(pq.read_table(nodes, columns=["node_id", "label"]), nodes)
     run("fetch", "genius", *out)
-    assert "is there, without features: " in capsys.readouterr().out
+    assert "exists already, without features: " in capsys.readouterr().out
 
 
 def test_fetch_without_a_folder_or_with_an_unclear_hash_is_refused(raw, tmp_path):
@@ -98,8 +98,8 @@ def test_fetch_without_a_folder_or_with_an_unclear_hash_is_refused(raw, tmp_path
 
 def test_fetch_logs_where_it_fetches_from(raw, tmp_path, caplog, monkeypatch):
     caplog.set_level(logging.INFO, "xnq_dist.evaluation.datasets")
-    # the command line's own set-up keeps records to itself
+    # the command line's logger does not propagate records
     monkeypatch.setattr(logging.getLogger("xnq_dist"), "propagate", True)
     with pytest.raises(InfrastructureError, match="cannot be reached"):
         run("fetch", "genius", "--out", str(tmp_path))
-    assert "fetching http://127.0.0.1:9/genius.mat" in caplog.text
+    assert "downloading http://127.0.0.1:9/genius.mat" in caplog.text

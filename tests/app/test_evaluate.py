@@ -1,4 +1,4 @@
-"""`xnq-dist evaluate`, as its users type it."""
+"""The command `xnq-dist evaluate`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def evaluate(folder, out, *more, environment=None):
 
 
 def kill_after_a_unit(folder, out, *more, environment):
-    """Start an evaluation, kill it once scores are kept; what it had started."""
+    """Start an evaluation, kill it once scores are written; return its processes."""
     with subprocess.Popen(
         command(folder, out, *more),
         env=environment,
@@ -73,7 +73,7 @@ def test_a_killed_evaluation_becomes_tables_and_a_page(server_environment, tmp_p
     assert 1 <= len(kept) < 8
     done = evaluate(folder, out, *chosen, environment=server_environment)
     assert done.returncode == 0, done.stderr
-    assert f"xnq: {len(kept)} of 8 scores are there already" in done.stderr
+    assert f"xnq: {len(kept)} of 8 scores are reused" in done.stderr
     assert all(unit.stat().st_mtime_ns == when for unit, when in kept.items())
     summary = json.loads(done.stdout.strip().splitlines()[-1])
     results = pq.read_table(summary["results"]).to_pylist()
@@ -90,7 +90,7 @@ def test_a_killed_evaluation_becomes_tables_and_a_page(server_environment, tmp_p
     ("arguments", "words"),
     [
         (["--folds=a"], "--folds 'a' is not a list of numbers"),
-        (["--methods=,"], "--methods names nothing"),
+        (["--methods=,"], "--methods is empty"),
     ],
 )
 def test_impossible_arguments_are_refused(tmp_path, arguments, words):
@@ -108,11 +108,11 @@ def test_evaluation_draws_its_own_labels(tmp_path, capsys, prefect_api):
     assert run(*base, "--communities", "leiden", "--folds", "0") == 2
     assert "leave --methods, --folds and --splits out" in capsys.readouterr().err
     assert run(*base, "--communities", "rings") == 2
-    assert "there are no communities 'rings'" in capsys.readouterr().err
+    assert "unknown kind of communities 'rings'" in capsys.readouterr().err
     assert run(*base, "--communities", "leiden", "--designs", "rare") == 2
-    assert "there is no design of labels 'rare'" in capsys.readouterr().err
+    assert "unknown design of labels 'rare'" in capsys.readouterr().err
     assert run(*base, "--communities", "leiden", "--label-shares", "2") == 2
-    assert "a label share of 2 leaves nothing to show" in capsys.readouterr().err
+    assert "a share of 2 leaves no label to fit to" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     done = run(
         *base,

@@ -1,4 +1,4 @@
-"""Exit status of real commands that are interrupted, or lose what they stand on."""
+"""Exit status of real commands that are interrupted or lose their infrastructure."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def disk(tmp_path) -> Iterator[SmallDisk]:
 
 
 def at(running: Running, stage: str) -> None:
-    """Wait until a run is in a stage."""
+    """Wait until a run has reached a stage."""
     order = ("start", "graph", "embed", "readout", "quantify", "publish")
     wanted = order.index(stage)
     assert wait_until(
@@ -78,7 +78,7 @@ def at(running: Running, stage: str) -> None:
 
 
 def ended(running: Running, status: int) -> str:
-    """The sentence of a run that ends, also as JSON alone on stdout."""
+    """The error message of a run, which is also the only JSON on stdout."""
     assert running.end(120) == status, "".join(running.lines)
     (sentence,) = running.sentences()
     assert not any(line.startswith("Traceback (") for line in running.lines)
@@ -88,7 +88,7 @@ def ended(running: Running, status: int) -> str:
 
 
 def whole(running: Running, out: Path) -> pa.Table:
-    """What a run published that nobody disturbed."""
+    """The published values of a run without interruption."""
     assert running.end(180) == 0, "".join(running.lines)
     assert not running.sentences()
     return pq.read_table(out / "prevalence.parquet")
@@ -97,7 +97,7 @@ def whole(running: Running, out: Path) -> pa.Table:
 def test_signals_at_any_stage_end_with_status_4_and_the_next_run_resumes(
     launch, tmp_path
 ):
-    """One directory, interrupted stage after stage, then whole."""
+    """A run that is interrupted in every stage is completed."""
     out = tmp_path / "run"
     for stage, number in (
         ("graph", signal.SIGINT),
@@ -106,7 +106,7 @@ def test_signals_at_any_stage_end_with_status_4_and_the_next_run_resumes(
     ):
         running = launch.start(out, SETTINGS)
         at(running, stage)
-        # To all its processes, as a terminal or a batch system sends it.
+        # To all its processes, as a terminal or batch system does.
         os.killpg(running.process.pid, number)
         sentence = ended(running, 4)
         assert f"interrupted by {number.name}" in sentence

@@ -1,4 +1,4 @@
-"""Killed clients: the run resumes from its checkpoint with the same answer."""
+"""Killed clients: the run resumes from its checkpoint with the same results."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def command(graph: Path, out: Path) -> list[str]:
 
 
 def finish(graph: Path, out: Path, environment: dict[str, str]) -> tuple[dict, str]:
-    """Run to the end; the summary and the log."""
+    """Run to the end; return the summary and the log."""
     done = subprocess.run(
         command(graph, out),
         env=environment,
@@ -64,7 +64,7 @@ def finish(graph: Path, out: Path, environment: dict[str, str]) -> tuple[dict, s
 def kill_after_a_checkpoint(
     graph: Path, out: Path, environment: dict[str, str], number: signal.Signals
 ) -> list[psutil.Process]:
-    """Start a run, end it with the signal once a checkpoint is whole."""
+    """Start a run and send it a signal once a checkpoint is complete."""
     with subprocess.Popen(
         command(graph, out),
         env=environment,
@@ -92,9 +92,9 @@ def graph(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def calm(graph, server_environment, deployed) -> dict:
-    """The same run, left alone; also: a run beside a running Prefect server.
+    """The same run without interruption, with a running Prefect server.
 
-    `deployed` is asked for so that its cron run comes while these tests wait.
+    The fixture `deployed` is requested so that its cron run starts during these tests.
     """
     summary, _ = finish(graph, graph.parent / "calm", server_environment)
     return summary
@@ -112,7 +112,7 @@ def test_killed_client_resumes_from_its_checkpoint(
     children = kill_after_a_checkpoint(graph, out, server_environment, number)
     assert not (out / "prevalence.parquet").exists()
     assert not (out / "embeddings" / "_manifest.json").exists()
-    # Its workers do not stay behind.
+    # Its workers have ended too.
     _, alive = psutil.wait_procs(children, timeout=60)
     assert alive == []
     summary, log = finish(graph, out, server_environment)

@@ -1,4 +1,4 @@
-"""Damage and the command line: found by verify, repaired by the same command."""
+"""Damaged files: `verify` finds them, and the same command repairs them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_same_command_repairs_what_verify_finds(tables, capfd, dask):
     data[len(data) // 2] ^= 16
     file.write_bytes(data)
     refused_verify(out, file, capfd)
-    # A changed setting reads them again: found in a worker, repaired by this run.
+    # A changed setting reads them again: a worker finds the damage, the run repairs it.
     main_ok(run(tables, *given, "--set=readout.C=0.5"))
     log = capfd.readouterr().err
     assert "embeddings is set aside in quarantine/embeddings-" in log
@@ -50,7 +50,7 @@ def refused_verify(out: Path, file: Path, capfd) -> None:
     assert ended.value.code == 1
     shown = capfd.readouterr().out
     assert f"{file} differs from its checksum between byte 0 and" in shown
-    assert "damaged files: 1; the next run sets" in shown
+    assert "damaged files: 1; the next run moves them to quarantine/" in shown
 
 
 def test_verify_of_another_folder_is_refused(tmp_path, capfd):

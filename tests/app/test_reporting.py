@@ -1,4 +1,4 @@
-"""Runs and Prefect's API: reported where there is one, never held up by it."""
+"""Reports to Prefect's API, which never delay a run."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ sys.exit("prefect" in sys.modules)
 
 @pytest.fixture(scope="module")
 def plain(graph, prefect_home) -> Path:
-    """A run that reports to nobody, and imports nothing for it."""
+    """A run without reports, which does not import Prefect's client."""
     out = graph.parent / "plain"
     done = subprocess.run(
         [sys.executable, "-c", LEAVES_PREFECT_OUT, *arguments(graph, out)],
@@ -103,7 +103,7 @@ def test_results_are_the_same_with_an_api_that_is_dead_throughout(
     text, log = running.communicate(timeout=240)
     assert running.returncode == 0, log
     assert json.loads(text.strip().splitlines()[-1])["communities"] > 0
-    assert log.count("Prefect's API does not take reports") == 1
+    assert log.count("Prefect's API does not accept reports") == 1
     assert same_results(tmp_path / "run", plain)
 
 
@@ -172,7 +172,7 @@ def test_a_run_is_a_flow_run_with_a_task_run_a_stage(
 
 
 def test_reporting_without_an_api_is_refused(graph, tmp_path, prefect_home):
-    # In a process of its own: other tests have an API in this one.
+    # In a new process, since other tests have an API in this one.
     command = arguments(graph, tmp_path / "run", "--prefect")
     done = subprocess.run(
         [sys.executable, "-m", "xnq_dist.app.cli", *command],

@@ -1,4 +1,4 @@
-"""The command `requantify`, and runs of which part is done."""
+"""The command `requantify`, and runs of which some stages are complete."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def command(*arguments: str) -> int:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Kinds of the clusters that are started."""
+    """Kinds of the clusters that the tests start."""
     kinds: list[str] = []
     real = cluster.open_cluster
 
@@ -66,7 +66,7 @@ def memberships(folder: Path, shift: int) -> str:
 def test_commands_do_what_changed_and_start_workers_only_for_it(
     tmp_path, capfd, started, kind, request
 ):
-    """On workers that are there; on local ones, reported to a Prefect API."""
+    """On existing workers, and on local workers with reports to a Prefect API."""
     dask = {}
     if kind == "local":
         request.getfixturevalue("prefect_api")
@@ -82,7 +82,7 @@ def test_commands_do_what_changed_and_start_workers_only_for_it(
     assert started == [kind]
     first = {name: RunDirectory(out).stage(name).manifest() for name in ("graph",)}
 
-    # Only the page depends on it: it is published without workers.
+    # Only the page depends on the setting, so it is published without workers.
     assert command("run", *tables, *quick, "--set=anomalies.rate=0.2") == 0
     assert started == [kind]
     capfd.readouterr()
@@ -102,7 +102,7 @@ def test_commands_do_what_changed_and_start_workers_only_for_it(
     rows = pq.read_table(f"{other}/prevalence.parquet")
     assert rows.num_rows == 12
 
-    # Once more: nothing is left to do, so nothing is started.
+    # Once more: nothing is left to do, so no cluster is started.
     assert command("requantify", *asked, "--out", other) == 0
     summary = json.loads(capfd.readouterr().out.strip().splitlines()[-1])
     assert set(summary["stages"]) == {"labels"}

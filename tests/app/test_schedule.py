@@ -1,4 +1,4 @@
-"""A cron run through `deploy/prefect.yaml`, a Prefect server and a worker, for real.
+"""A cron run with `deploy/prefect.yaml`, a real Prefect server and a real worker.
 
 `pip check` does not see the faults of Prefect's dependencies that this does: a client
 that its own server refuses, scheduled runs that are never created.

@@ -1,4 +1,4 @@
-"""Other users of the machine: a running job lets none of them in."""
+"""Other users of the machine have no access to a running job."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ the credentials of nothing."""
 
 
 def ask(folder: Path, ports: list[int]) -> dict[int, dict[str, Any]]:
-    """What a stranger gets from each port."""
+    """Responses to another user from each port."""
     folder.mkdir(exist_ok=True)
     folder.chmod(0o777)
     user = NOBODY if os.getuid() == 0 else os.getuid()
@@ -44,7 +44,7 @@ def ask(folder: Path, ports: list[int]) -> dict[int, dict[str, Any]]:
 
 
 def listening(pid: int) -> dict[int, int]:
-    """Ports that a process and its children listen at, and whose they are."""
+    """Ports that a process and its children listen at, with their owners."""
     process = psutil.Process(pid)
     return {
         connection.laddr.port: each.pid
@@ -56,7 +56,7 @@ def listening(pid: int) -> dict[int, int]:
 
 @pytest.fixture
 def open_folder(tmp_path_factory) -> Iterator[Path]:
-    """A folder that everybody can reach and write to."""
+    """A folder that every user can write to."""
     import tempfile
 
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
@@ -66,7 +66,7 @@ def open_folder(tmp_path_factory) -> Iterator[Path]:
 
 @contextmanager
 def running_job(folder: Path, home: dict[str, str], *more: str) -> Iterator[int]:
-    """A job in the middle of its supersteps."""
+    """A job that is running its supersteps."""
     write_graph(folder / "input", nodes=200, edges=700)
     overrides = [
         "reservoir.dim=8",
@@ -121,7 +121,7 @@ def test_a_cluster_with_credentials_refuses_other_users(
 
 @pytest.mark.slow
 def test_a_cluster_without_credentials_obeys_other_users(open_folder):
-    """What the test above would see: the stranger knows how to do it."""
+    """On an open cluster, the attack of the test above succeeds."""
     with LocalCluster(
         n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0"
     ) as cluster:

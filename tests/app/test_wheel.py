@@ -1,4 +1,4 @@
-"""The wheel, installed into an environment of its own, used from a hostile folder."""
+"""The wheel, installed in a new environment and used from a hostile folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from tests.app.conftest import ROOT
 
 HOSTILE = ("types.py", "dask.py", "random.py", "flows/__init__.py", "xnq_dist.py")
-"""Files of a user's folder that the names of modules meet."""
+"""Names of files in a user's folder that are also names of modules."""
 
 PROGRAM = """
 from typing import assert_type
@@ -66,7 +66,7 @@ def installed(wheel, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def hostile(tmp_path) -> Path:
-    """A folder in which every import of its own files fails."""
+    """A folder with files that raise an error when they are imported."""
     for name in HOSTILE:
         file = tmp_path / name
         file.parent.mkdir(exist_ok=True)

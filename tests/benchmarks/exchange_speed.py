@@ -1,19 +1,18 @@
-"""Both exchange engines beside plain sockets: compute, scheduling, transfer, bytes.
+"""Both exchange engines and plain sockets: compute, scheduling, transfer, bytes.
 
     python tests/benchmarks/exchange_speed.py [--nodes 400000] [--edges 2000000]
 
-A made network (power-law degrees), 8 partitions on 2 local workers of one thread,
-d' = 256. Prints one JSON line a measurement. All in one run, the engines and the
-sockets in turn, several times; every figure is a median, with the best and the worst
-beside it. `rows` gives the same as dictionaries.
+An artificial network (power-law degrees), 8 partitions on 2 local workers of one
+thread, d' = 256. Prints one JSON line per measurement. Engines and sockets alternate
+several times in one run; every figure is a median, with the best and the worst value.
+`rows` returns the same as dictionaries.
 
-Transfer is what the engine ``spmd`` does between supersteps (cut rows, send, receive),
-done with no compute, and cutting is the first part of it done alone; waiting is what
-supersteps show of it, for the rest goes on while they compute. Loopback is two plain
-sockets between the same two worker processes that move the same bytes the same ways at
-the same time, into memory used again (4 MiB, which stay in the processor's cache).
-Processor seconds of both stand beside the wall clock: on a machine that others use they
-are the steadier of the two.
+Transfer is the work of the engine ``spmd`` between supersteps (select rows, send,
+receive) without compute, and selection is its first part only. Waiting is the part that
+delays supersteps, since the rest overlaps with compute. Loopback is two plain sockets
+between the same worker processes, which move the same bytes in both directions at once
+into reused memory (4 MiB, which stay in the processor's cache). CPU seconds are
+reported too: they are more stable than wall time on a machine with other load.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Peak memory and speed of `prepare`, beside loading the same edges whole.
+"""Peak memory and speed of `prepare`, compared with loading all edges at once.
 
-Run by hand: ``python tests/benchmarks/ingest_memory.py --edges 20000000``. Each row
-is made in a process of its own and printed as one line of JSON. Peak memory is the
-process's high-water mark (VmHWM) with all imports; `base_mib` is the mark after the
-imports alone.
+Run manually: ``python tests/benchmarks/ingest_memory.py --edges 20000000``. Each row
+is measured in a new process and printed as one line of JSON. Peak memory is the peak
+resident memory (VmHWM) of the process, including imports; `base_mib` is the value after
+the imports.
 """
 
 from __future__ import annotations

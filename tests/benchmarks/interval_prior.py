@@ -1,14 +1,14 @@
-"""How wide the prior of spreads between groups has to be, a family of graphs left out.
+"""Choice of the prior of spreads between groups, by leaving out families of graphs.
 
     python tests/benchmarks/interval_prior.py OUT FOLDER [FOLDER ...]
         [--values .4,.8,1.6,100] [--settings KEY=VALUE ...]
 
-OUT is what `xnq-dist evaluate --communities ... --designs random` has written for the
-graphs in the FOLDERs (with its default shares and `seed`): posteriors are read from
-there, and the intervals of `auto` are made anew with every value of
-`learning.PRIOR_SPREAD` in turn. For every family the least value is chosen under which
-intervals of communities of 20 unlabelled members on hold .94 at every share of labels
-on the *other* families; its coverage on the family left out is printed.
+OUT is the output of `xnq-dist evaluate --communities ... --designs random` for the
+graphs in the FOLDERs (with default shares and `seed`). Posteriors are read from it, and
+the intervals of `auto` are computed with every value of `learning.PRIOR_SPREAD`. For
+every family, the smallest value is chosen with which intervals of communities with at
+least 20 unlabelled members have a coverage of .94 at every share of labels on the
+*other* families; its coverage on the family left out is printed.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Time of bootstrap intervals beside the estimates: communities of about 100 nodes.
+"""Time of bootstrap intervals and of estimates: communities of about 100 nodes.
 
     python tests/benchmarks/interval_speed.py [SETS] [RESAMPLES] [NAMES] [CLASSES]
 
-Prints one JSON line a quantifier (NAMES, comma-separated: sld): seconds of the point
+Prints one JSON line per quantifier (NAMES, comma-separated: sld): seconds of the point
 estimates in one thread (median of three), of their intervals in one thread, of the
-intervals in two threads with half of the communities each, and the ratio of the
-intervals to the estimates, both in one thread. What is made once a process (replicates
-of the labelled nodes) is counted apart.
+intervals in two threads with half of the communities each, and the ratio of intervals
+to estimates in one thread. Work done once per process (replicates of the labelled
+nodes) is counted separately.
 """
 
 from __future__ import annotations

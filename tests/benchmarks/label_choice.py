@@ -1,14 +1,14 @@
-"""How labels were chosen: false alarms, power, and what correction gains.
+"""Detection of how labels were chosen: false alarms, power, benefit of correction.
 
     python tests/benchmarks/label_choice.py FOLDER [POSITIVE] [--out FILE]
         [--designs random=100,half=50,balanced=20,positives=20,high_degree=10,region=10]
         [--shares .2,.05] [--full]
 
-FOLDER holds nodes.parquet and edges.parquet. Columns of features and of their neighbour
-means are made once a graph; every draw of labels then has its own posteriors, by the
-smallest readout of xnq+: one block, label features, a logistic second stage, nested
-folds. With --full the posteriors are those of the default settings, with a reservoir of
-its own for each draw. One row a draw goes to FILE; the summary is printed.
+FOLDER has nodes.parquet and edges.parquet. Features and their neighbour means are
+computed once per graph. Posteriors of every draw of labels are computed by the smallest
+readout of xnq+: one block, label features, a logistic second stage, nested folds. With
+--full, posteriors use the default settings, with another reservoir for each draw. One
+row per draw is written to FILE; the summary is printed.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ DESIGNS = "random=100,half=50,balanced=20,positives=20,high_degree=10,region=10"
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """What all draws share."""
+    """Data that all draws share."""
 
     name: str
     x: np.ndarray
@@ -291,7 +291,7 @@ def summary(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Draw, judge, write."""
+    """Run the benchmark and write its rows."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("positive", nargs="?")

@@ -2,13 +2,13 @@
 
     XNQ_DATA_DIR=... python tests/benchmarks/length_and_width.py [--graphs cora-2 ...]
 
-Fold 0 of the paper's splits, plain XNQ with a dense W: `--draws` reservoirs, their
-scales drawn as the paper's search draws them, C of two by the log-loss of the
-calibration labels, BCTS, SLD on the APP samples of the test nodes. One JSON line a
-graph, sweep and value: test AE, mean over the draws; the calibration labels' log-loss,
-which a rule may look at; and how far the last superstep moved the states (norm of the
-change over norm of the states). In the sweep of precisions every state is rounded after
-every superstep, as a float16 store or exchange would, at L = 8 and 30.
+Fold 0 of the paper's splits, plain XNQ with a dense W: `--draws` reservoirs with scales
+drawn as in the paper's search, C from two values by the log-loss of the calibration
+labels, BCTS, SLD on the APP samples of the test nodes. Prints one JSON line per graph,
+sweep and value: test AE, mean over the draws; the log-loss of the calibration labels,
+which a rule could use; and the relative change of the states in the last superstep. In
+the sweep of precisions, states are rounded after every superstep, as by a float16 store
+or exchange, at L = 8 and 30.
 """
 
 from __future__ import annotations

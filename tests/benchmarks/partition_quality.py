@@ -4,18 +4,18 @@
         --graphs cora tolokers twitch-de 100000x20 1000000x10 --partitions 8 64
 
 A graph is a folder of `XNQ_DATA_DIR` or ``NODESxDEGREE``, made by `generate`. Each row
-is made in a process of its own and printed as one line of JSON:
+is measured in a new process and printed as one line of JSON:
 
-- `halo`: halo rows over nodes; `to_metis`: halo rows over those of METIS alone, not
-  refined (its balance is what its own row says), for the least volume where that ends;
+- `halo`: halo rows over nodes; `to_metis`: halo rows over those of METIS without
+  refinement (see its row for its balance), for minimum volume if that finishes;
 - `nodes`, `edges`: of the largest partition, over the mean; `hub`: the largest
   in-degree over a partition's mean edges;
-- `passes`: times that the edges were streamed; `seconds`, `processor_seconds`;
-- `peak_mib`, `base_mib`: high-water mark of the process, and before it began.
+- `passes`: number of passes over the edges; `seconds`, `processor_seconds`;
+- `peak_mib`, `base_mib`: peak memory of the process, and before partitioning.
 
-`--share 0.0625` gives `stream` a sixteenth of what METIS would need, as a graph of 100
-million edges has it at the default `input.memory`. METIS is left out beyond
-`--metis-edges`.
+`--share 0.0625` gives `stream` a sixteenth of the memory of METIS, as for a graph of
+100 million edges with the default `input.memory`. METIS is skipped for graphs of more
+than `--metis-edges`.
 """
 
 from __future__ import annotations

@@ -3,12 +3,11 @@
     XNQ_DATA_DIR=... python tests/benchmarks/real_graphs.py cora tolokers twitch-de
 
 Only the labels of fold 0's train and calibration nodes are given (60 % of the nodes).
-Prints one JSON line a graph: seconds of the whole command and of each stage, peak
-resident memory of the process tree (sum over processes) and of its largest process,
-and the mean absolute error of what was run (`auto`, or `--set quantifier=sld`), of the
-mean posterior and of the training prior over the detected communities of at least 20
-nodes, on their nodes without a given label (`labelled=exclude`), with the share of
-intervals that hold the truth.
+Prints one JSON line per graph: seconds of the complete command and of each stage; peak
+resident memory of the process tree (sum over processes) and of its largest process; the
+mean absolute error of the quantifier (`auto`, or `--set quantifier=sld`), of the mean
+posterior and of the training prior over the detected communities of at least 20 nodes,
+on their unlabelled nodes (`labelled=exclude`); and the coverage of the intervals.
 """
 
 from __future__ import annotations

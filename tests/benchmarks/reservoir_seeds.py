@@ -1,14 +1,14 @@
-"""What another reservoir answers, against the intervals of the one that was run.
+"""Estimates of other reservoirs, compared with the intervals of one run.
 
     python tests/benchmarks/reservoir_seeds.py FOLDER [POSITIVE] [--seeds 4] [--draws 2]
         [--shares .6,.06,.012] [--resamples 100] [--quantifiers auto,sld,...]
 
-FOLDER holds nodes.parquet and edges.parquet. The same labels are shown to `--seeds`
-reservoirs; every quantifier answers on the graph's own Leiden communities and on
-samples drawn by class. One line each: share of the intervals that hold the truth, as
-they are and widened by one other run (`intervals.seed_runs`); mean absolute error; root
-mean square deviation of the seeds from their mean, and of the error; the standard error
-that the intervals claim; how often a third seed's answer lies outside of either.
+FOLDER has nodes.parquet and edges.parquet. The same labels are used with `--seeds`
+reservoirs; every quantifier estimates the graph's Leiden communities and samples drawn
+by class. Prints one line each: coverage of the intervals, and of intervals widened by
+one other run (`intervals.seed_runs`); mean absolute error; root mean square deviation
+of the seeds from their mean, and of the error; the standard error behind the intervals;
+the share of a third seed's estimates outside of either interval.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
-"""The superstep beside its parts alone and beside graphesn, in one run on one machine.
+"""The superstep compared with its parts and with graphesn, in one run.
 
     python tests/benchmarks/superstep_speed.py [--nodes 400000] [--peer PYTHON]
 
-A graph with power-law degrees (Chung-Lu, exponent 2.5) of 5 directed edges a node, d' =
-1024, one partition, two state buffers in turn. One JSON line a measurement: median,
-best and worst seconds of `--repeats` runs after one to warm up, and at the end the
-ratios that the budgets name. `--peer` is a Python with torch, torch_geometric and
-graphesn; its update is measured there on the same graph with the same weights, on
-`--peer-nodes` nodes where its memory asks for fewer, in both forms of its adjacency:
+A graph with power-law degrees (Chung-Lu, exponent 2.5) of 5 directed edges per node,
+d' = 1024, one partition, two alternating state buffers. Prints one JSON line per
+measurement (median, best and worst seconds of `--repeats` runs after a warm-up), and
+then the ratios with goals. `--peer` is a Python with torch, torch_geometric and
+graphesn, whose update is measured on the same graph with the same weights, or on
+`--peer-nodes` nodes to fit its memory, in both forms of its adjacency:
 
-- ``edges``: a list of edges, as its documents use it; a message an edge in memory;
-- ``csr``: a sparse matrix. torch_sparse, which it imports for that, rarely installs:
-  torch's own CSR product stands in where it does not.
+- ``edges``: a list of edges, as in its documentation; a message per edge in memory;
+- ``csr``: a sparse matrix. It needs torch_sparse, which often cannot be installed; then
+  torch's CSR product is used.
 
-Ratios are of seconds a node: work is linear in nodes. `--clock cpu` counts CPU seconds,
-of all threads together, for a machine that other work keeps busy.
+Ratios are of seconds per node, since work is linear in nodes. `--clock cpu` counts CPU
+seconds of all threads, for a machine with other load.
 """
 
 from __future__ import annotations

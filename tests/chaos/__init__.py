@@ -1,4 +1,4 @@
-"""Faults injected into real runs, and what became of each.
+"""Faults injected into real runs, and their outcomes.
 
 ``python -m tests.chaos --faults 20 --seed 0 --out FOLDER`` starts runs as processes of
 their own, through the command line and through the Python functions, hurts each in one

@@ -12,7 +12,7 @@ from tests.chaos.verdict import bad, table
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run cases and print the table; 1 when a column that must be empty is not."""
+    """Run cases and print the table; return 1 if a column that must be empty is not."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--faults", type=int, default=20, help="number of cases")
     parser.add_argument("--seed", type=int, default=0)

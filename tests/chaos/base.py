@@ -1,4 +1,4 @@
-"""What every case begins from: a small graph, and runs of it that nobody disturbs."""
+"""The start of every case: a small graph, and runs of it without faults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NODES, EDGES = 240, 900
 TIMEOUT = 10
 """Seconds of ``cluster.timeout``."""
 LONGEST = 240.0
-"""Seconds that an undisturbed run may take on a busy machine."""
+"""Maximum seconds of a run without faults on a busy machine."""
 
 QUICK = (
     "reservoir.dim=8",
@@ -59,7 +59,7 @@ def overrides(engine: str, workers: int, *more: str) -> list[str]:
 
 
 class Base:
-    """Tables, finished runs and what they published, each made when first needed."""
+    """Tables, finished runs and their published values, each made when first needed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -80,24 +80,24 @@ class Base:
         return {table: str(folder / f"{table}.parquet") for table in names}
 
     def launch(self, mark: str, tables: dict[str, str] | None = None) -> Launch:
-        """Undisturbed runs, through the functions."""
+        """Runs without faults, using the Python functions."""
         temporary = self.folder / "tmp"
         temporary.mkdir(parents=True, exist_ok=True)
         return Launch(mark, tables or self.tables, "functions", temporary)
 
     @cached_property
     def finished(self) -> Path:
-        """A run directory that is whole."""
+        """A complete run directory."""
         return self._finish("finished", self.tables)
 
     @cached_property
     def other(self) -> Path:
-        """One of another graph."""
+        """A complete run directory of another graph."""
         return self._finish("finished-other", self._other)
 
     @cached_property
     def half(self) -> Path:
-        """One that was killed at a checkpoint of the embedding."""
+        """A run directory of a run that was killed at a checkpoint of the embedding."""
         out = self._cleared("half")
         for _ in range(5):
             running = self.launch("base").start(out, overrides("tasks", 1))
@@ -110,18 +110,18 @@ class Base:
         raise RuntimeError("no run could be killed between two checkpoints")
 
     def begin(self, variant: str, out: Path) -> None:
-        """Make `out` a copy of the run that a variant begins from."""
+        """Copy the run that a variant starts from to `out`."""
         with self._lock:
             source = self.half if variant == "half" else self.finished
         shutil.copytree(source, out)
 
     def foreign(self) -> Path:
-        """A whole run directory of another graph."""
+        """A complete run directory of another graph, as a copy."""
         with self._lock:
             return self.other
 
     def expected(self, variant: str) -> dict[str, pa.Table]:
-        """What an undisturbed run publishes."""
+        """The published values of a run without faults."""
         key = "same" if variant == "half" else variant
         with self._lock:
             if key not in self._expected:

@@ -1,4 +1,4 @@
-"""Which faults there are, where each applies, and a seeded choice of cases."""
+"""The faults, where each applies, and a seeded choice of cases."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ class Fault:
 
     name: str
     stages: tuple[str, ...] = STAGES
-    """Where it may strike; ``between``: between two runs, not while one works."""
+    """Where it can happen; ``between``: between two runs, not during one."""
     statuses: tuple[int, ...] = ()
-    """Exit status that an error may have; empty: there is no reason for one."""
+    """Allowed exit statuses of an error; empty: an error is not allowed."""
     ways: tuple[str, ...] = WAYS
     workers: int = 1
-    """Worker processes of the run."""
+    """Number of worker processes of the run."""
     cluster: str = "local"
     """``address``: scheduler and workers are not the run's own; ``beyond``: and one
     worker is behind a link of its own."""
     on_disk: bool = False
-    """The run directory is on a small disk of its own."""
+    """Whether the run directory is on a separate small disk."""
 
     def cells(self) -> Iterator[tuple[str, str, str]]:
-        """Stages, engines and ways that it can be combined with."""
+        """Stages, engines and ways of starting that it can be combined with."""
         yield from product(self.stages, ENGINES, self.ways)
 
 
@@ -84,7 +84,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """For folders and for going on where a record ended."""
+        """Name for folders and for resuming from a record."""
         return f"{self.number:04d}-{self.fault}-{self.stage}-{self.engine}-{self.way}"
 
     @property
@@ -93,16 +93,16 @@ class Case:
         return next(fault for fault in FAULTS if fault.name == self.fault)
 
     def random(self) -> np.random.Generator:
-        """The stream that its moments and places are drawn from."""
+        """Random stream of its times and places."""
         return np.random.default_rng([self.seed, self.number])
 
     def record(self) -> dict[str, Any]:
-        """As JSON-able values."""
+        """The case as JSON values."""
         return asdict(self)
 
 
 def choose(count: int, seed: int, only: tuple[str, ...] = ()) -> list[Case]:
-    """The first `count` cases of a seed: each fault in turn, its places shuffled.
+    """The first `count` cases of a seed: each fault in turn, with shuffled places.
 
     Examples
     --------

@@ -1,12 +1,12 @@
-"""Damaged files of a run, by seed: the next ordinary run repairs them.
+"""Damaged files of a run, by seed: the next run repairs them.
 
 A case copies a run, damages one of its files (a flipped bit, a cut, a zeroed or
 overwritten sector), runs again, and compares every published value with those of the
 same run undamaged. The run was finished, or finished and has other settings now, for
 the readout or for the intervals, or was interrupted between two supersteps.
 
-    same        equal, nothing was set aside
-    repaired    equal, after what was damaged was set aside and done again
+    same        equal, nothing was quarantined
+    repaired    equal, after damaged files were quarantined and computed again
     silent      a published value differs
     late        the first run failed, the second one repaired it
     stuck       the second run failed, too
@@ -52,7 +52,7 @@ STATES = {
     "refitted": ("readout.C=0.5",),
     "requantified": ("intervals.level=0.9",),
 }
-"""Runs to be damaged, and the settings that have changed since."""
+"""States of runs to be damaged, and settings that have changed since."""
 QUICK = (
     "reservoir.dim=8",
     "reservoir.supersteps=6",
@@ -65,7 +65,7 @@ QUICK = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one case."""
+    """The outcome of one case."""
 
     seed: int
     state: str
@@ -79,7 +79,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Bench:
-    """Runs to be damaged, and what they publish undamaged."""
+    """Runs to be damaged, and their published values without damage."""
 
     client: Client
     graph: SmallGraph
@@ -87,16 +87,16 @@ class Bench:
     expected: dict[str, dict[str, pa.Table]] = field(default_factory=dict, repr=False)
 
     def state(self, name: str) -> Path:
-        """The directory that cases of this state are copies of."""
+        """The directory that cases of this state copy."""
         return self.folder / ("interrupted" if name == "interrupted" else "finished")
 
 
 class Interrupted(Exception):  # noqa: N818 - an event, not an error
-    """Ends a run between two supersteps."""
+    """Raised to end a run between two supersteps."""
 
 
 def run_again(bench: Bench, out: Path, *more: str, **given: Any) -> None:
-    """An ordinary run through the Python functions."""
+    """A run using the Python functions."""
     settings = small_settings(*QUICK, *more)
     with pipeline.open_run(str(out), bench.graph.sources) as run:
         jobs.run_stages(run, bench.graph.sources, settings, bench.client, **given)
@@ -105,7 +105,7 @@ def run_again(bench: Bench, out: Path, *more: str, **given: Any) -> None:
 def published(out: Path) -> dict[str, pa.Table]:
     """Every published value: tables by the pointer, and at their usual paths.
 
-    What names the run, and where the partitions' files are, is left out.
+    Names of the run and the locations of the partitions' files are left out.
     """
     version = read_published(out)
     found = {name: version.read(name) for name in version.tables()}
@@ -118,7 +118,7 @@ def prepared(folder: Path, client: Client) -> Bench:
     """A finished run with two versions, and one interrupted between supersteps."""
     graph = write_graph(folder / "input", nodes=240, edges=1200)
     bench = Bench(client, graph, folder)
-    # Earlier results with another seed, to be compared with.
+    # Earlier results with another seed, for the comparison.
     run_again(bench, bench.state("finished"), "seed=7")
     run_again(bench, bench.state("finished"))
 
@@ -138,7 +138,7 @@ def prepared(folder: Path, client: Client) -> Bench:
 
 
 def copied(source: Path, target: Path) -> None:
-    """A copy in which what is one file under two names stays one file."""
+    """Copy a folder; hard links between its files are kept."""
     seen: dict[int, Path] = {}
     for path in sorted(source.rglob("*")):
         there = target / path.relative_to(source)
@@ -175,7 +175,7 @@ def damage(path: Path, kind: str, rng: np.random.Generator) -> None:
 
 
 def differing(bench: Bench, state: str, out: Path) -> list[str]:
-    """Names of tables that are not those of the undamaged run.
+    """Names of tables that differ from those of the undamaged run.
 
     Where the earlier results themselves were damaged, there is nothing to compare
     with, or older ones; the page says so.
@@ -202,7 +202,7 @@ def one_case(bench: Bench, seed: int) -> Outcome:
     out = bench.folder / f"case-{seed}"
     copied(bench.state(state), out)
     files = [path for path in out.rglob("*") if path.is_file() and path.stat().st_size]
-    # Each folder as often as any other, however many files it has.
+    # Each folder has the same probability, for any number of files.
     places: dict[str, list[Path]] = {}
     for path in sorted(files):
         inside = path.relative_to(out).parts

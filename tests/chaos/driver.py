@@ -1,4 +1,4 @@
-"""Runs the cases: a disturbed run, what is left of it, ordinary runs after it."""
+"""Runs the cases: a run with a fault, what it left behind, runs without faults."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from xnq_dist.app.environment import DEFAULTS
 __all__ = ["run_cases"]
 
 SLACK = 60.0
-"""Seconds beyond ``cluster.timeout`` in which a run recovers or ends."""
+"""Maximum seconds beyond ``cluster.timeout`` until a run recovers or ends."""
 GRACE = 30.0
-"""Seconds after the end of a run in which its processes end too."""
+"""Maximum seconds between the end of a run and the end of its processes."""
 MISSED = "nothing was left to strike"
 TRIES = 2
-"""Ordinary runs after which a directory counts as stuck."""
+"""Number of runs without faults after which a directory counts as stuck."""
 
 
 def run_cases(
     cases: Sequence[Case], folder: Path, jobs: int = 1
 ) -> list[dict[str, Any]]:
-    """Run the cases that are not recorded yet; the records of all, in order.
+    """Run the cases that are not recorded yet; return all records, in order.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def _environment(case: Case) -> Iterator[dict[str, str | None]]:
 
 
 class _Disturbed:
-    """One case at work."""
+    """One running case."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class _Disturbed:
             self._variant = names[self._random.integers(len(names))]
 
     def outcome(self) -> Outcome:
-        """Disturb a run, then let ordinary ones follow until one completes."""
+        """Inject a fault into a run, then run without faults until one completes."""
         case = self._case
         if case.stage == "between":
             first, landed = self._damaged()
@@ -200,7 +200,7 @@ class _Disturbed:
                 lambda: running.over or order.index(running.reached()) >= wanted,
                 LONGEST,
             )
-            # Most stages of so small a graph take less than this.
+            # Most stages of such a small graph take less.
             longest = 3.0 if case.stage == "start" else 0.4
             time.sleep(float(self._random.uniform(0, longest)))
             landed = running.reached()
@@ -223,7 +223,7 @@ class _Disturbed:
             status,
             round(taken, 1),
             running.sentences(),
-            # Dask logs tracebacks where a program does not set its log up otherwise.
+            # By default, Dask logs tracebacks.
             self._case.way == "command"
             and any(line.startswith("Traceback (") for line in running.lines),
         )
@@ -244,7 +244,7 @@ DAMAGES = (
 
 
 def _leaks(launch: Launch, out: Path) -> list[str]:
-    """What the runs of a case left behind: processes, temporary files, the lock."""
+    """Processes, temporary files and locks that the runs of a case left behind."""
     wait_until(lambda: not marked(launch.mark), GRACE, 0.5)
     found = []
     for process in marked(launch.mark):
@@ -252,7 +252,7 @@ def _leaks(launch: Launch, out: Path) -> list[str]:
             found.append(f"process {process.pid} {' '.join(process.cmdline())[:80]}")
             process.kill()
     found += [f"temporary {path.name}" for path in launch.temporary.glob("xnq-dist-*")]
-    # Dask clears what dead workers left when the next one starts.
+    # Dask removes files of dead workers when the next one starts.
     found += [
         f"temporary {path.name}"
         for path in launch.temporary.glob("dask-scratch-space*/worker-*")

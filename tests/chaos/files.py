@@ -22,14 +22,14 @@ SECTOR = 512
 
 
 def damage(fault: str, out: Path, other: Path, random: np.random.Generator) -> str:
-    """Do it; where it was done.
+    """Damage a file; return its place.
 
     Parameters
     ----------
     fault
         Its name in `cases.FAULTS`.
     out
-        A run directory that no run holds.
+        A run directory that is not in use.
     other
         A run directory of another graph.
     """
@@ -44,7 +44,7 @@ def damage(fault: str, out: Path, other: Path, random: np.random.Generator) -> s
         name = names[random.integers(len(names))]
         source = other / name / "_manifest.json"
         if random.random() < 0.5 or not source.exists():
-            # Of another stage of this run.
+            # A file of another stage of this run.
             others = [found for found in names if found != name]
             source = out / others[random.integers(len(others))] / "_manifest.json"
         shutil.copyfile(source, out / name / "_manifest.json")
@@ -98,7 +98,7 @@ def _write_lock(out: Path, **values: object) -> None:
 
 @contextlib.contextmanager
 def beating_lock(out: Path) -> Iterator[None]:
-    """A lock of another machine whose clock is an hour late, and whose owner lives."""
+    """A lock of a running process on another machine whose clock is an hour late."""
     stop = threading.Event()
 
     def beat() -> None:

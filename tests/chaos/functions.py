@@ -1,4 +1,4 @@
-"""A run through the Python functions, as a process: the arguments are JSON."""
+"""A process that runs the Python functions; its arguments are JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _progress(stage: str):
 
 
 def main(tables: dict[str, str], out: str, overrides: list[str]) -> None:
-    """All stages, as README shows them."""
+    """Run all stages, as in the README."""
     settings = load_settings(overrides=overrides)
     sources = Sources(**tables)
     with pipeline.open_run(out, sources) as run:

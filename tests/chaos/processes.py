@@ -1,4 +1,4 @@
-"""Runs as processes: started, watched through their log, found again by a mark."""
+"""Runs as processes, which are watched through their log and found by a mark."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 def marked(mark: str) -> list[psutil.Process]:
-    """All processes that were started, at any remove, with this mark."""
+    """All descendant processes that have this mark."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -43,7 +43,7 @@ def marked(mark: str) -> list[psutil.Process]:
 
 
 def wait_until(holds: Callable[[], bool], seconds: float, every: float = 0.02) -> bool:
-    """Whether it held within so many seconds."""
+    """Whether a condition held within a number of seconds."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if holds():
@@ -54,18 +54,18 @@ def wait_until(holds: Callable[[], bool], seconds: float, every: float = 0.02) -
 
 @dataclass(frozen=True)
 class Launch:
-    """How runs of one case are started."""
+    """Settings for starting the runs of one case."""
 
     mark: str
     tables: dict[str, str]
     way: str
     temporary: Path
-    """Where they keep temporary files; nothing else does."""
+    """Folder for their temporary files, used by nothing else."""
     environment: dict[str, str | None] = field(default_factory=dict)
-    """Variables to set, or with None to leave out."""
+    """Environment variables to set; None: to remove."""
 
     def start(self, out: Path, overrides: list[str]) -> Running:
-        """Start one."""
+        """Start a run."""
         if self.way == "functions":
             arguments = {
                 "tables": self.tables,
@@ -95,12 +95,12 @@ class Launch:
 
 
 class Running:
-    """A process whose lines on stderr are kept as they come."""
+    """A process whose lines on stderr are recorded."""
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
         self.began = time.monotonic()
         if any(signal.getsignal(number) == signal.SIG_IGN for number in REACHING):
-            # Under `nohup` or a shell's `&`: a run would ignore them as well.
+            # Under `nohup` or a shell's `&`, a run would ignore these signals.
             command = [sys.executable, "-c", WITH_SIGNALS, *command]
         self.process = subprocess.Popen(
             command,
@@ -113,7 +113,7 @@ class Running:
         )
         self.lines: list[str] = []
         self.out: list[str] = []
-        # A pipe stays open as long as a child of the run does: they are not joined.
+        # A pipe stays open as long as a child of the run: threads are not joined.
         for source, kept in (
             (self.process.stderr, self.lines),
             (self.process.stdout, self.out),
@@ -121,7 +121,7 @@ class Running:
             threading.Thread(target=_keep, args=(source, kept), daemon=True).start()
 
     def reached(self) -> str:
-        """The stage that the last line names."""
+        """The stage in the last line."""
         for line in reversed(self.lines):
             for stage in ("graph", "embed", "readout", "quantify"):
                 if f"{stage}: " not in line:
@@ -139,7 +139,7 @@ class Running:
         return self.process.poll() is not None
 
     def children(self, what: str) -> list[psutil.Process]:
-        """Processes below it whose command line holds the text."""
+        """Descendant processes whose command line contains the text."""
         found = []
         with contextlib.suppress(psutil.NoSuchProcess):
             for child in psutil.Process(self.process.pid).children(recursive=True):
@@ -150,25 +150,25 @@ class Running:
 
     @property
     def workers(self) -> list[psutil.Process]:
-        """Its local workers, the oldest first."""
+        """Its local workers, oldest first."""
         found = self.children("spawn_main")
         return sorted(found, key=lambda process: process.pid)
 
     def sentences(self) -> list[str]:
-        """What it said to the user at its end."""
+        """Its last message to the user."""
         return [line.strip() for line in self.lines if line.startswith("xnq-dist: ")]
 
     def end(self, seconds: float) -> int | None:
-        """Its exit status; None when it still ran after so many seconds."""
+        """Its exit status; None if it is still running after `seconds`."""
         try:
             status = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
-        time.sleep(0.1)  # the threads read what is left
+        time.sleep(0.1)  # the threads read the remaining lines
         return status
 
     def kill(self) -> None:
-        """End it and what it started."""
+        """End the process and its descendants."""
         for process in [*self.children(""), psutil.Process(self.process.pid)]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGCONT)
@@ -183,7 +183,7 @@ def _keep(source: IO[str], kept: list[str]) -> None:
 
 
 class Cluster:
-    """A scheduler and workers that a run uses by address; a context manager.
+    """Context manager: a scheduler and workers that a run uses by address.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ class Cluster:
         return self
 
     def _written(self) -> bool:
-        """Whether the scheduler's file is there to its end."""
+        """Whether the scheduler's file is complete."""
         try:
             json.loads(self._file.read_text())
         except (FileNotFoundError, ValueError):

@@ -1,4 +1,4 @@
-"""What a run directory publishes, as values that can be compared."""
+"""Published values of a run directory, for comparisons."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PER_RUN = ("run_id",)
 
 
 def published(out: Path, stages: bool = True) -> dict[str, pa.Table]:
-    """Tables at the top, and those of embeddings and posteriors by node.
+    """Published tables, and the tables of embeddings and posteriors by node.
 
     Raises
     ------

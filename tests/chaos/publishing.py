@@ -1,4 +1,4 @@
-"""A reader that polls a run directory while runs publish, half of them killed.
+"""A reader that polls a run directory while runs publish and half of them are killed.
 
 Every run publishes the stages of one finished run under other settings, in a process of
 its own; every second one is killed with SIGKILL at a moment that the seed chooses. The
@@ -36,15 +36,15 @@ ROWS = {"prevalence": 80, "totals": 2, "anomalies": 80, "partitions": 4}
 
 @dataclass(frozen=True)
 class Seen:
-    """What runs and reader did."""
+    """Counts and findings of runs and reader."""
 
     runs: int
     killed: int
     polls: int
     versions: int
-    """Different results that the reader saw."""
+    """Number of different results that the reader saw."""
     faults: tuple[str, ...]
-    """What the reader should not have seen, and runs that failed."""
+    """Invalid states that the reader saw, and failed runs."""
 
 
 def settings_of(number: int) -> Settings:
@@ -53,7 +53,7 @@ def settings_of(number: int) -> Settings:
 
 
 def publish(out: str, number: int) -> None:
-    """One run, which says when it begins and when it has ended."""
+    """One run, which prints when it begins and ends."""
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     sys.stdin.readline()
@@ -63,7 +63,7 @@ def publish(out: str, number: int) -> None:
 
 
 def look(out: str) -> str:
-    """The run_id of what is published.
+    """The published run_id.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def look(out: str) -> str:
 
 
 def read(out: str) -> None:
-    """Look until the end of standard input is reached; say what was seen."""
+    """Read until the end of standard input; print the findings."""
 
     ended = threading.Event()
     threading.Thread(
@@ -103,7 +103,7 @@ def read(out: str) -> None:
 
 
 def started(*arguments: str) -> subprocess.Popen[str]:
-    """A process of this module."""
+    """Start a process that runs this module."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.chaos.publishing", *arguments],
         stdin=subprocess.PIPE,
@@ -120,7 +120,7 @@ def line_of(stream: IO[str] | None) -> str:
 
 
 def poll_through(folder: Path, runs: int, seed: int = 0) -> Seen:
-    """Publish `runs` times, kill half of them, and look all the while."""
+    """Publish `runs` times and kill half of them, while the reader polls."""
     rng = np.random.default_rng([4, seed])
     names = [f"page {number}" for number in range(40)]
     run = write_fake_run(folder / "run", [prevalence_table(names, intervals=True)])

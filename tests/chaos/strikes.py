@@ -1,4 +1,4 @@
-"""What is done to a run while it works."""
+"""Faults that are injected into a running process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def strike(
     link: Link | None,
     random: np.random.Generator,
 ) -> bool:
-    """Do it; False when there was nothing left to do it to."""
+    """Inject the fault; False if no target is left."""
     if fault in SIGNALS:
         return _signal_client(SIGNALS[fault], running, random)
     if fault in ("kill-worker", "kill-all-workers", "stop-worker"):
@@ -51,7 +51,7 @@ def strike(
     elif disk is not None and fault == "full-disk":
         disk.fill()
     elif disk is not None:
-        # Refused while a file is being written: the next moment then.
+        # Refused while a file is being written: try again.
         return wait_until(lambda: _made_read_only(disk) or running.over, 20, 0.005)
     else:
         return fault in ("api-dead", "api-silent")
@@ -69,13 +69,13 @@ def _made_read_only(disk: SmallDisk) -> bool:
 def _signal_client(
     number: signal.Signals, running: Running, random: np.random.Generator
 ) -> bool:
-    # Before it catches signals there is nothing yet that it could leave behind.
+    # Before it handles signals, it has nothing to leave behind.
     ready = number == signal.SIGKILL or wait_until(
         lambda: running.over or _catches(running.process.pid, number), 60
     )
     if running.over or not ready:
         return False
-    # As from `kill`, or to all processes as from a terminal or batch system.
+    # To one process as from `kill`, or to all as from a terminal or batch system.
     if number != signal.SIGKILL and random.random() < 0.5:
         os.killpg(running.process.pid, number)
     else:

@@ -82,7 +82,7 @@ def test_any_published_value_that_differs_is_seen(tmp_path):
     expected = published(out)
     other = tmp_path / "other"
     shutil.copytree(out, other)
-    # Of another run, in files that are cut otherwise.
+    # From another run, whose files have other row ranges.
     again = rows.set_column(2, "run_id", pa.array(["cd", "cd"]))
     pq.write_table(again, other / "prevalence.parquet")
     (other / "posteriors" / "part-00000-a.parquet").unlink()
@@ -116,7 +116,7 @@ def test_damage_changes_one_file_at_a_seeded_place(fault, tmp_path):
 @pytest.mark.faults
 @pytest.mark.server
 def test_twenty_faults_end_in_allowed_verdicts(tmp_path):
-    """As CI runs it; the table is in the failure's text."""
+    """As in CI; if it fails, its message has the table."""
     command = ["--faults", "20", "--seed", "0", "--jobs", "2", "--out", str(tmp_path)]
     done = subprocess.run(
         [sys.executable, "-m", "tests.chaos", *command],

@@ -1,4 +1,4 @@
-"""Published results stay complete while runs publish and die."""
+"""Published results stay complete while runs publish and are killed."""
 
 from __future__ import annotations
 

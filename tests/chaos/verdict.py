@@ -1,4 +1,4 @@
-"""What became of a case, as one record and as a table of all."""
+"""Outcomes of cases, as records and as a table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VERDICTS = (
 answer; killed or damaged, then the right answer; another error, then the right answer;
 no later run completes; other values with status 0; no end in time."""
 BAD = ("stuck", "silent", "hung", "leaked")
-"""Columns that must be empty; ``leaked`` counts in addition to a verdict."""
+"""Columns that must be empty; a case in ``leaked`` also has a verdict."""
 
 
 @dataclass
@@ -32,26 +32,26 @@ class Attempt:
     """One run of a case."""
 
     status: int | None
-    """Exit status; None: it did not end in time."""
+    """Exit status; None: the run did not end in time."""
     seconds: float
     sentences: list[str]
-    """What it said at its end."""
+    """Its last message."""
     traceback: bool
-    """Whether a traceback stands in its log."""
+    """Whether its log has a traceback."""
     differing: list[str] = field(default_factory=list)
-    """Tables with other values, where its status is 0."""
+    """Tables with wrong values, if its status is 0."""
 
 
 @dataclass
 class Outcome:
-    """What became of a case."""
+    """The outcome of a case."""
 
     case: Case
     verdict: str
     runs: list[Attempt] = field(default_factory=list)
-    """The disturbed run, then ordinary ones."""
+    """The run with the fault, then runs without faults."""
     landed: str = ""
-    """Where the fault struck in fact, or which file was damaged."""
+    """Actual place of the fault, or the damaged file."""
     variant: str = "same"
     leaked: list[str] = field(default_factory=list)
     why: str = ""
@@ -65,7 +65,7 @@ class Outcome:
 def judge(
     runs: Sequence[Attempt], statuses: Sequence[int], killed: bool, damaged: bool
 ) -> str:
-    """The verdict on the runs of one case.
+    """Verdict of the runs of one case.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def judge(
 
 
 def bad(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those in a column that must be empty."""
+    """Outcomes in columns that must be empty."""
     return [found for found in records if found["verdict"] in BAD or found["leaked"]]
 
 

@@ -1,4 +1,4 @@
-"""Opening beside other work: errors are heard, what was opened is closed."""
+"""Opening in the background: errors are raised, opened resources are closed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xnq_dist.core.background import opened_in_background
 
 
 class Door:
-    """A resource that tells what became of it."""
+    """A resource that records its state."""
 
     def __init__(
         self, broken: Exception | None = None, stuck: Exception | None = None

@@ -1,4 +1,4 @@
-"""The cluster as the scheduler tells it: no worker is taken for lost that is there."""
+"""The cluster as reported by the scheduler: live workers do not count as lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from xnq_dist.graph.scratch import scratch_folder
 def test_workers_stay_known_while_the_client_refreshes_itself(
     thread_client: Any,
 ) -> None:
-    # What the client's own clock does every two seconds, here all the time.
+    # The client's periodic callback, normally every two seconds, runs all the time.
     there = cluster.workers(thread_client)
     assert len(there) == 2
     memory = cluster.smallest_memory(thread_client)
@@ -47,7 +47,7 @@ def test_workers_stay_known_while_the_client_refreshes_itself(
 
 
 def test_workers_have_imported_before_they_join_and_are_not_profiled() -> None:
-    # A module that a test would not import by itself, in the worker's process.
+    # A module that the test does not import, in the worker's process.
     settings = small_settings("cluster.workers=1").cluster
     with (
         dask.config.set({"distributed.worker.profile.enabled": True}),
@@ -175,7 +175,7 @@ def test_run_directories_and_temporary_folders_are_their_owners_alone(
         with pipeline.open_run(str(out), small_graph.sources) as run:
             pipeline.prepare(run, small_graph.sources, small_settings("partitions=1"))
     assert mode(new) == 0o700
-    # Whoever opened a directory to others wants them to read what is in it.
+    # If the parent directory is readable for others, so are its files.
     assert (mode(shared), mode(shared / "graph")) == (0o755, 0o755)
     with scratch_folder(str(tmp_path)) as folder:
         assert mode(folder) == 0o700

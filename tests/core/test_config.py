@@ -1,4 +1,4 @@
-"""Settings: every fault names its key and what it takes."""
+"""Settings: every error names the key and the allowed values."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_states_go_to_a_disk_only_beyond_memory():
     assert dict(big.lines())["states"].startswith("disk: 45.8 GiB of files, at most")
     in_scratch = planned("reservoir.dim=4096", "scratch=/tmp")
     assert big.run_disk - in_scratch.run_disk >= 10**6 * 4096 * 8
-    # What cannot take whole rows stays in memory, and is refused there.
+    # If complete rows do not fit, states stay in memory, which is refused.
     for other in ("exchange.engine=spmd", "reservoir.tile=512"):
         kept = planned("reservoir.dim=4096", other)
         assert kept.states == "memory"
@@ -169,7 +169,7 @@ def test_partitions_follow_the_memory():
 
 
 def test_plan_counts_what_xnq_plus_keeps_of_a_node():
-    # Checkpoints are gone by then; with them the disk is at its largest before.
+    # Checkpoints are deleted by then; the disk use is largest before.
     without = ("checkpoint.every=100", "readout.memory=8 GiB")
     plain = planned("method=xnq", *without)
     plus = planned(*without)

@@ -1,4 +1,4 @@
-"""Low-level errors of every stage become sentences with the right exit status."""
+"""Low-level errors of every stage become messages with the right exit status."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STAGES = ("graph", "embeddings", "readout", "posteriors", "quantify", "publish")
 
 
 class Steps:
-    """The stages as functions of a run directory, in their order."""
+    """The stages as functions of a run directory, in order."""
 
     def __init__(self, graph: SmallGraph, client) -> None:
         sources = graph.sources
@@ -60,14 +60,14 @@ class Steps:
             self.at_first_superstep()
 
     def until(self, stage: str, run: RunDirectory) -> None:
-        """Everything before a stage."""
+        """Run all stages before a stage."""
         for name in STAGES[: STAGES.index(stage)]:
             self.all[name](run)
         if stage == "posteriors":
             run.stage("posteriors").folder.delete_folder()
 
     def finish(self, out: Path) -> pa.Table:
-        """All stages, as the next run does them; what is published."""
+        """Run all stages again; return the published values."""
         with pipeline.open_run(str(out), self.sources) as run:
             for step in self.all.values():
                 step(run)
@@ -106,7 +106,7 @@ def test_full_disk_ends_a_stage_with_status_4_and_the_next_run_completes(
     out = disk.folder / "run"
     with pipeline.open_run(str(out), steps.sources) as run:
         steps.until(stage, run)
-        if stage == "embeddings":  # later than the plan's look at the disk
+        if stage == "embeddings":  # after the plan has checked the disk
             steps.at_first_superstep = disk.fill
         else:
             disk.fill()
@@ -145,7 +145,7 @@ def test_full_disk_for_temporary_files_names_the_setting(steps, tmp_path, disk):
     settings = small_settings(f"scratch={scratch}", "input.memory=1MiB")
 
     def fill(what: str, done: int, total: int) -> None:
-        # The plan has looked at the disk, the edges have not been sorted.
+        # The plan has checked the disk, and the edges are not sorted yet.
         if what == "read nodes":
             disk.fill()
 

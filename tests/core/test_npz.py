@@ -1,4 +1,4 @@
-"""Arrays come back as NumPy wrote them, for one reader or for many at once."""
+"""Arrays are read as NumPy wrote them, by one reader or many at once."""
 
 import gc
 import io
@@ -72,7 +72,7 @@ def test_refuses_objects_short_arrays_other_files():
 
 
 class Cycle:
-    """Garbage whose finaliser lets other threads run in the midst of a parse."""
+    """Garbage whose finaliser lets other threads run during a parse."""
 
     def __init__(self):
         self.itself = self

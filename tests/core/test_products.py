@@ -1,4 +1,4 @@
-"""Dense products: one chain of fused multiply-adds an element, wherever it stands."""
+"""Dense products: one chain of fused multiply-adds per element, at any position."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TYPES = [np.float32, np.float64]
 
 
 def fused(kind):
-    """The C library's own fused multiply-add, one element at a time."""
+    """The C library's fused multiply-add, one element at a time."""
     library = ctypes.CDLL(ctypes.util.find_library("m"))
     double = kind is np.float64
     function = library.fma if double else library.fmaf

@@ -1,4 +1,4 @@
-"""Credentials of addresses: never in what is shown or kept."""
+"""Credentials in addresses are removed from all output and files."""
 
 from __future__ import annotations
 

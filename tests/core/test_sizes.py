@@ -1,4 +1,4 @@
-"""Sizes in bytes: what is no size is refused."""
+"""Sizes in bytes: invalid sizes are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Made-up tables of an evaluation, in the registered schemas."""
+"""Artificial tables of an evaluation, in the registered schemas."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TYPES = {
 
 
 def table(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Rows as a registered table."""
+    """Rows as a table of a registered schema."""
     columns = schemas.TABLES[name].columns
     kinds = pa.schema([(c.name, TYPES[c.kind]) for c in columns])
     return schemas.conform(pa.Table.from_pylist([*rows], kinds), name, name)
@@ -83,7 +83,7 @@ def evaluation(
     means
         AE by method and data set.
     quantifiers
-        By method; SLD alone where not named.
+        Quantifiers by method; default: SLD only.
     """
     random = np.random.default_rng(seed)
     rows: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""The Bayesian comparison: the paper's own, repeatable, and absent with a word."""
+"""The Bayesian comparison: the paper's values, repeatable, a note without baycomp."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def means(metric: str, datasets: tuple[str, ...]) -> dict[str, dict[str, float]]
 def test_paper_is_reproduced_from_its_means(place: tuple[str, str]) -> None:
     kind, metric = place
     datasets = MULTICLASS if kind == "multi-class" else BINARY
-    # For RAE the paper prints what comes out with the rope of AE.
+    # The paper's values for RAE were computed with the rope of AE.
     rope = means("ae", datasets)["xnq"]
     errors = means(metric, datasets)
     if kind == "quantifier":
@@ -40,7 +40,7 @@ def test_paper_is_reproduced_from_its_means(place: tuple[str, str]) -> None:
         }
     for name, printed in COMPARISON[place].items():
         if (kind, metric, name) == ("multi-class", "rae", "cdq"):
-            continue  # the one row that no rope gives
+            continue  # the only row that no rope reproduces
         found = bayes.compare(errors["xnq"], errors[name], rope, DRAWS)
         got = (found.worse, found.equal, found.better)
         assert got == pytest.approx(printed, abs=0.04), name
@@ -60,19 +60,19 @@ def test_sides_keep_their_places() -> None:
     high = {name: value + 1 for name, value in low.items()}
     assert bayes.compare(low, high, nsamples=200).better > 0.9
     assert bayes.compare(high, low, nsamples=200).worse > 0.9
-    # Equal means leave no region of equality.
+    # With equal means the region of equivalence has width 0.
     flat = dict.fromkeys("abc", 0.25)
     assert bayes.compare(flat, high, nsamples=200).equal == 0
 
 
 def test_a_comparison_needs_two_data_sets() -> None:
-    with pytest.raises(SettingsError, match="at least two"):
+    with pytest.raises(SettingsError, match="needs two data sets"):
         bayes.compare({"a": 0.1, "b": 0.2}, {"a": 0.1}, nsamples=10)
     table = results([row(0.1), row(0.2, method="lr")])
     ours = bayes.comparison_table(table, summarise(table), 10)
     assert not ours.groups
     assert ours.notes[-1] == (
-        "Binary data sets: XNQ was measured on 1, a comparison needs two."
+        "Binary data sets: XNQ has results on 1; a comparison needs two."
     )
 
 
@@ -95,7 +95,7 @@ def test_our_comparison_has_every_block() -> None:
     ]
     first = made.groups[0].rows[0]
     assert [cell.text for cell in first[:3]] == ["wvRN", "2", "0.0707"]
-    assert first[-1].beside == "0.990"
+    assert first[-1].bracketed == "0.990"
     assert made.groups[-1].rows[0][1].text == "3"
 
 

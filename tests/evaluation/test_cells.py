@@ -1,4 +1,4 @@
-"""Tests over draws, bounds of coverage, tables of both."""
+"""Tests over draws, confidence bounds of coverage, and their tables."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_false_alarms_stay_at_the_level_over_many_cells():
         )
         for seed in range(60)
     ]
-    # Expected at most 3 of 60; 9 has a chance below .002 at the level of .05.
+    # At the level .05, 3 of 60 are expected; 9 have a probability below .002.
     assert sum(alarms) <= 8
 
 
@@ -135,7 +135,7 @@ def test_bounds_of_coverage_hold_the_truth_where_draws_differ():
     rng = np.random.default_rng(1)
     held = 0
     for _ in range(400):
-        # Draws have coverages of their own: their mean is .9.
+        # Coverage differs between draws; its mean is .9.
         each = rng.beta(18, 2, 20)
         one = [
             {

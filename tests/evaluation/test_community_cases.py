@@ -1,4 +1,4 @@
-"""Evaluation on real communities: sets, labels, scores, tables, a run of it."""
+"""Evaluation on real communities: sets, labels, scores, tables, a complete run."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def client(thread_client: Client) -> Client:
 
 
 def blocks(n=600, groups=6, seed=0):
-    """An undirected graph of blocks, its classes and its blocks."""
+    """An undirected graph of blocks, with classes and blocks of its nodes."""
     rng = np.random.default_rng(seed)
     block = np.arange(n) * groups // n
     same = block[:, None] == block
@@ -196,7 +196,7 @@ def test_flagged_sets_are_those_whose_expected_error_is_large():
     settings = small_settings("fit.error=.12")
     estimators = Estimators(case, matrix, (block,), settings, ["auto"])
     found = list(score_case(case, {"blocks": sets}, estimators))
-    ((_, answer), *_) = estimators.answers(sets)
+    ((_, answer), *_) = estimators.estimates(sets)
     expected = np.sqrt(2 / np.pi) * answer.sd[:, 1]
     errors = [
         abs(answer.prevalence[s, 1] - case.truth[members_of(sets, s)].mean())
@@ -278,13 +278,13 @@ def test_estimators_that_need_edges_are_in_the_comparison():
     assert shown("sis_nacc") == "SIS-NACC"
 
 
-def test_sld_held_back_by_almost_no_weight_is_sld():
+def test_sld_sld_with_prior_by_almost_no_weight_is_sld():
     case, _, block = draw_case()
     sets = block_sets(block)
     exact = Sld(1e-9, 100_000)
     sld = exact.estimate(sets, case.nodes, case.reference).prevalence
-    np.testing.assert_allclose(scored._held_back(case, sets, 1e-9), sld, atol=2e-3)
-    held = scored._held_back(case, sets, 1e9)
+    np.testing.assert_allclose(scored._sld_with_prior(case, sets, 1e-9), sld, atol=2e-3)
+    held = scored._sld_with_prior(case, sets, 1e9)
     np.testing.assert_allclose(held, np.tile(case.reference.prior, (6, 1)), atol=1e-6)
 
 
@@ -324,7 +324,7 @@ def test_interrupted_evaluation_goes_on_with_the_next_case(
         stage, "_posteriors", lambda *a: asked.append(2) or real_posteriors(*a)
     )
     table = evaluate_communities(client, work, plan)
-    # Four cases, two of them in the folder.
+    # Four cases, of which two are in the folder.
     assert asked == [1, 1, 2, 2]
     rows = table.to_pylist()
     assert {(r["design"], r["label_share"]) for r in rows} == {
@@ -349,7 +349,7 @@ def test_interrupted_evaluation_goes_on_with_the_next_case(
         ("half", 0.1): 50,
     }
     assert 140 < labels["half", 0.5] < 210
-    # Nothing is fitted again, for the same or for other estimators and communities.
+    # Nothing is fitted again, also for other estimators and communities.
     monkeypatch.setattr(stage, "_posteriors", None)
     assert evaluate_communities(client, work, plan).equals(table)
     other = evaluate_communities(
@@ -428,18 +428,18 @@ def test_every_design_and_kind_is_evaluated_without_nodes_of_unknown_class(
     made |= set(kinds) - {"leiden", "given", "unions"}
     for design in DESIGNS:
         found = {r["communities"] for r in rows if r["design"] == design}
-        # Of so small a graph these may all be too small.
+        # In such a small graph, all of these can be too small.
         found |= {"leiden 10"}
         assert found == made - (set() if design == "random" else {"app"}), design
     assert set(table["graph_family"].to_pylist()) == {"smalls"}
-    # The whole graph is its nodes of known class, the labelled ones left out.
+    # The complete graph means the unlabelled nodes whose class is known.
     known = np.count_nonzero(graph.labels >= 0)
     assert 350 < known < 450
     whole = next(r for r in rows if r["communities"] == "whole")
     assert whole["sizes"] == "100-500"
     fresh = next(r for r in rows if r["design"] == "fresh")
     assert fresh["labels"] == round(0.2 * known)
-    # New labels have the readout fitted again: `auto` as if it had known all of them.
+    # The readout is fitted again to the new labels: `auto` uses all of them.
     answers = {
         (name, design): [
             (r["communities"], r["ae"], r["width"])
@@ -470,14 +470,14 @@ def test_graphs_without_features_or_memberships_do_without_those_kinds(
 def test_share_that_leaves_nothing_is_refused(client, graph, tmp_path):
     work = begin(tmp_path / "run", graph, settings=small_settings())
     for share in (0.0, 1.0):
-        with pytest.raises(SettingsError, match="leaves nothing to show or nothing"):
+        with pytest.raises(SettingsError, match="leaves no label to fit to or no node"):
             evaluate_communities(client, work, CasePlan(("leiden",), (share,)))
 
 
 def test_sets_that_are_all_too_small_are_an_error(client, graph, tmp_path, monkeypatch):
     settings = small_settings("evaluation.label_draws=1", "plus.boosting=never")
     work = begin(tmp_path / "run", graph, settings=settings)
-    monkeypatch.setattr(real, "LEAST_UNLABELLED", 10_000)
+    monkeypatch.setattr(real, "MIN_UNLABELLED", 10_000)
     monkeypatch.setattr(
         stage, "_posteriors", lambda *_: {"posteriors": np.full((500, 2), 0.5)}
     )
@@ -489,12 +489,12 @@ def test_sets_that_are_all_too_small_are_an_error(client, graph, tmp_path, monke
 def test_wrong_names_are_refused_at_once():
     random = ["random"]
     with pytest.raises(
-        SettingsError, match="no communities 'rings': choose one of leiden"
+        SettingsError, match="unknown kind of communities 'rings': choose from leiden"
     ):
         check_plan(["leiden", "rings"], random, None, [None])
-    with pytest.raises(SettingsError, match="is no design of labels 'rare': choose"):
+    with pytest.raises(SettingsError, match="unknown design of labels 'rare': choose"):
         check_plan(["leiden"], ["rare"], None, [None])
-    with pytest.raises(SettingsError, match="is no quantifier 'guess'"):
+    with pytest.raises(SettingsError, match="unknown quantifier 'guess'"):
         check_plan(["leiden"], random, ["guess"], [None])
     with pytest.raises(SettingsError, match="no folder of --data has a memberships"):
         check_plan(["given"], random, None, [None, None])

@@ -1,4 +1,4 @@
-"""Designs of labels: who is labelled, how many, and what the model is fitted to."""
+"""Designs of labels: labelled nodes, their number, labels for the model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHARES = (0.05, 0.2)
 
 
 def pool(classes=2, unknown=60, seed=0):
-    """Blocks of 60 nodes whose edges stay inside or go to the next block."""
+    """Blocks of 60 nodes with edges inside or to the next block."""
     rng = np.random.default_rng(seed)
     own = np.arange(N) // 60
     near = np.abs(own[:, None] - own) <= 1
@@ -64,15 +64,15 @@ def test_large_share_leaves_unlabelled_nodes_that_the_design_may_label(nodes, na
     for code in (0, 1):
         assert np.count_nonzero((nodes.truth == code) & ~labelled) > 50
     if name == "half":
-        inside = np.isin(nodes.own, np.unique(nodes.own[labelled]))
+        inside = np.isin(nodes.group, np.unique(nodes.group[labelled]))
         assert labelled[inside & nodes.known].mean() == pytest.approx(0.6, abs=0.01)
 
 
 def test_half_labels_half_of_the_communities(nodes):
     shown = draw_labels("half", nodes, 0.3, 0).labels
-    assert len(np.unique(nodes.own[shown >= 0])) == 10
+    assert len(np.unique(nodes.group[shown >= 0])) == 10
     places = {
-        share: set(nodes.own[draw_labels("half", nodes, share, 0).labels >= 0])
+        share: set(nodes.group[draw_labels("half", nodes, share, 0).labels >= 0])
         for share in (0.2, 0.3)
     }
     assert places[0.2] == places[0.3]
@@ -93,23 +93,23 @@ def test_positives_are_five_times_as_likely(nodes):
 def test_high_degree_labels_the_third_with_the_most_neighbours(nodes):
     shown = draw_labels("high_degree", nodes, 0.15, 0).labels >= 0
     degree = np.diff(nodes.adjacency.indptr)
-    # Two of each class were among them already.
+    # They already include two of each class.
     assert degree[shown].min() >= np.quantile(degree, 2 / 3)
 
 
 def test_region_is_one_connected_third(nodes):
     shown = np.flatnonzero(draw_labels("region", nodes, 0.2, 0).labels >= 0)
-    blocks = np.unique(nodes.own[shown])
+    blocks = np.unique(nodes.group[shown])
     assert len(blocks) <= 9
     assert (np.diff(blocks) == 1).all()
-    inside = np.isin(nodes.own, blocks)
+    inside = np.isin(nodes.group, blocks)
     parts, _ = connected_components(nodes.adjacency[inside][:, inside])
     assert parts == 1
 
 
 def test_region_goes_on_in_another_component():
     lonely = pool()
-    apart = LabelPool(lonely.truth, 2, lonely.own, csr_array((N, N)))
+    apart = LabelPool(lonely.truth, 2, lonely.group, csr_array((N, N)))
     shown = draw_labels("region", apart, 0.2, 0).labels >= 0
     assert abs(shown.sum() - 0.2 * lonely.known.sum()) <= 4
 
@@ -129,7 +129,7 @@ def test_every_class_gets_two_labels_where_the_design_has_none():
     rare = many.truth.copy()
     rare[rare == 4] = 3
     rare[[5, 600, 1100]] = 4
-    nodes = LabelPool(rare, 5, many.own, many.adjacency)
+    nodes = LabelPool(rare, 5, many.group, many.adjacency)
     for name in DESIGNS:
         shown = draw_labels(name, nodes, 0.05, 0)
         for labels in (shown.labels, shown.fitted):

@@ -1,4 +1,4 @@
-"""Plots and page: drawn without warnings, escaped, from the chosen quantifier."""
+"""Plots and page: no warnings, escaped texts, the chosen quantifier."""
 
 from __future__ import annotations
 

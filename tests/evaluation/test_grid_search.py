@@ -1,4 +1,4 @@
-"""Searches come from the seed alone and hold fixed what is set."""
+"""Searches depend only on the seed and keep values from the settings fixed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_draws_fill_the_ranges_of_the_paper():
         place = (place - np.log(low)) / np.log(high / low)
         assert place.min() >= 0
         assert place.max() <= 1
-        # Log-uniform: quarters hold a quarter each, to four standard deviations.
+        # Log-uniform: each quarter has a quarter of the draws, to four deviations.
         counts = np.histogram(place, bins=4, range=(0, 1))[0]
         np.testing.assert_allclose(counts, 100, atol=4 * np.sqrt(75))
     assert len({draw["seed"] for draw in draws}) == 400
@@ -41,7 +41,7 @@ def test_what_is_set_is_held_fixed_and_moves_nothing_else():
 
 
 def test_a_search_of_nothing_is_refused():
-    with pytest.raises(SettingsError, match="give at least 1"):
+    with pytest.raises(SettingsError, match="--draws 0 must be at least 1"):
         reservoir_draws(load_settings(), 0)
 
 

@@ -1,4 +1,4 @@
-"""SIS: walks against networkx, rates node by node, ACC where weights are equal."""
+"""SIS: walks against networkx, rates node by node, ACC if weights are equal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from tests.quantify.classic.test_neighbour_counts import KNOWN, PRIORS, N, drawn
 from tests.quantify.samples import field_library, make_communities
 from xnq_dist.core.errors import InputError, StageError
-from xnq_dist.evaluation.importance import NAMES, Sis, carried_back, walk_matrix
+from xnq_dist.evaluation.importance import NAMES, Sis, propagate_back, walk_matrix
 from xnq_dist.quantify.classic.counts import Counts
 from xnq_dist.quantify.classic.neighbour_counts import (
     NeighbourCounts,
@@ -28,7 +28,7 @@ def prepared(prior, seed=0):
 
 
 def slow_weights(adjacency, members, rounds, teleport, influence):
-    """rho of every node, from the community's side: walkers step by step, (N,)."""
+    """rho of every node by walks from the community, step by step, shape (N,)."""
     weights = adjacency.toarray().T.copy()  # [u, v]: from u to v
     np.fill_diagonal(weights, 1.0)
     chances = weights / weights.sum(axis=1, keepdims=True)
@@ -53,7 +53,7 @@ def test_walks_are_personalised_pagerank():
     heads, tails = edges.coords
     graph.add_weighted_edges_from(zip(tails, heads, edges.data, strict=True))
     graph.add_weighted_edges_from((v, v, 1.0) for v in range(N))
-    table = carried_back(walks, np.eye(N), 300, 0.1)
+    table = propagate_back(walks, np.eye(N), 300, 0.1)
     for members in sets[:2]:
         start = np.bincount(members, minlength=N)
         expected = nx.pagerank(
@@ -61,14 +61,14 @@ def test_walks_are_personalised_pagerank():
         )
         found = table[members].mean(axis=0)
         np.testing.assert_allclose(found, list(expected.values()), atol=1e-8)
-    few = carried_back(walks, np.eye(N), 10, 0.1)
+    few = propagate_back(walks, np.eye(N), 10, 0.1)
     assert np.abs(few - table).max() > 1e-3
     weights = slow_weights(adjacency, sets[1], 10, 0.1, 1.0)
     np.testing.assert_allclose(few[sets[1]].sum(axis=0), weights, atol=1e-12)
 
 
 def test_walks_follow_edges_and_keep_loops():
-    # 0 -> 1 with weight 3; 1 -> 2; a loop of weight 5 on 2, for which 1 stands.
+    # 0 -> 1 with weight 3; 1 -> 2; a loop of weight 5 on 2, which is replaced by 1.
     walks = walk_matrix(csr_array(np.array([[0.0, 0, 0], [3, 0, 0], [0, 1, 5]])))
     expected = [[0.25, 0.75, 0], [0, 0.5, 0.5], [0, 0, 1]]
     np.testing.assert_allclose(walks.toarray(), expected)
@@ -113,7 +113,7 @@ def test_rates_follow_the_weights_of_each_labelled_node(name, prior):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_equal_weights_keep_the_answer(name):
-    """Without influence, or without an edge, it is ACC, PACC, NACC, NPACC."""
+    """Without influence or edges, it equals ACC, PACC, NACC, NPACC."""
     for prior in PRIORS.values():
         nodes, reference, _, walks, sets = prepared(prior)
         batch = make_communities(*sets)
@@ -160,7 +160,7 @@ def test_equal_weights_agree_with_quapy():
 def test_other_communities_keep_every_bit_and_labelled_members_are_left_out(name):
     nodes, reference, _, walks, sets = prepared(PRIORS["four"])
     sis = Sis(name, walks)
-    lonely = [KNOWN + 7]  # of which nothing is known
+    lonely = [KNOWN + 7]  # without a posterior
     several = [*sets, [0, 1], [], lonely, np.flatnonzero(nodes.labels[:300] < 0)]
     several.append(np.arange(300))
     whole = sis.estimate(make_communities(*several), nodes, reference)
@@ -192,7 +192,7 @@ def test_class_without_labelled_nodes_keeps_answers_finite(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_uninformative_rates_keep_answers_finite(name):
-    """All columns of M are equal: the answer nearest to uniform, as in ACC."""
+    """All columns of M are equal: the estimate nearest to uniform, as in ACC."""
     _, _, adjacency, walks, sets = prepared(PRIORS["four"])
     classes = np.arange(N) % 4
     nodes, reference = with_labels(
@@ -209,12 +209,12 @@ def test_uninformative_rates_keep_answers_finite(name):
 
 
 def test_rates_nearby_count_more_than_those_far_away():
-    """Two blocks in which the same posterior means something else."""
+    """Two blocks in which the same posterior has different meanings."""
     n = 400
     block = np.arange(n) >= n // 2
     rng = np.random.default_rng(0)
     classes = rng.integers(0, 2, n)
-    votes = np.where(block, 0, classes)  # in the second block all are called 0
+    votes = np.where(block, 0, classes)  # in the second block all are predicted as 0
     flipped = rng.random(n) < np.where(block, 0.3 * classes, 0.1)
     votes = np.where(flipped, 1 - votes, votes)
     posteriors = np.eye(2, dtype=np.float32)[votes]
@@ -253,7 +253,7 @@ def test_missing_parts_are_named(name):
     batch, sis = make_communities([KNOWN, KNOWN + 2]), Sis(name, walks)
     with pytest.raises(InputError, match="role calibration, or set quantifier = sld"):
         sis.estimate(batch, nodes, Reference(np.array([0.5, 0.5])))
-    with pytest.raises(StageError, match="not been told which nodes"):
+    with pytest.raises(StageError, match="got no node indexes of the labelled nodes"):
         sis.estimate(batch, nodes, replace(reference, rows=None))
     if sis.needs_neighbours:
         with pytest.raises(StageError, match="not been told of the nodes' neighbours"):

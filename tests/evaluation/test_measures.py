@@ -1,4 +1,4 @@
-"""AE and RAE are QuaPy's."""
+"""AE and RAE against QuaPy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_errors_are_those_of_quapy(vectors):
     )
     expected = quapy.error.rae(true, estimate, eps=1 / 1000)
     found = relative_absolute_error(true, estimate, sizes)
-    # Quapy smooths both vectors: the denominators of its smoothing cancel.
+    # QuaPy smooths both vectors; the denominators of its smoothing cancel.
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 

@@ -1,4 +1,4 @@
-"""An evaluation on workers: selection, resuming, the same figures for any cut."""
+"""An evaluation on workers: selection, resuming, independence of the partitioning."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_validation_chooses_and_test_follows(client, graph, tmp_path):
     validation = [row for row in rows if row["split"] == "validation"]
     assert len(validation) == 16 * 2
     assert sum(row["selected"] for row in validation) == len(test)
-    # Nothing but the scores stays: embeddings of draws are gone.
+    # Only scores are kept; embeddings of draws are deleted.
     left = [name for name in RunDirectory(work.run).folder.names() if "draw" in name]
     assert left == []
 
@@ -113,7 +113,7 @@ def test_scores_of_a_gpu_are_kept_apart_from_a_cpus(graph, tmp_path):
 def test_scores_are_better_than_the_prior(client, graph, tmp_path):
     result = evaluate(client, begin(tmp_path / "run", graph), quantifiers=("sld",))
     mean = np.mean([figure.errors["ae"] for figure in result.test])
-    # Answering one half always errs by .262 on this grid.
+    # Always estimating one half has an error of .262 on this grid.
     assert mean < 0.15
 
 
@@ -136,7 +136,7 @@ def test_nothing_is_scored_twice(client, graph, tmp_path, monkeypatch):
         patched.setattr(run, "fit_split", must_not)
         patched.setattr(run, "run_reservoir", must_not)
         again = evaluate(client, work, draws=1)
-        # Another quantifier and a further share of labels cost no new fit of these.
+        # Another quantifier and a further share of labels need no new fit of these.
         wider = evaluate(client, work, draws=1, quantifiers=("sld", "cc", "pacc"))
     assert figures(first) == figures(again)
     assert figures(first).items() <= figures(wider).items()
@@ -190,7 +190,7 @@ def test_network_baselines_are_methods(
     assert len(result.configurations) == draws
     wanted = {*quantifiers} | ({"pacc"} if "wvrn" in name else set())
     assert {f.choice.quantifier for f in result.test} == wanted
-    # Twice the edges within a class as between: votes of neighbours say something.
+    # Twice as many edges within a class as between: neighbours' votes are informative.
     if name != "cdq":
         best = min(np.mean([f.errors["ae"]]) for f in result.test)
         assert best < 0.25
@@ -210,7 +210,7 @@ def test_hard_votes_are_kept_apart_from_soft_ones(client, graph, tmp_path):
 
 def test_the_whole_graph_is_answered_for_once_a_fold(client, graph, tmp_path):
     work = begin(tmp_path / "run", graph)
-    # Not a quantifier of posteriors: what was asked for does not touch it.
+    # Not a quantifier of posteriors: the requested quantifiers do not affect it.
     result = evaluate(client, work, "lbq", quantifiers=("sld",))
     task = work.task()
     assert not result.validation
@@ -238,7 +238,7 @@ def test_xnq_plus_is_a_method(client, graph, tmp_path, monkeypatch):
     result = evaluate(client, work, "xnq+", quantifiers=("sld", "pcc"))
     (configuration,) = result.configurations
     assert configuration["recurrent_scale"] == [1.0, 3.0, 8.0, 20.0]
-    # One embedding and one calibration: nothing is searched.
+    # One embedding and one calibration, without a search.
     assert {f.choice.compared for f in result.test} == {1}
     by_sld = [f.errors["ae"] for f in result.test if f.choice.quantifier == "sld"]
     assert np.mean(by_sld) < 0.15
@@ -307,7 +307,7 @@ def test_undefined_combinations_are_refused(client, tmp_path):
         evaluate(client, work, quantifiers=("dys",))
     with pytest.raises(SettingsError, match="no method 'xqn': choose from xnq"):
         choose_methods(["xqn"], True)
-    with pytest.raises(SettingsError, match="'lr' works on node features"):
+    with pytest.raises(SettingsError, match="'lr' needs node features"):
         choose_methods(["lr"], False)
     with pytest.raises(InputError, match="'lbq' is defined for 2 classes, and small"):
         evaluate(client, work, "lbq")

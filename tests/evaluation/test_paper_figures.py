@@ -1,4 +1,4 @@
-"""The printed figures: as in the paper, and not in contradiction unnoticed."""
+"""The paper's published values: transcribed exactly, contradictions documented."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ def test_probabilities_add_up() -> None:
         for name, row in rows.items()
         if abs(sum(row) - 1) > 0.0015
     }
-    # The paper's own misprint, not ours.
+    # A misprint in the paper.
     assert wrong == {(("quantifier", "ae"), "acc")}

@@ -1,4 +1,4 @@
-"""Samples hold the prevalences that they say, from the nodes that they may."""
+"""Samples have the recorded prevalences and only nodes of their role."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Renderings of one table, and the paper's tables filled with our figures."""
+"""Renderings of one table, and the paper's tables with our results."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Cells(HTMLParser):
 
 
 def on_page(made: RenderedTable) -> str:
-    """The table as the page has it."""
+    """The table in the HTML page."""
     html = page("", "", (), (("a", "A", ""),), [made], {}).decode()
     return html[html.index("<table") : html.index("</table>")]
 
@@ -130,7 +130,7 @@ MEANS = {
 
 
 def exact(means) -> list[dict]:
-    """The same figure in two folds."""
+    """The same error in two folds."""
     return [
         row(value, dataset=dataset, method=method, fold=fold, split=split)
         for method, of in means.items()
@@ -142,7 +142,7 @@ def exact(means) -> list[dict]:
 
 def test_best_and_second_best_are_marked() -> None:
     found = rows(tables(results(exact(MEANS)))["ae-binary"])
-    # A method that answers for the whole graph is not ranked.
+    # A method that estimates complete graphs is not ranked.
     assert found["LBQ (graph level)"][1] == Cell("0.0010 ± 0.0000")
     marks = {name: [cell.mark for cell in found[name][1:3]] for name in found}
     assert marks["XNQ+"] == ["best", "best"]
@@ -153,9 +153,9 @@ def test_best_and_second_best_are_marked() -> None:
 
 def test_published_figures_are_next_to_ours() -> None:
     found = rows(tables(results(exact(MEANS)))["ae-binary"])
-    assert found["XNQ"][1].beside == "0.015 ± 0.011"
-    assert found["XNQ"][2].beside == ""
-    # Not measured here: empty, never zero, the published figure all the same.
+    assert found["XNQ"][1].bracketed == "0.015 ± 0.011"
+    assert found["XNQ"][2].bracketed == ""
+    # Not evaluated here: an empty cell with the published value.
     assert found["CDQ"][1] == Cell("-", "0.100 ± 0.045")
     assert found["ENQ"][2] == Cell()
 
@@ -179,7 +179,7 @@ def test_trained_networks_and_lr_are_baselines() -> None:
     found = rows(table)
     assert "LR" not in found
     assert found["Change, XNQ against best baseline"][1].text == "+25.0 %"
-    assert any("LR and trained networks" in note for note in table.notes)
+    assert any("LR and the trained networks" in note for note in table.notes)
 
 
 def test_variants_keep_their_published_figure() -> None:
@@ -197,7 +197,7 @@ def test_variants_keep_their_published_figure() -> None:
         "Change, XNQ sparse against best baseline",
         "Change, XNQ sparse against XNQ dense",
     ]
-    assert found["XNQ sparse"][1].beside == "0.015 ± 0.011"
+    assert found["XNQ sparse"][1].bracketed == "0.015 ± 0.011"
     assert found["Change, XNQ sparse against best baseline"][1] == Cell("−75.0 %")
     assert found["Change, XNQ sparse against XNQ dense"][1] == Cell("−50.0 %")
     ablation = rows(every["ablation-binary"])

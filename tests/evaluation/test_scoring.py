@@ -1,4 +1,4 @@
-"""Scores become errors the way QuaPy's loop would have it."""
+"""Errors from scores, compared with a loop of QuaPy."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_quantifiers_of_two_classes_are_refused_for_more():
     with pytest.raises(InputError, match=r"'hdy' is defined for two classes.*has 7"):
         quantifiers_for(["sld", "hdy"], 7, crisp=False)
     assert "hdy" not in quantifiers_for(None, 7, crisp=False)
-    with pytest.raises(InputError, match="'npacc' looks at neighbours"):
+    with pytest.raises(InputError, match="'npacc' needs neighbours"):
         quantifiers_for(["sld", "npacc"], 2, crisp=False)
     assert not {"auto", "nacc", "npacc"} & set(quantifiers_for(None, 2, crisp=False))
     assert set(quantifiers_for(None, 2, crisp=True)) == {"cc", "acc"}

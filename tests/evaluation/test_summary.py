@@ -1,4 +1,4 @@
-"""Choice by validation alone, means over folds, cost, words for a terminal."""
+"""Choice by validation only, means over folds, cost, text for a terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from xnq_dist.evaluation.summary import (
 
 
 def lr(quantifier: str, validation: float, test: float, fold: int = 0) -> list[dict]:
-    """A quantifier of LR whose chosen draw is 1; draw 0 was worse."""
+    """A quantifier of LR whose chosen draw is 1; draw 0 is worse."""
     common = {"method": "lr", "quantifier": quantifier, "fold": fold}
     return [
         row(9.0, split="validation", draw=0, selected=False, **common),
@@ -58,7 +58,7 @@ def test_methods_take_the_quantifiers_of_the_paper() -> None:
     ]
     (choice,) = choose(results(rows))
     assert (choice.quantifier, choice.compared) == ("sld", 1)
-    # Nothing else was evaluated: it stands in.
+    # No allowed quantifier was evaluated: it is used instead.
     (other,) = choose(results(rows[:2]))
     assert other.quantifier == "kdey_ml"
 
@@ -78,7 +78,7 @@ def test_ties_are_independent_of_the_order_of_rows() -> None:
 
 def test_a_data_set_counts_once() -> None:
     once = results([row(0.1), row(0.1, split="validation")])
-    with pytest.raises(StageError, match="there twice"):
+    with pytest.raises(StageError, match="occurs twice"):
         choose(pa.concat_tables([once, once]))
 
 
@@ -155,7 +155,7 @@ def test_cost_is_that_of_the_dearest_draw() -> None:
         )
         for f, d, s, m in [
             (0, 0, 1.0, 10),
-            (1, 0, 9.0, 20),  # the slowest fold, but not the dearest draw
+            (1, 0, 9.0, 20),  # the slowest fold, but not the most expensive draw
             (0, 1, 6.0, 30),
             (1, 1, 8.0, 90),
         ]

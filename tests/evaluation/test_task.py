@@ -1,4 +1,4 @@
-"""Folds, positive classes and label shares as the tables say, or one sentence."""
+"""Folds, positive classes and label shares of tasks, and error messages."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_positive_class_is_told_from_the_rest(made, tmp_path):
     task = load_task(run, TaskSource("a", path, "2"), 0)
     assert task.classes == ("not 2", "2")
     np.testing.assert_array_equal(task.labels, (graph.labels == 2).astype(int))
-    with pytest.raises(InputError, match=r"no class '9'.*choose one of 0, 1, 2"):
+    with pytest.raises(InputError, match=r"'9' is not a class: choose one of 0, 1, 2"):
         load_task(run, TaskSource("a", path, "9"), 0)
 
 
@@ -81,7 +81,7 @@ def test_folds_are_chosen_and_unknown_ones_refused(made, tmp_path):
     path = write_splits(tmp_path / "s.parquet", graph.labels)
     task = load_task(run, TaskSource("a", path, folds=(1,)), 0)
     assert [split.fold for split in task.splits] == [1]
-    with pytest.raises(SettingsError, match="no fold 7: the splits hold 0, 1"):
+    with pytest.raises(SettingsError, match="no fold 7: choose from 0, 1"):
         load_task(run, TaskSource("a", path, folds=(7,)), 0)
 
 
@@ -99,7 +99,7 @@ def test_smaller_shares_keep_some_of_the_labels_of_larger_ones(made, tmp_path):
             assert train.sum() == max(2, np.ceil(share * all_of_them))
     for role in ("validation", "test"):
         np.testing.assert_array_equal(task.rows(2, role), task.rows(0, role))
-    with pytest.raises(SettingsError, match="label share of 0"):
+    with pytest.raises(SettingsError, match="label-shares 0 is out of range"):
         load_task(run, TaskSource("a", path, label_shares=(0.0,)), 0)
 
 
@@ -121,7 +121,7 @@ def test_folds_are_made_when_there_is_no_table(made):
     run, _ = made
     task = load_task(run, TaskSource("a"), 3)
     assert task.roles.shape == (5, NODES)
-    # Every node is tested once.
+    # Every node is a test node once.
     assert ((task.roles == ROLES.index("test")).sum(axis=0) == 1).all()
 
 
@@ -151,7 +151,7 @@ def no_class_in_test(table):
     ("change", "words"),
     [
         (replace_role("test", "exam"), "role 'exam' in row .* is not one of train"),
-        (replace_role("test", "train"), "fold 0 has no test node: give every role"),
+        (replace_role("test", "train"), "fold 0 has no test node: use folds that have"),
         (unknown_node, "node 10000 in row 5 is not in the node table"),
         (twice, "two rows for one fold"),
         (no_class_in_test, "fold 0 has no test node of class '1'"),

@@ -1,4 +1,4 @@
-"""Selection sees validation alone, and the least AE wins."""
+"""Selection uses validation only and chooses the lowest AE."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a GPU is to reach, what measured rows show of it, and a page that says so."""
+"""Goals for GPUs, evaluation of measured rows, and a report section."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ Row = tuple[str, str, str, float, str]
 """Part, case, figure, value, unit."""
 
 NOT_RUN, FAILED = "not run", "failed"
-"""What a part can say in place of more rows, beside a sentence."""
+"""Results of a part instead of further rows, with a sentence."""
 
 
 class NotRunError(Exception):
-    """A part needs what is not there; the sentence says what."""
+    """A part has missing requirements; the text names them."""
 
 
 APART = "AE apart from the CPU's, in spreads of its seeds"
@@ -22,7 +22,7 @@ DIFFERENCE = "largest difference from the CPU"
 
 @dataclass(frozen=True)
 class Aim:
-    """A bound on one figure, in every case that its words are in."""
+    """A bound on one figure, in every case whose name contains its words."""
 
     text: str
     part: str
@@ -30,7 +30,7 @@ class Aim:
     bound: float
     case: str = ""
     at_least: bool = False
-    """The figure must reach the bound, not stay below it."""
+    """Whether the figure must be at least the bound instead of at most."""
 
     def values(self, rows: Sequence[Row]) -> list[float]:
         """The figure in every case that was measured."""
@@ -47,7 +47,7 @@ class Aim:
         if not found:
             return "not measured", f"{least} {self.bound:g}"
         worst = min(found) if self.at_least else max(found)
-        # Of a figure that is no number nothing is known: it misses.
+        # NaN counts as a miss.
         met = worst >= self.bound if self.at_least else worst <= self.bound
         if any(value != value for value in found):
             return "miss", f"not a number ({least} {self.bound:g})"
@@ -81,7 +81,7 @@ AIMS = (
 
 
 def verdict_lines(rows: Sequence[Row]) -> list[str]:
-    """One line an aim, for a terminal."""
+    """One line per goal, for a terminal."""
     lines = []
     for aim in AIMS:
         said, beside = aim.verdict(rows)
@@ -90,7 +90,7 @@ def verdict_lines(rows: Sequence[Row]) -> list[str]:
 
 
 def worst_terms(rows: Sequence[Row]) -> list[tuple[str, float, float]]:
-    """Names, seconds and shares of what the profiled job's time went to, falling."""
+    """Names, seconds and shares of the profiled job's time, in falling order."""
     found = [
         (figure, value)
         for part, _, figure, value, unit in rows

@@ -1,4 +1,4 @@
-"""The backends that the same tests run on: cpu, a stand-in for a GPU, a GPU."""
+"""Backends of parametrised tests: CPU, a stand-in for a GPU, a GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REAL = backends.gpu
 
 
 def make_backend(kind: str, precision: str = "float32") -> backends.Backend:
-    """The backend, or a skip that says what is missing."""
+    """The backend; skips with the missing requirement."""
     if kind == "cpu":
         return backends.cpu()
     if kind == "standin":
@@ -24,7 +24,7 @@ def make_backend(kind: str, precision: str = "float32") -> backends.Backend:
 
         return standin(precision)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # CuPy warns of drivers it does not find
+        warnings.simplefilter("ignore")  # CuPy warns about missing drivers
         reason = backends.gpu_facts().reason
     if reason:
         pytest.skip(reason)
@@ -39,7 +39,7 @@ DEVICES = [
 
 @pytest.fixture(params=DEVICES)
 def device(request):
-    """A maker of device backends by precision; the stand-in is g++ and NumPy."""
+    """Makes device backends by precision; the stand-in uses g++ and NumPy."""
     return lambda precision="float32": make_backend(request.param, precision)
 
 
@@ -51,9 +51,9 @@ def any_backend(request):
 
 @pytest.fixture
 def device_line(request, monkeypatch):
-    """The client of a cluster whose workers have a device, or play one.
+    """The client of a cluster whose workers have a device or the stand-in.
 
-    The stand-in's workers are threads of this process: it takes the GPU's place there.
+    Workers of the stand-in are threads of this process, in which it replaces the GPU.
     """
     if request.param == "gpu":
         make_backend("gpu")
@@ -63,7 +63,7 @@ def device_line(request, monkeypatch):
 
 
 def play_a_gpu(monkeypatch) -> None:
-    """Put the stand-in in the GPU's place in this process."""
+    """Replace the GPU by the stand-in in this process."""
     make_backend("standin")
     from tests.gpu.standin import places
 

@@ -1,4 +1,4 @@
-"""Jobs of given sizes, made up, for `measure.py`."""
+"""Artificial jobs of given sizes for `measure.py`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
 
 @dataclass(frozen=True)
 class Job:
-    """Sizes of what is measured."""
+    """Sizes of measured jobs."""
 
     nodes: int
     edges: int
@@ -44,7 +44,7 @@ class Job:
     size: int
     steps: int
     seeds: int = 3
-    """Runs on each backend, where what is compared hangs on the seed."""
+    """Number of runs on each backend, for figures that depend on the seed."""
 
 
 FULL = Job(400_000, 2_000_000, 16, 1024, 1_000_000, 100, 30)
@@ -53,7 +53,7 @@ SMALL = Job(400, 2_000, 4, 32, 50, 20, 3, 1)
 
 
 def seconds(backend: GpuBackend, work: Callable[[], Any], repeats: int = 5) -> float:
-    """Least time of some runs, after one that is not counted."""
+    """Minimum time of several runs after a warm-up."""
     work()
     found = []
     for _ in range(repeats):
@@ -83,7 +83,7 @@ def made_partition(job: Job, seed: int = 0) -> Partition:
 
 
 def made_weights(job: Job, matrix: str, scale: float = 0.9) -> Any:
-    """A reservoir at a contractive scale; its radius is not looked for, but bounded."""
+    """A reservoir at a contractive scale, from a bound on its spectral radius."""
     return draw_weights(
         0,
         job.dim,

@@ -1,25 +1,25 @@
-"""Everything about GPUs that only a GPU can show, in one command; says what is reached.
+"""All measurements that need a GPU, in one command, compared with the goals.
 
     python -m tests.gpu.measure                           # on a GPU: all parts
-    python -m tests.gpu.measure --parts tolokers --add    # some more, to the same rows
-    python -m tests.gpu.measure --standin --small         # on a CPU: does it still run?
+    python -m tests.gpu.measure --parts tolokers --add    # add rows of further parts
+    python -m tests.gpu.measure --standin --small         # on a CPU: test the command
 
 Parts: `floor` (copy bandwidth, rate of products), `superstep` (400k nodes, 2 M
-directed edges, d' = 1024, against its floor; error of each precision), `states` (of
-the same graph at a low scale, against the CPU's), `sld` (1 M communities of about
-100), `genius` (422k nodes, 985k edges, 12 features, d' = 1024, L = 30: embed,
-read out, quantify), `profile` (where that job's time goes, kernel by kernel), `memory`
-(peak against the plan), `ingest` (the edge table by cuDF and by Arrow), `tolokers`
-(from XNQ_DATA_DIR) and `made` (400k nodes, 2 M edges): the whole line with backend=gpu
-and backend=cpu, some seeds each: seconds, error over communities.
+directed edges, d' = 1024, against its lower bound; error of each precision), `states`
+(of the same graph at a low scale, against the CPU's), `sld` (1 M communities of about
+100), `genius` (422k nodes, 985k edges, 12 features, d' = 1024, L = 30: embed, read
+out, quantify), `profile` (time of that job by kernel), `memory` (peak against the
+plan), `ingest` (the edge table with cuDF and with Arrow), `tolokers` (from
+XNQ_DATA_DIR) and `made` (400k nodes, 2 M edges): the complete pipeline with backend=gpu
+and backend=cpu, several seeds each: seconds, error over communities.
 
-Every part runs in a process of its own. One that fails keeps the rows it gave, says
-why in a sentence, and the rest go on; the status is 1 then. One that lacks a package or
-data is not run, and says so.
+Every part runs in a new process. If a part fails, its rows are kept, the reason is
+printed and the other parts continue; the exit status is then 1. Parts without the
+required packages or data are skipped with a message.
 
-Rows (part, case, figure, value, unit) go to --out as they come; aims reached and missed
-(`tests/gpu/aims.py`) are said at the end and, with the rows, written to --report: a
-section for RESULTS.md.
+Rows (part, case, figure, value, unit) are written to --out as they are measured. Goals
+that are met and missed (`tests/gpu/aims.py`) are printed at the end and, with the rows,
+written to --report, a section for RESULTS.md.
 """
 
 from __future__ import annotations

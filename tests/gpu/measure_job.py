@@ -1,4 +1,4 @@
-"""The job of Genius' size for `measure.py`: its time, and where it goes."""
+"""A job of the size of Genius for `measure.py`: its time and a profile."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from xnq_dist.reservoir import device
 
 @dataclass(frozen=True)
 class Genius:
-    """A job of Genius' size, all but reading its tables."""
+    """A job of the size of Genius, without reading tables."""
 
     job: Job
     backend: GpuBackend
 
     def run(self) -> dict[str, float]:
-        """Embed, read out, quantify: arrays in, prevalence out; seconds of each."""
+        """Embed, fit the readout, quantify; return prevalences and seconds of each."""
         job, backend = self.job, self.backend
         part, weights = made_partition(job), made_weights(job, "dense")
         host = made_drive(job, weights)
@@ -74,7 +74,7 @@ class Genius:
 
 
 def part_genius(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]:
-    """The job, with the kernels' compilation and without."""
+    """The job with and without compilation of the kernels."""
     work = Genius(job, make("float32"))
     for attempt in ("with compilation", "again"):
         for what, took in work.run().items():
@@ -91,10 +91,10 @@ CALLS = {
 
 @contextmanager
 def timed_calls(kind: type[GpuBackend]) -> Iterator[dict[str, list[float]]]:
-    """Seconds of every call of such a backend by name; the device is waited for.
+    """Seconds of every call of such a backend, by name, with synchronisation.
 
-    What runs side by side otherwise is then one after the other: shares tell where the
-    time goes, their sum is more than the job takes.
+    Work that is normally concurrent is then sequential: shares show where the time is
+    spent, but their sum is more than the time of the job.
     """
     found: dict[str, list[float]] = {}
 
@@ -132,7 +132,7 @@ def timed_calls(kind: type[GpuBackend]) -> Iterator[dict[str, list[float]]]:
 
 
 def part_profile(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]:
-    """The same job once more, each kernel and copy timed on its own."""
+    """The same job, with each kernel and copy timed separately."""
     backend = make("float32")
     work = Genius(job, backend)
     work.run()

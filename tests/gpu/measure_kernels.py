@@ -1,4 +1,4 @@
-"""Parts of `measure.py` that time kernels alone: supersteps, SLD, memory."""
+"""Parts of `measure.py` that time single kernels: supersteps, SLD, memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from xnq_dist.reservoir.weights import Recurrent
 
 
 def floor(backend: GpuBackend, job: Job) -> tuple[float, float]:
-    """Bytes read and written a second, and floating point operations a second."""
+    """Bytes read and written per second, and floating-point operations per second."""
     count = min(2**28, 4096 * job.nodes)
     source = backend.xp.zeros(count, np.float32)
     target = backend.empty((count,))
@@ -60,7 +60,7 @@ def part_floor(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]:
 
 
 def part_superstep(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]:
-    """Time against the floor of copy and product; error of lower precisions."""
+    """Time relative to the lower bound of copy and product; error of low precisions."""
     part, nothing = made_partition(job), np.empty((0, job.dim), np.float32)
     for matrix in ("dense", "sparse"):
         weights = made_weights(job, matrix)
@@ -98,7 +98,7 @@ def part_superstep(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]
 
 
 def part_states(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]:
-    """The CPU's supersteps and the device's at a scale where the map contracts."""
+    """Supersteps on CPU and device at a scale where the map contracts."""
     part, backend = made_partition(job), make("float32")
     there = device.move_partition(backend, part)
     threads = os.cpu_count() or 1
@@ -125,7 +125,7 @@ def part_states(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]:
 
 
 def part_sld(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]:
-    """One launch for all communities, against the CPU's kernel on some of them."""
+    """One launch for all communities, compared with the CPU kernel on some of them."""
     nodes, batch = made_posteriors(job)
     reference = Reference(np.array([0.5, 0.5]))
     backend = make("float32")
@@ -145,7 +145,7 @@ def part_sld(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]:
 
 
 def part_memory(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]:
-    """What the pool needed for supersteps, against the plan."""
+    """Memory of the pool during supersteps, compared with the plan."""
     for precision in ("float32", "bfloat16"):
         backend = make(precision)
         backend.release()

@@ -1,4 +1,4 @@
-"""What `measure.py` runs through tables: ingest, and the line on both backends."""
+"""Parts of `measure.py` that use tables: ingest, and the pipeline on both backends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from xnq_dist.graph.tables import Sources
 
 
 def part_ingest(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]:
-    """The edge table to sorted edges, by Arrow and NumPy, by cuDF and CuPy."""
+    """From the edge table to sorted edges, with Arrow and NumPy, or cuDF and CuPy."""
     from xnq_dist.core.config import load_settings
     from xnq_dist.graph.edges import EdgeEngine, read_edges
     from xnq_dist.graph.gpu_ingest import CudfEngine
@@ -39,7 +39,7 @@ def part_ingest(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]:
     settings = load_settings()
     rules, columns = settings.input, settings.columns
     memory = rules.memory_bytes
-    # Far apart: an id is looked up, not subtracted.
+    # Sparse ids, so that they must be looked up.
     ids = NodeIds(pa.array(np.arange(job.nodes, dtype=np.int64) * 1000))
     with tempfile.TemporaryDirectory() as folder:
         edges = Path(folder) / "edges.parquet"
@@ -67,7 +67,7 @@ def part_ingest(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]:
 
 
 def data_frames(make: Callable[[str], GpuBackend]) -> Any:
-    """cuDF, or pandas where the device is played."""
+    """cuDF, or pandas for the stand-in."""
     from tests.gpu.standin import StandinFrames, standin
 
     if make is standin:
@@ -82,12 +82,12 @@ QUICK = (
     *("reservoir.dim=32", "reservoir.supersteps=3", "plus.recurrent_scales=[0.9]"),
     *("plus.boosting=never", "readout.folds=3"),
 )
-"""Settings of a line that is only to be seen to run."""
+"""Settings of a small test run."""
 
 
 @contextmanager
 def cluster_of(make: Callable[[str], GpuBackend], settings: Settings) -> Iterator[Any]:
-    """A client of the cluster that a run would start; threads play a GPU's worker."""
+    """A client of the cluster that a run would start; the stand-in uses threads."""
     from distributed import Client, LocalCluster
 
     from tests.gpu.standin import standin
@@ -111,7 +111,7 @@ def cluster_of(make: Callable[[str], GpuBackend], settings: Settings) -> Iterato
 
 
 def run_line(out: Path, sources: Sources, settings: Settings, client: Any) -> Path:
-    """What `xnq-dist run` does, but for Prefect, which need not be installed."""
+    """The same as `xnq-dist run`, without Prefect, which need not be installed."""
     from xnq_dist import pipeline
 
     with pipeline.open_run(str(out), sources) as run:
@@ -131,7 +131,7 @@ def both_backends(
     settings: Sequence[str],
     errors_of: Callable[[Path], dict[str, float]],
 ) -> Iterator[Row]:
-    """The line on both backends with some seeds: seconds, errors, how far apart.
+    """The pipeline on both backends with several seeds: seconds, errors, differences.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def both_backends(
                 found[backend].append(figures["AE"])
                 for what, value in figures.items():
                     yield part, case, what, float(value), ""
-                # Embeddings of all seeds would fill a small disk.
+                # Embeddings of all seeds could fill a small disk.
                 shutil.rmtree(out)
     yield from compared(part, found)
 
@@ -181,7 +181,7 @@ def stage_seconds(run: Path) -> dict[str, float]:
 
 
 def compared(part: str, errors: dict[str, list[float]]) -> Iterator[Row]:
-    """How far the backends' mean errors are apart, in ranges of the CPU's seeds."""
+    """Difference of the backends' mean errors, in ranges over the CPU's seeds."""
     here, there = errors["cpu"], errors["gpu"]
     spread = max(max(here) - min(here), 1e-4)
     apart = abs(float(np.mean(there) - np.mean(here)))
@@ -210,7 +210,7 @@ def part_tolokers(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]:
 
 
 def head(graph: Path, into: Path, count: int) -> None:
-    """The first nodes of a graph, so many at most, and the edges among them."""
+    """The first nodes of a graph, up to a maximum number, and the edges among them."""
     into.mkdir()
     nodes = pq.read_table(graph / "nodes.parquet").slice(0, count)
     ids = nodes["node_id"].combine_chunks()
@@ -224,7 +224,7 @@ def head(graph: Path, into: Path, count: int) -> None:
 
 
 def part_made(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]:
-    """Plain `xnq` at a given scale on a made graph."""
+    """Plain `xnq` at a given scale on an artificial graph."""
     from xnq_dist.graph.generate import generate
 
     plain = "method=xnq", "reservoir.recurrent_scale=1.0", "reservoir.input_scale=0.5"
@@ -241,7 +241,7 @@ def part_made(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]:
 
 
 def made_error(run: Path, made: Path) -> float:
-    """Mean absolute error over detected communities of 20 unlabelled nodes and more."""
+    """Mean absolute error over detected communities of at least 20 unlabelled nodes."""
     truth = pq.read_table(made / "truth.parquet").to_pydict()
     label = dict(zip(truth["node_id"], truth["label"], strict=True))
     nodes = pq.read_table(made / "nodes.parquet", columns=["node_id", "label"])

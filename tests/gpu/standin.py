@@ -1,8 +1,8 @@
-"""A stand-in for a GPU, on the CPU: NumPy for CuPy, g++ for NVRTC, and says so.
+"""A stand-in for a GPU on the CPU: NumPy for CuPy, g++ for NVRTC.
 
-The kernels' own source is compiled with `emulate.h` and run block by block, with the
-grids, blocks and arguments that a device would get; an argument of the wrong type is an
-error. What it cannot show: speed, cuBLAS's bits, memory on a device.
+The source of the kernels is compiled with `emulate.h` and run block by block, with the
+same grids, blocks and arguments as on a device; an argument of the wrong type is an
+error. It cannot show speed, cuBLAS's bits and memory on a device.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ TYPES = {
     "signed char": np.int8,
 }
 ONE_AT_A_TIME = threading.Lock()
-"""The machine that is played has one set of thread and block indices."""
+"""Lock, since the emulated device has one set of thread and block indices."""
 STATES = {"32": np.float32, "16": np.float16, "8": np.uint16}
 
 
 class DeviceArray(np.ndarray):
-    """An array that plays one on a device: of another kind than the host's.
+    """An array on the emulated device, of another type than the host's.
 
     Results of NumPy's functions on it are of its kind too; `asarray` makes a host's.
     """
 
 
 class StandinArrays:
-    """NumPy under CuPy's name: what it makes are `DeviceArray`s."""
+    """NumPy in the role of CuPy; it makes `DeviceArray`s."""
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(np, name)
@@ -68,7 +68,7 @@ class StandinArrays:
 
 @dataclass(frozen=True)
 class StandinBackend(GpuBackend):
-    """Plays a GPU on the CPU."""
+    """Emulates a GPU on the CPU."""
 
     @property
     def xp(self) -> ModuleType:
@@ -76,7 +76,7 @@ class StandinBackend(GpuBackend):
         return StandinArrays()  # type: ignore[return-value]
 
     def empty(self, shape, dtype=np.float32):
-        """An array of NaN or of the largest number: as if left over."""
+        """An array of NaN or of the largest number, like uninitialised memory."""
         kind = np.dtype(dtype)
         rest = np.nan if kind.kind == "f" else np.iinfo(kind).max
         return np.full(shape, rest, kind).view(DeviceArray)
@@ -104,7 +104,7 @@ class StandinBackend(GpuBackend):
         out[...] = product(left, right.T)
 
     def free_bytes(self):
-        """As much as a small device has."""
+        """The memory of a small device."""
         return 2**34
 
     def held_bytes(self):
@@ -119,7 +119,7 @@ class StandinBackend(GpuBackend):
 
 
 class StandinFrames:
-    """Pandas in cuDF's place, with the words of cuDF's that we use."""
+    """Pandas in the role of cuDF, with the functions that we use."""
 
     def __init__(self):
         import pandas
@@ -140,12 +140,12 @@ class StandinFrames:
 
 
 def standin(precision: str = "float32") -> StandinBackend:
-    """The stand-in under the GPU's name."""
+    """The stand-in with the name of the GPU."""
     return StandinBackend("gpu", "xnq_dist.reservoir.gpu_kernels", precision)
 
 
 def places() -> list[tuple[ModuleType, str, Any]]:
-    """Where the GPU is asked for in a process, and what the stand-in says there."""
+    """Functions that look for a GPU, and their replacements."""
     facts = backends.GpuFacts({}, 1, "", 2**30)
     told = [
         (module, "gpu_facts", lambda: facts) for module in (backends, cluster, tables)
@@ -158,7 +158,7 @@ def places() -> list[tuple[ModuleType, str, Any]]:
 
 
 def take_the_gpus_place() -> Callable[[str], StandinBackend]:
-    """Put the stand-in in the GPU's place in this process, for good."""
+    """Replace the GPU by the stand-in in this process, permanently."""
     for module, name, value in places():
         setattr(module, name, value)
     return standin
@@ -233,12 +233,12 @@ def parameters(
 
 @cache
 def compiled(source: str, defines: tuple[str, ...]) -> ctypes.CDLL:
-    """The source as a library, with a way in for each kernel."""
+    """Compile the source to a library, with an entry point for each kernel."""
     text = f'#include "{HERE / "emulate.h"}"\n{source}\n'
     for name, given in signatures(source).items():
         kinds = [p.rsplit(" ", 1)[0] for p in given]
         passed = ", ".join(f"*({kind}*)a[{i}]" for i, kind in enumerate(kinds))
-        # A function that kernels share may wait too.
+        # A function that kernels share can synchronise too.
         seen = source[: source.index('extern "C"')] + body_of(source, name)
         barriers = "true" if "__sync" in seen else "false"
         text += (

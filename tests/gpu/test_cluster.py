@@ -1,4 +1,4 @@
-"""GPU clusters and their memory: refused in a sentence, planned before a run."""
+"""GPU clusters and their memory: error messages, and plans before a run."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_cuda_cluster_gets_the_planned_options(monkeypatch, caplog, protocol):
     given = {}
 
     class Stand:
-        """Takes a cluster's options, and starts none."""
+        """Records a cluster's options without starting one."""
 
         def __init__(self, **options):
             given.update(options)
@@ -91,7 +91,7 @@ def test_a_cuda_cluster_gets_the_planned_options(monkeypatch, caplog, protocol):
         pass
     assert given["n_workers"] == 4
     assert given["threads_per_worker"] == 1
-    # Credentials of its own, whatever is installed; UCX only where it is asked for.
+    # Generated credentials with any packages; UCX only on request.
     if protocol == "ucx":
         assert (given["protocol"], given["security"]) == ("ucx", None)
         assert "UCX has no encryption" in caplog.text
@@ -140,7 +140,7 @@ def test_states_beyond_a_gpu_are_refused():
 
 def test_a_batch_of_communities_is_planned_for():
     workers = Workers(1, 1, 2**40, 20 * 2**30)
-    # Little else: the states of one column at a time.
+    # Little else: states of one column at a time.
     given = "reservoir.dim=8", "reservoir.tile=1", "method=xnq", "readout.memory=1MiB"
     many = dataclasses.replace(SIZE, classes=50)
     sld = cuda(*given, "quantifier=sld")
@@ -162,13 +162,13 @@ def test_folds_fitted_at_a_time_are_planned_for():
     rows, block = 4 * 1_000_000 * 512, 8 * 512 * (16_384 + 2 * 512)
     assert need(1, "readout.memory=64GiB") == rows + block
     assert need(16, "readout.memory=64GiB") == 4 * (rows + block)
-    # No more at a time than the readout's memory holds in float64.
+    # At most as many rows at a time as fit the readout's memory in float64.
     assert need(16, "readout.memory=4GiB") == 2**31 + 4 * block
 
 
 @pytest.fixture
 def cudf_here(monkeypatch):
-    """A machine with cuDF and a GPU, as far as plans ask."""
+    """A machine with cuDF and a GPU, as far as plans need to know."""
     facts = backends.GpuFacts({"cudf": True}, 1, "", 80 * 2**30)
     monkeypatch.setattr(gpu_ingest, "gpu_facts", lambda: facts)
 
@@ -183,11 +183,11 @@ def test_reading_edges_on_a_gpu_is_in_the_plan(small_graph, cudf_here):
     there = pipeline.estimate(small_graph.sources, asked)
     assert (there.ingest_memory, there.ingest_limit) == (need, int(80 * 2**30 * 0.9))
     assert dict(there.lines())[GRAPH_LINE] == f"{human(need)} of 72.0 GiB"
-    assert there.device_limit == 0  # supersteps are the CPU's
+    assert there.device_limit == 0  # supersteps on the CPU
     little = small_settings("input.engine=cudf", "input.memory=64KiB")
     held = pipeline.estimate(small_graph.sources, little).ingest_memory
     assert held == 600 * 8 + 64 * 2**10
-    # A CPU reads, by default and when asked to.
+    # The CPU reads, by default and on request.
     for engine in ("auto", "cpu"):
         here = small_settings(f"input.engine={engine}")
         assert GRAPH_LINE not in dict(
@@ -234,7 +234,7 @@ def test_edges_that_a_gpu_cannot_read_are_refused_at_once(
         pytest.raises(DoesNotFitError, match=said),
     ):
         pipeline.prepare(run, small_graph.sources, asked)
-    # Where it was only the default, a CPU reads and the plan says so.
+    # If it was only the default, the CPU reads and the plan reports this.
     beside = pipeline.estimate(small_graph.sources, cuda(little))
     check_client_fits(beside)
     assert beside.ingest_memory == 0

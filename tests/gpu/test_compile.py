@@ -1,4 +1,4 @@
-"""The kernels compiled for real devices, by nvcc or NVRTC; no GPU is needed."""
+"""Compilation of the kernels for real devices with nvcc or NVRTC, without a GPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SOURCES = {
     **{f"sets-{count}": (sets_source, (f"-DCLASSES={count}",)) for count in (2, 7)},
 }
 BY_NVCC = ["superstep-float32-8", "sets-2"]
-"""nvcc takes seconds a source: not all of them."""
+"""nvcc takes seconds per source, so only some are compiled."""
 
 
 def _nvcc(source: str, options: tuple[str, ...], architecture: str, folder) -> str:

@@ -1,4 +1,4 @@
-"""Copies between the host's memory and a device's, and what they lock meanwhile."""
+"""Copies between host and device memory, and page-locked buffers."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ LATE = []
 
 
 def wait():
-    """What the device was given is done."""
+    """All work of the device is done."""
     while LATE:
         LATE.pop(0)()
 
 
 @dataclass
 class There:
-    """An array with the words of CuPy's that copies use; no array of NumPy's."""
+    """An array with CuPy's functions for copies, which is not a NumPy array."""
 
     rows: np.ndarray
 
@@ -57,13 +57,13 @@ class There:
 
 
 def there(array):
-    """On the device; what is there already stays."""
+    """On the device; an array that is there already is not copied."""
     return array if isinstance(array, There) else There(np.array(array))
 
 
 @pytest.fixture
 def locked(monkeypatch):
-    """Sizes of what is locked while CuPy is played by NumPy."""
+    """Sizes of page-locked buffers while NumPy stands in for CuPy."""
     sizes = []
 
     def empty_pinned(shape, dtype):
@@ -87,7 +87,7 @@ def locked(monkeypatch):
 
 @pytest.fixture(params=["played", pytest.param("gpu", marks=pytest.mark.gpu)])
 def copying(request):
-    """The backend of a device, or the same with NumPy in CuPy's place."""
+    """The backend of a device, or the same with NumPy in the role of CuPy."""
     if request.param == "gpu":
         return make_backend("gpu")
     request.getfixturevalue("locked")
@@ -128,6 +128,6 @@ def test_copies_lock_a_bounded_amount_of_memory(locked, monkeypatch):
     for count in range(1, 3000, 7):
         rows = np.arange(count, dtype=np.float64)
         backend.to_host(backend.to_device(rows))
-    # CuPy keeps every size that was ever locked: few sizes, none above the most.
+    # CuPy keeps every size that was locked, so there are few sizes below a maximum.
     assert len(set(locked)) <= 11
     assert max(locked) == 4096

@@ -1,4 +1,4 @@
-"""The embedding with states on a device, real or played: any cut, resumed, in tiles."""
+"""The embedding with states on a device or the stand-in."""
 
 from __future__ import annotations
 

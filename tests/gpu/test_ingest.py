@@ -1,6 +1,7 @@
-"""The graph stage with cuDF reading the edges: same files, same sentences as without.
+"""The graph stage with cuDF: the same files and messages as with the CPU.
 
-Pandas plays cuDF on a CPU, in another order of rows wherever cuDF promises none.
+Pandas stands in for cuDF on a CPU, with shuffled rows where cuDF does not guarantee an
+order.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ CUDF = "input.engine=cudf"
 
 
 def play_cudf(patch):
-    """Put pandas in cuDF's place, and the stand-in in the GPU's."""
+    """Replace cuDF by pandas, and the GPU by the stand-in."""
     import pandas
 
     frames = StandinFrames()
@@ -56,7 +57,7 @@ def play_cudf(patch):
     ],
 )
 def frames(request):
-    """The data frames; pandas says the same words on a CPU."""
+    """The data frame library; pandas has the same functions on a CPU."""
     if request.param == "cudf":
         make_backend("gpu")
         if importlib.util.find_spec("cudf") is None:
@@ -69,7 +70,7 @@ def frames(request):
 
 
 def table_of(rows, kind, weighted, rng):
-    """Nodes and edges, some there twice, both ways or as loops, in many row groups."""
+    """Nodes and edges with duplicates, reversed edges and loops, in many row groups."""
     plain = pa.array(range(60), pa.int64())
     ids = plain if kind == "consecutive" else bodies.ids_for(60, kind)
     ends = rng.integers(0, 60, (rows, 2))
@@ -82,7 +83,7 @@ def table_of(rows, kind, weighted, rng):
 
 
 def prepared(folder, nodes, links, *overrides, size=100):
-    """The stage, from edges in row groups of some rows."""
+    """The stage, from edges in small row groups."""
     folder.mkdir()
     pq.write_table(nodes, folder / "nodes.parquet")
     pq.write_table(links, folder / "edges.parquet", row_group_size=size)
@@ -93,7 +94,7 @@ def prepared(folder, nodes, links, *overrides, size=100):
 
 
 def same(first, second):
-    """Whether two stages hold the same, but for where the tables were."""
+    """Whether two stages are equal, except for the locations of the tables."""
     files = [
         sorted((f.name.rsplit("-", 1)[0], f.checksum) for f in manifest.files)
         for manifest in (first, second)
@@ -158,7 +159,7 @@ def test_reads_stay_within_the_memory(frames, tmp_path, monkeypatch):
         return find(self, piece, *args)
 
     monkeypatch.setattr(gpu_ingest.CudfEngine, "_found", counted)
-    # The memory also says which partitioner it is.
+    # The memory also determines the partitioner.
     chosen = CUDF, "partitioner=stream"
     due = prepared(tmp_path / "whole", nodes, links, *chosen)
     assert [piece.rows for piece in pieces] == [len(links)]
@@ -169,7 +170,7 @@ def test_reads_stay_within_the_memory(frames, tmp_path, monkeypatch):
     assert all(piece.rows <= 200 for piece in pieces)
     assert [piece.first for piece in pieces] == list(range(0, len(links), 200))
     assert not arrow
-    # Row groups that are too large for it are Arrow's to read.
+    # Arrow reads row groups that are too large.
     again = prepared(tmp_path / "no", nodes, links, *chosen, "input.memory=8 KiB")
     assert same(due, again)
     assert len(arrow) == 1
@@ -241,7 +242,7 @@ def test_files_of_all_kinds_are_read(frames, tmp_path):
 
 @pytest.fixture
 def by_cudf(frames, monkeypatch):
-    """Whoever prepares a graph has cuDF read it, in memory that a piece fits."""
+    """`prepare` uses cuDF with enough memory for one piece."""
     real = gpu_ingest.edge_engine
 
     def engine(settings, ids):
@@ -254,7 +255,7 @@ def by_cudf(frames, monkeypatch):
 
 @pytest.mark.usefixtures("by_cudf")
 class TestSameBodies:
-    """What holds on the CPU, with cuDF."""
+    """The properties of the CPU engine hold with cuDF."""
 
     def test_order_of_rows_keeps_the_graph(self, tmp_path):
         bodies.test_files_are_independent_of_the_order_of_rows(tmp_path, "stream")
@@ -292,7 +293,7 @@ def test_the_engine_that_reads_edges_follows_the_memory_of_the_gpu(monkeypatch, 
     beside = load_settings(overrides=["cluster.kind=cuda"])
     assert type(gpu_ingest.edge_engine(beside, ids)) is edges.EdgeEngine
     assert "edges are read on the CPU: reading edges on the GPU needs" in caplog.text
-    # Less than the sort's memory will do, as long as there is some.
+    # Any positive amount below the sort's memory is enough.
     monkeypatch.setattr(StandinBackend, "free_bytes", lambda self: 2**29)
     assert gpu_ingest.edge_engine(beside, ids).memory == int(2**29 * 0.9) - 24
 
@@ -308,7 +309,7 @@ def test_missing_cudf_is_reported(small_graph, monkeypatch, caplog):
 
 
 def test_a_run_goes_on_with_the_other_engine(frames, tmp_path):
-    """A run begun with one engine goes on with the other: nothing is read again."""
+    """A run begun with one engine continues with the other, without reading again."""
     whole, first = run(tmp_path, node_table(9), edge_table(), CUDF)
     second = stage.prepare(
         RunDirectory(tmp_path / "out"),

@@ -1,4 +1,4 @@
-"""The whole line on a device, real or played: the CPU's prevalence."""
+"""The complete pipeline on a device or the stand-in gives the CPU's prevalence."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_sums_over_neighbours_have_the_cpus_bits(
     there = propagated(*given, weighted=weighted, backend="gpu")
     for turn in (1, 3):
         np.testing.assert_array_equal(there[turn], here[turn])
-    # Seen where workers are threads of this process.
+    # Visible only if workers are threads of this process.
     played = device_line.scheduler.address.startswith("inproc")
     assert set(asked) == ({"gpu"} if played else set())
 

@@ -1,4 +1,4 @@
-"""The measuring command, in small on the stand-in, so that it runs when needed."""
+"""The measuring command at small size on the stand-in."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PARTS = list(measure.PARTS)
 
 
 def write_tolokers(folder: Path) -> Path:
-    """A small graph in the place of Tolokers: all labels, and splits."""
+    """A small graph registered as Tolokers, with all labels and splits."""
     write_graph(folder / "tolokers", nodes=450, edges=2500, labelled=1.0)
     fold = {
         "node_id": np.arange(450),
@@ -49,7 +49,7 @@ def write_tolokers(folder: Path) -> Path:
 
 @pytest.fixture
 def where(tmp_path):
-    """Options of a measurement in small, in this process, and its files."""
+    """Options of a small measurement in this process, and its files."""
     out, page = tmp_path / "rows.csv", tmp_path / "page.md"
     files = ["--out", str(out), "--report", str(page)]
     return ["--standin", "--small", "--here", *files], out, page
@@ -262,7 +262,7 @@ def test_a_missed_aim_is_reported():
     assert "| **miss** | 0.0 " not in markdown(bits, {}, "")
     gap = [("states", "x", DIFFERENCE, 1.0, "")]
     assert "| **miss** | 1 (at most 0.0001) |" in markdown(gap, {"device": "d"}, "c")
-    # Every aim is one that some part can reach.
+    # Every goal belongs to some part.
     assert {aim.part for aim in AIMS} <= set(measure.PARTS)
 
 

@@ -1,4 +1,4 @@
-"""cuGraph's Leiden against the CPU's.
+"""cuGraph's Leiden compared with the CPU's.
 
 On a CPU igraph plays cuGraph, and pandas cuDF, where it matters which of them is asked.
 """
@@ -32,7 +32,7 @@ def _needs(name):
     ]
 )
 def graphs(request, monkeypatch):
-    """cuGraph; on a CPU igraph says its words, and pandas cuDF's."""
+    """cuGraph; on a CPU igraph and pandas stand in for cuGraph and cuDF."""
     if request.param == "cugraph":
         _needs("cugraph")
         return
@@ -66,9 +66,9 @@ def modularity(adjacency, communities):
 
 
 class GraphsOnTheCpu:
-    """In cuGraph's place, with its words: igraph's Leiden on pandas frames.
+    """igraph's Leiden on pandas frames with cuGraph's interface.
 
-    It says whether the package is called as meant, nothing of what it answers.
+    It shows whether the package is called correctly, not what it returns.
     """
 
     class Graph:

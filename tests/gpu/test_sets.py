@@ -29,7 +29,7 @@ SIZES = (1, 2, 31, 33, 60, 100, 1025)
 
 @pytest.fixture
 def on_device(device, monkeypatch):
-    """The quantifiers' device, real or played."""
+    """The quantifiers' device, real or stand-in."""
     monkeypatch.setattr(backends, "gpu", device)
 
 
@@ -118,7 +118,7 @@ def test_the_backend_gpu_has_sld_and_counts_on_the_device_and_others_on_the_cpu(
 
 
 def test_threads_at_different_barriers_are_noticed():
-    """What the stand-in is trusted to see."""
+    """Errors that the stand-in must detect."""
     backend = make_backend("standin")
     source = (
         'extern "C" __global__ void uneven(int* out) {\n'

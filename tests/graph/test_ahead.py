@@ -1,4 +1,4 @@
-"""Work ahead on a thread: order kept, errors told, no more alive than was said."""
+"""Work ahead on a thread: same order, errors raised, limited number in memory."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from xnq_dist.graph.thread_pool import batches, most_rows
 def slow_clusters(
     csr: ArrayCsr, base: int, most: int, rounds: int, parts: int
 ) -> list[int]:
-    """All of a batch choose, then join one after the other while there is room."""
+    """All nodes of a batch choose, then join in order while clusters have capacity."""
     n = len(csr.indptr) - 1
     label = list(range(n))
     own = (np.diff(csr.indptr) + base).tolist()

@@ -1,4 +1,4 @@
-"""Digests of tables: by what rows say, whatever the files, and what recalls them."""
+"""Digests of tables: they depend on the rows only, and are stored for reuse."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def digests(
 
 
 def of(folder: Path, table: pa.Table, *names: str) -> dict[str, Any]:
-    """The digests of a table in a folder of its own."""
+    """The digests of a table in a new folder."""
     folder.mkdir(parents=True)
     pq.write_table(table, folder / "t.parquet")
     return digests(folder / "kept", folder / "t.parquet", *names)
@@ -136,7 +136,7 @@ def test_a_row_more_or_less_changes_the_digest(tmp_path_factory, table, data):
 
 
 def slow_digest(rows: list[tuple[object, ...]]) -> dict[str, Any]:
-    """As `digesting` says, one value after the other."""
+    """The definition in `digesting`, one value after the other."""
     mask, total = 2**64 - 1, 0
 
     def fold(pair: tuple[int, int], word: int) -> tuple[int, int]:
@@ -265,7 +265,7 @@ def node_rows(**columns: Any) -> pa.Table:
             {"features": pa.array([[1, 2]] * 3 + [[1, 3]], pa.list_(pa.float32(), 2))},
             {"features"},
         ),
-        # As they are read: in float32.
+        # In float32, as the values are read.
         ({"features": pa.array([[1.0, 2.0]] * 4)}, set()),
         ({"features": pa.array([[1, 2]] * 4, pa.large_list(pa.int16()))}, set()),
         ({"town": pa.array(["x", "x", "y", "x"])}, {"town"}),
@@ -312,7 +312,7 @@ def test_tables_that_the_pipeline_refuses_have_no_digest(fresh, table, words):
 
 @pytest.fixture
 def aged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An edge table that is old enough to be recalled."""
+    """An edge table that is old enough for its digest to be stored."""
     monkeypatch.setattr(contents, "RACY", 0)
     path = tmp_path / "e.parquet"
     pq.write_table(pa.table({"src": [1, 2], "dst": [2, 3]}), path)
@@ -355,7 +355,7 @@ def test_only_a_new_file_of_many_is_read(tmp_path, aged, reads):
 
 
 def test_other_content_with_the_same_times_and_size_is_noticed(tmp_path, aged, reads):
-    """As a copy leaves it that keeps the time of the last change."""
+    """A copy with the same modification time."""
     before = digests(tmp_path / "kept", aged, "edges")
     stat = aged.stat()
     old = aged.read_bytes()

@@ -21,7 +21,7 @@ def as_csr(dense: np.ndarray) -> ArrayCsr:
 
 
 def slow(dense: np.ndarray, most: int) -> int:
-    """From every pair of nodes, by SciPy."""
+    """From all pairs of nodes, by SciPy."""
     hops = shortest_path(csr_array(dense.T), unweighted=True)
     far = np.sort(hops[(hops > 0) & (hops <= most)])
     counts = np.cumsum(np.bincount(far.astype(int), minlength=2))
@@ -32,7 +32,7 @@ def slow(dense: np.ndarray, most: int) -> int:
 @pytest.mark.parametrize("degree", [1.5, 4])
 @pytest.mark.parametrize("most", [30, 3])
 def test_distances_are_those_of_all_pairs(directed, degree, most):
-    """No more nodes than bits, so that every node is a source."""
+    """With at most as many nodes as bits, every node is a source."""
     rng = np.random.default_rng(int(10 * degree))
     dense = (rng.random((64, 64)) < degree / 64).astype(float)
     if not directed:

@@ -172,7 +172,7 @@ def test_prevalence_varies_between_communities(graph: GeneratedGraph) -> None:
 
 
 def test_communities_of_the_proportions_kind_keep_the_features(tmp_path: Path) -> None:
-    # Given the class, members look like the network; followers of a block do not.
+    # Within a class, members have the same distribution as all nodes; followers do not.
     graph = made(tmp_path, nodes=20000, classes=2, communities=200)
     label = table(graph, "truth")["label"].to_numpy()
     values = table(graph, "nodes")["features"].combine_chunks().flatten().to_numpy()
@@ -268,7 +268,7 @@ def test_demo_is_heterophilic_and_has_odd_names(tmp_path: Path) -> None:
     assert graph.counts["nodes"] == 4000
     labels = np.array(table(graph, "truth")["label"].to_pylist())
     blind = (np.bincount(labels) / len(labels)) @ (np.bincount(labels) / len(labels))
-    # Clearly fewer edges within a class than linking blind to classes would make.
+    # Clearly fewer edges within a class than with links independent of classes.
     share = graph.counts["same_class_edges"] / graph.counts["edges"]
     assert share < 0.8 * blind
     names = set(table(graph, "memberships")["community"].to_pylist())

@@ -45,7 +45,7 @@ def test_partitions_hold_each_edge_once_and_send_what_is_read(
         assert p.number not in owners
         due = np.repeat(np.arange(n_partitions), np.diff(p.halo_offsets))
         assert (owners == due).all()
-        # No halo row without an edge; no row of an edge outside.
+        # Every halo row has an edge, and every edge has its rows.
         used = np.unique(p.indices[p.indices >= p.n_owned])
         assert (used == np.arange(p.n_owned, p.n_owned + p.n_halo)).all()
         local = np.concatenate([owned, book.order[p.halo]])
@@ -55,7 +55,7 @@ def test_partitions_hold_each_edge_once_and_send_what_is_read(
         assert (np.diff(source)[inside] > 0).all()
         values = np.zeros(p.n_edges) if p.weights is None else p.weights
         found += zip(target.tolist(), source.tolist(), values.tolist(), strict=True)
-        # What q reads of p is what p sends q.
+        # The rows that q reads from p are those that p sends to q.
         for q in partitions:
             rows = p.send_rows[p.send_offsets[q.number] : p.send_offsets[q.number + 1]]
             read = q.halo[q.halo_offsets[p.number] : q.halo_offsets[p.number + 1]]

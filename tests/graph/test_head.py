@@ -1,4 +1,4 @@
-"""How large a table is, before it is read."""
+"""The size of a table, before it is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Lanczos recurrence: dense eigenvalues agree, no early stop beside a near one."""
+"""The Lanczos recurrence agrees with dense eigenvalues, also if some are close."""
 
 from __future__ import annotations
 

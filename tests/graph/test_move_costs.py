@@ -1,4 +1,4 @@
-"""Prices of eight partitions at an instruction, beside one after the other."""
+"""Move costs of eight partitions per instruction, compared with a scalar loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add_rows(table, nodes, begin, end, but, cost, prices):
 @pytest.mark.parametrize("but", [-1, 3])
 def test_prices_add_up_the_units_shifted_by_the_counters(cost, blocks, but):
     rng = np.random.default_rng(0)
-    # Small counts, where prices are, and full counters.
+    # Small counts, as in move costs, and counters at their maximum.
     table = rng.choice([0, 1, 2, 3, 13, 14, 15, 31, 32, 254, 255], (9, blocks * WIDE))
     table = table.astype(np.uint8)
     nodes = np.array([7, 8, 0, 3, 3, 5], np.int32)

@@ -120,7 +120,7 @@ def test_ranges_stay_balanced_around_a_hub() -> None:
     csr = csr_of(sp.csr_array(matrix))
     part, _ = divide(csr, 2, "contiguous")
     assert (np.diff(part) >= 0).all()
-    # The hub's 99 edges weigh as much as all other nodes.
+    # The hub's 99 edges have the same weight as all other nodes.
     assert np.count_nonzero(part == 0) == 1
 
 

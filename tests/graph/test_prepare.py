@@ -84,7 +84,7 @@ def test_the_adjacency_put_back_together_is_the_table(
     facts = manifest.facts
     assert facts["n_edges"] == due.nnz == sum(facts["edges"])
     assert facts["partitioner"] == partitioner
-    # Nodes are where their partition's rows say.
+    # Nodes are in the partition that its rows list.
     assert layout.load_ids(stage, manifest).values.to_pylist() == ids.to_pylist()
     index = layout.node_index(stage, manifest)
     assert np.sort(np.concatenate(index)).tolist() == list(range(graph.n))

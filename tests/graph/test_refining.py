@@ -21,7 +21,7 @@ def halo_rows(csr: ArrayCsr, part: np.ndarray) -> int:
 
 
 def cost_of(csr: ArrayCsr, part: np.ndarray, cost: int) -> int:
-    """The definition: what every node costs in every partition but its own."""
+    """The definition: the cost of every node in every other partition."""
     readers: dict[tuple[int, int], int] = {}
     for v in range(len(part)):
         for u in csr.indices[csr.indptr[v] : csr.indptr[v + 1]].tolist():
@@ -36,7 +36,7 @@ def cost_of(csr: ArrayCsr, part: np.ndarray, cost: int) -> int:
 
 
 def beyond(csr: ArrayCsr, part: np.ndarray, partitions: int) -> np.ndarray:
-    """What each partition weighs beyond its limits."""
+    """The weight of each partition above its limits."""
     limits = find_limits(csr, partitions)
     base = int(csr.indptr[-1]) // len(part) + 1
     nodes = np.bincount(part, minlength=partitions)
@@ -60,7 +60,7 @@ def slow_pass(
 ) -> np.ndarray:
     """Every node tries every partition, all costs from the definition.
 
-    What a node saves is found before anyone of its batch moves.
+    Savings are computed before any node of the batch moves.
     """
     part = part.copy()
     for rows in batches(csr, parts):
@@ -191,7 +191,7 @@ def test_limits_hold_from_any_start(
     assert nodes.min() >= 1
     assert nodes.max() <= limits.nodes
     edges = np.bincount(part, degrees, partitions)
-    # Dealing promises no more where one node is more than a tenth of a partition.
+    # The bound is weaker if one node is more than a tenth of a partition.
     mean = degrees.sum() / partitions
     assert edges.max() <= max(limits.edges, mean + degrees.max())
 
@@ -223,7 +223,7 @@ def test_full_counters_stay_full_and_homes_keep_their_count() -> None:
     part = np.zeros(300, np.int32)
     with Crew(1) as crew:
         turn = module._Turn.of(crew, csr, part, 2, np.arange(2))
-        # 299 readers at home, which cost nothing.
+        # 299 readers in the same partition, which cost nothing.
         assert turn.table[0, :2].tolist() == [moves.FULL, 0]
         assert turn.home[0] == moves.FULL
         assert turn.table[1:, 0].tolist() == [moves.FULL] * 299

@@ -1,4 +1,4 @@
-"""Feature columns in any unit: the same inputs, whatever the unit, offset and sign."""
+"""Scaled features do not depend on the unit, offset and sign of a column."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_an_affine_change_beyond_the_range_changes_one_column_of_a_list_alone() 
         found.append(learn(changed, keeps=True).apply(changed))
         assert np.array_equal(np.delete(found[-1], 1, 1), np.delete(found[0], 1, 1))
         assert np.array_equal(found[-1][:, 0], x[:, 0].astype(np.float32))
-        # As wide as its neighbours are.
+        # The same scale as its neighbours.
         assert 0.1 < found[-1][:, 1].std() < 0.5
     assert all(np.array_equal(each, found[0]) for each in found)
 
@@ -179,7 +179,7 @@ def test_values_of_a_large_table_are_measured_on_a_sample(
     found = learn(x)
     assert abs(found.center[0] - 5) < 0.4
     assert abs(abs(found.spread[0]) - 2) < 0.4
-    # A single flag is seen whether or not the sample has it.
+    # A single flag has an effect whether or not the sample contains it.
     assert found.apply(x)[:, 1].sum() == 1
 
 
@@ -298,7 +298,7 @@ def test_a_change_below_float32_makes_the_stage_anew(tmp_path: Path) -> None:
     nodes = named()
     due, _, first = features_of(tmp_path, nodes, ON)
     at = nodes.schema.get_field_index("age")
-    # Seconds since 1970: float32 knows them to two minutes.
+    # Seconds since 1970 have a precision of two minutes in float32.
     seconds = 1_700_000_000 + nodes["age"].to_numpy()
     changed = nodes.set_column(at, "age", pa.array(seconds))
     found, _, second = features_of(tmp_path, changed, ON)

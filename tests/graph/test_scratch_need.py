@@ -1,4 +1,4 @@
-"""Temporary disk: what is planned is what lies there."""
+"""Planned temporary disk equals the size of the files."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def test_any_memory_gives_what_lexsort_gives(
     rng = np.random.default_rng(0)
     n_major, n_minor, size = 50, 2000, 20_000
     major, minor = rng.integers(0, n_major, size), rng.integers(0, n_minor, size)
-    # One major holds most pairs: no spread of the keys is taken for granted.
+    # One major key has most pairs: keys need not be spread evenly.
     major[rng.random(size) < 0.6] = 7
     weight = rng.integers(1, 9, size) / 4
     with PairSorter(n_major, n_minor, memory, tmp_path, weighted) as sorter:

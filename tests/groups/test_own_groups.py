@@ -1,4 +1,4 @@
-"""The graph's own groups: label propagation on workers against planted blocks."""
+"""Groups of the graph by label propagation on workers, against planted blocks."""
 
 from __future__ import annotations
 

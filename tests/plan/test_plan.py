@@ -1,4 +1,4 @@
-"""The one plan of a run: made once, recorded, obeyed by its stages."""
+"""The plan of a run: made once, recorded, used by its stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times of a plan: each kind of work is counted, once, by those who share it."""
+"""Times of a plan: each kind of work is counted once, divided among workers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLUS = ("method=xnq+", "reservoir.dim=64", "reservoir.supersteps=10")
 
 
 def stages(cost, *overrides, size=SIZE, workers=1, partitions=None, detects=False):
-    """Stages of a plan in which one kind of work costs a second a unit."""
+    """Stages of a plan in which one kind of work costs a second per unit."""
     settings = load_settings(overrides=[*overrides, "checkpoint.every=100"])
     crew = Workers(workers, 1, 2**34)
     costs = replace(FREE, **{cost: 1.0})
@@ -46,7 +46,7 @@ UNITS = {
     "gather": ("supersteps", 10 * 20_000 * 64),
     "flop": ("supersteps", 2 * 64_000 * (10 * 64 + 8)),
     "value": ("supersteps", 10 * 64_000),
-    # A state a superstep and the input drive; nothing is cut with one partition.
+    # One state per superstep and the input drive; one partition has no halo.
     "copy": ("supersteps", 11 * 64_000 * 4),
     "load": ("supersteps", 20_000 * 4),
     "task": ("supersteps", 10 * 3),
@@ -101,7 +101,7 @@ def test_work_of_xnq_plus_is_counted():
     assert stages("tree", *PLUS)["readout"] == 2 * 5 * 250
     assert stages("bin", *PLUS)["readout"] == 5 * 250 * 80 * (37 + 69)
     assert stages("leaf", *PLUS)["readout"] == 2 * 250 * 1000
-    # With nodes and with whole groups as folds.
+    # With nodes and with complete groups as folds.
     assert stages("feature", *PLUS)["readout"] == 2 * 1000 * 7
     without = (*PLUS, "plus.boosting=never")
     assert stages("tree", *without)["readout"] == 0
@@ -150,7 +150,7 @@ def test_the_busiest_worker_decides():
         stage = UNITS[cost][0]
         alone = stages(cost, *PLAIN, "quantifier=sld")[stage]
         four = stages(cost, *PLAIN, "quantifier=sld", workers=4)[stage]
-        # Before the cut is known the largest partition is taken for 1.1 of the mean.
+        # Before partitioning, the largest partition is assumed to have 1.1 of the mean.
         assert four == pytest.approx(1.1 * alone / 4)
     uneven = Cut([900, 100], [5_000, 15_000], [50, 50], [[0, 50], [50, 0]])
     size = replace(SIZE, cut=uneven, halo=(50, 50))

@@ -1,4 +1,4 @@
-"""Posteriors, communities and slow, obvious answers that the tests share."""
+"""Posteriors, communities and plain implementations that the tests share."""
 
 from __future__ import annotations
 
@@ -96,11 +96,11 @@ def labelled_reference(
 def their_quantifier(
     made: type, posteriors: NDArray[np.floating], labels: NDArray[np.integer], **options
 ):
-    """One of QuaPy's, its aggregation fitted to these posteriors."""
+    """A method of QuaPy, with its aggregation fitted to these posteriors."""
     from sklearn import base
 
     class Fitted(base.ClassifierMixin, base.BaseEstimator):
-        """A classifier that has been fitted; its answers are given, not made."""
+        """A fitted classifier with given predictions."""
 
         def __init__(self, n_classes: int) -> None:
             self.n_classes = n_classes
@@ -127,7 +127,7 @@ def slow_sld(
     tolerance: float = 1e-4,
     max_iterations: int = 1000,
 ) -> tuple[NDArray[np.float64], int, bool]:
-    """EM as the definition says it, for one community with rows above 0."""
+    """EM by its definition, for one community with positive rows."""
     original = np.asarray(posteriors, np.float64)
     if (prior == 0).any():
         prior = (prior + 1e-4) / (prior + 1e-4).sum()
@@ -188,7 +188,7 @@ def _line_search(
     step: NDArray[np.float64],
     slope: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """The first of steps 1, 1/2, 1/4, ... that pays, on the simplex."""
+    """The first of steps 1, 1/2, 1/4, ... that improves the value, on the simplex."""
 
     def cost(at: NDArray[np.float64]) -> float:
         mixture = ratios @ at

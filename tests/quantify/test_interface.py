@@ -1,4 +1,4 @@
-"""Known labels and estimates put together, and the registry."""
+"""Combination of known labels and estimates, and the registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A quantifier is one module with one record: all else learns of it from there."""
+"""A quantifier is one module with one record, which all other code reads."""
 
 from __future__ import annotations
 

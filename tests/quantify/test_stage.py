@@ -61,7 +61,7 @@ def make_run(folder: Path, partitions: int = 3, seed: int = 0) -> Made:
 
 
 def write_posteriors(run, manifest, posteriors, prior=PRIOR):
-    """The stages ``readout`` and ``posteriors`` as the readout leaves them."""
+    """The stages ``readout`` and ``posteriors`` as the readout writes them."""
     readout = run.stage("readout")
     attempt = readout.begin()
     adjacency = layout.read_adjacency(run.stage("graph"), manifest)
@@ -183,7 +183,7 @@ def test_intervals_are_made_on_request(made, client, tmp_path):
     assert without.attempt != with_them.attempt
     table = answered(made.run, without)
     assert table["lower"].null_count == table["upper"].null_count == table.num_rows
-    # How many resamples there are does not matter to what has intervals of its own.
+    # The number of resamples does not affect a quantifier that computes intervals.
     auto = "quantifier=auto"
     first = quantify(made.run, sources, small_settings(auto), client)
     settings = small_settings(auto, "intervals.resamples=0")
@@ -250,7 +250,7 @@ def test_whole_stages_are_reused_and_stale_ones_made_again(made, client, tmp_pat
     sources = of(made, memberships=path)
     first = quantify(made.run, sources, small_settings(), client)
     assert quantify(made.run, sources, small_settings(), client) == first
-    # What the answer does not depend on leaves it as it is; the rest does not.
+    # Estimates change only with settings that they depend on.
     same = quantify(made.run, sources, small_settings("leiden.resolution=2"), client)
     assert same.attempt == first.attempt
     changed = quantify(made.run, sources, small_settings("quantifier=pcc"), client)
@@ -405,7 +405,7 @@ def test_unused_memberships_are_reported(made, client, tmp_path, caplog):
 def test_quantifier_that_needs_neighbours_sees_their_sums(
     client, tmp_path, monkeypatch
 ):
-    """One halo exchange gives what the whole adjacency times the node values gives."""
+    """One halo exchange equals the product of complete adjacency and node values."""
     seen = []
 
     @dataclasses.dataclass

@@ -1,4 +1,4 @@
-"""Labelled rows that look like reservoir states, drawn anew for each test."""
+"""Labelled rows that resemble reservoir states, drawn for each test."""
 
 from __future__ import annotations
 

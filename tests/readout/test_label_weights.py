@@ -30,7 +30,7 @@ WEIGHTS = np.bincount(TWICE).astype(np.float64)
 
 
 def drawn(n_classes: int = 2):
-    """Rows of logits and labels that follow them in part."""
+    """Rows of logits and labels that partly depend on them."""
     rng = np.random.default_rng(n_classes)
     x = rng.normal(size=(N, 4))
     labels = (x[:, 0] + rng.normal(size=N) > 0).astype(np.int32)

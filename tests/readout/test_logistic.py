@@ -1,4 +1,4 @@
-"""The solver against scikit-learn and SciPy, and its bits wherever it runs."""
+"""The solver against scikit-learn and SciPy, with the same bits everywhere."""
 
 import logging
 import threading

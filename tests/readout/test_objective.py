@@ -75,7 +75,7 @@ def test_moments_are_those_of_weighted_rows():
 
 
 def drive(search, evaluate):
-    """What a search found, and how often it asked."""
+    """The result of a search, and its number of evaluations."""
     point, asked = next(search), 0
     while True:
         asked += 1

@@ -1,4 +1,4 @@
-"""xnq+ on Dask: one answer however it is cut, nothing leaked, nothing redone."""
+"""xnq+ on Dask: independent of the partitioning, no leaks, no repeated work."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def graph(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, graph, thread_client):
-    """The whole line by xnq+ in one partition."""
+    """The complete pipeline with xnq+ in one partition."""
     settings = small_settings(*PLUS, "partitions=1")
     out = tmp_path_factory.mktemp("run")
     return whole_line(out, graph.sources, settings, thread_client)
 
 
 def to_posteriors(out, sources, settings, client) -> RunDirectory:
-    """The line without communities and report."""
+    """The pipeline without communities and report."""
     with pipeline.open_run(str(out), sources) as run:
         pipeline.prepare(run, sources, settings)
         pipeline.embed(run, settings, client)
@@ -100,7 +100,7 @@ def test_same_prevalence_and_posteriors_for_any_partitions(
 def test_held_rows_are_independent_of_the_labels_of_their_group(
     graph, run, thread_client, monkeypatch
 ):
-    """All labels of one group swapped: it is seen and scored as before, bit for bit."""
+    """Swapping all labels of one group does not change the scores of the group."""
     stage = run.stage("readout")
     manifest = stage.manifest()
     groups = stage.read_arrays(manifest.named("groups-")[0])["groups"]
@@ -144,7 +144,7 @@ def test_held_rows_are_independent_of_the_labels_of_their_group(
 def test_labels_beyond_the_limit_of_the_models_are_used_elsewhere(
     tmp_path, graph, run, thread_client, monkeypatch
 ):
-    """The rest of the labels counts among neighbours alone."""
+    """The other labels are used as neighbours' labels only."""
     monkeypatch.setattr(plus, "MOST_ROWS", 120)
     made = {}
     for count in (1, 2):
@@ -176,7 +176,7 @@ def test_facts_of_the_readout_are_recorded(graph, run):
     assert set(facts["pool"]) == set(facts["second_stage_log_losses"]) == kinds | blocks
     # Reservoir; five features and the degree of the node and at two hops.
     assert facts["blocks"] == [24, 18]
-    # The blocks of this graph make a neighbour's label say something.
+    # In this graph of blocks, neighbours' labels are informative.
     assert facts["log_loss"] < facts["second_stage_log_losses"]["block 0"]
     assert facts["log_loss"] < facts["prior_log_loss"]
     assert sum(facts["reliability"]["count"]) == labelled
@@ -195,7 +195,7 @@ def test_facts_of_the_readout_are_recorded(graph, run):
 
 
 def test_an_undirected_graph_has_a_spectrum(tmp_path, graph, thread_client):
-    """Its columns are singular vectors of the normalised adjacency, for any cut."""
+    """Its columns are singular vectors of the normalised adjacency."""
     found = {}
     for count in (1, 3):
         settings = small_settings(*PLUS, f"partitions={count}", "input.directed=false")

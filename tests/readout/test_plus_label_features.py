@@ -1,4 +1,4 @@
-"""Label features against a slow twin, and what a node's own label can reach."""
+"""Label features against a plain loop, and leaks of a node's label."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VARIANTS = Variants(FOLDS)
 
 
 def sample(weighted: bool):
-    """A directed graph with self-loops, pairs that see each other, a lone node."""
+    """A directed graph with self-loops, mutual pairs and an isolated node."""
     rng = np.random.default_rng(3)
     dense = (rng.random((NODES, NODES)) < 0.1).astype(np.float32)
     dense[np.arange(10), np.arange(10)] = 1

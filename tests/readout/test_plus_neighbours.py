@@ -1,4 +1,4 @@
-"""Mean posteriors of neighbours against a slow twin, and what a label can reach."""
+"""Mean posteriors of neighbours against a plain loop, and leaks of a label."""
 
 from __future__ import annotations
 

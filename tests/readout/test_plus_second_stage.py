@@ -30,7 +30,7 @@ def sample(kind: str, count: int = 600, classes: int = 2) -> SecondRows:
     """Labels that a linear model, or only trees, can tell from two columns."""
     rng = np.random.default_rng(1)
     z = rng.standard_normal((count, 3))
-    z[:, 2] = 4.0  # says nothing, and has no spread
+    z[:, 2] = 4.0  # a constant column
     score = 3 * z[:, 0] if kind == "linear" else 6 * (z[:, 0] * z[:, 1] > 0) - 3
     labels = (rng.random(count) < 1 / (1 + np.exp(-score))).astype(np.int32)
     if classes > 2:

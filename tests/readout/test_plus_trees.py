@@ -1,4 +1,4 @@
-"""Boosted trees as arrays: scikit-learn's own answers, without its objects."""
+"""Boosted trees as arrays: the predictions of scikit-learn, without its objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run directory whose stages were never computed, for the report alone."""
+"""A run directory with artificial stages, for tests of the report."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def prevalence_table(
     intervals: bool = False,
     seed: int = 0,
 ) -> pa.Table:
-    """Rows of made prevalences, one per community and class."""
+    """Rows of artificial prevalences, one per community and class."""
     rng = np.random.default_rng(seed)
     count, width = len(names), len(classes)
     share = rng.dirichlet(np.full(width, 0.6), size=count)
@@ -83,7 +83,7 @@ LABEL_FIGURES = (
 
 
 def evidence_table(table: pa.Table, classes: Sequence[str]) -> pa.Table:
-    """Evidence for made prevalences: as many labels of each class as they say."""
+    """Evidence with numbers of labels that correspond to the prevalences."""
     width = max(len(classes), 1)
     labelled = table["n_labelled"].to_numpy()
     share = np.nan_to_num(table["prevalence"].to_numpy(zero_copy_only=False))
@@ -104,14 +104,14 @@ def evidence_table(table: pa.Table, classes: Sequence[str]) -> pa.Table:
 def compared(
     table: pa.Table, settings: Settings
 ) -> tuple[PrevalenceView, Anomalies | None]:
-    """A table arranged, and its anomalies."""
+    """The view of a table, and its anomalies."""
     view = PrevalenceView.of(table)
     evidence = evidence_table(table, view.classes)
     return view, compare(view, settings, seen_in(view, evidence))
 
 
 def totals_table(classes: Sequence[str] = ("person", "bot")) -> pa.Table:
-    """Rows of the whole graph, one per class."""
+    """Rows for all nodes together, one per class."""
     width = len(classes)
     share = np.full(width, 1 / width)
     return pa.table(
@@ -145,7 +145,7 @@ def write_fake_run(
     leave_out: str = "",
     source: str = "given",
 ) -> RunDirectory:
-    """Stages as the pipeline leaves them; the stage `leave_out` is not there."""
+    """Write stages as the pipeline does, without the stage `leave_out`."""
     run = RunDirectory(folder)
     graph = {
         "n_nodes": 4000,

@@ -1,4 +1,4 @@
-"""Two runs joined by name: nobody lost, nobody mistaken for another."""
+"""Two runs joined by community name: complete and without mismatches."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 from xnq_dist.core import schemas
 from xnq_dist.core.config import Settings, load_settings
 from xnq_dist.report.changed import changed_rows, compare_with
-from xnq_dist.report.earlier import Earlier, OwnFacts
+from xnq_dist.report.earlier import Earlier, ResultFacts
 from xnq_dist.report.view import PrevalenceView
 
-OWN = OwnFacts("given", "", "tables")
+OWN = ResultFacts("given", "", "tables")
 
 
 def view_of(shares, classes=("person", "bot"), half=0.02, size=50):
-    """A view of communities by name, with intervals of one width."""
+    """A view of communities by name, with intervals of equal width."""
     names, width = list(shares), len(classes)
     values = np.array([np.atleast_1d(shares[name]) for name in names], np.float64)
     if values.shape[1] == 1:
@@ -44,7 +44,7 @@ def view_of(shares, classes=("person", "bot"), half=0.02, size=50):
 
 def earlier_of(view, settings=None, data="tables"):
     values = (settings or Settings()).model_dump(mode="json")
-    return Earlier("before", "yesterday", values, OwnFacts("given", "", data), view)
+    return Earlier("before", "yesterday", values, ResultFacts("given", "", data), view)
 
 
 def rows_of(now, then, settings=None):

@@ -1,4 +1,4 @@
-"""The table of anomalies: every community in it, ranks that hold."""
+"""The table of anomalies has every community, with correct ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Earlier results: found where they are, refused in one sentence where they fail."""
+"""Earlier results: found, or refused with a message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMES = ["a", "b", "c"]
 
 @pytest.fixture(autouse=True)
 def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is drawn: it would be most of the time, and is tested elsewhere."""
+    """Skip plots, which would take most of the time and are tested elsewhere."""
     monkeypatch.setattr("xnq_dist.report.publish.plot_files", lambda *_: {})
 
 
@@ -32,7 +32,7 @@ def settings_of(*overrides: str):
 
 
 def publish(folder: Path, *overrides: str, intervals: bool = True, **more) -> str:
-    """A whole run; its directory."""
+    """Publish a complete run; return its directory."""
     classes = more.pop("classes", ("person", "bot"))
     table = prevalence_table(NAMES, classes, intervals=intervals, **more)
     report(write_fake_run(folder, [table], classes), settings_of(*overrides))
@@ -52,7 +52,7 @@ def test_earlier_results_of_the_directory_are_compared_with(tmp_path: Path) -> N
     own = shown.manifest.facts["results"]
     assert earlier_results(run, settings_of(), own) is None
     assert not (folder / "changes.parquet").exists()
-    # Something that all else depends on differs tonight.
+    # An input of all later stages has changed.
     assert run.reuse("quantify", {"tables": "of tonight"}) is None
     assert pq.read_table(folder / "prevalence.parquet").equals(first)
     publish(folder, seed=1)
@@ -62,7 +62,7 @@ def test_earlier_results_of_the_directory_are_compared_with(tmp_path: Path) -> N
     for row in first.to_pylist():
         assert before[row["community"], row["class"]] == row["prevalence"]
     assert "with the previous state of this run directory, made 20" in page_of(folder)
-    # Publishing again compares with the same.
+    # Publishing again compares with the same results.
     report(run, settings_of())
     assert pq.read_table(folder / "changes.parquet").to_pylist() == rows
 
@@ -104,8 +104,8 @@ def test_bad_earlier_runs_are_named_before_the_work(tmp_path: Path) -> None:
     half = publish(tmp_path / "half")
     (tmp_path / "half" / POINTER).unlink()
     for wanted, override, said in (
-        (str(tmp_path / "nowhere"), "seed=0", "is not a whole run with published"),
-        (half, "seed=0", "is not a whole run with published results"),
+        (str(tmp_path / "nowhere"), "seed=0", "is not a complete run with published"),
+        (half, "seed=0", "is not a complete run with published results"),
         (torn, "seed=0", "cannot be read"),
         ("nosuch://bucket/run", "seed=0", "cannot be read"),
         (none, "seed=0", "has no intervals"),
@@ -169,7 +169,7 @@ def test_numbers_of_detected_communities_are_matched_by_members(
         )
         report(run, settings_of(f"anomalies.last={first.uri}"))
         assert (tmp_path / name / "changes.parquet").exists() == compared
-        said = "is of other detected communities" in page_of(tmp_path / name)
+        said = "has other detected communities" in page_of(tmp_path / name)
         assert said != compared
     shutil.rmtree(tmp_path / "a")
 
@@ -185,9 +185,11 @@ def test_names_are_compared_for_the_same_communities_and_labels(tmp_path: Path) 
         run = write_fake_run(tmp_path / name, [table], ("person", "bot"), **source)
         report(run, named)
         assert (tmp_path / name / "changes.parquet").exists() == compared
-        said = "is of the communities column:region and this run of column:team"
+        said = "has the communities column:region and this run column:team"
         assert (said in page_of(tmp_path / name)) != compared
-    with pytest.raises(SettingsError, match="labels in column label and this run of"):
+    with pytest.raises(
+        SettingsError, match="labels in column label and this run those in"
+    ):
         check_named(settings_of(f"anomalies.last={first.uri}", "columns.label=spam"))
 
 

@@ -1,4 +1,4 @@
-"""One person's rows are removed from all that a run directory keeps."""
+"""One person's rows are removed from everything in a run directory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from xnq_dist.report import erase, report
 
 
 def graph_with(run: RunDirectory, ids: pa.Array) -> None:
-    """A stage graph of one partition that has these nodes."""
+    """Write a stage graph of one partition with these nodes."""
     stage = run.stage("graph")
     facts = stage.manifest().facts
     attempt = stage.begin()
@@ -44,7 +44,7 @@ def graph_with(run: RunDirectory, ids: pa.Array) -> None:
 
 @pytest.fixture(params=["strings", "integers"])
 def run(tmp_path: Path, request: pytest.FixtureRequest) -> RunDirectory:
-    """Two versions of a run that knows the nodes 7, 8 and 9."""
+    """A run with the nodes 7, 8 and 9, in two versions."""
     ids = pa.array([7, 8, 9], pa.int64())
     if request.param == "strings":
         ids = ids.cast(pa.string())

@@ -1,4 +1,4 @@
-"""The funnel plot: limits that are right, marks that stay apart and few."""
+"""The funnel plot: correct limits, few marks without overlap."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ USE = "{http://www.w3.org/2000/svg}use"
 
 
 def shown(count=400, beyond=0, flagged=0, seed=0):
-    """A funnel of communities at .3, the first of which are marked."""
+    """Plot data of communities at .3, the first of which are marked."""
     rng = np.random.default_rng(seed)
     sizes = np.maximum(5 * (1 - rng.random(count)) ** -1.0, 1).round()
     place = np.arange(count)
@@ -32,7 +32,7 @@ def shown(count=400, beyond=0, flagged=0, seed=0):
 
 
 def marks(svg: bytes) -> dict[str, int]:
-    """How often each form is drawn."""
+    """Number of times each mark is drawn."""
     found: dict[str, int] = {}
     for use in ElementTree.fromstring(svg).iter(USE):  # noqa: S314
         form = use.get("{http://www.w3.org/1999/xlink}href", "")
@@ -50,7 +50,7 @@ def test_typical_error_is_the_median_at_the_size():
     assert found == pytest.approx([0.3, 0.2, 0.1, 0.3, 0.1, 0.25])
     nothing = np.full(3, np.nan)
     assert typical_error(np.ones(3), nothing, at).tolist() == [0.0] * 6
-    # A handful of communities gives one figure, no zigzag.
+    # Few communities give one value for all sizes.
     few = typical_error(np.arange(1.0, 9), np.linspace(0, 1, 8), at)
     assert few == pytest.approx([0.5] * 6)
 
@@ -58,7 +58,7 @@ def test_typical_error_is_the_median_at_the_size():
 def test_anomalies_and_warnings_have_marks_of_their_own():
     plain = sorted(marks(funnel(shown(), "bot")).values())
     svg = funnel(shown(beyond=40, flagged=15), "bot")
-    # Each form once more in the legend.
+    # Each mark is in the legend too.
     found = sorted(marks(svg).values())
     for count in (40 + 1, 40 + 1, 15 + 1):
         assert count in found
@@ -78,7 +78,7 @@ def test_many_communities_are_drawn_in_hexagons():
     found = marks(svg)
     assert len(svg) < 1_500_000
     assert max(found.values()) <= CELLS[0] * CELLS[1]
-    # All are counted in words, wherever marks would cover each other.
+    # The legend counts all of them, although overlapping marks are drawn once.
     for text in (b"more than chance (15,000)", b"large expected error (3,000)"):
         assert text in svg
 

@@ -1,4 +1,4 @@
-"""The report page: names escaped, nothing from outside, small whatever the input."""
+"""The report page: escaped names, self-contained, small for any input."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.report.fake_run import NASTY, compared, prevalence_table, totals_tabl
 from tests.selection.test_words import labels
 from xnq_dist.core.config import Settings, load_settings
 from xnq_dist.report.changed import compare_with
-from xnq_dist.report.earlier import Earlier, OwnFacts
+from xnq_dist.report.earlier import Earlier, ResultFacts
 from xnq_dist.report.page import StageFacts, page, plot_files
 from xnq_dist.report.view import PrevalenceView
 
@@ -33,7 +33,7 @@ GRAPH = StageFacts(
 
 
 class Reader(HTMLParser):
-    """Collects tags and text; `open_tags` is empty when every tag was closed."""
+    """Collects tags and text; `open_tags` is empty if every tag was closed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ def test_page_of_many_communities_stays_small(classes: int) -> None:
 
 
 def test_page_of_everything_stays_small() -> None:
-    """Intervals, anomalies, warnings, changes: all that a page can hold."""
+    """A page with intervals, anomalies, warnings and changes."""
     count = 100_000
     settings = Settings()
     (then, _), (now, anomalies) = (
@@ -156,7 +156,7 @@ def test_page_of_everything_stays_small() -> None:
         )
         for k in (0, 500)
     )
-    facts = OwnFacts("given", "", "")
+    facts = ResultFacts("given", "", "")
     earlier = Earlier("before", "then", settings.model_dump(), facts, then)
     changed = compare_with(earlier, now, settings, facts)
     figures = plot_files(now, {"graph": GRAPH}, NO_PARTITIONS, settings, anomalies)
@@ -164,7 +164,7 @@ def test_page_of_everything_stays_small() -> None:
     assert len(html.encode()) < 2_000_000
     text = " ".join(read(html).text.split())
     assert "99,500 communities are in both, 500 are new, 500 are gone" in text
-    assert "In 1,000 of 100,000 communities the expected error" in text
+    assert "in 1,000 of 100,000 communities" in text
     assert "The 120 communities whose class bot differs most" in text
     assert read(html).tags.count("tr") < 600
 
@@ -228,7 +228,7 @@ def test_small_faults_are_reported() -> None:
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("quantifier=auto", "its estimate rests on the features and links"),
+        ("quantifier=auto", "without labels uses only the features and links"),
         ("memberships.drawn=by_class", "samples drawn by class, and SLD is used"),
         ("quantifier=sld", "mean absolute error was .214, against .060"),
         ("quantifier=pacc", "This correction assumes"),
@@ -236,8 +236,8 @@ def test_small_faults_are_reported() -> None:
         ("quantifier=nacc", "This correction assumes"),
         ("quantifier=nacc", "how often each pair was seen"),
         ("quantifier=hdy", "nearest to the community"),
-        ("quantifier=pcc", "lean towards the class proportions"),
-        ("labelled=exclude", "of the unlabelled members only"),
+        ("quantifier=pcc", "biased towards the class proportions"),
+        ("labelled=exclude", "among the unlabelled members only"),
         ("labelled=count", "known labels are counted"),
         ("method=xnq+", "a second model weighed them with the labels"),
         ("method=xnq", "into scores (xnq) and gave posteriors"),
@@ -378,7 +378,7 @@ def test_communities_beyond_chance_are_named() -> None:
 
 
 def test_largest_differences_are_ranked_first() -> None:
-    """Below the rest by much comes before above it by little."""
+    """A large negative difference comes before a small positive one."""
     table = prevalence_table(np.arange(40), intervals=True)
     share = np.full(40, 0.5)
     share[[3, 7]] = 0.05, 0.8
@@ -401,15 +401,15 @@ def test_largest_differences_are_ranked_first() -> None:
     assert names(by_prevalence)[0] == "7"
     assert names(by_prevalence)[-1] == "3"
     assert names(by_difference)[:2] == ["3", "7"]
-    # Of the mean of those that are not far off themselves.
+    # The reference is the mean without communities that differ strongly.
     assert "<strong>-45.0 *</strong>" in by_difference
-    # Both ranks in both tables; of two classes the first is not repeated.
+    # Both tables have both ranks; of two classes, only the last has a column.
     assert "class person" not in by_prevalence
     assert len(names(by_prevalence)) == len(names(by_difference)) == 40
 
 
 def fit_text(disagree: int = 0, flagged: int = 0, count: int = 40) -> str:
-    """The page on communities with p-values and standard errors."""
+    """Text of a page with p-values and standard errors."""
     table = with_warnings(prevalence_table(np.arange(count)))
     rows = np.arange(2 * count) // 2
     for name, values in (
@@ -429,55 +429,56 @@ def test_skill_of_the_posteriors_is_reported(lower: float) -> None:
     table = prevalence_table(["a", "b"])
     text = " ".join(read(made(table, None, readout=readout)).text.split())
     ends = f"{100 * lower:+.1f} to +12.0 %"
-    assert f"log-loss is saved by the posteriors ({ends})" in text
-    warned = "The posteriors are not shown to be better than the class shares" in text
+    assert f"compared with the class shares alone ({ends})" in text
+    warned = "The posteriors are not measurably better than the class shares" in text
     assert warned == (lower < 0)
 
 
 def test_large_expected_errors_come_with_what_to_do() -> None:
     text = fit_text(flagged=3)
-    assert "In 3 of 40 communities the expected error of a share is above 4" in text
-    assert "To make them better, label some of their members" in text
+    assert "The expected error of a share is above 4" in text
+    assert "in 3 of 40 communities" in text
+    assert "To improve them, label twenty to fifty of their members" in text
     assert "8.0" in text
     none = fit_text()
-    assert "In none of 40 communities the expected error" in none
-    assert "To make them better" not in none
+    assert "The expected error of a share is above 4" in none
+    assert "in none of 40 communities" in none
+    assert "To improve them" not in none
 
 
 def test_labels_that_disagree_beyond_chance_are_reported() -> None:
     more = fit_text(disagree=8)
-    assert "In 8 of 40 communities with labelled members" in more
-    assert "posteriors are off in some of them" in more
-    # With 40 communities, one p-value below .01 is nothing out of the ordinary.
+    assert "disagree in 8 of 40 communities with labelled members" in more
+    assert "the posteriors are more biased than is usual" in more
+    # With 40 communities, one p-value below .01 is expected by chance.
     usual = fit_text(disagree=1)
-    assert "In 1 of 40 communities" in usual
-    assert "no more than chance gives" in usual
-    assert "posteriors are off in some of them" not in usual
+    assert "disagree in 1 of 40 communities" in usual
+    assert "no more than expected by chance" in usual
+    assert "the posteriors are more biased than is usual" not in usual
 
 
 def test_a_page_without_intervals_names_the_setting_for_them() -> None:
     text = " ".join(read(made(prevalence_table(["a"]))).text.split())
-    assert "no error can be expected" in text
-    assert "In none of" not in text
+    assert "expected errors are unknown" in text
+    assert "in none of" not in text
 
 
 def test_changes_and_seeds_are_explained() -> None:
     settings = load_settings(overrides=["seed=1"])
     then = PrevalenceView.of(clear_cut(0.0))
     now = PrevalenceView.of(clear_cut(0.4))
-    facts = OwnFacts("given", "", "tables")
+    facts = ResultFacts("given", "", "tables")
     values = Settings().model_dump(mode="json")
     earlier = Earlier("runs/<b>", "2026-01-01", values, facts, then)
     changed = compare_with(earlier, now, settings, facts)
     html = page(now, {"graph": GRAPH}, settings, {}, None, changed)
     text = " ".join(read(html).text.split())
     assert "Compared with runs/<b>, made 2026-01-01: 40 communities are in both" in text
-    assert "In 2 of 40 compared the prevalence" in text
-    assert "(2 up, 0 down)" in text
-    assert "What another seed does." in text
-    assert "the other run’s answer lies outside" in text
-    nights = compare_with(earlier, now, Settings(), facts)
-    html = page(now, {"graph": GRAPH}, Settings(), {}, None, nights)
-    assert "another seed" not in html
+    assert "changed in 2 of 40 compared communities (2 up, 0 down)" in text
+    assert "Effect of the seed." in text
+    assert "the other run’s estimate is outside" in text
+    same_seed = compare_with(earlier, now, Settings(), facts)
+    html = page(now, {"graph": GRAPH}, Settings(), {}, None, same_seed)
+    assert "Effect of the seed" not in html
     html = page(now, {"graph": GRAPH}, Settings(), {}, None, "<i>why</i> not")
     assert "Not compared: <i>why</i> not." in " ".join(read(html).text.split())

@@ -1,4 +1,4 @@
-"""Publishing: everything whole and named, the pointer last, nothing stale."""
+"""Publishing: complete versions, the pointer last, no outdated files."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_detected_communities_are_published(tmp_path: Path) -> None:
 
 
 def steps_of(run: RunDirectory, monkeypatch: pytest.MonkeyPatch, last: str) -> list:
-    """Names written to the top of the run directory; `last` and what follows fail."""
+    """Names written to the run directory; the write of `last` fails."""
     order: list[str] = []
     write = Folder.write_bytes
 
@@ -179,7 +179,7 @@ def test_second_report_writes_nothing_new_and_removes_stale_files(
 
 @pytest.fixture(params=["links", "copies", "store"])
 def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A disk, one without hard links, and one that says it is an object store."""
+    """A disk, a disk without hard links, and a disk that acts as an object store."""
     if request.param == "copies":
 
         def refuse(*_: object) -> None:
@@ -271,7 +271,7 @@ def test_damaged_pointer_is_made_anew_from_the_last_version(tmp_path: Path) -> N
 @pytest.mark.parametrize("stage", ["graph", "quantify"])
 def test_reports_need_every_stage(tmp_path: Path, stage: str) -> None:
     run = write_fake_run(tmp_path / "run", [prevalence_table(["a"])], leave_out=stage)
-    with pytest.raises(StageError, match=f"stage {stage} is not whole"):
+    with pytest.raises(StageError, match=f"stage {stage} is incomplete"):
         report(run, Settings())
 
 

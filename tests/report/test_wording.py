@@ -1,4 +1,4 @@
-"""Numbers as the page writes them: nothing for what is not there."""
+"""Formats of numbers on the page: missing values are empty."""
 
 from __future__ import annotations
 

@@ -4,9 +4,9 @@ Run with graphesn, torch and torch_geometric installed (none is needed by the te
 
     python tests/reservoir/make_graphesn_answers.py
 
-graphesn imports torch_sparse and torch_scatter for input forms that are not used here
-(a `SparseTensor` adjacency, pooling); where they do not install, empty modules stand in
-for them, and the update that is stored is graphesn's own all the same.
+graphesn imports torch_sparse and torch_scatter for inputs that are not used here (a
+`SparseTensor` adjacency, pooling). If they are not installed, empty modules replace
+them; the stored update is still computed by graphesn.
 """
 
 from __future__ import annotations

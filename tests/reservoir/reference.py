@@ -1,4 +1,4 @@
-"""The superstep in plain NumPy, slow and obvious: it defines the answer."""
+"""The superstep in plain NumPy: the reference for all implementations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No state passes through the client: its bytes are counted on the wire."""
+"""No state passes through the client, checked by counting its network bytes."""
 
 from __future__ import annotations
 

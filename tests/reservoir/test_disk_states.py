@@ -1,4 +1,4 @@
-"""States on a disk: the bits of those in memory, few rows held, nothing left behind."""
+"""States on disk: the same bits as in memory, few rows in memory, files removed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def weighted(tmp_path_factory):
 def test_same_bits_as_in_memory(overrides, tmp_path, weighted, client, monkeypatch):
     overrides = ("partitioner=random", *overrides)
     expected = embeddings(embed(tmp_path / "m", weighted, client, *overrides))
-    # Far less than a partition: every block of rows is a tile of its own.
+    # Far less than a partition: every block of rows is a tile.
     monkeypatch.setattr(driver, "tile_memory", lambda *_: 1000)
     for count in (1, 3):
         cut = (*overrides, f"partitions={count}", DISK)
@@ -77,7 +77,7 @@ def test_killed_worker_costs_no_bit_and_leaves_no_file(tmp_path, weighted, clien
 
 
 def test_begun_in_memory_and_ended_on_a_disk(tmp_path, weighted, client):
-    """One kind of checkpoint: either way of holding states resumes the other's."""
+    """Checkpoints of states in memory and on disk can be exchanged."""
     overrides = ("partitions=3", "checkpoint.every=4", "reservoir.supersteps=10")
     expected = embeddings(embed(tmp_path / "whole", weighted, client, *overrides))
 
@@ -111,7 +111,7 @@ def test_begun_in_memory_and_ended_on_a_disk(tmp_path, weighted, client):
 
 
 def test_rows_of_a_tile_stay_within_their_memory():
-    """Against a slow twin: whole blocks, in order, as many as fit."""
+    """Against a plain loop: complete blocks, in order, as many as fit."""
     rng = np.random.default_rng(0)
     rows, local = 9 * ROWS + 17, 4000
     counts = rng.integers(0, 4, rows)

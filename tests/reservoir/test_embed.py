@@ -1,4 +1,4 @@
-"""The embedding on Dask: the same bits however it is cut, killed or resumed."""
+"""The embedding on Dask: the same bits for any partitioning, kill or resume."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_checkpoints_of_other_settings_are_left_alone(tmp_path):
     old.commit(4, attempt, [attempt.write_arrays("state-00000", states=np.ones(2))], 0)
     assert old.latest()[0] == 4
     assert Checkpoints(run.stage("checkpoints"), {"seed": 2}).latest() is None
-    # One without its manifest is nothing.
+    # A checkpoint without its manifest is ignored.
     old.begin(6)
     assert old.latest()[0] == 4
 
@@ -243,7 +243,7 @@ def test_embedding_without_a_graph_is_refused(tmp_path, client):
 
 
 def test_bytes_between_workers_equal_the_plans(tmp_path, small_graph, client):
-    """Dask's own transfer log of every worker, against `exchanged_bytes`."""
+    """Dask's transfer log of every worker, compared with `exchanged_bytes`."""
     client.run(_clear_log)
     overrides = ("partitions=4", "partitioner=random", "reservoir.supersteps=6")
     run = embed(tmp_path / "a", small_graph, client, *overrides)
@@ -318,7 +318,7 @@ def test_workers_release_states_of_past_supersteps(
     """Not even when each superstep takes longer than a look at the workers."""
     monkeypatch.setattr("xnq_dist.core.waiting.POLL", 0.01)
     gc.collect()
-    gc.disable()  # what a circle holds, it holds from here on
+    gc.disable()  # objects in reference cycles are alive from here on
     try:
         embed(tmp_path / "a", small_graph, client)
         end = time.monotonic() + 30

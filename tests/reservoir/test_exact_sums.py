@@ -1,4 +1,4 @@
-"""Sums over nodes: near the truth, and the same bits in any order."""
+"""Sums over nodes: accurate, with the same bits in any order."""
 
 from __future__ import annotations
 

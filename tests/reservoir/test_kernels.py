@@ -259,7 +259,7 @@ def test_float16_states_are_the_rounded_twins(matrix, weighted, width):
 
 @pytest.mark.parametrize("matrix", ["dense", "sparse"])
 def test_two_buffers_in_turn_give_the_bits_of_fresh_ones(matrix):
-    """What a buffer held before, and a borrowed block, must not show."""
+    """Earlier contents of buffers have no effect."""
     part, _ = whole_partition()
     recurrent = draw(matrix, 16, scale=12.0).recurrent
     drive = RNG.standard_normal((300, 16)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""The number of supersteps that `auto` takes, from the graph to the states."""
+"""The number of supersteps chosen by `auto`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_states_of_auto_are_those_of_its_number(tmp_path, client):
     tables = [published_values(one.uri) for one in (run, other)]
     assert tables[0].equals(tables[1])
     assert "effective_diameter" not in other.stage("graph").manifest().facts
-    # The plan knows the number once the graph is read; before, the most there can be.
+    # The plan has the number once the graph is read, and the maximum before.
     steps = [
         pipeline.estimate(graph.sources, settings).exchanged_bytes
         for settings in (

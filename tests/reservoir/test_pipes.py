@@ -1,4 +1,4 @@
-"""Bytes arrive as they were sent, wherever messages end and memory is used again."""
+"""Bytes arrive as they were sent, for any message sizes and reused memory."""
 
 from __future__ import annotations
 

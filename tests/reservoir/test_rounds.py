@@ -1,4 +1,4 @@
-"""Rounds of neighbour sums: a plain loop's answer, whatever the cut and the workers."""
+"""Rounds of neighbour sums equal a plain loop, for any partitions and workers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class HalfMix:
 
 @dataclass(frozen=True)
 class KillOnce:
-    """As `HalfMix`, but the first task of round 2 takes its worker with it."""
+    """As `HalfMix`, but the first task of round 2 kills its worker."""
 
     mark: str
 

@@ -57,7 +57,7 @@ def test_every_halo_row_comes_from_its_owner_by_some_route(seed, partitions, wor
             found[at : at + len(picks), 0] = block[picks]
             at += len(picks)
         np.testing.assert_array_equal(found[:, 0], part.halo)
-    # Nothing is sent that nobody waits for.
+    # Every block that is sent is also expected.
     assert sum(r.rows_sent for r in routes.values()) == sum(
         sum(r.arrivals.values()) for r in routes.values()
     )
@@ -106,7 +106,7 @@ def test_a_sender_is_let_one_generation_ahead_and_no_further():
     mail.reach(1)
     assert told == [1]
     assert mail.admits(2)
-    # What is over is forgotten, and what comes late is not read.
+    # Old blocks are dropped, and late blocks are not read.
     fill(mail, 0, 0, 1)
     assert mail.missing(1, [0]) == [0]
 

@@ -1,4 +1,4 @@
-"""Several reservoirs side by side: each the plain one of its scale, unmixed."""
+"""Several reservoirs together: each equals the single reservoir of its scale."""
 
 from __future__ import annotations
 

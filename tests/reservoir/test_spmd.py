@@ -1,4 +1,4 @@
-"""The engine `spmd`: the bits of `tasks`, no waiting for ever, nothing left behind."""
+"""The engine `spmd`: the same bits as `tasks`, no endless waits, no leftovers."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def _busy(dask_worker):
 
 
 def test_supersteps_take_no_fresh_memory_for_states(tmp_path, weighted, client):
-    """Two buffers in turn; first touches of fresh memory cost more than a transfer."""
+    """Two alternating buffers, since new memory costs more than a transfer."""
     engine = engine_of(client, tmp_path / "a", weighted)
     before = engine.apply(_where)
     engine.advance(1)

@@ -1,4 +1,4 @@
-"""The plan's rows: those that the engines move, or no fewer while that is a bound."""
+"""Planned rows: equal to the rows that the engines move, or an upper bound."""
 
 from __future__ import annotations
 

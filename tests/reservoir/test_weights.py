@@ -1,4 +1,4 @@
-"""Weights: from the seed alone, scaled to the right radius."""
+"""Weights depend on the seed only and have the right spectral radius."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Graphs without edges: scores, classes and places, and labels chosen in some way."""
+"""Simulated scores, classes and groups of nodes, with labels chosen by a design."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The selection model: its optimum, its invariances, what it recovers."""
+"""The selection model: its optimum, invariances and recovered parameters."""
 
 from __future__ import annotations
 

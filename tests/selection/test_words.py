@@ -1,4 +1,4 @@
-"""What people read of how the labels were chosen."""
+"""Sentences on how the labels were chosen."""
 
 from __future__ import annotations
 

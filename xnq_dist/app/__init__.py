@@ -1,1 +1,1 @@
-"""What people and schedulers start: the command line, the Prefect flows, the demo."""
+"""Entry points: the command line, the Prefect flows and the demo."""

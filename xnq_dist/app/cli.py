@@ -1,4 +1,4 @@
-"""The command line ``xnq-dist``. Heavy imports wait until a command runs."""
+"""The command line ``xnq-dist``. Slow imports are inside the commands that use them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _WithSettings(TyperCommand):
     """A command whose help lists every setting."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """The command's options, then the settings."""
+        """Write the command's options, then the settings."""
         super().format_help(ctx, formatter)
         from xnq_dist.app.settings_help import settings_help
 
@@ -74,8 +74,8 @@ Prefect = Annotated[
     bool,
     typer.Option(
         "--prefect",
-        help="Report to the Prefect API of the active profile. An API named in "
-        "PREFECT_API_URL is always reported to.",
+        help="Report to the Prefect API of the active profile. If PREFECT_API_URL is "
+        "set, the run reports to that API even without this option.",
     ),
 ]
 
@@ -99,12 +99,12 @@ def _main(
 def run(
     nodes: Nodes,
     edges: Edges,
-    out: Annotated[str, typer.Option(help="Run directory; resumed when it exists.")],
+    out: Annotated[str, typer.Option(help="Run directory; resumed if it exists.")],
     memberships: Memberships = None,
     config: Config = None,
     settings: Set = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Do every stage again.")
+        bool, typer.Option("--overwrite", help="Compute every stage again.")
     ] = False,
     prefect: Prefect = False,
     as_json: Json = False,
@@ -135,8 +135,8 @@ def requantify(
     labels: Annotated[
         str | None,
         typer.Option(
-            help="New labels: node id, label and optionally role; nodes that it does "
-            "not list are unlabelled. Default: the labels of the run."
+            help="Table with new labels: node id, label and optionally role; nodes "
+            "not in the table are unlabelled. Default: the labels of the run."
         ),
     ] = None,
     out: Annotated[
@@ -146,7 +146,7 @@ def requantify(
     prefect: Prefect = False,
     as_json: Json = False,
 ) -> None:
-    """Estimate again with new labels or memberships; embeddings are kept."""
+    """Estimate again with new labels or memberships; the embeddings are reused."""
     from xnq_dist.reuse import Request
 
     request = Request.of(run, out, memberships, labels, settings or [])
@@ -162,10 +162,10 @@ def requantify(
 @app.command()
 def demo(
     out: Annotated[str, typer.Option(help="Folder for the demo.")] = "xnq-demo",
-    seed: Annotated[int, typer.Option(help="Seed of network and run.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the network and the run.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Run the whole pipeline on a small generated social network with bots."""
+    """Run the complete pipeline on a small generated social network with bots."""
     prepare_environment()
     from xnq_dist.app.demo import run_demo
     from xnq_dist.app.stage_progress import console_progress
@@ -184,14 +184,14 @@ def generate(
     features: Annotated[int, typer.Option(help="Input features per node.")] = 16,
     classes: Annotated[int, typer.Option(help="Number of classes.")] = 2,
     homophily: Annotated[
-        float, typer.Option(help="Share of edges that join nodes of one class.")
+        float, typer.Option(help="Share of edges that join nodes of the same class.")
     ] = 0.3,
     communities: Annotated[int, typer.Option(help="Number of communities.")] = 50,
     labelled: Annotated[float, typer.Option(help="Share of labelled nodes.")] = 0.1,
-    seed: Annotated[int, typer.Option(help="Seed.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the network.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Generate a network with known truth: nodes, edges, memberships, truth."""
+    """Generate a network whose true classes are known, as four Parquet tables."""
     from xnq_dist.graph import generate as generator
 
     with stage_errors(out, "generate"):
@@ -214,10 +214,10 @@ def generate(
 @app.command(cls=_WithSettings)
 def estimate(
     nodes: Annotated[
-        str, typer.Option(help="Node table as for run, or a number of nodes (111e6).")
+        str, typer.Option(help="Node table as for run, or the number of nodes (111e6).")
     ],
     edges: Annotated[
-        str, typer.Option(help="Edge table, or a number of directed edges (1.6e9).")
+        str, typer.Option(help="Edge table, or the number of directed edges (1.6e9).")
     ],
     memberships: Memberships = None,
     config: Config = None,
@@ -225,7 +225,7 @@ def estimate(
     features: Annotated[
         int, typer.Option(help="With numbers: features per node.")
     ] = 128,
-    classes: Annotated[int, typer.Option(help="With numbers: classes.")] = 2,
+    classes: Annotated[int, typer.Option(help="With numbers: number of classes.")] = 2,
     labelled: Annotated[
         float, typer.Option(help="With numbers: share of labelled nodes.")
     ] = 0.01,
@@ -236,17 +236,18 @@ def estimate(
     costs: Annotated[
         Path | None,
         typer.Option(
-            help="A costs.json of `xnq-dist bench costs --out`.", show_default=False
+            help="File costs.json that `xnq-dist bench costs --out` wrote.",
+            show_default=False,
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Print the plan of a run: partitions, memory, bytes, disk, time. Nothing is run.
+    """Print the plan of a run, without running it: partitions, memory, disk, time.
 
-    With numbers in place of tables, plan for a graph of that size on workers that need
-    not exist: set cluster.workers, cluster.threads and cluster.memory_limit.
+    With numbers instead of tables, plan for a graph of that size. The workers need not
+    exist: set cluster.workers, cluster.threads and cluster.memory_limit.
     """
-    from xnq_dist import pipeline as line
+    from xnq_dist import pipeline
     from xnq_dist.core.config import load_settings
     from xnq_dist.graph.tables import Sources
     from xnq_dist.plan import GraphSize, check_client_fits, check_fits
@@ -256,25 +257,26 @@ def estimate(
     counts = _count(nodes), _count(edges)
     if counts[0] is not None and counts[1] is not None:
         if device not in ("cpu", "gpu"):
-            raise SettingsError(f"--device {device!r} is not known: choose cpu or gpu")
+            raise SettingsError(f"--device {device!r} is unknown: choose cpu or gpu")
         if not 0 <= labelled <= 1:
             raise SettingsError(
                 f"--labelled {labelled:g} is not a share: give a number from 0 to 1"
             )
         if features < 1 or classes < 2:
             raise SettingsError("--features must be at least 1 and --classes 2")
-        known = int(labelled * counts[0])
-        size = GraphSize(counts[0], counts[1], features, classes, known)
+        n_labelled = int(labelled * counts[0])
+        size = GraphSize(counts[0], counts[1], features, classes, n_labelled)
         on: Any = device
-        plan = line.estimate_counts(size, chosen, on, str(costs or ""))
+        plan = pipeline.estimate_counts(size, chosen, on, str(costs or ""))
     elif counts != (None, None):
         raise SettingsError(
-            "--nodes and --edges are a number and a table: give two numbers or two "
-            "tables"
+            "one of --nodes and --edges is a number and the other a table: give two "
+            "numbers or two tables"
         )
     else:
         sources = Sources(nodes, edges, memberships)
-        plan = line.estimate(sources, chosen, load_costs(costs) if costs else None)
+        unit_costs = load_costs(costs) if costs else None
+        plan = pipeline.estimate(sources, chosen, unit_costs)
     for name, value in plan.lines():
         typer.echo(f"  {name:<32}{value}")
     print_json(plan.to_dict(), as_json)
@@ -283,14 +285,14 @@ def estimate(
 
 
 def _count(text: str) -> int | None:
-    """A number of nodes or edges; None for what names a table."""
+    """A number of nodes or edges; None when the text is not a number (a table)."""
     try:
         number = float(text)
     except ValueError:
         return None
     if not 1 <= number < 2**62:
         raise SettingsError(
-            f"{text} nodes or edges are too few or too many: give 1 or more"
+            f"--nodes or --edges {text} is out of range: give a number from 1 to 2^62"
         )
     return int(number)
 
@@ -300,28 +302,31 @@ def evaluate(
     data: Annotated[
         list[str],
         typer.Option(
-            help="Folder with nodes.parquet, edges.parquet and, where there are folds, "
-            "splits.parquet; or its name in XNQ_DATA_DIR, or a known name (xnq-dist "
-            "datasets list); may be repeated."
+            help="Folder with nodes.parquet, edges.parquet and optionally "
+            "splits.parquet (folds); or the folder's name in XNQ_DATA_DIR; or a name "
+            "that `xnq-dist datasets list` shows. May be repeated."
         ),
     ],
-    out: Annotated[str, typer.Option(help="Folder for the tables; resumed.")],
-    methods: Annotated[str, typer.Option(help="Names, comma-separated.")] = "xnq",
+    out: Annotated[str, typer.Option(help="Output folder; resumed if it exists.")],
+    methods: Annotated[
+        str, typer.Option(help="Names of methods, comma-separated.")
+    ] = "xnq",
     positive: Annotated[
         str | None, typer.Option(help="Evaluate this class against all others.")
     ] = None,
     splits: Annotated[
-        str | None, typer.Option(help="Name of another table of splits in the folder.")
+        str | None,
+        typer.Option(help="Table of folds; default: splits.parquet in the folder."),
     ] = None,
     folds: Annotated[
         str | None, typer.Option(help="Folds to use, comma-separated; default: all.")
     ] = None,
     draws: Annotated[
-        int, typer.Option(help="Number of random configurations to try.")
+        int, typer.Option(help="Number of random hyperparameter settings to try.")
     ] = 100,
     quantifiers: Annotated[
         str | None,
-        typer.Option(help="Names, comma-separated; default: all."),
+        typer.Option(help="Names of quantifiers, comma-separated; default: all."),
     ] = None,
     label_shares: Annotated[
         str | None,
@@ -349,8 +354,8 @@ def evaluate(
         bool,
         typer.Option(
             "--undeclared",
-            help="With --communities, labels.drawn = unknown for every design, instead "
-            "of the value that describes it.",
+            help="With --communities, set labels.drawn = unknown for every design, "
+            "instead of the value that describes the design.",
         ),
     ] = False,
     config: Config = None,
@@ -359,8 +364,8 @@ def evaluate(
 ) -> None:
     """Compare methods and quantifiers on labelled graphs by the paper's protocol.
 
-    With --communities, compare quantifiers on real communities, with posteriors of
-    xnq+.
+    With --communities, compare quantifiers on real communities, with the posteriors of
+    the method xnq+.
     """
     from xnq_dist.core.config import load_settings
 
@@ -379,8 +384,8 @@ def evaluate(
         }
     elif methods not in ("xnq", "xnq+") or folds or splits:
         raise SettingsError(
-            "--communities draws its own labels and takes posteriors by xnq+: leave "
-            "--methods, --folds and --splits out"
+            "--communities draws the labels itself and uses the method xnq+: remove "
+            "--methods, --folds and --splits"
         )
     else:
         arguments |= {
@@ -426,7 +431,7 @@ def _evaluated(
 def _names(text: str, option: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise SettingsError(f"{option} names nothing: give one name or more")
+        raise SettingsError(f"{option} is empty: give at least one name")
     return list(dict.fromkeys(names))
 
 
@@ -434,7 +439,9 @@ def _numbers(text: str, option: str, kind: type[Any]) -> list[Any]:
     try:
         return [kind(number) for number in _names(text, option)]
     except ValueError as error:
-        raise SettingsError(f"{option} {text!r} is not a list of numbers") from error
+        raise SettingsError(
+            f"{option} {text!r} is not a list of numbers: separate them with commas"
+        ) from error
 
 
 @app.command()
@@ -451,13 +458,13 @@ def bench(
     against: Annotated[
         Path | None,
         typer.Option(
-            help="A recorded benchmarks.json; exit status 1 if something is slower.",
+            help="Earlier benchmarks.json; exit status 1 if something is slower now.",
             show_default=False,
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure speed and memory next to other libraries that do the same work."""
+    """Measure speed and memory, and compare them with other libraries."""
     prepare_environment()
     from xnq_dist.app.command_cost import BENCHMARKS
     from xnq_dist.evaluation.bench.runner import compare, read_record, run_benchmarks
@@ -469,7 +476,7 @@ def bench(
     slower: list[str] = []
     if record is not None:
         slower, unmatched = compare(report, record)
-        for line in [*unmatched, *(slower or ["nothing got slower"])]:
+        for line in [*unmatched, *(slower or ["no measurement got slower"])]:
             typer.echo(line)
     print_json({**report.record(), "slower": slower}, as_json)
     if slower:
@@ -484,16 +491,16 @@ def verify(directory: Directory, as_json: Json = False) -> None:
     shown = str(redacted(directory))
     with stage_errors(shown, OPEN):
         findings = examine(directory)
-    for found in findings:
-        typer.echo(f"{found.file} {found.what}")
+    for finding in findings:
+        typer.echo(f"{finding.file} {finding.what}")
     if findings:
         typer.echo(
-            f"damaged files: {len(findings)}; the next run sets them aside and makes "
-            "their stages again"
+            f"damaged files: {len(findings)}; the next run moves them to quarantine/ "
+            "and computes their stages again"
         )
     else:
         typer.echo(f"{shown}: all files are intact")
-    values = [{"file": found.file, "what": found.what} for found in findings]
+    values = [{"file": finding.file, "what": finding.what} for finding in findings]
     print_json({"damaged": values}, as_json)
     if findings:
         raise typer.Exit(1)
@@ -505,9 +512,9 @@ def erase(
     node: Annotated[str, typer.Option(help="Node id of the person.")],
     as_json: Json = False,
 ) -> None:
-    """Remove one node's rows from a run directory and all its versions.
+    """Remove one node's rows from a run directory, including all older results.
 
-    Remove the node from your own tables, too: the next run reads them.
+    Also remove the node from your input tables: the next run reads them.
     """
     from dataclasses import asdict
 
@@ -519,7 +526,7 @@ def erase(
         typer.echo(f"  {path}")
     if done.stages:
         typer.echo(
-            "The next run makes the stages again; remove the node from its "
+            "The next run computes the stages again: remove the node from the input "
             "tables first."
         )
     print_json(asdict(done), as_json)
@@ -533,7 +540,7 @@ def doctor(
     out: Annotated[str, typer.Option(help="Folder to test writing in.")] = ".",
     as_json: Json = False,
 ) -> None:
-    """Check this machine: versions, GPUs, Dask, Prefect, disk."""
+    """Check this machine: package versions, GPUs, Dask, Prefect, disk."""
     prepare_environment()
     from xnq_dist.app.doctor import examine
 
@@ -546,7 +553,7 @@ def doctor(
 
 
 class _Console(logging.StreamHandler[Any]):
-    """Log lines on the present sys.stderr, which tests and progress bars replace."""
+    """Logs to the current sys.stderr, which tests and progress bars replace."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
@@ -555,7 +562,8 @@ class _Console(logging.StreamHandler[Any]):
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:
-    # A lost connection is an error of Dask's log; the command ends in a sentence on it.
+    # Dask logs a lost connection with its traceback; the command's one-sentence error
+    # message is enough.
     record.exc_info = record.exc_text = None
     return True
 
@@ -576,12 +584,12 @@ def _set_up_logging() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run a command.
 
-    Exit status: 0 done, 1 internal error, 2 bad input or settings, 3 does not fit,
-    4 interrupted or infrastructure lost (run it again).
+    Exit status: 0 done, 1 internal error, 2 bad input or settings, 3 not enough memory
+    or disk, 4 interrupted or infrastructure lost (run it again).
     """
     _set_up_logging()
     with named_ending(sys.argv[1:] if arguments is None else arguments):
-        # Usage errors end here with status 2, `typer.Exit` with its own.
+        # Usage errors exit with status 2, `typer.Exit` with the status that it holds.
         app(args=arguments)
 
 

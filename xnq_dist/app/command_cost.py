@@ -1,4 +1,4 @@
-"""Benchmarks of the command itself: what it costs before any graph is large."""
+"""Benchmarks of the command's fixed cost, which does not depend on the graph."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ __all__ = ["BENCHMARKS", "fixed_costs"]
 BENCHMARKS: dict[str, Benchmark] = {
     "fixed": Benchmark(
         "fixed",
-        "what a command costs before its work",
+        "fixed cost of a command: start, Prefect flow, a small run",
         "xnq_dist.app.command_cost:fixed_costs",
     )
 }
-"""Benchmarks that need the flows, by name."""
+"""Benchmarks that need the command line, by name."""
 
 HELP_SECONDS = 0.5
+"""Budget of `--help`, in seconds."""
 RUN_SECONDS = 10.0
-"""Seconds that a run of 1,000 nodes may take above an empty flow."""
+"""Budget of a run of 1,000 nodes beyond an empty flow, in seconds."""
 
 _EMPTY_FLOW = """
 from xnq_dist.app.environment import prepare_environment
@@ -39,22 +40,22 @@ empty()
 
 
 def fixed_costs(bench: Bench) -> None:
-    """`--help`, an empty Prefect flow, and a run of 1,000 nodes, each a process."""
+    """Time `--help`, an empty Prefect flow and a run of 1,000 nodes, each a process."""
     command = [sys.executable, "-m", "xnq_dist.app.cli"]
-    quick = dict(os.environ)
-    seconds = bench.time("--help", OURS, lambda: _call([*command, "--help"], quick))
+    inherited = dict(os.environ)
+    seconds = bench.time("--help", OURS, lambda: _call([*command, "--help"], inherited))
     empty = [sys.executable, "-c", "pass"]
-    bench.time("--help", "Python that does nothing", lambda: _call(empty, quick))
+    bench.time("--help", "Python that does nothing", lambda: _call(empty, inherited))
     bench.ratio("--help over its budget", seconds / HELP_SECONDS, "less", 1.0)
 
-    # A Prefect of its own: no server of the user's, and no database that grew.
-    kept = {k: v for k, v in quick.items() if k != "PREFECT_API_URL"}
-    lone = kept | {"PREFECT_HOME": str(bench.folder / "prefect")}
+    # A separate Prefect home: not the user's server, not a database that has grown.
+    kept = {k: v for k, v in inherited.items() if k != "PREFECT_API_URL"}
+    isolated = kept | {"PREFECT_HOME": str(bench.folder / "prefect")}
     flow = [sys.executable, "-c", _EMPTY_FLOW]
-    idle = bench.time("a flow", "empty Prefect flow", lambda: _call(flow, lone))
+    idle = bench.time("a flow", "empty Prefect flow", lambda: _call(flow, isolated))
     graph = bench.folder / "graph"
     made = ["generate", "--out", str(graph), "--nodes", "1000", "--communities", "10"]
-    _call([*command, *made], lone)
+    _call([*command, *made], isolated)
     runs = 0
 
     def run() -> None:
@@ -64,7 +65,7 @@ def fixed_costs(bench: Bench) -> None:
         for name in ("nodes", "edges", "memberships"):
             tables += [f"--{name}", str(graph / f"{name}.parquet")]
         out = bench.folder / f"run-{runs}"
-        _call([*command, "run", *tables, "--out", str(out)], lone)
+        _call([*command, "run", *tables, "--out", str(out)], isolated)
 
     ours = bench.time("a run of 1,000 nodes", OURS, run)
     bench.record("a run of 1,000 nodes", "above an empty flow", OURS, ours - idle, "s")
@@ -88,5 +89,5 @@ def _call(command: list[str], environment: dict[str, str]) -> None:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise StageError(
             f"benchmark fixed: {command[-1]} ended with status {done.returncode} "
-            f"({reason}): run it alone to see more"
+            f"({reason}): run that command directly to see its full output"
         )

@@ -20,7 +20,7 @@ def contrast(
     ],
     as_json: Json = False,
 ) -> None:
-    """Difference of two communities' prevalence, with its interval."""
+    """Difference between the prevalence of two communities, with its interval."""
     from xnq_dist.quantify.default.contrast import contrast as compare
 
     rows = compare(directory, first, second)

@@ -1,4 +1,4 @@
-"""The command ``xnq-dist datasets``: what the paper's graphs are, and get one."""
+"""The command ``xnq-dist datasets``: list the paper's graphs and download one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["app"]
 
 app = typer.Typer(
     name="datasets",
-    help="The graphs of the paper, from their public homes.",
+    help="List and download the graphs of the paper.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -25,7 +25,7 @@ app = typer.Typer(
 
 @app.command("list")
 def list_datasets(as_json: Json = False) -> None:
-    """Every task of the paper: size, licence, and where its graph lies here."""
+    """List every task of the paper: size, licence and folder on this machine."""
     from xnq_dist.evaluation.datasets.known_graphs import known_tasks
     from xnq_dist.evaluation.rendered_table import aligned
 
@@ -60,30 +60,34 @@ def fetch_dataset(
     name: Annotated[str, typer.Argument(help="A name that `datasets list` shows.")],
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for the graph's folder; else XNQ_DATA_DIR."),
+        typer.Option(
+            help="Parent folder for the graph's folder; default: XNQ_DATA_DIR."
+        ),
     ] = None,
     raw: Annotated[
         Path | None,
-        typer.Option("--from", help="Folder with raw files that are already here."),
+        typer.Option("--from", help="Folder with raw files downloaded earlier."),
     ] = None,
     source: Annotated[
-        str | None, typer.Option(help="Which public home; the first one without.")
+        str | None,
+        typer.Option(help="Name of the download source; default: the first."),
     ] = None,
     sha256: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="[FILE=]HASH", help="Hash that a file must have; may be repeated."
+            metavar="[FILE=]HASH",
+            help="SHA-256 hash that a file must have; may be repeated.",
         ),
     ] = None,
     mirror: Annotated[
-        str | None, typer.Option(help="Address of a copy of the same files.")
+        str | None, typer.Option(help="Address of a mirror of the same files.")
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Make the folder anew.")
+        bool, typer.Option("--overwrite", help="Replace an existing folder.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """One graph from its public home, checked, in the form that the tool reads."""
+    """Download one graph, check it and convert it to the tables that `run` reads."""
     from xnq_dist.app.stage_progress import CONSOLE, console_progress
     from xnq_dist.core.errors import SettingsError
     from xnq_dist.evaluation.datasets.fetch import fetch
@@ -93,11 +97,11 @@ def fetch_dataset(
         has_features,
     )
 
-    named = os.environ.get(VARIABLE)
-    if out is None and not named:
-        raise SettingsError(f"name a folder with --out, or set {VARIABLE} to one")
+    default = os.environ.get(VARIABLE)
+    if out is None and not default:
+        raise SettingsError(f"no folder to write to: give --out, or set {VARIABLE}")
     dataset = dataset_of(name)
-    root = (out or Path(named or ".")).expanduser()
+    root = (out or Path(default or ".")).expanduser()
     with console_progress():
         done = fetch(
             name,
@@ -112,7 +116,7 @@ def fetch_dataset(
     if not done.files:
         bare = "" if has_features(done.folder) else ", without features"
         typer.echo(
-            f"{done.name} is there{bare}: {done.folder} (--overwrite makes it anew)"
+            f"{done.name} exists already{bare}: {done.folder} (--overwrite replaces it)"
         )
     else:
         typer.echo(
@@ -123,25 +127,25 @@ def fetch_dataset(
         )
     for file in done.unpinned:
         typer.echo(
-            f"  no hash is recorded for {file.name}: what it holds was checked, its "
-            f"sha256 is\n    {file.sha256}\n  --sha256 {file.name}={file.sha256} "
-            "holds the next fetch to it"
+            f"  no hash is recorded for {file.name}; its contents were checked. To "
+            "require the same file the next time, add\n"
+            f"    --sha256 {file.name}={file.sha256}"
         )
     if as_json:
         typer.echo(json.dumps(asdict(done), default=str))
 
 
-def _hashes(given: list[str], names: list[str]) -> dict[str, str]:
-    """``FILE=HASH`` texts as a dict; the file may be left out when there is one."""
+def _hashes(texts: list[str], names: list[str]) -> dict[str, str]:
+    """Hashes by file from ``FILE=HASH`` texts; a single file's name may be omitted."""
     from xnq_dist.core.errors import SettingsError
 
     hashes: dict[str, str] = {}
-    for text in given:
+    for text in texts:
         name, equals, digest = text.rpartition("=")
         if not equals:
             if len(names) != 1:
                 raise SettingsError(
-                    f"--sha256 {text} does not say of which file it is: write "
+                    f"--sha256 {text} names no file: write "
                     f"FILE=HASH with one of {', '.join(names)}"
                 )
             name = names[0]

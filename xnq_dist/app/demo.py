@@ -1,4 +1,4 @@
-"""The demo: a generated social network with bots, through the real pipeline."""
+"""The demo: the complete pipeline on a generated social network with bots."""
 
 from __future__ import annotations
 
@@ -29,19 +29,21 @@ DEMO_SETTINGS = [
 ]
 """A small reservoir for a small graph, whose labels are a random sample."""
 UNDECLARED, DECLARED = "auto (the run's)", "auto, drawn by class"
-"""The default, the mean posterior; and with memberships.drawn = by_class, SLD."""
+"""The default estimator, and the one with memberships.drawn = by_class (SLD)."""
 
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo ends with."""
+    """The demo's result."""
 
     text: str
+    """For a reader."""
     summary: dict[str, Any]
+    """Summary of the run, with ``errors`` by estimator and kind of page."""
 
 
 def run_demo(out: str, seed: int = 0) -> DemoResult:
-    """Generate, run the pipeline, and compare three estimators with the truth."""
+    """Generate a network, run the pipeline and compare the estimates with the truth."""
     folder = Path(out)
     made = demo_network(folder / "input", seed)
     settings = load_settings(overrides=[*DEMO_SETTINGS, f"seed={seed}"])
@@ -111,10 +113,11 @@ def _text(summary: dict[str, Any], errors: dict[str, dict[str, float]]) -> str:
         lines.append(f"{name:<24}{row['proportions']:>18.3f}{row['real']:>26.3f}")
     lines += [
         "",
-        f"Closest on proportions only: {_closest(errors, 'proportions')}; "
-        f"where features and links differ too: {_closest(errors, 'real')}.",
-        "Pages of the first kind are samples drawn by class. If yours are, set",
-        "memberships.drawn=by_class.",
+        f"Smallest error where proportions alone differ: "
+        f"{_closest(errors, 'proportions')}; where features and links differ too: "
+        f"{_closest(errors, 'real')}.",
+        "Pages of the first kind are random samples within each class. If your",
+        "communities are such samples, set memberships.drawn=by_class.",
         "",
         f"  table   {summary['prevalence']}",
         f"  report  {summary['report']}",

@@ -1,4 +1,4 @@
-"""What works on this machine and what does not."""
+"""Checks of this machine: what a run needs, and whether it works."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from xnq_dist.core.redaction import redacted
 from xnq_dist.core.settings_sections import ClusterSettings
 from xnq_dist.core.sizes import human
 from xnq_dist.core.store import Folder
-from xnq_dist.evaluation.bench.product_price import price_of_products
+from xnq_dist.evaluation.bench.product_price import relative_time
 
 __all__ = ["Check", "examine"]
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing looked at."""
+    """Result of one check."""
 
     name: str
     state: str
-    """``ok``, ``note`` (works without) or ``fault``."""
+    """``ok``, ``note`` (missing, but runs work without it) or ``fault``."""
     text: str
 
 
 def examine(address: str | None = None, out: str = ".") -> list[Check]:
-    """Try each part that a run needs.
+    """Check each part that a run needs.
 
     Parameters
     ----------
     address
-        A Dask scheduler to ask as well.
+        Address of a Dask scheduler to check as well.
     out
         Folder that runs will be written to.
     """
@@ -66,13 +66,14 @@ def _python() -> Check:
 
 
 def _packages() -> list[Check]:
-    found = []
+    versions = []
     for name in ("dask", "distributed", "prefect", "numba", "pyarrow", "scikit-learn"):
         try:
-            found.append(f"{name} {metadata.version(name)}")
+            versions.append(f"{name} {metadata.version(name)}")
         except metadata.PackageNotFoundError:
-            return [Check("packages", "fault", f"{name} is not installed")]
-    return [Check("packages", "ok", ", ".join(found))]
+            text = f"{name} is not installed: run pip install {name}"
+            return [Check("packages", "fault", text)]
+    return [Check("packages", "ok", ", ".join(versions))]
 
 
 def _machine() -> Check:
@@ -89,14 +90,13 @@ def _products() -> Check:
     name = "dense products"
     if not has_fma():
         text = (
-            "this processor has no fused multiply-add: products are right but slow; "
+            "this processor has no fused multiply-add: products are correct but slow; "
             "set reservoir.matrix=sparse"
         )
         return Check(name, "note", text)
-    price = price_of_products()
     text = (
         f"{FORM} in vectors of {VECTOR_BYTES} bytes, the same bits on every processor; "
-        f"{price:.2f} times the BLAS's seconds"
+        f"they take {relative_time():.2f} times as long as BLAS"
     )
     return Check(name, "ok", text)
 
@@ -104,11 +104,11 @@ def _products() -> Check:
 def _gpu() -> Check:
     facts = gpu_facts()
     if facts.devices:
-        there = [name for name, installed in facts.packages.items() if installed]
-        text = f"{facts.devices} of {human(facts.memory)} each, {', '.join(there)}"
-        lacking = [name for name, installed in facts.packages.items() if not installed]
-        if lacking:
-            text += f"; not installed: {', '.join(lacking)}"
+        present = [name for name, installed in facts.packages.items() if installed]
+        text = f"{facts.devices} of {human(facts.memory)} each, {', '.join(present)}"
+        missing = [name for name, installed in facts.packages.items() if not installed]
+        if missing:
+            text += f"; not installed: {', '.join(missing)}"
         return Check("gpu", "ok", text)
     return Check("gpu", "note", f"none ({facts.reason}); CPUs are used")
 
@@ -138,7 +138,7 @@ def _dask(settings: ClusterSettings) -> Check:
     except XnqError as error:
         return Check(name, "fault", str(error))
     seconds = time.perf_counter() - began
-    return Check(name, "ok", f"{count} workers answered within {seconds:.1f} s")
+    return Check(name, "ok", f"{count} workers responded within {seconds:.1f} s")
 
 
 def _prefect() -> Check:
@@ -160,7 +160,7 @@ def _prefect() -> Check:
         return Check(
             "prefect",
             "fault",
-            f"{url} does not answer ({redacted(str(problem))}): start "
+            f"{url} does not respond ({redacted(str(problem))}): run "
             "`prefect server start`, or unset PREFECT_API_URL",
         )
-    return Check("prefect", "ok", f"{url} answers")
+    return Check("prefect", "ok", f"{url} responds")

@@ -1,4 +1,4 @@
-"""How a command ends: on a signal or an error in one sentence and an exit status."""
+"""The end of a command: a signal or error becomes one sentence and an exit status."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from xnq_dist.core.failures import causes, explained, place_of
 __all__ = ["named_ending"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What asks a command to end."""
+"""Signals that interrupt a command."""
 INTERRUPTED = InfrastructureError.exit_code
 
 
 @contextmanager
 def named_ending(words: Sequence[str]) -> Iterator[None]:
-    """A block that raises nothing but `SystemExit`.
+    """Run a block and turn errors and signals into `SystemExit`.
 
-    What ended it goes to stderr in one sentence; with ``--json`` among the words of
-    the command also to stdout, as ``{"error": ..., "exit_code": ...}``. Where
+    The error is written to stderr in one sentence; with ``--json`` among the words of
+    the command also to stdout, as ``{"error": ..., "exit_code": ...}``. If
     ``XNQ_DEBUG`` is set, errors are raised with their traceback.
     """
     as_json = "--json" in words
@@ -44,14 +44,14 @@ def named_ending(words: Sequence[str]) -> Iterator[None]:
             INTERRUPTED,
             as_json,
         )
-    except Exception as error:  # the last resort: an internal error, named as such
+    except Exception as error:  # also internal errors, which the sentence names
         if os.environ.get("XNQ_DEBUG"):
             raise
         _end(*_sentence(error, words[0] if words else ""), as_json)
 
 
 class _Interrupted(SystemExit):
-    """A signal ends the process: as an exception, so that locks are released."""
+    """A signal as an exception, so that locks are released."""
 
     def __init__(self, number: int) -> None:
         super().__init__(INTERRUPTED)
@@ -64,12 +64,12 @@ def _interrupt(number: int, _frame: Any) -> None:
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """Signals raise `_Interrupted` in the block; those ignored (nohup) stay so."""
+    """Signals raise `_Interrupted` in the block, except those that are ignored."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
     for number, handler in before.items():
         if handler != signal.SIG_IGN:
             signal.signal(number, _interrupt)
-    hook, sys.unraisablehook = sys.unraisablehook, _signal_not_lost
+    hook, sys.unraisablehook = sys.unraisablehook, _send_signal_again
     try:
         yield
     finally:
@@ -78,12 +78,12 @@ def _signals() -> Iterator[None]:
             signal.signal(number, handler or signal.SIG_DFL)
 
 
-def _signal_not_lost(lost: Any) -> None:
-    """Hook for exceptions that nobody can catch: a signal's is sent again.
+def _send_signal_again(lost: Any) -> None:
+    """Hook for unraisable exceptions: if a signal raised it, send the signal again.
 
-    The handler's exception may be raised inside a finaliser or a callback of the
-    garbage collector, of which there are many while futures come and go. Python then
-    prints and forgets it, and the run would go on to its end.
+    The handler's exception may be raised inside a finaliser or a garbage collector
+    callback, which are frequent while futures are created and released. Python then
+    prints the exception and drops it, and the run would continue to its end.
     """
     from prefect.exceptions import ExternalSignal
 
@@ -91,18 +91,18 @@ def _signal_not_lost(lost: Any) -> None:
         sys.__unraisablehook__(lost)
         return
     number = getattr(lost.exc_value, "number", signal.SIGTERM)
-    # Not at once: it would be raised in here, and be lost again.
+    # After a delay: at once, it would be raised inside this hook and lost again.
     again = threading.Timer(0.05, os.kill, (os.getpid(), number))
     again.daemon = True
     again.start()
 
 
 def _sentence(error: Exception, command: str) -> tuple[str, int]:
-    """What an error that ended a command says, and its exit status."""
+    """The message for an error that ended a command, and the exit status."""
     place = place_of(error)
     folder = str(getattr(error, "filename", None) or Path.cwd())
     stage = "" if isinstance(error, XnqError) else command
-    known = _api_lost(error) or explained(error, folder, stage)
+    known = _lost_api_error(error) or explained(error, folder, stage)
     if known is not None:
         return str(known), known.exit_code
     return (
@@ -112,8 +112,8 @@ def _sentence(error: Exception, command: str) -> tuple[str, int]:
     )
 
 
-def _api_lost(error: BaseException) -> XnqError | None:
-    """The sentence where an API of Prefect is behind an error."""
+def _lost_api_error(error: BaseException) -> XnqError | None:
+    """The error to report when a lost Prefect API is the cause; None otherwise."""
     if isinstance(error, XnqError) or "httpx" not in sys.modules:
         return None
     import httpx
@@ -123,15 +123,15 @@ def _api_lost(error: BaseException) -> XnqError | None:
         if isinstance(cause, httpx.HTTPError) or (url and url in str(cause)):
             reason = " ".join(f"{type(cause).__name__} {cause}".split())
             return InfrastructureError(
-                f"Prefect's API at {url} was lost ({reason}): start it again with "
-                "`prefect server start` or unset PREFECT_API_URL, and run again to "
-                "resume"
+                f"the connection to Prefect's API at {url} was lost ({reason}): start "
+                "it again with `prefect server start` or unset PREFECT_API_URL, and "
+                "run again to resume"
             )
     return None
 
 
 def _end(sentence: str, status: int, as_json: bool) -> None:
-    # The terminal that a hang-up came from cannot be written to any more.
+    # After SIGHUP the terminal can no longer be written to.
     with suppress(OSError):
         sentence = " ".join(sentence.split())
         typer.echo(f"xnq-dist: {sentence}", err=True)

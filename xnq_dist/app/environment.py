@@ -1,4 +1,4 @@
-"""What Prefect and Dask must be told before import: nothing leaves the machine."""
+"""Environment variables for Prefect and Dask: no usage data, fewer log lines."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import os
 __all__ = ["DEFAULTS", "prepare_environment"]
 
 DEFAULTS = {
-    # No usage data to anybody, from the client or from the server it starts.
+    # Neither the client nor a server that it starts sends usage data.
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    # A deployment's flow that is tried without an API starts one on loopback, which
-    # takes longer than Prefect's own patience on a busy machine.
+    # A deployment's flow started without an API starts one on loopback; on a busy
+    # machine that takes longer than Prefect's default timeout.
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
-    # A deployed flow's own calls would wait a minute each for an API that has died; no
-    # result depends on them.
+    # By default, each call to an API that has died waits a minute; no result depends
+    # on these calls.
     "PREFECT_CLIENT_MAX_RETRIES": "1",
-    # The command line reports by itself; Prefect only speaks up when something is off.
+    # The command line logs its own progress; Prefect logs warnings only.
     "PREFECT_LOGGING_LEVEL": "WARNING",
-    # Its tracebacks go to its own API; the terminal gets one sentence (XNQ_DEBUG: all).
+    # Prefect's tracebacks go to its API; the terminal shows one sentence, or all of it
+    # with XNQ_DEBUG.
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
     "PREFECT_LOGGING_EXTRA_LOGGERS": "xnq_dist",
     "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
@@ -28,7 +29,7 @@ DEFAULTS = {
 
 
 def prepare_environment() -> None:
-    """Set what is not set already; call before the first import of Prefect."""
+    """Set the variables that are not set yet; call before importing Prefect."""
     for name, value in DEFAULTS.items():
         if "CONSOLE" in name and os.environ.get("XNQ_DEBUG"):
             continue

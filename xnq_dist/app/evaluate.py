@@ -1,7 +1,7 @@
-"""Methods side by side on labelled graphs: search, selection, test, tables.
+"""Comparison of methods on labelled graphs: search, model selection, test, tables.
 
-One stage a dataset and method. What is scored already is not scored again: the
-units in the output folder decide that.
+There is one stage per dataset and method. Units that are in the output folder are not
+scored again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xnq_dist import pipeline as line
+from xnq_dist import pipeline
 from xnq_dist.core.cluster import Connection, connect, open_cluster
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InputError
@@ -30,12 +30,7 @@ if TYPE_CHECKING:
     from xnq_dist.evaluation.keep import Published
     from xnq_dist.evaluation.work import EvaluationWork
 
-__all__ = [
-    "DataSource",
-    "find_data",
-    "run_communities_evaluation",
-    "run_evaluation",
-]
+__all__ = ["DataSource", "find_data", "run_communities_evaluation", "run_evaluation"]
 
 log = logging.getLogger(__name__)
 
@@ -48,19 +43,20 @@ class DataSource:
     nodes: str
     edges: str
     splits: str | None
-    """Table of folds; None: folds are made."""
+    """Table of folds; None: folds are drawn."""
     positive: str | None
+    """Class that is evaluated against all others; None: all classes."""
     family: str | None = None
-    """Graphs like it, left out together; None: itself only."""
+    """Group of similar graphs, which are left out together; None: this graph only."""
 
 
 def find_data(data: str, splits: str | None, positive: str | None) -> DataSource:
-    """The graph of a folder, or by its name in ``XNQ_DATA_DIR``.
+    """Find a graph by its folder or by its name in ``XNQ_DATA_DIR``.
 
     Raises
     ------
     InputError
-        When neither is there.
+        When there is no such graph.
     """
     from xnq_dist.evaluation.datasets.families import family_of
     from xnq_dist.evaluation.datasets.known_graphs import VARIABLE, find, known_tasks
@@ -71,31 +67,31 @@ def find_data(data: str, splits: str | None, positive: str | None) -> DataSource
     if data in known and not (folder / "nodes.parquet").exists():
         task = known[data]
         name = data
-        found = find(task.folder)
-        if found is None:
+        known_folder = find(task.folder)
+        if known_folder is None:
             raise InputError(
-                f"the graph {data!r} is not here: fetch it (xnq-dist datasets fetch "
-                f"{task.folder}), or set XNQ_DATA_DIR to the folder that holds "
-                f"{task.folder}/"
+                f"the graph {data!r} is not on this machine: download it with xnq-dist "
+                f"datasets fetch {task.folder}, or set XNQ_DATA_DIR to the folder that "
+                f"contains {task.folder}/"
             )
-        folder = found
+        folder = known_folder
         splits = splits or task.splits
         positive = positive or task.positive
     elif not folder.exists() and (root := os.environ.get(VARIABLE)):
-        # A graph of the data folder that is not one of the paper's.
+        # A graph in the data folder that is not in the paper.
         folder = next((f for f in [Path(root) / data] if f.is_dir()), folder)
     for table in ("nodes.parquet", "edges.parquet"):
         if not (folder / table).exists():
             raise InputError(
-                f"--data {data}: {folder / table} is not there: name a folder with "
+                f"--data {data}: {folder / table} does not exist: name a folder with "
                 "nodes.parquet and edges.parquet, or one of "
                 f"{', '.join(known)}"
             )
     if splits is None:
-        there = folder / "splits.parquet"
-        chosen = str(there) if there.exists() else None
+        default = folder / "splits.parquet"
+        chosen = str(default) if default.exists() else None
     else:
-        # A name inside the folder, or a path of its own.
+        # A name inside the folder, or a path.
         inside = folder / splits
         chosen = str(inside if inside.exists() else Path(splits))
     return DataSource(
@@ -109,7 +105,7 @@ def find_data(data: str, splits: str | None, positive: str | None) -> DataSource
 
 
 def _with_features(source: DataSource, settings: Settings) -> tuple[Settings, bool]:
-    """Settings that do without features where the node table has none."""
+    """Settings without features if the node table has none, and whether it has them."""
     features = settings.columns.features
     if features is None:
         return settings, False
@@ -119,7 +115,7 @@ def _with_features(source: DataSource, settings: Settings) -> tuple[Settings, bo
         settings.columns.model_fields_set
     ):
         return settings, True
-    log.info("%s: no features, the graph alone", source.name)
+    log.info("%s: the node table has no features; only edges are used", source.name)
     columns = settings.columns.model_copy(update={"features": None})
     return settings.model_copy(update={"columns": columns}), False
 
@@ -132,20 +128,20 @@ def _prepare_task(
     label_shares: Sequence[float],
     progress: Progress,
 ) -> EvaluationWork:
-    """Graph, labels and folds of one dataset, where workers find them."""
+    """Write graph, labels and folds of one dataset where the workers read them."""
     from xnq_dist.evaluation.task import TaskSource, load_task
     from xnq_dist.evaluation.work import EvaluationWork
 
     run = RunDirectory(out)
-    line.prepare(run, Sources(source.nodes, source.edges), settings, progress)
-    wanted = TaskSource(
+    pipeline.prepare(run, Sources(source.nodes, source.edges), settings, progress)
+    requested = TaskSource(
         source.name,
         source.splits,
         source.positive,
         None if folds is None else tuple(folds),
         tuple(label_shares),
     )
-    task = load_task(run, wanted, settings.seed)
+    task = load_task(run, requested, settings.seed)
     return EvaluationWork.begin(run, task, settings)
 
 
@@ -157,7 +153,7 @@ def _evaluate_method(
     connection: Connection,
     progress: Progress,
 ) -> dict[str, Any]:
-    """One method on one dataset: search, selection, test."""
+    """Evaluate one method on one dataset: search, model selection, test."""
     from xnq_dist.evaluation import on_workers as stage
     from xnq_dist.evaluation.keep import PAPER, keep
     from xnq_dist.evaluation.methods.known_methods import known_methods
@@ -175,7 +171,7 @@ def _evaluate_method(
 def _evaluate_on_communities(
     plan: CasePlan, work: EvaluationWork, connection: Connection, progress: Progress
 ) -> dict[str, Any]:
-    """Every estimator on every kind of communities of one dataset."""
+    """Evaluate every quantifier on every kind of communities of one dataset."""
     from xnq_dist.evaluation.community_cases import evaluate_communities
     from xnq_dist.evaluation.keep import COMMUNITIES, keep
 
@@ -186,7 +182,7 @@ def _evaluate_on_communities(
 
 
 def _publish(out: str, of: Published, _progress: Progress) -> dict[str, Any]:
-    """Tables, plots and page of everything kept in the folder."""
+    """Write tables, plots and page from all results kept in the folder."""
     from xnq_dist.evaluation import community_tables, render, summary
     from xnq_dist.evaluation.keep import COMMUNITIES, publish
 
@@ -200,10 +196,10 @@ def _publish(out: str, of: Published, _progress: Progress) -> dict[str, Any]:
         files = render.outputs(first, tables["estimates"])
         text = summary.text(first)
     for name, data in files.items():
-        inside, _, last = name.rpartition("/")
-        place = folder.child(inside) if inside else folder
-        place.create()
-        place.write_bytes(last, data)
+        parent, _, file = name.rpartition("/")
+        target = folder.child(parent) if parent else folder
+        target.create()
+        target.write_bytes(file, data)
     rows = {name: table.num_rows for name, table in tables.items()}
     return {"rows": rows, "text": text}
 
@@ -220,7 +216,7 @@ def _run(
     label_shares: list[float],
     do: Do,
 ) -> dict[str, Any]:
-    """The jobs of every dataset (by name, with its settings), then all tables."""
+    """Run the jobs of every dataset (by name, with its settings), then write tables."""
     from xnq_dist.evaluation.keep import unpublish
 
     began = time.perf_counter()
@@ -231,17 +227,17 @@ def _run(
     with RunLock(folder), open_cluster(cluster) as connection:
         unpublish(folder, of)
         for source in sources:
-            settings, own = jobs[source.name]
+            settings, dataset_jobs = jobs[source.name]
             where = folder.child(source.name).location
             tables = Sources(source.nodes, source.edges)
-            with line.open_run(where, tables) as run, setting_aside(run):
-                wanted = source, settings, folds, label_shares
-                work = do("graph", partial(_prepare_task, run.location, *wanted))
-                for job in own:
+            with pipeline.open_run(where, tables) as run, setting_aside(run):
+                requested = source, settings, folds, label_shares
+                work = do("graph", partial(_prepare_task, run.location, *requested))
+                for job in dataset_jobs:
                     started = time.perf_counter()
-                    found = do(source.name, partial(job, work, connection))
+                    result = do(source.name, partial(job, work, connection))
                     seconds = round(time.perf_counter() - started, 1)
-                    done.append({"dataset": source.name, **found, "seconds": seconds})
+                    done.append({"dataset": source.name, **result, "seconds": seconds})
         published = do("publish", partial(_publish, folder.location, of))
     return {
         "out": folder.uri,
@@ -264,7 +260,10 @@ def run_evaluation(
     label_shares: list[float],
     do: Do,
 ) -> dict[str, Any]:
-    """Every method on every dataset, in this process; `do` does each stage."""
+    """Evaluate every method on every dataset and return a summary.
+
+    `do` runs each stage.
+    """
     from xnq_dist.evaluation.keep import PAPER
     from xnq_dist.evaluation.methods.known_methods import choose_methods
 
@@ -290,21 +289,26 @@ def run_communities_evaluation(
     do: Do,
     undeclared: bool = False,
 ) -> dict[str, Any]:
-    """Every quantifier on real communities of every dataset, in this process.
+    """Evaluate every quantifier on real communities of every dataset.
 
     Parameters
     ----------
     undeclared
         Whether `labels.drawn` is unknown for every design.
     do
-        Does each stage.
+        Runs each stage.
+
+    Returns
+    -------
+    dict
+        Summary: paths of the results, text, seconds.
     """
     from xnq_dist.evaluation.community_cases import CasePlan, check_plan, check_shares
     from xnq_dist.evaluation.keep import COMMUNITIES
 
     check_shares(label_shares)
-    given = [Path(source.nodes).parent / "memberships.parquet" for source in sources]
-    memberships = [str(path) if path.exists() else None for path in given]
+    paths = [Path(source.nodes).parent / "memberships.parquet" for source in sources]
+    memberships = [str(path) if path.exists() else None for path in paths]
     check_plan(kinds, designs, quantifiers, memberships)
     jobs: dict[str, tuple[Settings, list[Job]]] = {}
     for source, table in zip(sources, memberships, strict=True):

@@ -16,25 +16,25 @@ def label_plan(
     directory: Directory,
     budget: Annotated[int, typer.Option(help="Number of nodes to label.")],
     out: Annotated[
-        str, typer.Option(help="Table of the nodes: .parquet or .csv.")
+        str, typer.Option(help="File for the table of nodes: .parquet or .csv.")
     ] = "label_plan.parquet",
     community: Annotated[
         list[str] | None,
         typer.Option(
-            help="Name of a community whose interval matters; may be repeated. "
-            "Without it, those with the widest intervals."
+            help="Name of a community whose interval is to shrink; may be repeated. "
+            "Default: the communities with the widest intervals."
         ),
     ] = None,
     worst: Annotated[
         int, typer.Option(help="Number of communities with the widest intervals.")
     ] = 20,
-    seed: Annotated[int, typer.Option(help="Seed of the choice.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random sample.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Which nodes to label next, so that the widest intervals shrink most.
+    """Choose the nodes to label next, so that the widest intervals shrink most.
 
-    The nodes are a probability sample of the unlabelled ones. Put their column
-    label_weight into the node table with their labels, give nodes labelled before the
+    The nodes are a probability sample of the unlabelled nodes. Copy their column
+    label_weight into the node table with their labels, give earlier labelled nodes
     weight 1, and set columns.label_weight = label_weight and labels.drawn = weighted.
     """
     from xnq_dist.quantify.default.label_plan import plan_labels, write_plan
@@ -43,8 +43,8 @@ def label_plan(
     write_plan(plan, out)
     typer.echo(
         f"{plan.table.num_rows:,} of {plan.unlabelled:,} unlabelled nodes to label, in "
-        f"{out}\n  half-widths of intervals in points: now, with this plan, with as "
-        "many labels at random (predicted)"
+        f"{out}\n  half-widths of intervals in percentage points: now; predicted with "
+        "this plan; predicted with as many random labels"
     )
     for row in plan.communities:
         typer.echo(

@@ -1,4 +1,4 @@
-"""What commands share: two arguments, and what they print last."""
+"""Arguments that several commands share, and the summary that they print."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Json = Annotated[
 
 
 def is_done(out: str, sources: Any, settings: Any, as_json: bool) -> bool:
-    """Whether nothing changed since the results were published; they are named."""
+    """Whether nothing changed since the last results; if so, print their summary."""
     from xnq_dist.due import nothing_changed
 
     began = time.perf_counter()
@@ -33,7 +33,7 @@ def is_done(out: str, sources: Any, settings: Any, as_json: bool) -> bool:
 
 
 def print_summary(summary: dict[str, Any], as_json: bool) -> None:
-    """Size and place of a run's results."""
+    """Print the size of a run and the paths of its results."""
     typer.echo(
         f"{summary['communities']:,} communities of {summary['nodes']:,} nodes in "
         f"{summary['seconds']:.0f} s\n  table   {summary['prevalence']}\n"
@@ -43,6 +43,6 @@ def print_summary(summary: dict[str, Any], as_json: bool) -> None:
 
 
 def print_json(values: Any, as_json: bool) -> None:
-    """Values as one line of JSON, where that is requested."""
+    """Print values as one line of JSON if the user requested it."""
     if as_json:
         typer.echo(json.dumps(values, default=str))

@@ -1,4 +1,4 @@
-"""Parameters of flows: Prefect stores what it is given, and shows it on its pages."""
+"""Parameters of flows, which Prefect stores and shows on its pages."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ log = logging.getLogger(__name__)
 
 
 def warn_of_credentials(**parameters: Any) -> None:
-    """Warn of parameters whose addresses hold credentials."""
+    """Log a warning for each parameter whose addresses contain credentials."""
     for name, value in parameters.items():
         plain = value.model_dump() if isinstance(value, BaseModel) else value
         if redacted(plain) != plain:
             log.warning(
                 "parameter %s of this flow run holds credentials, which Prefect stores "
-                "and shows: give them to the worker's environment instead, such as "
+                "and shows: set them in the worker's environment instead, for example "
                 "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
                 name,
             )

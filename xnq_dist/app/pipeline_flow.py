@@ -1,8 +1,8 @@
-"""The nightly job as a Prefect flow: one task a stage.
+"""The complete pipeline as a Prefect flow with one task per stage.
 
-A stage that is whole for the same inputs and settings is not done again: the run
-directory's fingerprints decide that, not Prefect's cache, which would also skip a
-scheduled run whose parameters are last night's but whose tables are not.
+A stage that is complete for the same inputs and settings is skipped. Fingerprints in
+the run directory decide that, not Prefect's cache, which compares parameters only: it
+would also skip a scheduled run whose tables have changed.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ T = TypeVar("T")
 
 
 def _transient(_task: Any, _run: Any, state: State[Any]) -> bool:
-    """Whether a failed stage is worth another try: the network, not the data."""
+    """Whether a stage failed because of the network, so that a retry can help."""
     error = state.result(raise_on_failure=False)
     return isinstance(error, ConnectionLostError | httpx.TransportError)
 
 
 class TaskPerStage:
-    """Does stages in Prefect tasks of the flow run that it is made in."""
+    """Runs stages as Prefect tasks of the current flow run."""
 
     def __init__(self) -> None:
         context = FlowRunContext.get()
@@ -47,7 +47,7 @@ class TaskPerStage:
         self._outbox = ReportOutbox()
 
     def __call__(self, stage: str, work: Callable[[Progress], T]) -> T:
-        """Do a stage; a user's error is a failed state without a traceback."""
+        """Run a stage; an `XnqError` becomes a failed state without a traceback."""
 
         def guarded() -> Any:
             context = TaskRunContext.get()
@@ -69,7 +69,7 @@ class TaskPerStage:
         return value
 
     def prevalence(self, run: RunDirectory) -> None:
-        """The first rows of the published table, as a table artifact."""
+        """Report the first rows of the published table as a table artifact."""
         self._artifacts().prevalence(run)
         self._outbox.flush()
 
@@ -86,18 +86,18 @@ def pipeline(
     settings: Settings | None = None,
     overwrite: bool = False,
 ) -> Any:
-    """Prevalence of every community of a graph.
+    """Estimate the prevalence of every class in every community of a graph.
 
     Parameters
     ----------
     nodes, edges, memberships
-        The user's tables: a file, folder, glob or URI each.
+        The input tables: a file, folder, glob or URI each.
     out
         Run directory.
     settings
         All settings; None: the defaults.
     overwrite
-        Do every stage again, also in a directory made from other tables.
+        Compute every stage again, also in a run directory made from other tables.
     """
     warn_of_credentials(
         nodes=nodes, edges=edges, memberships=memberships, out=out, settings=settings
@@ -105,8 +105,8 @@ def pipeline(
     do = TaskPerStage()
     sources = Sources(nodes, edges, memberships)
     try:
-        found = run_all(sources, out, settings or Settings(), overwrite, do)
+        summary = run_all(sources, out, settings or Settings(), overwrite, do)
     except XnqError as error:
         return Failed(message=str(error), data=error)
     do.prevalence(RunDirectory(out))
-    return found
+    return summary

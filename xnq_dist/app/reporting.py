@@ -1,9 +1,10 @@
-"""Reports to Prefect's API, sent by one daemon thread that the run never waits for.
+"""Reports to Prefect's API, sent by a daemon thread that does not delay the run.
 
-A run of the command line appears in the API as a flow run with a task run a stage, log
-lines, progress and table artifacts; a run of a deployment, which Prefect records by
-itself, adds the artifacts. Newer reports replace older ones that are not sent yet, and
-what the API does not take is dropped: a dead API costs `GRACE` seconds at the end.
+A run of the command line appears in the API as a flow run with one task run per stage,
+log lines, progress and table artifacts. Prefect records a run of a deployment by
+itself; this module adds the artifacts. A newer report replaces an older one that is
+not sent yet, and reports that the API rejects are dropped. If the API does not respond,
+the run waits `GRACE` seconds at its end.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.exceptions import PrefectException
 
-from xnq_dist import pipeline as line
+from xnq_dist import pipeline
 from xnq_dist.app.stage_progress import StageProgress
 from xnq_dist.core.errors import SettingsError, XnqError
 from xnq_dist.core.progress import Progress
@@ -42,59 +43,62 @@ T = TypeVar("T")
 Send = Callable[[SyncPrefectClient], None]
 
 GRACE = 5.0
-"""Seconds without an answer after which a run that is done leaves its reports."""
+"""Seconds that a finished run waits for an API that does not respond."""
 ROWS_SHOWN = 50
 """Rows of the table artifact; the complete table is in the run directory."""
 LOG_LINES = 1000
-"""Log lines that may wait to be sent."""
+"""Maximum number of log lines that wait to be sent."""
 
 
 def check_api() -> None:
-    """Refuse to report where no API is configured.
+    """Check that a Prefect API is configured.
 
     Raises
     ------
     SettingsError
-        When neither a profile of Prefect nor ``PREFECT_API_URL`` names one.
+        When neither the active Prefect profile nor ``PREFECT_API_URL`` names an API.
     """
     from prefect.settings import get_current_settings
 
     if not get_current_settings().api.url:
         raise SettingsError(
             "--prefect reports to a Prefect API, and none is configured: start one "
-            "with `prefect server start` and set PREFECT_API_URL, or leave --prefect "
-            "out"
+            "with `prefect server start` and set PREFECT_API_URL, or remove --prefect"
         )
 
 
 class ReportOutbox:
-    """Sends reports one after the other; of those with the same key the newest."""
+    """Sends reports one by one; of reports with the same key only the newest."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Send] = {}
         self._sending = False
         self._silent_since: float | None = None
         self._news = threading.Condition()
-        # Prefect's settings are in the context of the thread that made this.
+        # Prefect's settings are in the context of the thread that makes the outbox.
         run = contextvars.copy_context().run
         threading.Thread(
             target=run, args=(self._work,), daemon=True, name="reports to Prefect"
         ).start()
 
     def post(self, key: str, send: Send) -> None:
-        """Leave a report to be sent; never waits for the API."""
+        """Queue a report; does not wait for the API."""
         with self._news:
             self._waiting[key] = send
             self._news.notify_all()
 
     def flush(self, seconds: float = GRACE) -> None:
-        """Wait until all is sent, at most so long after the API's last answer."""
+        """Wait until all is sent, at most `seconds` after the last response."""
         with self._news:
             silent = self._silent_since
             waited = 0.0 if silent is None else time.monotonic() - silent
             if self._news.wait_for(lambda: not self._busy(), max(seconds - waited, 0)):
                 return
-        log.warning("Prefect's API did not take the last reports in %g s", seconds)
+        log.warning(
+            "Prefect's API did not accept the last reports within %g s: the run is "
+            "complete, but Prefect may show it as unfinished",
+            seconds,
+        )
 
     def _busy(self) -> bool:
         return bool(self._waiting) or self._sending
@@ -109,8 +113,8 @@ class ReportOutbox:
                 except (httpx.HTTPError, PrefectException) as error:
                     if not refused:
                         log.warning(
-                            "Prefect's API does not take reports (%s): the run goes on "
-                            "without them",
+                            "Prefect's API does not accept reports (%s): the run "
+                            "continues without them",
                             redacted(str(error)) or type(error).__name__,
                         )
                     refused = True
@@ -132,27 +136,27 @@ class ReportOutbox:
 
 @dataclass(frozen=True)
 class Artifacts:
-    """Artifacts of one flow run and, where there is one, task run."""
+    """Artifacts of one flow run and, if there is one, of a task run."""
 
     outbox: ReportOutbox
     flow_run: Callable[[SyncPrefectClient], UUID | str]
-    """Asked on the outbox's thread."""
+    """Returns the flow run's id; called on the outbox's thread."""
     task_run: UUID | str | None = None
     _sent: dict[str, str] = field(default_factory=dict)
-    """Id of the artifact by its report's key."""
+    """Ids of the artifacts that exist, by report key."""
 
     def progress(self, stage: str, text: str, percent: float) -> None:
-        """How far a stage is, as a progress artifact."""
+        """Report the progress of a stage as a progress artifact."""
         values = {"type": "progress", "description": text, "data": percent}
         self._post(f"progress of {stage}", values)
 
     def prevalence(self, run: RunDirectory) -> None:
-        """The first rows of the published table, as a table artifact."""
-        rows = line.published_rows(run, ROWS_SHOWN)
+        """Report the first rows of the published table as a table artifact."""
+        rows = pipeline.published_rows(run, ROWS_SHOWN)
         values = {
             "type": "table",
             "key": "xnq-prevalence",
-            "description": f"first of {run.uri}",
+            "description": f"first rows of {run.uri}",
             "data": json.dumps(_without_nan(rows), default=str),
         }
         self._post("prevalence", values)
@@ -195,16 +199,16 @@ class RunReport:
         self.state("RUNNING")
 
     def state(self, kind: str, message: str = "") -> None:
-        """The state of the run: RUNNING, COMPLETED, FAILED, CRASHED."""
+        """Report the state of the run: RUNNING, COMPLETED, FAILED or CRASHED."""
         send = partial(self._send_state, _state(kind, message))
         self._outbox.post("flow run", send)
 
     def flush(self) -> None:
-        """Wait for what is left to be sent, for a short time."""
+        """Wait a short time until the remaining reports are sent."""
         self._outbox.flush()
 
     def do(self, stage: str, work: Callable[[Progress], T]) -> T:
-        """Do a stage, reported as a task run."""
+        """Run a stage and report it as a task run."""
         task = _TaskRun(self._outbox, self._flow_run_id, stage)
         task.state("RUNNING")
         shown = Artifacts(self._outbox, self._flow_run_id, task.id)
@@ -217,11 +221,11 @@ class RunReport:
         return value
 
     def prevalence(self, run: RunDirectory) -> None:
-        """The first rows of the published table, as a table artifact."""
+        """Report the first rows of the published table as a table artifact."""
         Artifacts(self._outbox, self._flow_run_id).prevalence(run)
 
     def log_line(self, record: logging.LogRecord) -> None:
-        """One line of the log."""
+        """Report one log line."""
         self._lines.append(
             {
                 "name": record.name,
@@ -233,7 +237,7 @@ class RunReport:
         self._outbox.post("log lines", self._send_lines)
 
     def _flow_run_id(self, client: SyncPrefectClient) -> UUID | str:
-        """The flow run, made at its first report that arrives."""
+        """Id of the flow run, which the first report creates."""
         if self._flow_run is None:
             flow = client.create_flow_from_name(self._flow)
             values = {
@@ -270,7 +274,7 @@ class _LogLines(logging.Handler):
 
 
 class _TaskRun:
-    """One stage as a task run."""
+    """A stage as a task run."""
 
     def __init__(
         self,
@@ -309,7 +313,7 @@ class _TaskRun:
 
 @contextmanager
 def reported(flow: str, parameters: Mapping[str, Any]) -> Iterator[RunReport]:
-    """Report what the block does as a flow run."""
+    """Report the block as a flow run."""
     report = RunReport(flow, parameters)
     handler, lines = _LogLines(report), logging.getLogger("xnq_dist")
     lines.addHandler(handler)
@@ -326,14 +330,14 @@ def reported(flow: str, parameters: Mapping[str, Any]) -> Iterator[RunReport]:
 
 
 def _ended(error: BaseException) -> tuple[str, str]:
-    """State and message of what an error has ended."""
+    """State and message of a run that an error ended."""
     if isinstance(error, XnqError):
         return "FAILED", str(error)
     return "CRASHED", type(error).__name__
 
 
 def _without_nan(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows as JSON has them."""
+    """Rows with None for NaN, which JSON does not have."""
     return [
         {
             name: None if isinstance(value, float) and math.isnan(value) else value

@@ -1,4 +1,4 @@
-"""New labels or memberships on the embeddings of a run, as a Prefect flow."""
+"""Estimation with new labels or memberships on given embeddings, as a Prefect flow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def requantify(
     labels: str | None = None,
     overrides: list[str] | None = None,
 ) -> Any:
-    """Prevalence for new labels or memberships; nothing is embedded.
+    """Estimate with new labels or memberships; the embeddings of a run are reused.
 
     Parameters
     ----------
@@ -33,9 +33,9 @@ def requantify(
     out
         Run directory for the results; None: `run` itself.
     memberships, labels
-        The tables that are new; None: those of the run.
+        New tables; None: those of the run.
     overrides
-        Settings ``key=value`` in place of those of the run.
+        Settings ``key=value`` that replace those of the run.
     """
     warn_of_credentials(
         run=run, out=out, memberships=memberships, labels=labels, overrides=overrides
@@ -43,8 +43,8 @@ def requantify(
     do = TaskPerStage()
     try:
         request = Request.of(run, out, memberships, labels, overrides or ())
-        found = requantify_all(request, do)
+        summary = requantify_all(request, do)
     except XnqError as error:
         return Failed(message=str(error), data=error)
     do.prevalence(RunDirectory(request.out))
-    return found
+    return summary

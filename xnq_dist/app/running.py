@@ -1,4 +1,4 @@
-"""Runs of the command line: the stages in this process, reported to Prefect or not."""
+"""Runs of the command line: stages in this process, optionally reported to Prefect."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = ["reporting", "run_pipeline", "run_requantify"]
 def reporting(
     prefect: bool, flow: str, parameters: Mapping[str, Any]
 ) -> Iterator[tuple[Do, RunReport | None]]:
-    """What does the stages in the block, and the report to Prefect's API, if any.
+    """Yield the function that runs stages, and the report to Prefect's API or None.
 
-    There is one with `prefect` or where ``PREFECT_API_URL`` is set; an API that does
-    not answer costs a few seconds at the end and nothing else.
+    The run reports if `prefect` is true or ``PREFECT_API_URL`` is set. An API that does
+    not respond delays the end by a few seconds and has no other effect.
     """
     if not prefect and not os.environ.get("PREFECT_API_URL"):
         yield on_console, None
@@ -47,13 +47,13 @@ def run_pipeline(
     overwrite: bool = False,
     prefect: bool = False,
 ) -> dict[str, Any]:
-    """The complete pipeline; raises what a stage raised.
+    """Run the complete pipeline; errors of stages are raised.
 
     Parameters
     ----------
     prefect
-        Report to the Prefect API of the active profile; without it only to that of
-        ``PREFECT_API_URL``.
+        Report to the Prefect API of the active profile; if false, report only if
+        ``PREFECT_API_URL`` is set.
 
     Returns
     -------
@@ -62,18 +62,18 @@ def run_pipeline(
     """
     parameters = {**vars(sources), "out": out, "overwrite": overwrite}
     with reporting(prefect, "xnq-dist", parameters) as (do, report):
-        found = run_all(sources, out, settings, overwrite, do)
+        summary = run_all(sources, out, settings, overwrite, do)
         if report is not None:
             report.prevalence(RunDirectory(out))
-    return found
+    return summary
 
 
 def run_requantify(request: Request, prefect: bool = False) -> dict[str, Any]:
-    """New labels or memberships on embeddings; raises what a stage raised."""
+    """Estimate with new labels or memberships; errors of stages are raised."""
     shown = {"run": request.base, "out": request.out, "labels": request.labels}
     shown["memberships"] = request.sources.memberships
     with reporting(prefect, "xnq-requantify", shown) as (do, report):
-        found = requantify_all(request, do)
+        summary = requantify_all(request, do)
         if report is not None:
             report.prevalence(RunDirectory(request.out))
-    return found
+    return summary

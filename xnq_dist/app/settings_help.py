@@ -1,4 +1,4 @@
-"""The settings as text: name, values, default, meaning."""
+"""The settings as text: name, allowed values, default, meaning."""
 
 from __future__ import annotations
 
@@ -12,19 +12,14 @@ from xnq_dist.core.config import Settings
 
 __all__ = ["settings_help", "settings_rows", "typed"]
 
-WORDS = {
-    "str": "text",
-    "bool": "true, false",
-    "int": "integer",
-    "float": "number",
-}
-"""What types are called."""
+WORDS = {"str": "text", "bool": "true, false", "int": "integer", "float": "number"}
+"""Names of types in the help text."""
 
 
 def settings_rows(
     model: type[BaseModel] = Settings, prefix: str = ""
 ) -> list[tuple[str, str, str, str]]:
-    """Name, values, default and meaning of every setting."""
+    """Name, allowed values, default and meaning of every setting."""
     rows: list[tuple[str, str, str, str]] = []
     for name, field in model.model_fields.items():
         kind: Any = field.annotation
@@ -41,7 +36,7 @@ def settings_rows(
 
 
 def typed(value: Any) -> str:
-    """A setting's value as one types it: YAML on one line."""
+    """A setting's value as the user types it: YAML on one line."""
     listed = list(value) if isinstance(value, tuple) else value
     text = yaml.safe_dump(listed, default_flow_style=True, width=1000)
     return text.removesuffix("...\n").strip()
@@ -71,7 +66,7 @@ def _values(kind: Any) -> str:
 
 
 def settings_help() -> str:
-    """All settings, two lines each."""
+    """Help text of all settings, two lines per setting."""
     lines = ["", "Settings (--set KEY=VALUE, or the same names in a YAML file):", ""]
     for name, values, default, meaning in settings_rows():
         lines.append(f"  {name} = {default}  [{values}]")

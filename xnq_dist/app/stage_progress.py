@@ -1,4 +1,4 @@
-"""Progress of a stage: to the terminal or log, and to Prefect as an artifact."""
+"""Progress of a stage, shown on the terminal or log and as a Prefect artifact."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SEND_EVERY = 2.0
 """Seconds between two updates of an artifact."""
 
 Send = Callable[[str, str, float], None]
-"""From stage, text and percent to an artifact; must not wait."""
+"""Sends stage, text and percent as an artifact; must not block."""
 
 
 class StageProgress:
@@ -36,7 +36,7 @@ class StageProgress:
     Parameters
     ----------
     send
-        Where it goes, too; None: to the terminal or log alone.
+        Also sends it to Prefect; None: show it on the terminal or log only.
     """
 
     def __init__(self, stage: str, send: Send | None = None) -> None:
@@ -45,7 +45,7 @@ class StageProgress:
         self._sent = 0.0
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        """Tell that `done` of `total` are done."""
+        """Report that `done` of `total` steps are done."""
         text = f"{self._stage}: {what}"
         CONSOLE.get()(text, done, total)
         now = time.monotonic()
@@ -56,13 +56,13 @@ class StageProgress:
 
 
 def on_console(stage: str, work: Callable[[Progress], T]) -> T:
-    """Do a stage; its progress goes to the terminal or log."""
+    """Run a stage; its progress is shown on the terminal or in the log."""
     return work(StageProgress(stage))
 
 
 @contextmanager
 def console_progress() -> Iterator[None]:
-    """Bars on a terminal, log lines elsewhere, while the block runs."""
+    """Show progress while the block runs: bars on a terminal, otherwise log lines."""
     if not sys.stderr.isatty():
         token = CONSOLE.set(_LogLines())
         try:

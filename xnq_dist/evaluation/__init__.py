@@ -1,1 +1,1 @@
-"""The paper's protocol on labelled graphs: methods and quantifiers side by side."""
+"""Evaluation of methods and quantifiers on labelled graphs by the paper's protocol."""

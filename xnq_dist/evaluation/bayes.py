@@ -1,4 +1,4 @@
-"""Bayesian comparison of two methods over several data sets, by baycomp."""
+"""Bayesian comparison of two methods over several data sets with baycomp."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xnq_dist.evaluation.summary import GRAPH_LEVEL, Summary, quantifiers_of
 __all__ = ["NSAMPLES", "Comparison", "compare", "comparison_table"]
 
 NSAMPLES = 10_000
-"""Draws from the posterior: a probability is known to .005 (one standard error)."""
+"""Draws from the posterior: probabilities have a standard error of at most .005."""
 SEED = 0
 
 MISSING = (
@@ -29,15 +29,15 @@ MISSING = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """How probably the first of two methods is worse, equal, better."""
+    """Probabilities that the first of two methods is worse, equal or better."""
 
     worse: float
     equal: float
     better: float
     rope: float
-    """Differences up to this count as equal."""
+    """Half-width of the region of practical equivalence."""
     datasets: int
-    """Data sets that both methods were measured on."""
+    """Number of data sets that have results of both methods."""
 
 
 def compare(
@@ -46,18 +46,17 @@ def compare(
     rope_from: Mapping[str, float] | None = None,
     nsamples: int = NSAMPLES,
 ) -> Comparison:
-    """Bayesian signed-rank test of two methods' mean errors; the same every time.
+    """Bayesian signed-rank test of two methods' mean errors, with a fixed seed.
 
     Parameters
     ----------
     reference, other
-        Mean error by data set; only data sets in both count.
+        Mean error by data set; only data sets in both are used.
     rope_from
-        Figures by data set whose sample standard deviation (ddof = 1), over the data
-        sets that count, is the half-width of the region of equality; by default the
-        reference, as in the paper.
+        Values by data set whose sample standard deviation (ddof = 1) is the half-width
+        of the region of practical equivalence; by default `reference`, as in the paper.
     nsamples
-        Draws from the posterior.
+        Number of draws from the posterior.
 
     Raises
     ------
@@ -76,19 +75,20 @@ def compare(
     common = [name for name in reference if name in other]
     if len(common) < 2:
         raise SettingsError(
-            f"a comparison over {len(common)} data set(s) has no spread: evaluate at "
-            "least two"
+            f"a comparison needs two data sets, and there are results of both methods "
+            f"on {len(common)}: evaluate more with --data"
         )
     x = np.array([reference[name] for name in common])
     y = np.array([other[name] for name in common])
     rope = float(np.std([(rope_from or reference)[name] for name in common], ddof=1))
-    # Errors: the left side is "the second has lower values", so the first is worse.
-    found = baycomp.two_on_multiple(
+    # baycomp's left probability is "the second has lower values"; these are errors, so
+    # the first is worse.
+    result = baycomp.two_on_multiple(
         x, y, rope=rope, nsamples=nsamples, random_state=SEED
     )
-    if len(found) == 2:  # without a region of equality baycomp answers with two
-        found = (found[0], 0.0, found[1])
-    worse, equal, better = (float(value) for value in found)
+    if len(result) == 2:  # baycomp returns no probability of equality if rope is 0
+        result = (result[0], 0.0, result[1])
+    worse, equal, better = (float(value) for value in result)
     return Comparison(worse, equal, better, rope, len(common))
 
 
@@ -99,19 +99,20 @@ Means = Mapping[str, Mapping[str, float]]
 def comparison_table(
     results: pa.Table, summary: Summary, nsamples: int = NSAMPLES
 ) -> RenderedTable:
-    """XNQ against every other method.
+    """Table that compares XNQ with every other method.
 
-    Without baycomp, or with too few data sets, a note says so.
+    Without baycomp, or with too few data sets, it has a note instead of rows.
     """
     xnq = summary.reference
     called = shown(xnq)
     groups: list[RowGroup] = []
     notes = [
-        f"Probability that {called}'s error is higher, within the rope, lower "
-        f"(Bayesian signed-rank test, {nsamples:,} draws, fixed seed); rope: sample "
-        "standard deviation (ddof = 1) of its data set means. In brackets: the "
-        "paper's, over its five binary or three multi-class data sets. For RAE it "
-        "prints what comes out with AE's rope, not with RAE's as its text says."
+        f"Probability that {called}'s error is higher, equal (within the rope) or "
+        f"lower (Bayesian signed-rank test, {nsamples:,} draws, fixed seed). Rope: "
+        "sample standard deviation (ddof = 1) of its data set means. In brackets: the "
+        "paper's values, over its five binary or three multi-class data sets. The "
+        "paper's values for RAE were computed with AE's rope, although its text names "
+        "RAE's."
     ]
     kinds = {kind: summary.of_kind(kind) for kind in ("binary", "multi-class")}
     kinds = {kind: names for kind, names in kinds.items() if names}
@@ -128,11 +129,11 @@ def comparison_table(
             }
             for metric in ("ae", "rae")
         }
-        own = errors["ae"].get(xnq, {})
-        if len(own) < 2:
+        of_xnq = errors["ae"].get(xnq, {})
+        if len(of_xnq) < 2:
             notes.append(
-                f"{kind.capitalize()} data sets: {called} was measured on {len(own)}, "
-                "a comparison needs two."
+                f"{kind.capitalize()} data sets: {called} has results on "
+                f"{len(of_xnq)}; a comparison needs two."
             )
             continue
         name = f"{kind.capitalize()} data sets"
@@ -142,15 +143,16 @@ def comparison_table(
         ]
         if (kind, "rae") in published.COMPARISON:
             title = f"{name}, RAE with the rope of AE"
-            blocks.append((title, errors["rae"], (kind, "rae"), own))
+            blocks.append((title, errors["rae"], (kind, "rae"), of_xnq))
         if kind == "binary":
             ablation = {
-                q: its.means(xnq, "ae", datasets)
-                for q, its in quantifiers_of(results, xnq).items()
+                q: part.means(xnq, "ae", datasets)
+                for q, part in quantifiers_of(results, xnq).items()
                 if q != "sld"
             }
             title = f"Binary data sets, AE, {called} with another quantifier"
-            blocks.append((title, {xnq: own, **ablation}, ("quantifier", "ae"), None))
+            ablation[xnq] = of_xnq
+            blocks.append((title, ablation, ("quantifier", "ae"), None))
         for title, means, printed, rope in blocks:
             rows = tuple(_rows(means, printed, nsamples, xnq, rope))
             groups += [RowGroup(rows, title)] if rows else []
@@ -181,17 +183,17 @@ def _rows(
     for name, other in means.items():
         if name == xnq or len({*reference} & {*other}) < 2:
             continue
-        found = compare(reference, other, rope_from, nsamples)
-        theirs = printed.get(base(name))
-        probabilities = (found.worse, found.equal, found.better)
+        result = compare(reference, other, rope_from, nsamples)
+        in_paper = printed.get(base(name))
+        probabilities = (result.worse, result.equal, result.better)
         yield (
             Cell(shown(name)),
-            Cell(str(found.datasets)),
-            Cell(f"{found.rope:.4f}"),
+            Cell(str(result.datasets)),
+            Cell(f"{result.rope:.4f}"),
             *(
                 Cell(
                     f"{ours:.3f}",
-                    f"{theirs[place]:.3f}" if theirs else "",
+                    f"{in_paper[place]:.3f}" if in_paper else "",
                     "best" if ours == max(probabilities) else "",
                 )
                 for place, ours in enumerate(probabilities)

@@ -1,4 +1,4 @@
-"""Posteriors from some of the labels, with the truth they are judged by."""
+"""Posteriors from a part of the labels, with the true classes to evaluate them."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ __all__ = ["Case"]
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """What estimators are given, and the truth."""
+    """Input of the estimators, and the true classes."""
 
     truth: NDArray[np.int32]
-    """Class codes, -1 where unknown, shape (N,)."""
+    """Class codes, -1 if unknown, shape (N,)."""
     nodes: NodeTable
-    """With the labels shown only."""
+    """Posteriors, and only the labels that the estimators may use."""
     reference: Reference
     held: Held | None = None
-    """Labelled nodes, by models fitted without any label of their group."""
+    """Scores of labelled nodes by models fitted without any label of their group."""
     drawn: Drawn = "unknown"
-    """The declared `labels.drawn`."""
+    """The declared value of `labels.drawn`."""
 
     @classmethod
     def of(
@@ -42,35 +42,35 @@ class Case:
         classes: tuple[str, ...],
         held: Held | None = None,
     ) -> Case:
-        """From the labels shown, and posteriors that have not seen them."""
+        """Make a case from the shown labels and out-of-fold posteriors."""
         labels = shown.labels
-        known = labels >= 0
+        labelled = labels >= 0
         rows = posteriors.astype(np.float32)
         fitted = shown.fitted[shown.fitted >= 0]
         reference = Reference(
             # Posteriors are calibrated to the labels that the model was fitted to.
             np.bincount(fitted, minlength=len(classes)) / len(fitted),
-            rows[known],
-            labels[known],
-            rows=np.flatnonzero(known),
+            rows[labelled],
+            labels[labelled],
+            rows=np.flatnonzero(labelled),
         )
-        nodes = NodeTable(rows, labels, known, classes)
+        nodes = NodeTable(rows, labels, labelled, classes)
         return cls(truth, nodes, reference, held, shown.drawn)
 
     def with_neighbours(self, adjacency: csr_array[Any]) -> Case:
-        """With what is known of every node's neighbours.
+        """Return the case with statistics of every node's neighbours.
 
         Parameters
         ----------
         adjacency
             In-neighbours, shape (N, N).
         """
-        found = neighbour_statistics(adjacency, self.nodes)
+        neighbours = neighbour_statistics(adjacency, self.nodes)
         rows = np.flatnonzero(self.nodes.labels >= 0)
         return Case(
             self.truth,
-            replace(self.nodes, neighbours=found),
-            replace(self.reference, neighbours=found.of(rows)),
+            replace(self.nodes, neighbours=neighbours),
+            replace(self.reference, neighbours=neighbours.of(rows)),
             self.held,
             self.drawn,
         )

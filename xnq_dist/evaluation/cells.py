@@ -1,8 +1,8 @@
-"""Statistics over draws of labels, from the table of an evaluation on communities.
+"""Statistics over draws of labels, from the results of an evaluation on communities.
 
 A cell is a graph, a kind of communities, a design and a share of labels. Draws of the
-labels are the independent repetitions: communities of one draw share its labels and its
-model.
+labels are the independent repetitions, since communities of one draw share its labels
+and its model.
 
 References
 ----------
@@ -26,8 +26,8 @@ from scipy.stats import t as student
 from xnq_dist.evaluation.regions import SAMPLES
 
 __all__ = [
-    "LEAST_DRAWS",
-    "LEAST_SETS",
+    "MIN_DRAWS",
+    "MIN_SETS",
     "TOLERANCE",
     "Covered",
     "Figures",
@@ -40,17 +40,18 @@ __all__ = [
     "sized",
 ]
 
-LEAST_SETS = 20
-"""Communities of a cell that is tested."""
-LEAST_DRAWS = 10
+MIN_SETS = 20
+"""Minimum number of communities in a cell."""
+MIN_DRAWS = 10
+"""Minimum number of draws for a test."""
 TOLERANCE = 1.05
-"""Ratio of errors to the baseline's that an estimator may have."""
+"""Maximum ratio of an estimator's error to the baseline's."""
 LEVEL = 0.05
-"""Of the test, over all its cells."""
+"""Significance level of a test, over all its cells."""
 BOUNDS = 0.99
 """Confidence level of the bounds of a coverage."""
 SMALL = "5-20"
-"""Sets too small for the tables of errors."""
+"""Size class that is left out of the tables of errors."""
 METRICS = ("ae", "rae", "bias", "coverage", "width")
 CELL = ("dataset", "graph_family", "design", "communities", "label_share")
 
@@ -67,51 +68,51 @@ class RatioCell:
     communities: str
     label_share: float
     sets: float
-    """Communities, mean over draws."""
+    """Number of communities, mean over draws."""
     draws: int
     ratio: float
-    """Of mean errors."""
+    """Ratio of the mean errors."""
     pvalue: float | None
-    """One-sided paired t of errors above the bound; None: too few draws."""
+    """One-sided paired t test of errors above the bound; None: too few draws."""
     adjusted: float | None = None
-    """By Holm over the cells tested together."""
+    """p-value after Holm's adjustment over the cells tested together."""
 
     @property
     def above(self) -> bool:
-        """Significantly above the bound."""
+        """Whether the error is significantly above the bound."""
         return self.adjusted is not None and self.adjusted < LEVEL
 
 
 @dataclass(frozen=True)
 class Covered:
-    """Coverage of intervals, with bounds clustered by draw."""
+    """Coverage of intervals, with confidence bounds clustered by draw."""
 
     value: float
     lower: float
     upper: float
-    """Both are NaN with fewer than two draws."""
+    """Bounds are NaN with fewer than two draws."""
     width: float
     sets: int
     draws: int
-    """Clusters: draws of every graph."""
+    """Number of clusters: pairs of graph and draw."""
 
 
 def real(table: pa.Table) -> pa.Table:
-    """Rows of communities; samples drawn by class are left out."""
+    """Rows of communities, without samples drawn by class."""
     samples = pc.is_in(table["communities"], pa.array(list(SAMPLES)))
     return table.filter(pc.invert(samples))
 
 
 def sized(table: pa.Table) -> pa.Table:
-    """Rows of sets that are large enough for the tables of errors."""
+    """Rows of communities that are large enough for the tables of errors."""
     return table.filter(pc.not_equal(table["sizes"], SMALL))
 
 
 def means(table: pa.Table, by: Sequence[str]) -> list[Figures]:
-    """Figures averaged over sets, in the order of their first row.
+    """Figures averaged over communities, grouped by columns, in order of appearance.
 
-    Each has the columns of `by`, the metrics (None where no set has one), ``flagged``
-    (how many; None: no intervals), ``flagged_ae`` and ``sets``.
+    Each group has the columns of `by`, the metrics (None if no community has one),
+    ``flagged`` (number; None: no intervals), ``flagged_ae`` and ``sets``.
     """
     sets = table["sets"]
     parts = {name: table[name] for name in by} | {"sets": sets}
@@ -122,13 +123,13 @@ def means(table: pa.Table, by: Sequence[str]) -> list[Figures]:
     parts["flagged"] = table["flagged"]
     parts["flagged_ae"] = pc.multiply(pc.fill_null(table["flagged_ae"], 0.0), flagged)
     summed = [name for name in parts if name not in by]
-    found = (
+    sums = (
         pa.table(parts)
         .group_by(list(by), use_threads=False)
         .aggregate([(name, "sum") for name in summed])
     )
     rows = []
-    for row in found.to_pylist():
+    for row in sums.to_pylist():
         figures = {name: row[name] for name in by}
         for name in METRICS:
             number = row[f"{name} sets_sum"]
@@ -141,7 +142,7 @@ def means(table: pa.Table, by: Sequence[str]) -> list[Figures]:
 
 
 def holm(pvalues: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Adjusted p-values.
+    """p-values adjusted for multiple tests by Holm's method.
 
     Examples
     --------
@@ -158,10 +159,10 @@ def holm(pvalues: NDArray[np.float64]) -> NDArray[np.float64]:
 def ratio_cells(
     table: pa.Table, estimator: str, baseline: str, bound: float = TOLERANCE
 ) -> list[RatioCell]:
-    """Cells of at least `LEAST_SETS` communities, and whether one is above a bound.
+    """Compare an estimator with a baseline in each cell of `MIN_SETS` or more sets.
 
-    Mean absolute errors of an estimator and a baseline are compared, draw by draw;
-    Holm's adjustment is over all cells of the table.
+    Mean absolute errors are compared draw by draw; Holm's adjustment is over all cells
+    of the table.
     """
     compared = pc.is_in(table["estimator"], pa.array([estimator, baseline]))
     rows = means(sized(real(table.filter(compared))), (*CELL, "draw", "estimator"))
@@ -176,16 +177,16 @@ def ratio_cells(
         pairs = [(d[estimator], d[baseline]) for d in draws.values() if len(d) == 2]
         if not pairs:
             continue
-        sets = float(np.mean([own["sets"] for own, _ in pairs]))
-        own, other = np.array([(a["ae"], b["ae"]) for a, b in pairs]).T
-        if sets >= LEAST_SETS and other.any():
+        sets = float(np.mean([figures["sets"] for figures, _ in pairs]))
+        error, reference = np.array([(a["ae"], b["ae"]) for a, b in pairs]).T
+        if sets >= MIN_SETS and reference.any():
             cells.append(
                 RatioCell(
                     **dict(zip(CELL, key, strict=True)),
                     sets=sets,
                     draws=len(pairs),
-                    ratio=float(own.mean() / other.mean()),
-                    pvalue=_above(own - bound * other),
+                    ratio=float(error.mean() / reference.mean()),
+                    pvalue=_above(error - bound * reference),
                 )
             )
     tested = [k for k, cell in enumerate(cells) if cell.pvalue is not None]
@@ -196,9 +197,9 @@ def ratio_cells(
 
 
 def _above(differences: NDArray[np.float64]) -> float | None:
-    """P-value of a mean above 0; None with too few draws."""
+    """p-value of the test that the mean is above 0; None with too few draws."""
     count = len(differences)
-    if count < LEAST_DRAWS:
+    if count < MIN_DRAWS:
         return None
     mean, spread = differences.mean(), differences.std(ddof=1)
     if spread == 0:
@@ -207,10 +208,11 @@ def _above(differences: NDArray[np.float64]) -> float | None:
 
 
 def coverage(rows: Sequence[Figures]) -> Covered | None:
-    """Coverage of some figures; None without intervals.
+    """Coverage from rows of `means` by data set and draw; None without intervals.
 
-    The variance is that of a ratio over clusters, at least the binomial one of as many
-    sets (two of them added to each side, so that it is not 0 where all are covered).
+    The variance is that of a ratio over clusters, or the binomial variance if that is
+    larger. The binomial one adds two covered and two missed sets, so that it is not 0
+    when all are covered.
     """
     clusters: dict[tuple[str, int], NDArray[np.float64]] = defaultdict(
         lambda: np.zeros(3)
@@ -221,14 +223,14 @@ def coverage(rows: Sequence[Figures]) -> Covered | None:
             clusters[row["dataset"], row["draw"]] += row["sets"] * sums
     if not clusters:
         return None
-    sets, held, wide = np.array(list(clusters.values())).T
+    sets, covered, widths = np.array(list(clusters.values())).T
     total, count = sets.sum(), len(sets)
-    value = held.sum() / total
+    value = covered.sum() / total
     half = np.nan
     if count > 1:
-        off = held - value * sets
-        clustered = (off @ off) / total**2 * count / (count - 1)
-        shrunk = (held.sum() + 2) / (total + 4)
+        residual = covered - value * sets
+        clustered = (residual @ residual) / total**2 * count / (count - 1)
+        shrunk = (covered.sum() + 2) / (total + 4)
         binomial = shrunk * (1 - shrunk) / (total + 4)
         quantile = student.ppf((1 + BOUNDS) / 2, count - 1)
         half = quantile * np.sqrt(max(clustered, binomial))
@@ -236,7 +238,7 @@ def coverage(rows: Sequence[Figures]) -> Covered | None:
         float(value),
         float(np.maximum(value - half, 0)),
         float(np.minimum(value + half, 1)),
-        float(wide.sum() / total),
+        float(widths.sum() / total),
         int(total),
         count,
     )

@@ -1,10 +1,10 @@
-"""The evaluation on communities: cases, resumable, and their figures as one table.
+"""The evaluation on communities: resumable cases, and their results as one table.
 
-One case is one way to show labels (design, share, draw): posteriors by `xnq+` from
-those labels alone, then every estimator on every kind of communities. Every draw has a
-reservoir of its own, so that the coverage of the intervals includes the uncertainty of
-the seed. Posteriors and figures of a case that are in the folder are not made again:
-another estimator costs no new fit.
+A case is a design, a share and a draw of labels: `xnq+` computes posteriors from these
+labels alone, and every estimator is then applied to every kind of communities. Every
+draw has another reservoir, so that the coverage of the intervals includes the
+uncertainty from the seed. Posteriors and results of a case that are in the folder are
+reused: another estimator needs no new fit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from xnq_dist.core.store import Folder, RunDirectory, fingerprint
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.designs import (
     DESIGNS,
-    OWN_RESOLUTION,
+    GROUP_RESOLUTION,
     LabelPool,
     Shown,
     draw_labels,
@@ -74,25 +74,25 @@ MATTER = {"backend", "reservoir", "exchange", "embeddings", "readout", "plus"}
 
 @dataclass(frozen=True)
 class CasePlan:
-    """What is evaluated on communities."""
+    """Settings of an evaluation on communities."""
 
     kinds: tuple[str, ...]
-    """Of `regions.KINDS`."""
+    """Names in `regions.KINDS`."""
     label_shares: tuple[float, ...]
     designs: tuple[str, ...] = ("random", "half")
-    """Of `designs.DESIGNS`."""
+    """Names in `designs.DESIGNS`."""
     quantifiers: tuple[str, ...] | None = None
-    """Of `estimators.estimators`; None: all."""
+    """Names in `estimators.estimators`; None: all."""
     memberships: str | None = None
-    """Table of the kind ``given``; None: this graph has none."""
+    """Memberships table for the kind ``given``; None: this graph has none."""
     graph_family: str | None = None
-    """Graphs like this one; None: itself only."""
+    """Name of a group of similar graphs; None: this graph only."""
     undeclared: bool = False
-    """Whether `labels.drawn` is unknown instead of the value that fits a design."""
+    """Whether `labels.drawn` is unknown instead of the value that fits the design."""
 
     def cases(self, draws: int) -> list[tuple[str, float, int]]:
-        """Design, share of the labels, number of the draw."""
-        # Draws outermost: a reservoir serves all of its draw's cases.
+        """Design, share of the labels and number of the draw of every case."""
+        # Draws are outermost: all cases of a draw share its reservoir.
         return [
             (design, share, draw)
             for draw in range(draws)
@@ -107,51 +107,56 @@ def check_plan(
     quantifiers: Sequence[str] | None,
     memberships: Sequence[str | None],
 ) -> None:
-    """Refuse communities, designs or quantifiers that do not exist, naming the first.
+    """Check that communities, designs and quantifiers exist; raises `SettingsError`.
 
-    `memberships` has the memberships table of every graph, None where there is none.
+    `memberships` has the memberships table of every graph, None if there is none.
     """
     for option, what, names, known in (
-        ("--communities", "are no communities", kinds, KINDS),
-        ("--designs", "is no design of labels", designs, DESIGNS),
-        ("--quantifiers", "is no quantifier", quantifiers or (), estimators()),
+        ("--communities", "kind of communities", kinds, KINDS),
+        ("--designs", "design of labels", designs, DESIGNS),
+        ("--quantifiers", "quantifier", quantifiers or (), estimators()),
     ):
         for name in names:
             if name not in known:
                 raise SettingsError(
-                    f"{option}: there {what} {name!r}: choose one of {', '.join(known)}"
+                    f"{option}: unknown {what} {name!r}: choose from {', '.join(known)}"
                 )
     if "given" in kinds and not any(memberships):
         raise SettingsError(
-            "--communities given: no folder of --data has a memberships.parquet; put "
-            "one there (community, node_id), or leave given out"
+            "--communities given: no folder of --data has a memberships.parquet: add "
+            "one with the columns community and node_id, or remove given"
         )
 
 
 def check_shares(label_shares: Sequence[float]) -> None:
-    """Refuse label shares that cannot be, naming the first."""
+    """Check that label shares are between 0 and 1; raises `SettingsError`."""
     for share in label_shares:
         if not 0 < share < 1:
             raise SettingsError(
-                f"a label share of {share:g} leaves nothing to show or nothing to "
-                "estimate: give shares between 0 and 1"
+                f"--label-shares: a share of {share:g} leaves no label to fit to or no "
+                "node to estimate: give shares between 0 and 1"
             )
 
 
 def evaluate_communities(
     client: Client, work: EvaluationWork, plan: CasePlan, progress: Progress = silent
 ) -> pa.Table:
-    """Every estimator on every kind in every case (schema ``community_results``).
+    """Apply every estimator to every kind of communities in every case.
 
-    Needs all edges in this process, and N x C posteriors. Nodes without a known class
-    are in the graph and in no community: nothing could judge an estimate of them.
+    This process must hold all edges and N x C posteriors. Nodes without a known class
+    are in the graph but in no community, because estimates for them cannot be checked.
+
+    Returns
+    -------
+    pa.Table
+        Schema ``community_results``.
 
     Raises
     ------
     InputError
         When there are too few labels, or no community is large enough.
     SettingsError
-        For a label share that cannot be.
+        When a label share is not between 0 and 1.
     """
     check_shares(plan.label_shares)
     settings = work.settings.model_copy(update={"method": "xnq+"})
@@ -159,11 +164,11 @@ def evaluate_communities(
     stage, manifest = work.graph()
     adjacency = layout.read_adjacency(stage, manifest)
     adjacency.sort_indices()
-    own = tuple(
+    groups = tuple(
         leiden(adjacency, resolution, settings.seed)
-        for resolution in (OWN_RESOLUTION, FINE)
+        for resolution in (GROUP_RESOLUTION, FINE)
     )
-    pool = LabelPool(task.labels, len(task.classes), own[0], adjacency)
+    pool = LabelPool(task.labels, len(task.classes), groups[0], adjacency)
     kinds = {
         name: only(sets, pool.known) for name, sets in _kinds(work, plan, adjacency)
     }
@@ -194,7 +199,7 @@ def evaluate_communities(
             f"case-{fingerprint(common, posteriors_key, design, share, draw)}.parquet"
         )
         if not folder.exists(name):
-            case = _case(client, work, shown, own[0], seed, folder)
+            case = _case(client, work, shown, groups[0], seed, folder)
             sets = dict(kinds)
             for kind, among in SAMPLES.items():
                 if kind in plan.kinds and design == "random":
@@ -204,11 +209,11 @@ def evaluate_communities(
             of_draw = settings.model_copy(update={"seed": seed})
             refitted = None
             if design == "fresh":
-                # `auto` answers from a readout fitted to the new labels as well.
+                # `auto` uses a readout fitted to the new labels too.
                 refit = replace(shown, fitted=shown.labels)
-                refitted = _case(client, work, refit, own[0], seed, folder)
+                refitted = _case(client, work, refit, groups[0], seed, folder)
             scored = Estimators(
-                case, adjacency, own, of_draw, plan.quantifiers, refitted
+                case, adjacency, groups, of_draw, plan.quantifiers, refitted
             )
             of_case = {
                 "dataset": task.dataset,
@@ -220,8 +225,8 @@ def evaluate_communities(
                 "labels": int(np.count_nonzero(shown.labels >= 0)),
             }
             sink = pa.BufferOutputStream()
-            found = [of_case | vars(row) for row in score_case(case, sets, scored)]
-            table = pa.Table.from_pylist(found, arrow_schema(TABLE))
+            rows = [of_case | vars(row) for row in score_case(case, sets, scored)]
+            table = pa.Table.from_pylist(rows, arrow_schema(TABLE))
             pq.write_table(table, sink, compression="zstd")
             folder.write_bytes(name, sink.getvalue().to_pybytes())
         with folder.open_input(name) as stream:
@@ -229,28 +234,28 @@ def evaluate_communities(
         schemas.check(table.schema, TABLE, folder.uri_of(name))
         tables.append(table)
         progress("cases", number + 1, len(cases))
-    whole = pa.concat_tables(tables)
-    if not whole.num_rows:
+    results = pa.concat_tables(tables)
+    if not results.num_rows:
         raise InputError(
             f"{task.dataset}: no community has enough unlabelled members with a known "
             "class: give larger communities, or a lower --label-shares"
         )
-    return whole
+    return results
 
 
 def _case(
     client: Client,
     work: EvaluationWork,
     shown: Shown,
-    own: NDArray[np.int64],
+    groups: NDArray[np.int64],
     seed: int,
     folder: Folder,
 ) -> Case:
-    """One draw of the labels; the folder keeps its posteriors in single precision."""
+    """The case of one draw; the folder keeps its posteriors in single precision."""
     name = f"posteriors-{_posteriors_key(work, shown, seed)}.npz"
     if not folder.exists(name):
         buffer = io.BytesIO()
-        made = _posteriors(client, work, shown.fitted, own, seed)
+        made = _posteriors(client, work, shown.fitted, groups, seed)
         np.savez_compressed(buffer, allow_pickle=False, **made)
         folder.write_bytes(name, buffer.getvalue())
     arrays = read_npz(io.BytesIO(folder.read_bytes(name)))
@@ -265,20 +270,22 @@ def _case(
 def _kinds(
     work: EvaluationWork, plan: CasePlan, adjacency: csr_array[Any]
 ) -> Iterator[tuple[str, Communities]]:
-    """Sets that are the same in every case, by the name of their kind."""
+    """Communities that are the same in every case, with the name of their kind."""
     seed, dataset = work.settings.seed, work.task().dataset
     for name in plan.kinds:
         if name in REGIONS:
             yield from draw_regions(name, adjacency, seed).items()
         elif name == "given":
             if plan.memberships is None:
-                log.info("%s: no memberships.parquet, no given communities", dataset)
+                log.info(
+                    "%s: no memberships.parquet; given communities are skipped", dataset
+                )
             else:
                 yield from _given(work, plan.memberships).items()
         elif name == "attribute":
             parts = list(FeatureRows(*work.graph()).parts())
             if not parts[0][1].shape[1]:
-                log.info("%s: no features, no groups by attribute", dataset)
+                log.info("%s: no features; groups by attribute are skipped", dataset)
                 continue
             features = np.empty((adjacency.shape[0], parts[0][1].shape[1]), np.float32)
             for index, values in parts:
@@ -295,10 +302,10 @@ def _given(work: EvaluationWork, path: str) -> dict[str, Communities]:
     table = open_table(path, "memberships table")
     with (
         scratch_folder(work.settings.scratch) as scratch,
-        from_memberships(table, ids, work.settings, Path(scratch)) as found,
+        from_memberships(table, ids, work.settings, Path(scratch)) as communities,
     ):
-        names = [str(name) for name in found.names.to_pylist()]
-        parts = [batch for _, batch in cut_batches(found.chunks(), 1 << 22)]
+        names = [str(name) for name in communities.names.to_pylist()]
+        parts = [batch for _, batch in cut_batches(communities.chunks(), 1 << 22)]
     sizes = np.concatenate([np.diff(part.offsets) for part in parts])
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     members = np.concatenate([part.members for part in parts])
@@ -320,13 +327,13 @@ def _posteriors(
     client: Client,
     work: EvaluationWork,
     shown: NDArray[np.int32],
-    own: NDArray[np.int64],
+    groups: NDArray[np.int64],
     seed: int,
 ) -> dict[str, NDArray[Any]]:
-    """Calibrated posteriors by xnq+ from the labels shown, theirs out of fold.
+    """Calibrated posteriors of xnq+ from the shown labels; out of fold for these.
 
-    With ``held``, where there are enough groups: those of the labelled nodes
-    ``held_index`` by models without labels of their whole group.
+    If there are enough groups, ``held`` has the scores of the labelled nodes
+    ``held_index`` by models fitted without any label of their group.
     """
     from xnq_dist.readout.plus.learning import PRIOR_ROWS, plus_scores
     from xnq_dist.readout.plus.work import Embedded
@@ -337,22 +344,22 @@ def _posteriors(
     scales, inputs = set_scales(settings)
     embedded = embed_scaled(run, settings, client, scales, inputs)
     with work.attempt("communities") as attempt:
-        found = plus_scores(
+        scores = plus_scores(
             client,
             Embedded(*work.graph(), run.stage("embeddings"), embedded),
             shown,
             work.task().classes,
             settings,
             attempt,
-            groups=own.astype(np.int32),
+            groups=groups.astype(np.int32),
         )
-    logits, held = found.logits.astype(np.float64), shown >= 0
+    logits, labelled = scores.logits.astype(np.float64), shown >= 0
     calibration = fit_calibration(
-        settings.readout.calibration, logits[held], shown[held], PRIOR_ROWS
+        settings.readout.calibration, logits[labelled], shown[labelled], PRIOR_ROWS
     )
     made: dict[str, NDArray[Any]] = {}
     made["posteriors"] = calibration.apply(logits).astype(np.float32)
-    if found.by_group is not None:
-        index, own_group = found.by_group
-        made |= {"held_index": index, "held": own_group.astype(np.float32)}
+    if scores.by_group is not None:
+        index, held = scores.by_group
+        made |= {"held_index": index, "held": held.astype(np.float32)}
     return made

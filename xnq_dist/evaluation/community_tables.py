@@ -1,8 +1,8 @@
 """Tables and the page of an evaluation on communities.
 
-Some hold an estimator to what it must not do: its error must not be significantly above
-that of the mean posterior (PCC) or of the training prior in any cell, and its intervals
-must cover in every class of size.
+Some tables check requirements: in no cell may the error of an estimator be
+significantly above that of the mean posterior (PCC) or of the training prior, and the
+intervals must have the right coverage in every size class.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xnq_dist.evaluation.cells import (
-    LEAST_DRAWS,
-    LEAST_SETS,
+    MIN_DRAWS,
+    MIN_SETS,
     SMALL,
     TOLERANCE,
     Covered,
@@ -38,14 +38,14 @@ from xnq_dist.evaluation.rendered_table import Cell, RenderedTable, RowGroup, to
 __all__ = ["community_outputs", "community_tables", "community_text"]
 
 LEAD = (
-    "Error, bias and coverage on communities of the graph itself, whose features and "
-    "links shift along with their classes, and on samples drawn by class."
+    "Error, bias and coverage on communities of the graph, which differ in features, "
+    "links and class proportions, and on samples drawn by class."
 )
 METRICS = (("ae", "AE"), ("rae", "RAE"), ("bias", "Bias of the last class"))
 COMPARED = ("auto", "pcc", "sld", "prior")
 """Estimators of the table of designs."""
-LEAST_COVERED, MOST_COVERED = 0.93, 0.98
-"""Coverage that 95 % intervals must have; the most from 20 unlabelled members on."""
+MIN_COVERAGE, MAX_COVERAGE = 0.93, 0.98
+"""Required coverage of 95 % intervals; the maximum is for 20 unlabelled members on."""
 SECTIONS = (
     ("compared", "Compared with PCC", r".*-above$"),
     ("designs", "Designs of labels", r".*-designs$"),
@@ -63,8 +63,8 @@ ESTIMATORS = {
     **{f"map{n}": f"SLD, {n} nodes of the prior" for n in (20, 100)},
 }
 BOUNDS_NOTE = (
-    "In brackets: 99 % bounds, clustered by draw of the labels (of every graph); none "
-    "with one draw."
+    "In brackets: 99 % confidence bounds, clustered by graph and draw of the labels; "
+    "one draw gives no bounds."
 )
 
 
@@ -73,7 +73,7 @@ def _name(estimator: str) -> str:
 
 
 def figure(value: float, digits: int = 3) -> str:
-    """A number without the 0 before its point."""
+    """A number as text, without the zero before the decimal point."""
     text = f"{value:.{digits}f}"
     return text.replace("0.", ".", 1) if abs(value) < 1 else text
 
@@ -82,9 +82,9 @@ def _cell(value: float | None, digits: int = 3) -> Cell:
     return Cell() if value is None else Cell(figure(value, digits))
 
 
-def _of(table: pa.Table, **wanted: object) -> pa.Table:
-    """Rows with these values."""
-    for name, value in wanted.items():
+def _of(table: pa.Table, **values: object) -> pa.Table:
+    """Rows that have these values in the named columns."""
+    for name, value in values.items():
         table = table.filter(pc.equal(table[name], value))
     return table
 
@@ -95,29 +95,33 @@ def _by_design(table: pa.Table) -> list[tuple[str, pa.Table]]:
     return [(DESIGNS[name].title, _of(table, design=name)) for name in designs]
 
 
-def _covered(found: Covered | None, most: float | None = None) -> list[Cell]:
-    """Coverage and width; with `most`, a coverage whose bounds miss it is marked."""
-    if found is None:
+def _covered(covered: Covered | None, maximum: float | None = None) -> list[Cell]:
+    """Cells of coverage and width.
+
+    With `maximum`, a coverage significantly outside `MIN_COVERAGE` to `maximum` is
+    marked low or high.
+    """
+    if covered is None:
         return [Cell(), Cell()]
-    text = figure(found.value)
-    if not math.isnan(found.lower):
-        text += f" [{figure(found.lower)}, {figure(found.upper)}]"
-    if most is not None:
-        if found.upper < LEAST_COVERED:
+    text = figure(covered.value)
+    if not math.isnan(covered.lower):
+        text += f" [{figure(covered.lower)}, {figure(covered.upper)}]"
+    if maximum is not None:
+        if covered.upper < MIN_COVERAGE:
             text += " low"
-        elif found.lower > most:
+        elif covered.lower > maximum:
             text += " high"
-    return [Cell(text), Cell(figure(found.width))]
+    return [Cell(text), Cell(figure(covered.width))]
 
 
 def _marked(columns: list[list[float | None]]) -> list[list[Cell]]:
-    """Cells by column, the one nearest to 0 of each column marked."""
+    """Cells by column; the value nearest to 0 in each column is marked as best."""
     made = []
     for column in columns:
-        least = min((abs(value) for value in column if value is not None), default=None)
+        best = min((abs(value) for value in column if value is not None), default=None)
         made.append(
             [
-                Cell(figure(value), mark="best" if abs(value) == least else "")
+                Cell(figure(value), mark="best" if abs(value) == best else "")
                 if value is not None
                 else Cell()
                 for value in column
@@ -129,23 +133,22 @@ def _marked(columns: list[list[float | None]]) -> list[list[Cell]]:
 def _errors(
     table: pa.Table, name: str, title: str, metric: str, note: str
 ) -> RenderedTable | None:
-    """Estimators by data set and label share."""
+    """Errors of estimators (rows) by data set and label share (columns)."""
     rows = means(table, ("dataset", "label_share", "estimator"))
     if not rows:
         return None
-    found = {(r["dataset"], r["label_share"], r["estimator"]): r[metric] for r in rows}
-    columns = list(dict.fromkeys((d, share) for d, share, _ in found))
-    estimators = list(dict.fromkeys(estimator for *_, estimator in found))
+    errors = {(r["dataset"], r["label_share"], r["estimator"]): r[metric] for r in rows}
+    columns = list(dict.fromkeys((d, share) for d, share, _ in errors))
+    estimators = list(dict.fromkeys(estimator for *_, estimator in errors))
     values: list[list[float | None]] = [
-        [found.get((*column, estimator)) for estimator in estimators]
+        [errors.get((*column, estimator)) for estimator in estimators]
         for column in columns
     ]
-    everywhere: list[float | None] = []
+    overall: list[float | None] = []
     for k in range(len(estimators)):
         known = [v for column in values if (v := column[k]) is not None]
-        whole = len(known) == len(columns)
-        everywhere.append(float(np.mean(known)) if whole else None)
-    cells = _marked([everywhere, *values])
+        overall.append(float(np.mean(known)) if len(known) == len(columns) else None)
+    cells = _marked([overall, *values])
     # `auto` first, then other quantifiers, then trivial estimators.
     groups: list[list[tuple[Cell, ...]]] = [[], [], []]
     for k, estimator in enumerate(estimators):
@@ -162,13 +165,13 @@ def _errors(
 
 
 def _designs(table: pa.Table) -> RenderedTable:
-    """Errors and coverage by design: on communities, and of the whole graph."""
+    """Errors and coverage by design, on communities and for the complete graph."""
     table = sized(real(table))
     by = ("design", "estimator", "label_share", "dataset", "draw")
     whole = pc.equal(table["communities"], "whole")
-    masks = {"communities": pc.invert(whole), "whole graph": whole}
-    masks = {name: some for name, some in masks.items() if pc.any(some).as_py()}
-    parts = [means(table.filter(some), by) for some in masks.values()]
+    masks = {"communities": pc.invert(whole), "complete graph": whole}
+    masks = {name: mask for name, mask in masks.items() if pc.any(mask).as_py()}
+    parts = [means(table.filter(mask), by) for mask in masks.values()]
     rows = [row for part in parts for row in part]
     shares = list(dict.fromkeys(r["label_share"] for r in rows))
     groups = []
@@ -177,10 +180,10 @@ def _designs(table: pa.Table) -> RenderedTable:
         for estimator in COMPARED:
             cells = [Cell(_name(estimator))]
             for share in shares:
-                wanted = (design, estimator, share)
+                key = (design, estimator, share)
                 for part in parts:
-                    own = [r for r in part if tuple(r[n] for n in by[:3]) == wanted]
-                    cells += _error_and_coverage(own)
+                    same = [r for r in part if tuple(r[n] for n in by[:3]) == key]
+                    cells += _error_and_coverage(same)
             if any(cell != Cell() for cell in cells[1:]):
                 lines.append(tuple(cells))
         groups.append(RowGroup(tuple(lines), DESIGNS[design].title))
@@ -190,12 +193,12 @@ def _designs(table: pa.Table) -> RenderedTable:
             header += [f"{100 * share:g} % labels, {kind}: AE", "coverage"]
     return RenderedTable(
         "communities-designs",
-        "Designs of labels: error and coverage on communities and of the whole graph",
+        "Designs of labels: error and coverage on communities and complete graphs",
         tuple(header),
         tuple(groups),
         (
-            "Labels of a design that may label few nodes are fewer than the share says "
-            "(column labels of community_results.parquet).",
+            "A design that may label only some nodes can have fewer labels than the "
+            "share (column labels of community_results.parquet).",
         ),
     )
 
@@ -211,19 +214,19 @@ def _error_and_coverage(rows: Sequence[Figures]) -> list[Cell]:
 def _above(
     table: pa.Table, baseline: str, bound: float, what: str
 ) -> RenderedTable | None:
-    """How many cells of every estimator are above a baseline, design by design."""
+    """Number of cells in which each estimator is above a baseline, by design."""
     estimators = table["estimator"].unique().to_pylist()
     if baseline not in estimators:
         return None
     without = _of(table, design="half", labelled=False)
     title = f"{DESIGNS['half'].title}: communities without labels"
     groups = []
-    for design, some in [*_by_design(table), (title, without)]:
+    for design, rows in [*_by_design(table), (title, without)]:
         lines = []
         for estimator in estimators:
             if estimator == baseline:
                 continue
-            cells = ratio_cells(some, estimator, baseline, bound)
+            cells = ratio_cells(rows, estimator, baseline, bound)
             if cells:
                 lines.append((Cell(_name(estimator)), *_counted(cells, bound)))
         if lines:
@@ -237,11 +240,11 @@ def _above(
         ),
         tuple(groups),
         (
-            "A cell: one graph, kind of communities and share of labels, with at least "
-            f"{LEAST_SETS} communities of 20 unlabelled members on. Ratio: of mean "
-            "absolute errors; their mean is geometric. Significantly: one-sided paired "
-            "t test over draws of the labels, level .05 after Holm's adjustment over "
-            f"the cells of a row; a cell needs {LEAST_DRAWS} draws (-: fewer).",
+            "A cell is a graph, kind of communities and share of labels, with at least "
+            f"{MIN_SETS} communities of 20 or more unlabelled members. Ratio: ratio of "
+            "mean absolute errors, with its geometric mean over cells. Significantly: "
+            "one-sided paired t test over draws of the labels, level .05 after Holm's "
+            f"adjustment over the cells of a row; needs {MIN_DRAWS} draws (-: fewer).",
         ),
         "lrrrrrl",
     )
@@ -275,14 +278,14 @@ def _coverages(
     by: tuple[str, ...],
     label: Callable[[Place], str],
     note: str,
-    most: Callable[[Place], float | None],
+    maximum: Callable[[Place], float | None],
     order: Callable[[Place], object] | None = None,
 ) -> RenderedTable:
-    """Coverage and mean width by label share, a row for each value of `by`."""
+    """Coverage and mean width by label share, with a row for each value of `by`."""
     columns = (*by, "label_share", "dataset", "draw")
     parts = [
-        (group, [r for r in means(some, columns) if r["coverage"] is not None])
-        for group, some in groups
+        (title, [r for r in means(group, columns) if r["coverage"] is not None])
+        for title, group in groups
     ]
     shares = list(dict.fromkeys(r["label_share"] for _, rows in parts for r in rows))
     made = []
@@ -292,9 +295,9 @@ def _coverages(
         for place in sorted(places, key=order) if order else places:  # type: ignore[arg-type]
             cells = [Cell(label(place))]
             for share in shares:
-                wanted = (*place, share)
-                own = [r for r in rows if tuple(r[n] for n in columns[:-2]) == wanted]
-                cells += _covered(coverage(own), most(place))
+                key = (*place, share)
+                same = [r for r in rows if tuple(r[n] for n in columns[:-2]) == key]
+                cells += _covered(coverage(same), maximum(place))
             lines.append(tuple(cells))
         if lines:
             made.append(RowGroup(tuple(lines), group))
@@ -305,11 +308,11 @@ def _coverages(
 
 
 def _interval_tables(table: pa.Table) -> list[RenderedTable]:
-    """Of `auto` by size and labels inside, and by family; of every quantifier."""
+    """Coverage of `auto` by size and labels and by family, and of every quantifier."""
     auto = real(_of(table, estimator="auto"))
-    missed = (
-        f"{BOUNDS_NOTE} Low: the upper bound is below {figure(LEAST_COVERED, 2)}. "
-        f"High: the lower bound is above {figure(MOST_COVERED, 2)} (from 20 unlabelled "
+    bounds_note = (
+        f"{BOUNDS_NOTE} Low: the upper bound is below {figure(MIN_COVERAGE, 2)}. "
+        f"High: the lower bound is above {figure(MAX_COVERAGE, 2)} (from 20 unlabelled "
         "members on)."
     )
     random = _of(auto, design="random")
@@ -325,8 +328,8 @@ def _interval_tables(table: pa.Table) -> list[RenderedTable]:
                 f"{at[0]} unlabelled members, "
                 f"{'labels inside' if at[1] else 'no labels'}"
             ),
-            missed,
-            lambda at: 1.0 if at[0] == SMALL else MOST_COVERED,
+            bounds_note,
+            lambda at: 1.0 if at[0] == SMALL else MAX_COVERAGE,
             lambda at: (not at[1], int(str(at[0]).partition("-")[0])),
         ),
         _coverages(
@@ -337,7 +340,7 @@ def _interval_tables(table: pa.Table) -> list[RenderedTable]:
             [(shown(name), _of(random, graph_family=name)) for name in families],
             ("communities",),
             lambda at: str(at[0]),
-            missed,
+            bounds_note,
             lambda _: 1.0,
         ),
     ]
@@ -357,9 +360,9 @@ def _interval_tables(table: pa.Table) -> list[RenderedTable]:
                 ],
                 ("estimator",),
                 lambda at: _name(str(at[0])),
-                f"{BOUNDS_NOTE} An interval covers at its level where the quantifier's "
-                "assumption holds; on communities that of all but auto, cc and pcc "
-                "mostly does not.",
+                f"{BOUNDS_NOTE} Intervals have their nominal coverage if the "
+                "quantifier's assumption holds; on communities, the assumptions of all "
+                "but auto, cc and pcc mostly do not hold.",
                 lambda _: None,
             )
         )
@@ -370,13 +373,13 @@ def _flagged(table: pa.Table) -> RenderedTable:
     """Errors of the communities that `auto` flags, and of the others."""
     auto = real(_of(table, estimator="auto"))
     groups = []
-    for title, some in _by_design(auto):
+    for title, rows in _by_design(auto):
         lines = []
-        kinds = some["communities"].unique().to_pylist()
-        views = [("all communities", some)]
-        views += [(kind, _of(some, communities=kind)) for kind in kinds]
-        for kind, own in views:
-            for row in means(own, ("label_share",)):
+        kinds = rows["communities"].unique().to_pylist()
+        views = [("all communities", rows)]
+        views += [(kind, _of(rows, communities=kind)) for kind in kinds]
+        for kind, view in views:
+            for row in means(view, ("label_share",)):
                 if row["flagged"] is not None:
                     label = f"{kind}, {100 * row['label_share']:g} % labels"
                     lines.append((Cell(label), *_flagged_cells(row)))
@@ -388,32 +391,32 @@ def _flagged(table: pa.Table) -> RenderedTable:
         ("communities", "flagged", "AE of flagged", "AE of others", "ratio"),
         tuple(groups),
         (
-            "Flagged: the expected absolute error is above fit.error. Sets from 5 "
-            "unlabelled members on.",
+            "Flagged: the expected absolute error is above fit.error. Communities with "
+            "at least 5 unlabelled members.",
         ),
     )
 
 
 def _flagged_cells(row: Figures) -> tuple[Cell, ...]:
-    """Share flagged, errors of both parts, their ratio."""
+    """Share of flagged communities, errors of flagged and others, their ratio."""
     flagged, others = row["flagged"], row["sets"] - row["flagged"]
     share = Cell(f"{100 * flagged / row['sets']:.0f} %")
-    inside = row["flagged_ae"]
+    error = row["flagged_ae"]
     if not flagged or not others:
-        alone = _cell(row["ae"])
-        errors = (alone, Cell()) if flagged else (Cell(), alone)
+        only = _cell(row["ae"])
+        errors = (only, Cell()) if flagged else (Cell(), only)
         return share, *errors, Cell()
-    outside = (row["ae"] * row["sets"] - inside * flagged) / others
-    ratio = _cell(inside / outside, 2) if outside > 0 else Cell()
-    return share, _cell(inside), _cell(outside), ratio
+    error_of_others = (row["ae"] * row["sets"] - error * flagged) / others
+    ratio = _cell(error / error_of_others, 2) if error_of_others > 0 else Cell()
+    return share, _cell(error), _cell(error_of_others), ratio
 
 
 def community_tables(table: pa.Table) -> list[RenderedTable]:
-    """The tables that there are rows for."""
+    """All tables that have rows."""
     draws = pc.count_distinct(table["draw"]).as_py()
     note = (
-        f"Mean over sets of at least 20 unlabelled members and {draws} draw(s) of the "
-        "labels; the truth is that of the unlabelled members."
+        f"Mean over communities with at least 20 unlabelled members and over {draws} "
+        "draw(s) of the labels; the truth is that of the unlabelled members."
     )
     large = sized(table)
     views = [
@@ -431,9 +434,9 @@ def community_tables(table: pa.Table) -> list[RenderedTable]:
         ),
     ]
     made = [
-        _errors(some, f"communities-{part}{metric}", f"{word} {where}", metric, note)
+        _errors(rows, f"communities-{part}{metric}", f"{word} {where}", metric, note)
         for metric, word in METRICS
-        for part, where, some in views
+        for part, where, rows in views
     ]
     made += [
         _designs(table),
@@ -446,7 +449,7 @@ def community_tables(table: pa.Table) -> list[RenderedTable]:
 
 
 def community_outputs(table: pa.Table) -> dict[str, bytes]:
-    """Files by name: ``tables/communities-*`` and ``communities.html``."""
+    """Contents of ``tables/communities-*`` and ``communities.html``, by file name."""
     tables = community_tables(table)
     datasets = table["dataset"].unique().to_pylist()
     counted = {
@@ -468,5 +471,5 @@ def community_outputs(table: pa.Table) -> dict[str, bytes]:
 def community_text(table: pa.Table) -> str:
     """The tables of absolute errors, comparisons and intervals, for a terminal."""
     endings = ("-ae", "-above", "-designs", "-coverage", "-flagged")
-    wanted = [t for t in community_tables(table) if t.name.endswith(endings)]
-    return "\n".join(to_text(t) for t in wanted)
+    tables = [t for t in community_tables(table) if t.name.endswith(endings)]
+    return "\n".join(to_text(t) for t in tables)

@@ -1,11 +1,11 @@
 """Designs of labels: which nodes have a label when communities are estimated.
 
-Labels are seldom a random sample of the nodes. Each design is one function that
-chooses the labelled nodes; the draws of one seed are nested over label shares. A
-design that may label only some nodes keeps the share of all labels where it can:
-it labels at most `MOST` of the nodes it may label (more where the share itself is
-larger), so that some of them stay to be estimated. Every class gets two labels or
-more, from outside the design's nodes where it must.
+Labels are rarely a random sample of the nodes. Each design is a function that chooses
+the labelled nodes; draws with the same seed are nested over label shares. A design that
+may label only some nodes keeps the share of all labels if possible. It labels at most
+`MAX_LABELLED` of the nodes that it may label (more if the share is larger), so that
+some of them remain to be estimated. Every class gets at least two labels, if necessary
+from other nodes.
 """
 
 from __future__ import annotations
@@ -22,23 +22,16 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 from xnq_dist.core.random_bits import Purpose, stream
 
-__all__ = [
-    "DESIGNS",
-    "OWN_RESOLUTION",
-    "Drawn",
-    "LabelPool",
-    "Shown",
-    "draw_labels",
-]
+__all__ = ["DESIGNS", "GROUP_RESOLUTION", "Drawn", "LabelPool", "Shown", "draw_labels"]
 
-OWN_RESOLUTION = 3.0
-"""Of the graph's own communities by Leiden, half of which ``half`` labels."""
-MOST = 0.6
-"""Of the nodes that a design may label."""
-LIKELIER = 5.0
-"""How much likelier ``positives`` labels a node of the last class."""
+GROUP_RESOLUTION = 3.0
+"""Resolution of the graph's Leiden communities, half of which ``half`` labels."""
+MAX_LABELLED = 0.6
+"""Maximum share of labelled nodes among those that a design may label."""
+POSITIVE_ODDS = 5.0
+"""Odds of a label in ``positives`` for a node of the last class, relative to others."""
 PART = 3
-"""``high_degree`` and ``region`` may label one node in so many."""
+"""``high_degree`` and ``region`` may label one in `PART` nodes."""
 FITTED = 0.1
 """Share of the labels that the model of ``fresh`` is fitted to."""
 
@@ -48,13 +41,13 @@ Drawn = Literal["unknown", "random", "by_class", "by_place"]
 
 @dataclass(frozen=True, eq=False)
 class LabelPool:
-    """What designs draw from."""
+    """The nodes and graph that designs draw from."""
 
     truth: NDArray[np.int32]
-    """Class codes, -1 where unknown, shape (N,)."""
+    """Class codes, -1 if unknown, shape (N,)."""
     n_classes: int
-    own: NDArray[np.int64]
-    """The graph's own community of every node, shape (N,)."""
+    group: NDArray[np.int64]
+    """Leiden community of every node, shape (N,)."""
     adjacency: csr_array[Any]
     """Row v holds the in-neighbours of node v, shape (N, N)."""
 
@@ -64,29 +57,29 @@ class LabelPool:
         return np.asarray(self.truth >= 0)
 
     def count(self, share: float, allowed: int) -> int:
-        """Labels of a design that may label so many nodes."""
-        wanted = share * np.count_nonzero(self.known)
-        return round(min(wanted, max(share, MOST) * allowed))
+        """Number of labels of a design that may label `allowed` nodes."""
+        requested = share * np.count_nonzero(self.known)
+        return round(min(requested, max(share, MAX_LABELLED) * allowed))
 
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """Labels of one draw; class codes, -1 where not shown, shape (N,)."""
+    """Labels of one draw: class codes, -1 if not shown, shape (N,)."""
 
     labels: NDArray[np.int32]
-    """Known when communities are estimated."""
+    """Labels for the estimation of communities."""
     fitted: NDArray[np.int32]
-    """Known when the model was fitted; all of `labels` but for ``fresh``."""
+    """Labels that the model is fitted to: all of `labels`, except in ``fresh``."""
     drawn: Drawn = "unknown"
-    """The `labels.drawn` that describes the design."""
+    """The value of `labels.drawn` that describes the design."""
 
 
 def draw_labels(name: str, pool: LabelPool, share: float, seed: int) -> Shown:
-    """Labels of a design (of `DESIGNS`).
+    """Draw the labels of a design in `DESIGNS`.
 
-    The share is of the nodes with a known class, where the design allows it.
+    `share` is relative to all nodes with a known class; a design may allow fewer.
     """
-    # The labels of `fresh` are those of `random`.
+    # `fresh` has the same labels as `random`.
     place = list(DESIGNS).index("random" if name == "fresh" else name)
     random = stream(seed, Purpose.DESIGNS, place)
     chosen = DESIGNS[name].draw(pool, share, random)
@@ -111,12 +104,12 @@ def _first(pool: LabelPool, rows: NDArray[np.int64], count: int) -> Mask:
 def _two_of_each_class(
     pool: LabelPool, chosen: Mask, allowed: Mask, random: np.random.Generator
 ) -> None:
-    """Add to `chosen` what a class lacks."""
+    """Add nodes to `chosen`, so that each class has at least two."""
     for code in range(pool.n_classes):
-        lacking = 2 - np.count_nonzero(chosen & (pool.truth == code))
-        if lacking > 0:
+        missing = 2 - np.count_nonzero(chosen & (pool.truth == code))
+        if missing > 0:
             spare = np.flatnonzero(allowed & ~chosen & (pool.truth == code))
-            chosen[random.permutation(spare)[:lacking]] = True
+            chosen[random.permutation(spare)[:missing]] = True
 
 
 def _among(
@@ -133,10 +126,10 @@ def _by_class(
     share: float,
     random: np.random.Generator,
 ) -> Mask:
-    """Random nodes of each class, a node of class c as likely as `odds` says."""
+    """Random nodes of each class, with probabilities proportional to its `odds`."""
     sizes = np.bincount(pool.truth[pool.known], minlength=pool.n_classes)
     each = float(share * sizes.sum() / (odds @ sizes))
-    each = min(each, float(max(share, MOST) / odds[sizes > 0].max()))
+    each = min(each, float(max(share, MAX_LABELLED) / odds[sizes > 0].max()))
     chosen = np.zeros(len(pool.truth), np.bool_)
     for code, rate in enumerate((each * odds).tolist()):
         rows = random.permutation(np.flatnonzero(pool.truth == code))
@@ -145,35 +138,35 @@ def _by_class(
 
 
 def _random(pool: LabelPool, share: float, random: np.random.Generator) -> Mask:
-    """Any node, as likely as any other."""
+    """A random sample of all nodes."""
     return _among(pool, pool.known, share, random)
 
 
 def _half(pool: LabelPool, share: float, random: np.random.Generator) -> Mask:
-    """Nodes of whole communities that hold half of all nodes or a little more."""
-    sizes = np.bincount(pool.own)
+    """Nodes of random communities that together have half of all nodes or more."""
+    sizes = np.bincount(pool.group)
     order = random.permutation(len(sizes))
     before = np.concatenate([[0], np.cumsum(sizes[order])[:-1]])
     chosen = np.zeros(len(sizes), np.bool_)
-    chosen[order[before < len(pool.own) / 2]] = True
-    return _among(pool, np.asarray(chosen[pool.own]), share, random)
+    chosen[order[before < len(pool.group) / 2]] = True
+    return _among(pool, np.asarray(chosen[pool.group]), share, random)
 
 
 def _balanced(pool: LabelPool, share: float, random: np.random.Generator) -> Mask:
-    """As many nodes of every class."""
+    """The same number of nodes of every class."""
     sizes = np.bincount(pool.truth[pool.known], minlength=pool.n_classes)
     return _by_class(pool, 1 / np.maximum(sizes, 1), share, random)
 
 
 def _positives(pool: LabelPool, share: float, random: np.random.Generator) -> Mask:
-    """Nodes of the last class are `LIKELIER` times as likely as others."""
+    """Random nodes, those of the last class with `POSITIVE_ODDS` relative to others."""
     odds = np.ones(pool.n_classes)
-    odds[-1] = LIKELIER
+    odds[-1] = POSITIVE_ODDS
     return _by_class(pool, odds, share, random)
 
 
 def _high_degree(pool: LabelPool, share: float, random: np.random.Generator) -> Mask:
-    """Only the third of the nodes with the most in-neighbours."""
+    """A sample of the third of the nodes with the largest in-degree."""
     n_nodes = len(pool.truth)
     degree = np.diff(pool.adjacency.indptr)
     order = np.lexsort((random.random(n_nodes), -degree))
@@ -181,29 +174,29 @@ def _high_degree(pool: LabelPool, share: float, random: np.random.Generator) -> 
 
 
 def _region(pool: LabelPool, share: float, random: np.random.Generator) -> Mask:
-    """Only one region: the third of the nodes nearest to a random one."""
+    """A sample of one region: the third of the nodes nearest to a random node."""
     n_nodes = len(pool.truth)
     within = np.zeros(n_nodes, np.bool_)
-    # A start in a component smaller than the region is followed by another start.
+    # If a component is smaller than the region, continue from another start.
     for start in random.permutation(n_nodes).tolist():
-        lacking = n_nodes // PART - np.count_nonzero(within)
-        if lacking <= 0:
+        missing = n_nodes // PART - np.count_nonzero(within)
+        if missing <= 0:
             break
         if not within[start]:
             near = breadth_first_order(
                 pool.adjacency, start, directed=False, return_predecessors=False
             )
-            within[near[~within[near]][:lacking]] = True
+            within[near[~within[near]][:missing]] = True
     return _among(pool, within, share, random)
 
 
 @dataclass(frozen=True)
 class Design:
-    """One way in which labels come about."""
+    """One way in which nodes are chosen for labelling."""
 
     draw: Callable[[LabelPool, float, np.random.Generator], Mask]
     drawn: Drawn
-    """The `labels.drawn` that describes it."""
+    """The value of `labels.drawn` that describes it."""
     title: str
 
 
@@ -220,9 +213,7 @@ DESIGNS = {
         _high_degree, "by_place", "only nodes of high degree labelled"
     ),
     "region": Design(_region, "by_place", "only one region labelled"),
-    # As random; `draw_labels` fits the model to a tenth of them.
-    "fresh": Design(
-        _random, "random", "model fitted to a tenth of the labels that are known"
-    ),
+    # As random; `draw_labels` chooses the tenth that the model is fitted to.
+    "fresh": Design(_random, "random", "model fitted to a tenth of the known labels"),
 }
-"""Designs by name. New ones go to the end: the place is a key of the random stream."""
+"""Designs by name. Add new ones at the end: positions are keys of the random stream."""

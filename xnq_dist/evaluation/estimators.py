@@ -1,7 +1,7 @@
-"""Every estimator that an evaluation on communities scores, by its name.
+"""The estimators of an evaluation on communities, by name.
 
-Here, and nowhere else in the evaluation, an estimator's name becomes its answer. The
-trivial ones are always there: what cannot beat them is of no use.
+This is the only module of the evaluation that maps names of estimators to their
+estimates. Trivial estimators are always included, as baselines.
 """
 
 from __future__ import annotations
@@ -22,11 +22,7 @@ from xnq_dist.evaluation.regions import class_counts_in
 from xnq_dist.quantify.classic.sld import guarded_prior
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.surroundings import learn_in_process
-from xnq_dist.quantify.interface import (
-    Communities,
-    Estimates,
-    Quantifier,
-)
+from xnq_dist.quantify.interface import Communities, Estimates, Quantifier
 from xnq_dist.quantify.intervals.bootstrap import Bootstrap
 from xnq_dist.quantify.registry import make_quantifier
 
@@ -39,48 +35,49 @@ CANDIDATES = {
     "lab_pcc": ("lab_pcc5", "lab_pcc20", "lab_pcc80"),
     "map": ("map20", "map100"),
 }
-"""Trivial estimators that differ in a constant only."""
+"""Trivial estimators that differ only in a constant."""
 TRIVIAL = ("prior", "lab", *CANDIDATES["lab_pcc"], *CANDIDATES["map"])
-"""The training prior; the labelled members' share (one pseudo-node at the prior), and
-that held back by so many pseudo-nodes at the mean posterior; SLD held back by so many
-pseudo-nodes at the prior."""
+"""The training prior; the share among labelled members (shrunk to the prior with one
+pseudo-node); that share shrunk to the mean posterior with n pseudo-nodes; SLD with a
+prior of n pseudo-nodes."""
 
-Answer = Estimates | NDArray[np.float64]
-"""A quantifier's, or prevalences alone, shape (S, C)."""
+AnyEstimates = Estimates | NDArray[np.float64]
+"""Estimates of a quantifier, or prevalences only, shape (S, C)."""
 
 
 def estimators() -> tuple[str, ...]:
-    """Every quantifier, and those that only an evaluation has: they need all edges."""
+    """Names of all quantifiers, including those that only evaluations have (SIS)."""
     return (*records(), *WEIGHTED)
 
 
 class Estimators:
-    """All that is asked of one case."""
+    """All estimators of one case."""
 
     def __init__(
         self,
         case: Case,
         adjacency: csr_array[Any],
-        own: tuple[NDArray[np.int64], ...],
+        groups: tuple[NDArray[np.int64], ...],
         settings: Settings,
         names: Sequence[str] | None,
         refitted: Case | None = None,
     ) -> None:
-        """Make what serves all sets.
+        """Prepare everything that does not depend on the communities.
 
         Parameters
         ----------
         adjacency
             In-neighbours, rows sorted, shape (N, N).
-        own
-            The graph's own partitions, the coarse one first, for `auto` to learn from.
+        groups
+            Leiden community of every node at each resolution, the coarse one first, for
+            `auto` to learn from, shape (N,) each.
         settings
-            With the seed of the posteriors' folds; `labels.drawn` is what the case
-            declares.
+            Settings with the seed of the posteriors' folds; `labels.drawn` is taken
+            from the case.
         names
-            Of `estimators`; None: all that are defined for so many classes.
+            Names in `estimators`; None: all that are defined for the number of classes.
         refitted
-            The case of a model fitted to all labels shown, which `auto` answers from.
+            The case of a model fitted to all shown labels, which `auto` uses.
         """
         classes = case.nodes.classes
         defined = [
@@ -90,15 +87,15 @@ class Estimators:
         ]
         self.settings = settings
         self.case = case.with_neighbours(adjacency)
-        self._best = best = case if refitted is None else refitted
+        self._auto_case = auto_case = case if refitted is None else refitted
         declared = settings.labels.model_copy(update={"drawn": case.drawn})
         self._learnt, _ = learn_in_process(
-            best.nodes,
-            best.reference,
+            auto_case.nodes,
+            auto_case.reference,
             adjacency,
-            tuple(groups.astype(np.int32) for groups in own),
+            tuple(group.astype(np.int32) for group in groups),
             settings.model_copy(update={"labels": declared}),
-            best.held,
+            auto_case.held,
         )
         drawn = settings.memberships.model_copy(update={"drawn": "by_class"})
         self._drawn = make_quantifier(
@@ -111,31 +108,31 @@ class Estimators:
             if name in records()
         }
 
-    def answers(
+    def estimates(
         self, sets: Communities, by_class: bool = False
-    ) -> Iterator[tuple[str, Answer]]:
-        """Every estimator's answer for the unlabelled members of some sets.
+    ) -> Iterator[tuple[str, AnyEstimates]]:
+        """Yield every estimator's name and estimates for the unlabelled members.
 
-        With `by_class` they are samples drawn by class, as a user would declare.
+        With `by_class`, memberships.drawn=by_class is declared to `auto`.
         """
         for name, quantifier in self._quantifiers.items():
             case = self.case
             if isinstance(quantifier, Auto):
-                case = self._best
-                own = replace(quantifier, learnt=self._learnt)
-                quantifier = self._drawn if by_class else own
-            found = quantifier.estimate(sets, case.nodes, case.reference)
+                case = self._auto_case
+                learnt = replace(quantifier, learnt=self._learnt)
+                quantifier = self._drawn if by_class else learnt
+            result = quantifier.estimate(sets, case.nodes, case.reference)
             bootstrap = self._bootstraps.get(name)
             if bootstrap is not None:
-                found = bootstrap.with_ends(sets, case.nodes, case.reference, found)
-            yield name, found
+                result = bootstrap.with_ends(sets, case.nodes, case.reference, result)
+            yield name, result
         yield from _trivial(self.case, sets).items()
 
 
 def _quantifiers(
     names: Sequence[str], adjacency: csr_array[Any], settings: Settings
 ) -> Iterator[tuple[str, Quantifier]]:
-    """Quantifiers by name, before `auto` has learnt anything."""
+    """Quantifiers by name; `auto` has not learnt anything yet."""
     walks = None
     for name in names:
         if name in records():
@@ -152,20 +149,22 @@ def _trivial(case: Case, sets: Communities) -> dict[str, NDArray[np.float64]]:
     number = labelled.sum(axis=1, keepdims=True)
     pcc = make_quantifier("pcc", Settings())
     mean = pcc.estimate(sets, case.nodes, case.reference).prevalence
-    found = {
+    estimates = {
         "prior": np.tile(prior, (len(sets), 1)),
         "lab": (labelled + prior) / (number + 1),
     }
     for name in CANDIDATES["lab_pcc"]:
         pseudo = int(name.removeprefix("lab_pcc"))
-        found[name] = (labelled + pseudo * mean) / (number + pseudo)
+        estimates[name] = (labelled + pseudo * mean) / (number + pseudo)
     for name in CANDIDATES["map"]:
-        found[name] = _held_back(case, sets, int(name.removeprefix("map")))
-    return found
+        estimates[name] = _sld_with_prior(case, sets, int(name.removeprefix("map")))
+    return estimates
 
 
-def _held_back(case: Case, sets: Communities, pseudo: float) -> NDArray[np.float64]:
-    """SLD with so many pseudo-nodes at the prior, by 1,000 EM steps at most."""
+def _sld_with_prior(
+    case: Case, sets: Communities, pseudo: float
+) -> NDArray[np.float64]:
+    """SLD with a prior of `pseudo` nodes, by at most 1,000 EM iterations."""
     free = case.nodes.labels[sets.members] < 0
     community = np.repeat(np.arange(len(sets)), np.diff(sets.offsets))[free]
     prior = guarded_prior(case.reference.prior)

@@ -1,4 +1,4 @@
-"""Plots of estimated against true prevalence, a panel for each method."""
+"""Plots of estimated against true prevalence, with one panel per method."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Band", "diagonal_bands", "diagonals"]
 Floats = NDArray[np.float64]
 
 LEVELS = 41
-"""True prevalences drawn as they are; more are put into bins of .05."""
+"""Maximum number of true prevalences without binning; more are binned by .05."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class Band:
 
 
 def diagonals(summary: Summary, estimates: pa.Table) -> dict[str, Picture]:
-    """A plot for each binary data set with estimates, by file name."""
+    """Plots of the binary data sets that have estimates, by file name."""
     made: dict[str, Picture] = {}
     for dataset in summary.of_kind("binary"):
         bands, positive = diagonal_bands(summary, estimates, dataset)
@@ -58,23 +58,23 @@ def diagonal_bands(
 ) -> tuple[list[Band], str]:
     """Estimates of the positive class by its true prevalence, per method.
 
-    In each fold the quantifier that validation chose; mean and sample standard
-    deviation over all samples of that prevalence in all folds. The positive class, the
-    last to appear, is returned as well.
+    Each fold uses the quantifier that validation chose. Mean and sample standard
+    deviation are over all samples of a prevalence in all folds. The positive class,
+    which appears last in the table, is returned too.
     """
-    own = estimates.filter(pc.equal(estimates["dataset"], dataset))
-    if not own.num_rows:
+    rows = estimates.filter(pc.equal(estimates["dataset"], dataset))
+    if not rows.num_rows:
         return [], ""
-    positive = own["class"].unique().to_pylist()[-1]
-    own = own.filter(pc.equal(own["class"], positive))
+    positive = rows["class"].unique().to_pylist()[-1]
+    rows = rows.filter(pc.equal(rows["class"], positive))
     bands = []
     for method in summary.methods:
         chosen = summary.of(dataset, method)
-        # One answer for a complete graph makes no curve.
+        # One estimate per graph is not enough for a curve.
         if not chosen or base(method) in GRAPH_LEVEL:
             continue
-        rows = [
-            own.filter(
+        parts = [
+            rows.filter(
                 (pc.field("method") == method)
                 & (pc.field("label_share") == c.label_share)
                 & (pc.field("fold") == c.fold)
@@ -82,9 +82,9 @@ def diagonal_bands(
             )
             for c in chosen
         ]
-        both = pa.concat_tables(rows)
-        if both.num_rows:
-            true, estimate = both["true"].to_numpy(), both["estimate"].to_numpy()
+        joined = pa.concat_tables(parts)
+        if joined.num_rows:
+            true, estimate = joined["true"].to_numpy(), joined["estimate"].to_numpy()
             figure = summary.figure(dataset, method, "ae")
             error = f", AE {figure.mean:.3f}" if figure else ""
             remark = tally(shown(c.quantifier) for c in chosen) + error
@@ -142,8 +142,8 @@ def _drawn(name: str, dataset: str, positive: str, bands: Sequence[Band]) -> Pic
                 axes.set_visible(False)
             elif place + columns >= len(bands):
                 axes.tick_params(labelbottom=True)
-        cut = plain(positive, 40)
-        canvas.supxlabel(f"true prevalence of class {cut}", parse_math=False, size=10)
+        label = f"true prevalence of class {plain(positive, 40)}"
+        canvas.supxlabel(label, parse_math=False, size=10)
         canvas.supylabel("estimated", parse_math=False, size=10)
 
     title = (

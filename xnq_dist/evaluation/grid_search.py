@@ -1,4 +1,4 @@
-"""Search spaces: the paper's random draws and grids, from a seed alone."""
+"""Search spaces: the paper's random draws and grids, which depend on the seed only."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["grid", "reservoir_draws", "strength_grid"]
 STRENGTHS = (1e-2, 1e3)
 RECURRENT_SCALES = (1.0, 25.0)
 INPUT_SCALES = (0.1, 1.0)
-"""Ranges, sampled log-uniformly (the paper, section "Hyperparameters")."""
+"""Ranges of log-uniform draws (the paper, section "Hyperparameters")."""
 
 
 def reservoir_draws(settings: Settings, draws: int) -> list[Configuration]:
     """Random configurations of reservoir and readout.
 
-    The first ones of a longer search are those of a shorter one. What is set in the
-    settings is held fixed; the other values of a draw do not change with it.
+    A longer search begins with the configurations of a shorter one. Values that the
+    settings specify are fixed, and the other values of a draw do not change with them.
 
     Raises
     ------
@@ -32,13 +32,14 @@ def reservoir_draws(settings: Settings, draws: int) -> list[Configuration]:
         When `draws` is below 1.
     """
     if draws < 1:
-        raise SettingsError(f"a search of {draws} draws finds nothing: give at least 1")
+        raise SettingsError(f"--draws {draws} must be at least 1")
     dims = settings.evaluation.dims
-    found = []
+    configurations = []
     for draw in range(draws):
         key = settings.seed, Purpose.SEARCH, draw
         random = stream(*key)
-        # The size by a uniform number, so that another list of sizes moves no other.
+        # A uniform number chooses the size, so that other values of the draw do not
+        # depend on the list of sizes.
         size, *scales = random.random(4).tolist()
         configuration: Configuration = {
             "dim": dims[int(size * len(dims))],
@@ -47,21 +48,21 @@ def reservoir_draws(settings: Settings, draws: int) -> list[Configuration]:
             "C": _log_uniform(STRENGTHS, scales[2]),
             "seed": int(stream_key(*key).generate_state(1)[0]),
         }
-        wanted = settings.reservoir
-        if "dim" in wanted.model_fields_set:
-            configuration["dim"] = wanted.dim
+        fixed = settings.reservoir
+        if "dim" in fixed.model_fields_set:
+            configuration["dim"] = fixed.dim
         for name in ("recurrent_scale", "input_scale"):
-            value = getattr(wanted, name)
+            value = getattr(fixed, name)
             if value != "select":
                 configuration[name] = value
         if settings.readout.C != "select":
             configuration["C"] = settings.readout.C
-        found.append(configuration)
-    return found
+        configurations.append(configuration)
+    return configurations
 
 
 def strength_grid(settings: Settings, count: int = 10) -> list[Configuration]:
-    """The grid of C of a readout without anything else to search."""
+    """Grid of C for a readout that has no other hyperparameters."""
     if settings.readout.C != "select":
         return [{"C": settings.readout.C}]
     low, high = (math.log10(end) for end in STRENGTHS)
@@ -69,20 +70,20 @@ def strength_grid(settings: Settings, count: int = 10) -> list[Configuration]:
 
 
 def grid(**values: tuple[object, ...]) -> list[Configuration]:
-    """Every combination of the values, the last name running fastest.
+    """Every combination of the values; the last name varies fastest.
 
     Examples
     --------
     >>> grid(a=(1, 2), b=("x",))
     [{'a': 1, 'b': 'x'}, {'a': 2, 'b': 'x'}]
     """
-    found: list[Configuration] = [{}]
+    result: list[Configuration] = [{}]
     for name, options in values.items():
-        found = [{**before, name: option} for before in found for option in options]
-    return found
+        result = [{**before, name: option} for before in result for option in options]
+    return result
 
 
 def _log_uniform(ends: tuple[float, float], uniform: float) -> float:
     low, high = (math.log(end) for end in ends)
-    # Six digits: enough for a scale, and the same in a table as in the run.
+    # Rounded to six digits, so that tables show the exact value of the run.
     return float(f"{math.exp(low + uniform * (high - low)):.6g}")

@@ -1,4 +1,4 @@
-"""Results of an evaluation on disk: kept by dataset and method, published together."""
+"""Results of an evaluation on disk, by dataset and method, and their publication."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Published:
-    """What one kind of evaluation keeps and publishes."""
+    """Files of one kind of evaluation."""
 
     folder: str
-    """Folder of the kept tables, inside that of a dataset."""
+    """Folder of the tables of one dataset, in the dataset's folder."""
     tables: tuple[str, ...]
-    """Registered tables; the first is the result."""
+    """Names of registered tables; the first has the results."""
     page: str
 
 
@@ -40,7 +40,7 @@ COMMUNITIES = Published("communities", ("community_results",), "communities.html
 
 
 def arrow_schema(name: str) -> pa.Schema:
-    """Arrow's schema of a registered table of an evaluation."""
+    """Arrow schema of a registered table of an evaluation."""
     columns = schemas.TABLES[name].columns
     return pa.schema([(one.name, pa.type_for_alias(one.kind)) for one in columns])
 
@@ -48,7 +48,7 @@ def arrow_schema(name: str) -> pa.Schema:
 def keep(
     dataset: Folder, of: Published, tables: Mapping[str, pa.Table], method: str = ""
 ) -> None:
-    """Keep tables (of a method) in a dataset's folder, in place of earlier ones."""
+    """Write tables (of a method) to a dataset's folder, replacing earlier ones."""
     folder = dataset.child(of.folder)
     folder.create()
     for name, table in tables.items():
@@ -59,7 +59,7 @@ def keep(
 
 
 def _kept(out: Folder, of: Published, name: str) -> pa.Table:
-    """One kind of table of every dataset and method kept so far."""
+    """Concatenate one kind of table over all datasets and methods in the folder."""
     parts = []
     for dataset in out.names():
         folder = out.child(dataset).child(of.folder)
@@ -74,7 +74,7 @@ def _kept(out: Folder, of: Published, name: str) -> pa.Table:
 
 
 def unpublish(out: Folder, of: Published) -> None:
-    """Remove published tables and pages: they no longer say what is kept."""
+    """Remove published tables and pages, which are about to become outdated."""
     for name in (*(f"{table}.parquet" for table in of.tables), of.page):
         out.delete(name)
     for folder in (out.child("tables"), out.child("figures")):
@@ -84,11 +84,11 @@ def unpublish(out: Folder, of: Published) -> None:
 
 
 def publish(out: Folder, of: Published) -> dict[str, pa.Table]:
-    """Write the tidy tables of everything kept; returns them."""
-    found = {name: _kept(out, of, name) for name in of.tables}
-    for name, table in found.items():
+    """Write the tables of all datasets and methods, and return them by name."""
+    tables = {name: _kept(out, of, name) for name in of.tables}
+    for name, table in tables.items():
         with TableWriter(out, f"{name}.parquet.tmp", name) as writer:
             writer.write(table)
         temporary = out.path(f"{name}.parquet.tmp")
         out.filesystem.move(temporary, out.path(f"{name}.parquet"))
-    return found
+    return tables

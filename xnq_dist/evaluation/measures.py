@@ -14,8 +14,8 @@ Array = NDArray[np.float64]
 
 def absolute_error(true: Array, estimate: Array) -> Array:
     """AE, shape (S,): mean over classes of ``|estimate - true|``, shapes (S, C)."""
-    found: Array = np.abs(estimate - true).mean(axis=1)
-    return found
+    error: Array = np.abs(estimate - true).mean(axis=1)
+    return error
 
 
 def relative_absolute_error(
@@ -23,9 +23,9 @@ def relative_absolute_error(
 ) -> Array:
     """RAE, shape (S,): mean over classes of ``|estimate - true| / (true + eps)``.
 
-    The smoothing factor is ``eps = 1 / (2 |S|)`` (Forman 2008), so that a class that
-    is not in the sample still counts; ``sizes`` are the members of each sample.
+    The smoothing factor is ``eps = 1 / (2 |S|)`` (Forman 2008), so that the error is
+    finite for a class that is not in the sample; ``sizes`` are the samples' sizes.
     """
     eps = 0.5 / np.asarray(sizes, np.float64)[:, None]
-    found: Array = (np.abs(estimate - true) / (true + eps)).mean(axis=1)
-    return found
+    error: Array = (np.abs(estimate - true) / (true + eps)).mean(axis=1)
+    return error

@@ -1,4 +1,4 @@
-"""How methods, quantifiers and data sets are called and ordered in all outputs."""
+"""Names and order of methods, quantifiers and data sets in all outputs."""
 
 from __future__ import annotations
 
@@ -46,21 +46,18 @@ NAMES = {
     "wvrn": "wvRN",
     **{
         name: name.upper()
-        for name in (
-            *("ae", "cdq", "enq", "gat", "gcn", "gin"),
-            *("lbq", "lr", "rae"),
-        )
+        for name in (*("ae", "cdq", "enq", "gat", "gcn", "gin"), *("lbq", "lr", "rae"))
     },
 }
 
 
 def _methods() -> tuple[str, ...]:
-    """Baselines, then the methods of the pipeline."""
+    """Names of the baselines, then of the pipeline's methods."""
     return (*BASELINES, *METHODS.records())
 
 
 def base(method: str) -> str:
-    """The known method that a variant belongs to; itself where there is none.
+    """The known method that a variant belongs to; the name itself if there is none.
 
     Examples
     --------
@@ -75,7 +72,7 @@ def base(method: str) -> str:
 
 
 def shown(name: str) -> str:
-    """A method's, quantifier's, metric's or data set's name as papers write it."""
+    """Name of a method, quantifier, metric or data set as papers write it."""
     if name in NAMES:
         return NAMES[name]
     for recorded in (records(), METHODS.records()):
@@ -88,14 +85,14 @@ def shown(name: str) -> str:
 
 
 def ordered(names: Iterable[str], order: Sequence[str]) -> tuple[str, ...]:
-    """Distinct names: those of the order first, the rest by alphabet."""
+    """Distinct names: those in `order` first, the others alphabetically."""
     distinct = set(names)
     known = [name for name in order if name in distinct]
     return (*known, *sorted(distinct - set(order)))
 
 
 def ordered_methods(names: Iterable[str]) -> tuple[str, ...]:
-    """Distinct methods: those of the paper first, variants after their base."""
+    """Distinct methods: those of the paper first, variants after their base method."""
     distinct = set(names)
     place = {name: rank for rank, name in enumerate(_methods())}
     key = {name: place.get(base(name), len(place)) for name in distinct}
@@ -103,7 +100,7 @@ def ordered_methods(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def tally(names: Iterable[str]) -> str:
-    """What won how often: ``sld``, or ``sld 3, dys 2``."""
+    """Names with their counts: ``sld``, or ``sld 3, dys 2``."""
     counts: dict[str, int] = defaultdict(int)
     for name in names:
         counts[name] += 1
@@ -114,7 +111,7 @@ def tally(names: Iterable[str]) -> str:
 
 
 def span(numbers: Iterable[int]) -> str:
-    """One number, or the lowest and highest."""
-    found = sorted(numbers)
-    low, high = found[0], found[-1]
+    """One number, or the lowest and highest, as text."""
+    ascending = sorted(numbers)
+    low, high = ascending[0], ascending[-1]
     return f"{low:,}" if low == high else f"{low:,}–{high:,}"

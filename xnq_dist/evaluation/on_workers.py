@@ -1,8 +1,8 @@
-"""An evaluation on Dask workers: the only module here that touches Dask.
+"""An evaluation on Dask workers; no other module of the evaluation uses Dask.
 
-Scores first (units on disk, each made once), errors on the validation samples of every
-unit, calibration and quantifier, then selection, then the test samples: they are drawn
-once validation has chosen.
+First the workers compute scores (units on disk, each computed once), then the errors on
+validation samples for every unit, calibration and quantifier. Then the best are
+selected, and only then the test samples are drawn.
 """
 
 from __future__ import annotations
@@ -60,30 +60,32 @@ __all__ = ["MethodResult", "TestFigure", "evaluate_method"]
 log = logging.getLogger(__name__)
 
 AHEAD = 2
-"""Embeddings that may wait on disk for their readouts while the next is made."""
+"""Maximum number of embeddings on disk that wait for their readouts."""
 
 
 @dataclass(frozen=True, eq=False)
 class TestFigure:
-    """What a chosen configuration did on the test samples."""
+    """Results of a chosen configuration on the test samples."""
 
     choice: Choice
     errors: dict[str, float]
     true: NDArray[np.float64]
-    """Prevalences of the samples, shape (S, C)."""
+    """True prevalences of the samples, shape (S, C)."""
     estimate: NDArray[np.float64]
+    """Estimated prevalences, shape (S, C)."""
 
 
 @dataclass(frozen=True, eq=False)
 class MethodResult:
-    """Everything known of one method on one task."""
+    """All results of one method on one task."""
 
     method: str
     embedder: str
     configurations: list[Configuration]
     seconds: dict[tuple[int, int], float]
-    """Of each (draw, place of split)."""
+    """Seconds by draw and index of the split."""
     peaks: dict[tuple[int, int], int | None]
+    """Peak memory in bytes by draw and index of the split; None: not measured."""
     validation: list[ValidationErrors]
     test: list[TestFigure]
 
@@ -101,49 +103,44 @@ def evaluate_method(
     Parameters
     ----------
     draws
-        Configurations of a random search.
+        Number of configurations of a random search.
     quantifiers
-        Names; None: all that are defined for the task.
+        Names of quantifiers; None: all that are defined for the task.
 
     Raises
     ------
     InputError
         When the method or a quantifier is not defined for the task.
     StageError
-        When workers die or scores are not numbers.
+        When workers are lost or scores are not numbers.
     """
     task = work.task()
     if method.n_classes not in (None, len(task.classes)):
         raise InputError(
             f"method {method.name!r} is defined for {method.n_classes} classes, and "
-            f"{task.dataset} has {len(task.classes)}: leave it out, or name a positive "
-            "class (--positive)"
+            f"{task.dataset} has {len(task.classes)}: remove it from --methods, or "
+            "name a positive class with --positive"
         )
     if method.kind == "whole":
-        return _whole(client, work, method)
+        return _evaluate_whole(client, work, method)
     configurations = method.configurations(work.settings, draws)
     splits = range(len(task.splits))
     settled = cluster.settle(client, work.settings)
     units = [
-        Unit(
-            _unit_key(work, method, configuration, split, settled),
-            method.name,
-            draw,
-            split,
-        )
+        Unit(_unit_key(work, method, configuration, split, settled), draw, split)
         for draw, configuration in enumerate(configurations)
         for split in splits
     ]
     names = quantifiers_for(quantifiers, len(task.classes), method.crisp)
     if not names:
         raise StageError(
-            f"method {method.name!r} gives votes only and needs the quantifiers cc or "
-            "acc: name one of them"
+            f"method {method.name!r} gives votes only, which need the quantifier cc or "
+            "acc: add one of them to --quantifiers"
         )
     missing = [unit for unit in units if not work.units().has(unit.key)]
     if len(missing) < len(units):
         log.info(
-            "%s: %d of %d scores are there already",
+            "%s: %d of %d scores are reused from an earlier run",
             method.name,
             len(units) - len(missing),
             len(units),
@@ -152,14 +149,15 @@ def evaluate_method(
         make = {"rows": _make_rows, "split": _make_splits, "graph": _make_graph}
         make[method.kind](client, work, method, configurations, missing, progress)
     calibrations = ("none",) if method.crisp else method.calibrations(work.settings)
-    asked = tuple(names), tuple(calibrations)
+    arguments = tuple(names), tuple(calibrations)
     futures = [
-        client.submit(_validate_unit, work, unit, *asked, pure=False) for unit in units
+        client.submit(_validate_unit, work, unit, *arguments, pure=False)
+        for unit in units
     ]
-    found = _results(client, futures, progress, f"{method.name}: validation")
+    by_unit = _results(client, futures, progress, f"{method.name}: validation")
     figures = [
         ValidationErrors(unit.draw, unit.split, quantifier, calibration, values)
-        for unit, of_unit in zip(units, found, strict=True)
+        for unit, of_unit in zip(units, by_unit, strict=True)
         for quantifier in names
         for calibration, values in of_unit[quantifier].items()
     ]
@@ -179,20 +177,22 @@ def evaluate_method(
     )
 
 
-def _whole(client: Client, work: EvaluationWork, method: Method) -> MethodResult:
-    """A method that answers for the whole graph: nothing to choose, one answer each."""
+def _evaluate_whole(
+    client: Client, work: EvaluationWork, method: Method
+) -> MethodResult:
+    """Evaluate a method that gives one estimate per split, without a search."""
     if method.estimate_graph is None:
-        raise StageError(f"method {method.name!r} is not whole: a fault of the program")
+        raise _missing_function(method, "estimate_graph")
     seconds: dict[tuple[int, int], float] = {}
     test = []
     splits = range(len(work.task().splits))
-    for found in method.estimate_graph(client, work, splits):
-        seconds[0, found.split] = found.seconds
-        true, estimate = found.true[None], found.estimate[None]
-        size = np.array([found.size])
+    for result in method.estimate_graph(client, work, splits):
+        seconds[0, result.split] = result.seconds
+        true, estimate = result.true[None], result.estimate[None]
+        size = np.array([result.size])
         test.append(
             TestFigure(
-                Choice(0, found.split, method.name, "none", 1),
+                Choice(0, result.split, method.name, "none", 1),
                 {
                     "ae": float(absolute_error(true, estimate)[0]),
                     "rae": float(relative_absolute_error(true, estimate, size)[0]),
@@ -201,14 +201,14 @@ def _whole(client: Client, work: EvaluationWork, method: Method) -> MethodResult
                 estimate,
             )
         )
-    return MethodResult(
-        method.name,
-        method.embedder,
-        [{}],
-        seconds,
-        dict.fromkeys(seconds),
-        [],
-        test,
+    peaks: dict[tuple[int, int], int | None] = dict.fromkeys(seconds)
+    return MethodResult(method.name, method.embedder, [{}], seconds, peaks, [], test)
+
+
+def _missing_function(method: Method, name: str) -> StageError:
+    return StageError(
+        f"method {method.name!r} has no function {name}: internal error, please "
+        "report it"
     )
 
 
@@ -219,9 +219,12 @@ def _unit_key(
     split: int,
     settled: Settings,
 ) -> str:
-    """What a score depends on; `settled` are the settings with the workers' backend."""
+    """Fingerprint of all that a score depends on.
+
+    `settled` are the settings with the backend of the workers.
+    """
     task = work.task()
-    # A GPU's states have other bits than a CPU's.
+    # States computed on a GPU have other bits than on a CPU.
     gpu = ["gpu", settled.reservoir.precision, settled.exchange.engine]
     place = [gpu] if settled.backend == "gpu" else []
     shown = hashlib.blake2b(digest_size=16)
@@ -233,7 +236,7 @@ def _unit_key(
         shown.hexdigest(),
         method.name,
         configuration,
-        method.matter(work.settings),
+        method.relevant_settings(work.settings),
         *place,
     )
 
@@ -243,7 +246,7 @@ def _unit_key(
 
 @dataclass(frozen=True)
 class _WriteStates:
-    """Writes a partition's final states, with the nodes' canonical indexes."""
+    """Writes a partition's final states, with the canonical indexes of its nodes."""
 
     graph: Stage
     manifest: Manifest
@@ -267,7 +270,7 @@ def _make_rows(
     missing: Sequence[Unit],
     progress: Progress,
 ) -> None:
-    """Embed each configuration once, fit its readout in every split."""
+    """Embed each configuration once and fit its readout in every split."""
     graph, manifest = work.graph()
     by_draw: dict[int, list[Unit]] = {}
     for unit in missing:
@@ -284,13 +287,13 @@ def _make_rows(
         done += len(futures)
         progress(f"{method.name}: readouts", done, len(missing))
 
-    with ExitStack() as left:
+    with ExitStack() as cleanup:
         shared: SplitRows | None = None
         shared_seconds = 0.0
         if method.embed is not None:
             run = RunDirectory(work.run)
             where = run.stage("embeddings")
-            left.callback(where.folder.delete_folder)
+            cleanup.callback(where.folder.delete_folder)
             made = method.embed(run, work.settings, client)
             shared = TableRows(graph, manifest, where, tuple(made.named("part-")))
             shared_seconds = made.seconds
@@ -302,7 +305,7 @@ def _make_rows(
                 spec = method.reservoir(settled, rho, configurations[draw])
                 name = f"draw-{method.name}-{draw:04d}"
                 stage = Stage(Folder.of(work.run).child(name), name)
-                left.callback(stage.folder.delete_folder)
+                cleanup.callback(stage.folder.delete_folder)
                 attempt = stage.begin()
                 began = time.perf_counter()
                 files, _ = run_reservoir(
@@ -316,19 +319,11 @@ def _make_rows(
                     files=state_files(work.settings, Folder.of(work.run), client),
                 )
                 seconds = time.perf_counter() - began
-                peak = max(one for _, one in files)
+                peak = max(peak for _, peak in files)
                 rows = EmbeddedRows(stage, tuple(record for record, _ in files))
+            fixed = work, rows, configurations[draw]
             futures = [
-                client.submit(
-                    _fit_unit,
-                    work,
-                    rows,
-                    configurations[draw],
-                    unit,
-                    seconds,
-                    peak,
-                    pure=False,
-                )
+                client.submit(_fit_unit, *fixed, unit, seconds, peak, pure=False)
                 for unit in units
             ]
             waiting.append((stage, futures))
@@ -362,17 +357,11 @@ def _make_splits(
     missing: Sequence[Unit],
     progress: Progress,
 ) -> None:
-    """Each unit by itself on a worker."""
+    """Compute each unit in a separate task."""
+    score = method.score_split
     futures = [
-        client.submit(
-            _split_unit,
-            work,
-            method.score_split,
-            configurations[unit.draw],
-            unit,
-            pure=False,
-        )
-        for unit in missing
+        client.submit(_split_unit, work, score, configurations[u.draw], u, pure=False)
+        for u in missing
     ]
     _results(client, futures, progress, f"{method.name}: trainings")
 
@@ -393,9 +382,9 @@ def _make_graph(
     missing: Sequence[Unit],
     progress: Progress,
 ) -> None:
-    """Passes over the partitions that serve all splits at once."""
+    """Compute the scores of all splits together, by passes over the partitions."""
     if method.score_graph is None:
-        raise StageError(f"method {method.name!r} is not whole: a fault of the program")
+        raise _missing_function(method, "score_graph")
     keys = {(unit.draw, unit.split): unit.key for unit in missing}
     draws = sorted({draw for draw, _ in keys})
     splits = sorted({split for _, split in keys})
@@ -410,7 +399,7 @@ def _make_graph(
     if keys:
         raise StageError(
             f"method {method.name!r} left {len(keys)} configurations without scores: "
-            "a fault of the program"
+            "internal error, please report it"
         )
 
 
@@ -418,13 +407,13 @@ def _make_graph(
 
 
 _SAMPLES: dict[tuple[Any, ...], Samples] = {}
-"""Samples drawn in this process: the same for every method and quantifier."""
+"""Cache of drawn samples, which are the same for every method and quantifier."""
 
 
 def _samples(work: EvaluationWork, split: int, role: str) -> Samples:
-    task, wanted = work.task(), work.settings.evaluation
+    task, settings = work.task(), work.settings.evaluation
     fold, seed = task.splits[split].fold, work.settings.seed
-    key = (work.task_key, fold, role, seed, wanted.sample_size, wanted.repeats)
+    key = (work.task_key, fold, role, seed, settings.sample_size, settings.repeats)
     if key not in _SAMPLES:
         if len(_SAMPLES) > 32:
             _SAMPLES.clear()
@@ -434,8 +423,8 @@ def _samples(work: EvaluationWork, split: int, role: str) -> Samples:
             role,
             fold,
             seed,
-            wanted.sample_size,
-            wanted.repeats,
+            settings.sample_size,
+            settings.repeats,
             task.classes,
         )
     return _SAMPLES[key]
@@ -459,25 +448,26 @@ def _validate_unit(
 ) -> Errors:
     protocol = _protocol_key(work)
     known = work.units().errors(unit.key, protocol)
-    lacking = [
+    missing = [
         (quantifier, calibration)
         for calibration in calibrations
         for quantifier in quantifiers
         if calibration not in known.get(quantifier, {})
     ]
-    if lacking:
+    if missing:
         task = work.task()
         scores, _ = work.units().read(unit.key)
         samples = _samples(work, unit.split, "validation")
         rows = task.rows(unit.split, "validation")
         for calibration in calibrations:
-            wanted = [q for q, c in lacking if c == calibration]
-            if not wanted:
+            names = [q for q, c in missing if c == calibration]
+            if not names:
                 continue
             posteriors = calibrated(task, unit.split, scores, calibration, rows)
-            for quantifier in wanted:
-                found = estimates(posteriors, samples, quantifier, work.settings)
-                known.setdefault(quantifier, {})[calibration] = errors(samples, found)
+            for quantifier in names:
+                estimate = estimates(posteriors, samples, quantifier, work.settings)
+                figures = errors(samples, estimate)
+                known.setdefault(quantifier, {})[calibration] = figures
         work.units().write_errors(unit.key, protocol, known)
     return {
         quantifier: {
@@ -493,8 +483,8 @@ def _test_unit(work: EvaluationWork, choice: Choice, key: str) -> TestFigure:
     rows = task.rows(choice.split, "test")
     samples = _samples(work, choice.split, "test")
     posteriors = calibrated(task, choice.split, scores, choice.calibration, rows)
-    found = estimates(posteriors, samples, choice.quantifier, work.settings)
-    return TestFigure(choice, errors(samples, found), samples.prevalence, found)
+    estimate = estimates(posteriors, samples, choice.quantifier, work.settings)
+    return TestFigure(choice, errors(samples, estimate), samples.prevalence, estimate)
 
 
 def _results(
@@ -503,6 +493,6 @@ def _results(
     progress: Progress = silent,
     what: str = "",
 ) -> list[Any]:
-    """Results in the order of the futures; one failure ends all."""
+    """Results in the order of the futures; the first failure is raised."""
     wait_all(client, futures, partial(progress, what))
     return gather(client, futures)

@@ -1,4 +1,4 @@
-"""The paper's tables filled with our figures, the published ones beside them."""
+"""The paper's tables with our results, next to the published ones."""
 
 from __future__ import annotations
 
@@ -31,40 +31,36 @@ from xnq_dist.evaluation.summary import (
 __all__ = ["paper_tables"]
 
 DIGITS = {"ae": 4, "rae": 3}
-"""Decimals of our figures."""
-METRIC_TEXT = {
-    "ae": "absolute error (AE)",
-    "rae": "relative absolute error (RAE)",
-}
+"""Number of decimals of our results."""
+METRIC_TEXT = {"ae": "absolute error (AE)", "rae": "relative absolute error (RAE)"}
 FOLDS_NOTE = (
     "Mean ± sample standard deviation (ddof = 1) over folds; best in bold, second best "
     "underlined."
 )
 PAPER_NOTE = (
-    "In brackets: the paper's figures, mean ± standard deviation over five folds; it "
-    "does not say with which ddof."
+    "In brackets: the paper's values, mean ± standard deviation over five folds; the "
+    "paper does not state its ddof."
 )
 BASELINE_NOTE = (
-    "Best baseline: of every method measured but ours, LR and trained networks of the "
-    "ablation included."
+    "Best baseline: the best of all evaluated methods except ours, including LR and "
+    "the trained networks of the ablation."
 )
 GRAPH_NOTE = (
-    "LBQ answers for the graph as a whole, not for nodes, and takes no part in the "
-    "ranking."
+    "LBQ estimates the complete graph, not samples of nodes, and is not ranked."
 )
 Figures = Mapping[tuple[str, str], FoldMean | None]
 """By method (or quantifier) and data set."""
 
 
 def paper_tables(results: pa.Table, summary: Summary) -> Iterator[RenderedTable]:
-    """Every table that the results allow, the comparison by baycomp aside.
+    """Yield every table that the results allow, except the Bayesian comparison.
 
     Parameters
     ----------
     results
-        Schema ``results``; several data sets may be concatenated.
+        Table of schema ``results``; several data sets may be concatenated.
     summary
-        Of these results.
+        Summary of these results.
     """
     ablation = quantifiers_of(results, summary.reference)
     for kind in ("binary", "multi-class"):
@@ -80,45 +76,45 @@ def paper_tables(results: pa.Table, summary: Summary) -> Iterator[RenderedTable]
 
 
 def _errors(summary: Summary, kind: str, metric: str) -> RenderedTable:
-    """Methods against data sets, with the improvement over the best baseline."""
+    """Errors of methods by data set, with the change against the best baseline."""
     datasets = summary.of_kind(kind)
     printed = published.ERRORS[metric]
-    there = [m for m in summary.methods if any(summary.of(d, m) for d in datasets)]
+    evaluated = [m for m in summary.methods if any(summary.of(d, m) for d in datasets)]
     known = [m for m in printed if {*printed[m]} & {*datasets}]
-    # The paper's own rows stay even where they were not measured here.
-    measured = {base(m) for m in there}
-    rows = ordered_methods([*there, *(m for m in known if m not in measured)])
+    # Rows of the paper are shown even if the method was not evaluated here.
+    measured = {base(m) for m in evaluated}
+    rows = ordered_methods([*evaluated, *(m for m in known if m not in measured)])
     methods = [m for m in rows if base(m) not in published.EMBEDDERS]
     ours = [m for m in methods if base(m) in METHODS.records()]
-    whole = [m for m in methods if base(m) in GRAPH_LEVEL]
-    baselines = [m for m in methods if m not in (*ours, *whole)]
+    graph_level = [m for m in methods if base(m) in GRAPH_LEVEL]
+    baselines = [m for m in methods if m not in (*ours, *graph_level)]
     figures = {
         (m, d): summary.figure(d, m, metric)
-        for m in (*baselines, *whole, *ours)
+        for m in (*baselines, *graph_level, *ours)
         for d in datasets
     }
-    ranked = {key: f for key, f in figures.items() if key[0] not in whole}
+    ranked = {key: f for key, f in figures.items() if key[0] not in graph_level}
     marks = _marks(ranked, metric)
 
     def row(method: str) -> tuple[Cell, ...]:
         chosen = [c for d in datasets for c in summary.of(d, method)]
-        name = shown(method) + (" (graph level)" if method in whole else "")
-        beside = printed.get(base(method), {})
+        name = shown(method) + (" (graph level)" if method in graph_level else "")
+        bracketed = printed.get(base(method), {})
         return (
             Cell(name),
-            *_cells(method, datasets, figures, beside, marks, metric),
+            *_cells(method, datasets, figures, bracketed, marks, metric),
             *_choice_cells(chosen),
         )
 
     groups = [
-        RowGroup(tuple(row(m) for m in part)) for part in (baselines, whole, ours)
+        RowGroup(tuple(row(m) for m in part)) for part in (baselines, graph_level, ours)
     ]
     # LR and trained networks are listed in the ablation, but are baselines too.
     embedders = [m for m in summary.methods if base(m) in published.EMBEDDERS]
     reference = summary.reference
-    changed = [m for m in ours if any(figures[m, d] for d in datasets)]
-    comparisons = [(m, [*baselines, *embedders], "best baseline") for m in changed]
-    comparisons += [(m, [reference], shown(reference)) for m in changed]
+    compared = [m for m in ours if any(figures[m, d] for d in datasets)]
+    comparisons = [(m, [*baselines, *embedders], "best baseline") for m in compared]
+    comparisons += [(m, [reference], shown(reference)) for m in compared]
     groups.append(
         RowGroup(
             tuple(
@@ -137,10 +133,10 @@ def _errors(summary: Summary, kind: str, metric: str) -> RenderedTable:
             FOLDS_NOTE,
             PAPER_NOTE,
             *_caveats(summary, datasets),
-            "Compared: configurations (draws, calibrations and quantifiers) among "
-            "which validation chose in each fold.",
+            "Compared: number of configurations (draws, calibrations and quantifiers) "
+            "from which validation chose in each fold.",
             *((BASELINE_NOTE,) if embedders else ()),
-            *((GRAPH_NOTE,) if whole else ()),
+            *((GRAPH_NOTE,) if graph_level else ()),
         ),
         "l" + "r" * len(datasets) + "lr",
     )
@@ -154,7 +150,7 @@ def _cells(
     marks: Mapping[tuple[str, str], Mark],
     metric: str,
 ) -> list[Cell]:
-    """Our figure, the published one beside it, and its rank, by data set."""
+    """Cells of our result, the published one and the rank, by data set."""
     return [
         Cell(
             spread(figures[name, d], DIGITS[metric]),
@@ -173,16 +169,16 @@ def _change(
     datasets: Sequence[str],
     metric: str,
 ) -> tuple[Cell, ...]:
-    """Per cent by which a method changes the lowest error of others."""
+    """Row of a method's error relative to the lowest error of others, in per cent."""
     cells = []
     for dataset in datasets:
-        found = [summary.figure(dataset, m, metric) for m in others]
-        lowest = min((f.mean for f in found if f is not None), default=0.0)
-        own = summary.figure(dataset, method, metric)
-        if own is None or lowest == 0:
+        figures = [summary.figure(dataset, m, metric) for m in others]
+        lowest = min((f.mean for f in figures if f is not None), default=0.0)
+        figure = summary.figure(dataset, method, metric)
+        if figure is None or lowest == 0:
             cells.append(Cell())
             continue
-        change = f"{100 * (own.mean / lowest - 1):+.1f} %"
+        change = f"{100 * (figure.mean / lowest - 1):+.1f} %"
         cells.append(Cell(change.replace("-", "−")))
     name = f"Change, {shown(method)} against {called}"
     return (Cell(name), *cells, Cell(""), Cell(""))
@@ -191,7 +187,7 @@ def _change(
 def _ablation(
     summary: Summary, ablation: Mapping[str, Summary], kind: str
 ) -> RenderedTable | None:
-    """Other embedders, and other quantifiers on XNQ's embeddings; AE."""
+    """AE of other embedders, and of other quantifiers on XNQ's embeddings."""
     datasets = summary.of_kind(kind)
     xnq = summary.reference
     embedders = [
@@ -201,13 +197,13 @@ def _ablation(
     ]
     quantifiers = [
         q
-        for q, its in ablation.items()
-        if q != "sld" and any(its.of(d, xnq) for d in datasets)
+        for q, part in ablation.items()
+        if q != "sld" and any(part.of(d, xnq) for d in datasets)
     ]
     if not embedders and not quantifiers:
         return None
     if kind == "binary":
-        # Rows of the paper stay, so that what was not measured can be seen.
+        # Rows of the paper are shown even if they were not evaluated here.
         missing = {*published.EMBEDDERS} - {base(m) for m in embedders}
         embedders = list(ordered_methods([*embedders, *missing]))
         paper = [q for q in published.QUANTIFIERS if q != "sld"]
@@ -216,22 +212,22 @@ def _ablation(
     for d in datasets:
         figures |= {(m, d): summary.figure(d, m, "ae") for m in (*embedders, xnq)}
         for q in quantifiers:
-            its = ablation.get(q)
-            figures[q, d] = its.figure(d, xnq, "ae") if its is not None else None
+            part = ablation.get(q)
+            figures[q, d] = part.figure(d, xnq, "ae") if part is not None else None
     marks = _marks(figures, "ae")
     printed = {**published.QUANTIFIERS, **published.ERRORS["ae"]}
 
     def group(title: str, names: Iterable[str], of: Callable[[str], str]) -> RowGroup:
         rows = []
         for name in names:
-            beside = printed.get(base(name), {})
-            cells = _cells(name, datasets, figures, beside, marks, "ae")
+            bracketed = printed.get(base(name), {})
+            cells = _cells(name, datasets, figures, bracketed, marks, "ae")
             rows.append((Cell(shown(name)), *cells, Cell(of(name))))
         return RowGroup(tuple(rows), title)
 
     def chosen(method: str) -> str:
-        found = [c.quantifier for d in datasets for c in summary.of(d, method)]
-        return tally(found) if found else EMPTY
+        names = [c.quantifier for d in datasets for c in summary.of(d, method)]
+        return tally(names) if names else EMPTY
 
     groups = (
         group("Node embedder", embedders, chosen),
@@ -249,7 +245,7 @@ def _ablation(
 
 
 def _marks(figures: Figures, metric: str) -> dict[tuple[str, str], Mark]:
-    """Best and second best of each column, at the printed precision."""
+    """Marks of the best and second best of each column, after rounding."""
     marks: dict[tuple[str, str], Mark] = {}
     for dataset in {d for _, d in figures}:
         means = {
@@ -277,7 +273,7 @@ def _choice_cells(chosen: Sequence[FoldChoice]) -> tuple[Cell, Cell]:
 
 
 def _caveats(summary: Summary, datasets: Sequence[str]) -> Iterator[str]:
-    """Sentences on folds, label shares and quantifiers that are not as usual."""
+    """Yield notes on folds, unusual label shares and unusual quantifiers."""
     by_folds: dict[tuple[int, ...], list[str]] = {}
     outside: set[str] = set()
     for d in datasets:
@@ -292,21 +288,21 @@ def _caveats(summary: Summary, datasets: Sequence[str]) -> Iterator[str]:
             allowed = ALLOWED.get(base(m))
             if allowed and any(c.quantifier not in allowed for c in chosen):
                 outside.add(shown(m))
-    most = max(by_folds, key=lambda folds: len(by_folds[folds]), default=())
-    if most:
-        yield f"Folds: {', '.join(map(str, most))}."
+    usual = max(by_folds, key=lambda folds: len(by_folds[folds]), default=())
+    if usual:
+        yield f"Folds: {', '.join(map(str, usual))}."
     for folds, where in by_folds.items():
-        if folds != most:
+        if folds != usual:
             yield f"Only folds {', '.join(map(str, folds))}: {', '.join(where)}."
     if outside:
         yield (
             f"{', '.join(sorted(outside))}: none of the paper's quantifiers for it was "
-            "evaluated; the best of the others stands in."
+            "evaluated; the best of the others is used."
         )
 
 
 def _shares(summary: Summary) -> RenderedTable:
-    """AE against the share of labels kept."""
+    """AE by the share of labels kept."""
     datasets = [d for d in summary.datasets if len(summary.shares(d)) > 1]
     groups = []
     for method in summary.methods:
@@ -323,21 +319,21 @@ def _shares(summary: Summary) -> RenderedTable:
         ("Labels kept", *map(shown, datasets)),
         tuple(groups),
         (
-            "Share of each fold's training and calibration labels. Mean ± sample "
+            "Share of the training and calibration labels of each fold. Mean ± sample "
             "standard deviation (ddof = 1) over folds.",
         ),
     )
 
 
 def _cost(results: pa.Table, summary: Summary) -> RenderedTable:
-    """Time of the most expensive configuration."""
-    found = costs(results)
+    """Time and memory of the most expensive configuration of each method."""
+    by_method = costs(results)
     groups = []
     for dataset in summary.datasets:
         rows = []
-        reference = found.get((dataset, summary.reference))
+        reference = by_method.get((dataset, summary.reference))
         for method in summary.methods:
-            cost = found.get((dataset, method))
+            cost = by_method.get((dataset, method))
             if cost is None:
                 continue
             ratio = EMPTY
@@ -364,10 +360,9 @@ def _cost(results: pa.Table, summary: Summary) -> RenderedTable:
         ),
         tuple(groups),
         (
-            "Seconds to make the scores (embedding and readout), mean over folds of "
-            "the configuration where it is highest; peak memory of the worker, largest "
-            "over folds. The paper measured on another machine: its times are not "
-            "comparable.",
+            "Seconds to compute the scores (embedding and readout), mean over folds, "
+            "for the slowest configuration; peak memory of the worker, maximum over "
+            "folds. The paper's times are from another machine and not comparable.",
             *(() if groups else ("No times were measured.",)),
         ),
     )

@@ -1,7 +1,7 @@
-"""The paper's printed figures, to stand beside ours.
+"""The paper's published results, for comparison with ours.
 
 Test errors are means and standard deviations over five folds, as printed; the paper
-does not say whether its deviation divides by n or n - 1.
+does not state whether its standard deviation divides by n or n - 1.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = [
 BINARY = ("cora-2", "genius", "questions", "tolokers", "twitch-de")
 MULTICLASS = ("cora-multi", "amazon-ratings", "flickr")
 EMBEDDERS = ("lr", "gcn", "gat", "gin")
-"""What replaces the reservoir in the paper's ablation."""
+"""Methods that replace the reservoir in the paper's ablation."""
 
 
 @dataclass(frozen=True)
 class PublishedFigures:
-    """One printed figure."""
+    """One published value."""
 
     mean: float
     sd: float
@@ -37,7 +37,7 @@ Row = Mapping[str, PublishedFigures]
 
 
 def _row(datasets: tuple[str, ...], figures: str) -> dict[str, PublishedFigures]:
-    """A printed row: ``mean±sd`` for each data set in order."""
+    """Parse a printed row: ``mean±sd`` for each data set in order."""
     pairs = (figure.split("±") for figure in figures.split())
     return {
         dataset: PublishedFigures(float(mean), float(sd))
@@ -103,8 +103,8 @@ QUANTIFIERS: Mapping[str, Row] = {
     "dys": _row(BINARY, ".023±.014 .014±.000 .081±.039 .032±.005 .044±.010"),
     "sld": ERRORS["ae"]["xnq"],
 }
-"""Test AE of XNQ's embeddings with another quantifier; `sld` is XNQ itself, whose
-row has the multi-class sets too."""
+"""Test AE of XNQ's embeddings with other quantifiers; `sld` is XNQ itself, whose row
+also has the multi-class data sets."""
 
 Probabilities = tuple[float, float, float]
 
@@ -142,4 +142,4 @@ COMPARISON: Mapping[tuple[str, str], Mapping[str, Probabilities]] = {
         "dys": (0.000, 0.789, 0.211),
     },
 }
-"""Probability that XNQ is worse, equal, better, as printed in the Bayesian table."""
+"""Probabilities that XNQ is worse, equal or better, from the paper's Bayesian table."""

@@ -1,4 +1,4 @@
-"""Largest resident memory of this process, since last asked."""
+"""Peak resident memory of this process."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ RESET = Path("/proc/self/clear_refs")
 
 
 def peak_memory(reset: bool = False) -> int:
-    """Bytes of the largest resident size; with `reset`, count from now on."""
-    found = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """Peak resident bytes since the last reset; `reset` starts a new measurement."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     if STATUS.exists():
         for line in STATUS.read_text().splitlines():
             if line.startswith("VmHWM:"):
-                found = int(line.split()[1]) * 1024
+                peak = int(line.split()[1]) * 1024
         if reset:
-            with suppress(PermissionError):  # some containers: then since the start
+            with suppress(PermissionError):  # in some containers: the peak is kept
                 RESET.write_text("5")
-    return found
+    return peak

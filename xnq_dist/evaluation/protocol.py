@@ -1,7 +1,7 @@
 """Samples of known prevalence: APP for two classes, UPP for more.
 
-Members are drawn within each class with replacement, as QuaPy does since 0.1.9, so a
-sample may hold a node more than once, and any prevalence can be had from any fold.
+Members are drawn within each class with replacement, as in QuaPy since 0.1.9. A sample
+may contain a node more than once, so that every prevalence is possible in every fold.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ APP_GRID = 21
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Sample sets whose prevalences are known."""
+    """Samples of nodes whose prevalences are known."""
 
     sets: Communities
-    """Members are places among the rows that were drawn from; they may repeat."""
+    """Members are indices into the rows that were drawn from, with repetitions."""
     prevalence: NDArray[np.float64]
-    """As drawn, shape (S, C)."""
+    """True prevalences, shape (S, C)."""
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """Members of each sample, shape (S,)."""
+        """Number of members of each sample, shape (S,)."""
         return np.diff(self.sets.offsets)
 
 
 def kraemer(
     count: int, n_classes: int, random: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Points drawn uniformly from the simplex, by gaps between sorted uniforms.
+    """Draw points uniformly from the simplex: gaps between sorted uniform numbers.
 
-    The answer has shape (count, n_classes); its rows sum to 1.
+    The result has shape (count, n_classes); its rows sum to 1.
 
     References
     ----------
@@ -63,11 +63,11 @@ def draw_samples(
     repeats: int = 100,
     classes: tuple[str, ...] | None = None,
 ) -> Samples:
-    """The samples of one fold; the same for every method and quantifier.
+    """Draw the samples of one fold, the same for every method and quantifier.
 
-    Two classes: the artificial prevalence protocol, `repeats` samples for each of 21
-    prevalences of class 1 (`APP_GRID`). More: `repeats` samples whose prevalences are
-    uniform on the simplex (Kraemer).
+    For two classes this is the artificial prevalence protocol: `repeats` samples for
+    each of 21 prevalences of class 1 (`APP_GRID`). For more classes, it draws `repeats`
+    samples whose prevalences are uniform on the simplex (Kraemer).
 
     Parameters
     ----------
@@ -78,16 +78,16 @@ def draw_samples(
     role, fold, seed
         Keys of the random stream.
     size
-        Members of a sample.
+        Number of members of a sample.
     repeats
-        Samples a prevalence (two classes), or in all (more).
+        Number of samples per prevalence (two classes) or in total (more classes).
     classes
-        The classes' names by code, for messages.
+        Names of the classes by code, for messages.
 
     Raises
     ------
     InputError
-        When a class has no row to draw.
+        When a class has no row to draw from.
     """
     pools = [np.flatnonzero(labels == code) for code in range(n_classes)]
     for code, pool in enumerate(pools):
@@ -95,15 +95,15 @@ def draw_samples(
             name = code if classes is None else classes[code]
             raise InputError(
                 f"fold {fold}: class {name!r} has no {role} node to draw samples "
-                "from: use folds that hold every class in every role"
+                "from: use folds that have every class in every role"
             )
     random = stream(seed, Purpose.SAMPLES, ROLES.index(role), fold)
     if n_classes == 2:
         positive = np.repeat(np.linspace(0.0, 1.0, APP_GRID), repeats)
-        wanted = np.stack([1 - positive, positive], axis=1)
+        prevalence = np.stack([1 - positive, positive], axis=1)
     else:
-        wanted = kraemer(repeats, n_classes, random)
-    counts = _whole_counts(wanted, size)
+        prevalence = kraemer(repeats, n_classes, random)
+    counts = _integer_counts(prevalence, size)
     members = np.empty((len(counts), size), np.int64)
     for sample, row in enumerate(counts):
         at = 0
@@ -115,12 +115,12 @@ def draw_samples(
     return Samples(Communities(offsets, members.ravel()), counts / size)
 
 
-def _whole_counts(wanted: NDArray[np.float64], size: int) -> NDArray[np.int64]:
-    """Members of each class: rounded down, the largest remainders rounded up."""
-    exact = wanted * size
+def _integer_counts(prevalence: NDArray[np.float64], size: int) -> NDArray[np.int64]:
+    """Members of each class, rounded by the largest-remainder method, shape (S, C)."""
+    exact = prevalence * size
     counts = np.floor(exact + 1e-9).astype(np.int64)
-    short = size - counts.sum(axis=1)
+    missing = size - counts.sum(axis=1)
     order = np.argsort(-(exact - counts), axis=1, kind="stable")
     rank = np.argsort(order, axis=1, kind="stable")
-    counts += rank < short[:, None]
+    counts += rank < missing[:, None]
     return counts

@@ -1,7 +1,7 @@
-"""Communities of a real graph to evaluate on: its own, regions, groups, samples.
+"""Communities of a real graph for evaluations: Leiden, regions, groups, samples.
 
-All are drawn from the graph alone, the same for every method and share of labels; only
-samples by class need the labels, which they are drawn by.
+They depend on the graph only and are the same for every method and share of labels,
+except samples by class, which are drawn using the labels.
 """
 
 from __future__ import annotations
@@ -35,37 +35,41 @@ __all__ = [
 ]
 
 REGIONS = ("leiden", "bfs", "walk", "followers", "random", "whole", "unions")
-"""Kinds that the graph alone makes."""
+"""Kinds that depend on the graph only."""
 SAMPLES = {"app": 0, "app+labels": 25}
-"""Samples drawn by class, and the labelled nodes among their members."""
+"""Kinds of samples drawn by class, with the number of labelled members."""
 KINDS = (*REGIONS, "attribute", "given", *SAMPLES)
-"""All: ``attribute`` by deciles of features, ``given`` by a memberships table."""
+"""All kinds: ``attribute`` by deciles of features, ``given`` by a memberships table."""
 RESOLUTIONS = (1.0, 3.0, 10.0)
-UNITED = 3.0
-"""Resolution of the communities that ``unions`` are made of."""
-TOGETHER = (2, 10)
-"""Communities in a union."""
+"""Leiden resolutions of the kind ``leiden``."""
+UNION_RESOLUTION = 3.0
+"""Leiden resolution of the communities in ``unions``."""
+UNION_SIZES = (2, 10)
+"""Numbers of communities in a union."""
 COUNT = 100
-"""Sets of a kind."""
-LEAST, MOST = 50, 500
-"""Nodes of a region or of a random set."""
-LEAST_FOLLOWERS = 20
+"""Maximum number of sets of a kind."""
+MIN_SIZE, MAX_SIZE = 50, 500
+"""Sizes of a region or a random set, in nodes."""
+MIN_FOLLOWERS = 20
 RESTART = 0.1
+"""Probability that a walk restarts at a step."""
 TRIES = 50
+"""Maximum number of tries per set."""
 FEATURES = 10
-"""Features whose deciles are groups."""
-LEAST_GROUP = 20
-"""Nodes of such a group; at most half of all."""
-MOST_KINDS = 10
-"""Kinds in one memberships table."""
+"""Number of features whose deciles are groups."""
+MIN_GROUP = 20
+"""Minimum number of nodes of such a group; the maximum is half of all."""
+MAX_KINDS = 10
+"""Maximum number of kinds in one memberships table."""
 SAMPLE = 500
+"""Number of unlabelled nodes drawn for a sample."""
 REPEATS = 5
-"""Samples a prevalence."""
+"""Number of samples per prevalence."""
 PREVALENCES = 21
 
 
 def joined(sets: list[NDArray[np.int64]]) -> Communities:
-    """Communities of sets of nodes."""
+    """Make communities from arrays of their members."""
     sizes = np.array([len(members) for members in sets], np.int64)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     flat = np.concatenate([np.empty(0, np.int64), *sets])
@@ -73,7 +77,7 @@ def joined(sets: list[NDArray[np.int64]]) -> Communities:
 
 
 def communities_of(assignment: NDArray[np.int64]) -> Communities:
-    """Communities 0, 1, ... of an assignment of every node, shape (N,).
+    """Make communities 0, 1, ... from the community of every node, shape (N,).
 
     Examples
     --------
@@ -88,7 +92,7 @@ def communities_of(assignment: NDArray[np.int64]) -> Communities:
 def class_counts_in(
     sets: Communities, codes: NDArray[np.integer], n_classes: int
 ) -> NDArray[np.int64]:
-    """Members of each class, those with a code below 0 left out, shape (S, C)."""
+    """Count members by class, without those with a code below 0, shape (S, C)."""
     community = np.repeat(np.arange(len(sets)), np.diff(sets.offsets))
     code = codes[sets.members]
     cells = (community * n_classes + code)[code >= 0]
@@ -97,7 +101,7 @@ def class_counts_in(
 
 
 def only(sets: Communities, kept: NDArray[np.bool_]) -> Communities:
-    """The sets without the nodes that are not kept, shape (N,)."""
+    """Restrict communities to the nodes where `kept`, shape (N,), is true."""
     inside = kept[sets.members]
     before = np.concatenate([[0], np.cumsum(inside)])
     return Communities(before[sets.offsets].astype(np.int64), sets.members[inside])
@@ -106,28 +110,30 @@ def only(sets: Communities, kept: NDArray[np.bool_]) -> Communities:
 def draw_regions(
     kind: str, adjacency: csr_array[Any], seed: int
 ) -> dict[str, Communities]:
-    """The communities of a kind (of `REGIONS`), by its name, resolution or number.
+    """Draw the communities of a kind in `REGIONS`.
 
-    Row v of the adjacency holds the in-neighbours of node v, shape (N, N).
+    Row v of the adjacency, shape (N, N), holds the in-neighbours of node v. Returns
+    communities by name: the kind, with a resolution or union size if there are several.
     """
     n_nodes = adjacency.shape[0]
     if kind == "leiden":
-        found = {}
-        for resolution in RESOLUTIONS:
-            assignment = leiden(adjacency, resolution, seed)
-            found[f"leiden {resolution:g}"] = communities_of(assignment)
-        return found
+        return {
+            f"leiden {resolution:g}": communities_of(
+                leiden(adjacency, resolution, seed)
+            )
+            for resolution in RESOLUTIONS
+        }
     if kind == "whole":
         return {kind: joined([np.arange(n_nodes)])}
     if kind == "unions":
-        return _unions(leiden(adjacency, UNITED, seed), seed)
+        return _unions(leiden(adjacency, UNION_RESOLUTION, seed), seed)
     draws = {"bfs": _bfs, "walk": _walk, "followers": _followers, "random": _scattered}
     random = stream(seed, Purpose.REGIONS, REGIONS.index(kind))
     sets = []
     for _ in range(COUNT * TRIES):
-        middle = int(random.integers(n_nodes))
-        size = int(random.integers(LEAST, MOST + 1))
-        members = draws[kind](adjacency, middle, size, random)
+        start = int(random.integers(n_nodes))
+        size = int(random.integers(MIN_SIZE, MAX_SIZE + 1))
+        members = draws[kind](adjacency, start, size, random)
         if members is not None:
             sets.append(np.sort(members))
         if len(sets) == COUNT:
@@ -136,16 +142,16 @@ def draw_regions(
 
 
 def _unions(assignment: NDArray[np.int64], seed: int) -> dict[str, Communities]:
-    """Random communities taken together: errors that they share do not average out."""
+    """Unions of random communities, in which common errors do not average out."""
     random = stream(seed, Purpose.REGIONS, REGIONS.index("unions"))
     number = int(assignment.max(initial=-1)) + 1
-    found = {}
-    for size in TOGETHER:
+    unions = {}
+    for size in UNION_SIZES:
         if size < number:
             drawn = [random.choice(number, size, replace=False) for _ in range(COUNT)]
-            sets = [np.flatnonzero(np.isin(assignment, some)) for some in drawn]
-            found[f"unions of {size}"] = joined(sets)
-    return found
+            sets = [np.flatnonzero(np.isin(assignment, names)) for names in drawn]
+            unions[f"unions of {size}"] = joined(sets)
+    return unions
 
 
 def _neighbours(adjacency: csr_array[Any], node: int) -> NDArray[np.int64]:
@@ -155,52 +161,52 @@ def _neighbours(adjacency: csr_array[Any], node: int) -> NDArray[np.int64]:
 
 
 def _bfs(
-    adjacency: csr_array[Any], middle: int, size: int, random: np.random.Generator
+    adjacency: csr_array[Any], start: int, size: int, random: np.random.Generator
 ) -> NDArray[np.int64] | None:
     """The first nodes of a breadth-first search."""
-    seen, waiting = {middle}, deque([middle])
+    seen, waiting = {start}, deque([start])
     while waiting and len(seen) < size:
         for node in _neighbours(adjacency, waiting.popleft()).tolist():
             if node not in seen and len(seen) < size:
                 seen.add(node)
                 waiting.append(node)
-    return np.array(list(seen)) if len(seen) >= LEAST else None
+    return np.array(list(seen)) if len(seen) >= MIN_SIZE else None
 
 
 def _followers(
-    adjacency: csr_array[Any], middle: int, size: int, random: np.random.Generator
+    adjacency: csr_array[Any], start: int, size: int, random: np.random.Generator
 ) -> NDArray[np.int64] | None:
-    """All neighbours of a node, without the node."""
-    near = _neighbours(adjacency, middle)
-    near = np.unique(near[near != middle])
-    return near if len(near) >= LEAST_FOLLOWERS else None
+    """All neighbours of a node, without the node itself."""
+    near = _neighbours(adjacency, start)
+    near = np.unique(near[near != start])
+    return near if len(near) >= MIN_FOLLOWERS else None
 
 
 def _scattered(
-    adjacency: csr_array[Any], middle: int, size: int, random: np.random.Generator
+    adjacency: csr_array[Any], start: int, size: int, random: np.random.Generator
 ) -> NDArray[np.int64] | None:
-    """Any nodes."""
+    """A random set of nodes."""
     n_nodes = adjacency.shape[0]
     return random.choice(n_nodes, size, replace=False) if size <= n_nodes else None
 
 
 def _walk(
-    adjacency: csr_array[Any], middle: int, size: int, random: np.random.Generator
+    adjacency: csr_array[Any], start: int, size: int, random: np.random.Generator
 ) -> NDArray[np.int64] | None:
-    """Nodes that a random walk with restarts comes by."""
-    seen, at = {middle}, middle
+    """Nodes that a random walk with restarts visits."""
+    seen, at = {start}, start
     for _ in range(20 * size):
         near = _neighbours(adjacency, at)
         back = not len(near) or random.random() < RESTART
-        at = middle if back else int(near[random.integers(len(near))])
+        at = start if back else int(near[random.integers(len(near))])
         seen.add(at)
         if len(seen) == size:
             break
-    return np.array(list(seen)) if len(seen) >= LEAST else None
+    return np.array(list(seen)) if len(seen) >= MIN_SIZE else None
 
 
 def draw_attributes(features: NDArray[np.floating], seed: int) -> Communities:
-    """Groups by deciles of random features (N, F); of a flag, those who have it."""
+    """Groups by deciles of random features, shape (N, F); for flags, nodes with it."""
     n_nodes, n_features = features.shape
     random = stream(seed, Purpose.REGIONS, len(KINDS))
     sets: list[NDArray[np.int64]] = []
@@ -209,21 +215,21 @@ def draw_attributes(features: NDArray[np.floating], seed: int) -> Communities:
         values = features[:, column]
         ends = np.unique(np.quantile(values, np.arange(1, 10) / 10, method="lower"))
         group = np.searchsorted(ends, values, side="left")
-        # The most frequent value of a flag or of a sparse feature is no group.
+        # The most frequent value of a flag or a sparse feature does not form a group.
         groups = [np.flatnonzero(group == k) for k in range(len(ends) + 1)]
-        large = [g for g in groups if LEAST_GROUP <= len(g) <= n_nodes / 2]
-        sets += large
-        used += bool(large)
+        chosen = [g for g in groups if MIN_GROUP <= len(g) <= n_nodes / 2]
+        sets += chosen
+        used += bool(chosen)
         if used == FEATURES:
             break
     return joined(sets)
 
 
 def by_kind(names: Sequence[str], sets: Communities) -> dict[str, Communities]:
-    """Given communities by kind: the word that all names of a kind begin with.
+    """Divide given communities into kinds by the first word of their names.
 
-    Kinds are ``given dorm``, ...; ``given`` alone where the names do not all begin with
-    one of a few words, each followed by a blank.
+    Kinds are named ``given dorm``, ...; there is one kind ``given`` unless all names
+    begin with one of a few words, followed by a space.
 
     Examples
     --------
@@ -233,7 +239,7 @@ def by_kind(names: Sequence[str], sets: Communities) -> dict[str, Communities]:
     """
     words = [name.partition(" ") for name in names]
     kinds = dict.fromkeys(word for word, _, rest in words if rest)
-    several = 1 < len(kinds) <= MOST_KINDS and 2 * len(kinds) <= len(names) + 1
+    several = 1 < len(kinds) <= MAX_KINDS and 2 * len(kinds) <= len(names) + 1
     if not several or not all(rest for *_, rest in words):
         return {"given": sets}
     parts = np.split(sets.members, sets.offsets[1:-1])
@@ -256,14 +262,14 @@ def draw_samples_by_class(
     among: int,
     seed: int,
 ) -> Communities:
-    """Samples of unlabelled nodes by class, with so many labelled ones among them.
+    """Draw samples of unlabelled nodes by class, and `among` labelled nodes in each.
 
-    Two classes: `REPEATS` samples for each of 21 prevalences; more: as many, uniform on
-    the simplex. A node is in a sample once. ``labels`` are those of ``truth`` that are
-    known, -1 elsewhere, shape (N,).
+    For two classes, there are `REPEATS` samples for each of 21 prevalences; for more,
+    as many with prevalences uniform on the simplex. A node is in a sample at most once.
+    `labels` are the known part of `truth`, -1 elsewhere, shape (N,).
     """
     random = stream(seed, Purpose.REGIONS, len(KINDS) + 1, among)
-    free, known = labels < 0, labels >= 0
+    unlabelled, labelled = labels < 0, labels >= 0
     sets = []
     for k in range(PREVALENCES * REPEATS):
         if n_classes == 2:
@@ -272,7 +278,7 @@ def draw_samples_by_class(
         else:
             shares = random.dirichlet(np.ones(n_classes))
         members = []
-        for size, pool in ((SAMPLE, free), (among, known)):
+        for size, pool in ((SAMPLE, unlabelled), (among, labelled)):
             for code, count in enumerate(random.multinomial(size, shares).tolist()):
                 nodes = np.flatnonzero(pool & (truth == code))
                 if len(nodes):

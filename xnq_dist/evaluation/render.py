@@ -1,4 +1,4 @@
-"""Everything an evaluation shows: tables, plots and one self-contained page."""
+"""Output of an evaluation: tables, plots and one self-contained page."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from xnq_dist.evaluation.summary import Summary, summarise
 __all__ = ["outputs", "page", "table_files"]
 
 LEAD = (
-    "How far estimated class proportions are from the true ones, on samples of known "
-    "proportions drawn from test nodes."
+    "Errors of estimated class proportions on samples of test nodes with known "
+    "proportions."
 )
 SECTIONS = (
     ("errors", "Errors", r"(ae|rae)-"),
@@ -28,32 +28,32 @@ SECTIONS = (
     ("labels", "Fewer labels", r"label-shares"),
     ("time", "Time and memory", r"cost"),
 )
-"""Anchor, heading and how the names of the tables below it begin."""
+"""Anchor, heading and pattern that names of the section's tables begin with."""
 CAPTION = (
     "{}. Line: mean over samples and folds; band: one standard deviation; dashed: "
-    "where estimates should lie. Each method with the quantifier that validation chose "
-    "(how often over folds, if several)."
+    "estimate equal to truth. Each method uses the quantifier that validation chose "
+    "(with the number of folds, if several)."
 )
 
 
 def outputs(
     results: pa.Table, estimates: pa.Table, nsamples: int = NSAMPLES
 ) -> dict[str, bytes]:
-    """Files by name: ``tables/*.md``, ``figures/*.{svg,png}`` and the page.
+    """Contents of ``tables/*.md``, ``figures/*.{svg,png}`` and the page, by file name.
 
     The same tables give the same bytes.
 
     Parameters
     ----------
     results, estimates
-        Schemas of these names; several data sets may be concatenated.
+        Tables with schemas of these names; several data sets may be concatenated.
     nsamples
-        Draws of each Bayesian comparison.
+        Number of draws of each Bayesian comparison.
 
     Raises
     ------
     StageError
-        When the results do not say what validation chose, see `summary.choose`.
+        When validation cannot choose a quantifier from the results (`summary.choose`).
     """
     summary = summarise(results, estimates)
     tables = [
@@ -74,7 +74,7 @@ def outputs(
 
 
 def table_files(tables: Sequence[RenderedTable]) -> dict[str, bytes]:
-    """Every table as Markdown, by its file's name."""
+    """Every table as Markdown, by file name."""
     return {f"tables/{one.name}.md": to_markdown(one).encode() for one in tables}
 
 
@@ -86,19 +86,19 @@ def page(
     tables: Sequence[RenderedTable],
     figures: Mapping[str, Picture],
 ) -> bytes:
-    """A page of tables and figures.
+    """Render a page of tables and figures as HTML.
 
     Parameters
     ----------
     title, lead
-        Its heading and the sentence below.
+        Heading of the page and the sentence below.
     headline
-        What is counted, and the count.
+        Pairs of a description and a count.
     sections
-        Anchor, heading and a pattern that the names of its tables match; those without
+        Anchor, heading and pattern that the names of its tables match; sections without
         a table are left out.
     tables, figures
-        What it shows.
+        Contents of the page.
     """
     import jinja2
     from markupsafe import Markup
@@ -137,12 +137,12 @@ def _headline(summary: Summary) -> Iterator[tuple[str, str]]:
     per = [len([f for d, f in folds if d == name]) for name in summary.datasets]
     yield "data sets", str(len(per))
     yield "methods", str(len(summary.methods))
-    yield "folds a data set", span(per) if per else "0"
+    yield "folds per data set", span(per) if per else "0"
     compared = sum(c.compared for c in summary.choices)
     yield "configurations compared by validation, in all folds", f"{compared:,}"
 
 
 def _width(picture: Picture) -> int:
-    """Width on the page in rem, so that letters have one size in all plots."""
+    """Width on the page in rem, so that all plots have the same font size."""
     box = re.search(rb'viewBox="0 0 ([0-9.]+)', picture.svg)
     return round(float(box.group(1)) / 72 * 6.2) if box else 60

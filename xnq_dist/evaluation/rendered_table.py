@@ -1,4 +1,4 @@
-"""One table of an evaluation: Markdown and text here, HTML by the page's template."""
+"""A table of an evaluation, as Markdown and text; the page's template makes HTML."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Cell:
     """One cell."""
 
     text: str = EMPTY
-    beside: str = ""
-    """A second figure, such as the published one."""
+    bracketed: str = ""
+    """A second value in brackets, such as the published one."""
     mark: Mark = ""
 
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Rows between two rules."""
+    """A group of rows, with an optional heading."""
 
     rows: tuple[tuple[Cell, ...], ...]
     title: str = ""
@@ -49,14 +49,14 @@ class RenderedTable:
     """A table with a heading for each column; the first column names the rows."""
 
     name: str
-    """Of its file."""
+    """Name of its file."""
     title: str
     header: tuple[str, ...]
     groups: tuple[RowGroup, ...]
     notes: tuple[str, ...] = ()
     """Sentences below the table."""
     align: str = ""
-    """``l`` or ``r`` for each column; by default the first is left."""
+    """``l`` or ``r`` for each column; by default only the first is left-aligned."""
 
     def __post_init__(self) -> None:
         width = len(self.header)
@@ -66,12 +66,12 @@ class RenderedTable:
         if len(self.align) != width or lengths - {width}:
             raise XnqError(
                 f"table {self.name}: {width} headings, {len(self.align)} alignments, "
-                f"rows of {sorted(lengths)} cells: give all the same number"
+                f"rows of {sorted(lengths)} cells: all must have the same number"
             )
 
 
 def to_markdown(table: RenderedTable) -> str:
-    """GitHub's Markdown: best in bold, second underlined, published in brackets."""
+    """The table in Markdown: best bold, second underlined, `bracketed` in brackets."""
 
     def cell(entry: Cell) -> str:
         text = _escaped(entry.text)
@@ -79,7 +79,7 @@ def to_markdown(table: RenderedTable) -> str:
             text = f"**{text}**"
         elif entry.mark == "second":
             text = f"<ins>{text}</ins>"
-        return f"{text} ({_escaped(entry.beside)})" if entry.beside else text
+        return f"{text} ({_escaped(entry.bracketed)})" if entry.bracketed else text
 
     lines = [
         f"**{_escaped(table.title)}**",
@@ -98,7 +98,7 @@ def to_markdown(table: RenderedTable) -> str:
 
 
 def to_text(table: RenderedTable) -> str:
-    """Title, headings and rows for a terminal."""
+    """The table as text for a terminal, without notes."""
     rows = [table.header]
     for group in table.groups:
         if group.title:
@@ -108,7 +108,7 @@ def to_text(table: RenderedTable) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], align: str) -> list[str]:
-    """Lines whose columns line up, each to the left (``l``) or right (``r``)."""
+    """Lines of text with aligned columns, each left (``l``) or right (``r``)."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(

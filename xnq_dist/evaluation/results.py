@@ -1,4 +1,4 @@
-"""The tidy tables of an evaluation: results, configurations, estimates."""
+"""The tables of an evaluation in tidy form: results, configurations, estimates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["configuration_rows", "estimate_rows", "result_rows", "tidy_tables"]
 
 
 def tidy_tables(task: Task, result: MethodResult) -> dict[str, pa.Table]:
-    """All three by the names of their schemas."""
+    """All three tables, by the names of their schemas."""
     return {
         "results": result_rows(task, result),
         "configurations": configuration_rows(task, result),
@@ -34,19 +34,19 @@ def _table(name: str, rows: Iterable[dict[str, Any]]) -> pa.Table:
 
 
 def result_rows(task: Task, result: MethodResult) -> pa.Table:
-    """One row per figure, schema ``results``.
+    """One row per error, schema ``results``.
 
-    The rows of split ``test`` are of the chosen draws and calibrations alone.
+    Rows of the split ``test`` exist only for the chosen draws and calibrations.
     """
 
     def key(one: ValidationErrors | Choice) -> tuple[int, str, int, str]:
         return one.split, one.quantifier, one.draw, one.calibration
 
     chosen = {key(figure.choice) for figure in result.test}
-    found: list[tuple[str, ValidationErrors | Choice, dict[str, float]]] = [
+    figures: list[tuple[str, ValidationErrors | Choice, dict[str, float]]] = [
         ("validation", figure, figure.errors) for figure in result.validation
     ]
-    found += [("test", figure.choice, figure.errors) for figure in result.test]
+    figures += [("test", figure.choice, figure.errors) for figure in result.test]
     return _table(
         "results",
         (
@@ -66,7 +66,7 @@ def result_rows(task: Task, result: MethodResult) -> pa.Table:
                 "seconds": result.seconds[one.draw, one.split],
                 "peak_memory": result.peaks[one.draw, one.split],
             }
-            for part, one, errors in found
+            for part, one, errors in figures
             for metric in METRICS
         ),
     )
@@ -91,7 +91,7 @@ def configuration_rows(task: Task, result: MethodResult) -> pa.Table:
 
 
 def estimate_rows(task: Task, result: MethodResult) -> pa.Table:
-    """Every test sample's true and estimated prevalence, schema ``estimates``."""
+    """True and estimated prevalence of every test sample, schema ``estimates``."""
     parts: list[pa.Table] = []
     for figure in result.test:
         samples, classes = figure.true.shape

@@ -1,4 +1,4 @@
-"""From a method's scores to errors: calibrate, quantify samples, measure."""
+"""Errors from the scores of a method: calibrate, quantify samples, measure."""
 
 from __future__ import annotations
 
@@ -14,22 +14,14 @@ from xnq_dist.core.quantifiers import record_of, records
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
 from xnq_dist.evaluation.methods.method_interface import Scores, Task
 from xnq_dist.evaluation.protocol import Samples
-from xnq_dist.quantify.interface import (
-    NodeTable,
-    Reference,
-)
+from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.readout.calibration import fit_calibration
 
-__all__ = [
-    "Posteriors",
-    "calibrated",
-    "errors",
-    "estimates",
-    "quantifiers_for",
-]
+__all__ = ["Posteriors", "calibrated", "errors", "estimates", "quantifiers_for"]
 
 MOVES_PRIOR = ("bcts", "platt", "platt_logit")
+"""Calibrations after which posteriors have the prior of the held-out rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,40 +33,42 @@ class Posteriors:
 
 
 def quantifiers_for(
-    wanted: Sequence[str] | None, n_classes: int, crisp: bool
+    requested: Sequence[str] | None, n_classes: int, crisp: bool
 ) -> tuple[str, ...]:
-    """The quantifiers that are defined for a task and a kind of scores.
+    """Names of the quantifiers that are defined for a task and a kind of scores.
 
     Parameters
     ----------
-    wanted
+    requested
         Names that were requested; None: all that are defined.
     crisp
-        Whether there are votes only.
+        Whether scores are votes only.
 
     Raises
     ------
     InputError
-        When a requested one is not defined for so many classes.
+        When a requested quantifier is not defined for samples without edges or for the
+        number of classes.
     """
-    if wanted is None:
+    if requested is None:
         chosen = [
             one
             for one in records().values()
             if not one.graph and not one.neighbours and one.defined_for(n_classes)
         ]
     else:
-        chosen = [record_of(name) for name in wanted]
+        chosen = [record_of(name) for name in requested]
         for one in chosen:
             name = one.name
             if one.graph:
                 raise InputError(
-                    f"quantifier {name!r} is for communities of a graph, and these are "
-                    "samples without edges, for which it is 'sld': name that"
+                    f"quantifier {name!r} needs communities of a graph, and these are "
+                    "samples without edges, for which it equals sld: use sld, or "
+                    "evaluate it with --communities"
                 )
             if one.neighbours:
                 raise InputError(
-                    f"quantifier {name!r} looks at neighbours, and these are samples "
+                    f"quantifier {name!r} needs neighbours, and these are samples "
                     "without edges: evaluate it with --communities"
                 )
             if not one.defined_for(n_classes):
@@ -88,23 +82,23 @@ def quantifiers_for(
 def calibrated(
     task: Task, split: int, scores: Scores, calibration: str, rows: NDArray[np.int64]
 ) -> Posteriors:
-    """Posteriors of some target rows after a calibration fitted on the held rows.
+    """Posteriors of target rows after a calibration fitted to the held-out rows.
 
     Parameters
     ----------
     task, split
-        The labels that may be seen.
+        The task, and the index of the split whose labels may be used.
     scores
-        Of that split.
+        Scores of that split.
     calibration
         One of `readout.calibration.KINDS`; ``none`` for crisp scores.
     rows
-        Canonical indexes among ``scores.target``, ascending.
+        Canonical indexes, a subset of ``scores.target``, ascending.
 
     Raises
     ------
     StageError
-        When a score is not finite, or a row has none.
+        When a score is NaN, or a row has no score.
     """
     for what, logits in (
         ("held-out", scores.held_logits),
@@ -113,28 +107,32 @@ def calibrated(
         if np.isnan(logits).any():
             raise StageError(
                 f"{int(np.isnan(logits).any(axis=1).sum())} {what} nodes have scores "
-                "that are not numbers: the method did not converge on this task"
+                "that are not numbers: the method did not converge on this task; "
+                "remove it from --methods"
             )
     at = np.searchsorted(scores.target, rows)
     at = np.minimum(at, max(0, len(scores.target) - 1))
     if not len(scores.target) or not np.array_equal(scores.target[at], rows):
-        raise StageError("some sampled nodes have no scores: a fault of the method")
+        raise StageError(
+            "some sampled nodes have no scores: internal error, please report it"
+        )
     truth = task.labels[scores.held]
     fitted = fit_calibration(calibration, scores.held_logits, truth)
     n_classes = len(task.classes)
     votes = np.eye(n_classes, dtype=np.float32)
-    held, found = (
+    held, posteriors = (
         votes[logits.argmax(axis=1)] if scores.crisp else fitted.apply(logits)
         for logits in (scores.held_logits, scores.target_logits[at])
     )
-    standing = truth
+    prior_labels = truth
     train = task.rows(split, "train")
-    # Cross-fitted scores are of models fitted to all the held rows.
+    # Without a calibration that changes the prior, posteriors have the prior of the
+    # training rows; cross-fitted scores use all held-out rows for training.
     if calibration not in MOVES_PRIOR and not np.isin(train, scores.held).all():
-        standing = task.labels[train]
-    prior = np.bincount(standing, minlength=n_classes) / max(1, len(standing))
+        prior_labels = task.labels[train]
+    prior = np.bincount(prior_labels, minlength=n_classes) / max(1, len(prior_labels))
     nodes = NodeTable(
-        posteriors=found,
+        posteriors=posteriors,
         labels=np.full(len(rows), -1, np.int32),
         out_of_fold=np.zeros(len(rows), np.bool_),
         classes=task.classes,
@@ -153,20 +151,21 @@ def estimates(
     StageError
         When an estimate is not a number.
     """
-    found = make_quantifier(quantifier, settings).estimate(
+    result = make_quantifier(quantifier, settings).estimate(
         samples.sets, posteriors.nodes, posteriors.reference
     )
-    if not np.isfinite(found.prevalence).all():
+    if not np.isfinite(result.prevalence).all():
         raise StageError(
-            f"quantifier {quantifier!r} gave prevalences that are not numbers"
+            f"quantifier {quantifier!r} gave prevalences that are not numbers: remove "
+            "it from --quantifiers"
         )
-    return found.prevalence
+    return result.prevalence
 
 
-def errors(samples: Samples, found: NDArray[np.float64]) -> dict[str, float]:
-    """Mean AE and RAE over the samples."""
+def errors(samples: Samples, estimate: NDArray[np.float64]) -> dict[str, float]:
+    """Mean AE and RAE over the samples, by name of the metric."""
     true = samples.prevalence
     return {
-        "ae": float(absolute_error(true, found).mean()),
-        "rae": float(relative_absolute_error(true, found, samples.sizes).mean()),
+        "ae": float(absolute_error(true, estimate).mean()),
+        "rae": float(relative_absolute_error(true, estimate, samples.sizes).mean()),
     }

@@ -1,7 +1,7 @@
-"""The readout of one configuration in one split; no Dask here.
+"""Fits the readout of one configuration in one split, without Dask.
 
-Training rows are gathered from the parts, the rest is scored part by part: memory is
-the training rows' embeddings, never all nodes'.
+Training rows are gathered from all parts, and the other rows are scored part by part,
+so that memory holds the embeddings of the training rows and not of all nodes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SplitRows(Protocol):
 
 @dataclass(frozen=True)
 class EmbeddedRows:
-    """States that the workers wrote, one npz file a partition."""
+    """States that the workers wrote, one npz file per partition."""
 
     stage: Stage
     files: tuple[FileRecord, ...]
@@ -46,7 +46,7 @@ class EmbeddedRows:
 
 @dataclass(frozen=True)
 class FeatureRows:
-    """The raw features of the nodes: the embedder of LR."""
+    """The raw features of the nodes, which LR uses as embeddings."""
 
     graph: Stage
     manifest: Manifest
@@ -65,7 +65,7 @@ class FeatureRows:
 
 @dataclass(frozen=True)
 class TableRows:
-    """The embedding table of a run, one file a partition."""
+    """The embedding table of a run, one file per partition."""
 
     graph: Stage
     manifest: Manifest
@@ -94,27 +94,26 @@ def fit_split(task: Task, split: int, rows: SplitRows, C: float, memory: int) ->
     Raises
     ------
     DoesNotFitError
-        When they take more.
+        When the training rows need more than `memory`.
     """
     began = time.perf_counter()
     train = task.rows(split, "train")
-    taken = np.zeros(len(task.labels), np.bool_)
-    taken[train] = True
+    is_train = np.zeros(len(task.labels), np.bool_)
+    is_train[train] = True
     pieces, indexes = [], []
     size = 0
     for index, x in rows.parts():
-        mine = taken[index]
-        pieces.append(x[mine])
-        indexes.append(index[mine])
-        # The pieces and, in order, the rows made of them.
+        chosen = is_train[index]
+        pieces.append(x[chosen])
+        indexes.append(index[chosen])
+        # Both the pieces and the array that they are joined to, 4 bytes per value each.
         size += pieces[-1].size * 8
         if size > memory:
             need = x.shape[1] * 8 * len(train)
             raise DoesNotFitError(
                 f"{len(train)} training rows of {x.shape[1]} values take "
                 f"{need / 2**20:.0f} MiB, more than readout.memory = "
-                f"{memory / 2**20:.0f} MiB: raise it, or search smaller "
-                "evaluation.dims"
+                f"{memory / 2**20:.0f} MiB: raise it, or set smaller evaluation.dims"
             )
     order = np.argsort(np.concatenate(indexes))
     x_train = np.concatenate(pieces)[order]
@@ -124,14 +123,14 @@ def fit_split(task: Task, split: int, rows: SplitRows, C: float, memory: int) ->
     del x_train
     held = task.rows(split, "calibration")
     target = task.rows(split, "validation", "test")
-    wanted = np.concatenate([held, target])
+    scored = np.concatenate([held, target])
     place = np.full(len(task.labels), -1, np.int64)
-    place[wanted] = np.arange(len(wanted))
-    logits = np.empty((len(wanted), n_classes))
+    place[scored] = np.arange(len(scored))
+    logits = np.empty((len(scored), n_classes))
     for index, x in rows.parts():
         at = place[index]
-        mine = at >= 0
-        logits[at[mine]] = decision(model, x[mine])
+        chosen = at >= 0
+        logits[at[chosen]] = decision(model, x[chosen])
     return Scores(
         held,
         logits[: len(held)],

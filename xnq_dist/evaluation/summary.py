@@ -1,7 +1,7 @@
-"""What the tidy results say: the choice of each method and fold, means, cost.
+"""Summary of the results: choices by method and fold, mean errors, cost.
 
-A method may choose its quantifier by validation, as its draw and calibration. The
-choice is made here, from validation rows alone; test rows are looked up afterwards.
+A method's quantifier is chosen by validation, as are its draw and calibration. This
+module makes the choice from validation rows only and looks up the test rows afterwards.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("wvrn", *published.EMBEDDERS), SOFT),
     **dict.fromkeys(("cdq", "enq"), CRISP),
 }
-"""Quantifiers that a method and its variants choose from in the paper; others choose
-from all."""
+"""Quantifiers that a method and its variants may choose in the paper; other methods may
+choose any."""
 
 Figures = dict[tuple[str, str], float]
 """Errors by split and metric."""
 
 GRAPH_LEVEL = ("lbq",)
-"""Methods that use the whole graph at once and take no part in best or second."""
+"""Methods that give one estimate per graph and are not ranked."""
 
 
 @dataclass(frozen=True)
 class FoldChoice:
-    """What validation chose for one method in one fold."""
+    """Result of the choice by validation for one method in one fold."""
 
     dataset: str
     method: str
@@ -72,7 +72,7 @@ class FoldChoice:
     fold: int
     quantifier: str
     compared: int
-    """Configurations (draws x calibrations x quantifiers) with a validation AE."""
+    """Number of configurations (draw, calibration, quantifier) with a validation AE."""
     errors: Mapping[str, float]
     """Test error by metric."""
 
@@ -88,12 +88,12 @@ class FoldMean:
 
 @dataclass(frozen=True)
 class Cost:
-    """The most expensive configuration of a method: highest mean over folds."""
+    """Cost of a method's configuration with the highest mean time over folds."""
 
     seconds: float
     folds: int
     peak_memory: int | None
-    """Bytes, the largest over folds; None where it was not measured."""
+    """Bytes, maximum over folds; None if it was not measured."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,12 +106,12 @@ class Summary:
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """Data sets with results, the paper's first and in its order."""
+        """Data sets with results: those of the paper first, in its order."""
         return tuple(self.kinds)
 
     def of_kind(self, kind: str) -> tuple[str, ...]:
         """Data sets of this kind."""
-        return tuple(name for name, its in self.kinds.items() if its == kind)
+        return tuple(name for name, value in self.kinds.items() if value == kind)
 
     @cached_property
     def methods(self) -> tuple[str, ...]:
@@ -120,30 +120,29 @@ class Summary:
 
     @cached_property
     def reference(self) -> str:
-        """What is compared with all others: XNQ, or its first variant."""
-        found = [m for m in self.methods if base(m) == "xnq"]
-        return found[0] if found else "xnq"
+        """The method that others are compared with: XNQ, or its first variant."""
+        return next((m for m in self.methods if base(m) == "xnq"), "xnq")
 
     @cached_property
     def _groups(self) -> dict[tuple[str, str, float], tuple[FoldChoice, ...]]:
-        found: dict[tuple[str, str, float], list[FoldChoice]] = defaultdict(list)
+        groups: dict[tuple[str, str, float], list[FoldChoice]] = defaultdict(list)
         for choice in self.choices:
-            found[choice.dataset, choice.method, choice.label_share].append(choice)
-        return {key: tuple(value) for key, value in found.items()}
+            groups[choice.dataset, choice.method, choice.label_share].append(choice)
+        return {key: tuple(value) for key, value in groups.items()}
 
     def shares(self, dataset: str, method: str | None = None) -> tuple[float, ...]:
         """Label shares that were evaluated, ascending."""
-        found = {
+        shares = {
             share
             for data, name, share in self._groups
             if data == dataset and method in (None, name)
         }
-        return tuple(sorted(found))
+        return tuple(sorted(shares))
 
     def of(
         self, dataset: str, method: str, share: float | None = None
     ) -> tuple[FoldChoice, ...]:
-        """Choices by fold; without a share those of the data set's largest."""
+        """Choices by fold; by default for the data set's largest label share."""
         if share is None:
             shares = self.shares(dataset)
             share = shares[-1] if shares else 1.0
@@ -152,9 +151,9 @@ class Summary:
     def figure(
         self, dataset: str, method: str, metric: str, share: float | None = None
     ) -> FoldMean | None:
-        """Mean test error over folds; None where nothing was measured."""
-        found = self.of(dataset, method, share)
-        values = np.array([c.errors[metric] for c in found if metric in c.errors])
+        """Mean test error over folds; None if there are no results."""
+        choices = self.of(dataset, method, share)
+        values = np.array([c.errors[metric] for c in choices if metric in c.errors])
         if not len(values):
             return None
         sd = float(values.std(ddof=1)) if len(values) > 1 else None
@@ -163,16 +162,16 @@ class Summary:
     def means(
         self, method: str, metric: str, datasets: Sequence[str]
     ) -> dict[str, float]:
-        """Mean test error by data set, for those measured."""
-        found = ((name, self.figure(name, method, metric)) for name in datasets)
-        return {name: figure.mean for name, figure in found if figure is not None}
+        """Mean test error by data set, for data sets with results."""
+        figures = ((name, self.figure(name, method, metric)) for name in datasets)
+        return {name: figure.mean for name, figure in figures if figure is not None}
 
 
 def summarise(results: pa.Table, estimates: pa.Table | None = None) -> Summary:
-    """Choices and means of a ``results`` table, several data sets concatenated or one.
+    """Summarise a ``results`` table of one or several data sets.
 
-    A table of ``estimates`` tells how many classes a data set has that the paper does
-    not know; one that is not there counts as binary.
+    The table ``estimates`` gives the number of classes of data sets that are not in the
+    paper; without it they count as binary.
 
     Raises
     ------
@@ -195,18 +194,18 @@ CELL = ["dataset", "method", "label_share", "fold"]
 
 
 def choose(results: pa.Table) -> tuple[FoldChoice, ...]:
-    """The quantifier that validation chooses, per method, fold and label share.
+    """Choose the quantifier by validation, per method, fold and label share.
 
-    Among the quantifiers that the paper allows the method (`ALLOWED`; all that are
-    there where it allows none of them) the lowest validation AE wins; on a tie the
-    first in the order of `ALLOWED`. Within a quantifier, rows marked ``selected`` are
-    the draw and calibration that validation chose.
+    The quantifier with the lowest validation AE is chosen from those that the paper
+    allows the method (`ALLOWED`), or from all if none of these was evaluated. Ties go
+    to the first in the order of `ALLOWED`. Within a quantifier, rows marked
+    ``selected`` have the draw and calibration that validation chose.
 
     Raises
     ------
     StageError
-        When a selected figure is there twice, or there are several quantifiers but
-        no validation AE to choose by.
+        When a selected row occurs twice, or there are several quantifiers but no
+        validation AE to choose by.
     """
     validation = results.filter(
         (pc.field("split") == "validation") & (pc.field("metric") == "ae")
@@ -226,8 +225,8 @@ def choose(results: pa.Table) -> tuple[FoldChoice, ...]:
         if figure in cells:
             raise StageError(
                 f"results: {row['split']} {row['metric']} of {row['method']} with "
-                f"{row['quantifier']} on {row['dataset']!r}, fold {row['fold']}, is "
-                "there twice: concatenate results of different data sets only"
+                f"{row['quantifier']} on {row['dataset']!r}, fold {row['fold']}, "
+                "occurs twice: concatenate results of different data sets only"
             )
         cells[figure] = row["value"]
     chosen = [_pick(key, cells, counts[key]) for key, cells in grouped.items()]
@@ -255,7 +254,7 @@ def _pick(
         raise StageError(
             f"results: {method} on {dataset!r}, fold {fold}, has the quantifiers "
             f"{', '.join(candidates)} but no validation AE to choose by: evaluate it "
-            "with validation nodes"
+            "on folds with validation nodes"
         )
     best = min(scored)[2] if scored else candidates[0]
     compared = max(1, sum(counts.get(name, 0) for name in candidates))
@@ -268,22 +267,24 @@ def _pick(
 
 
 def quantifiers_of(results: pa.Table, method: str) -> dict[str, Summary]:
-    """One method with each of its quantifiers, for the ablation."""
-    own = results.filter(pc.equal(results["method"], method))
-    names = ordered(own["quantifier"].unique().to_pylist(), tuple(records()))
+    """Summaries of one method with each of its quantifiers, for the ablation."""
+    rows = results.filter(pc.equal(results["method"], method))
+    names = ordered(rows["quantifier"].unique().to_pylist(), tuple(records()))
     return {
-        name: summarise(own.filter(pc.equal(own["quantifier"], name))) for name in names
+        name: summarise(rows.filter(pc.equal(rows["quantifier"], name)))
+        for name in names
     }
 
 
 def costs(results: pa.Table) -> dict[tuple[str, str], Cost]:
-    """The most expensive configuration by data set and method.
+    """Cost of the most expensive configuration by data set and method.
 
-    Time is that of the scores (embedding and readout), a mean over folds; quantifiers
-    and calibrations share it. Only the largest label share of a data set counts.
+    Time is that of the scores (embedding and readout), which quantifiers and
+    calibrations share, as a mean over folds. Only the largest label share of a data set
+    is used.
     """
     largest = results.group_by("dataset").aggregate([("label_share", "max")])
-    most = dict(zip(*(column.to_pylist() for column in largest.columns), strict=True))
+    shares = dict(zip(*(column.to_pylist() for column in largest.columns), strict=True))
     timed = pa.concat_tables(
         [
             results.slice(0, 0),
@@ -293,7 +294,7 @@ def costs(results: pa.Table) -> dict[tuple[str, str], Cost]:
                     & (pc.field("label_share") == share)
                     & pc.field("seconds").is_valid()
                 )
-                for name, share in most.items()
+                for name, share in shares.items()
             ),
         ]
     )
@@ -303,7 +304,7 @@ def costs(results: pa.Table) -> dict[tuple[str, str], Cost]:
     draws = folds.group_by(["dataset", "method", "draw"]).aggregate(
         [("seconds_max", "mean"), ("seconds_max", "count"), ("peak_memory_max", "max")]
     )
-    found: dict[tuple[str, str], Cost] = {}
+    by_method: dict[tuple[str, str], Cost] = {}
     for row in sorted(
         draws.to_pylist(), key=lambda row: (-row["seconds_max_mean"], row["draw"])
     ):
@@ -312,12 +313,12 @@ def costs(results: pa.Table) -> dict[tuple[str, str], Cost]:
             row["seconds_max_count"],
             row["peak_memory_max_max"],
         )
-        found.setdefault((row["dataset"], row["method"]), cost)
-    return found
+        by_method.setdefault((row["dataset"], row["method"]), cost)
+    return by_method
 
 
 def text(results: pa.Table) -> str:
-    """A few words for a terminal: one line per data set and method."""
+    """Summary for a terminal: one line per data set and method."""
     summary, cost = summarise(results), costs(results)
     lines = [
         (
@@ -347,7 +348,7 @@ def text(results: pa.Table) -> str:
 
 
 def spread(figure: FoldMean | None, digits: int) -> str:
-    """``mean ± sd``, the mean alone for one fold, ``-`` for none."""
+    """``mean ± sd`` as text; the mean only for one fold, ``-`` for none."""
     if figure is None:
         return EMPTY
     mean = f"{figure.mean:.{digits}f}"

@@ -1,4 +1,4 @@
-"""A task from its tables: true labels, folds, shares of the labels."""
+"""Loads a task from its tables: true labels, folds, shares of the labels."""
 
 from __future__ import annotations
 
@@ -25,50 +25,52 @@ __all__ = ["TaskSource", "load_task", "task_from_bytes", "task_to_bytes"]
 
 @dataclass(frozen=True)
 class TaskSource:
-    """Where a task comes from and what of it is wanted."""
+    """Source and options of a task."""
 
     dataset: str
-    """Its name in the tables."""
+    """Its name in the results."""
     splits: str | None = None
-    """Table of ``node_id, fold, role``; None: folds are made."""
+    """Table of ``node_id, fold, role``; None: folds are drawn."""
     positive: str | None = None
-    """Class that is told from the rest; None: all classes as they are."""
+    """Class that is evaluated against all others; None: all classes."""
     folds: tuple[int, ...] | None = None
     """Folds to use; None: all."""
     label_shares: tuple[float, ...] = (1.0,)
 
 
 def load_task(run: RunDirectory, source: TaskSource, seed: int) -> Task:
-    """The labels of a run directory with the folds of a table.
+    """Load the labels of a run directory and the folds of a table.
 
     Raises
     ------
     StageError
-        When the stages ``graph`` and ``labels`` are not whole.
+        When the stage ``graph`` or ``labels`` is incomplete.
     InputError
-        For a positive class that is not there, a table of splits that does not fit
-        the nodes, a role without nodes, or a class that a role lacks.
+        When the positive class does not exist, the table of splits does not match the
+        nodes, or a role has no node of a class.
     SettingsError
-        For folds or label shares that cannot be.
+        When a fold does not exist or a label share is out of range.
     """
     graph, known = run.stage("graph").manifest(), run.stage("labels").manifest()
     if graph is None or known is None:
-        raise StageError(f"{run.uri} has no whole graph with labels: run it again")
+        raise StageError(
+            f"{run.uri}: the stage graph or labels is incomplete: run again to resume"
+        )
     classes = tuple(str(name) for name in known.facts["classes"])
     labels = layout.load_labels(run.stage("labels"), known)
     if source.positive is not None:
         if source.positive not in classes:
             raise InputError(
-                f"{source.dataset}: there is no class {source.positive!r} to be the "
-                f"positive one: choose one of {', '.join(classes)}"
+                f"{source.dataset}: --positive {source.positive!r} is not a class: "
+                f"choose one of {', '.join(classes)}"
             )
         code = classes.index(source.positive)
         classes = (f"not {source.positive}", source.positive)
         labels = np.where(labels < 0, -1, labels == code).astype(np.int32)
     if len(classes) < 2:
         raise InputError(
-            f"{source.dataset}: the labels hold {len(classes)} class(es), nothing to "
-            "tell apart: at least two are needed"
+            f"{source.dataset}: the labels have {len(classes)} class(es): give labels "
+            "of at least two"
         )
     if source.splits is None:
         from xnq_dist.evaluation.datasets.test_folds import make_folds
@@ -82,7 +84,7 @@ def load_task(run: RunDirectory, source: TaskSource, seed: int) -> Task:
         absent = [fold for fold in source.folds if fold not in numbers]
         if absent:
             raise SettingsError(
-                f"{source.dataset}: there is no fold {absent[0]}: the splits hold "
+                f"{source.dataset}: there is no fold {absent[0]}: choose from "
                 f"{', '.join(map(str, numbers))}"
             )
         roles = roles[[numbers.index(fold) for fold in source.folds]]
@@ -93,8 +95,8 @@ def load_task(run: RunDirectory, source: TaskSource, seed: int) -> Task:
     for share in source.label_shares:
         if not 0 < share <= 1:
             raise SettingsError(
-                f"a label share of {share:g} cannot be kept: give shares above 0 and "
-                "at most 1"
+                f"--label-shares {share:g} is out of range: give shares above 0 and at "
+                "most 1"
             )
         for fold, row in zip(numbers, roles, strict=True):
             splits.append(Split(fold, share))
@@ -105,13 +107,13 @@ def load_task(run: RunDirectory, source: TaskSource, seed: int) -> Task:
 def _read_splits(
     path: str, ids: NodeIds, labels: NDArray[np.int32]
 ) -> tuple[list[int], NDArray[np.int8]]:
-    """Fold numbers and the roles of every node in each."""
+    """Read fold numbers and the role of every node in each fold, shape (folds, N)."""
     table = open_table(path, "table of splits")
     table.require({"node id": "node_id", "fold": "fold", "role": "role"})
     columns = ["node_id", "fold", "role"]
     batches = list(table.batches(columns))
     if not batches:
-        raise InputError(f"{path} has no row: give every node a role in every fold")
+        raise InputError(f"{path} has no rows: give every node a role in every fold")
     read = {
         name: pa.chunked_array([batch.column(name) for batch in batches])
         for name in columns
@@ -140,15 +142,15 @@ def _read_splits(
         twice = int(unique[counts > 1][0]) % len(labels)
         raise InputError(
             f"{path}: node {ids.name(twice)} has two rows for one fold: "
-            "give each node one role a fold"
+            "give each node one role per fold"
         )
     roles.ravel()[cells] = codes.to_numpy()
     unknown = (roles >= 0) & (labels < 0)
     if unknown.any():
         node = int(np.flatnonzero(unknown.any(axis=0))[0])
         raise InputError(
-            f"{path}: node {ids.name(node)} has a role but no label: take "
-            "it out, or give it a label"
+            f"{path}: node {ids.name(node)} has a role but no label: remove the row, "
+            "or give the node a label"
         )
     return numbers, roles
 
@@ -161,17 +163,18 @@ def _check_fold(
     classes: Sequence[str],
 ) -> None:
     for code, role in enumerate(ROLES):
-        found = labels[roles == code]
-        if not len(found):
+        inside = labels[roles == code]
+        if not len(inside):
             raise InputError(
-                f"{dataset}: fold {fold} has no {role} node: give every role nodes"
+                f"{dataset}: fold {fold} has no {role} node: use folds that have nodes "
+                "in every role"
             )
-        counts = np.bincount(found, minlength=len(classes))
+        counts = np.bincount(inside, minlength=len(classes))
         if not counts.all():
-            lacking = classes[int(np.flatnonzero(counts == 0)[0])]
+            missing = classes[int(np.flatnonzero(counts == 0)[0])]
             raise InputError(
-                f"{dataset}: fold {fold} has no {role} node of class {lacking!r}: use "
-                "folds that hold every class in every role"
+                f"{dataset}: fold {fold} has no {role} node of class {missing!r}: use "
+                "folds that have every class in every role"
             )
 
 
@@ -182,25 +185,25 @@ def _keep_share(
     fold: int,
     seed: int,
 ) -> NDArray[np.int8]:
-    """The roles when only a share of the training and calibration labels is kept.
+    """Roles in which only a share of the training and calibration labels is kept.
 
-    Each class keeps its share, rounded up to at least two training labels and one to
-    calibrate with; a smaller share's labels are among a larger one's.
+    Each class keeps its share, rounded up, and at least two training labels and one
+    calibration label. The labels of a smaller share are a subset of a larger share's.
     """
     if share == 1.0:
         return roles
     kept = roles.copy()
-    for code, least in ((0, 2), (1, 1)):
+    for code, minimum in ((0, 2), (1, 1)):
         for label in range(int(labels.max()) + 1):
             rows = np.flatnonzero((roles == code) & (labels == label))
-            count = max(least, int(np.ceil(share * len(rows) - 1e-9)))
+            count = max(minimum, int(np.ceil(share * len(rows) - 1e-9)))
             random = stream(seed, Purpose.LABELS_KEPT, fold, code, label)
             kept[random.permutation(rows)[count:]] = -1
     return kept
 
 
 def task_to_bytes(task: Task) -> bytes:
-    """The task as an npz file."""
+    """The task as the bytes of an npz file."""
     buffer = io.BytesIO()
     np.savez(
         buffer,
@@ -216,7 +219,7 @@ def task_to_bytes(task: Task) -> bytes:
 
 
 def task_from_bytes(data: bytes) -> Task:
-    """The task that `task_to_bytes` wrote."""
+    """The task from the bytes that `task_to_bytes` returned."""
     arrays = read_npz(io.BytesIO(data))
     folds, shares = arrays["folds"].tolist(), arrays["shares"].tolist()
     return Task(

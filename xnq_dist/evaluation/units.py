@@ -1,8 +1,8 @@
-"""Scores of one configuration in one split, kept so that an evaluation resumes.
+"""Scores of one configuration in one split, stored so that an evaluation can resume.
 
-A unit is one npz file, named by what it was made from: another evaluation with the
-same graph, method, configuration and labels finds it. Errors on the validation samples
-are kept beside it as JSON, so that another quantifier costs no new fit.
+A unit is one npz file, named by a fingerprint of its inputs: another evaluation with
+the same graph, method, configuration and labels reuses it. Errors on the validation
+samples are stored next to it as JSON, so that another quantifier needs no new fit.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ Errors = dict[str, dict[str, dict[str, float]]]
 
 @dataclass(frozen=True)
 class Unit:
-    """What the tables say of a unit."""
+    """Key and origin of a unit."""
 
     key: str
-    method: str
     draw: int
     split: int
-    """Place in ``Task.splits``."""
+    """Index in ``Task.splits``."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +41,11 @@ class Units:
     folder: Folder
 
     def has(self, key: str) -> bool:
-        """Whether a unit's scores are there."""
+        """Whether a unit's scores exist."""
         return self.folder.exists(f"{key}.npz")
 
     def write(self, key: str, scores: Scores, peak: int | None) -> None:
-        """Keep a unit; it is seen only once it is whole."""
+        """Write a unit atomically."""
         buffer = io.BytesIO()
         np.savez(
             buffer,
@@ -62,7 +61,7 @@ class Units:
         self.folder.write_bytes(f"{key}.npz", buffer.getvalue())
 
     def read(self, key: str) -> tuple[Scores, int | None]:
-        """A unit's scores and the peak memory of the process that made it."""
+        """Read a unit's scores and the peak memory of the process that computed it."""
         data = io.BytesIO(self.folder.read_bytes(f"{key}.npz"))
         arrays = read_npz(data)
         scores = Scores(
@@ -77,11 +76,11 @@ class Units:
         return scores, None if peak < 0 else peak
 
     def errors(self, key: str, protocol: str) -> Errors:
-        """Errors known of a unit under a protocol; empty when none is."""
-        found: Any = self.folder.read_json(f"{key}-{protocol}.json")
-        return found if isinstance(found, dict) else {}
+        """Read the errors of a unit under a protocol; empty if there are none."""
+        errors: Any = self.folder.read_json(f"{key}-{protocol}.json")
+        return errors if isinstance(errors, dict) else {}
 
     def write_errors(self, key: str, protocol: str, errors: Errors) -> None:
-        """Keep the errors of a unit."""
+        """Write the errors of a unit."""
         text = json.dumps(errors, sort_keys=True)
         self.folder.write_bytes(f"{key}-{protocol}.json", text.encode())

@@ -1,4 +1,4 @@
-"""Selection by validation: the draw and calibration of least AE."""
+"""Model selection: the draw and calibration with the lowest validation AE."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ValidationErrors:
 
     draw: int
     split: int
-    """Place in ``Task.splits``."""
+    """Index in ``Task.splits``."""
     quantifier: str
     calibration: str
     errors: dict[str, float]
@@ -22,26 +22,27 @@ class ValidationErrors:
 
 @dataclass(frozen=True)
 class Choice:
-    """What validation chose for a quantifier in a split."""
+    """The draw and calibration that validation chose for a quantifier in a split."""
 
     draw: int
     split: int
     quantifier: str
     calibration: str
     compared: int
-    """Draws times calibrations that it was chosen from."""
+    """Number of candidates: draws times calibrations."""
 
 
 def choose(figures: Iterable[ValidationErrors]) -> list[Choice]:
-    """The least validation AE of each split and quantifier.
+    """Choose the lowest validation AE for each split and quantifier.
 
-    Of equal ones the earlier draw, then the earlier calibration in the order given.
+    Ties go to the earlier draw, then to the earlier calibration in the order given.
     """
     groups: dict[tuple[int, str], list[ValidationErrors]] = {}
     for figure in figures:
         groups.setdefault((figure.split, figure.quantifier), []).append(figure)
-    found = []
+    choices = []
     for (split, quantifier), group in groups.items():
         best = min(group, key=lambda figure: figure.errors["ae"])
-        found.append(Choice(best.draw, split, quantifier, best.calibration, len(group)))
-    return found
+        choice = Choice(best.draw, split, quantifier, best.calibration, len(group))
+        choices.append(choice)
+    return choices

@@ -1,4 +1,4 @@
-"""Where an evaluation's graph and task are; small, sent with every piece of work."""
+"""Location of an evaluation's graph and task, which is sent with every Dask task."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ __all__ = ["EvaluationWork"]
 
 _LOCK = threading.Lock()
 _HELD: dict[str, Task] = {}
-"""The task of the evaluation at work, loaded once a process."""
+"""Cache of the current evaluation's task, loaded once per process."""
 
 
 @dataclass(frozen=True)
 class EvaluationWork:
-    """One task's evaluation."""
+    """Location and settings of the evaluation of one task."""
 
     run: str = field(repr=False)
-    """Location of its folder, with the stage ``graph``."""
+    """Location of its folder, which has the stage ``graph``."""
     task_key: str
     settings: Settings
 
     @classmethod
     def begin(cls, run: RunDirectory, task: Task, settings: Settings) -> EvaluationWork:
-        """Keep the task where workers find it."""
+        """Write the task to the folder, where workers can read it."""
         graph = run.stage("graph").manifest()
         if graph is None:
-            raise StageError(f"{run.uri} has no whole graph stage: run it again")
+            raise StageError(f"{run.uri}: stage graph is incomplete: run it again")
         key = fingerprint(
             graph.fingerprint,
             task.dataset,
@@ -58,15 +58,15 @@ class EvaluationWork:
         return cls(run.folder.location, key, settings)
 
     def graph(self) -> tuple[Stage, Manifest]:
-        """The stage ``graph``."""
+        """The stage ``graph`` and its manifest."""
         stage = RunDirectory(self.run).stage("graph")
         manifest = stage.manifest()
         if manifest is None:
-            raise StageError(f"{self.run} has no whole graph stage: run it again")
+            raise StageError(f"{self.run}: stage graph is incomplete: run it again")
         return stage, manifest
 
     def task(self) -> Task:
-        """Labels and folds."""
+        """The task's labels and folds."""
         with _LOCK:
             if self.task_key not in _HELD:
                 _HELD.clear()
@@ -77,12 +77,12 @@ class EvaluationWork:
             return _HELD[self.task_key]
 
     def units(self) -> Units:
-        """The scores kept so far."""
+        """The folder of scores."""
         return Units(Folder.of(self.run).child("units"))
 
     @contextmanager
     def attempt(self, name: str) -> Iterator[Attempt]:
-        """A folder for what a pass writes meanwhile; it is gone afterwards."""
+        """A temporary folder for the files of a pass; it is deleted afterwards."""
         stage = Stage(Folder.of(self.run).child(f"draw-{name}"), f"draw-{name}")
         try:
             yield stage.begin()

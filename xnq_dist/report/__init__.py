@@ -1,4 +1,4 @@
-"""Published results for people: tables, plots and one self-contained HTML page."""
+"""Publication of results: tables, plots and one self-contained HTML page."""
 
 from xnq_dist.report.erase import Erased, erase
 from xnq_dist.report.publish import report

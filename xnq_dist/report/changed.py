@@ -1,4 +1,4 @@
-"""Communities now and in earlier results: joined by name, compared, as a table."""
+"""Changes since earlier results: communities joined by name and compared."""
 
 from __future__ import annotations
 
@@ -19,43 +19,35 @@ from xnq_dist.quantify.checks.changes import (
     seed_error,
 )
 from xnq_dist.report.compared import ordered, ranks
-from xnq_dist.report.earlier import Earlier, OwnFacts
+from xnq_dist.report.earlier import Earlier, ResultFacts
 from xnq_dist.report.view import PrevalenceView
 
 __all__ = ["Changed", "changed_rows", "compare_with"]
 
 Floats = NDArray[np.float64]
-NO_MATTER = (
-    "seed",
-    "cluster",
-    "scratch",
-    "anomalies",
-    "fit",
-    "partitions",
-    "retention",
-)
-"""Settings that change no answer, or by as much as another seed does."""
+IGNORED = ("seed", "cluster", "scratch", "anomalies", "fit", "partitions", "retention")
+"""Settings that do not change estimates, or change them only as another seed does."""
 
 
 @dataclass(frozen=True, eq=False)
 class Changed:
-    """A run's communities beside those of earlier results."""
+    """A run's communities compared with those of earlier results."""
 
     earlier: Earlier
     place: NDArray[np.int64]
-    """Of each community of this run in the earlier view, -1: new, shape (K,)."""
+    """Row of each community in the earlier view, -1 for new communities, shape (K,)."""
     gone: NDArray[np.int64]
-    """Places in the earlier view of communities that are no more."""
+    """Rows in the earlier view of communities that this run does not have."""
     before: tuple[Floats, Floats, Floats]
-    """The earlier prevalence and interval in this run's order, NaN for new ones,
-    shape (K, C) each."""
+    """Earlier prevalence and ends of its interval, NaN for new communities, shape
+    (K, C) each."""
     changes: Changes
     seed: SeedError | None
-    """Where nothing differs but the seed: what that makes of the last class."""
+    """Error of the last class due to the seed; None unless only the seed differs."""
 
     @property
     def new(self) -> NDArray[np.int64]:
-        """Places of the communities that were not there."""
+        """Rows of the communities that the earlier results do not have."""
         return np.flatnonzero(self.place < 0)
 
     @property
@@ -65,18 +57,16 @@ class Changed:
 
 
 def compare_with(
-    earlier: Earlier, view: PrevalenceView, settings: Settings, own: OwnFacts
+    earlier: Earlier, view: PrevalenceView, settings: Settings, facts: ResultFacts
 ) -> Changed:
-    """Join two runs by the communities' names and compare what is in both.
+    """Join two runs by community name and compare the communities that both have.
 
     Parameters
     ----------
     earlier
-        Results of which `earlier.why_not` has nothing to say.
-    view
-        This run's.
-    settings, own
-        This run's.
+        Earlier results for which `earlier.why_not` returns an empty text.
+    view, settings, facts
+        Prevalence table, settings and facts of this run.
     """
     now, then = _comparable(view.names, earlier.view.names)
     place = pc.fill_null(pc.index_in(now, value_set=then), -1).to_numpy()
@@ -85,17 +75,18 @@ def compare_with(
     columns = [earlier.view.classes.index(name) for name in view.classes]
 
     def joined(values: Floats) -> Floats:
-        found = np.full((len(place), len(columns)), np.nan)
+        result = np.full((len(place), len(columns)), np.nan)
         both = place >= 0
-        found[both] = values[place[both]][:, columns]
-        return found
+        result[both] = values[place[both]][:, columns]
+        return result
 
     p, low, high = earlier.view.estimates()
     before = joined(p), joined(low), joined(high)
     level = settings.intervals.level
     changes = find_changes(view.estimates(), before, level, earlier.level)
     seed = None
-    if own.data and own.data == earlier.facts.data and _seed_alone(earlier, settings):
+    same_data = facts.data and facts.data == earlier.facts.data
+    if same_data and _only_seed_differs(earlier, settings):
         p, low, high = (values[:, -1] for values in view.estimates())
         one, under, over = (values[:, -1] for values in before)
         seed = seed_error((p, low, high), (one, under, over), level)
@@ -103,30 +94,32 @@ def compare_with(
 
 
 def _comparable(now: pa.Array, then: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Names of one type: numbers and text that read alike are the same name."""
+    """Names as the same type: a number and its text are the same name."""
     if now.type == then.type:
         return now, then
     return now.cast(pa.string()), then.cast(pa.string())
 
 
-def _seed_alone(earlier: Earlier, settings: Settings) -> bool:
-    """Whether the two runs have other seeds and else the same settings."""
+def _only_seed_differs(earlier: Earlier, settings: Settings) -> bool:
+    """Whether the settings of the two runs differ in the seed and nothing else."""
     now: Mapping[str, Any] = settings.model_dump(mode="json")
     then = earlier.settings
-    keys = {*now, *then}.difference(NO_MATTER)
+    keys = {*now, *then}.difference(IGNORED)
     return then.get("seed") != now["seed"] and all(
         now.get(key) == then.get(key) for key in keys
     )
 
 
-def changed_rows(view: PrevalenceView, found: Changed, settings: Settings) -> pa.Table:
+def changed_rows(
+    view: PrevalenceView, changed: Changed, settings: Settings
+) -> pa.Table:
     """Rows of the table ``changes``.
 
-    The largest effects first, then what could not be compared, new communities, and
-    last those that are gone.
+    The largest effects come first, then communities that could not be compared, new
+    communities, and last those that are gone.
     """
-    now = _rows_now(view, found, settings)
-    gone = _rows_gone(view, found, now.schema)
+    now = _rows_now(view, changed, settings)
+    gone = _rows_gone(view, changed, now.schema)
     if now.schema.field("community").type != gone.schema.field("community").type:
         now, gone = (
             table.set_column(0, "community", table["community"].cast(pa.string()))
@@ -135,14 +128,14 @@ def changed_rows(view: PrevalenceView, found: Changed, settings: Settings) -> pa
     return pa.concat_tables([now, gone])
 
 
-def _rows_now(view: PrevalenceView, found: Changed, settings: Settings) -> pa.Table:
-    changes, earlier = found.changes, found.earlier.view
+def _rows_now(view: PrevalenceView, changed: Changed, settings: Settings) -> pa.Table:
+    changes, earlier = changed.changes, changed.earlier.view
     size = np.abs(changes.effect)
     communities, classes = (place.ravel() for place in np.indices(size.shape, np.int64))
     order = ordered(size.ravel(), view.n_nodes[communities])
-    order = order[np.argsort(found.place[communities[order]] < 0, kind="stable")]
+    order = order[np.argsort(changed.place[communities[order]] < 0, kind="stable")]
     at = communities[order], classes[order]
-    place = found.place[at[0]]
+    place = changed.place[at[0]]
     new = place < 0
     then = np.zeros(len(place), np.int64)
     then[~new] = earlier.n_nodes[place[~new]]
@@ -156,7 +149,7 @@ def _rows_now(view: PrevalenceView, found: Changed, settings: Settings) -> pa.Ta
             "n_nodes": view.n_nodes[at[0]],
             "n_nodes_before": pa.array(then, mask=new),
             "prevalence": _column(view.prevalence[at]),
-            "before": _column(found.before[0][at]),
+            "before": _column(changed.before[0][at]),
             "effect": _column(changes.effect[at]),
             "lower": _column(changes.lower[at]),
             "upper": _column(changes.upper[at]),
@@ -168,25 +161,25 @@ def _rows_now(view: PrevalenceView, found: Changed, settings: Settings) -> pa.Ta
     )
 
 
-def _rows_gone(view: PrevalenceView, found: Changed, like: pa.Schema) -> pa.Table:
-    earlier = found.earlier.view
-    places = np.repeat(found.gone, len(view.classes))
+def _rows_gone(view: PrevalenceView, changed: Changed, schema: pa.Schema) -> pa.Table:
+    earlier, gone = changed.earlier.view, changed.gone
+    places = np.repeat(gone, len(view.classes))
     columns = [earlier.classes.index(name) for name in view.classes]
     known: dict[str, Any] = {
         "community": earlier.texts(places),
-        "class": pa.array(list(view.classes) * len(found.gone), pa.string()),
+        "class": pa.array(list(view.classes) * len(gone), pa.string()),
         "status": pa.array(["gone"] * len(places), pa.string()),
         "n_nodes_before": earlier.n_nodes[places],
-        "before": _column(earlier.prevalence[found.gone][:, columns].ravel()),
+        "before": _column(earlier.prevalence[gone][:, columns].ravel()),
     }
     return pa.table(
         {
             field.name: known.get(field.name, pa.nulls(len(places), field.type))
-            for field in like
+            for field in schema
         }
     )
 
 
 def _column(values: Floats) -> pa.Array:
-    """Values with null for NaN."""
+    """Values as an Arrow array with null for NaN."""
     return pa.array(values, mask=np.isnan(values))

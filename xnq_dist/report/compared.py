@@ -1,4 +1,4 @@
-"""Anomalies of a run's communities: the table of all of them, ranked."""
+"""Anomalies: communities compared with the rest of the graph, and their table."""
 
 from __future__ import annotations
 
@@ -11,31 +11,23 @@ from xnq_dist.core.config import Settings
 from xnq_dist.quantify.checks.anomalies import Anomalies, Seen, find_anomalies
 from xnq_dist.report.view import PrevalenceView
 
-__all__ = [
-    "SHOWN",
-    "anomaly_rows",
-    "compare",
-    "largest",
-    "ordered",
-    "ranks",
-    "seen_in",
-]
+__all__ = ["SHOWN", "anomaly_rows", "compare", "largest", "ordered", "ranks", "seen_in"]
 
 Floats = NDArray[np.float64]
 
 SHOWN = 15
-"""Communities that a section's table names."""
+"""Number of communities in a section's table."""
 
 
 def seen_in(view: PrevalenceView, evidence: pa.Table) -> Seen:
-    """What a run's labels and posteriors show of its communities.
+    """Statistics of each community's labels and posteriors, shape (K, C) each.
 
     Parameters
     ----------
     view
-        The prevalence table, arranged.
+        The prevalence table, arranged by community and class.
     evidence
-        Schema ``evidence``, of the same communities.
+        Table of the same communities, schema ``evidence``.
     """
     shape = len(view.names), len(view.classes)
     rows = evidence["community"].to_numpy()
@@ -49,70 +41,69 @@ def seen_in(view: PrevalenceView, evidence: pa.Table) -> Seen:
 
 
 def compare(view: PrevalenceView, settings: Settings, seen: Seen) -> Anomalies | None:
-    """Every community against the rest or the share set; None without intervals.
+    """Compare every community with the rest or with the share set.
 
-    A community without an interval is not compared.
+    A community without an interval is not compared. Returns None if no community has
+    an interval.
     """
     if not view.classes or not view.has_intervals:
         return None
-    wanted = settings.anomalies.reference
-    reference = None if wanted == "rest" else float(wanted)
+    setting = settings.anomalies.reference
+    reference = None if setting == "rest" else float(setting)
     prevalence = np.where(np.isnan(view.lower), np.nan, view.prevalence)
     return find_anomalies(prevalence, view.n_nodes, seen, reference)
 
 
 def ordered(values: Floats, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Places of the values from the largest to the smallest, NaN last.
+    """Indices that sort the values from the largest to the smallest, NaN last.
 
     Parameters
     ----------
     values
         Shape (K,).
     sizes
-        Members; of equal values that of the larger community comes first, shape (K,).
+        Members; of equal values, the larger community comes first, shape (K,).
     """
     key = np.where(np.isnan(values), np.inf, -values)
     return np.lexsort((np.arange(len(key)), -sizes, key))
 
 
 def ranks(values: Floats, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Rank of every value within its column, the largest is 1; 0 for NaN.
+    """Rank of every value within its column: 1 for the largest, 0 for NaN.
 
     Parameters
     ----------
     values
         Shape (K, C).
     sizes
-        As `ordered` takes them, shape (K,).
+        Members, which break ties as in `ordered`, shape (K,).
     """
-    found = np.zeros(values.shape, np.int64)
+    result = np.zeros(values.shape, np.int64)
     for c in range(values.shape[1]):
-        found[ordered(values[:, c], sizes), c] = np.arange(1, len(values) + 1)
-    found[np.isnan(values)] = 0
-    return found
+        result[ordered(values[:, c], sizes), c] = np.arange(1, len(values) + 1)
+    result[np.isnan(values)] = 0
+    return result
 
 
 def anomaly_rows(
-    view: PrevalenceView, found: Anomalies, settings: Settings
+    view: PrevalenceView, anomalies: Anomalies, settings: Settings
 ) -> pa.Table:
     """Rows of the table ``anomalies``: all communities, the largest effects first.
 
-    What could not be compared has nulls and comes last.
+    Communities that could not be compared have nulls and come last.
     """
-    size = np.abs(found.effect)
-    communities, classes = (
-        place.ravel() for place in np.indices(found.effect.shape, np.int64)
-    )
+    size = np.abs(anomalies.effect)
+    communities, classes = (place.ravel() for place in np.indices(size.shape, np.int64))
     order = ordered(size.ravel(), view.n_nodes[communities])
     at = communities[order], classes[order]
     by_effect = ranks(size, view.n_nodes)[at]
     by_prevalence = ranks(view.prevalence, view.n_nodes)[at]
-    compared = ~np.isnan(found.qvalue[at])
+    qvalue = anomalies.qvalue[at]
 
     def column(values: Floats) -> pa.Array:
         return pa.array(values, mask=np.isnan(values))
 
-    reference = found.reference[at]
+    reference = anomalies.reference[at]
     return pa.table(
         {
             "community": view.texts(at[0]),
@@ -120,13 +111,13 @@ def anomaly_rows(
             "n_nodes": view.n_nodes[at[0]],
             "prevalence": column(view.prevalence[at]),
             "reference": column(reference),
-            "effect": column(found.effect[at]),
+            "effect": column(anomalies.effect[at]),
             "lower": column(view.lower[at] - reference),
             "upper": column(view.upper[at] - reference),
-            "pvalue": column(found.pvalue[at]),
-            "qvalue": column(found.qvalue[at]),
+            "pvalue": column(anomalies.pvalue[at]),
+            "qvalue": column(qvalue),
             "anomalous": pa.array(
-                found.qvalue[at] <= settings.anomalies.rate, mask=~compared
+                qvalue <= settings.anomalies.rate, mask=np.isnan(qvalue)
             ),
             "rank_effect": pa.array(by_effect, mask=by_effect == 0),
             "rank_prevalence": pa.array(by_prevalence, mask=by_prevalence == 0),
@@ -137,6 +128,6 @@ def anomaly_rows(
 def largest(
     effect: NDArray[np.float64], chosen: NDArray[np.bool_], sizes: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Of the chosen, places by the size of the effect, the largest first."""
-    some = np.flatnonzero(chosen)
-    return np.asarray(some[ordered(np.abs(effect[some]), sizes[some])])
+    """Indices of the chosen communities, by falling absolute effect."""
+    rows = np.flatnonzero(chosen)
+    return np.asarray(rows[ordered(np.abs(effect[rows]), sizes[rows])])

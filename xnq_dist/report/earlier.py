@@ -1,4 +1,4 @@
-"""Earlier results that a run's are compared with, and whether they can be."""
+"""Earlier results that a run is compared with, and checks of comparability."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from xnq_dist.core.inputs import PREVIOUS
 from xnq_dist.core.store import Folder, Published, RunDirectory, Version
 from xnq_dist.report.view import PrevalenceView
 
-__all__ = ["Earlier", "OwnFacts", "check_named", "earlier_results", "why_not"]
+__all__ = ["Earlier", "ResultFacts", "check_named", "earlier_results", "why_not"]
 
 MUST_AGREE = ("quantifier", "labelled")
-"""Settings without which two prevalences are not of the same thing."""
+"""Settings that must be the same for two prevalences to be comparable."""
 COLUMNS = (
     "community",
     "class",
@@ -33,19 +33,19 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class OwnFacts:
-    """What the manifest of published results says of them."""
+class ResultFacts:
+    """Facts in the manifest of published results that decide on comparability."""
 
     source: str
-    """Of the communities: ``given``, ``leiden`` or ``column:NAME``."""
+    """Source of the communities: ``given``, ``leiden`` or ``column:NAME``."""
     detected: str
-    """Checksum of the detected communities' table; empty when they were given."""
+    """Checksum of the table of detected communities; empty when they were given."""
     data: str
     """Fingerprint of the contents of all tables read."""
 
     @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> OwnFacts:
-        """From a manifest's; empty where it does not say."""
+    def of(cls, facts: Mapping[str, Any]) -> ResultFacts:
+        """Read them from a manifest's facts; a missing fact is empty."""
         return cls(
             *(str(facts.get(name) or "") for name in ("source", "detected", "data"))
         )
@@ -56,30 +56,30 @@ class Earlier:
     """The results of an earlier run."""
 
     where: str
-    """As a reader is told."""
+    """Name of these results in messages and on the page."""
     created: str
     settings: Mapping[str, Any]
-    facts: OwnFacts
+    facts: ResultFacts
     view: PrevalenceView = field(repr=False)
     run_id: str = ""
-    """Of the version that they were read from."""
+    """Run id of the version that they were read from."""
 
     @property
     def level(self) -> float:
-        """Probability of its intervals."""
+        """Confidence level of its intervals."""
         return float((self.settings.get("intervals") or {}).get("level", 0.95))
 
 
 def earlier_results(
     run: RunDirectory, settings: Settings, results: str = ""
 ) -> Earlier | None:
-    """What the run is to be compared with; None when there is nothing or no wish.
+    """Earlier results to compare the run with; None if there are none or by setting.
 
     Parameters
     ----------
     results
-        Fingerprint of the results: of those published before, the last that are
-        other results count.
+        Fingerprint of the current results; the newest published version with another
+        fingerprint is used.
 
     Raises
     ------
@@ -97,42 +97,42 @@ def earlier_results(
 
 
 def check_named(
-    settings: Settings, own: str = "", classes: Sequence[str] = ()
+    settings: Settings, directory: str = "", classes: Sequence[str] = ()
 ) -> Earlier | None:
-    """The run that `anomalies.last` names, as far as it is known what compares with it.
+    """Results of the run that `anomalies.last` names, checked; None if it names none.
 
     Parameters
     ----------
     settings
-        Of this run.
-    own
-        This run's directory; empty while it is not known.
+        Settings of this run.
+    directory
+        URI of this run's directory; empty while it is not known.
     classes
-        Of this run; none while they are not known.
+        Classes of this run; empty while they are not known.
 
     Raises
     ------
     SettingsError
-        When it is this run's own directory, cannot be read, is not whole, has no
-        intervals or is of other classes or settings.
+        When the setting names this run's directory, or a run that cannot be read, is
+        incomplete, has no intervals or has other classes or settings.
     """
-    wanted = settings.anomalies.last
-    if wanted is None or wanted == PREVIOUS:
+    last = settings.anomalies.last
+    if last is None or last == PREVIOUS:
         return None
-    if own and Folder.of(wanted).uri == own:
+    if directory and Folder.of(last).uri == directory:
         raise SettingsError(
-            f"anomalies.last = {wanted} is this run's own directory: set "
+            f"anomalies.last = {last} is this run's own directory: set "
             "anomalies.last = previous"
         )
-    found = _named(wanted)
-    reason = _other_settings(found, settings) or _other_classes(found, classes)
+    earlier = _named(last)
+    reason = _other_settings(earlier, settings) or _other_classes(earlier, classes)
     if reason:
         raise SettingsError(f"anomalies.last: {reason}")
-    return found
+    return earlier
 
 
 def why_not(
-    earlier: Earlier, settings: Settings, classes: Sequence[str], own: OwnFacts
+    earlier: Earlier, settings: Settings, classes: Sequence[str], facts: ResultFacts
 ) -> str:
     """Why two results cannot be compared, in a sentence; empty when they can.
 
@@ -140,30 +140,25 @@ def why_not(
     ----------
     earlier
         The earlier results.
-    settings
-        Of this run.
-    classes
-        Of this run.
-    own
-        Of this run.
+    settings, classes, facts
+        Settings, classes and facts of this run.
     """
     reason = _other_settings(earlier, settings) or _other_classes(earlier, classes)
     if reason:
         return reason
     then = earlier.facts.source
-    named = any(source.startswith("column:") for source in (own.source, then))
-    if then and named and own.source != then:
+    named = any(source.startswith("column:") for source in (facts.source, then))
+    if then and named and facts.source != then:
         return (
-            f"{earlier.where} is of the communities {then} and this run of "
-            f"{own.source}: what has the same name there is another community"
+            f"{earlier.where} has the communities {then} and this run {facts.source}, "
+            "where the same name means another community: name a run with the same "
+            "communities"
         )
-    if "leiden" in (own.source, earlier.facts.source) and (
-        own.detected != earlier.facts.detected
-    ):
+    if "leiden" in (facts.source, then) and facts.detected != earlier.facts.detected:
         return (
-            f"{earlier.where} is of other detected communities, whose numbers are not "
-            "those of this run: name the communities with --memberships, so that they "
-            "are the same every time"
+            f"{earlier.where} has other detected communities, and their numbers do not "
+            "correspond to those of this run: give the communities with --memberships, "
+            "so that they are the same in every run"
         )
     return ""
 
@@ -174,24 +169,24 @@ def _other_settings(earlier: Earlier, settings: Settings) -> str:
         if then != now:
             return (
                 f"{earlier.where} was made with {name} = {then} and this run with "
-                f"{now}: what differs could be the method alone; use the same"
+                f"{now}, which alone can change estimates: use the same value in both"
             )
     label = (earlier.settings.get("columns") or {}).get("label")
     if label != settings.columns.label:
         return (
-            f"{earlier.where} is of the labels in column {label} and this run of "
-            f"{settings.columns.label}: name a run of the same labels"
+            f"{earlier.where} used the labels in column {label} and this run those in "
+            f"{settings.columns.label}: name a run with the same label column"
         )
     weight = (earlier.settings.get("columns") or {}).get("node_weight")
     if weight != settings.columns.node_weight:
         return (
             f"{earlier.where} was made with columns.node_weight = {weight} and this "
-            f"run with {settings.columns.node_weight}: name a run of the same weights"
+            f"run with {settings.columns.node_weight}: name a run with the same weights"
         )
     if not earlier.view.has_intervals:
         return (
-            f"{earlier.where} has no intervals, so that chance cannot be told from "
-            "change: name a run that has them"
+            f"{earlier.where} has no intervals, so a change cannot be distinguished "
+            "from chance: name a run with intervals"
         )
     return ""
 
@@ -201,25 +196,27 @@ def _other_classes(earlier: Earlier, classes: Sequence[str]) -> str:
         return ""
     return (
         f"{earlier.where} has the classes {_names(earlier.view.classes)} and this run "
-        f"{_names(classes)}: name a run of the same classes, or null"
+        f"{_names(classes)}: name a run with the same classes, or set "
+        "anomalies.last = null"
     )
 
 
-ADVICE = "name a finished run, previous, or null"
+ADVICE = "set it to the directory of a finished run, to previous or to null"
 
 
-def _named(wanted: str) -> Earlier:
-    """The results that another run directory has published."""
+def _named(directory: str) -> Earlier:
+    """The published results of another run directory."""
     try:
-        version = Published(RunDirectory(wanted)).current()
+        version = Published(RunDirectory(directory)).current()
         if version is not None:
-            return _read(version, wanted)
+            return _read(version, directory)
     except (XnqError, OSError) as error:
         raise SettingsError(
-            f"anomalies.last: {wanted} cannot be read ({error}): {ADVICE}"
+            f"anomalies.last: {directory} cannot be read ({error}): {ADVICE}"
         ) from error
     raise SettingsError(
-        f"anomalies.last: {wanted} is not a whole run with published results: {ADVICE}"
+        f"anomalies.last: {directory} is not a complete run with published results: "
+        f"{ADVICE}"
     )
 
 
@@ -230,7 +227,7 @@ def _read(version: Version, where: str) -> Earlier:
         where=where,
         created=str(manifest.facts.get("created") or manifest.created),
         settings=manifest.inputs.get("settings") or {},
-        facts=OwnFacts.of(manifest.facts),
+        facts=ResultFacts.of(manifest.facts),
         view=PrevalenceView.of(rows),
         run_id=version.run_id,
     )

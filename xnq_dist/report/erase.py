@@ -1,4 +1,4 @@
-"""One node's rows removed from a run directory, its older results included."""
+"""Removal of one node's rows from a run directory, including its older results."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ NODE = "node_id"
 
 @dataclass(frozen=True)
 class Erased:
-    """What was removed."""
+    """What `erase` removed."""
 
     rows: int
-    """Of published tables, over all versions."""
+    """Rows removed from published tables, over all versions."""
     tables: tuple[str, ...]
-    """Paths of the published tables that were written again."""
+    """Paths of the published tables that were rewritten."""
     stages: tuple[str, ...]
-    """Folders of stages, which the next run makes again."""
+    """Folders of removed stages, which the next run computes again."""
     quarantine: tuple[str, ...]
-    """Folders of damaged files."""
+    """Removed folders of damaged files."""
 
 
 def erase(location: str, node: str) -> Erased:
-    """Remove the rows of one node from everything that a run directory keeps.
+    """Remove the rows of one node from everything in a run directory.
 
-    Published tables with a column ``node_id`` are written again in every version. When
-    the graph has the node, all stages are removed: the next run makes them from tables
-    without it. The quarantine is emptied, since damaged files cannot be searched.
+    Published tables with a column ``node_id`` are rewritten in every version. If the
+    graph has the node, all stages are removed, and the next run computes them from
+    tables without it. The quarantine is emptied: damaged files cannot be searched.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def erase(location: str, node: str) -> Erased:
     published = Published(run)
     if not (run.stages() or published.stages()):
         raise RunDirectoryError(
-            f"{run.uri} is not a run directory: name the folder of --out"
+            f"{run.uri} is not a run directory: give the folder that --out named"
         )
     with RunLock(run.folder):
         mend(run, thorough=True)
@@ -92,7 +92,7 @@ def erase(location: str, node: str) -> Erased:
 
 
 def _in_graph(stage: Stage, node: str) -> bool:
-    """Whether the graph has the node; also when that cannot be known."""
+    """Whether the graph has the node; true if the graph cannot be read."""
     manifest = stage.manifest()
     if manifest is None:
         return True
@@ -104,34 +104,34 @@ def _in_graph(stage: Stage, node: str) -> bool:
 
 
 def _is(ids: pa.ChunkedArray, node: str) -> pa.ChunkedArray:
-    """Which ids are the node's."""
+    """Which ids are those of the node."""
     return pc.equal(ids.cast(pa.string()), node)
 
 
 def _erase_from(version: Version, node: str) -> Iterator[tuple[str, int]]:
-    """Tables of a version that had rows of the node, written again, and how many."""
+    """Rewrite a version's tables that have the node; yield name and removed rows."""
     files = {record.name: record for record in version.manifest.files}
     for name, record in version.tables().items():
         table = version.read(name)
         if NODE not in table.column_names:
             continue
         keep = pc.invert(_is(table[NODE], node))
-        left = table.filter(keep)
-        if len(left) == len(table):
+        remaining = table.filter(keep)
+        if len(remaining) == len(table):
             continue
-        files[record.name] = _replaced(version, record, name, left)
+        files[record.name] = _replaced(version, record, name, remaining)
         manifest = replace(version.manifest, files=tuple(files.values()))
         version.stage.rewrite(manifest)
-        yield name, len(table) - len(left)
+        yield name, len(table) - len(remaining)
 
 
 def _replaced(
     version: Version, record: FileRecord, name: str, table: pa.Table
 ) -> FileRecord:
-    """A table of a version in place of what it was."""
-    aside = f"{record.name}.tmp"
-    with TableWriter(version.folder, aside, name, version.run_id) as writer:
+    """Replace a table of a version; return the record of the new file."""
+    temporary = f"{record.name}.tmp"
+    with TableWriter(version.folder, temporary, name, version.run_id) as writer:
         writer.write(table.drop_columns("run_id"))
-    version.folder.sync([aside])
-    version.folder.move(aside, record.name)
+    version.folder.sync([temporary])
+    version.folder.move(temporary, record.name)
     return replace(writer.record, name=record.name)

@@ -1,4 +1,4 @@
-"""The funnel plot: prevalence against size, with what chance alone would do.
+"""The funnel plot: prevalence against community size, with control limits.
 
 References
 ----------
@@ -26,47 +26,48 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["DRAWN_ALONE", "Funnel", "funnel", "typical_error"]
+__all__ = ["MAX_DOTS", "Funnel", "funnel", "typical_error"]
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-DRAWN_ALONE = 5000
-"""Communities drawn one by one; more are counted in hexagons."""
+MAX_DOTS = 5000
+"""Maximum number of communities drawn as dots; more are counted in hexagons."""
 LIMITS = (0.95, 0.998)
-"""Probabilities of the inner and the outer control limits, as is the custom."""
+"""Probabilities of the inner and the outer control limits, as Spiegelhalter's."""
 CELLS = (110, 60)
-"""Places across and up at which a mark of one kind is drawn once at most."""
+"""Grid (columns, rows) in which a mark of one kind is drawn at most once per cell."""
 STEPS_A_DECADE = 6
-"""Ranges of size in which the typical error is taken, at most."""
-FEWEST = 12
-"""Communities in such a range."""
+"""Maximum number of size ranges per decade for the typical error."""
+MIN_COMMUNITIES = 12
+"""Minimum number of communities in a size range."""
 WARM, WARN = "#c2571a", "#6d28a8"
 
 
 @dataclass(frozen=True, eq=False)
 class Funnel:
-    """What the plot shows of K communities."""
+    """Data of the plot for K communities."""
 
     sizes: Floats
     """Members, shape (K,)."""
     prevalence: Floats
-    """Of the class drawn; NaN where there is none, shape (K,)."""
+    """Prevalence of the plotted class; NaN if there is none, shape (K,)."""
     error: Floats
     """Standard error of the estimate; NaN without an interval, shape (K,)."""
     reference: float
-    """What communities are compared with."""
+    """Prevalence that communities are compared with."""
     higher: Mask
-    """Beyond chance, above and below the reference, shape (K,)."""
+    """Beyond chance above the reference, shape (K,)."""
     lower: Mask
+    """Beyond chance below the reference, shape (K,)."""
     flagged: Mask
-    """The expected error is large, shape (K,)."""
+    """Whether the expected error is large, shape (K,)."""
 
     @classmethod
     def of(
         cls, view: PrevalenceView, anomalies: Anomalies | None, settings: Settings
     ) -> Funnel:
-        """The last class of a prevalence table."""
+        """Plot data of the last class of a prevalence table."""
         p = view.prevalence[:, -1]
         sizes = view.n_nodes.astype(np.float64)
         half = (view.upper[:, -1] - view.lower[:, -1]) / 2
@@ -94,52 +95,54 @@ class Funnel:
 
 
 def typical_error(sizes: Floats, error: Floats, at: Floats) -> Floats:
-    """Median standard error of communities about as large as asked for.
+    """Median standard error of communities as a function of size.
 
     Parameters
     ----------
     sizes, error
-        Of the communities, NaN without an error, shape (K,).
+        Sizes and standard errors of the communities, NaN if unknown, shape (K,).
     at
-        Sizes asked for, shape (n,).
+        Sizes to evaluate the function at, shape (n,).
 
     Returns
     -------
     NDArray
-        Shape (n,), linear in log size between the ranges; 0 when no error is known.
+        Shape (n,), interpolated in log size between medians of size ranges; 0 when no
+        error is known.
     """
     known = ~np.isnan(error) & (sizes > 0)
     if not known.any():
         return np.zeros(len(at))
     order = np.argsort(sizes[known], kind="stable")
-    place, own = np.log10(sizes[known][order]), error[known][order]
+    place, errors = np.log10(sizes[known][order]), error[known][order]
     steps = np.arange(np.ceil(place[0] * STEPS_A_DECADE), place[-1] * STEPS_A_DECADE)
-    cuts = [0]
-    for cut in np.searchsorted(place, (steps + 1) / STEPS_A_DECADE).tolist():
-        if cut - cuts[-1] >= FEWEST and len(place) - cut >= FEWEST:
-            cuts.append(cut)
-    ranges = [slice(a, b) for a, b in pairwise([*cuts, len(place)])]
+    starts = [0]
+    for end in np.searchsorted(place, (steps + 1) / STEPS_A_DECADE).tolist():
+        if min(end - starts[-1], len(place) - end) >= MIN_COMMUNITIES:
+            starts.append(end)
+    ranges = [slice(a, b) for a, b in pairwise([*starts, len(place)])]
     middles = [float(np.median(place[one])) for one in ranges]
-    medians = [float(np.median(own[one])) for one in ranges]
+    medians = [float(np.median(errors[one])) for one in ranges]
     return np.interp(np.log10(at), middles, medians)
 
 
 def funnel(shown: Funnel, name: str) -> bytes:
-    """Prevalence of a class against the logarithm of size, as SVG.
+    """Draw prevalence of a class against the logarithm of size, as SVG.
 
-    The band and the dashed lines hold 95 and 99.8 % of communities of that size whose
-    members are a sample at the reference r, estimated with the error that is typical
-    of the size: ``r +- z sqrt(r (1 - r) / n + e(n)^2)``. More than `DRAWN_ALONE`
-    communities are counted in hexagons. Those beyond chance are triangles that point
-    away from the reference, those whose expected error is large diamonds; marks that
-    would cover each other are drawn once.
+    The band and the dashed lines are control limits: they contain 95 and 99.8 % of
+    communities of a size n whose members are a random sample with prevalence r, the
+    reference, and whose estimates have the typical standard error e(n) of that size:
+    ``r +- z sqrt(r (1 - r) / n + e(n)^2)``. More than `MAX_DOTS` communities are
+    counted in hexagons. Triangles, which point away from the reference, mark
+    communities beyond chance, and diamonds those whose expected error is large. Marks
+    that would cover each other are drawn once.
 
     Parameters
     ----------
     shown
-        The communities.
+        Data of the plot.
     name
-        Of the class.
+        Name of the class.
     """
 
     def draw(figure: Figure) -> None:
@@ -153,7 +156,7 @@ def funnel(shown: Funnel, name: str) -> bytes:
         _limits(axes, shown, np.geomspace(low, high, 100))
         axes.set_xlim(low, high)
         axes.set_ylim(-0.03, 1.03)
-        many = len(n) > DRAWN_ALONE
+        many = len(n) > MAX_DOTS
         if many:
             _hexagons(axes, n, p)
         else:
@@ -194,7 +197,7 @@ def _hexagons(axes: Axes, n: Floats, p: Floats) -> None:
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
 
-    # One community alone must be seen on white.
+    # A hexagon with one community must be visible on white.
     colours = ListedColormap(colormaps["GnBu"](np.linspace(0.25, 1, 128)))
     bins = axes.hexbin(
         n,
@@ -208,7 +211,7 @@ def _hexagons(axes: Axes, n: Floats, p: Floats) -> None:
         linewidths=0.1,
     )
     bar = axes.figure.colorbar(bins, ax=axes, pad=0.02, shrink=0.85)
-    # A gradient would be a bitmap; steps stay vectors.
+    # A gradient would be a bitmap.
     vector_bar(bar)
     bar.ax.yaxis.set_major_formatter(plain_numbers())
     bar.set_label("communities")
@@ -243,7 +246,7 @@ def _marks(axes: Axes, shown: Funnel, known: Mask, many: bool) -> None:
 
 
 def _apart(n: Floats, p: Floats, ends: tuple[float, float]) -> NDArray[np.int64]:
-    """One place of each cell of the plot: what would cover each other is drawn once."""
+    """Indices of one community per cell of the plot, so that marks do not overlap."""
     low, high = np.log10(ends)
     across = np.floor((np.log10(n) - low) / (high - low) * CELLS[0]).astype(np.int64)
     up = np.floor(p * CELLS[1]).astype(np.int64)

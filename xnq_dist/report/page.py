@@ -1,4 +1,4 @@
-"""The report page: plain tables in, one self-contained HTML file out; no I/O."""
+"""The report page: makes one self-contained HTML page from tables, without I/O."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def plot_files(
     settings: Settings | None = None,
     anomalies: Anomalies | None = None,
 ) -> dict[str, bytes]:
-    """The plots that the data allow, by name, as SVG."""
+    """Draw the plots that the data allow; return SVG by name."""
     made: dict[str, bytes] = {}
     known = view.ranked
     if view.classes:
@@ -60,7 +60,7 @@ def plot_files(
                 predicted, observed, count, name
             )
     if partitions.num_rows > 1:
-        made["partitions"] = plots.partition_cut(
+        made["partitions"] = plots.partition_sizes(
             partitions["owned"].to_numpy().astype(np.float64),
             partitions["halo"].to_numpy().astype(np.float64),
         )
@@ -78,22 +78,22 @@ def page(
     totals: pa.Table | None = None,
     title: str = "Prevalence of communities",
 ) -> str:
-    """The whole report as HTML; every text from the data is escaped.
+    """Render the complete report as HTML; every text from the data is escaped.
 
     Parameters
     ----------
     view, stages, settings, figures, anomalies, earlier
         As in `PageFacts`.
     aside
-        What was damaged and set aside since the last version.
+        Damaged files that were moved to quarantine since the last version.
     totals
-        The whole graph (schema ``totals``); None: nothing is said of it.
+        Estimates for all nodes together (schema ``totals``); None: not on the page.
     title
         Heading of the page.
     """
     from markupsafe import Markup
 
-    # Our own SVG, in which matplotlib has escaped every text.
+    # This package drew the SVG, and matplotlib escaped every text in it.
     drawn = {name: Markup(svg.decode()) for name, svg in figures.items()}  # noqa: S704
     facts = PageFacts(view, stages, settings, drawn, anomalies, earlier)
     bodies = [
@@ -115,15 +115,15 @@ def page(
 
 
 def _labels(facts: PageFacts) -> list[str]:
-    """How the labelled nodes were chosen, and what follows: one sentence each."""
-    found = facts.of("quantify").get("labels")
-    if not found or facts.settings.quantifier != "auto":
+    """Sentences on how the labelled nodes were chosen and what follows from it."""
+    verdict = facts.of("quantify").get("labels")
+    if not verdict or facts.settings.quantifier != "auto":
         return []
-    return sentences(found, facts.settings.intervals.level)
+    return sentences(verdict, facts.settings.intervals.level)
 
 
 def _headline(facts: PageFacts, totals: pa.Table | None) -> list[tuple[str, str]]:
-    """The page's first numbers: (what, how many)."""
+    """The page's first numbers: (what it is, number)."""
     view, settings = facts.view, facts.settings
     graph, quantify, labels = map(facts.of, ("graph", "quantify", "labels"))
     numbers = [
@@ -139,37 +139,38 @@ def _headline(facts: PageFacts, totals: pa.Table | None) -> list[tuple[str, str]
     if isinstance(counts, Mapping):
         counts = list(counts.values())
     if counts and view.classes and sum(counts):
-        own = counts[-1] / sum(counts)
-        numbers.append(
-            (f"of the labelled are class {plain(view.classes[-1], 30)}", share(own))
-        )
+        labelled = share(counts[-1] / sum(counts))
+        name = plain(view.classes[-1], 30)
+        numbers.append((f"of the labelled nodes are class {name}", labelled))
     if view.classes and totals is not None:
-        numbers.append(_whole(totals, view.classes[-1], settings))
+        numbers.append(_total(totals, view.classes[-1], settings))
     skill = facts.of("readout").get("skill")
     if skill:
         ends = difference(skill["lower"], skill["upper"])
-        what = f"of the class shares' log-loss is saved by the posteriors ({ends} %)"
+        what = (
+            "reduction of the log-loss by the posteriors, compared with the class "
+            f"shares alone ({ends} %)"
+        )
         numbers.append((what, share(skill["value"])))
     held = quantify.get("own_coverage")
     if held:
         what = (
-            f"of the {held['groups']:,} groups of the graph, each held out with all "
-            f"its labels, lie in their interval (goal "
-            f"{100 * settings.intervals.level:g} %; mean error "
-            f"{100 * held['error']:.1f}, mean width {100 * held['width']:.0f} points)"
+            f"coverage of the {100 * settings.intervals.level:g} % intervals in "
+            f"{held['groups']:,} groups of this graph, each held out with all its "
+            f"labels (mean error {100 * held['error']:.1f}, mean width "
+            f"{100 * held['width']:.0f} points)"
         )
         numbers.append((what, share(held["covered"])))
     judged = [quality for quality in view.quality.tolist() if quality is not None]
     if judged:
-        fit = f"{judged.count(PUBLISHABLE):,} of {len(judged):,}"
-        numbers.append(("estimates are publishable (column quality)", fit))
+        publishable = f"{judged.count(PUBLISHABLE):,} of {len(judged):,}"
+        numbers.append(("estimates are publishable (column quality)", publishable))
     return [(what, number) for what, number in numbers if number]
 
 
-def _whole(totals: pa.Table, name: str, settings: Settings) -> tuple[str, str]:
-    """The whole graph's estimate of a class, with its interval."""
-    rows = [row for row in totals.to_pylist() if row["class"] == name]
-    row = rows[0]
+def _total(totals: pa.Table, name: str, settings: Settings) -> tuple[str, str]:
+    """The estimate of a class for all nodes together, with its interval."""
+    row = next(row for row in totals.to_pylist() if row["class"] == name)
     nodes = "unlabelled nodes" if settings.labelled == "exclude" else "nodes"
     what = f"of all {nodes} are class {plain(name, 30)} (estimate"
     if row["lower"] is not None:
@@ -182,37 +183,39 @@ def _whole(totals: pa.Table, name: str, settings: Settings) -> tuple[str, str]:
 
 
 def _warnings(facts: PageFacts) -> list[str]:
-    """What a reader must know before trusting a number; one sentence each."""
-    view, found = facts.view, []
+    """Warnings that a reader must know before using a number; one sentence each."""
+    view, warnings = facts.view, []
     counts = dict(facts.of("graph").get("counts") or {})
     quantify = facts.of("quantify")
     skill = facts.of("readout").get("skill")
     if skill and skill["lower"] <= 0:
-        found.append(
-            "The posteriors are not shown to be better than the class shares alone: "
-            "every estimate is drawn to the shares among the labels."
+        warnings.append(
+            "The posteriors are not measurably better than the class shares of the "
+            "labelled nodes, so every estimate is pulled towards these shares: label "
+            "more nodes or add features."
         )
     stuck = int(np.count_nonzero(~view.converged))
     if stuck:
-        found.append(
+        warnings.append(
             f"{stuck:,} of {len(view.names):,} communities did not converge "
             "(column converged in prevalence.parquet): raise sld.max_iterations."
         )
     if view.classes:
         empty = int(np.count_nonzero(np.isnan(view.prevalence[:, -1])))
         if empty:
-            found.append(
-                f"{empty:,} communities have no prevalence: nothing to estimate from."
+            warnings.append(
+                f"{empty:,} communities have no prevalence, because they have no "
+                "member to estimate from (column note in prevalence.parquet)."
             )
     flagged = int(np.count_nonzero(view.flagged))
     if flagged:
-        found.append(
+        warnings.append(
             f"{flagged:,} communities have a large expected error: see Fit check below."
         )
     for number, text in (
         (
             counts.get("unknown_dropped"),
-            "edges were dropped because an end is not in the node table.",
+            "edges were dropped because one of their nodes is not in the node table.",
         ),
         (counts.get("duplicates_dropped"), "duplicate edges were dropped."),
         (counts.get("self_loops_dropped"), "self-loops were dropped."),
@@ -223,11 +226,11 @@ def _warnings(facts: PageFacts) -> list[str]:
         (quantify.get("duplicates_dropped"), "duplicate memberships were dropped."),
     ):
         if number:
-            found.append(f"{number:,} {text}")
-    return found
+            warnings.append(f"{number:,} {text}")
+    return warnings
 
 
 def _set_aside(entry: SetAside) -> str:
-    """What was damaged, for a reader."""
+    """A sentence on damaged files."""
     what = plain(f"{entry.name} was damaged ({entry.reason})", 400)
-    return f"{what}: it was set aside in quarantine/ and done again ({entry.time})."
+    return f"{what}: it was moved to quarantine/ and computed again ({entry.time})."

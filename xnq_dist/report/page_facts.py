@@ -1,4 +1,4 @@
-"""What the report page is made from."""
+"""The data that the report page is made from."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["PageFacts", "StageFacts", "environment"]
 
 @dataclass(frozen=True)
 class StageFacts:
-    """What the page says of one stage."""
+    """Facts of one stage that the page shows."""
 
     name: str
     seconds: float
@@ -34,39 +34,39 @@ class StageFacts:
 
 @dataclass(frozen=True, eq=False)
 class PageFacts:
-    """What sections are made from."""
+    """The data that the page's sections are made from."""
 
     view: PrevalenceView
-    """The prevalence table, arranged."""
+    """The prevalence table, arranged by community and class."""
     stages: Mapping[str, StageFacts]
     """Stages of the run by name, in the order they ran."""
     settings: Settings
     figures: Mapping[str, Markup]
-    """SVG by the names that `plot_files` gives."""
+    """SVG by plot name, as `plot_files` returns them."""
     anomalies: Anomalies | None
-    """Of the communities in the order of `view`; None: nothing is said of them."""
+    """Anomalies of the communities, in the order of `view`; None: not computed."""
     earlier: Changed | str | None
-    """Earlier results beside these, or why they cannot be; None: there are none."""
+    """Comparison with earlier results, or why there is none; None: none exist."""
 
     def of(self, stage: str) -> Mapping[str, Any]:
-        """The facts of one stage; none where it did not run."""
+        """The facts of one stage; empty if it did not run."""
         return self.stages[stage].facts if stage in self.stages else {}
 
     @cached_property
     def last(self) -> str:
-        """The class that sentences are about."""
+        """The last class, as "class NAME", which the page's sentences are about."""
         classes = self.view.classes
         return f"class {plain(classes[-1], 60)}" if classes else ""
 
     def render(self, template: str, **values: Any) -> str:
-        """HTML of a Jinja template's text with these values, `settings` and `last`."""
+        """Render a Jinja template's text with these values, `settings` and `last`."""
         made = environment().from_string(template)
         return made.render(settings=self.settings, last=self.last, **values)
 
 
 @cache
 def environment() -> Environment:
-    """Templates that escape every text."""
+    """Jinja environment that escapes every text."""
     import jinja2
 
     made = jinja2.Environment(

@@ -1,7 +1,7 @@
-"""The report's plots as SVG: pure functions of arrays, the same bits every time.
+"""The report's plots as SVG: functions of arrays that return the same bytes every time.
 
-Text stays text, so that names in any script read well and can be searched; every text
-that comes from the data is drawn without mathematical markup.
+Text is stored as text, so that names in any script can be read and searched. Texts
+from the data are drawn without mathematical markup.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DOTS",
-    "partition_cut",
+    "partition_sizes",
     "plain_numbers",
     "prevalence_histogram",
     "reliability_curve",
@@ -33,11 +33,11 @@ __all__ = [
 Floats = NDArray[np.float64]
 
 DOTS = 30
-"""Communities in the plot of the highest prevalences."""
+"""Maximum number of communities in the plot of the highest prevalences."""
 BAR_LIMIT = 64
-"""Partitions drawn as bars; more are drawn as lines."""
+"""Maximum number of partitions drawn as bars; more are drawn as lines."""
 LEGEND_LIMIT = 6
-"""Classes drawn in the histogram."""
+"""Maximum number of classes in the histogram."""
 
 COLOURS = (MAIN, "#c2571a", "#4d7c0f", "#7b3fa0", "#b03060", "#6b7280")
 
@@ -49,16 +49,16 @@ def top_communities(
     upper: Floats,
     class_name: str,
 ) -> bytes:
-    """Dots (and intervals, where there are any) of communities in the given order.
+    """Draw prevalences of communities as dots, and their intervals as bars.
 
     Parameters
     ----------
     names
-        Names of the n communities, the first is drawn on top.
+        Names of the n communities; the first is drawn on top.
     prevalence, lower, upper
-        Shape (n,); NaN where there is none.
+        Estimates and ends of their intervals, NaN if there is none, shape (n,).
     class_name
-        Whose prevalence it is.
+        Name of the class.
     """
 
     def draw(axes: Axes) -> None:
@@ -84,15 +84,15 @@ def top_communities(
 
 
 def prevalence_histogram(values: Floats, classes: Sequence[str]) -> bytes:
-    """How many communities have which prevalence, one line for each class.
+    """Draw a histogram of the communities' prevalence, one line per class.
 
     Parameters
     ----------
     values
-        Prevalence of each community and class, shape (K, C), NaN where there is none.
+        Prevalence of each community and class, NaN if there is none, shape (K, C).
     classes
-        Names of the C classes; two classes mirror each other, so that only the last
-        is drawn, of many the last and those of the largest mean.
+        Names of the C classes. Of two classes, which mirror each other, only the last
+        is drawn; of many, the last and those with the largest mean.
     """
     shown = shown_classes(values, LEGEND_LIMIT) if len(classes) > 2 else [1]
 
@@ -103,14 +103,10 @@ def prevalence_histogram(values: Floats, classes: Sequence[str]) -> bytes:
             column = values[:, c]
             counts, _ = np.histogram(column[~np.isnan(column)], bins=edges)
             filled = len(shown) == 1
+            alpha = 0.75 if filled else 1
             handles.append(
                 axes.stairs(
-                    counts,
-                    edges,
-                    color=colour,
-                    fill=filled,
-                    alpha=0.75 if filled else 1,
-                    lw=1.6,
+                    counts, edges, color=colour, fill=filled, alpha=alpha, lw=1.6
                 )
             )
         _label(
@@ -124,7 +120,7 @@ def prevalence_histogram(values: Floats, classes: Sequence[str]) -> bytes:
         axes.set_ylim(bottom=0)
         _whole_numbers(axes.yaxis)
         if len(shown) > 1:
-            # A label that begins with an underscore would be left out.
+            # With `label=`, matplotlib would leave out names that begin with "_".
             names = [f"class {plain(classes[c], 30)}" for c in shown]
             for text in axes.legend(handles, names).get_texts():
                 text.set_parse_math(False)
@@ -133,22 +129,24 @@ def prevalence_histogram(values: Floats, classes: Sequence[str]) -> bytes:
 
 
 def shown_classes(values: Floats, limit: int) -> list[int]:
-    """The last class, then those of the largest mean prevalence, at most `limit`."""
+    """Columns of the last class and those of the largest mean, at most `limit`."""
     last = values.shape[1] - 1
-    held = np.where(np.isnan(values), 0.0, values)
-    order = np.argsort(-held.sum(axis=0), kind="stable").tolist()
+    sums = np.where(np.isnan(values), 0.0, values).sum(axis=0)
+    order = np.argsort(-sums, kind="stable").tolist()
     return [last, *(c for c in order if c != last)][:limit]
 
 
 def reliability_curve(
     predicted: Floats, observed: Floats, count: Floats, name: str
 ) -> bytes:
-    """Observed share of a class against its predicted probability, in bins.
+    """Draw the observed share of a class against its predicted probability, in bins.
 
     Parameters
     ----------
     predicted, observed, count
-        Mean posterior, share of the class and labelled nodes in every bin.
+        Mean posterior, share of the class and number of labelled nodes in every bin.
+    name
+        Name of the class.
     """
 
     def draw(axes: Axes) -> None:
@@ -174,8 +172,8 @@ def reliability_curve(
     return _svg("reliability", draw, "Reliability of the out-of-fold posteriors")
 
 
-def partition_cut(owned: Floats, halo: Floats) -> bytes:
-    """Nodes that each partition owns, and copies (halo) that it holds of others."""
+def partition_sizes(owned: Floats, halo: Floats) -> bytes:
+    """Draw how many nodes each partition owns, and how many halo copies it holds."""
 
     def draw(axes: Axes) -> None:
         at = np.arange(len(owned))
@@ -218,7 +216,7 @@ def _whole_numbers(axis: Any) -> None:
 
 
 def round_ticks(axis: Any, low: float, high: float) -> None:
-    """Ticks of a logarithmic axis at 1, 2, 5 times powers of ten, or at these alone."""
+    """Set ticks of a logarithmic axis: 1, 2, 5 times powers of ten, or powers only."""
     from matplotlib.ticker import NullFormatter
 
     powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
@@ -232,7 +230,7 @@ def round_ticks(axis: Any, low: float, high: float) -> None:
 
 
 def plain_numbers() -> Any:
-    """Ticks as whole numbers with separators."""
+    """Formatter of ticks as integers with thousands separators."""
     from matplotlib.ticker import FuncFormatter
 
     return FuncFormatter(lambda value, _: f"{value:,.0f}")

@@ -1,4 +1,4 @@
-"""Reads the stages of a run and publishes its results; the pointer comes last."""
+"""Reads the stages of a run and publishes its results as a version."""
 
 from __future__ import annotations
 
@@ -34,12 +34,7 @@ from xnq_dist.core.store import (
 from xnq_dist.graph.prepare import partitions_table
 from xnq_dist.report.changed import Changed, changed_rows, compare_with
 from xnq_dist.report.compared import anomaly_rows, compare, seen_in
-from xnq_dist.report.earlier import (
-    Earlier,
-    OwnFacts,
-    earlier_results,
-    why_not,
-)
+from xnq_dist.report.earlier import Earlier, ResultFacts, earlier_results, why_not
 from xnq_dist.report.page import StageFacts, page, plot_files
 from xnq_dist.report.view import PrevalenceView
 
@@ -49,26 +44,25 @@ log = logging.getLogger(__name__)
 
 
 def report(run: RunDirectory, settings: Settings) -> None:
-    """Publish the tables, plots and page of a whole run.
+    """Publish the tables, plots and page of a complete run.
 
-    A version is a folder of its own, ``versions/<run_id>/``: ``prevalence.parquet``,
-    ``totals.parquet``,
-    ``communities.parquet`` (when communities were detected), ``anomalies.parquet``
-    (when there are intervals), ``changes.parquet`` (when there are earlier results to
-    compare with), ``partitions.parquet``, ``plots/*.svg``, ``report.html`` and a
-    manifest. Once it is complete, ``published.json`` names it, each of its files takes
-    its usual path at the top of the run directory, and what is older than
-    `retention` says is removed.
+    A version is a folder ``versions/<run_id>/`` with ``prevalence.parquet``,
+    ``totals.parquet``, ``communities.parquet`` (when communities were detected),
+    ``anomalies.parquet`` (when there are intervals), ``changes.parquet`` (when there
+    are earlier results to compare with), ``partitions.parquet``, ``plots/*.svg``,
+    ``report.html`` and a manifest. When the version is complete, ``published.json`` is
+    updated to name it, its files appear at their usual paths in the run directory, and
+    versions older than `retention` allows are removed.
 
-    The run_id is made from the stages, the settings and what they are compared with:
-    the same give the same bytes, dates in the manifest aside, and nothing is written
-    where they are what is published. Earlier results that cannot be compared are named
-    in the page, and why not; so is what was set aside since the last version.
+    The run_id is a fingerprint of the stages, the settings and the earlier results in
+    the comparison. Equal inputs give equal bytes (except dates in the manifest), and
+    nothing is written if they are published already. The page reports why earlier
+    results cannot be compared, and which files were quarantined since the last version.
 
     Raises
     ------
     StageError
-        When the stage ``graph`` or ``quantify`` is not whole, or a table is damaged.
+        When the stage ``graph`` or ``quantify`` is incomplete, or a table is damaged.
     """
     made = _Results.of(run, settings)
     published = Published(run)
@@ -114,18 +108,18 @@ def report(run: RunDirectory, settings: Settings) -> None:
 def _earlier(
     run: RunDirectory, settings: Settings, results: str
 ) -> Earlier | str | None:
-    """Earlier results, or why they cannot be used; None: there are none."""
+    """Earlier results, or why they cannot be used; None if there are none."""
     try:
         return earlier_results(run, settings, results)
     except SettingsError as error:
-        # Hours of work are not thrown away for want of a comparison.
+        # Publish without the comparison: the run itself may have taken hours.
         log.warning("%s", error)
         return str(error)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Results:
-    """The stages of a whole run, to be published."""
+    """The stages of a complete run, to be published."""
 
     run: RunDirectory
     settings: Settings
@@ -134,38 +128,38 @@ class _Results:
     @classmethod
     def of(cls, run: RunDirectory, settings: Settings) -> _Results:
         manifests = {
-            name: found
+            name: manifest
             for name in STAGES
-            if (found := run.stage(name).manifest()) is not None
+            if (manifest := run.stage(name).manifest()) is not None
         }
         for name in ("graph", "quantify"):
             if name not in manifests:
                 raise StageError(
-                    f"{run.uri}: stage {name} is not whole, there is nothing to "
+                    f"{run.uri}: stage {name} is incomplete, so there is nothing to "
                     "report: run again to resume"
                 )
         if not manifests["quantify"].named("prevalence-"):
             where = run.stage("quantify").folder.uri
-            raise StageError(f"{where}: no prevalence table; run again")
+            raise StageError(f"{where} has no prevalence table: run again to resume")
         return cls(run, settings, manifests)
 
     @cached_property
     def inputs(self) -> dict[str, Any]:
-        """What is published, but for what it is compared with."""
+        """Everything the results depend on, without the earlier results."""
         return published_inputs(self.manifests, self.settings)
 
     @cached_property
     def results(self) -> str:
-        """Fingerprint of the stages and of what the last has written."""
+        """Fingerprint of the stages and of the tables that the last one wrote."""
         return fingerprint({**self.inputs, "settings": None})
 
     @cached_property
     def content(self) -> str:
-        """Fingerprint of all that is published but what it is compared with."""
+        """Fingerprint of `inputs`."""
         return fingerprint(self.inputs)
 
     def tables(self, name: str) -> Iterator[pa.Table]:
-        """The pieces of a table of the stage ``quantify``."""
+        """The parts of a table of the stage ``quantify``."""
         stage = self.run.stage("quantify")
         for record in self.manifests["quantify"].named(f"{name}-"):
             yield stage.read_table(record, name)
@@ -174,7 +168,7 @@ class _Results:
         self,
         stage: Stage,
         attempt: Attempt,
-        found: Earlier | str | None,
+        earlier: Earlier | str | None,
         aside: dict[str, SetAside],
         facts: dict[str, Any],
     ) -> Version:
@@ -191,27 +185,29 @@ class _Results:
         partitions = partitions_table(graph, itemsize, dim or settings.reservoir.dim)
         out.table("partitions", [partitions])
         prevalence = pa.concat_tables(list(self.tables("prevalence")))
-        known = self.manifests["labels"].facts if "labels" in self.manifests else {}
-        classes = [str(name) for name in known.get("classes") or ()]
+        labels = self.manifests["labels"].facts if "labels" in self.manifests else {}
+        classes = [str(name) for name in labels.get("classes") or ()]
         view = PrevalenceView.of(prevalence, classes)
         evidence = pa.concat_tables(list(self.tables("evidence")))
-        compared = compare(view, settings, seen_in(view, evidence))
-        if compared is not None:
-            out.table("anomalies", [anomaly_rows(view, compared, settings)])
-        own = _own_facts(self.manifests, self.tables("communities"))
-        earlier = _compared(found, view, settings, own)
-        if isinstance(earlier, Changed):
-            out.table("changes", [changed_rows(view, earlier, settings)])
+        anomalies = compare(view, settings, seen_in(view, evidence))
+        if anomalies is not None:
+            out.table("anomalies", [anomaly_rows(view, anomalies, settings)])
+        result_facts = _result_facts(self.manifests, self.tables("communities"))
+        changed = _compared(earlier, view, settings, result_facts)
+        if isinstance(changed, Changed):
+            out.table("changes", [changed_rows(view, changed, settings)])
         stages = {
             name: StageFacts(name, m.seconds, m.facts, m.versions, m.created)
             for name, m in self.manifests.items()
         }
-        figures = plot_files(view, stages, partitions, settings, compared)
+        figures = plot_files(view, stages, partitions, settings, anomalies)
         for name, svg in figures.items():
             out.bytes(f"plots/{name}.svg", svg)
         entries = list(aside.values())
         totals = pa.concat_tables(list(self.tables("totals")))
-        html = page(view, stages, settings, figures, compared, earlier, entries, totals)
+        html = page(
+            view, stages, settings, figures, anomalies, changed, entries, totals
+        )
         out.bytes("report.html", html.encode())
         last = self.manifests["quantify"]
         manifest = stage.commit(
@@ -219,7 +215,7 @@ class _Results:
             out.files,
             self.content,
             self.inputs,
-            {**dataclasses.asdict(own), "created": last.created, **facts},
+            {**dataclasses.asdict(result_facts), "created": last.created, **facts},
             sum(m.seconds for m in self.manifests.values()),
         )
         return Version(stage, manifest)
@@ -233,7 +229,7 @@ class _Writer:
     files: list[FileRecord] = dataclasses.field(default_factory=list)
 
     def table(self, name: str, pieces: Iterable[pa.Table]) -> None:
-        """One Parquet file, one piece of the table in memory at a time."""
+        """Write a Parquet file, one part of the table in memory at a time."""
         run_id, file = self.attempt.id, f"{name}.parquet"
         with TableWriter(self.attempt.folder, file, name, run_id) as writer:
             for piece in pieces:
@@ -241,7 +237,7 @@ class _Writer:
         self.files.append(writer.record)
 
     def bytes(self, name: str, data: bytes) -> None:
-        """One file of any kind."""
+        """Write a file of any kind."""
         folder = self.attempt.folder
         if "/" in name:
             folder.child(name.rpartition("/")[0]).create()
@@ -251,37 +247,37 @@ class _Writer:
 
 
 def _compared(
-    found: Earlier | str | None,
+    earlier: Earlier | str | None,
     view: PrevalenceView,
     settings: Settings,
-    own: OwnFacts,
+    facts: ResultFacts,
 ) -> Changed | str | None:
-    """Earlier results beside these, or why they cannot be; None: there are none."""
-    if not isinstance(found, Earlier):
-        return found
-    reason = why_not(found, settings, view.classes, own)
+    """Comparison with earlier results, or why there is none; None: none exist."""
+    if not isinstance(earlier, Earlier):
+        return earlier
+    reason = why_not(earlier, settings, view.classes, facts)
     if not reason and not view.has_intervals:
         reason = (
-            "this run has no intervals, so that chance cannot be told from change: "
-            "choose a quantifier that gives them"
+            "this run has no intervals, so a change cannot be distinguished from "
+            "chance: choose a quantifier that computes intervals"
         )
     if reason:
         log.info("not compared with earlier results: %s", reason)
         return reason
-    return compare_with(found, view, settings, own)
+    return compare_with(earlier, view, settings, facts)
 
 
-def _own_facts(
+def _result_facts(
     manifests: dict[str, Manifest], detected: Iterator[pa.Table]
-) -> OwnFacts:
-    """What later runs must know to be compared with this one."""
+) -> ResultFacts:
+    """Facts that later runs need for a comparison with this one."""
     quantify = manifests["quantify"].inputs
     read = [manifests[name].inputs for name in ("graph", "labels") if name in manifests]
     tables = {name: value for of in [*read, quantify] for name, value in of.items()}
     names = ["nodes", "features", "edges", "labels", "roles", "label_weights"]
     names.append("memberships")
     contents = {name: tables[name] for name in names if is_table(tables.get(name))}
-    return OwnFacts(
+    return ResultFacts(
         source=str(quantify.get("communities") or ""),
         detected=_digest(detected),
         data=fingerprint(contents) if "edges" in contents else "",
@@ -289,7 +285,10 @@ def _own_facts(
 
 
 def _digest(tables: Iterator[pa.Table]) -> str:
-    """Of the rows of detected communities, however they are cut; empty for none."""
+    """Checksum of the rows of detected communities, however the table is divided.
+
+    It is empty if no communities were detected.
+    """
     hashes = [hashlib.blake2b(digest_size=16) for _ in range(3)]
     rows = 0
     for table in tables:

@@ -30,24 +30,24 @@ class PrevalenceView:
     classes: tuple[str, ...]
     """Names of the C classes."""
     prevalence: Floats
-    """Shape (K, C); NaN where there is none."""
+    """Estimates, shape (K, C); NaN if there is none."""
     lower: Floats
     upper: Floats
     se: Floats
-    """Standard errors."""
+    """Standard errors, shape (K, C)."""
     n_nodes: NDArray[np.int64]
     n_labelled: NDArray[np.int64]
     n_estimated: NDArray[np.int64]
     converged: NDArray[np.bool_]
     flagged: NDArray[np.bool_]
     fit_pvalue: Floats
-    """Of labels that agree with posteriors, shape (K,); NaN where there was none."""
+    """p-value of labels' agreement with posteriors, shape (K,); NaN if not tested."""
     notes: pa.Array
     quality: NDArray[np.object_]
-    """Of the last class's estimate, shape (K,); None where it is not judged."""
+    """Quality of the last class's estimate, shape (K,); None if it is not rated."""
     benchmarked: Floats
-    """The last class's share raked to benchmarks and the ends of its interval, shape
-    (K, 3); NaN where there is none."""
+    """Share of the last class raked to benchmarks and the ends of its interval, shape
+    (K, 3); NaN if there is none."""
 
     @classmethod
     def of(cls, table: pa.Table, classes: Sequence[str] = ()) -> PrevalenceView:
@@ -56,13 +56,13 @@ class PrevalenceView:
         Parameters
         ----------
         table
-            Rows in any order; a (community, class) pair that is missing stays NaN.
+            Rows in any order; a missing (community, class) pair becomes NaN.
         classes
-            Order of the classes; those not named follow as they appear.
+            Order of the classes; others follow in order of first appearance.
         """
         names, rows = _encode(table["community"])
-        found, columns = _encode(table["class"])
-        texts = [str(name) for name in found.to_pylist()]
+        class_names, columns = _encode(table["class"])
+        texts = [str(name) for name in class_names.to_pylist()]
         order = [name for name in classes if name in texts]
         order += [name for name in texts if name not in order]
         place = np.array([order.index(name) for name in texts], np.int64)
@@ -87,8 +87,8 @@ class PrevalenceView:
         quality = np.full(shape[0], None, np.object_)
         if "quality" in table.column_names:
             of_last = np.flatnonzero(columns == len(order) - 1)
-            said = table["quality"].to_numpy(zero_copy_only=False)
-            quality[rows[of_last]] = said[of_last]
+            ratings = table["quality"].to_numpy(zero_copy_only=False)
+            quality[rows[of_last]] = ratings[of_last]
         raked = [
             matrix(name)[:, -1:]
             for name in ("benchmarked", "benchmarked_lower", "benchmarked_upper")
@@ -113,9 +113,10 @@ class PrevalenceView:
 
     @cached_property
     def ranked(self) -> NDArray[np.int64]:
-        """Communities by falling prevalence of the last class, larger ones first.
+        """Communities by falling prevalence of the last class.
 
-        Those without a prevalence come last.
+        Of equal prevalences the larger community comes first; communities without a
+        prevalence come last.
         """
         if not len(self.names) or not self.classes:
             return np.arange(len(self.names))
@@ -125,20 +126,20 @@ class PrevalenceView:
 
     @property
     def has_intervals(self) -> bool:
-        """Whether any community has one."""
+        """Whether any community has an interval."""
         return bool(np.any(~np.isnan(self.lower)))
 
     @property
     def has_benchmarks(self) -> bool:
-        """Whether any answer was raked."""
+        """Whether any estimate was raked to benchmarks."""
         return bool(np.any(~np.isnan(self.benchmarked)))
 
     def estimates(self) -> tuple[Floats, Floats, Floats]:
-        """Prevalence and the ends of its intervals, shape (K, C) each."""
+        """Prevalence and the ends of the intervals, shape (K, C) each."""
         return self.prevalence, self.lower, self.upper
 
     def texts(self, chosen: NDArray[np.int64]) -> pa.Array:
-        """Names of some communities as a table's ids: int64 or string."""
+        """Names of the chosen communities as ids of a table: int64 or string."""
         names = self.names.take(pa.array(chosen))
         if pa.types.is_int64(names.type):
             return names
@@ -146,7 +147,7 @@ class PrevalenceView:
         return names.cast(kind)
 
     def name(self, community: int) -> str:
-        """A community's name as one clean line."""
+        """A community's name on one line, without control characters."""
         return plain(str(self.names[community].as_py()), NAME_LIMIT)
 
 

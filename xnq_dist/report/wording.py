@@ -1,4 +1,4 @@
-"""Numbers as the page writes them."""
+"""Formats of the numbers on the page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def count(number: Any) -> str:
 
 
 def share(value: float) -> str:
-    """A proportion as per cent; empty for NaN.
+    """A proportion in per cent; empty for NaN.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def points(value: float) -> str:
 
 
 def span(lower: float, upper: float) -> str:
-    """An interval of proportions; empty without one.
+    """An interval of proportions in per cent; empty if an end is NaN.
 
     Examples
     --------
@@ -56,14 +56,14 @@ def span(lower: float, upper: float) -> str:
 
 
 def difference(lower: float, upper: float) -> str:
-    """An interval of differences in percentage points; empty without one."""
+    """An interval of differences in percentage points; empty if an end is NaN."""
     if np.isnan(lower + upper):
         return ""
     return f"{points(lower)} to {points(upper)}"
 
 
 def probability(value: float) -> str:
-    """A p-value or q-value: how much below .0001 it is, no interval can tell.
+    """A p-value or q-value; those below .0001 are not accurate and are cut off there.
 
     Examples
     --------
@@ -76,5 +76,5 @@ def probability(value: float) -> str:
 
 
 def figure(value: float) -> str:
-    """Per cent for a bar's length, 0 for NaN."""
+    """Length of a bar in per cent; 0 for NaN."""
     return "0" if np.isnan(value) else f"{100 * min(max(value, 0.0), 1.0):.1f}"

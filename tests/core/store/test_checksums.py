@@ -1,4 +1,4 @@
-"""Reads of files: every byte that is read is compared with the file's record."""
+"""Every byte that is read from a file is compared with the file's checksums."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def flip(path: str, at: int) -> None:
 
 
 def test_every_flipped_bit_of_a_table_is_found_by_its_reader(tmp_path):
-    """Pages, page headers and footer; some columns are read without the others."""
+    """Damage in pages, page headers and footer, when only some columns are read."""
     stage = RunDirectory(tmp_path).stage("embeddings")
     attempt = stage.begin()
     record = attempt.write_table("part-00000", table(20_000), "embeddings")

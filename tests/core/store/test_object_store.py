@@ -45,7 +45,7 @@ from xnq_dist.report import report
 SETTINGS = small_settings("partitions=2", "reservoir.supersteps=3", "reservoir.dim=8")
 NODES = 120
 AGED = 2.2
-"""Seconds after which a table's digest is kept, and a little more."""
+"""Slightly more than the age in seconds from which a table's digest is stored."""
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def place(request: pytest.FixtureRequest) -> str:
 
 
 def write_tables(folder: Path, shift: int = 0, changed: int = 0) -> Sources:
-    """A small graph and eight communities, moved; some labels changed."""
+    """A small graph and eight communities, in the store; some labels changed."""
     graph = write_graph(folder, nodes=NODES, edges=400)
     nodes = np.arange(NODES)
     members = pa.table({"community": (nodes + shift) // 15, "node_id": nodes})
@@ -123,7 +123,7 @@ def finished(
 
 @pytest.fixture
 def copied(store: ObjectStore, finished: tuple[str, Sources], place: str) -> str:
-    """Path of that run for one test to change."""
+    """Path of a copy of that run, which one test may change."""
     store.copy(f"{finished[0]}/", f"{place}/")
     return place
 
@@ -280,7 +280,7 @@ def test_one_flipped_bit_in_published_results_is_found_and_repaired(
 
 
 def look(store: ObjectStore, path: str) -> str:
-    """The run_id of what is published, tables at their usual paths included."""
+    """The published run_id, including tables at their usual paths."""
     for name, rows in (("prevalence", 20), ("anomalies", 20), ("partitions", 4)):
         table = pq.read_table(io.BytesIO(store.get(f"{path}/{name}.parquet")))
         assert table.num_rows == rows
@@ -294,7 +294,7 @@ def look(store: ObjectStore, path: str) -> str:
 
 
 def poll(store: ObjectStore, path: str, ended: threading.Event) -> list[str]:
-    """What is published, looked at again and again."""
+    """Published results, polled repeatedly."""
     seen = []
     while not ended.is_set():
         seen.append(look(store, path))
@@ -302,7 +302,7 @@ def poll(store: ObjectStore, path: str, ended: threading.Event) -> list[str]:
 
 
 def wait_for_version(store: ObjectStore, path: str, number: int) -> None:
-    """Until so many versions, complete or not, are there."""
+    """Wait until a number of versions exist, complete or not."""
     end = time.monotonic() + 60
     while time.monotonic() < end:
         names = store.names(f"{path}/versions/")

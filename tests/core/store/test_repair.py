@@ -1,4 +1,4 @@
-"""Damage is found, set aside and done again; no directory stays broken."""
+"""Damaged files are found, quarantined and computed again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SETTINGS = small_settings(*QUICK)
 
 
 def committed(run: RunDirectory, name: str, value: int = 0) -> Path:
-    """A stage of one array; its file."""
+    """Write a stage of one array; return its file."""
     stage = run.stage(name)
     attempt = stage.begin()
     record = attempt.write_arrays("values", values=np.full(1000, value))
@@ -198,7 +198,7 @@ def test_folder_that_only_looks_like_a_stage_is_left_alone(tmp_path, graph):
 def test_damage_in_a_workers_task_is_repaired_by_the_same_run(
     tmp_path, graph, client, caplog
 ):
-    """One run does again the damaged stage and those after it, in other processes."""
+    """One run repeats the damaged stage and later ones, in other processes."""
     out = tmp_path / "run"
     run = again(graph, out, client)
     expected = published_values(out)
@@ -214,7 +214,7 @@ def test_damage_in_a_workers_task_is_repaired_by_the_same_run(
     assert verify(out) == []
     again(graph, out, client)
     assert published_values(out).equals(expected)
-    # Once is enough: the next version has nothing new to report.
+    # It is reported once: the next version has nothing new to report.
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "embeddings was damaged" not in page
 
@@ -229,7 +229,7 @@ def test_states_of_a_killed_run_are_thrown_away(tmp_path, graph, thread_client):
 
 
 def test_stage_function_sets_aside_for_the_next_run(tmp_path, graph, thread_client):
-    """Who calls the stages one by one meets the error once."""
+    """If the stages are called one by one, the error is raised once."""
     out = tmp_path / "run"
     run = whole_line(out, graph.sources, SETTINGS, thread_client)
     expected = published_values(out)

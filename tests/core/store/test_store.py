@@ -1,4 +1,4 @@
-"""The run directory: whole or nothing, resumed, refused, locked."""
+"""The run directory: complete stages, resuming, errors, locks."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_committed_stage_is_read_back(run):
     assert manifest.facts == {"n": 3}
     back = stage.read_table(manifest.files[0], "posteriors", ["node_id"])
     assert back["node_id"].to_pylist() == [0, 1, 2]
-    # Any reader opens the folder as it is: the manifest's name begins with "_".
+    # Any reader can open the folder, because the manifest's name begins with "_".
     assert pq.read_table(stage.folder.uri).num_rows == 3
 
 
@@ -275,7 +275,7 @@ def test_lock_of_another_machine_lives_by_its_heartbeat(run, monkeypatch):
 
 
 def test_lock_on_an_object_store_is_held_by_one_run(run, monkeypatch):
-    """The way without exclusive creation, on a disk that says it is a store."""
+    """Locking without exclusive creation, on a disk that acts as an object store."""
     monkeypatch.setattr(Folder, "is_local", property(lambda self: False))
     monkeypatch.setattr("xnq_dist.core.lock.time.sleep", lambda seconds: None)
     with (
@@ -298,12 +298,12 @@ def test_heartbeat_goes_on_and_stops_when_the_lock_is_taken_away(run, monkeypatc
         run.folder.write_bytes(LOCK, lock_of(token="thief"))
         lock._thread.join(10)
         assert not lock._thread.is_alive()
-    # What another run holds is not removed.
+    # A lock of another run is not removed.
     assert run.folder.read_record(LOCK)["token"] == "thief"
 
 
 def test_a_rivals_live_lock_is_given_back(run):
-    """Between seeing a dead lock and taking it away, a rival may have replaced it."""
+    """Another process may replace a dead lock before this one removes it."""
     live = lock_of(pid=os.getpid(), process_started=psutil.Process().create_time())
     run.folder.write_bytes(LOCK, live)
     dead = json.loads(lock_of(pid=2**30))

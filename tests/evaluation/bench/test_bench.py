@@ -36,7 +36,7 @@ def command(*arguments: str) -> int:
 
 
 def toy(bench: Bench) -> None:
-    """Two quantities, a peer, two ratios of known value."""
+    """Two quantities, another library, two ratios of known value."""
     for what, value in ((OURS, 2.0), ("peer", 6.0)):
         for number in range(bench.repeat):
             bench.record("a case", "time", what, value + number, "s", number, "a note")
@@ -76,8 +76,8 @@ def test_rows_are_tidy(tmp_path):
         machine
     )
     text = report.text()
-    assert "7.00 s" in text  # the peer's median
-    assert "(aim: at least 3.00; met)" in text
+    assert "7.00 s" in text  # the other library's median
+    assert "(goal: at least 3.00; met)" in text
     assert "missed" in text
 
 
@@ -107,7 +107,7 @@ def test_worse_ratios_are_reported(tmp_path):
     slower, unmatched = compare(report_of(), record)
     assert slower == []
     assert unmatched == ["toy: excess (small) has no recorded value"]
-    # What can no longer be measured has not passed.
+    # NaN counts as slower.
     record["ratios"].append(record["ratios"][0] | {"name": "peer that is gone"})
     record["ratios"][0]["value"] = float("nan")
     slower, unmatched = compare(report_of(), record)
@@ -137,7 +137,7 @@ def test_command_line_prints_the_table_and_worse_ratios(tmp_path, capsys):
 def test_bad_names_and_records_end_in_one_sentence(tmp_path, capsys):
     assert command("bench", "nonsense") == 2
     said = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "there is no benchmark 'nonsense': choose of sld" in said
+    assert "there is no benchmark 'nonsense': choose from sld" in said
     assert "fixed" in said
     for text in ("{", "[]", '{"ratios": [{"name": "x"}]}'):
         (tmp_path / "bad.json").write_text(text)

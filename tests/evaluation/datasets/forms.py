@@ -1,4 +1,4 @@
-"""Small graphs in the public forms, and a server that hands files out."""
+"""Small graphs in the public file formats, and a web server for files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scipy.sparse import csr_matrix
 
 
 def python2_pickle(value: object) -> bytes:
-    """A pickle as Python 2 wrote it with protocol 2: texts of bytes, old names."""
+    """A pickle in the form of Python 2, protocol 2: byte strings and old names."""
     return b"\x80\x02" + _encoded(value) + b"."
 
 
@@ -64,7 +64,7 @@ def _encoded(value: object) -> bytes:
 
 
 def write_planetoid(folder: Path, features, labels, neighbours, test, prefix) -> None:
-    """Planetoid's files; `test` is the order of the last nodes' rows."""
+    """Planetoid files; `test` is the order of the last nodes' rows."""
     first = len(features) - len(test)
     hot = np.eye(labels.max() + 1, dtype=np.int32)[labels]
     parts = {
@@ -82,7 +82,7 @@ def write_planetoid(folder: Path, features, labels, neighbours, test, prefix) ->
 
 
 def write_heterophilous(path: Path, features, labels, edges) -> None:
-    """An archive of Platonov et al., with the masks that are not read."""
+    """An archive of Platonov et al., including masks, which are not read."""
     masks = np.zeros((10, len(labels)), np.bool_)
     np.savez_compressed(
         path,
@@ -101,7 +101,7 @@ def write_linkx(path: Path, features, labels, edges) -> None:
 
 
 def write_graphsaint(folder: Path, adjacency: csr_matrix, features, labels) -> None:
-    """A folder of GraphSAINT."""
+    """A folder in the GraphSAINT format."""
     from scipy.sparse import save_npz
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -112,7 +112,7 @@ def write_graphsaint(folder: Path, adjacency: csr_matrix, features, labels) -> N
 
 
 def write_musae(folder: Path, language: str, mature, edges, games) -> None:
-    """A language's three files; the target's rows are not in the nodes' order."""
+    """The three files of a language; rows of the target file are shuffled."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = "".join(
         f"{900 + node},10,{bool(mature[node])},7,False,{node}\n"
@@ -135,7 +135,7 @@ def write_zip(path: Path, files: dict[str, Path]) -> None:
 
 @contextmanager
 def served(files: dict[str, bytes], short: int = 0) -> Iterator[str]:
-    """A web server with these files; `short` bytes of each body are not sent."""
+    """A web server with these files, which omits the last `short` bytes of each."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

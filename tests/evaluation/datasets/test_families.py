@@ -1,4 +1,4 @@
-"""Which graphs are alike."""
+"""Families of similar graphs."""
 
 from __future__ import annotations
 

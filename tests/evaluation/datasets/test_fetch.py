@@ -1,4 +1,4 @@
-"""Fetching: over a real web server, and whole or not there at all."""
+"""Downloads from a real web server: the folder is complete or does not exist."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def archive(tmp_path) -> bytes:
 
 @pytest.fixture
 def known(monkeypatch):
-    """Put small graphs into the registry instead of the paper's."""
+    """Replace the paper's graphs in the registry by small ones."""
 
     def put(*sources: Source, name: str = "tolokers", splits=None) -> None:
         dataset = Dataset(
@@ -135,7 +135,7 @@ def test_without_a_recorded_hash_the_computed_one_is_reported_and_can_be_pinned(
 def test_pins_that_make_no_sense_are_refused_before_the_download(tmp_path, known):
     known(single("http://127.0.0.1:9/some.npz", sha256="a" * 64))
     for pins, reason in (
-        ({"other.npz": "0" * 64}, "no file of the source"),
+        ({"other.npz": "0" * 64}, "not a file of the source"),
         ({"some.npz": "xyz"}, "not a sha256"),
         ({"some.npz": "0" * 64}, "is recorded"),
     ):
@@ -149,8 +149,8 @@ def test_another_file_than_the_recorded_one_is_refused(tmp_path, archive, known)
         url = f"{address}/some.npz"
         for facts, reason in (
             ({"sha256": "0" * 64}, "was changed"),
-            ({"size": len(archive) + 1}, "that are recorded"),
-            ({"size": len(archive) - 1}, "longer than"),
+            ({"size": len(archive) + 1}, "bytes instead of"),
+            ({"size": len(archive) - 1}, "larger than"),
         ):
             known(single(url, **facts))
             with pytest.raises(InputError, match=reason):
@@ -174,7 +174,7 @@ def test_a_missing_file_and_no_network_say_what_else_can_be_done(
 ):
     with served({}) as address:
         known(single(f"{address}/some.npz"))
-        with pytest.raises(InputError, match=r"answers 404 .*--from.*XNQ_DATA_DIR"):
+        with pytest.raises(InputError, match=r"returned 404 .*--from.*XNQ_DATA_DIR"):
             fetch("tolokers", tmp_path)
     unreachable = r"cannot be reached .*--from.*XNQ_DATA_DIR"
     with pytest.raises(InfrastructureError, match=unreachable):
@@ -186,9 +186,9 @@ def test_a_missing_file_and_no_network_say_what_else_can_be_done(
 
 def test_only_web_addresses_are_opened(tmp_path, known):
     known(single("file:///etc/hostname"))
-    with pytest.raises(SettingsError, match="begins with https"):
+    with pytest.raises(SettingsError, match="begin it with https"):
         fetch("tolokers", tmp_path)
-    with pytest.raises(SettingsError, match="begins with https"):
+    with pytest.raises(SettingsError, match="begin it with https"):
         fetch("tolokers", tmp_path, mirror="ftp://somewhere")
 
 
@@ -219,7 +219,7 @@ def test_a_folder_that_is_there_stays_unless_it_is_to_be_made_anew(
     fetch("tolokers", root, raw=raw, overwrite=True)
     assert not mark.exists()
     assert leftovers(root) == ["tolokers"]
-    # a failure leaves the folder that was there
+    # after a failure the old folder remains
     (raw / "some.npz").write_bytes(archive[:-30])
     with pytest.raises(InputError):
         fetch("tolokers", root, raw=raw, overwrite=True)
@@ -253,9 +253,9 @@ def test_raw_files_of_any_home_are_taken_archives_whole_or_unpacked(tmp_path, kn
         done = fetch("flickr", root, raw=folder, source=source)
         assert done.source == home
         assert done.counts["num_edges_directed_rows"] == len(EDGES)
-    # the user's own files are as they were
+    # the user's files are unchanged
     assert sorted(path.name for path in raw.iterdir()) == sorted(names)
-    with pytest.raises(InputError, match="does not hold the files of flickr"):
+    with pytest.raises(InputError, match="does not have the files of flickr"):
         fetch("flickr", tmp_path, raw=zipped, source="loose")
     with pytest.raises(SettingsError, match="choose one of loose, packed"):
         fetch("flickr", tmp_path, raw=zipped, source="nowhere")
@@ -270,7 +270,7 @@ def test_an_archive_without_its_members_is_refused(tmp_path, known, archive):
     with pytest.raises(InputError, match=r"no member feats\.npy"):
         fetch("tolokers", tmp_path / "data", raw=raw)
     (raw / "all.zip").write_bytes(archive[:-30])
-    with pytest.raises(InputError, match="not a whole zip"):
+    with pytest.raises(InputError, match="not a complete zip"):
         fetch("tolokers", tmp_path / "data", raw=raw)
 
 
@@ -401,7 +401,7 @@ def test_cora_in_its_public_form_is_the_stored_graph(data_folder, tmp_path):
     order = np.random.default_rng(0).permutation(np.arange(1708, 2708)).tolist()
     raw = tmp_path / "raw"
     write_planetoid(raw, features, labels, neighbours, order, "ind.cora")
-    # other bytes than the public files', so the recorded hashes do not fit
+    # other bytes than the public files', so the recorded hashes do not match
     with pytest.raises(InputError, match="has the sha256"):
         fetch("cora", tmp_path, raw=raw)
     unpin(registry.DATASETS["cora"], raw, tmp_path, data_folder)
@@ -430,7 +430,7 @@ def test_twitch_in_its_public_form_is_the_stored_graph(data_folder, tmp_path):
 
 
 def unpin(dataset, raw, root, data_folder) -> None:
-    """Fetch with the recorded hashes taken out, and compare with what is stored."""
+    """Fetch without the recorded hashes, and compare with the stored graph."""
     source = dataset.sources[0]
     files = tuple(
         dataclasses.replace(file, sha256=None, size=None) for file in source.files

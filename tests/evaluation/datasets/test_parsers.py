@@ -1,4 +1,4 @@
-"""Small files of each public form give the graph that they were made from."""
+"""Small files of each public format give the graph that they were made from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.evaluation.datasets.forms import (
     write_planetoid,
 )
 from xnq_dist.core.errors import InputError
-from xnq_dist.evaluation.datasets.graphs import checked_edges, distinct, whole_labels
+from xnq_dist.evaluation.datasets.graphs import checked_edges, distinct, integer_labels
 from xnq_dist.evaluation.datasets.musae import (
     GAMES,
     game_counts,
@@ -48,7 +48,7 @@ def test_planetoid_puts_test_rows_where_the_index_says(tmp_path):
     assert np.array_equal(graph.features, FEATURES)
     assert graph.features.dtype == np.float32
     assert np.array_equal(graph.labels, LABELS)
-    # the loop and the repeated edge are gone; sorted by target
+    # the loop and the duplicate edge are removed; sorted by target
     assert pairs(graph.edges) == [(1, 0), (0, 1), (5, 2), (2, 5)]
     assert graph.facts["raw_self_loops"] == 1
 
@@ -59,7 +59,7 @@ def test_planetoid_with_nodes_left_out_is_refused(tmp_path):
     with pytest.raises(InputError, match="last 3 of 6 nodes"):
         read_planetoid(tmp_path, "ind.some")
     (tmp_path / "ind.some.test.index").write_text("five\n")
-    with pytest.raises(InputError, match="not a list of whole numbers"):
+    with pytest.raises(InputError, match="not a list of integers"):
         read_planetoid(tmp_path, "ind.some")
 
 
@@ -68,10 +68,10 @@ def test_planetoid_parts_in_each_others_place_are_refused(tmp_path):
     graph, matrix = tmp_path / "ind.some.graph", tmp_path / "ind.some.allx"
     kept = graph.read_bytes()
     graph.write_bytes(matrix.read_bytes())
-    with pytest.raises(InputError, match="no dict"):
+    with pytest.raises(InputError, match="not a dict"):
         read_planetoid(tmp_path, "ind.some")
     matrix.write_bytes(kept)
-    with pytest.raises(InputError, match="no matrix"):
+    with pytest.raises(InputError, match="not a matrix"):
         read_planetoid(tmp_path, "ind.some")
 
 
@@ -111,7 +111,7 @@ def test_linkx_keeps_the_directed_edges_and_scales_rows_as_the_paper(tmp_path):
     assert pairs(graph.edges) == pairs(edges)
     assert graph.labels.tolist() == [1, 0, 0]
     assert graph.facts["labels_below_0_as_0"] == 1
-    # shifted by the least value: sums 5, .5 (left as it is) and 3
+    # shifted by the minimum: sums 5, .5 (not divided) and 3
     wanted = [[0, 0.4, 0.6], [0, 0, 0.5], [1 / 3, 1 / 3, 1 / 3]]
     assert np.allclose(graph.features, wanted)
     path.write_bytes(b"not a matrix")
@@ -144,7 +144,7 @@ def test_graphsaint_nodes_without_a_class_are_unlabelled(tmp_path):
     path.write_text(json.dumps({"1": 3, "4": 0}))
     assert read_graphsaint(tmp_path).labels.tolist() == [-1, 3, -1, -1, 0, -1]
     path.write_text(json.dumps({"0": [0, 1], "1": [1, 1]}))
-    with pytest.raises(InputError, match="more than one class"):
+    with pytest.raises(InputError, match="several classes"):
         read_graphsaint(tmp_path)
     path.write_text(json.dumps({"17": 1}))
     with pytest.raises(InputError, match="node 17"):
@@ -185,7 +185,7 @@ def test_musae_has_loops_and_labels_in_node_order(tmp_path):
 
 def test_musae_files_that_do_not_fit_are_refused(tmp_path):
     write_musae(tmp_path, "DE", np.zeros(6), EDGES, GAMES_OF)
-    with pytest.raises(InputError, match="for 7 nodes"):
+    with pytest.raises(InputError, match="has 7 nodes"):
         musae(tmp_path, rows=(7,))
     games = tmp_path / "musae_DE_features.json"
     games.write_text(json.dumps({"0": [GAMES]}))
@@ -227,19 +227,19 @@ def test_rebuilt_features_are_standardised_over_all_languages(tmp_path):
 def test_edges_outside_the_graph_and_of_no_whole_numbers_are_named(tmp_path):
     with pytest.raises(InputError, match=r"edge \(1, 6\) \(row 2\)"):
         checked_edges([[0, 5], [1, 6]], 6, tmp_path / "e")
-    with pytest.raises(InputError, match="two whole numbers"):
+    with pytest.raises(InputError, match="two integers per row"):
         checked_edges([[0.0, 5.0]], 6, tmp_path / "e")
 
 
 def test_labels_that_are_no_classes_are_refused(tmp_path):
-    assert whole_labels([[True], [False]], 2, tmp_path).tolist() == [1, 0]
+    assert integer_labels([[True], [False]], 2, tmp_path).tolist() == [1, 0]
     for labels, reason in (
         ([0], "1 labels for 2"),
-        ([0.5, 1], "not whole"),
+        ([0.5, 1], "not integers"),
         (["a", "b"], "not numbers"),
     ):
         with pytest.raises(InputError, match=reason):
-            whole_labels(labels, 2, tmp_path)
+            integer_labels(labels, 2, tmp_path)
 
 
 def test_distinct_sorts_by_either_end():

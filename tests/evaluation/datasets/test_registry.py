@@ -1,4 +1,4 @@
-"""The registry: every task has a graph, every file an address and what it holds."""
+"""The registry: every task has a graph, every file an address and expected counts."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_graph_is_found_by_task_and_folder_name(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "nodes.parquet").touch()
     monkeypatch.setenv("XNQ_DATA_DIR", str(tmp_path))
-    assert find("cora-2") is None  # half of a folder is none
+    assert find("cora-2") is None  # an incomplete folder does not count
     (folder / "edges.parquet").touch()
     for name in ("cora", "cora-2", "cora-multi"):
         assert find(name) == folder

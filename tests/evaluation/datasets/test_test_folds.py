@@ -1,4 +1,4 @@
-"""Folds: disjoint, stratified, of the paper's sizes, and the paper's own."""
+"""Folds: disjoint, stratified, of the paper's sizes, and equal to the paper's."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_roles_have_the_papers_shares_in_every_class():
     ("labels", "reason"),
     [
         (labels_of(100, 4), "class 1 has 4 labelled nodes"),
-        (labels_of(100, unlabelled=5), "two classes or more, not 1"),
+        (labels_of(100, unlabelled=5), "at least two classes, and there is 1"),
         (labels_of(5, 5, 5), "too few for folds of 3 classes"),
     ],
     ids=["rare class", "one class", "tiny"],

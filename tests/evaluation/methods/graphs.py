@@ -1,4 +1,4 @@
-"""Small random graphs with what trips baselines: weights, loops, lone nodes, ties."""
+"""Small random graphs with weights, self-loops, isolated nodes and ties."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Prepared:
         return read_adjacency(self.graph, self.manifest)
 
     def files(self) -> list[str]:
-        """What is left in the folder of the attempts."""
+        """Files that remain in the folder of the attempts."""
         return self.run.folder.child("baselines").names()
 
 
@@ -45,7 +45,7 @@ def prepare_graph(
     weighted: bool = True,
     seed: int = 0,
 ) -> Prepared:
-    """The last ten nodes have no edge; some weights are 0; self-loops stay."""
+    """The last ten nodes have no edges; some weights are 0; there are self-loops."""
     rng = np.random.default_rng(seed)
     pairs = rng.integers(0, nodes - 10, (edges, 2))
     pairs[:8, 1] = pairs[:8, 0]
@@ -91,12 +91,12 @@ def hide(nodes: int, classes: int, shown: float, variants: int, seed: int = 1):
 
 
 def tie_order(labels: np.ndarray, classes: int) -> list[int]:
-    """Classes from the most frequent training label down, of equals the lower code."""
+    """Classes by falling number of training labels; of equals, the lower code first."""
     return sorted(range(classes), key=lambda c: (-(labels == c).sum(), c))
 
 
 def plain_majority(codes: list[int], labels: np.ndarray, classes: int) -> int:
-    """Most frequent of some codes, -1 of none."""
+    """The most frequent code, -1 if there are no codes."""
     if not codes:
         return -1
     return max(tie_order(labels, classes), key=codes.count)

@@ -1,4 +1,4 @@
-"""CDQ: the community that each strategy trusts, by a plain loop over sets."""
+"""CDQ against a plain loop over communities."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NODES = 60
 
 
 def overlapping(seed: int) -> tuple[list[list[int]], Communities]:
-    """Random sets of nodes below 50; one empty, one of a single node, twins."""
+    """Random sets of nodes below 50: one empty, one of a single node, two equal."""
     rng = np.random.default_rng(seed)
     sets = [
         sorted(rng.choice(50, rng.integers(2, 12), replace=False).tolist())
@@ -47,7 +47,7 @@ def plain_densities(sets, adjacency) -> list[float]:
 
 
 def twin(sets, labels, classes, scores) -> list[int]:
-    """One variant; `scores` None: the share of the majority class."""
+    """CDQ of one variant; `scores` None: the share of the majority class."""
     votes = []
     for node in range(NODES):
         best, answer = -1.0, -1

@@ -1,4 +1,4 @@
-"""DEMON: the communities of a plain loop over ego networks and pools of sets."""
+"""DEMON against a plain loop over ego networks and a pool of sets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xnq_dist.evaluation.methods.demon import demon, visiting_order
 
 
 def random_network(seed: int, blocks: int = 4, size: int = 12) -> nx.DiGraph:
-    """Dense blocks, few edges between, self-loops, and nodes without edges."""
+    """Dense blocks with few edges between them, self-loops and isolated nodes."""
     rng = np.random.default_rng(seed)
     nodes = blocks * size
     same = np.arange(nodes)[:, None] // size == np.arange(nodes) // size
@@ -27,7 +27,7 @@ def matrix(network: nx.DiGraph) -> sp.csr_array:
 
 
 def local_communities(near: nx.Graph, rank) -> list[set[int]]:
-    """Label propagation, nodes in their order; communities by their first member."""
+    """Label propagation with nodes in their order; communities by first member."""
     order = sorted(near, key=lambda v: rank[v])
     label = {v: v for v in order}
     for _ in range(module.SWEEPS):

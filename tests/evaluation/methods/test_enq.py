@@ -1,4 +1,4 @@
-"""ENQ: exact distinct neighbourhoods, whatever weights, loops, paths and cuts."""
+"""ENQ: exact distinct neighbourhoods for any weights, loops, paths and partitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xnq_dist.evaluation.methods.votes import class_counts, majority_order
 
 
 def twin(network, labels, classes, hops) -> list[int]:
-    """Majority label around each node of one variant, -1 where none is reached."""
+    """Majority label around each node of one variant, -1 if no label is reached."""
     backwards = network.reverse()
     votes = []
     for node in network:

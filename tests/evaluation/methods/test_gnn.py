@@ -1,4 +1,4 @@
-"""GCN, GAT and GIN: the layers, training and its end, refusals."""
+"""GCN, GAT and GIN: layers, training, early stopping, errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def needs_gnn(test):
 
 
 class Planted:
-    """Two blocks, directed edges mostly within; the features hardly tell them apart."""
+    """Two blocks, with most edges inside; the features are weakly informative."""
 
     def __init__(self, nodes=240, degree=8, seed=3):
         rng = np.random.default_rng(seed)
@@ -75,7 +75,7 @@ def graph():
 
 
 def dense_forward(kind, graph, network):
-    """The network's logits by dense matrices, from the published formulas."""
+    """The network's logits with dense matrices, from the published formulas."""
     hidden = graph.features.astype(np.float64)
     n = len(hidden)
     adjacency = graph.dense
@@ -126,7 +126,7 @@ def test_forward_is_the_published_formula_by_dense_matrices(kind, width, graph):
 
 
 def doubled(network):
-    """Put a network and its constants into float64: sums that cancel still compare."""
+    """Convert a network to float64, so that sums that cancel can be compared."""
     network.double()
     network.features = network.features.double()
     for layer in network.layers:
@@ -217,7 +217,7 @@ def test_state_of_pytorch_is_left_as_it_was(graph):
 
 @needs_gnn
 def test_the_best_epoch_answers(graph):
-    # Stop labels at random: to fit the training labels is soon to be worse on them.
+    # Random stop labels: their loss soon rises as the training labels are fitted.
     rng = np.random.default_rng(0)
     noise = np.where(graph.stop >= 0, rng.permutation(graph.truth), -1)
     settings = replace(QUICK, max_epochs=200, patience=10, check_every=2, dropout=0.0)
@@ -236,7 +236,7 @@ def test_the_best_epoch_answers(graph):
 
 @needs_gnn
 def test_nodes_without_a_role_teach_nothing(graph):
-    # The truth of a hidden node is nowhere among the arguments; a training label is.
+    # The arguments contain training labels, but not the classes of other nodes.
     short = replace(QUICK, max_epochs=6)
     base = graph.train(settings=short)
     hidden = graph.labels.copy()
@@ -266,7 +266,7 @@ def test_graph_without_edges_trains_on_features(kind, graph):
 def test_own_loop_counts_once_in_a_closed_neighbourhood():
     from xnq_dist.evaluation.methods.gnn_models import Adjacency
 
-    # 0 -> 0 and 1 -> 0: node 0 has a loop of its own, node 1 gets one.
+    # 0 -> 0 and 1 -> 0: node 0 has a self-loop, node 1 gets one.
     indptr, indices = np.array([0, 2, 2]), np.array([0, 1])
     closed = Adjacency.closed(indptr, indices).matrix.to_dense().numpy()
     np.testing.assert_array_equal(closed, [[1, 1], [0, 1]])

@@ -1,4 +1,4 @@
-"""LBQ: the median over nodes of a plain loop, and the refusals."""
+"""LBQ against the median over nodes of a plain loop, and its errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_agrees_with_a_plain_loop_and_with_itself_for_any_partitions(
 
 
 def test_finds_the_prevalence_when_links_tell_the_classes_apart():
-    # Of 100 labelled nodes of each class 80 or 20 link to a node of their own side.
+    # Of 100 labelled nodes of each class, 80 or 20 link to a node of their side.
     links = np.array([[50 * 0.8 + 50 * 0.2, 20, 80], [44, 80, 20], [0, 0, 0]])
     found = link_prevalence(links, np.array([100, 100, 100]))
     assert found == pytest.approx((0.5 + 0.6) / 2)
@@ -54,7 +54,7 @@ def test_finds_the_prevalence_when_links_tell_the_classes_apart():
         ([0, 3, 3], "no unlabelled node"),
         ([3, 0, 3], "no negative node"),
         ([3, 3, 0], "no positive node"),
-        ([3, 3, 3], "finds no node that the labelled nodes"),
+        ([3, 3, 3], "has no node for which the shares of links"),
     ],
 )
 def test_what_cannot_be_solved_is_refused(totals, words):

@@ -1,4 +1,4 @@
-"""Majorities, ties and draws do what the docstrings say, variant by variant."""
+"""Majorities, ties and draws, as documented, for each variant."""
 
 from __future__ import annotations
 

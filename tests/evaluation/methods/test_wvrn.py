@@ -1,4 +1,4 @@
-"""wvRN: the votes of a plain loop, the same bits for any cut of the graph."""
+"""wvRN against a plain loop, with the same bits for any partitioning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Communities that differ beyond chance: rates and power by simulation, exact tails."""
+"""Communities that differ beyond chance: simulated rates and power, exact tails."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def binomial_pvalues(known, labelled, r):
 
 
 def world(rng, share, size, known, sharpness=1.2, spread=0.0, overall=0.3):
-    """Communities of members drawn at their shares, and what is seen of them.
+    """Communities of members drawn at their shares, and their statistics.
 
     Posteriors are calibrated at the overall share, but for a logit shift of each
     community with the given spread, which its classes do not share.
@@ -41,7 +41,7 @@ def world(rng, share, size, known, sharpness=1.2, spread=0.0, overall=0.3):
     place = np.arange(members) - np.repeat(np.cumsum(size) - size, size)
     labels = np.where(place < known[community], classes, -1)
     posteriors = np.stack([1 - f, f], axis=1)
-    # The rest of the graph: the same of nodes of which each is its own community.
+    # The rest of the graph: the same for nodes, each as a community.
     other = rng.random(50_000) < overall
     own = rng.normal(0, spread, len(other)) + logit(overall)
     rest = expit(sharpness * rng.normal(sharpness * (other - 0.5), 1) + own)
@@ -152,7 +152,7 @@ def test_pvalues_are_those_of_sums_over_all_counts():
         known = rng.binomial(labelled, np.clip(3 * r, 0, 0.9))
         unlabelled = rng.integers(5, 40, count)
         q = r + rng.normal(0, 0.2, count)
-        # As much noise as posteriors have that explain half of the variance.
+        # The noise of posteriors that explain half of the variance.
         error = rng.uniform(1, 3, count) * np.sqrt(r * (1 - r) / unlabelled)
         seen = Seen(
             labelled,
@@ -170,12 +170,12 @@ def test_pvalues_are_those_of_sums_over_all_counts():
             args = a, int(labelled[s]), r, int(unlabelled[s]), float(error[s])
             exact = min(2 * min(exact_tails(*args)), 1.0)
             near = found.pvalue[s, 1]
-            # Larger on the short side of a skewed sum, but hardly smaller.
+            # Larger on the short side of a skewed sum, and not much smaller.
             assert 0.8 * exact - 1e-4 <= near <= 1.7 * exact + 1e-3, (r, s)
 
 
 def labels_alone(known, labelled):
-    """What is seen where posteriors show nothing."""
+    """Statistics with uninformative posteriors."""
     nothing = np.full((len(known), 2), np.nan)
     classes = np.stack([labelled - known, known], axis=1)
     return Seen(labelled, classes, np.zeros(len(known), np.int64), *[nothing] * 3)
@@ -190,7 +190,7 @@ def test_labels_alone_give_the_exact_binomial_test():
         found = find_anomalies(prevalence, labelled, seen, r)
         expected = binomial_pvalues(known, labelled, r)
         np.testing.assert_allclose(found.pvalue[:, 1], expected, rtol=1e-9)
-    # Large counts are summed over the counts that matter only.
+    # For large counts, only relevant terms are summed.
     many = np.array([1_000_000])
     for k in (500_000, 501_000, 503_000):
         one = find_anomalies(
@@ -209,7 +209,7 @@ def test_reference_is_the_mean_of_the_others_without_those_far_off():
     assert not kept[:60].any()
     assert kept[60:].mean() > 0.98
     assert 1.0 <= scale < 1.4
-    # Ordinary differences between communities leave none out.
+    # With ordinary differences, no community is left out of the reference.
     apart = rng.uniform(0.1, 0.9, 500)
     kept, scale = robust_reference(apart, size)
     assert kept.mean() > 0.95

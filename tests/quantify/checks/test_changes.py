@@ -1,4 +1,4 @@
-"""Changes since an earlier run: rates by simulation, figures by hand."""
+"""Changes since an earlier run: simulated rates, values computed by hand."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_at_most_the_rate_of_the_changes_are_false():
         false += np.count_nonzero(flagged & ~moved)
         found += np.count_nonzero(flagged)
         there += np.count_nonzero(moved)
-        # As if the earlier results were the truth.
+        # The earlier results are assumed to be exact.
         naive = find_changes(b, (a[0], a[0], a[0]), LEVEL).qvalue[:, 1] <= 0.05
         careless_false += np.count_nonzero(naive & ~moved)
         careless += np.count_nonzero(naive)
@@ -65,7 +65,7 @@ def test_noise_alone_is_no_change():
 
 
 def test_shared_errors_are_kept_out_of_changes():
-    """What both runs have in common cancels: fewer false ones, never more."""
+    """Common errors of both runs cancel, so there are not more false discoveries."""
     rng = np.random.default_rng(2)
     rates = []
     for common in (0.0, 0.8):

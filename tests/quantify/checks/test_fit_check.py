@@ -80,7 +80,7 @@ def test_pvalues_need_a_label_outside_its_own_posterior():
     reference = reference_from(nodes)
     found = fit_pvalues(gather_evidence(first, nodes, reference, learnt))
     assert np.isnan(found).tolist() == [True, False]
-    # A posterior made with the label cannot be tested by it.
+    # A posterior that used the label cannot be tested with it.
     seen = dataclasses.replace(nodes, out_of_fold=np.zeros(len(nodes.labels), bool))
     found = fit_pvalues(gather_evidence(first, seen, reference, learnt))
     assert np.isnan(found).all()
@@ -101,7 +101,7 @@ def test_expected_error_is_that_of_a_normal_error():
     found = expected_errors(sd)
     assert found[0] == pytest.approx(np.abs(error).mean(), rel=0.01)
     assert np.isnan(found[1])
-    # An interval implies a standard error where a quantifier gives none.
+    # An interval implies a standard error if a quantifier gives none.
     lower, upper = np.array([[0.1, 0.2]]), np.array([[0.5, 0.6]])
     implied = standard_errors(None, lower, upper, 0.95)
     assert implied == pytest.approx(np.full((1, 2), 0.4 / 3.919928), rel=1e-5)

@@ -1,4 +1,4 @@
-"""Coverage on the user's own labels: simulated groups, and a slow twin."""
+"""Coverage on the user's labels: simulated groups, and a plain implementation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xnq_dist.quantify.default.estimator_fit import (
 
 
 def drawn(seed, spread, count=60, size=30, n_classes=2):
-    """Groups whose logits are off together, by `spread` on average."""
+    """Groups with a common bias of their logits, of standard deviation `spread`."""
     rng = np.random.default_rng(seed)
     groups = np.repeat(np.arange(count), size)
     logits = rng.normal(0, 1, (len(groups), n_classes))
@@ -44,9 +44,9 @@ def test_simulated_groups_are_covered(spread, n_classes):
         for groups, held in (drawn(s, spread, 60, 80, n_classes) for s in range(20))
     ]
     assert np.mean([one["groups"] for one in found]) > 55
-    # Intervals go out to whole nodes.
+    # Intervals are extended to integer numbers of nodes.
     assert np.mean([one["covered"] for one in found]) > 0.93
-    # Four standard deviations: of 40 labels and of the groups' own shifts.
+    # Four standard deviations: of 40 labels and of the groups' shifts.
     sd = np.sqrt(0.25 / 40 + (0.2 * spread) ** 2)
     assert np.mean([one["width"] for one in found]) < 4.5 * sd
 

@@ -125,7 +125,7 @@ def test_adjustment_is_as_good_as_slsqp(seed, classes):
 
 
 def test_undecided_adjustment_is_the_one_nearest_to_uniform():
-    # Votes never tell classes 1 and 2 apart: their sum is known, not their shares.
+    # Votes cannot distinguish classes 1 and 2: only the sum of their shares is known.
     matrix = np.array([[1, 0, 0], [0, 0.5, 0.5], [0, 0.5, 0.5]])
     np.testing.assert_allclose(
         project(matrix, [0.4, 0.3, 0.3]), [0.4, 0.3, 0.3], atol=1e-5

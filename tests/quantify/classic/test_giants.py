@@ -1,4 +1,4 @@
-"""SLD of one large community: its definition, whatever the threads and the store."""
+"""SLD of one large community equals its definition, for any threads and storage."""
 
 from __future__ import annotations
 

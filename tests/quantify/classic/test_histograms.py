@@ -1,4 +1,4 @@
-"""HDy, DyS and DMy against obvious twins and the field's own code."""
+"""HDy, DyS and DMy against plain implementations and QuaPy."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_binary_answers_are_those_of_quapy(monkeypatch):
     found = {n: answers(n, posteriors, reference, sets) for n in ("hdy", "dys")}
     for s, members in enumerate(sets):
         rows = posteriors[members].astype(np.float64)
-        # Their grid has 100 points, 1 / 99 apart: the answers are half a step apart.
+        # QuaPy's grid has 100 points, 1 / 99 apart: estimates differ by half a step.
         np.testing.assert_allclose(hdy.aggregate(rows), found["hdy"][s], atol=0.011)
         np.testing.assert_allclose(dys.aggregate(rows), found["dys"][s], atol=1e-9)
 

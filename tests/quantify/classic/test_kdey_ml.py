@@ -1,4 +1,4 @@
-"""KDEy-ML: densities against scikit-learn's, answers against the field's own code."""
+"""KDEy-ML: densities against scikit-learn, estimates against QuaPy."""
 
 from __future__ import annotations
 

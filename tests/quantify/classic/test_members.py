@@ -1,4 +1,4 @@
-"""Usable members against a slow twin, and what every quantifier owes its caller."""
+"""Usable members against a plain loop, and requirements of every quantifier."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_members_drawn_twice_count_twice_and_other_communities_keep_every_bit(
         alone = made(name).estimate(batch, nodes, reference)
         np.testing.assert_array_equal(alone.prevalence[0], whole.prevalence[s])
         assert alone.iterations[0] == whole.iterations[s]
-        # As if every draw were a node of its own.
+        # As if every draw were a separate node.
         unrolled = make_nodes(posteriors[chosen])
         own = make_communities(np.arange(len(chosen)))
         apart = made(name).estimate(own, unrolled, reference)
@@ -133,7 +133,7 @@ def test_posteriors_that_are_not_numbers_are_refused(name):
     nodes = make_nodes(posteriors)
     with pytest.raises(InputError, match=f"= {name}: the posterior of row 7 is not a"):
         made(name).estimate(make_communities([1], [7, 2]), nodes, reference)
-    # Nobody asks for it, or it is labelled: no reason to stop.
+    # It is not a member, or it is labelled: not an error.
     for other in (nodes, make_nodes(posteriors, np.where(np.arange(300) == 7, 0, -1))):
         sets = make_communities([1, 2], np.arange(8, 300))
         assert not np.isnan(

@@ -1,4 +1,4 @@
-"""NACC and NPACC: a slow twin, ACC where neighbours say nothing, QuaPy, SLSQP."""
+"""NACC and NPACC: a plain loop, ACC for uninformative neighbours, QuaPy, SLSQP."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def drawn(prior, seed=0, isolated=True):
 
 
 def slow_pairs(nodes, dense, v, hard):
-    """What a node and its neighbours say, shape (C, C); None where it says nothing."""
+    """Evidence of a node and its neighbours, shape (C, C); None without a posterior."""
     posteriors = nodes.posteriors.astype(float)
     own = posteriors[v]
     if not own.any():
@@ -117,7 +117,7 @@ def test_answers_are_those_of_the_slow_twin(name, prior):
             options={"ftol": 1e-14, "maxiter": 500},
         )
         np.testing.assert_allclose(found.prevalence[s], theirs.x, atol=1e-4)
-        # The ridge may cost this much.
+        # The maximum effect of the ridge penalty.
         assert cost(matrix, q, found.prevalence[s]) <= theirs.fun + 1e-9
     assert found.converged.all()
 
@@ -125,7 +125,7 @@ def test_answers_are_those_of_the_slow_twin(name, prior):
 @pytest.mark.oracle
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
 def test_neighbours_that_all_agree_keep_the_answer(prior):
-    """Then a pair says no more than the node: ACC and PACC, QuaPy's too."""
+    """Then a pair has no more information than the node: ACC and PACC, also QuaPy's."""
     theirs = field_library()
     from quapy.functional import normalize_prevalence, prevalence_from_probabilities
 
@@ -206,7 +206,7 @@ def test_class_without_usable_labelled_nodes_is_predicted_as_itself():
     posteriors = np.array([[0.8, 0.1, 0.1], [0, 0, 0]])
     matrix = joint_rates(posteriors, posteriors, np.array([0, 1]), hard=True)
     np.testing.assert_array_equal(matrix[:, 0], np.eye(9)[0])
-    # Class 1 has a node, which says nothing.
+    # Class 1 has one node, which has no posterior.
     np.testing.assert_array_equal(matrix[:, 1], np.eye(9)[4])
     np.testing.assert_array_equal(matrix[:, 2], np.eye(9)[8])
 

@@ -1,4 +1,4 @@
-"""Exact solvers against slow twins, SLSQP, random points and their own Python."""
+"""Exact solvers against plain loops, SLSQP, random points and their Python form."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_topsoe_minimum_is_worse_than_slsqp(classes, cells):
 @given(st.integers(0, 2**31), st.integers(2, 6), st.integers(1, 300))
 def test_topsoe_minimum_is_beaten_or_depends_on_the_company(seed, classes, size):
     rng = np.random.default_rng(seed)
-    # Sparse histograms: classes without common cells, cells that no class has.
+    # Sparse histograms: classes without common bins, bins that no class has.
     shares = rng.dirichlet(np.full(12, 0.1), classes)
     shares[rng.random(shares.shape) < 0.4] = 0
     shares[shares.sum(axis=1) == 0, 3] = 1

@@ -1,4 +1,4 @@
-"""SLD against its definition, the exact optimum and the field's own code."""
+"""SLD against its definition, the exact optimum and QuaPy."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_compiled_code_agrees_with_its_python(monkeypatch, prior):
     kernels = ("gather", "add_expected", "sld_kernel")
     for kernel in kernels:
         monkeypatch.setattr(sld, kernel, getattr(sld, kernel).py_func)
-    # A tile smaller than the largest set takes the other way through the kernel.
+    # A tile smaller than the largest set uses the other branch of the kernel.
     for tile in (4096, 16):
         monkeypatch.setattr(sld, "TILE", tile)
         slow = estimate(posteriors, sets, prior, labels=labels)
@@ -190,7 +190,7 @@ def test_prevalence_leaves_the_simplex_or_depends_on_the_company(seed, classes, 
     rng = np.random.default_rng(seed)
     posteriors = rng.dirichlet(np.full(classes, 0.3), 80).astype(np.float32)
     prior = rng.dirichlet(np.ones(classes))
-    # Overlapping sets, one with members twice: each as if it were alone.
+    # Overlapping sets, one with duplicate members: estimates do not depend on others.
     sets = [rng.integers(0, 80, size), rng.integers(0, 80, 25), np.arange(80)]
     found = estimate(posteriors, sets, prior)
     np.testing.assert_allclose(found.prevalence.sum(axis=1), 1, atol=1e-12)

@@ -1,4 +1,4 @@
-"""SLD-BCTS against the field's own recalibration and plain SLD."""
+"""SLD-BCTS against the abstention package's recalibration and plain SLD."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_answers_are_those_of_quapy(prior):
     reference = labelled_reference(posteriors[:600], classes[:600])
     options = {"calib": "bcts", "exact_train_prev": False}
     with warnings.catch_warnings():
-        # The calibration library's own: it makes a float of an array.
+        # A warning of the calibration library, which converts an array to a float.
         warnings.simplefilter("ignore", DeprecationWarning)
         theirs = their_quantifier(
             made, reference.posteriors, reference.labels, **options
@@ -66,7 +66,7 @@ def test_posteriors_are_calibrated_anew_and_the_readouts_prior_plays_no_part():
     np.testing.assert_array_equal(found.iterations, expected.iterations)
     plain = Sld().estimate(batch, make_nodes(posteriors), reference)
     assert np.abs(plain.prevalence - found.prevalence).max() > 0.05
-    # The readout's own prior, which the posteriors no longer have, plays no part.
+    # The readout's prior, which the posteriors no longer have, is not used.
     other = labelled_reference(posteriors[:600], classes[:600])
     object.__setattr__(other, "prior", np.array([0.01, 0.99]))
     again = SldBcts().estimate(batch, make_nodes(posteriors), other)

@@ -1,4 +1,4 @@
-"""`auto`: sums over nodes, and what its intervals rest on."""
+"""`auto`: sums over nodes, and the components of its intervals."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_groups_without_labels_are_less_certain():
     learnt = Learnt.of(nodes, reference, groups)
     assert (learnt.without > 5 * learnt.within).all()
     assert learnt.variances[:5].min() > learnt.variances[5:].max()
-    # What whole groups held out show takes the place of the bound.
+    # Errors of complete held-out groups replace the bound.
     apart = Held(reference.rows, reference.labels, reference.posteriors)
     held = Learnt.of(nodes, reference, groups, held=apart)
     # Of some of the nodes as well: every other one.
@@ -219,7 +219,7 @@ def test_samples_drawn_by_class_keep_the_answers_of_sld(n_classes):
 
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_samples_match_a_constant_where_posteriors_are_noise(n_classes):
-    """Confident posteriors that know nothing of the classes, few labels."""
+    """Confident posteriors that are independent of the classes, and few labels."""
     rng = np.random.default_rng(n_classes)
     errors: dict[str, list[float]] = {"auto": [], "sld": [], "constant": []}
     for _ in range(30):

@@ -63,7 +63,7 @@ def test_batches_and_partitions_keep_every_bit(client, tmp_path, monkeypatch):
         share = np.count_nonzero(known == int(row["class"])) / len(members)
         rest = 1 - len(known) / len(members)
         assert row["lower"] - 1e-9 <= row["prevalence"] <= row["upper"] + 1e-9
-        # Known labels are counted: nothing is left open of them.
+        # Known labels are counted, so they have no uncertainty.
         assert share - 1e-9 <= row["lower"]
         assert row["upper"] <= share + rest + 1e-9
         if len(known) == len(members):
@@ -110,7 +110,7 @@ def test_a_partition_of_the_nodes_adds_up_to_the_totals(
         summed = sum(row[weight] * row["prevalence"] for row in own)
         assert summed / total[weight] == pytest.approx(total["prevalence"], abs=1e-9)
         assert total["lower"] < total["prevalence"] < total["upper"]
-        # What all communities share does not average out where labels may be biased.
+        # If labels may be biased, errors common to all communities do not average out.
         if drawn == "random":
             assert total["se"] < min(row["se"] for row in own)
         assert total["method"] == "auto"
@@ -119,7 +119,7 @@ def test_a_partition_of_the_nodes_adds_up_to_the_totals(
 
 @pytest.mark.parametrize("drawn", ["unknown", "random", "by_class"])
 def test_stage_answers_as_one_process(client, tmp_path, drawn):
-    """The same from partitions on workers as from the whole adjacency here."""
+    """Partitions on workers give the same as the complete adjacency in one process."""
     made = make_run(tmp_path)
     path, sets = draw_memberships(tmp_path)
     settings = small_settings(AUTO, "labelled=exclude", f"labels.drawn={drawn}")
@@ -173,7 +173,7 @@ def test_totals_say_how_labels_were_chosen(client, tmp_path, caplog):
     (said,) = [r.getMessage() for r in caplog.records if "labels: " in r.getMessage()]
     assert "if the labels are a random sample" in said
     assert "labels.drawn = random: the interval" in said
-    # Declared: no second scenario, and the verdict is still there.
+    # With a declaration there is no second scenario, but still a verdict.
     settings = small_settings(AUTO, "labels.drawn=random")
     manifest = quantify(made.run, sources, settings, client)
     for row, before in zip(

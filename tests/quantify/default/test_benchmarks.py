@@ -1,4 +1,4 @@
-"""Answers raked to benchmarks, on run directories."""
+"""Estimates raked to benchmarks, on run directories."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_counts_are_of_node_weights_where_nodes_have_them(client, tmp_path):
 
 
 def raked(nodes, reference, groups, table, sets, labelled="count"):
-    """The raked answers of some sets, and what they were made with."""
+    """The raked estimates of some sets, and their inputs."""
     learnt = Learnt.of(nodes, reference, groups)
     classes = list(nodes.classes)
     chosen = ChosenBenchmark(np.arange(len(table.groups)) - (None in table.groups))

@@ -1,4 +1,4 @@
-"""Which nodes to label next: the allocation, the sample, and what it gains."""
+"""Choice of nodes to label: the allocation, the sample, and its benefit."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def test_plans_beat_random_labels_on_the_widest_interval(budget):
     assert np.mean(better) >= 0.85, mean
     assert mean["error planned"] < mean["error random"], mean
     assert mean["covered"] >= 0.93, mean
-    # What is predicted comes true, but for ends that are counts of members.
+    # Predictions are accurate, except for interval ends at counts of members.
     assert mean["planned"] == pytest.approx(mean["predicted"], rel=0.15), mean
 
 

@@ -1,4 +1,4 @@
-"""Posteriors raked to benchmarks, against slow and obvious ways to the same end."""
+"""Posteriors raked to benchmarks, against plain implementations."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def made(n_classes: int, seed: int = 0, size: int = N):
 
 
 def true_targets(nodes, groups, classes):
-    """Sums over the unlabelled nodes: all hold together, for they are of one truth."""
+    """Benchmarks that are consistent, as sums over the unlabelled nodes."""
     n_classes = nodes.posteriors.shape[1]
     free = np.where(nodes.labels < 0, nodes.weights, 0.0)
     sums = [np.bincount(classes[own], free[own], minlength=n_classes) for own in groups]
@@ -43,7 +43,7 @@ def true_targets(nodes, groups, classes):
 
 
 def slow_rake(nodes, groups, targets, rounds: int = 3000):
-    """One benchmark after the other, by bisection, again and again."""
+    """Rake to one benchmark after the other, by bisection, repeatedly."""
     f = nodes.posteriors.astype(np.float64)
     f /= f.sum(axis=1, keepdims=True)
     free = nodes.labels < 0
@@ -181,7 +181,7 @@ def test_contradictory_groups_are_found_among_others():
     free = np.where(nodes.labels < 0, nodes.weights, 0.0)
     of_cell = cells.sums(free)
     assert contradiction(of_cell, cells.incidence, targets, sizes) is None
-    # More of class 0 in a part than there may be in the whole.
+    # More of class 0 in a part than in all nodes.
     total = targets[0].sum()
     targets[0] = [0.05 * total, 0.95 * total]
     targets[1] = np.nan

@@ -1,4 +1,4 @@
-"""Answers and intervals where labels may have been chosen by class."""
+"""Estimates and intervals if labels may have been chosen by class."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_the_complete_graph_has_the_shares_that_are_known(n_classes):
     known = np.bincount(nodes.labels[nodes.labels >= 0], minlength=n_classes)
     whole = (known + np.count_nonzero(nodes.unlabelled) * free) / len(nodes.labels)
     np.testing.assert_allclose(whole, shares, atol=1e-9)
-    # The level is known: what all nodes share is in no interval.
+    # The level is known, so no interval includes a common shift.
     unsure = dataclasses.replace(tilt, known=False)
     other = Auto(learnt=dataclasses.replace(auto.learnt, tilt=unsure))
     sd = [one.estimate_all(nodes, reference).sd for one in (auto, other)]

@@ -1,4 +1,4 @@
-"""Bootstrap intervals: twins that draw the same members, coverage, edge cases."""
+"""Bootstrap intervals: plain loops with the same draws, coverage, edge cases."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def mixed(value: int) -> int:
 
 
 def slow_places(seed: int, community: int, resample: int, size: int, count: int):
-    """The stream as its definition says it, in Python's own integers."""
+    """The random stream by its definition, in Python integers."""
     gamma = 0x9E3779B97F4A7C15
     word = mixed((seed + gamma) & MASK)
     for key in (community, resample):
@@ -107,7 +107,7 @@ def settings_of(resamples=60, *more):
 
 
 def slow_spread(made, block, nodes, shifted, first):
-    """Every resample of every community by itself, one call of the quantifier each."""
+    """One call of the quantifier for each resample of each community."""
     resamples, size = made.resamples, len(made.replicates)
     replicate = np.repeat(
         np.arange(size), np.diff(np.arange(size + 1) * resamples // size)
@@ -300,7 +300,7 @@ def test_replicate_calibrates_logarithms_of_posteriors():
 
 
 class Halfway(Quantifier):
-    """A quantifier that no other module knows: halfway from mean posterior to prior."""
+    """A new quantifier: halfway from the mean posterior to the prior."""
 
     name = "halfway"
 
@@ -365,7 +365,7 @@ def draw_world(seed: int, known: int, sets: int, size: int):
     ],
 )
 def test_samples_by_class_are_covered(name, least):
-    """Not by far too wide ones either: eight worlds, 21 prevalences twice."""
+    """Intervals are not much too wide: eight populations, 21 prevalences twice."""
     held, width, error = [], [], []
     for seed in range(8):
         nodes, batch, reference, share = draw_world(seed, 1000, 42, 80)

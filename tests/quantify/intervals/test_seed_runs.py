@@ -1,4 +1,4 @@
-"""The variance between seeds: figures by hand, simulation, what must not move."""
+"""The variance between seeds: values by hand, simulation, unchanged columns."""
 
 from __future__ import annotations
 
@@ -84,14 +84,14 @@ def test_ends_leave_what_can_be():
     np.testing.assert_array_equal(found["upper"][1], arrays["upper"][1])
     np.testing.assert_allclose(found["lower"][2], 0)
     np.testing.assert_allclose(found["upper"][2], 1)
-    # Of unlabelled members alone anything can be.
+    # With labelled=exclude, any share of the unlabelled members is possible.
     alone = widened(arrays, np.ones((3, 2)), 0.95, exclude=True)
     np.testing.assert_allclose(alone["lower"][0], 0)
 
 
 @pytest.mark.parametrize("others", [1, 3])
 def test_other_seeds_are_covered(others):
-    """A seed's effect as large as the interval that leaves it out."""
+    """The effect of a seed is as large as the interval without it."""
     rng = np.random.default_rng(1)
     sets, noise, effect = 4000, 0.02, 0.02
     truth = rng.uniform(0.3, 0.7, sets)

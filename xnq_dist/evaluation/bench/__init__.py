@@ -1,1 +1,1 @@
-"""Benchmarks: one harness, tidy rows, peers measured in the same run."""
+"""Benchmarks with a common harness, compared with other libraries in the same run."""

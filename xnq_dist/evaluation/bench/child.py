@@ -1,4 +1,4 @@
-"""One call in a process of its own, so that its memory is its own."""
+"""Runs one function in a new process, so that its memory can be measured."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["main"]
 def main() -> None:
     """Call ``module:function`` (first argument) with JSON arguments (second).
 
-    Its dictionary goes to the standard output as the last line, with the largest
-    resident bytes before the call, unless it says otherwise, and after it.
+    Writes the returned dictionary as the last line of the standard output, with the
+    peak resident bytes before the call (unless it is in the dictionary) and after it.
     """
     name, arguments = sys.argv[1:]
     module, _, function = name.partition(":")
     work = getattr(import_module(module), function)
     base = peak_memory()
-    found = work(**json.loads(arguments))
-    found = {"base_memory": base, **found, "peak_memory": peak_memory()}
-    sys.stdout.write("\n" + json.dumps(found) + "\n")
+    result = work(**json.loads(arguments))
+    result = {"base_memory": base, **result, "peak_memory": peak_memory()}
+    sys.stdout.write("\n" + json.dumps(result) + "\n")

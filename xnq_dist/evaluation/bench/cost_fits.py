@@ -1,9 +1,9 @@
-"""Costs of work on one core, measured; `xnq_dist.plan.unit_costs` makes times of them.
+"""Measured unit costs of work on one core, for the plan (`xnq_dist.plan.unit_costs`).
 
-Each is the least of many short repeats, in seconds of the processor and not of the
-clock: what a core takes when nobody else has it. What workers do beside each other is
-measured on all cores at once: they share the way to the memory, and two of them may be
-one.
+Each cost is the minimum of many short repeats, in CPU seconds and not wall time, so
+that other processes do not count. Work that workers do in parallel is measured on all
+cores at once, because they share memory bandwidth, and two of them may be hyperthreads
+of the same core.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _INGEST = "xnq_dist.evaluation.bench.ingest"
 
 
 def costs(bench: Bench) -> None:
-    """All costs; written as ``costs.json`` into the folder of the tables."""
+    """Measure all costs and write them as ``costs.json`` next to the tables."""
     machine = machine_facts()
     node, edge, largest = _ingest_costs(bench)
     visit, gather = _gather_costs(bench)
     flop, value = _update_costs(bench)
-    found = {
+    measured = {
         "fixed": 0.0,
         "node": node,
         "edge": edge,
@@ -67,7 +67,7 @@ def costs(bench: Bench) -> None:
         f"measured {machine['date'][:10]} on {machine['cores']} cores of "
         f"{machine['processor']}"
     )
-    made = Costs(**found, basis=basis, edges_measured=float(largest))
+    made = Costs(**measured, basis=basis, edges_measured=float(largest))
     made = replace(made, fixed=_fixed_cost(bench, made))
     for field in fields(Costs):
         seconds = getattr(made, field.name)
@@ -83,59 +83,61 @@ def costs(bench: Bench) -> None:
         )
 
 
-def _least(work: Callable[[], Any], repeats: int = 20, threads: bool = False) -> float:
-    """Least seconds of the processor, in this thread or in all of this process."""
+def _minimum(
+    work: Callable[[], Any], repeats: int = 20, threads: bool = False
+) -> float:
+    """Minimum CPU seconds of `work`, of this thread or of the complete process."""
     clock = time.process_time if threads else time.thread_time
     work()
-    found = []
+    seconds = []
     for _ in range(repeats):
         began = clock()
         work()
-        found.append(clock() - began)
-    return min(found)
+        seconds.append(clock() - began)
+    return min(seconds)
 
 
 def _busy(work: Callable[[int], Any], repeats: int = 5) -> float:
-    """Least seconds that one ``work(core's number)`` takes when each core does one.
+    """Minimum CPU seconds of one ``work(core)`` while every core runs one.
 
-    Of all threads of the process: libraries have some of their own.
+    They are those of all threads of the process, since libraries start threads.
     """
     cores = len(os.sched_getaffinity(0))
-    found = []
+    seconds = []
     with ThreadPoolExecutor(cores) as pool:
         list(pool.map(work, range(cores)))
         for _ in range(repeats):
             began = time.process_time()
             list(pool.map(work, range(cores)))
-            found.append((time.process_time() - began) / cores)
-    return min(found)
+            seconds.append((time.process_time() - began) / cores)
+    return min(seconds)
 
 
 def _shared(work: Callable[[int], Any], repeats: int = 10) -> float:
-    """Least seconds of the slowest core when each calls ``work(its number)`` at once.
+    """Minimum seconds of the slowest core while each core runs ``work(core)``.
 
-    Seconds of the thread: another process on the core does not count.
+    They are CPU seconds of the thread: other processes on the core do not count.
     """
     cores = len(os.sched_getaffinity(0))
     barrier = threading.Barrier(cores, timeout=600)
 
     def one(core: int) -> list[float]:
         work(core)
-        found = []
+        seconds = []
         for _ in range(repeats):
             barrier.wait()
             began = time.thread_time()
             work(core)
-            found.append(time.thread_time() - began)
-        return found
+            seconds.append(time.thread_time() - began)
+        return seconds
 
     with ThreadPoolExecutor(cores) as pool:
-        spent = list(pool.map(one, range(cores)))
-    return float(min(max(turn) for turn in zip(*spent, strict=True)))
+        by_core = list(pool.map(one, range(cores)))
+    return float(min(max(repeat) for repeat in zip(*by_core, strict=True)))
 
 
 def _ingest_costs(bench: Bench) -> tuple[float, float, int]:
-    """Seconds a node and a directed edge, from three graphs; the largest's edges."""
+    """Seconds per node and directed edge from three graphs; edges of the largest."""
     nodes = bench.choose(2_000, 100_000)
     seconds, edges = [], []
     for count, degree in ((nodes // 4, 4.0), (nodes, 4.0), (nodes, 24.0)):
@@ -143,35 +145,35 @@ def _ingest_costs(bench: Bench) -> tuple[float, float, int]:
         arguments: dict[str, Any] = {"out": graph, "nodes": count, "degree": degree}
         bench.child(GENERATE, arguments)
         arguments = {"graph": graph, "memory": "64 MiB"}
-        tried = []
+        runs = []
         for number in range(bench.repeat):
             arguments["out"] = f"{graph}-run-{number}"
-            tried.append(bench.child(f"{_INGEST}:prepare_graph", arguments))
-        seconds.append(min(done["cpu"] for done in tried))
-        edges.append(int(tried[0]["directed"]))
+            runs.append(bench.child(f"{_INGEST}:prepare_graph", arguments))
+        seconds.append(min(run["cpu"] for run in runs))
+        edges.append(int(runs[0]["directed"]))
     edge = max((seconds[2] - seconds[1]) / (edges[2] - edges[1]), 1e-9)
     grown = seconds[1] - seconds[0] - edge * (edges[1] - edges[0])
     return max(grown / (nodes - nodes // 4), 1e-9), edge, edges[2]
 
 
 def _fixed_cost(bench: Bench, costs: Costs) -> float:
-    """What is left of a run of 500 nodes when its work is taken off."""
+    """Seconds of a run of 500 nodes beyond the planned cost of its work."""
     graph = str(bench.folder / "graph-500")
     bench.child(GENERATE, {"out": graph, "nodes": 500})
     run = str(bench.folder / "run-500")
     overrides = ["partitions=2", "cluster.workers=2", "reservoir.dim=64"]
     arguments: dict[str, Any] = {"graph": graph, "out": run, "overrides": overrides}
-    found = bench.child(MEASURE, arguments)
+    result = bench.child(MEASURE, arguments)
     settings = load_settings(overrides=overrides)
     made = RunDirectory(run)
     labels = whole_stage(made, "labels")
     size = size_of(whole_stage(made, "graph"), settings, 2, labels=labels)
     plan = add_up(size, settings, 2, Workers(2, 1, 2**31), True, costs)
-    return max(float(found["cpu"]) - plan.seconds, 0.0)
+    return max(float(result["cpu"]) - plan.seconds, 0.0)
 
 
 def _gather_costs(bench: Bench) -> tuple[float, float]:
-    """Seconds a neighbour and a value of its state, from narrow and wide rows."""
+    """Seconds per neighbour and per value of its state, from narrow and wide rows."""
     rows, degree = bench.choose(5_000, 400_000), 10
     narrow = 32
     seconds = {
@@ -183,30 +185,30 @@ def _gather_costs(bench: Bench) -> tuple[float, float]:
 
 
 def _gather_seconds(rows: int, width: int, degree: int) -> float:
-    """Of one neighbour."""
+    """Seconds per neighbour."""
     from xnq_dist.reservoir.kernels import gather_add
 
     rng = np.random.default_rng(0)
-    some = max(1, rows // 20)
+    count = max(1, rows // 20)
     states = rng.random((rows, width), dtype=np.float32)
-    indptr = np.arange(0, some * degree + 1, degree)
+    indptr = np.arange(0, count * degree + 1, degree)
     nothing = np.empty(0, np.float32)
     halo = np.empty((0, width), np.float32)
     cores = len(os.sched_getaffinity(0))
-    indices = rng.integers(0, rows, (cores, some * degree)).astype(np.int32)
-    out = np.empty((cores, some, width), np.float32)
+    indices = rng.integers(0, rows, (cores, count * degree)).astype(np.int32)
+    out = np.empty((cores, count, width), np.float32)
 
     def work(core: int) -> None:
         edges = (indptr, indices[core], nothing)
-        gather_add(*edges, states, halo, 0, some, out[core])
+        gather_add(*edges, states, halo, 0, count, out[core])
 
-    return float(_shared(work) / (some * degree))
+    return float(_shared(work) / (count * degree))
 
 
 def _update_costs(bench: Bench) -> tuple[float, float]:
-    """Seconds a product and a value, from reservoirs of few units and of many.
+    """Seconds per product and per value, from small and large reservoirs.
 
-    Four reservoirs side by side, as xnq+ has them, on all cores.
+    As in xnq+, four reservoirs are updated together; all cores are busy.
     """
     from xnq_dist.core.backend import choose
     from xnq_dist.reservoir.superstep import update
@@ -214,7 +216,7 @@ def _update_costs(bench: Bench) -> tuple[float, float]:
 
     backend, rng = choose("cpu"), np.random.default_rng(0)
     cores = len(os.sched_getaffinity(0))
-    # Products of fewer units are slower than their operations say.
+    # Products of fewer units take longer per operation.
     few, many, seconds = 128, 512, {}
     for units in few, many:
         drawn = [draw_recurrent(seed, units, "dense", 1) for seed in range(4)]
@@ -224,7 +226,7 @@ def _update_costs(bench: Bench) -> tuple[float, float]:
         states = drive.copy()
 
         def work(core: int) -> None:
-            # Of this turn of the loop: it is done before the next.
+            # It runs before the next iteration changes these variables.
             update(backend, states[core], drive[core], recurrent)  # noqa: B023
 
         seconds[units] = _shared(work) / (rows * 4 * units)
@@ -233,14 +235,14 @@ def _update_costs(bench: Bench) -> tuple[float, float]:
 
 
 def _copy_cost(bench: Bench) -> float:
-    """To fresh memory, on all cores."""
+    """Seconds per byte of a copy to new memory, on all cores."""
     cores = len(os.sched_getaffinity(0))
     values = np.ones((cores, bench.choose(1 << 20, 1 << 24)), np.float32)
     return float(_shared(lambda core: values[core].copy()) / values[0].nbytes)
 
 
 def _nonzero_cost(nonzeros: int = 16) -> float:
-    """Of a sparse update, its elementwise part taken off."""
+    """Seconds per nonzero of a sparse update, without its elementwise part."""
     from xnq_dist.reservoir import kernels
     from xnq_dist.reservoir.weights import draw_recurrent
 
@@ -251,13 +253,14 @@ def _nonzero_cost(nonzeros: int = 16) -> float:
     tile = np.zeros((dim, kernels.LANES), np.float32)
     sums = np.zeros((kernels.WIDTH, kernels.LANES), np.float32)
     weights = np.asarray(sparse.columns), sparse.values
-    whole = _least(lambda: kernels.sparse_update(states, *weights, drive, tile, sums))
-    tanh = _least(lambda: kernels.tanh_add(states, drive))
-    return max(whole - tanh, 0.0) / (2.0 * states.size * nonzeros)
+    arguments = states, *weights, drive, tile, sums
+    total = _minimum(lambda: kernels.sparse_update(*arguments))
+    tanh = _minimum(lambda: kernels.tanh_add(states, drive))
+    return max(total - tanh, 0.0) / (2.0 * states.size * nonzeros)
 
 
 def _wire_cost(size: int = 1 << 24) -> float:
-    """Loopback TCP, one stream; both ends' copies included."""
+    """Seconds per byte of one loopback TCP stream, with the copies at both ends."""
     data = memoryview(bytes(size))
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(60)
@@ -275,7 +278,7 @@ def _wire_cost(size: int = 1 << 24) -> float:
                     at += receiver.recv_into(into[at:])
                 thread.join(60)
 
-            return float(_least(work, 10, threads=True) / size)
+            return float(_minimum(work, 10, threads=True) / size)
 
 
 def _disk_cost(bench: Bench) -> float:
@@ -285,7 +288,7 @@ def _disk_cost(bench: Bench) -> float:
     def work() -> None:
         attempt.write_arrays("values", values=values)
 
-    return _least(work, 8) / values.nbytes
+    return _minimum(work, 8) / values.nbytes
 
 
 def _task_cost(bench: Bench) -> float:
@@ -302,7 +305,7 @@ def _task_cost(bench: Bench) -> float:
         def work() -> None:
             gather(client, client.map(abs, range(count), pure=False))
 
-        return float(_least(work, 5, threads=True) / count)
+        return float(_minimum(work, 5, threads=True) / count)
 
 
 def _row_cost() -> float:
@@ -314,12 +317,12 @@ def _row_cost() -> float:
     labels = rng.integers(0, 2, 4096).astype(np.int32)
     group = Group(x, labels, np.zeros(4096, np.int32))
     problem = Problem((), np.zeros((1, WIDTH)), np.zeros(1))
-    with one_blas_thread():  # as throughout a fit: to begin takes longer than a pass
-        return _least(lambda: group_sums(group, [problem])) / x.size
+    with one_blas_thread():  # as during a fit: entering it takes longer than a pass
+        return _minimum(lambda: group_sums(group, [problem])) / x.size
 
 
 def _member_costs() -> dict[str, float]:
-    """Of communities of a hundred, one in ten members labelled."""
+    """Seconds per member in communities of 100 nodes, a tenth of them labelled."""
     from xnq_dist.quantify.classic.sld import Sld
     from xnq_dist.quantify.default.auto import Auto
     from xnq_dist.quantify.default.estimator_fit import Learnt
@@ -331,23 +334,23 @@ def _member_costs() -> dict[str, float]:
     nodes = NodeTable(posteriors, labels.astype(np.int32), labels >= 0, ("0", "1"))
     offsets = np.arange(0, 100_001, 100)
     batch = Communities(offsets, rng.integers(0, 20_000, 100_000))
-    known = labels >= 0
+    labelled = labels >= 0
     reference = Reference(
         np.array([0.6, 0.4]),
-        posteriors=posteriors[known],
-        labels=labels[known].astype(np.int32),
-        rows=np.flatnonzero(known),
+        posteriors=posteriors[labelled],
+        labels=labels[labelled].astype(np.int32),
+        rows=np.flatnonzero(labelled),
     )
-    asked = batch, nodes, reference
+    arguments = batch, nodes, reference
     groups = (np.arange(20_000) // 100).astype(np.int32)
     sld, auto = Sld(), Auto(learnt=Learnt.of(nodes, reference, groups))
-    plain = _least(lambda: sld.estimate(*asked))
-    judged = _least(lambda: auto.estimate(*asked))
+    plain = _minimum(lambda: sld.estimate(*arguments))
+    judged = _minimum(lambda: auto.estimate(*arguments))
     return {"member": plain / 100_000, "judged": judged / 100_000}
 
 
 def _leiden_cost(bench: Bench) -> float:
-    """A directed edge of a graph with communities."""
+    """Seconds of Leiden per directed edge, on a graph with communities."""
     from scipy.sparse import coo_array
 
     from xnq_dist.groups.leiden import leiden
@@ -355,10 +358,10 @@ def _leiden_cost(bench: Bench) -> float:
     nodes, degree = bench.choose(1_000, 50_000), 10
     rng = np.random.default_rng(0)
     head = np.repeat(np.arange(nodes), degree // 2)
-    # Four of five edges stay among a hundred neighbours by number.
+    # Four of five edges stay within a block of 100 consecutive nodes.
     near = head // 100 * 100 + rng.integers(0, 100, len(head))
     far = rng.integers(0, nodes, len(head))
     tail = np.where(rng.random(len(head)) < 0.8, near.clip(max=nodes - 1), far)
     ends = (np.concatenate([head, tail]), np.concatenate([tail, head]))
     graph = coo_array((np.ones(2 * len(head)), ends), shape=(nodes, nodes)).tocsr()
-    return float(_least(lambda: leiden(graph, 1.0, 0), 3) / graph.nnz)
+    return float(_minimum(lambda: leiden(graph, 1.0, 0), 3) / graph.nnz)

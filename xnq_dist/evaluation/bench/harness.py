@@ -1,8 +1,8 @@
-"""What every benchmark measures with: repeats, rows, ratios, child processes.
+"""The harness of all benchmarks: repeats, rows, ratios, child processes.
 
-A benchmark is a function of a `Bench`. It records measurements, one row each, and the
-few ratios that matter: ours against a peer on the same work in the same run, so that a
-faster or slower machine moves both.
+A benchmark is a function of a `Bench`. It records measurements, one row each, and a few
+ratios, such as our time over that of another library for the same work in the same run,
+which depend little on the speed of the machine.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["OURS", "Bench", "Benchmark", "Measurement", "Ratio", "Size"]
 log = logging.getLogger(__name__)
 
 OURS = "xnq_dist"
-"""The `what` of a row that is this package's own."""
+"""The value of `what` in rows that measure this package."""
 
 Size = Literal["small", "full"]
 Better = Literal["more", "less"]
@@ -37,31 +37,31 @@ _CHILD = "from xnq_dist.evaluation.bench.child import main; main()"
 
 @dataclass(frozen=True)
 class Benchmark:
-    """An entry of the list of benchmarks; its code is imported when it runs."""
+    """An entry in the list of benchmarks; its code is imported when it runs."""
 
     name: str
     title: str
-    """What it measures, one line."""
+    """One line on what it measures."""
     function: str
     """``module:function``, called with a `Bench`."""
 
     def load(self) -> Callable[[Bench], None]:
-        """The function."""
+        """Import and return the function."""
         module, _, name = self.function.partition(":")
-        found: Callable[[Bench], None] = getattr(import_module(module), name)
-        return found
+        function: Callable[[Bench], None] = getattr(import_module(module), name)
+        return function
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One row: one quantity, measured once."""
+    """One row: a quantity, measured once."""
 
     benchmark: str
     case: str
-    """The work: how many of what."""
+    """The work and its size."""
     quantity: str
     what: str
-    """`OURS`, or the peer that did the same work."""
+    """`OURS`, or the other library that did the same work."""
     value: float
     unit: str
     repeat: int
@@ -71,18 +71,18 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A figure that is compared from run to run, without a unit."""
+    """A number without a unit that is compared between runs."""
 
     benchmark: str
     name: str
     value: float
     better: Better
     aim: float | None = None
-    """The budget, where there is one."""
+    """The goal; None if there is none."""
 
     @property
     def met(self) -> bool | None:
-        """Whether the aim is met; None without an aim."""
+        """Whether the goal is met; None without a goal."""
         if self.aim is None:
             return None
         return (
@@ -92,24 +92,24 @@ class Ratio:
 
 @dataclass
 class Bench:
-    """What a benchmark is given, and what it leaves behind."""
+    """Settings and results of one benchmark."""
 
     name: str
     size: Size
     repeat: int
     folder: Path
-    """Empty folder for its files; removed afterwards."""
+    """Empty folder for temporary files; removed afterwards."""
     rows: list[Measurement] = field(default_factory=list)
     ratios: list[Ratio] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
-    """More files for the folder of the tables, by name."""
+    """Contents of further files for the output folder, by name."""
 
     def choose(self, small: Any, full: Any) -> Any:
-        """The one for the size asked for."""
+        """Return the value for the size of this benchmark."""
         return full if self.size == "full" else small
 
     def full(self, aim: float) -> float | None:
-        """An aim that only full size is held to."""
+        """Return the goal at full size; None at small size."""
         return aim if self.size == "full" else None
 
     def record(
@@ -122,7 +122,7 @@ class Bench:
         repeat: int = 0,
         note: str | None = None,
     ) -> float:
-        """Add a row; returns the value."""
+        """Add a row and return the value."""
         value = float(value)
         row = Measurement(self.name, case, quantity, what, value, unit, repeat, note)
         self.rows.append(row)
@@ -140,45 +140,41 @@ class Bench:
         scale: float = 1.0,
         note: str | None = None,
     ) -> float:
-        """Seconds that `work` takes, one row a repeat; returns their median.
+        """Time `work`, add one row per repeat and return the median seconds.
 
-        `warm` calls it once before, so that nothing is compiled inside the clock.
-        Seconds are multiplied by `scale`: the peer did so much less work, as the note
-        must say.
+        With `warm`, `work` is called once before, so that compilation is not timed.
+        Seconds are multiplied by `scale` if a library did only part of the work; the
+        note must state this.
         """
         log.info("%s: %s, %s", self.name, case, what)
         if warm:
             work()
-        found = []
+        times = []
         for number in range(self.repeat if repeat is None else repeat):
             began = time.perf_counter()
             work()
             seconds = (time.perf_counter() - began) * scale
-            found.append(self.record(case, quantity, what, seconds, "s", number, note))
-        return float(np.median(found))
+            times.append(self.record(case, quantity, what, seconds, "s", number, note))
+        return float(np.median(times))
 
     def ratio(
         self, name: str, value: float, better: Better, aim: float | None = None
     ) -> None:
-        """Add a ratio that is compared with recorded ones."""
+        """Add a ratio, which can be compared with recorded ones."""
         self.ratios.append(Ratio(self.name, name, float(value), better, aim))
 
     def median(self, case: str, quantity: str, what: str) -> float:
-        """Median over the repeats of a quantity that was recorded."""
-        wanted = (case, quantity, what)
-        found = [
-            row.value
-            for row in self.rows
-            if (row.case, row.quantity, row.what) == wanted
-        ]
-        return float(np.median(found))
+        """Median over the repeats of a recorded quantity."""
+        key = (case, quantity, what)
+        values = [r.value for r in self.rows if (r.case, r.quantity, r.what) == key]
+        return float(np.median(values))
 
     def child(self, function: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Call ``module:function`` in a process of its own.
+        """Call ``module:function`` in a new process.
 
-        It takes the arguments by name and returns a dictionary; both are JSON values.
-        The result also has ``base_memory`` and ``peak_memory``, the largest resident
-        bytes before and after the call.
+        The function takes the arguments by name and returns a dictionary; both must be
+        JSON values. The result also has ``base_memory`` and ``peak_memory``, the peak
+        resident bytes before and after the call.
 
         Raises
         ------
@@ -188,16 +184,13 @@ class Bench:
         log.info("%s: %s %s", self.name, function, dict(arguments))
         command = [sys.executable, "-c", _CHILD, function, json.dumps(dict(arguments))]
         done = subprocess.run(  # noqa: S603 - our own interpreter and code
-            command,
-            check=False,
-            capture_output=True,
-            text=True,
+            command, check=False, capture_output=True, text=True
         )
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
             raise StageError(
                 f"benchmark {self.name}: {function} ended with status "
-                f"{done.returncode} ({reason}): run it alone to see more"
+                f"{done.returncode} ({reason}): call it directly to see its output"
             )
-        found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-        return found
+        result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+        return result

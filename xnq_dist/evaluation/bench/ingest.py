@@ -1,8 +1,8 @@
-"""Generated graphs, written and ingested in processes of their own, memory watched.
+"""Benchmark of generating and ingesting graphs, each in a new process, with its memory.
 
-A row of the edge table is an undirected edge: twice as many directed edges come out.
-Rates are given of both, over the complete stage: rho(A), partition and files included.
-The peer reads the same rows with pyarrow and does nothing with them.
+A row of the edge table is an undirected edge, which becomes two directed edges. Rates
+are reported for both, over the complete stage, including rho(A), partitioning and
+files. For comparison, pyarrow reads the same rows without processing them.
 """
 
 from __future__ import annotations
@@ -17,50 +17,52 @@ from typing import Any
 from xnq_dist.evaluation.bench.harness import OURS, Bench
 from xnq_dist.evaluation.peak_memory import peak_memory
 
-__all__ = ["generate_graph", "ingest", "prepare_graph", "read_edges_alone"]
+__all__ = ["generate_graph", "ingest", "prepare_graph", "read_edges_only"]
 
 PARTITIONS = 8
 FIRST = 500
-"""Nodes of the graph that is made before the clock starts."""
+"""Nodes of the warm-up graph, which is not timed."""
 RATES = {
     "generate": ("edges", 1e6),
     "ingest": ("edges", 2e6),
     "ingest, directed": ("directed edges", 2e6),
-    "ingest, without the cut": ("directed edges", 2e6),
+    "ingest, without partitioning": ("directed edges", 2e6),
 }
-"""Rows of the edge table, or directed edges, a second that are aimed at."""
+"""Goals: rows of the edge table, or directed edges, per second."""
 
-_HERE = "xnq_dist.evaluation.bench.ingest"
+_MODULE = "xnq_dist.evaluation.bench.ingest"
 
 
 def ingest(bench: Bench) -> None:
-    """Seconds, rates and memory of `generate` and `prepare`."""
+    """Measure seconds, rates and memory of `generate` and `prepare`."""
     nodes = bench.choose(10_000, 5_000_000)
     graph = str(bench.folder / "graph")
     memory = bench.choose("32 MiB", "256 MiB")
     repeats: list[dict[str, float]] = []
     for number in range(bench.repeat):
-        made = bench.child(f"{_HERE}:generate_graph", {"out": graph, "nodes": nodes})
+        made = bench.child(f"{_MODULE}:generate_graph", {"out": graph, "nodes": nodes})
         edges = int(made["edges"])
         case = f"{edges:,} rows, {nodes:,} nodes, input.memory {memory}"
         arguments = {"graph": graph, "memory": memory}
         arguments["out"] = str(bench.folder / f"run-{number}")
-        prepared = bench.child(f"{_HERE}:prepare_graph", arguments)
-        read = bench.child(f"{_HERE}:read_edges_alone", {"graph": graph})
-        uncut = prepared["seconds"] - prepared["steps"].get("partition", 0.0)
+        prepared = bench.child(f"{_MODULE}:prepare_graph", arguments)
+        read = bench.child(f"{_MODULE}:read_edges_only", {"graph": graph})
+        partitioning = prepared["steps"].get("partition", 0.0)
+        directed = prepared["directed"]
         rates = {
             "generate": edges / made["seconds"],
             "ingest": edges / prepared["seconds"],
             "read": edges / read["seconds"],
-            "ingest, directed": prepared["directed"] / prepared["seconds"],
-            "ingest, without the cut": prepared["directed"] / uncut,
+            "ingest, directed": directed / prepared["seconds"],
+            "ingest, without partitioning": directed
+            / (prepared["seconds"] - partitioning),
         }
         for name, value in rates.items():
             bench.record(case, "rate", name, value, "edges/s", number)
         for what, done in (
             (f"{OURS} generate", made),
             (f"{OURS} ingest", prepared),
-            ("pyarrow, reading alone", read),
+            ("pyarrow, reading only", read),
         ):
             bench.record(case, "time", what, done["seconds"], "s", number)
             bench.record(case, "processor time", what, done["cpu"], "s", number)
@@ -77,7 +79,7 @@ def ingest(bench: Bench) -> None:
         title = f"{name}, share of {aim:,.0f} {what}/s"
         bench.ratio(title, middle[name] / aim, "more", bench.full(1.0))
     bench.ratio(
-        "ingest over reading alone, time", middle["read"] / middle["ingest"], "less"
+        "ingest over reading only, time", middle["read"] / middle["ingest"], "less"
     )
     bench.ratio(
         "memory of ingest over its directed edges as int64", middle["memory"], "less"
@@ -87,7 +89,7 @@ def ingest(bench: Bench) -> None:
 def generate_graph(
     out: str, nodes: int, degree: float = 20.0, labelled: float = 0.1
 ) -> dict[str, Any]:
-    """Generate a graph; its edges and the seconds."""
+    """Generate a graph; return its number of edges and the seconds."""
     _write_graph(f"{out}-first", FIRST, degree, labelled)
     with _clock() as clock:
         edges = _write_graph(out, nodes, degree, labelled)
@@ -112,8 +114,8 @@ def _write_graph(out: str, nodes: int, degree: float, labelled: float = 0.1) -> 
 
 
 def prepare_graph(graph: str, out: str, memory: str) -> dict[str, Any]:
-    """The stage ``graph``; seconds in all and by step."""
-    # Libraries are imported and kernels loaded before the clock starts.
+    """Run the stage ``graph``; return seconds in total and by step."""
+    # Warm up: imports and loading of kernels are not timed.
     _write_graph(f"{out}-first-graph", FIRST, 20.0)
     _prepare(f"{out}-first-graph", f"{out}-first", memory)
     with _clock() as clock:
@@ -122,7 +124,7 @@ def prepare_graph(graph: str, out: str, memory: str) -> dict[str, Any]:
 
 
 def _prepare(graph: str, out: str, memory: str) -> tuple[int, dict[str, float]]:
-    """Directed edges, and the seconds of each step."""
+    """Run the stage ``graph``; return directed edges and seconds by step."""
     from xnq_dist.core.config import load_settings
     from xnq_dist.core.store import RunDirectory
     from xnq_dist.graph.prepare import prepare
@@ -137,7 +139,7 @@ def _prepare(graph: str, out: str, memory: str) -> tuple[int, dict[str, float]]:
     def progress(what: str, done: int, total: int) -> None:
         nonlocal last
         now = time.perf_counter()
-        # What went before a step's first call has no name of its own.
+        # Work before a step's first call is not reported by name.
         name = what if done else "sort"
         steps[name] = steps.get(name, 0.0) + now - last
         last = now
@@ -146,8 +148,8 @@ def _prepare(graph: str, out: str, memory: str) -> tuple[int, dict[str, float]]:
     return int(facts["n_edges"]), steps
 
 
-def read_edges_alone(graph: str) -> dict[str, Any]:
-    """Read the edge table batch by batch and drop it."""
+def read_edges_only(graph: str) -> dict[str, Any]:
+    """Read the edge table batch by batch, without processing it."""
     import pyarrow.parquet as pq
 
     with _clock() as clock:
@@ -158,9 +160,9 @@ def read_edges_alone(graph: str) -> dict[str, Any]:
 
 @contextmanager
 def _clock() -> Iterator[dict[str, float]]:
-    """Seconds of the block, of them the processor's, and the memory before it."""
-    found: dict[str, float] = {"base_memory": peak_memory()}
-    began, spent = time.perf_counter(), time.process_time()
-    yield found
-    found["seconds"] = time.perf_counter() - began
-    found["cpu"] = time.process_time() - spent
+    """Wall and CPU seconds of the block, and the peak memory before it."""
+    usage: dict[str, float] = {"base_memory": peak_memory()}
+    began, cpu_before = time.perf_counter(), time.process_time()
+    yield usage
+    usage["seconds"] = time.perf_counter() - began
+    usage["cpu"] = time.process_time() - cpu_before

@@ -1,7 +1,7 @@
-"""Logistic readout of many rows: block by block, beside scikit-learn's solvers.
+"""Benchmark of the logistic readout on many rows, compared with scikit-learn's solvers.
 
-All minimise one objective: log-loss plus the L2 penalty of C = 1. What differs is how
-close they come: the excess of the loss over the best one found is a row of its own.
+All minimise the same objective, log-loss plus the L2 penalty of C = 1, with different
+accuracy: the excess of each loss over the smallest loss is recorded too.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ CLASSES = 2
 
 
 def readout(bench: Bench) -> None:
-    """Rows of 256 columns that look like reservoir states."""
+    """Time and loss of fits to rows that resemble reservoir states."""
     rows, width = bench.choose((20_000, 64), (1_000_000, 256))
     case = f"{rows:,} rows x {width}, two classes, C = {C:g}"
     x, y = _states(rows, width)
     models: dict[str, LinearModel] = {}
     threads = len(os.sched_getaffinity(0))
-    few = 1 if bench.size == "full" else bench.repeat
+    repeat = 1 if bench.size == "full" else bench.repeat
 
     def ours() -> None:
         models[OURS] = _fit(x, y, threads)
@@ -44,7 +44,7 @@ def readout(bench: Bench) -> None:
         _fit(x, y, 1)
 
     seconds = bench.time(case, OURS, ours, warm=bench.size == "small")
-    bench.time(case, f"{OURS}, one thread", one_thread, repeat=few, warm=False)
+    bench.time(case, f"{OURS}, one thread", one_thread, repeat=repeat, warm=False)
     peers = {
         "scikit-learn LogisticRegression, lbfgs": _lbfgs,
         "scikit-learn SGDClassifier": _sgd,
@@ -55,7 +55,7 @@ def readout(bench: Bench) -> None:
         def work(name: str = name, fit: Any = fit) -> None:
             models[name] = fit(x, y)
 
-        times[name] = bench.time(case, name, work, repeat=few, warm=False)
+        times[name] = bench.time(case, name, work, repeat=repeat, warm=False)
     objectives = {name: _objective(model, x, y) for name, model in models.items()}
     best = min(objectives.values())
     for name, value in objectives.items():
@@ -63,24 +63,24 @@ def readout(bench: Bench) -> None:
     lbfgs, sgd = times.values()
     bench.ratio("LogisticRegression's time over ours", lbfgs / seconds, "more")
     bench.ratio("SGDClassifier's time over ours", sgd / seconds, "more")
-    # Rounding alone differs from run to run below this.
+    # Smaller values are rounding errors, which differ from run to run.
     excess = max(objectives[OURS] / best - 1, 1e-9)
     bench.ratio("relative excess of our loss", excess, "less", 1e-6)
 
 
 def _states(rows: int, width: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """Collinear tanh features with a class signal, block by block."""
+    """Collinear tanh features that depend on the class, made block by block."""
     rng = np.random.default_rng(0)
     y = rng.integers(0, CLASSES, rows).astype(np.int32)
     hidden = width // 3
     mix = 0.4 * rng.standard_normal((hidden, width)).astype(np.float32)
     x = np.empty((rows, width), np.float32)
     for first in range(0, rows, GROUP_ROWS):
-        some = x[first : first + GROUP_ROWS]
-        drawn = rng.standard_normal((len(some), hidden), dtype=np.float32)
-        drawn[:, 0] += 1.2 * y[first : first + len(some)]
-        noise = rng.standard_normal(some.shape, dtype=np.float32)
-        np.tanh(drawn @ mix + 0.3 * noise + 0.3, out=some)
+        block = x[first : first + GROUP_ROWS]
+        drawn = rng.standard_normal((len(block), hidden), dtype=np.float32)
+        drawn[:, 0] += 1.2 * y[first : first + len(block)]
+        noise = rng.standard_normal(block.shape, dtype=np.float32)
+        np.tanh(drawn @ mix + 0.3 * noise + 0.3, out=block)
     return x, y
 
 
@@ -92,7 +92,7 @@ def _fit(x: NDArray[np.float32], y: NDArray[np.int32], threads: int) -> LinearMo
 def _lbfgs(x: NDArray[np.float32], y: NDArray[np.int32]) -> LinearModel:
     from sklearn.linear_model import LogisticRegression
 
-    # Its own default tolerance of 1e-4 stops far from the optimum at this size.
+    # The default tolerance of 1e-4 stops far from the optimum at this size.
     model = LogisticRegression(C=C, tol=1e-6, max_iter=1000).fit(x, y)
     return _as_ours(model)
 

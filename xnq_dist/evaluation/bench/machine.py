@@ -1,4 +1,4 @@
-"""Facts of the machine that a figure was measured on."""
+"""Facts about the machine on which benchmarks ran."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def machine_facts() -> dict[str, Any]:
 
 
 def _processor() -> str:
-    told = Path("/proc/cpuinfo")
-    if told.exists():
-        for line in told.read_text(encoding="utf-8").splitlines():
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()

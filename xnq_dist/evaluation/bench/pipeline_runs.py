@@ -1,8 +1,8 @@
-"""Complete runs of the pipeline: against the plan, at two sizes, with states on a disk.
+"""Benchmarks of complete runs: compared with the plan, at two sizes, states on disk.
 
-Each runs without Prefect in a process of its own, with a local cluster, so that memory
-is that of the client and of each worker. Plans are those of a partitioned graph, whose
-halo is known.
+Each runs without Prefect in a new process, with a local cluster, so that the memory of
+the client and of each worker can be measured. Plans are those made after partitioning,
+when the halo is known.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ FIGURES = (
     *("worker_memory", "client_memory", "run_disk"),
     *("scratch_disk", "exchanged_bytes"),
 )
-"""Of the plan, compared with what was measured."""
+"""Figures of the plan that are compared with measurements."""
 BUSY = "processor time of client and busiest worker"
-"""What the time comes to where nobody else wants the processor."""
+"""Estimate of the wall time on a machine without other load."""
 FIXED = 500
-"""Nodes of the graph that stands for no work at all."""
+"""Nodes of the graph whose run measures the fixed cost."""
 SCALED = (
     "partitions=2",
     "partitioner=stream",
@@ -48,13 +48,13 @@ SCALED = (
     "reservoir.recurrent_scale=1.0",
     "reservoir.input_scale=0.3",
 )
-"""Fixed scales: nothing is searched, so that the work follows the edges."""
+"""Settings with fixed scales: without a search, the work is proportional to edges."""
 FLAT = 1.25
-"""Cost of an edge of the larger graph over that of the smaller one, at most."""
+"""Goal: maximum cost per edge in the larger graph, relative to the smaller one."""
 OVER_LIMIT = 1.15
-"""Peak resident memory of a worker over its limit, at most."""
+"""Goal: maximum peak resident memory of a worker, relative to its limit."""
 TIMES = 4
-"""States over the limit of the worker that has them on a disk."""
+"""Size of states on disk, relative to the memory limit of the worker."""
 ON_DISK = (
     "method=xnq",
     "reservoir.matrix=sparse",
@@ -69,7 +69,7 @@ ON_DISK = (
 
 
 def plan_benchmark(bench: Bench) -> None:
-    """The plan against real graphs (where there are any) and three generated sizes."""
+    """Compare plans with runs on generated graphs and, if present, real graphs."""
     settings = ["partitions=2", "cluster.workers=2", "cluster.threads=1"]
     overrides = [*settings, f"reservoir.dim={bench.choose(32, 512)}"]
     cases: list[tuple[str, str]] = []
@@ -86,9 +86,9 @@ def plan_benchmark(bench: Bench) -> None:
         out = str(bench.folder / f"run-{number}")
         arguments: dict[str, Any] = {"graph": graph, "out": out}
         arguments |= {"overrides": overrides, "watched": True}
-        found = bench.child(MEASURE, arguments)
-        planned = found["planned"]
-        _record_stages(bench, case, OURS, found)
+        result = bench.child(MEASURE, arguments)
+        planned = result["planned"]
+        _record_stages(bench, case, OURS, result)
         stages = planned["stages"]
         for stage, seconds in {
             "graph": stages["ingest"],
@@ -97,9 +97,9 @@ def plan_benchmark(bench: Bench) -> None:
             "quantify": stages["quantify"],
         }.items():
             bench.record(case, f"time of {stage}", "plan", seconds, "s")
-        compared = [(n, found["measured"][n], planned[n], "B") for n in FIGURES]
-        compared.append(("time", found["wall"], planned["seconds"], "s"))
-        compared.append((BUSY, found["cpu"], planned["seconds"], "s"))
+        compared = [(n, result["measured"][n], planned[n], "B") for n in FIGURES]
+        compared.append(("time", result["wall"], planned["seconds"], "s"))
+        compared.append((BUSY, result["cpu"], planned["seconds"], "s"))
         for name, measured, by_plan, unit in compared:
             bench.record(case, name, OURS, measured, unit)
             bench.record(case, name, "plan", by_plan, unit)
@@ -110,14 +110,14 @@ def plan_benchmark(bench: Bench) -> None:
     for name in ("time", BUSY, *FIGURES):
         aim = 1.25 if name in FIGURES else 1.33
         bench.ratio(
-            f"{name}, plan off by a factor", worst[name], "less", bench.full(aim)
+            f"{name}, error factor of the plan", worst[name], "less", bench.full(aim)
         )
 
 
 def scale(bench: Bench) -> None:
-    """Generated graphs of 1 and 10 million nodes, 10 and 100 million directed edges.
+    """Run graphs of 1 and 10 million nodes (10 and 100 million directed edges).
 
-    A graph of a few hundred nodes gives the fixed cost, which is subtracted.
+    The fixed cost, measured on a graph of 500 nodes, is subtracted.
     """
     sizes = bench.choose((1_500, 6_000), (1_000_000, 10_000_000))
     limit = bench.choose("1 GiB", "8 GiB")
@@ -129,19 +129,19 @@ def scale(bench: Bench) -> None:
         made = bench.child(GENERATE, {"out": graph, "nodes": nodes, "degree": 10.0})
         arguments = {"graph": graph, "overrides": overrides}
         if not runs:
-            # Kernels are compiled here, where nobody looks.
+            # Warm up: compile kernels.
             bench.child(MEASURE, arguments | {"out": f"{graph}-first-run"})
-        found = bench.child(MEASURE, arguments | {"out": f"{graph}-run"})
-        runs.append(found)
+        result = bench.child(MEASURE, arguments | {"out": f"{graph}-run"})
+        runs.append(result)
         rows = f"{nodes:,} nodes, {int(made['edges']):,} rows"
-        case = f"{rows}, {found['edges']:,} directed edges"
+        case = f"{rows}, {result['edges']:,} directed edges"
         bench.record(case, "time of generate", OURS, made["seconds"], "s")
-        _record_stages(bench, case, OURS, found)
+        _record_stages(bench, case, OURS, result)
         for process in ("client", "worker"):
-            planned = found["planned"][f"{process}_memory"]
+            planned = result["planned"][f"{process}_memory"]
             bench.record(case, f"peak of {process}, planned", "plan", planned, "B")
-        bench.record(case, "limit of a worker", "plan", found["limit"], "B")
-        bench.record(case, "run directory", OURS, found["measured"]["run_disk"], "B")
+        bench.record(case, "limit of a worker", "plan", result["limit"], "B")
+        bench.record(case, "run directory", OURS, result["measured"]["run_disk"], "B")
     for what, name in (("seconds", "time"), ("cpu", "processor time")):
         smaller, larger = (cost_of_an_edge(run, runs[0], what) for run in runs[-2:])
         for stage in smaller:
@@ -161,28 +161,29 @@ def scale(bench: Bench) -> None:
 def cost_of_an_edge(
     run: Mapping[str, Any], fixed: Mapping[str, Any], what: str
 ) -> dict[str, float]:
-    """Seconds that a directed edge takes, by stage and in ``all``.
+    """Seconds per directed edge, by stage and in total (``all``).
 
     Parameters
     ----------
     run, fixed
-        From `measure_run`: the graph, and one so small that it is all fixed cost.
+        Results of `measure_run` for the graph, and for one so small that its run is
+        all fixed cost.
     what
         ``seconds`` or ``cpu``.
     """
     edges = run["edges"] - fixed["edges"]
-    found = {
+    costs = {
         stage: (figures[what] - fixed["stages"][stage][what]) / edges
         for stage, figures in run["stages"].items()
     }
-    return {**found, "all": sum(found.values())}
+    return {**costs, "all": sum(costs.values())}
 
 
 def disk(bench: Bench) -> None:
-    """States (two buffers) of four times a worker's memory on a disk, and in memory."""
+    """Compare states on disk, four times a worker's memory, with states in memory."""
     nodes, dim = bench.choose((2_000, 64), (400_000, 1024))
     graph = str(bench.folder / "graph")
-    # Few labels: the readout's rows are not what is looked at.
+    # Few labels, so that the readout's rows do not dominate the memory.
     arguments: dict[str, Any] = {"out": graph, "nodes": nodes, "degree": 5.0}
     arguments["labelled"] = max(0.01, 200 / nodes)
     made = bench.child(GENERATE, arguments)
@@ -205,14 +206,14 @@ def disk(bench: Bench) -> None:
         what = f"{OURS}, {place}"
         arguments = {"graph": graph, "out": str(bench.folder / place), "watched": True}
         arguments["overrides"] = [*ON_DISK, *sizes, *more]
-        found = bench.child(MEASURE, arguments)
-        _record_stages(bench, case, what, found)
-        seconds[place] = found["stages"]["embed"]["seconds"]
+        result = bench.child(MEASURE, arguments)
+        _record_stages(bench, case, what, result)
+        seconds[place] = result["stages"]["embed"]["seconds"]
         for name in ("worker_memory", "run_disk", "state_bytes"):
-            bench.record(case, name, what, found["measured"][name], "B")
-            bench.record(case, name, f"plan, {what}", found["planned"][name], "B")
+            bench.record(case, name, what, result["measured"][name], "B")
+            bench.record(case, name, f"plan, {what}", result["planned"][name], "B")
         if place == "disk":
-            peak = found["measured"]["worker_memory"]
+            peak = result["measured"]["worker_memory"]
             bench.record(case, "limit of the worker", what, limit, "B")
             bench.ratio(
                 "peak of the worker over its limit", peak / limit, "less", OVER_LIMIT
@@ -224,9 +225,9 @@ def disk(bench: Bench) -> None:
 
 
 def _record_stages(
-    bench: Bench, case: str, what: str, found: Mapping[str, Any]
+    bench: Bench, case: str, what: str, result: Mapping[str, Any]
 ) -> None:
-    for stage, figures in found["stages"].items():
+    for stage, figures in result["stages"].items():
         bench.record(case, f"time of {stage}", what, figures["seconds"], "s")
         bench.record(case, f"processor time of {stage}", what, figures["cpu"], "s")
         for process in ("client", "worker"):
@@ -237,29 +238,29 @@ def _record_stages(
 def measure_run(
     graph: str, out: str, overrides: Sequence[str], watched: bool = False
 ) -> dict[str, Any]:
-    """Run the pipeline on the tables of a folder, looked at stage by stage.
+    """Run the pipeline on the tables of a folder and measure each stage.
 
     Parameters
     ----------
     graph
-        Folder with ``nodes.parquet``, ``edges.parquet`` and, where there are any,
+        Folder with ``nodes.parquet``, ``edges.parquet`` and optionally
         ``memberships.parquet``.
     out
         Run directory.
     overrides
         Settings, ``key=value`` each.
     watched
-        Measure the largest size of run and temporary folder as well, by looking at
-        them all the time.
+        Also measure the peak size of run directory and temporary folder, by polling.
 
     Returns
     -------
     dict
-        ``stages``: of each stage ``seconds``, ``cpu`` (the processor's, client and
-        workers), ``client_memory`` and ``worker_memory`` (largest resident bytes
-        meanwhile, of the largest worker); figures of the plan (``planned``), the same
-        ``measured``; ``edges``; ``limit`` of a worker; ``wall`` of all with the
-        cluster's start; ``cpu``: the processor's seconds of client and busiest worker.
+        ``stages``: for each stage ``seconds``, ``cpu`` (CPU seconds of client and
+        workers), ``client_memory`` and ``worker_memory`` (peak resident bytes during
+        the stage, of the largest worker); ``planned``: figures of the plan;
+        ``measured``: the same figures, measured; ``edges``; ``limit``: memory limit of
+        a worker; ``wall``: seconds in total, including the cluster's start; ``cpu``:
+        CPU seconds of client and busiest worker.
     """
     from xnq_dist import pipeline
     from xnq_dist.core.cluster import connect, open_cluster
@@ -273,38 +274,38 @@ def measure_run(
     tables = [Path(graph) / f"{n}.parquet" for n in ("nodes", "edges", "memberships")]
     sources = Sources(*(str(path) for path in tables if path.exists()))
     stages: dict[str, dict[str, float]] = {}
-    look = _largest if watched else (lambda *_: nullcontext([0]))
+    watch = _peak_size if watched else (lambda *_: nullcontext([0]))
     with (
         pipeline.open_run(out, sources) as run,
-        look(Path(out), 0.1) as run_disk,
-        look(scratch, 0.002) as scratch_disk,
+        watch(Path(out), 0.1) as run_disk,
+        watch(scratch, 0.002) as scratch_disk,
     ):
 
-        def looked_at(stage: str, work: Callable[[], Any], client: Any = None) -> Any:
+        def measured(stage: str, work: Callable[[], Any], client: Any = None) -> Any:
             before = _usage(client)
             began = time.perf_counter()
-            found = work()
+            result = work()
             seconds = time.perf_counter() - began
             after = _usage(client)
-            spent = [
-                cpu - before.get(name, (0, 0))[0] for name, (cpu, _) in after.items()
+            cpu = [
+                used - before.get(name, (0, 0))[0] for name, (used, _) in after.items()
             ]
             workers = [peak for process, (_, peak) in after.items() if process]
             stages[stage] = {
                 "seconds": seconds,
-                "cpu": sum(spent),
+                "cpu": sum(cpu),
                 "client_memory": after[""][1],
                 "worker_memory": max(workers, default=0),
             }
-            return found
+            return result
 
-        manifest = looked_at("graph", lambda: pipeline.prepare(run, sources, settings))
+        manifest = measured("graph", lambda: pipeline.prepare(run, sources, settings))
         with (
             open_cluster(settings.cluster) as connection,
             connect(connection) as client,
         ):
             embed = lambda: pipeline.embed(run, settings, client)  # noqa: E731
-            made = looked_at("embed", embed, client)
+            made = measured("embed", embed, client)
             moved = sum(run_on_workers(client, _received).values())
             for stage, work in (
                 ("readout", lambda: pipeline.fit_readout(run, settings, client)),
@@ -315,11 +316,11 @@ def measure_run(
                     ),
                 ),
             ):
-                looked_at(stage, work, client)
+                measured(stage, work, client)
             busiest = max(run_on_workers(client, time.process_time).values())
-        looked_at("publish", lambda: pipeline.publish(run, settings))
+        measured("publish", lambda: pipeline.publish(run, settings))
     wall = time.perf_counter() - began_all
-    plan = _figures_met(run)
+    plan = _final_figures(run)
     return {
         "stages": stages,
         "planned": plan.to_dict(),
@@ -340,47 +341,49 @@ def measure_run(
     }
 
 
-def _figures_met(run: RunDirectory) -> Figures:
-    """The plan's figures of a complete run, as its stages met them."""
+def _final_figures(run: RunDirectory) -> Figures:
+    """The plan's figures of a complete run, updated after partitioning."""
     from xnq_dist.plan import Plan
 
     plan = Plan.read(run.folder)
     if plan is None or plan.met is None:
-        raise StageError(f"{run.uri} has no plan of a complete run: run it again")
+        raise StageError(
+            f"{run.uri} has no plan of a complete run: run it again with --overwrite"
+        )
     return plan.met
 
 
 def _usage(client: Any) -> dict[str, tuple[float, int]]:
-    """Processor seconds and largest resident bytes since the last call, by process.
+    """CPU seconds and peak resident bytes since the last call, by process.
 
-    This one is the process with the empty name.
+    The client process has an empty name.
     """
-    found: dict[str, tuple[float, int]] = {"": _own_usage()}
-    return found if client is None else found | run_on_workers(client, _own_usage)
+    usage: dict[str, tuple[float, int]] = {"": _process_usage()}
+    return usage if client is None else usage | run_on_workers(client, _process_usage)
 
 
-def _own_usage() -> tuple[float, int]:
+def _process_usage() -> tuple[float, int]:
     return time.process_time(), peak_memory(reset=True)
 
 
 @contextmanager
-def _largest(folder: Path, every: float) -> Iterator[list[int]]:
-    """Largest number of bytes that a folder held, looked at every so often."""
-    found = [0]
+def _peak_size(folder: Path, interval: float) -> Iterator[list[int]]:
+    """Measure the peak bytes in a folder every `interval` seconds, as the only item."""
+    peak = [0]
     done = threading.Event()
 
-    def look() -> None:
-        while not done.wait(every):
-            found[0] = max(found[0], _bytes_in(folder))
+    def watch() -> None:
+        while not done.wait(interval):
+            peak[0] = max(peak[0], _bytes_in(folder))
 
-    watcher = threading.Thread(target=look, daemon=True)
+    watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
-        yield found
+        yield peak
     finally:
         done.set()
         watcher.join(60)
-        found[0] = max(found[0], _bytes_in(folder))
+        peak[0] = max(peak[0], _bytes_in(folder))
 
 
 def _bytes_in(folder: str | Path) -> int:
@@ -390,11 +393,11 @@ def _bytes_in(folder: str | Path) -> int:
             if entry.is_dir(follow_symlinks=False):
                 total += _bytes_in(entry.path)
                 continue
-            with suppress(FileNotFoundError):  # it was temporary
+            with suppress(FileNotFoundError):  # a temporary file
                 total += entry.stat().st_size
     return total
 
 
 def _received(dask_worker: Any) -> int:
-    """Bytes that other workers sent to this one, by Dask's own log."""
+    """Bytes that other workers sent to this one, from Dask's transfer log."""
     return sum(int(entry["total"]) for entry in dask_worker.transfer_incoming_log)

@@ -1,4 +1,4 @@
-"""Dense products beside the BLAS at hand, on one thread: the price of fixed bits."""
+"""Speed of dense products with reproducible bits, relative to BLAS on one thread."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from xnq_dist.core.blocks import ROWS, one_blas_thread
 from xnq_dist.core.products import multiply, pack
 from xnq_dist.evaluation.bench.harness import OURS, Bench
 
-__all__ = ["price_of_products", "products"]
+__all__ = ["products", "relative_time"]
 
 WIDTH = 512
-"""Columns of the matrix that a price is given for: the default d'."""
+"""Columns of the matrix in `relative_time`: the default embedding dimension d'."""
 
 
-def _best(work: Callable[[], object], repeat: int, calls: int) -> list[float]:
-    """Seconds of one call, several times; the first, which warms up, is left out."""
+def _call_seconds(work: Callable[[], object], repeat: int, calls: int) -> list[float]:
+    """Mean seconds of one call in each of `repeat` measurements, after one warm-up."""
     work()
-    found = []
+    seconds = []
     for _ in range(repeat):
         began = time.perf_counter()
         for _ in range(calls):
             work()
-        found.append((time.perf_counter() - began) / calls)
-    return found
+        seconds.append((time.perf_counter() - began) / calls)
+    return seconds
 
 
 def _forms(depth: int, columns: int) -> dict[str, Callable[[], object]]:
-    """One block of rows times a matrix, by what computes it."""
+    """Functions that multiply one block of rows with a matrix, by implementation."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((ROWS, depth), np.float32)
     matrix = rng.standard_normal((depth, columns), np.float32)
@@ -45,23 +45,26 @@ def _forms(depth: int, columns: int) -> dict[str, Callable[[], object]]:
     }
 
 
-def price_of_products(repeat: int = 5) -> float:
-    """Seconds of our product over those of the BLAS, in float32, best of a few."""
+def relative_time(repeat: int = 5) -> float:
+    """Time of our float32 product divided by that of BLAS, best of `repeat` each."""
     forms = _forms(WIDTH, WIDTH)
     with one_blas_thread():
-        ours, blas = (min(_best(forms[name], repeat, 5)) for name in (OURS, "BLAS"))
+        ours, blas = (
+            min(_call_seconds(forms[name], repeat, 5)) for name in (OURS, "BLAS")
+        )
     return ours / blas
 
 
 def products(bench: Bench) -> None:
-    """Time of a block's product in each form that has fixed bits somewhere."""
+    """Time the product of one block in each implementation, for several shapes."""
     for depth, columns in ((16, 512), (128, 128), (512, 512), (1024, 1024), (512, 2)):
         case = f"{ROWS} x {depth} times {depth} x {columns}"
         calls = max(2, int(bench.choose(1e7, 1e9) / (ROWS * depth * columns)))
         with one_blas_thread():
             for what, work in _forms(depth, columns).items():
-                for number, seconds in enumerate(_best(work, bench.repeat, calls)):
+                times = _call_seconds(work, bench.repeat, calls)
+                for number, seconds in enumerate(times):
                     bench.record(case, "time", what, seconds, "s", number)
         ratio = bench.median(case, "time", OURS) / bench.median(case, "time", "BLAS")
-        aim = 1.1 if depth == columns else None
-        bench.ratio(f"time over the BLAS's, {case}", ratio, "less", aim)
+        goal = 1.1 if depth == columns else None
+        bench.ratio(f"time over the BLAS's, {case}", ratio, "less", goal)

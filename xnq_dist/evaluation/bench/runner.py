@@ -1,4 +1,4 @@
-"""Benchmarks by name: run, tidy rows written, ratios compared with recorded ones."""
+"""Runs benchmarks by name, writes their rows and compares ratios with recorded ones."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from xnq_dist.evaluation.rendered_table import aligned
 __all__ = ["BENCHMARKS", "WORSE", "Report", "compare", "read_record", "run_benchmarks"]
 
 WORSE = 0.25
-"""A ratio that is worse by more than this share of the recorded one got slower."""
+"""Relative change from which a ratio counts as slower than the recorded one."""
 RECORD_VERSION = 1
 
 BENCHMARKS = {
     name: Benchmark(name, title, f"xnq_dist.evaluation.bench.{function}")
     for name, title, function in (
-        ("sld", "SLD over many communities, QuaPy beside", "sld_speed:sld"),
-        ("costs", "what a unit of work costs, for `estimate`", "cost_fits:costs"),
+        ("sld", "SLD over many communities, and QuaPy", "sld_speed:sld"),
+        ("costs", "unit costs of work, for `estimate`", "cost_fits:costs"),
         ("ingest", "generate, then ingest a graph", "ingest:ingest"),
-        ("plan", "the plan beside complete runs", "pipeline_runs:plan_benchmark"),
-        ("scale", "runs, cost of an edge at two sizes", "pipeline_runs:scale"),
-        ("products", "dense products, the BLAS beside", "product_price:products"),
+        ("plan", "plan compared with runs", "pipeline_runs:plan_benchmark"),
+        ("scale", "runs, cost per edge at two sizes", "pipeline_runs:scale"),
+        ("products", "dense products, and BLAS", "product_price:products"),
         ("disk", "states four times a worker's memory", "pipeline_runs:disk"),
         ("readout", "logistic readout of many rows", "logistic_fits:readout"),
     )
 }
-"""Benchmarks of the library by name; another one takes a line above."""
+"""Benchmarks of the library by name."""
 
 
 @dataclass
 class Report:
-    """What a call measured."""
+    """Results of `run_benchmarks`."""
 
     size: Size
     machine: dict[str, Any]
@@ -53,14 +53,14 @@ class Report:
     files: dict[str, bytes] = field(default_factory=dict)
 
     def table(self) -> pa.Table:
-        """Tidy rows, schema ``benchmarks``; machine facts in the metadata."""
+        """Rows as a table, schema ``benchmarks``; its metadata has machine facts."""
         rows = [{**asdict(row), "size": self.size} for row in self.rows]
         metadata = {b"machine": json.dumps(self.machine).encode()}
         schema = arrow_schema("benchmarks").with_metadata(metadata)
         return pa.Table.from_pylist(rows, schema=schema)
 
     def record(self) -> dict[str, Any]:
-        """Ratios and machine, as `read_record` reads them."""
+        """Ratios and machine facts, in the format that `read_record` reads."""
         return {
             "version": RECORD_VERSION,
             "size": self.size,
@@ -72,24 +72,24 @@ class Report:
         }
 
     def text(self) -> str:
-        """Medians of the rows and the ratios, for people."""
+        """Medians of the rows, and the ratios, as text."""
         lines = []
         for benchmark in dict.fromkeys(row.benchmark for row in self.rows):
             lines += ["", f"{benchmark} ({self.size})"]
             cells = [("case", "quantity", "what", "median", "spread", "n")]
-            own = [row for row in self.rows if row.benchmark == benchmark]
-            keys = dict.fromkeys((r.case, r.quantity, r.what, r.unit) for r in own)
+            rows = [row for row in self.rows if row.benchmark == benchmark]
+            keys = dict.fromkeys((r.case, r.quantity, r.what, r.unit) for r in rows)
             notes: dict[str, None] = {}
             for key in keys:
-                some = [r for r in own if (r.case, r.quantity, r.what, r.unit) == key]
-                values = np.array([row.value for row in some])
+                same = [r for r in rows if (r.case, r.quantity, r.what, r.unit) == key]
+                values = np.array([row.value for row in same])
                 spread = (values.max() - values.min()) / max(
                     abs(np.median(values)), 1e-300
                 )
                 shown = f"{_figure(float(np.median(values)))} {key[3]}".strip()
                 percent = f"{100 * spread:.0f} %" if len(values) > 1 else ""
                 cells.append((*key[:3], shown, percent, str(len(values))))
-                notes |= {row.note: None for row in some if row.note}
+                notes |= {row.note: None for row in same if row.note}
             lines += [f"  {line}" for line in aligned(cells, "llllll")]
             lines += [f"  ({note})" for note in notes]
             for ratio in self.ratios:
@@ -110,15 +110,15 @@ def run_benchmarks(
     Parameters
     ----------
     names
-        Of `BENCHMARKS` or `more`; none: all.
+        Names in `BENCHMARKS` or `more`; empty: all.
     size
-        ``small`` takes seconds and shows that it works; ``full`` is what is reported.
+        ``small`` takes seconds and tests the benchmark; report results of ``full``.
     repeat
         Repeats of each measurement.
     out
         Folder for the tables; None: nothing is written.
     more
-        Benchmarks that are not of the library.
+        Benchmarks from outside the library, by name.
 
     Raises
     ------
@@ -129,10 +129,10 @@ def run_benchmarks(
     unknown = [name for name in names if name not in known]
     if unknown:
         raise SettingsError(
-            f"there is no benchmark {unknown[0]!r}: choose of {', '.join(known)}"
+            f"there is no benchmark {unknown[0]!r}: choose from {', '.join(known)}"
         )
     if size not in ("small", "full"):
-        raise SettingsError(f"--size {size!r} is not known: choose small or full")
+        raise SettingsError(f"--size {size!r} is unknown: choose small or full")
     if repeat < 1:
         raise SettingsError(f"--repeat {repeat} must be at least 1")
     report = Report(size, machine_facts())
@@ -162,22 +162,22 @@ def _write(report: Report, out: str) -> None:
 
 
 def read_record(path: str | Path) -> dict[str, Any]:
-    """Recorded ratios, as a run with ``--out`` writes them (``benchmarks.json``).
+    """Read recorded ratios from the ``benchmarks.json`` of an earlier run.
 
     Raises
     ------
     InputError
-        When the file is not there or is no such record.
+        When the file cannot be read or is not a record of benchmarks.
     """
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        record = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(
             f"the record {path} cannot be read ({error}): give the benchmarks.json of "
             "an earlier --out"
         ) from error
     keys = {"benchmark", "name", "value", "better", "size"}
-    ratios = found.get("ratios") if isinstance(found, dict) else None
+    ratios = record.get("ratios") if isinstance(record, dict) else None
     if not isinstance(ratios, list) or not all(
         isinstance(ratio, dict) and keys <= set(ratio) for ratio in ratios
     ):
@@ -185,16 +185,18 @@ def read_record(path: str | Path) -> dict[str, Any]:
             f"{path} is not a record of benchmarks: give the benchmarks.json of an "
             "earlier --out"
         )
-    return dict(found)
+    return dict(record)
 
 
 def compare(report: Report, record: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """What got slower since the record, and what else there is to say.
+    """Compare ratios with recorded ones.
 
     Returns
     -------
-    A sentence for each ratio that is worse by more than `WORSE`; a sentence for each
-    that has no counterpart.
+    slower
+        A sentence for each ratio that is worse by more than `WORSE`.
+    unmatched
+        A sentence for each ratio without a counterpart.
     """
     before = {
         (ratio["benchmark"], ratio["name"]): ratio
@@ -210,17 +212,17 @@ def compare(report: Report, record: Mapping[str, Any]) -> tuple[list[str], list[
             continue
         was, now = float(old["value"]), ratio.value
         worse = was / now if ratio.better == "more" else now / was
-        if not worse <= 1 + WORSE:  # NaN is no better
+        if not worse <= 1 + WORSE:  # also if NaN
             slower.append(
                 f"{name} got slower: {_figure(now)}, recorded {_figure(was)} "
                 f"({worse:.2f} times worse)"
             )
     ran = {row.benchmark for row in report.rows} | {r.benchmark for r in report.ratios}
-    there = {(ratio.benchmark, ratio.name) for ratio in report.ratios}
+    measured = {(ratio.benchmark, ratio.name) for ratio in report.ratios}
     unmatched += [
         f"{benchmark}: {name} ({report.size}) was recorded and is not measured now"
         for benchmark, name in before
-        if benchmark in ran and (benchmark, name) not in there
+        if benchmark in ran and (benchmark, name) not in measured
     ]
     return slower, unmatched
 
@@ -237,5 +239,5 @@ def _ratio_text(ratio: Ratio) -> str:
     if ratio.aim is not None:
         bound = "at least" if ratio.better == "more" else "at most"
         verdict = "met" if ratio.met else "missed"
-        text += f" (aim: {bound} {_figure(ratio.aim)}; {verdict})"
+        text += f" (goal: {bound} {_figure(ratio.aim)}; {verdict})"
     return text

@@ -1,6 +1,6 @@
-"""Costs of what comes after the supersteps, on the files of a small run.
+"""Unit costs of the work after the supersteps, measured on the files of a small run.
 
-What Arrow does on threads of its own is counted: seconds are those of the process.
+Seconds are CPU seconds of the process, which include Arrow's threads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from xnq_dist.evaluation.bench.pipeline_runs import GENERATE, MEASURE
 __all__ = ["fit_costs", "run_costs"]
 
 DIM = 64
-LINE = (
+SETTINGS = (
     "partitions=2",
     "cluster.workers=2",
     "cluster.threads=1",
@@ -31,13 +31,13 @@ LINE = (
     "readout.C=1.0",
 )
 Busy = Callable[..., float]
-"""Seconds of a core for ``work(its number)`` while all cores do it."""
+"""Returns CPU seconds of one ``work(core)`` while every core runs one."""
 
 
 def run_costs(bench: Bench, busy: Busy) -> dict[str, float]:
-    """What reading and writing the files of a run costs, a byte, a node or a value.
+    """Costs of reading and writing the files of a run, per byte, node or value.
 
-    `busy` measures the seconds that a call takes a core while all cores are at work.
+    `busy` measures the CPU seconds of a call while all cores are busy.
     """
     from xnq_dist.graph import layout
     from xnq_dist.quantify.loading import load_node_table, whole_stage
@@ -49,10 +49,11 @@ def run_costs(bench: Bench, busy: Busy) -> dict[str, float]:
     nodes = bench.choose(1_000, 100_000)
     bench.child(GENERATE, {"out": graph, "nodes": nodes})
     out = str(bench.folder / "run-stages")
-    arguments = {"graph": graph, "out": out, "overrides": list(LINE)}
+    arguments = {"graph": graph, "out": out, "overrides": list(SETTINGS)}
     bench.child(MEASURE, arguments)
     run = RunDirectory(out)
-    cut, embedded = whole_stage(run, "graph"), whole_stage(run, "embeddings")
+    graph_manifest = whole_stage(run, "graph")
+    embedded = whole_stage(run, "embeddings")
     fitted = whole_stage(run, "readout")
     stage, rows = run.stage("graph"), run.stage("embeddings")
     (record,) = fitted.named("readout-")
@@ -60,7 +61,7 @@ def run_costs(bench: Bench, busy: Busy) -> dict[str, float]:
     known = whole_stage(run, "labels").named("labels-")[0]
     part = Part(
         stage,
-        cut.named("nodes-")[0],
+        graph_manifest.named("nodes-")[0],
         rows,
         embedded.named("part-")[0],
         False,
@@ -69,7 +70,7 @@ def run_costs(bench: Bench, busy: Busy) -> dict[str, float]:
     ids = part.read_nodes()["node_id"]
     x = np.concatenate([values for _, values in part.states(ids)])
     attempt = RunDirectory(bench.folder / "tables").stage("embeddings").begin()
-    read = busy(lambda _: sum(len(some) for _, some in part.states(ids)))
+    read = busy(lambda _: sum(len(block) for _, block in part.states(ids)))
     score = busy(lambda _: decision(saved.model, x))
 
     def scored(core: int) -> None:
@@ -77,8 +78,8 @@ def run_costs(bench: Bench, busy: Busy) -> dict[str, float]:
         write_posteriors(part, core, stage, record, attempt, ["0", "1"])
 
     posterior = busy(scored)
-    edges = layout.load_partition(stage, cut, 0)
-    load = busy(lambda _: layout.load_partition(stage, cut, 0))
+    edges = layout.load_partition(stage, graph_manifest, 0)
+    load = busy(lambda _: layout.load_partition(stage, graph_manifest, 0))
     prior = fitted.facts["prior"]
     return {
         "load": load / (4 * len(edges.indices)),
@@ -87,7 +88,7 @@ def run_costs(bench: Bench, busy: Busy) -> dict[str, float]:
         "score": score / x.size,
         "posterior": max(posterior - read - score, 0.0) / len(x),
         "known": busy(lambda _: load_node_table(run, prior)) / nodes,
-        "name": busy(lambda _: layout.load_ids(stage, cut)) / nodes,
+        "name": busy(lambda _: layout.load_ids(stage, graph_manifest)) / nodes,
     }
 
 
@@ -100,7 +101,7 @@ def _write_table(attempt: Attempt, number: int, ids: Any, x: NDArray[Any]) -> No
 
 
 def fit_costs(bench: Bench, busy: Busy) -> dict[str, float]:
-    """What readouts and second stages are fitted and applied at."""
+    """Costs of fitting and applying readouts and second stages."""
     rng = np.random.default_rng(0)
     rows = bench.choose(1_000, 16_000)
     return {
@@ -113,14 +114,14 @@ def fit_costs(bench: Bench, busy: Busy) -> dict[str, float]:
 def _planted(
     rng: np.random.Generator, rows: int, width: int
 ) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """Rows whose logits are two in size, as those of a fair readout."""
+    """Rows whose logits have standard deviation 2, as those of a typical readout."""
     x = rng.standard_normal((rows, width)).astype(np.float32)
     logits = x @ rng.standard_normal(width) * (2.0 / np.sqrt(width))
     return x, (logits + rng.logistic(size=rows) > 0).astype(np.int32)
 
 
 def _square_cost(rng: np.random.Generator, rows: int, busy: Busy) -> float:
-    """A pair of a row's values in the moments of all rows."""
+    """Seconds per pair of values of a row in the moments of all rows."""
     from xnq_dist.readout.objective import Group, group_moments
 
     width = 256
@@ -130,7 +131,7 @@ def _square_cost(rng: np.random.Generator, rows: int, busy: Busy) -> float:
 
 
 def _tree_costs(rng: np.random.Generator, rows: int, busy: Busy) -> dict[str, float]:
-    """From few rows and from many, by one core: the other stages wait for them."""
+    """Costs of trees from few and many rows, on one core as in a run."""
     from time import thread_time
 
     from xnq_dist.readout.plus.second_stage import KINDS
@@ -168,6 +169,5 @@ def _feature_cost(rng: np.random.Generator, rows: int, busy: Busy) -> float:
     ]
     chosen = rng.integers(0, variants.folds, rows)
     arguments = hops, means, np.tile(prior, (len(variants), 1)), chosen, variants, 10.0
-    found = label_features(*arguments)
-    work = busy(lambda _: label_features(*arguments), 5)
-    return work / found.size
+    seconds = busy(lambda _: label_features(*arguments), 5)
+    return seconds / label_features(*arguments).size

@@ -1,1 +1,1 @@
-"""The graphs of the paper from their public homes, in the form the tool reads."""
+"""Download of the paper's graphs and their conversion to tables that `run` reads."""

@@ -1,4 +1,4 @@
-"""Raw files from the web or a folder, each checked before it is believed."""
+"""Raw files from the web or a folder, checked by size and hash."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ __all__ = ["RawFile", "check_url", "download", "take", "unpack"]
 log = logging.getLogger(__name__)
 
 _CHUNK = 1 << 20
-_MOST = 4 << 30
-"""No file of the paper has a tenth of this: what is longer is something else."""
+_MAX_BYTES = 4 << 30
+"""Maximum size of a file without a recorded size; all known files are much smaller."""
 
 
 @dataclass(frozen=True)
 class RawFile:
-    """A file that is here, and how it was checked."""
+    """A file on this machine, and how it was checked."""
 
     name: str
     origin: str
-    """Where it came from: a URL, or ``a local file``."""
+    """Source of the file: a URL, or ``a local file``."""
     sha256: str
     bytes: int
     pinned: bool
-    """Whether a recorded hash was there to compare with."""
+    """Whether it was compared with a recorded hash."""
 
 
 def check_url(url: str) -> None:
-    """Refuse what is not a web address.
+    """Check that a text is a web address.
 
     Raises
     ------
     SettingsError
-        For any other scheme.
+        When it is not an http or https address.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise SettingsError(f"{url!r} is not an address that begins with https://")
+        raise SettingsError(f"{url!r} is not a web address: begin it with https://")
 
 
 def download(
@@ -59,62 +59,62 @@ def download(
     timeout: float = 60.0,
     progress: Progress = silent,
 ) -> RawFile:
-    """Fetch one file into an existing folder, hashing what passes.
+    """Download one file to an existing folder and compute its hash.
 
     Parameters
     ----------
     file
-        What and from where, with the hash and size that are known.
+        Name and address, with the hash and size if they are known.
     mirror
-        Address under which files of the same names lie; None: the public home.
+        Address of a folder with files of the same names; None: the original source.
     timeout
-        Seconds without a byte after which it is given up.
+        Seconds without data after which the download is aborted.
 
     Raises
     ------
     InfrastructureError
-        Without a network, when the home is out of order, or stops half-way.
+        Without a network, when the server fails, or when the download is interrupted.
     InputError
-        When the home does not have the file, or it is not the one that is recorded.
+        When the server does not have the file, or its size or hash is not as recorded.
     """
     url = f"{mirror.rstrip('/')}/{file.name}" if mirror else file.url
     check_url(url)
-    log.info("fetching %s", url)
+    log.info("downloading %s", url)
     agent = {"User-Agent": "xnq-dist"}
     request = urllib.request.Request(url, headers=agent)  # noqa: S310 - checked above
     target = folder / file.name
     try:
         with urllib.request.urlopen(  # noqa: S310 - checked above
             request, timeout=timeout
-        ) as answer:
-            announced = answer.headers.get("Content-Length")
+        ) as response:
+            announced = response.headers.get("Content-Length")
             total = int(announced) if announced else file.size or 0
-            digest, count = _copy(answer, target, file, total, progress)
+            digest, count = _copy(response, target, file, total, progress)
     except urllib.error.HTTPError as error:
         error.close()
-        # Busy or broken over there, or nothing that another try would find.
-        again = error.code >= 500 or error.code in (408, 429)
-        kind = InfrastructureError if again else InputError
+        # With these codes, another try can succeed.
+        temporary = error.code >= 500 or error.code in (408, 429)
+        kind = InfrastructureError if temporary else InputError
         raise kind(
-            f"{url} answers {error.code} {error.reason}: {_way_out(file)}"
+            f"{url} returned {error.code} {error.reason}: {_advice(file)}"
         ) from error
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError) as error:
         reason = getattr(error, "reason", None) or error
         raise InfrastructureError(
-            f"{url} cannot be reached ({reason}): {_way_out(file)}"
+            f"{url} cannot be reached ({reason}): {_advice(file)}"
         ) from error
     if announced and count != total:
         raise InfrastructureError(
-            f"{url} stopped after {count:,} of {total:,} bytes: fetch it again"
+            f"{url} stopped after {count:,} of {total:,} bytes: download it again"
         )
     _compare(file, url, digest, count)
     return RawFile(file.name, url, digest, count, file.sha256 is not None)
 
 
-def _way_out(file: RemoteFile) -> str:
+def _advice(file: RemoteFile) -> str:
     return (
-        f"put {file.name} into a folder and name it with --from, name a mirror with "
-        "--mirror, or let XNQ_DATA_DIR name a folder that holds the graph"
+        f"put {file.name} into a folder and give it with --from, give a mirror with "
+        "--mirror, or set XNQ_DATA_DIR to a folder that contains the graph"
     )
 
 
@@ -125,15 +125,15 @@ def _copy(
     total: int,
     progress: Progress,
 ) -> tuple[str, int]:
-    most = file.size or _MOST
+    max_bytes = file.size or _MAX_BYTES
     digest, count = hashlib.sha256(), 0
     with target.open("wb") as sink:
         while chunk := source.read(_CHUNK):
             count += len(chunk)
-            if count > most:
+            if count > max_bytes:
                 raise InputError(
-                    f"{file.name} is longer than the {most:,} bytes it may have: what "
-                    "came is another file"
+                    f"{file.name} is larger than {max_bytes:,} bytes, so it is another "
+                    "file: try another --source or --mirror"
                 )
             digest.update(chunk)
             sink.write(chunk)
@@ -142,21 +142,21 @@ def _copy(
 
 
 def take(file: RemoteFile, source: Path, folder: Path) -> RawFile:
-    """A file that is already on this machine, checked like a fetched one.
+    """Use a file that is already on this machine, checked like a downloaded one.
 
     Parameters
     ----------
     file
-        What it should be.
+        The file that is expected.
     source
-        The file, or one unpacked from the archive of that name.
+        Path of the file, or of a file unpacked from it if it is an archive.
     folder
-        Where a link to it (or a copy) is put.
+        Folder in which a link to it (or a copy) is made.
 
     Raises
     ------
     InputError
-        When the file is not the one that is recorded.
+        When the file cannot be read, or its size or hash is not as recorded.
     """
     digest, count = hashlib.sha256(), 0
     try:
@@ -173,46 +173,48 @@ def take(file: RemoteFile, source: Path, folder: Path) -> RawFile:
         raise InputError(
             f"{source} cannot be read: {error.strerror or error}"
         ) from error
-    found = digest.hexdigest()
-    whole = source.name == file.name
-    if whole:
-        _compare(file, str(source), found, count)
-    pinned = whole and file.sha256 is not None
-    return RawFile(source.name, "a local file", found, count, pinned)
+    sha256 = digest.hexdigest()
+    unpacked = source.name != file.name
+    if not unpacked:
+        _compare(file, str(source), sha256, count)
+    pinned = not unpacked and file.sha256 is not None
+    return RawFile(source.name, "a local file", sha256, count, pinned)
 
 
 def _compare(file: RemoteFile, where: str, digest: str, count: int) -> None:
     if file.size is not None and count != file.size:
         raise InputError(
-            f"{where} has {count:,} bytes and not the {file.size:,} that are recorded: "
-            "it is another file, or not whole"
+            f"{where} has {count:,} bytes instead of {file.size:,}: it is another file "
+            "or incomplete; download it again"
         )
     if file.sha256 is not None and digest != file.sha256:
         raise InputError(
-            f"{where} has the sha256 {digest} and not the recorded {file.sha256}: it "
-            "is another file, or was changed"
+            f"{where} has the sha256 {digest} instead of the recorded {file.sha256}: "
+            "it is another file or was changed; download it again"
         )
 
 
 def unpack(archive: Path, members: tuple[str, ...], folder: Path) -> None:
-    """The named members of a zip archive, each under its last name.
+    """Unpack the named members of a zip archive, without their folders.
 
     Raises
     ------
     InputError
-        When the archive is damaged or lacks one.
+        When the archive is damaged or a member is missing.
     """
     try:
         with zipfile.ZipFile(archive) as opened:
-            there = opened.namelist()
+            names = opened.namelist()
             for member in members:
-                found = [n for n in there if n == member or n.endswith(f"/{member}")]
-                if not found:
-                    raise InputError(f"{archive.name} has no member {member}")
+                matches = [n for n in names if n == member or n.endswith(f"/{member}")]
+                if not matches:
+                    raise InputError(
+                        f"{archive.name} has no member {member}: download it again"
+                    )
                 target = folder / member.rsplit("/", 1)[-1]
-                with opened.open(found[0]) as source, target.open("wb") as sink:
+                with opened.open(matches[0]) as source, target.open("wb") as sink:
                     shutil.copyfileobj(source, sink)
     except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError) as error:
         raise InputError(
-            f"{archive.name} is not a whole zip archive ({error}): fetch it again"
+            f"{archive.name} is not a complete zip archive ({error}): download it again"
         ) from error

@@ -1,8 +1,8 @@
-"""Families of graphs: what a constant must not be tuned on when a graph is judged.
+"""Families of similar graphs, which must not be used to tune constants for each other.
 
-Graphs of one family are alike (the Twitch networks of several countries, two tasks on
-one citation graph): a constant chosen on one of them says nothing about how it does on
-a graph that nobody tuned on. Tables of an evaluation leave a whole family out.
+Graphs of a family are similar (Twitch networks of several countries, two tasks on one
+citation graph). The error on a graph is too optimistic if a constant was chosen on
+another graph of its family, so evaluations leave out complete families.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from xnq_dist.core.errors import InputError
 __all__ = ["family_of"]
 
 FAMILIES = ("cora", "facebook100", "twitch")
-"""Names of families whose graphs are called FAMILY or FAMILY-..."""
+"""Names of families, whose graphs are named FAMILY or FAMILY-..."""
 
 
 def family_of(name: str, folder: Path | None = None) -> str:
-    """The family of a graph or task; its own name where nothing declares one.
+    """The family of a graph or task; its name if it belongs to no family.
 
     Parameters
     ----------
     name
-        Of the task or of its folder.
+        Name of the task or of its folder.
     folder
-        Folder of the graph: ``family`` in its ``meta.json`` comes first.
+        Folder of the graph; ``family`` in its ``meta.json`` has precedence.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A graph of the paper into a folder: fetched, read, checked, written, renamed."""
+"""Download of a graph of the paper: fetch, parse, check and write it to a folder."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Fetched:
-    """A graph that is now on this machine."""
+    """Result of `fetch`."""
 
     name: str
     folder: Path
     source: str
     files: tuple[RawFile, ...]
-    """What was read; empty when the folder was there before."""
+    """Raw files that were read; empty if the folder existed before."""
     counts: dict[str, Any]
 
     @property
     def unpinned(self) -> tuple[RawFile, ...]:
-        """Files that no recorded hash was there for."""
+        """Files without a recorded hash."""
         return tuple(file for file in self.files if not file.pinned)
 
 
@@ -77,28 +77,28 @@ def fetch(
 ) -> Fetched:
     """Make the folder of one of the paper's graphs.
 
-    It has ``nodes.parquet``, ``edges.parquet``, ``splits.parquet`` and ``meta.json``,
-    and appears under its name only when all of it is written.
+    The folder has ``nodes.parquet``, ``edges.parquet``, ``splits.parquet`` and
+    ``meta.json``, and gets its name only when all files are written.
 
     Parameters
     ----------
     name
         Task or folder name.
     root
-        Folder that the graph's folder is made in.
+        Parent folder of the graph's folder.
     raw
-        Folder with raw files that are already here; None: they are downloaded.
+        Folder with raw files downloaded earlier; None: they are downloaded.
     source
-        Which public home; None: the first (or, with `raw`, the first whose files are
-        all there).
+        Name of the download source; None: the first (or, with `raw`, the first whose
+        files are all in that folder).
     sha256
-        Hashes by file name, for files that none is recorded for.
+        Hashes by file name, for files without a recorded hash.
     mirror
-        Address under which files of the same names lie.
+        Address of a folder with files of the same names.
     overwrite
-        Make a folder anew that is there already.
+        Replace an existing folder.
     timeout
-        Seconds without a byte after which a download is given up.
+        Seconds without data after which a download is aborted.
     """
     dataset = dataset_of(name)
     named = dataset.source(source)
@@ -107,10 +107,10 @@ def fetch(
     if mirror is not None:
         check_url(mirror)
     target = root / dataset.name
-    there = find(dataset.name, root)
-    if there is not None and not overwrite:
-        log.info("%s is there: %s", dataset.name, there)
-        return Fetched(dataset.name, there, "", (), _recorded(there))
+    existing = find(dataset.name, root)
+    if existing is not None and not overwrite:
+        log.info("%s exists already: %s", dataset.name, existing)
+        return Fetched(dataset.name, existing, "", (), _recorded(existing))
     if chosen.note:
         log.info("%s from %s: %s", dataset.name, chosen.name, chosen.note)
     work = root / f".{dataset.name}-{uuid.uuid4().hex[:8]}"
@@ -140,13 +140,13 @@ def _make(*folders: Path) -> None:
             folder.mkdir(parents=True)
         except OSError as error:
             raise RunDirectoryError(
-                f"{folder} cannot be made ({error.strerror or error}): choose another "
-                "folder with --out"
+                f"{folder} cannot be created ({error.strerror or error}): choose "
+                "another folder with --out"
             ) from error
 
 
 def _put(made: Path, target: Path) -> None:
-    """The finished folder under its name, an older one out of the way first."""
+    """Rename the finished folder to its name, replacing an older one."""
     old = made.with_name("old")
     try:
         if target.exists():
@@ -162,46 +162,52 @@ def _put(made: Path, target: Path) -> None:
 
 
 def _recorded(folder: Path) -> dict[str, Any]:
-    """The counts of a folder's record, empty when it has none."""
+    """The counts in a folder's meta.json; empty if it has none."""
     try:
-        found = json.loads((folder / "meta.json").read_text("utf-8"))
-    except (OSError, ValueError):  # a folder made elsewhere
+        record = json.loads((folder / "meta.json").read_text("utf-8"))
+    except (OSError, ValueError):  # not written by this module
         return {}
-    return found if isinstance(found, dict) else {}
+    return record if isinstance(record, dict) else {}
 
 
-def _pinned(source: Source, given: Mapping[str, str]) -> Source:
-    """The source with the user's hashes where none is recorded."""
+def _pinned(source: Source, hashes: Mapping[str, str]) -> Source:
+    """The source with the user's hashes for files without a recorded one."""
     files = {file.name: file for file in source.files}
-    for name, digest in given.items():
+    for name, digest in hashes.items():
         if name not in files:
             raise SettingsError(
-                f"--sha256 names {name!r}, which is no file of the source "
-                f"{source.name!r} ({', '.join(files)})"
+                f"--sha256 names {name!r}, which is not a file of the source "
+                f"{source.name!r}: choose from {', '.join(files)}"
             )
         if not re.fullmatch("[0-9a-f]{64}", digest.lower()):
-            raise SettingsError(f"{digest!r} is not a sha256 of 64 hexadecimal digits")
+            raise SettingsError(
+                f"--sha256 {digest!r} is not a sha256: give 64 hexadecimal digits"
+            )
         recorded = files[name].sha256
         if recorded not in (None, digest.lower()):
             raise SettingsError(
-                f"--sha256 gives {digest} for {name}, but {recorded} is recorded"
+                f"--sha256 gives {digest} for {name}, but {recorded} is recorded: "
+                "remove the option"
             )
         files[name] = dataclasses.replace(files[name], sha256=digest.lower())
     return dataclasses.replace(source, files=tuple(files.values()))
 
 
 def _local(raw: Path, source: Source) -> list[tuple[Any, Path]] | None:
-    """The source's files in a folder, archives whole or unpacked; None: not all."""
-    found: list[tuple[Any, Path]] = []
+    """Paths of the source's files in a folder; None if not all exist.
+
+    An archive may be in the folder itself or unpacked.
+    """
+    paths: list[tuple[Any, Path]] = []
     for file in source.files:
         parts = [raw / member.rsplit("/", 1)[-1] for member in file.members]
         if (raw / file.name).is_file():
-            found.append((file, raw / file.name))
+            paths.append((file, raw / file.name))
         elif parts and all(part.is_file() for part in parts):
-            found += [(file, part) for part in parts]
+            paths += [(file, part) for part in parts]
         else:
             return None
-    return found
+    return paths
 
 
 def _source_in(raw: Path, dataset: Dataset, name: str | None) -> Source:
@@ -213,7 +219,9 @@ def _source_in(raw: Path, dataset: Dataset, name: str | None) -> Source:
     needed = "; or ".join(
         ", ".join(file.name for file in source.files) for source in candidates
     )
-    raise InputError(f"{raw} does not hold the files of {dataset.name}: {needed}")
+    raise InputError(
+        f"--from {raw} does not have the files of {dataset.name}: add {needed}"
+    )
 
 
 def _take_all(raw: Path, source: Source, folder: Path) -> list[RawFile]:
@@ -223,7 +231,7 @@ def _take_all(raw: Path, source: Source, folder: Path) -> list[RawFile]:
 def _write(
     dataset: Dataset, source: Source, files: list[RawFile], raw: Path, made: Path
 ) -> dict[str, Any]:
-    """Read, check and write; the record last."""
+    """Parse, check and write the graph; return its counts."""
     from xnq_dist.evaluation.datasets.parsers import parse
 
     names = [file.name for file in source.files]
@@ -265,12 +273,12 @@ def _write(
 
 
 def check_graph(graph: RawGraph, expected: Expected, name: str) -> None:
-    """Refuse a graph that does not hold what the paper's holds.
+    """Check that a graph has the same counts as in the paper.
 
     Raises
     ------
     InputError
-        With both numbers.
+        When a count differs or a feature is not finite.
     """
     labels = graph.labels
     counts = np.bincount(labels[labels >= 0])
@@ -281,19 +289,21 @@ def check_graph(graph: RawGraph, expected: Expected, name: str) -> None:
         ("classes", len(np.flatnonzero(counts)), expected.classes),
     ]
     if expected.class_counts is not None:
-        found = tuple(counts.tolist())
-        pairs.append(("nodes of each class", found, expected.class_counts))
+        by_class = tuple(counts.tolist())
+        pairs.append(("nodes of each class", by_class, expected.class_counts))
     if expected.share is not None:
         share = round(float(np.mean(labels[labels >= 0] == 1)), 2)
         pairs.append(("prevalence of class 1", share, expected.share))
-    for what, there, should in pairs:
-        if there != should:
+    for what, actual, required in pairs:
+        if actual != required:
             raise InputError(
-                f"{name}: {what}: {_shown(there)} in the files, {_shown(should)} in "
-                "the paper's graph: these are other files"
+                f"{name}: {what}: {_shown(actual)} in the files, {_shown(required)} in "
+                "the paper's graph: download the original files again"
             )
     if not np.isfinite(graph.features).all():
-        raise InputError(f"{name}: a feature is not finite: these are other files")
+        raise InputError(
+            f"{name}: a feature is not finite: download the original files again"
+        )
 
 
 def _shown(value: Any) -> str:
@@ -301,26 +311,26 @@ def _shown(value: Any) -> str:
 
 
 def describe(graph: RawGraph) -> dict[str, Any]:
-    """Counts of a graph, for its record."""
+    """Counts of a graph for meta.json, by name."""
     nodes, edges = len(graph.labels), graph.edges
     keys, times = np.unique(edges[:, 0] * nodes + edges[:, 1], return_counts=True)
     sources, targets = np.divmod(keys, nodes)
-    proper = sources != targets
-    low = np.minimum(sources, targets)[proper]
-    high = np.maximum(sources, targets)[proper]
-    back = np.sort(targets * nodes + sources)
+    no_loop = sources != targets
+    low = np.minimum(sources, targets)[no_loop]
+    high = np.maximum(sources, targets)[no_loop]
+    reversed_keys = np.sort(targets * nodes + sources)
     known = graph.labels[graph.labels >= 0]
     classes, sizes = np.unique(known, return_counts=True)
-    touched: NDArray[np.bool_] = np.zeros(nodes, np.bool_)
-    touched[edges.reshape(-1)] = True
+    has_edge: NDArray[np.bool_] = np.zeros(nodes, np.bool_)
+    has_edge[edges.reshape(-1)] = True
     return {
         "num_nodes": nodes,
         "num_edges_directed_rows": len(edges),
         "num_undirected_edges_no_self_loops": len(np.unique(low * nodes + high)),
-        "num_self_loops": int(np.sum(~proper)),
+        "num_self_loops": int(np.sum(~no_loop)),
         "num_duplicate_directed_rows": int(np.sum(times - 1)),
-        "symmetric": bool(np.array_equal(keys, back)),
-        "num_isolated_nodes": int(np.sum(~touched)),
+        "symmetric": bool(np.array_equal(keys, reversed_keys)),
+        "num_isolated_nodes": int(np.sum(~has_edge)),
         "num_unlabelled": nodes - len(known),
         "num_features": int(graph.features.shape[1]),
         "num_classes": len(classes),

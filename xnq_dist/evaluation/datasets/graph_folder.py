@@ -1,4 +1,4 @@
-"""The tables of a graph's folder: nodes, edges, folds."""
+"""Writes the tables of a graph's folder: nodes, edges, folds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROLES = ("train", "calibration", "validation", "test")
 
 
 def write_nodes(graph: RawGraph, path: Path) -> None:
-    """``node_id, label, features``: one row per node, null for no label."""
+    """Write ``node_id, label, features``, one row per node; no label is null."""
     nodes, width = graph.features.shape
     flat = pa.array(np.ascontiguousarray(graph.features).reshape(-1))
     table = pa.table(
@@ -31,15 +31,15 @@ def write_nodes(graph: RawGraph, path: Path) -> None:
 
 
 def write_edges(edges: NDArray[np.int64], path: Path) -> None:
-    """``src, dst``: one row per directed edge, in the order given, shape (M, 2)."""
+    """Write ``src, dst``, one row per directed edge, from edges of shape (M, 2)."""
     table = pa.table({"src": pa.array(edges[:, 0]), "dst": pa.array(edges[:, 1])})
     pq.write_table(table, path, compression="zstd")
 
 
 def write_splits(roles: NDArray[np.int8], path: Path) -> None:
-    """``node_id, fold, role``: one row per fold and node that has a role in it.
+    """Write ``node_id, fold, role``, one row per fold and node with a role in it.
 
-    ``roles`` holds role codes of `make_folds`, -1 for none, shape (folds, N).
+    `roles` has the role codes of `make_folds`, -1 for none, shape (folds, N).
     """
     folds, nodes = np.nonzero(roles >= 0)
     codes = pa.array(roles[folds, nodes], pa.int8())

@@ -1,4 +1,4 @@
-"""A graph as its public files hold it, and the few steps all forms share."""
+"""A graph read from its public files, and steps that all file formats share."""
 
 from __future__ import annotations
 
@@ -11,68 +11,70 @@ from numpy.typing import ArrayLike, NDArray
 
 from xnq_dist.core.errors import InputError
 
-__all__ = ["RawGraph", "both_ways", "checked_edges", "distinct", "whole_labels"]
+__all__ = ["RawGraph", "both_ways", "checked_edges", "distinct", "integer_labels"]
 
 
 @dataclass(frozen=True, eq=False)
 class RawGraph:
-    """What is read from a graph's files; node ids are 0 to N - 1.
+    """A graph with node ids 0 to N - 1.
 
-    All of it is in the memory of one process: the paper's largest has 0.4 million
+    It is in the memory of one process: the largest graph of the paper has 0.4 million
     nodes and a million edges.
     """
 
     labels: NDArray[np.int64]
-    """-1 is unlabelled, shape (N,)."""
+    """Class codes, -1 if unlabelled, shape (N,)."""
     features: NDArray[np.float32]
     """Shape (N, F)."""
     edges: NDArray[np.int64]
     """Source and target of each directed row, shape (M, 2)."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """What was done, for the graph's record."""
+    """Description of the conversion, for meta.json."""
 
 
-def whole_labels(values: ArrayLike, nodes: int, file: Path) -> NDArray[np.int64]:
-    """Labels as whole numbers; what is below 0 counts as class 0, as in the paper.
+def integer_labels(values: ArrayLike, nodes: int, file: Path) -> NDArray[np.int64]:
+    """Labels as integers; values below 0 become class 0, as in the paper.
 
     Raises
     ------
     InputError
-        When there is not one whole number a node.
+        When there is not one integer per node.
     """
-    given = np.asarray(values).reshape(-1)
-    if len(given) != nodes:
+    array = np.asarray(values).reshape(-1)
+    if len(array) != nodes:
         raise InputError(
-            f"{file} has {len(given)} labels for {nodes} nodes: fetch it again"
+            f"{file} has {len(array)} labels for {nodes} nodes: download it again"
         )
-    if not np.issubdtype(given.dtype, np.number) and given.dtype != np.bool_:
-        raise InputError(f"{file}: labels are of type {given.dtype}, not numbers")
-    labels = given.astype(np.int64)
-    if not np.array_equal(labels, given):
-        raise InputError(f"{file}: labels are not whole numbers")
+    if not np.issubdtype(array.dtype, np.number) and array.dtype != np.bool_:
+        raise InputError(
+            f"{file}: labels are of type {array.dtype}, not numbers: download it again"
+        )
+    labels = array.astype(np.int64)
+    if not np.array_equal(labels, array):
+        raise InputError(f"{file}: labels are not integers: download it again")
     return np.maximum(labels, 0)
 
 
 def checked_edges(pairs: ArrayLike, nodes: int, file: Path) -> NDArray[np.int64]:
-    """Pairs of node ids, shape (M, 2).
+    """Pairs of node ids as an array of shape (M, 2).
 
     Raises
     ------
     InputError
-        For another shape, or ids that are not 0 to N - 1.
+        When the shape is another, or an id is not from 0 to N - 1.
     """
-    given = np.asarray(pairs)
-    if given.ndim != 2 or given.shape[1] != 2 or given.dtype.kind not in "iu":
+    array = np.asarray(pairs)
+    if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iu":
         raise InputError(
-            f"{file}: edges have shape {given.shape} and type {given.dtype}, not two "
-            "whole numbers a row"
+            f"{file}: edges have shape {array.shape} and type {array.dtype}, not two "
+            "integers per row: download it again"
         )
-    edges = given.astype(np.int64)
+    edges = array.astype(np.int64)
     bad = np.flatnonzero(((edges < 0) | (edges >= nodes)).any(axis=1))
     if len(bad):
         raise InputError(
-            f"{file}: edge {tuple(edges[bad[0]].tolist())} (row {bad[0] + 1}) names a "
-            f"node outside 0 to {nodes - 1}"
+            f"{file}: edge {tuple(edges[bad[0]].tolist())} (row {bad[0] + 1}) has a "
+            f"node outside 0 to {nodes - 1}: download it again"
         )
     return edges
 
@@ -82,7 +84,7 @@ def distinct(
 ) -> NDArray[np.int64]:
     """Each directed edge once, sorted by source (0) or target (1) first.
 
-    Without `loops` edges v -> v are left out.
+    Without `loops`, edges v -> v are removed.
     """
     if not loops:
         edges = edges[edges[:, 0] != edges[:, 1]]

@@ -1,8 +1,8 @@
-"""What is known of the paper's graphs: tasks, public homes, hashes, counts, licences.
+"""Registry of the paper's graphs: tasks, download sources, hashes, counts, licences.
 
-The graphs are in ``known_graphs.json``. Hashes were recorded from public records of
-others who fetched the same files, named beside each; where nobody recorded one, there
-is none, and a fetched file is checked by what it holds alone.
+The graphs are in ``known_graphs.json``. Hashes are from public records of others who
+downloaded the same files (key ``hashes``). A file without a recorded hash is checked by
+its contents only.
 """
 
 from __future__ import annotations
@@ -30,56 +30,56 @@ __all__ = [
 ]
 
 VARIABLE = "XNQ_DATA_DIR"
-"""Environment variable that names the folder of the graphs' folders."""
+"""Environment variable that names the parent folder of the graphs' folders."""
 
 TABLES = ("nodes.parquet", "edges.parquet")
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """One file at a public home."""
+    """One file of a download source."""
 
     name: str
     url: str
     sha256: str | None = None
-    """None: nobody recorded it."""
+    """None: not recorded."""
     size: int | None = None
-    """Bytes; None: nobody recorded them."""
+    """Bytes; None: not recorded."""
     members: tuple[str, ...] = ()
-    """Paths inside a zip archive that are unpacked under their last names."""
+    """Paths inside a zip archive that are unpacked, without their folders."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What a parsed graph must hold."""
+    """Counts that a parsed graph must have."""
 
     nodes: int
     edges: int
-    """Directed rows."""
+    """Number of directed edges (rows)."""
     features: int
     classes: int
     class_counts: tuple[int, ...] | None = None
-    """Nodes of each class, where they are known."""
+    """Number of nodes of each class, if known."""
     share: float | None = None
-    """Published prevalence of class 1, two decimals, where the counts are not."""
+    """Published prevalence of class 1, two decimals, if class counts are unknown."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A public home of a graph and how its files are read."""
+    """A download source of a graph, and how its files are read."""
 
     name: str
     form: Literal["planetoid", "heterophilous", "linkx", "musae", "ptg", "graphsaint"]
     files: tuple[RemoteFile, ...]
     expected: Expected
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the form's reader."""
+    """Options of the format's reader."""
     note: str = ""
-    """What to know before taking it."""
+    """Remark for the user."""
 
     @property
     def size(self) -> int | None:
-        """Bytes of all files, None when one is not known."""
+        """Bytes of all files; None if one is unknown."""
         sizes = [file.size for file in self.files]
         return None if None in sizes else sum(size or 0 for size in sizes)
 
@@ -89,20 +89,20 @@ class Dataset:
     """A graph of the paper."""
 
     name: str
-    """Also the name of its folder."""
+    """Name of the graph and of its folder."""
     sources: tuple[Source, ...]
-    """The first is fetched unless another is asked for."""
+    """Download sources; the first is the default."""
     licence: str
     licence_note: str
     differs: str
-    """Where the files and the paper's print disagree."""
+    """Differences between the files and the paper's table."""
     splits: Mapping[str, int | None] = field(
         default_factory=lambda: {"splits.parquet": None}
     )
-    """Files of folds to write, and the class set against the rest (None: all)."""
+    """Files of folds, and the class evaluated against all others (None: all)."""
 
     def source(self, name: str | None) -> Source:
-        """A source by name, the first without one."""
+        """A source by name; the first if `name` is None."""
         if name is None:
             return self.sources[0]
         for source in self.sources:
@@ -124,11 +124,11 @@ class KnownTask:
     splits: str = "splits.parquet"
     """File of folds in the folder."""
     positive: str | None = None
-    """Class set against the rest, None: the classes as they are."""
+    """Class that is evaluated against all others; None: all classes."""
 
 
 def _read(kind: type[Any], record: Mapping[str, Any]) -> Any:
-    """A record of the registry with the dataclasses and tuples inside it."""
+    """Make a dataclass, and those inside it, from a record of the registry."""
     inner = {"sources": Source, "files": RemoteFile}
     values: dict[str, Any] = {}
     for name, value in record.items():
@@ -136,7 +136,7 @@ def _read(kind: type[Any], record: Mapping[str, Any]) -> Any:
             values[name] = tuple(_read(inner[name], one) for one in value)
         elif name == "expected":
             values[name] = _read(Expected, value)
-        elif name != "hashes":  # where they are from, for readers of the file
+        elif name != "hashes":  # origin of the hashes, for readers of the file
             values[name] = tuple(value) if isinstance(value, list) else value
     return kind(**values)
 
@@ -165,7 +165,7 @@ _TASKS = (
 def known_tasks() -> dict[str, KnownTask]:
     """The paper's eight tasks by name, in its order.
 
-    In a binary task without `positive` the class 1 is the positive one.
+    In a binary task without `positive`, class 1 is the positive class.
     """
     return {task.name: task for task in _TASKS}
 
@@ -176,7 +176,7 @@ def dataset_of(name: str) -> Dataset:
     Raises
     ------
     SettingsError
-        Naming the known ones.
+        When there is no such graph; the message lists the known tasks.
     """
     task = known_tasks().get(name)
     try:
@@ -188,20 +188,20 @@ def dataset_of(name: str) -> Dataset:
 
 
 def find(name: str, root: Path | None = None) -> Path | None:
-    """The folder of a graph on this machine; None unless it holds nodes and edges.
+    """The folder of a graph on this machine; None unless it has nodes and edges.
 
     Parameters
     ----------
     name
         Task or folder name of one of the paper's graphs.
     root
-        Folder of the graphs' folders; None: what ``XNQ_DATA_DIR`` names.
+        Parent folder of the graphs' folders; None: the value of ``XNQ_DATA_DIR``.
     """
     dataset = dataset_of(name)
-    named = os.environ.get(VARIABLE)
-    if root is None and not named:
+    default = os.environ.get(VARIABLE)
+    if root is None and not default:
         return None
-    folder = Path(root or named or ".").expanduser() / dataset.name
+    folder = Path(root or default or ".").expanduser() / dataset.name
     return folder if all((folder / table).is_file() for table in TABLES) else None
 
 

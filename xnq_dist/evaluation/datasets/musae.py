@@ -1,4 +1,4 @@
-"""Twitch's graphs in the MUSAE form: CSV edges and targets, JSON game lists."""
+"""Twitch graphs in the MUSAE format: CSV edges and targets, JSON lists of games."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from xnq_dist.evaluation.datasets.graphs import (
     RawGraph,
     both_ways,
     checked_edges,
-    whole_labels,
+    integer_labels,
 )
 
 __all__ = ["GAMES", "game_counts", "read_musae", "rebuilt_features"]
 
 GAMES = 3170
-"""Ids of games, shared by all languages: 0 to 3,169."""
+"""Number of games; their ids are the same in all languages."""
 
 
 def read_musae(
@@ -34,32 +34,34 @@ def read_musae(
     rows: Sequence[int],
     rebuild: int,
 ) -> RawGraph:
-    """One language's graph: every edge both ways and a loop at every node.
+    """Read the graph of one language: every edge both ways and a loop at every node.
 
-    The published form of the graph has these loops: with them its number of edges
-    is the one that is printed of it.
+    The published version has these loops: the published number of edges includes them.
 
     Parameters
     ----------
     folder, language
-        Where the files are, and the language's name in theirs.
+        Folder of the files, and the language in their names.
     features
-        Files of game lists; the first is the language's own.
+        Files of game lists; the first is that of the language.
     rows
-        Nodes of each of those files, which may end with nodes without games.
+        Number of nodes of each of those files, which may end with nodes without games.
     rebuild
-        Columns of the published features, made again from the lists of all languages.
+        Number of columns of the published features, which are rebuilt from the lists of
+        all languages.
 
     Raises
     ------
     InputError
-        Naming the file at fault.
+        When a file is damaged or does not match the others.
     """
     targets = folder / f"musae_{language}_target.csv"
     ids, mature = _columns(targets, ("new_id", "mature"))
     nodes = len(ids)
     if not np.array_equal(np.sort(ids), np.arange(nodes)):
-        raise InputError(f"{targets}: new_id does not number the nodes from 0 on")
+        raise InputError(
+            f"{targets}: new_id does not number the nodes from 0: download it again"
+        )
     labels = np.empty(nodes, np.int64)
     labels[ids] = mature
     path = folder / f"musae_{language}_edges.csv"
@@ -72,8 +74,8 @@ def read_musae(
     ]
     if counts[0].shape[0] != nodes:
         raise InputError(
-            f"{folder / features[0]} is for {counts[0].shape[0]} nodes, {targets.name} "
-            f"for {nodes}: fetch both again"
+            f"{folder / features[0]} has {counts[0].shape[0]} nodes, {targets.name} "
+            f"has {nodes}: download both again"
         )
     values = rebuilt_features(counts, rebuild)[:nodes]
     facts = {
@@ -85,11 +87,11 @@ def read_musae(
         "compared",
         "label_meaning": "`mature`: 1 = the streamer uses explicit language",
     }
-    return RawGraph(whole_labels(labels, nodes, targets), values, edges, facts)
+    return RawGraph(integer_labels(labels, nodes, targets), values, edges, facts)
 
 
 def _columns(path: Path, names: tuple[str, str]) -> list[NDArray[np.int64]]:
-    """Two columns of whole numbers or truth values."""
+    """Read two columns of integers or booleans."""
     try:
         options = pacsv.ConvertOptions(include_columns=list(names))
         table = pacsv.read_csv(path, convert_options=options)
@@ -100,18 +102,18 @@ def _columns(path: Path, names: tuple[str, str]) -> list[NDArray[np.int64]]:
     except (OSError, KeyError, pa.ArrowException) as error:
         reason = " ".join(str(error).split())
         raise InputError(
-            f"{path} is not a CSV file with whole numbers in the columns "
-            f"{' and '.join(names)} ({reason}): fetch it again"
+            f"{path} is not a CSV file with integers in the columns "
+            f"{' and '.join(names)} ({reason}): download it again"
         ) from error
 
 
 def game_counts(path: Path, rows: int) -> Any:
-    """How often each game is in a node's list: sparse float64, shape (rows, GAMES).
+    """Count each game in each node's list: sparse float64, shape (rows, GAMES).
 
     Raises
     ------
     InputError
-        For a file that is no JSON object of lists, or ids out of range.
+        When the file is not a JSON object of lists, or an id is out of range.
     """
     from scipy.sparse import csr_array
 
@@ -126,7 +128,7 @@ def game_counts(path: Path, rows: int) -> Any:
         )
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise InputError(
-            f"{path} is not a JSON object of lists of game ids ({error}): fetch it "
+            f"{path} is not a JSON object of lists of game ids ({error}): download it "
             "again"
         ) from error
     if len(nodes) and (
@@ -134,23 +136,23 @@ def game_counts(path: Path, rows: int) -> Any:
     ):
         raise InputError(
             f"{path} has a node outside 0 to {rows - 1} or a game outside 0 to "
-            f"{GAMES - 1}: it is of another graph"
+            f"{GAMES - 1}: it belongs to another graph; download it again"
         )
     return csr_array((np.ones(len(nodes)), (nodes, games)), shape=(rows, GAMES))
 
 
 def rebuilt_features(counts: Sequence[Any], columns: int) -> NDArray[np.float32]:
-    """The published features, made again: factors of all counts, standardised.
+    """Rebuild the published features: factors of all counts, standardised.
 
-    The recipe was found by making the published features of a sister graph again to
-    .0009, and then held against six tenths of the German entries (mean error 8e-5,
-    least correlation of a column .99995). It takes tens of minutes on two cores for the
-    six languages.
+    The procedure reproduces the published features of a related graph to .0009. It was
+    then checked with six tenths of the German values: mean error 8e-5, minimum
+    correlation of a column .99995. It takes tens of minutes on two cores for the six
+    languages.
 
     Parameters
     ----------
     counts
-        Sparse counts of each language, in the order of the published files.
+        Sparse counts of each language, in the order of the files.
     columns
         Number of factors.
 
@@ -165,7 +167,7 @@ def rebuilt_features(counts: Sequence[Any], columns: int) -> NDArray[np.float32]
 
     factors = NMF(columns, init="random", random_state=0, max_iter=200)
     with warnings.catch_warnings():
-        # the published features stop here too, before they converge
+        # The published features were computed without convergence, too.
         warnings.simplefilter("ignore", ConvergenceWarning)
         weights = factors.fit_transform(vstack(list(counts), format="csr"))
     scaled: NDArray[np.float32] = StandardScaler().fit_transform(weights)

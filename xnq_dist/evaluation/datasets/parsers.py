@@ -1,4 +1,4 @@
-"""The public forms of the paper's graphs, each read from a folder of raw files."""
+"""Readers of the file formats in which the paper's graphs are published."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from xnq_dist.evaluation.datasets.graphs import (
     both_ways,
     checked_edges,
     distinct,
-    whole_labels,
+    integer_labels,
 )
 from xnq_dist.evaluation.datasets.pickled import CsrArrays, read_pickled
 
@@ -36,16 +36,16 @@ __all__ = [
 def parse(
     form: str, folder: Path, names: Sequence[str], options: Mapping[str, Any]
 ) -> RawGraph:
-    """Read a graph in one of the known forms.
+    """Read a graph in one of the known formats.
 
     Parameters
     ----------
     form
-        Name of the form, as a `Source` has it.
+        Name of the format, as in `Source.form`.
     folder, names
-        Where the raw files are, and their names.
+        Folder of the raw files, and their names.
     options
-        Options of the form's reader.
+        Options of the format's reader.
     """
     from xnq_dist.evaluation.datasets.musae import read_musae
 
@@ -62,16 +62,16 @@ def parse(
 
 
 def read_planetoid(folder: Path, prefix: str = "ind.cora") -> RawGraph:
-    """Yang et al.'s files: pickles of sparse matrices, one-hot labels and a dict.
+    """Read Yang et al.'s files: pickles of sparse matrices, one-hot labels and a dict.
 
-    The rows of the test nodes come in the order of ``test.index`` and are put where
-    it says. Self-loops and repeated edges are left out, as in the paper's loader;
-    the dict has each edge both ways. Sorted by target and source.
+    Rows of the test nodes are in the order of ``test.index`` and are moved to the
+    indices in it. Self-loops and duplicate edges are removed, as in the paper's loader;
+    the dict has each edge both ways. Edges are sorted by target and source.
 
     Raises
     ------
     InputError
-        Naming the file at fault.
+        When a file is damaged or does not match the others.
     """
     at = {
         part: folder / f"{prefix}.{part}"
@@ -84,15 +84,17 @@ def read_planetoid(folder: Path, prefix: str = "ind.cora") -> RawGraph:
     place = np.sort(test)
     if len(test) == 0 or not np.array_equal(place, np.arange(nodes - len(test), nodes)):
         raise InputError(
-            f"{at['test.index']} does not name the last {len(test)} of {nodes} nodes "
-            "once each: graphs with nodes left out are not read"
+            f"{at['test.index']} does not list the last {len(test)} of {nodes} nodes "
+            "once each: graphs with missing nodes are not supported"
         )
     order = np.arange(nodes)
     order[test] = place
-    labels = whole_labels(np.argmax(hot[order], axis=1), nodes, at["ally"])
+    labels = integer_labels(np.argmax(hot[order], axis=1), nodes, at["ally"])
     graph = read_pickled(at["graph"])
     if not isinstance(graph, dict):
-        raise InputError(f"{at['graph']} holds no dict of neighbours")
+        raise InputError(
+            f"{at['graph']} is not a dict of neighbours: download it again"
+        )
     pairs = [(node, other) for node, others in graph.items() for other in others]
     edges = checked_edges(np.array(pairs).reshape(-1, 2), nodes, at["graph"])
     facts = {
@@ -109,25 +111,27 @@ def _test_index(path: Path) -> NDArray[np.int64]:
     try:
         return np.array(path.read_text("ascii").split(), dtype=np.int64)
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} is not a list of whole numbers: {error}") from error
+        raise InputError(
+            f"{path} is not a list of integers ({error}): download it again"
+        ) from error
 
 
 def _matrix(path: Path) -> NDArray[np.float32]:
-    """A pickled matrix, sparse or not, as dense float32."""
-    found = read_pickled(path)
-    if isinstance(found, CsrArrays):
-        dense = np.zeros(found.shape, np.float32)
-        rows = np.repeat(np.arange(found.shape[0]), np.diff(found.indptr))
-        np.add.at(dense, (rows, found.indices), found.data)
+    """Read a pickled matrix, sparse or dense, as dense float32."""
+    matrix = read_pickled(path)
+    if isinstance(matrix, CsrArrays):
+        dense = np.zeros(matrix.shape, np.float32)
+        rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+        np.add.at(dense, (rows, matrix.indices), matrix.data)
         return dense
-    if not isinstance(found, np.ndarray) or found.ndim != 2:
-        raise InputError(f"{path} holds no matrix: fetch it again")
-    return found.astype(np.float32)
+    if not isinstance(matrix, np.ndarray) or matrix.ndim != 2:
+        raise InputError(f"{path} is not a matrix: download it again")
+    return matrix.astype(np.float32)
 
 
 @contextmanager
 def _reading(path: Path, what: str) -> Iterator[None]:
-    """What NumPy, SciPy and zipfile raise on a damaged file, in one sentence."""
+    """Turn errors of NumPy, SciPy and zipfile on a damaged file into `InputError`."""
     try:
         yield
     except (
@@ -142,15 +146,15 @@ def _reading(path: Path, what: str) -> Iterator[None]:
     ) as error:
         reason = " ".join(str(error).split())
         raise InputError(
-            f"{path} is not {what} with the arrays that are expected ({reason}): "
-            "fetch it again"
+            f"{path} is not {what} with the expected arrays ({reason}): download it "
+            "again"
         ) from error
 
 
 def _npz(path: Path, names: Sequence[str]) -> list[np.ndarray]:
     with (
         _reading(path, "a NumPy archive"),
-        path.open("rb") as stream,  # closed here: NumPy forgets that of a bad file
+        path.open("rb") as stream,  # NumPy would not close a damaged file
         np.load(stream, allow_pickle=False) as arrays,
     ):
         return [arrays[name] for name in names]
@@ -161,18 +165,20 @@ def _float_rows(values: Any, path: Path) -> NDArray[np.float32]:
     if features.ndim != 2 or features.dtype.kind not in "biuf":
         raise InputError(
             f"{path}: features have shape {features.shape} and type {features.dtype}, "
-            "not a row of numbers a node"
+            "not a row of numbers per node: download it again"
         )
     return features.astype(np.float32)
 
 
 def read_heterophilous(path: Path) -> RawGraph:
-    """Platonov et al.'s archives: each undirected edge once, here both ways.
+    """Read Platonov et al.'s archives, which have each undirected edge once.
+
+    Every edge is returned both ways.
 
     Raises
     ------
     InputError
-        When arrays are missing or do not fit each other.
+        When arrays are missing or do not match each other.
     """
     names = ("node_features", "node_labels", "edges")
     features, labels, edges = _npz(path, names)
@@ -184,7 +190,7 @@ def read_heterophilous(path: Path) -> RawGraph:
         "features_are": "those of the file",
     }
     return RawGraph(
-        whole_labels(labels, nodes, path),
+        integer_labels(labels, nodes, path),
         rows,
         both_ways(checked_edges(edges, nodes, path), nodes),
         facts,
@@ -192,10 +198,10 @@ def read_heterophilous(path: Path) -> RawGraph:
 
 
 def read_linkx(path: Path) -> RawGraph:
-    """Lim et al.'s MATLAB files (version 7 or before): the edges as they are.
+    """Read Lim et al.'s MATLAB files (version 7 or earlier), with unchanged edges.
 
-    Features are shifted to a least value of 0, then divided by their row's sum where
-    that is above 1: what the paper's loader does to Genius.
+    As in the paper's loader for Genius, features are shifted to a minimum of 0, and
+    rows with a sum above 1 are divided by it.
     """
     from scipy.io import loadmat
     from scipy.io.matlab import MatReadError
@@ -204,23 +210,23 @@ def read_linkx(path: Path) -> RawGraph:
     with _reading(path, "a MATLAB file"):
         try:
             content = loadmat(path, variable_names=names)
-        except MatReadError as error:  # an Exception of no kind
+        except MatReadError as error:  # a direct subclass of Exception
             raise ValueError(str(error)) from error
         edges, features, labels = (content[name] for name in names)
     rows = _float_rows(features, path)
     nodes = len(rows)
     rows = rows - rows.min()
     rows /= np.maximum(rows.sum(axis=1, keepdims=True), np.float32(1))
-    given = np.asarray(labels).reshape(-1)
+    codes = np.asarray(labels).reshape(-1)
     facts = {
         "edge_convention": "the file's directed edges in its order; none added, none "
         "removed",
         "features_are": "those of the file, minus the least value, each row divided by "
         "its sum where that is above 1",
-        "labels_below_0_as_0": int(np.sum(given < 0)),
+        "labels_below_0_as_0": int(np.sum(codes < 0)),
     }
     return RawGraph(
-        whole_labels(given, nodes, path),
+        integer_labels(codes, nodes, path),
         rows,
         checked_edges(np.asarray(edges).T, nodes, path),
         facts,
@@ -228,12 +234,12 @@ def read_linkx(path: Path) -> RawGraph:
 
 
 def read_ptg(path: Path) -> RawGraph:
-    """Rozemberczki's archives with 128 features: edges as they are, sorted.
+    """Read Rozemberczki's archives with 128 features; edges are sorted.
 
     Raises
     ------
     InputError
-        When arrays are missing or do not fit each other.
+        When arrays are missing or do not match each other.
     """
     features, labels, edges = _npz(path, ("features", "target", "edges"))
     rows = _float_rows(features, path)
@@ -244,18 +250,18 @@ def read_ptg(path: Path) -> RawGraph:
         "features_are": "those of the file",
     }
     order = np.lexsort((pairs[:, 1], pairs[:, 0]))
-    return RawGraph(whole_labels(labels, nodes, path), rows, pairs[order], facts)
+    return RawGraph(integer_labels(labels, nodes, path), rows, pairs[order], facts)
 
 
 def read_graphsaint(folder: Path) -> RawGraph:
-    """GraphSAINT's folders: a CSR adjacency, features and a class of each node.
+    """Read GraphSAINT's folders: CSR adjacency, features and the class of each node.
 
-    Row to column is source to target, in the matrix's order.
+    Rows are sources and columns targets; edges are in the matrix's order.
 
     Raises
     ------
     InputError
-        When files are missing or do not fit each other.
+        When files are missing or do not match each other.
     """
     at = {
         name: folder / name for name in ("adj_full.npz", "feats.npy", "class_map.json")
@@ -266,13 +272,13 @@ def read_graphsaint(folder: Path) -> RawGraph:
         sources = np.repeat(np.arange(nodes), np.diff(indptr))
         pairs = np.stack([sources, indices], axis=1)
     with _reading(at["feats.npy"], "a NumPy array"):
-        # mapped: the file has float64 and is twice as large as what is kept
+        # Memory-mapped: the file has float64, twice the size of the result.
         features = np.load(at["feats.npy"], mmap_mode="r", allow_pickle=False)
     rows = _float_rows(features, at["feats.npy"])
     if len(rows) != nodes:
         raise InputError(
             f"{at['feats.npy']} has {len(rows)} rows for the {nodes} nodes of "
-            f"{at['adj_full.npz'].name}: fetch both again"
+            f"{at['adj_full.npz'].name}: download both again"
         )
     facts = {
         "edge_convention": "the entries of adj_full.npz, row to column; one row per "
@@ -289,10 +295,16 @@ def _class_map(path: Path, nodes: int) -> NDArray[np.int64]:
         places = np.array([int(key) for key in classes], dtype=np.int64)
         values = np.array(list(classes.values()))
     if values.ndim != 1 or values.dtype.kind != "i":
-        raise InputError(f"{path}: nodes have more than one class, or no number")
+        raise InputError(
+            f"{path}: a node has several classes, or a class that is not an integer: "
+            "download it again"
+        )
     outside = (places < 0) | (places >= nodes)
     if outside.any():
-        raise InputError(f"{path}: node {places[outside][0]} is outside 0 to {nodes}")
+        raise InputError(
+            f"{path}: node {places[outside][0]} is outside 0 to {nodes - 1}: download "
+            "it again"
+        )
     labels = np.full(nodes, -1, np.int64)
     labels[places] = values
     return labels

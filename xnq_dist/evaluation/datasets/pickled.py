@@ -1,9 +1,9 @@
-"""Numbers out of a pickle, without running it.
+"""Reads numbers from a pickle without executing it.
 
 The planetoid files are pickles of Python 2. Their opcodes are read with `pickletools`
-and followed by hand: lists, dicts, numbers, texts, NumPy arrays of numbers and SciPy
-CSR matrices are known, and nothing else. No name in the file is ever imported, so a
-file cannot do anything but be refused.
+and interpreted here. Supported are lists, dicts, numbers, texts, NumPy arrays of
+numbers and SciPy CSR matrices. No name in the file is imported or called, so that a
+malicious file cannot execute code.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["CsrArrays", "read_pickled"]
 
 @dataclass(frozen=True)
 class CsrArrays:
-    """A sparse matrix as its arrays."""
+    """The arrays of a sparse matrix in CSR format."""
 
     shape: tuple[int, int]
     indptr: np.ndarray
@@ -32,16 +32,16 @@ class CsrArrays:
 
 
 class _RefusedError(Exception):
-    """The pickle holds what is not known; the reason is its text."""
+    """The pickle has unsupported content; the text is the reason."""
 
 
 class _Mark:
-    """Where a run of items begins on the stack."""
+    """Marks the beginning of a sequence of items on the stack."""
 
 
 @dataclass
 class _Shell:
-    """An object announced by the pickle whose content comes later."""
+    """An object in the pickle whose content follows later."""
 
     kind: str
     content: Any = None
@@ -63,7 +63,7 @@ _NAMES = {
     ("builtins", "list"): "list",
     ("_codecs", "encode"): "encode",
 }
-"""The only names that may occur, and what they stand for here."""
+"""The only supported names, and their kinds in this module."""
 
 _VALUES = frozenset(
     (
@@ -83,20 +83,20 @@ _CONSTANTS: dict[str, Callable[[], Any]] = {
     "EMPTY_TUPLE": tuple,
     "MARK": _Mark,
 }
-"""Opcodes that push something made anew."""
+"""Opcodes that push a new object."""
 
 _IGNORED = frozenset(("PROTO", "FRAME"))
 
 
 def read_pickled(path: Path) -> Any:
-    """The content of a pickle of numbers.
+    """Read the content of a pickle of numbers.
 
-    Lists and dicts stay, arrays are `numpy.ndarray`, sparse matrices `CsrArrays`.
+    It is a list, a dict, an array (`numpy.ndarray`) or a sparse matrix (`CsrArrays`).
 
     Raises
     ------
     InputError
-        When the file is not a pickle, or holds anything else.
+        When the file is not a pickle or has other content.
     """
     try:
         return _plain(_Machine().run(path.read_bytes()))
@@ -105,31 +105,31 @@ def read_pickled(path: Path) -> Any:
     except OSError as error:
         reason = error.strerror or str(error)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        # what pickletools and wrong operands raise on a damaged file
+        # raised by pickletools and by wrong operands if the file is damaged
         reason = f"it is damaged: {error}"
     raise InputError(
-        f"{path} is not a pickle of plain numbers ({reason}): fetch it again"
+        f"{path} is not a pickle of plain numbers ({reason}): download it again"
     )
 
 
 class _Machine:
-    """A stack and a memo, and the few opcodes that are followed."""
+    """A stack, a memo and the supported opcodes."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
         self.steps: dict[str, Callable[[Any], object]] = {
-            "TUPLE": lambda _: self.push(tuple(self.run_of_items())),
+            "TUPLE": lambda _: self.push(tuple(self.pop_to_mark())),
             "TUPLE1": lambda _: self.push(tuple(self.take(1))),
             "TUPLE2": lambda _: self.push(tuple(self.take(2))),
             "TUPLE3": lambda _: self.push(tuple(self.take(3))),
-            "LIST": lambda _: self.push(self.run_of_items()),
-            "DICT": lambda _: self.push(_pairs(self.run_of_items())),
+            "LIST": lambda _: self.push(self.pop_to_mark()),
+            "DICT": lambda _: self.push(_pairs(self.pop_to_mark())),
             "POP": lambda _: self.take(1),
             "APPEND": lambda _: self.extend(self.take(1)),
-            "APPENDS": lambda _: self.extend(self.run_of_items()),
+            "APPENDS": lambda _: self.extend(self.pop_to_mark()),
             "SETITEM": lambda _: self.update(self.take(2)),
-            "SETITEMS": lambda _: self.update(self.run_of_items()),
+            "SETITEMS": lambda _: self.update(self.pop_to_mark()),
             "GLOBAL": lambda argument: self.push(_name(*argument.split(" ", 1))),
             "STACK_GLOBAL": lambda _: self.push(_name(*self.take(2))),
             "REDUCE": lambda _: self.push(_call(*self.take(2))),
@@ -142,7 +142,7 @@ class _Machine:
             self.steps[f"{prefix}GET"] = lambda slot: self.push(self.memo[slot])
 
     def run(self, data: bytes) -> Any:
-        """Follow the opcodes to the end."""
+        """Interpret the opcodes and return the result."""
         for opcode, argument, _position in pickletools.genops(data):
             name = opcode.name
             if name in _VALUES:
@@ -162,37 +162,37 @@ class _Machine:
 
     def take(self, count: int) -> list[Any]:
         if len(self.stack) < count:
-            raise _RefusedError("it takes more than it gave")
+            raise _RefusedError("its stack is empty too early")
         taken = self.stack[-count:]
         del self.stack[-count:]
         return taken
 
-    def run_of_items(self) -> list[Any]:
-        """What was pushed since the last mark, the mark taken away."""
+    def pop_to_mark(self) -> list[Any]:
+        """Remove the last mark and return the items pushed since."""
         for at in range(len(self.stack) - 1, -1, -1):
             if isinstance(self.stack[at], _Mark):
                 items = self.stack[at + 1 :]
                 del self.stack[at:]
                 return items
-        raise _RefusedError("it ends a run that never began")
+        raise _RefusedError("it has a sequence without a beginning")
 
     def remember(self, slot: Any) -> None:
         self.memo[int(slot)] = self.stack[-1]
 
     def extend(self, items: list[Any]) -> None:
         if not isinstance(self.stack[-1], list):
-            raise _RefusedError("it appends to what is no list")
+            raise _RefusedError("it appends to an object that is not a list")
         self.stack[-1].extend(items)
 
     def update(self, items: list[Any]) -> None:
         if not isinstance(self.stack[-1], dict):
-            raise _RefusedError("it sets keys of what is no dict")
+            raise _RefusedError("it sets keys of an object that is not a dict")
         self.stack[-1].update(_pairs(items))
 
     def build(self) -> None:
         (content,) = self.take(1)
         if not isinstance(self.stack[-1], _Shell):
-            raise _RefusedError("it fills an object that is not known")
+            raise _RefusedError("it sets the content of an unknown object")
         self.stack[-1].content = _filled(self.stack[-1], content)
 
 
@@ -202,7 +202,7 @@ def _pairs(items: list[Any]) -> dict[Any, Any]:
 
 @dataclass(frozen=True)
 class _Name:
-    """A known name of the file, not the thing it names."""
+    """A supported name in the file, which is never imported."""
 
     kind: str
 
@@ -215,7 +215,7 @@ def _name(module: str, name: str) -> _Name:
 
 
 def _call(callee: Any, arguments: Any) -> Any:
-    """What a known name makes of its arguments; nothing is ever called."""
+    """The result of a call in the pickle; nothing is actually called."""
     kind = callee.kind if isinstance(callee, _Name) else None
     if kind == "reconstruct" and arguments[0] == _Name("ndarray"):
         return _Shell("array")
@@ -229,7 +229,7 @@ def _call(callee: Any, arguments: Any) -> Any:
         return {}
     if kind == "encode" and arguments[1] in ("latin1", "latin-1"):
         return arguments[0].encode("latin-1")
-    raise _RefusedError(f"it calls {kind or 'what is no name'} in an unknown way")
+    raise _RefusedError(f"it calls {kind or 'an object'} in an unsupported way")
 
 
 def _number_type(text: str) -> np.dtype[Any]:
@@ -240,7 +240,7 @@ def _number_type(text: str) -> np.dtype[Any]:
 
 
 def _filled(shell: _Shell, content: Any) -> Any:
-    """A shell's value from the state that the pickle gives it."""
+    """The value of a shell from its state in the pickle."""
     if shell.kind == "dtype":
         order = str(content[1])
         return shell.content if order == "|" else shell.content.newbyteorder(order)
@@ -257,23 +257,23 @@ def _csr(state: dict[str, Any]) -> CsrArrays:
     arrays = [state[key].content for key in ("indptr", "indices", "data")]
     rows, columns = (int(extent) for extent in shape)
     indptr, indices, data = arrays
-    whole = (
+    consistent = (
         len(indptr) == rows + 1
         and len(indices) == len(data) == indptr[-1]
         and not np.any(np.diff(indptr) < 0)
         and not np.any((indices < 0) | (indices >= columns))
     )
-    if not whole:
-        raise _RefusedError("it has a sparse matrix whose arrays disagree")
+    if not consistent:
+        raise _RefusedError("it has a sparse matrix with inconsistent arrays")
     return CsrArrays((rows, columns), indptr, indices, data)
 
 
 def _plain(value: Any) -> Any:
-    """The value without shells at the top."""
+    """The value, without the shell if it has one."""
     if isinstance(value, _Shell):
         if value.content is None or value.kind == "dtype":
             raise _RefusedError(f"it has an empty {value.kind}")
         return value.content
     if not isinstance(value, (list, dict)):
-        raise _RefusedError(f"it holds a {type(value).__name__}")
+        raise _RefusedError(f"it is a {type(value).__name__}")
     return value

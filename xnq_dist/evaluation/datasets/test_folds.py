@@ -1,4 +1,4 @@
-"""Test folds and roles of labelled nodes, made as the paper made its own."""
+"""Test folds and roles of labelled nodes, drawn as in the paper."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from xnq_dist.core.errors import InputError
 __all__ = ["PAPER_SEED", "make_folds"]
 
 PAPER_SEED = 42
-"""With it, the labels of the paper's graphs give the paper's own folds back."""
+"""Seed that reproduces the paper's folds from the labels of its graphs."""
 
 TRAIN, CALIBRATION, VALIDATION, TEST = range(4)
 """Codes of the roles, in the order of the evaluation's table of roles."""
@@ -20,19 +20,18 @@ FOLDS = 5
 
 
 def make_folds(labels: NDArray[np.int32]) -> NDArray[np.int8]:
-    """Role of every node in every fold.
+    """Draw the role of every node in every fold.
 
-    The labelled nodes are divided into disjoint test folds of one size, stratified by
-    class. Of what is left in a fold, 25 % are for validation and 12.5 % for
-    calibration, both stratified; the rest is for training. With five folds these are
-    50, 10, 20 and 20 % of the labelled nodes for training, calibration, validation
-    and test. The streams are scikit-learn's and not this package's own, because they
-    are what the published folds were made with.
+    The labelled nodes are divided into disjoint test folds of equal size, stratified by
+    class. Of the other nodes of a fold, 25 % are for validation, 12.5 % for calibration
+    and the rest for training, also stratified. With five folds these are 50, 10, 20 and
+    20 % of the labelled nodes for training, calibration, validation and test. The
+    random numbers are scikit-learn's, with which the published folds were made.
 
     Parameters
     ----------
     labels
-        Class code of every node, -1 for unlabelled, shape (N,).
+        Class code of every node, -1 if unlabelled, shape (N,).
 
     Returns
     -------
@@ -42,8 +41,8 @@ def make_folds(labels: NDArray[np.int32]) -> NDArray[np.int8]:
     Raises
     ------
     InputError
-        When a class has fewer members than there are folds, or the graph has too few
-        labelled nodes for every class to have its share of the roles.
+        When a class has fewer members than there are folds, or there are too few
+        labelled nodes for every class to be in every role.
     """
     from sklearn.model_selection import StratifiedKFold, train_test_split
 
@@ -52,15 +51,15 @@ def make_folds(labels: NDArray[np.int32]) -> NDArray[np.int8]:
     codes, counts = np.unique(known, return_counts=True)
     if len(codes) < 2:
         raise InputError(
-            f"folds need labels of two classes or more, not {len(codes)}: label nodes "
-            "of another class"
+            f"folds need labels of at least two classes, and there is {len(codes)}: "
+            "label nodes of another class"
         )
     short = np.flatnonzero(counts < FOLDS)
     if len(short):
         code, count = codes[short[0]], counts[short[0]]
         raise InputError(
-            f"class {code} has {count} labelled nodes, which is fewer than the "
-            f"{FOLDS} folds: give it more labels, or take its labels out"
+            f"class {code} has {count} labelled nodes, fewer than the {FOLDS} folds: "
+            "label more nodes of this class, or remove its labels"
         )
     total = len(known)
     validation = total * (FOLDS - 1) // (4 * FOLDS)
@@ -68,11 +67,11 @@ def make_folds(labels: NDArray[np.int32]) -> NDArray[np.int8]:
     if calibration < len(codes):
         raise InputError(
             f"{total} labelled nodes are too few for folds of {len(codes)} classes: "
-            f"only {calibration} would be left for calibration"
+            f"only {calibration} would be for calibration; label more nodes"
         )
     roles = np.full((FOLDS, len(labels)), -1, np.int8)
-    cut = StratifiedKFold(FOLDS, shuffle=True, random_state=PAPER_SEED)
-    for fold, (development, test) in enumerate(cut.split(rows, known)):
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=PAPER_SEED)
+    for fold, (development, test) in enumerate(folds.split(rows, known)):
         rest, held = train_test_split(
             development,
             test_size=validation,

@@ -1,1 +1,1 @@
-"""Methods of the literature that the reservoir is compared with."""
+"""Methods from the literature that the reservoir is compared with."""

@@ -40,23 +40,27 @@ def cdq(
     seed: int,
     density: NDArray[np.float64] | None = None,
 ) -> NDArray[np.int32]:
-    """Majority training label of each node's community.
+    """Predict for each node the majority training label of its community.
 
-    Only communities with a labelled member have a say; a labelled node's own label
-    counts in them. Ties within a community go to the class with more training labels,
-    then to the lower code. Of several communities of a node, ``frequency`` follows
-    the one whose majority class has the highest share of the labelled members,
-    ``density`` the densest; of equals the first. A node in no such community gets a
-    class drawn from the training labels.
+    Communities without a labelled member are ignored; a labelled node's label counts in
+    its community. Ties within a community go to the class with more training labels,
+    then to the lower code. If a node is in several communities, ``frequency`` uses the
+    one whose majority class has the highest share of the labelled members, ``density``
+    the densest; ties go to the first. Other nodes get a class drawn from the training
+    labels.
 
     Parameters
     ----------
     communities
-        S sets, which may overlap.
+        S communities, which may overlap.
+    labels
+        Training labels, shape (K, N) (see `votes`).
     strategy
         How overlaps are resolved.
+    seed
+        Seed of the draws from the training labels.
     density
-        Of each community, shape (S,), by `densities`; for ``density``.
+        Density of each community from `densities`, shape (S,); for ``density``.
 
     Returns
     -------
@@ -74,27 +78,27 @@ def cdq(
             score = density
         else:
             score = inside.max(axis=1, initial=0) / np.maximum(labelled, 1)
-        # Places from the least to the most trusted: a node follows its highest.
+        # Rank communities; each node uses its community of the highest rank.
         trust = np.lexsort((-np.arange(len(score)), score, labelled > 0))
         place = np.empty(len(score), np.int64)
         place[trust] = np.arange(len(score))
         place[labelled == 0] = -1
         best = np.full(n_nodes, -1, np.int64)
         np.maximum.at(best, members, place[community])
-        heard = best >= 0
+        covered = best >= 0
         winners = majority(inside, order[variant])
-        votes[variant, heard] = winners[trust[best[heard]]]
+        votes[variant, covered] = winners[trust[best[covered]]]
     return draw_from_prior(votes, counts, seed)
 
 
 def densities(
     communities: Communities, adjacency: sp.csr_array[Any]
 ) -> NDArray[np.float64]:
-    """Directed edges within each community over n (n - 1), shape (S,).
+    """Directed edges within each community divided by n (n - 1), shape (S,).
 
-    Distinct edges u -> v with u != v and both ends inside, whatever their weight; an
-    undirected edge is two. 0 for a community of one node. Needs all edges in this
-    process.
+    Distinct edges u -> v with u != v and both ends inside are counted without weights;
+    an undirected edge counts twice. The density of one node is 0. This process must
+    hold all edges.
     """
     mark = np.full(adjacency.shape[0], -1, np.int64)
     edges = edges_inside(
@@ -105,8 +109,8 @@ def densities(
         mark,
     )
     sizes = np.diff(communities.offsets).astype(np.float64)
-    found: NDArray[np.float64] = edges / np.maximum(sizes * (sizes - 1), 1)
-    return found
+    density: NDArray[np.float64] = edges / np.maximum(sizes * (sizes - 1), 1)
+    return density
 
 
 @njit(cache=True, nogil=True)
@@ -117,9 +121,9 @@ def edges_inside(
     members: NDArray[np.int64],
     mark: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Edges with both ends in a community, self-loops left out, shape (S,).
+    """Number of edges with both ends in a community, without self-loops, shape (S,).
 
-    ``mark`` is scratch of shape (N,), filled with -1.
+    `mark` is a work array of shape (N,), filled with -1.
     """
     count = offsets.shape[0] - 1
     edges = np.zeros(count, np.int64)

@@ -1,4 +1,4 @@
-"""DEMON: overlapping communities from what each node sees around it.
+"""DEMON: overlapping communities from the ego network of each node.
 
 References
 ----------
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 __all__ = ["MIN_SIZE", "OVERLAP", "demon", "visiting_order"]
 
 MIN_SIZE = 3
-"""A local community is kept when it is larger, the ego counted."""
+"""Local communities of this size or smaller, including the ego, are dropped."""
 OVERLAP = 0.25
-"""Share of the smaller community from which two are merged."""
+"""Minimum shared part of the smaller community for two communities to be merged."""
 SWEEPS = 100
-"""Most sweeps of label propagation in an ego network."""
+"""Maximum number of sweeps of label propagation in an ego network."""
 BLOCK = 1024
-"""Fewest egos of a block: each block marks nodes in an array of its own."""
+"""Minimum number of egos in a block, since each block allocates an array of nodes."""
 
 
 def demon(
@@ -41,37 +41,38 @@ def demon(
     min_size: int = MIN_SIZE,
     threads: int = 1,
 ) -> Communities:
-    """Overlapping communities; needs all edges in this process.
+    """Detect overlapping communities; this process must hold all edges.
 
-    The graph's undirected view, without weights and self-loops. For every node, the
-    ego: label propagation on the network of its neighbours, without the ego; the ego
-    is added to each community found, and those larger than `min_size` go on. Egos in
-    canonical order, an ego's communities by their first member in visiting order:
-    each is merged into the oldest community of the pool that shares at least
-    `overlap` of the smaller of the two, else it joins the pool. A merged community
-    stays where it was and is not compared again.
+    The graph is treated as undirected, without weights and self-loops. For every node
+    (ego), label propagation runs on the network of its neighbours without the ego. The
+    ego is added to each resulting community, and communities larger than `min_size` are
+    kept. Egos are processed in canonical order, and an ego's communities by their first
+    member in visiting order. Each community is merged into the oldest one in the pool
+    with which it shares at least `overlap` of the smaller of the two; otherwise it is
+    added to the pool. Merged communities keep their position and are not compared
+    again.
 
-    Label propagation visits the nodes in one order drawn for the whole graph, each
-    node starting as a community of its own, sweep by sweep until nothing changes. A
-    node takes the label that most of its neighbours have now; of equals it keeps its
-    own when among them, else it takes the one whose first owner comes first.
+    Label propagation visits the nodes in one random order, the same for all egos. Each
+    node starts with its own label, and sweeps continue until nothing changes. A node
+    takes the most frequent label among its neighbours. On a tie it keeps its label if
+    that is one of them, or else takes the label whose first owner comes first.
 
     Parameters
     ----------
     adjacency
-        Shape (N, N), by canonical index.
+        Adjacency by canonical index, shape (N, N).
     seed
-        Of the visiting order.
+        Seed of the visiting order.
     overlap
-        In (0, 1].
+        Minimum overlap for a merge, in (0, 1].
     min_size
-        At least 1.
+        Largest size of dropped communities, at least 1.
     threads
-        Blocks of egos worked on at a time; the answer does not depend on it.
+        Number of threads; the result does not depend on it.
 
     Returns
     -------
-    The pool, oldest first. Nodes may be in none.
+    The communities, oldest first; they need not cover all nodes.
     """
     n_nodes = adjacency.shape[0]
     rank = visiting_order(n_nodes, seed)
@@ -89,9 +90,9 @@ def demon(
 
     for_each_block(n_nodes, threads, work, max(BLOCK, n_nodes // 64))
     for first in sorted(blocks):
-        found, inside = blocks.pop(first)
-        sizes.append(found)
-        members.append(inside)
+        block_sizes, block_members = blocks.pop(first)
+        sizes.append(block_sizes)
+        members.append(block_members)
     lengths = np.concatenate([np.empty(0, np.int64), *sizes])
     joined = np.concatenate([np.empty(0, np.int32), *members])
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -100,14 +101,14 @@ def demon(
 
 
 def visiting_order(n_nodes: int, seed: int) -> NDArray[np.int64]:
-    """Place of every node in the order of visits, shape (N,)."""
+    """Position of every node in the visiting order, shape (N,)."""
     return stream(seed, Purpose.VISITING_ORDER, 0).permutation(n_nodes)
 
 
 def _ranked(
     adjacency: sp.csr_array[Any], rank: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Neighbours in either direction, ascending, with nodes renamed by rank."""
+    """CSR arrays of neighbours in either direction, with nodes renumbered by rank."""
     import scipy.sparse as sp
 
     rows = np.repeat(rank, np.diff(adjacency.indptr))
@@ -117,7 +118,7 @@ def _ranked(
         (np.ones(int(apart.sum()), np.int8), (rows[apart], columns[apart])),
         shape=adjacency.shape,
     ).tocsr()
-    # Marks, not counts: int8 would overflow.
+    # Counts of duplicate edges could overflow int8.
     pairs.data[:] = 1
     both = (pairs + pairs.T).tocsr()
     both.sort_indices()
@@ -132,10 +133,10 @@ def propagate_labels(
     votes: NDArray[np.int32],
     sweeps: int,
 ) -> None:
-    """Label propagation on one small network, nodes visited in their order.
+    """Label propagation on one small network, with nodes visited in their order.
 
-    ``labels``, shape (m,), are overwritten by the number of the node that had each
-    first; ``votes`` is scratch of zeros, at least m, and zeros again afterwards.
+    `labels`, shape (m,), is overwritten by the index of each label's first owner.
+    `votes` is a work array of at least m zeros, which are zeros again afterwards.
     """
     count = indptr.shape[0] - 1
     for node in range(count):
@@ -143,20 +144,20 @@ def propagate_labels(
     for _ in range(sweeps):
         changed = False
         for node in range(count):
-            most = 0
+            highest = 0
             for i in range(indptr[node], indptr[node + 1]):
                 label = labels[indices[i]]
                 votes[label] += 1
-                most = max(most, votes[label])
-            if most and votes[labels[node]] < most:
+                highest = max(highest, votes[label])
+            if highest and votes[labels[node]] < highest:
                 best = count
                 for i in range(indptr[node], indptr[node + 1]):
                     label = labels[indices[i]]
-                    if votes[label] == most and label < best:
+                    if votes[label] == highest and label < best:
                         best = label
                 labels[node] = best
                 changed = True
-            # Cleared by what was counted: the node itself is not its own neighbour.
+            # Clear all counted labels; the node itself is not among its neighbours.
             for i in range(indptr[node], indptr[node + 1]):
                 votes[labels[indices[i]]] = 0
         if not changed:
@@ -172,10 +173,10 @@ def ego_communities(
     min_size: int,
     sweeps: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Communities around each ego: sizes ego by ego, members with the ego last.
+    """Communities around each ego: sizes by ego, and members with the ego last.
 
-    Neighbours are ascending without self-loops, every edge in both rows; ``local`` is
-    scratch of shape (N,), filled with -1, and so again afterwards.
+    Neighbours must be ascending without self-loops, with every edge in both rows.
+    `local` is a work array of shape (N,) filled with -1, as it is again afterwards.
     """
     widest = total = 0
     for ego in egos:
@@ -189,7 +190,7 @@ def ego_communities(
     places = np.empty(widest, np.int64)
     sizes = np.empty(total, np.int64)
     members = np.empty(total, np.int32)
-    found, written = 0, 0
+    n_found, written = 0, 0
     for ego in egos:
         near = indices[indptr[ego] : indptr[ego + 1]]
         count = near.shape[0]
@@ -212,7 +213,7 @@ def ego_communities(
         for i in range(count):
             local[near[i]] = -1
         propagate_labels(inner_indptr[: count + 1], inner, labels, votes, sweeps)
-        # Sizes by label, then places in order of each community's first member.
+        # Sizes by label, then positions in the order of each community's first member.
         for i in range(count):
             votes[labels[i]] += 1
             places[i] = -1
@@ -222,31 +223,28 @@ def ego_communities(
                 continue
             if places[label] < 0:
                 places[label] = written
-                sizes[found] = votes[label] + 1
-                found += 1
+                sizes[n_found] = votes[label] + 1
+                n_found += 1
                 written += votes[label] + 1
                 members[written - 1] = ego
             members[places[label]] = near[i]
             places[label] += 1
         for i in range(count):
             votes[labels[i]] = 0
-    return sizes[:found].copy(), members[:written].copy()
+    return sizes[:n_found].copy(), members[:written].copy()
 
 
 @njit(cache=True, nogil=True)
 def merge(
-    offsets: NDArray[np.int64],
-    members: NDArray[np.int32],
-    n_nodes: int,
-    overlap: float,
+    offsets: NDArray[np.int64], members: NDArray[np.int32], n_nodes: int, overlap: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
-    """Pool of communities, each candidate merged into the oldest that it overlaps.
+    """Merge each candidate into the oldest community that it overlaps with.
 
-    The pool is kept by node: a list of the communities of each, so that a candidate
-    is compared with those it shares a node with and no others. Returned are ``head``,
-    ``following`` and ``owner`` (``owner[head[v]]`` is a community of node v,
-    ``following`` leads to the next of its list, -1 ends it; shapes (N,), (M,), (M,)),
-    and the size of each community of the pool, oldest first.
+    The pool is stored as a linked list of communities per node, so that a candidate is
+    compared only with communities that share a node with it. Returns ``head``,
+    ``following`` and ``owner``, shapes (N,), (M,), (M,): ``owner[head[v]]`` is a
+    community of node v, and ``following`` is the next entry of its list or -1. Also
+    returns the size of each community in the pool, oldest first.
     """
     capacity = members.shape[0]
     head = np.full(n_nodes, -1, np.int64)
@@ -256,7 +254,7 @@ def merge(
     pool = np.empty(candidates, np.int64)
     shared = np.zeros(candidates, np.int64)
     touched = np.empty(candidates, np.int64)
-    found, used = 0, 0
+    n_found, used = 0, 0
     for candidate in range(candidates):
         inside = members[offsets[candidate] : offsets[candidate + 1]]
         met = 0
@@ -269,16 +267,16 @@ def merge(
                     met += 1
                 shared[community] += 1
                 at = following[at]
-        target = found
+        target = n_found
         for i in range(met):
             community = touched[i]
             smaller = min(inside.shape[0], pool[community])
             if community < target and shared[community] >= overlap * smaller:
                 target = community
             shared[community] = 0
-        if target == found:
-            pool[found] = 0
-            found += 1
+        if target == n_found:
+            pool[n_found] = 0
+            n_found += 1
         for node in inside:
             at = head[node]
             while at >= 0 and owner[at] != target:
@@ -289,7 +287,7 @@ def merge(
                 head[node] = used
                 pool[target] += 1
                 used += 1
-    return head, following, owner, pool[:found].copy()
+    return head, following, owner, pool[:n_found].copy()
 
 
 @njit(cache=True, nogil=True)
@@ -300,7 +298,7 @@ def listed(
     pool: NDArray[np.int64],
     rank: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The pool as offsets and members by canonical index, ascending in each."""
+    """Offsets and members (ascending canonical indexes) of the pool's communities."""
     offsets = np.zeros(pool.shape[0] + 1, np.int64)
     offsets[1:] = np.cumsum(pool)
     place = offsets[:-1].copy()

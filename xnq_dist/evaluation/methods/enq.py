@@ -35,7 +35,7 @@ __all__ = ["enq", "two_hop_votes"]
 Array = NDArray[np.float32]
 
 ROWS = 2048
-"""Fewest nodes of a block: each block marks nodes in an array of its own."""
+"""Minimum number of nodes in a block, since each block allocates an array of nodes."""
 
 
 def enq(
@@ -48,26 +48,25 @@ def enq(
     hops: int,
     seed: int,
 ) -> NDArray[np.int32]:
-    """Majority training label among the distinct nodes within so many hops.
+    """Predict the majority training label among the distinct nodes within 1 or 2 hops.
 
     Hops follow edges backwards, from a node to its in-neighbours, as the reservoir's
-    sums do. Every other node counts once, whatever weights or paths lead to it (an
-    edge of weight 0 is an edge); the node itself is left out. Ties go to the class
-    with more training labels, then to the lower code. A node that reaches no label
-    gets a class drawn from the training labels.
+    sums do. Every other node counts once, for any number of paths and any weights
+    (including 0); the node itself does not count. Ties go to the class with more
+    training labels, then to the lower code. A node that reaches no label gets a class
+    drawn from the training labels.
 
-    One hop is a neighbourhood sum on the partitions. Two hops are exact distinct
-    neighbourhoods: they need all edges in this process, 12 bytes an edge.
+    One hop is a neighbourhood sum on the partitions. For two hops, this process must
+    hold all edges, 12 bytes per edge, to find distinct neighbours.
 
-    Labels are those of `votes`, hops 1 or 2; class codes of all nodes are returned,
-    shape (K, N).
+    `labels` are as in `votes`. Returns class codes of all nodes, shape (K, N).
     """
     counts = class_counts(labels, n_classes)
     if hops == 1:
         order = majority_order(counts)
         step = EgoMajority(graph, manifest, tuple(map(tuple, order.tolist())))
-        where = client, graph, manifest, attempt
-        votes = summed(*where, labels, n_classes, step).T.astype(np.int32)
+        arguments = client, graph, manifest, attempt, labels, n_classes, step
+        votes = summed(*arguments).T.astype(np.int32)
     else:
         adjacency = read_adjacency(graph, manifest)
         votes = two_hop_votes(adjacency.indptr, adjacency.indices, labels, n_classes)
@@ -76,12 +75,12 @@ def enq(
 
 @dataclass(frozen=True)
 class EgoMajority:
-    """Majority label of each row's distinct in-neighbours, itself left out."""
+    """Majority label of each row's distinct in-neighbours, without the node itself."""
 
     graph: Stage
     manifest: Manifest
     order: tuple[tuple[int, ...], ...]
-    """Classes in the order in which they win ties, for each variant."""
+    """Classes in the order of precedence in ties, for each variant."""
 
     def __call__(self, number: int, _turn: int, values: Array, sums: Array) -> Array:
         """Class codes, -1 without a labelled in-neighbour, shape (n_owned, K)."""
@@ -103,9 +102,10 @@ def two_hop_votes(
     n_classes: int,
     threads: int = 1,
 ) -> NDArray[np.int32]:
-    """Majority label among the distinct nodes at one or two hops, -1 without one.
+    """Majority label among the distinct nodes at one or two hops, -1 if there is none.
 
-    In-neighbours are those of the complete graph; blocks of nodes go to the threads.
+    `indptr` and `indices` have the in-neighbours of the complete graph. Threads process
+    blocks of nodes.
     """
     order = majority_order(class_counts(labels, n_classes))
     by_node = np.ascontiguousarray(labels.T)
@@ -134,8 +134,8 @@ def count_two_hops(
 ) -> None:
     """Fill in majority labels within two hops of the nodes first:last.
 
-    Labels have shape (N, K), ``order`` (K, C), ``votes`` (last - first, K); ``mark`` is
-    scratch of shape (N,), filled with -1.
+    `labels` has shape (N, K), `order` (K, C) and `votes` (last - first, K); `mark` is a
+    work array of shape (N,), filled with -1.
     """
     variants, classes = order.shape
     counts = np.zeros((variants, classes), np.int64)
@@ -157,8 +157,8 @@ def count_two_hops(
                         if labels[far, k] >= 0:
                             counts[k, labels[far, k]] += 1
         for k in range(variants):
-            best, most = -1, 0
+            best, highest = -1, 0
             for i in range(classes):
-                if counts[k, order[k, i]] > most:
-                    best, most = order[k, i], counts[k, order[k, i]]
+                if counts[k, order[k, i]] > highest:
+                    best, highest = order[k, i], counts[k, order[k, i]]
             votes[node - first, k] = best

@@ -1,14 +1,15 @@
-"""Trained message passing in the reservoir's place: GCN, GAT and GIN.
+"""Trained graph networks instead of the reservoir: GCN, GAT and GIN.
 
-The paper's ablation of the node embedder: two to four layers of width 128 or 256, then
-a linear readout, trained end to end on the complete graph with the training labels'
-mean log-loss. The epoch whose log-loss on the validation labels is lowest answers;
-calibration labels are held out, so that each fold has the labels that every other
-method has. PyTorch and PyTorch Geometric are the extra ``gnn``, imported on use.
+This is the paper's ablation of the node embedder: two to four layers of width 128 or
+256, then a linear readout, trained end to end on the complete graph to minimise the
+mean log-loss of the training labels. The epoch with the lowest log-loss on the
+validation labels is used. Calibration labels are held out, so that all methods have the
+same labels in a fold. PyTorch and PyTorch Geometric (extra ``gnn``) are imported when
+needed.
 
-The paper prints the mean over the closed neighbourhood and a sigmoid for GCN, and
-leaves training open. Here the layers are PyTorch Geometric's, with ReLU: GCN in its
-usual symmetric normalisation, GAT with one head, GIN with a perceptron of two layers.
+The paper describes GCN with the mean over the closed neighbourhood and a sigmoid, and
+does not specify training. Here the layers are PyTorch Geometric's, with ReLU: GCN with
+the usual symmetric normalisation, GAT with one head, GIN with a two-layer perceptron.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ __all__ = [
     "Kind",
     "gnn_logits",
     "require_gnn",
-    "trained_matters",
     "trained_scores",
+    "training_settings",
 ]
 
 log = logging.getLogger(__name__)
@@ -54,46 +55,46 @@ Kind = Literal["gcn", "gat", "gin"]
 
 @dataclass(frozen=True)
 class GnnSettings:
-    """How a network is trained; not what a search varies."""
+    """Training settings, which are not part of the search."""
 
     learning_rate: float = 0.01
-    """Of Adam."""
+    """Learning rate of Adam."""
     weight_decay: float = 1e-4
     """L2 penalty in Adam's gradient."""
     dropout: float = 0.5
     """Share of hidden values set to 0 in training."""
     max_epochs: int = 200
     patience: int = 30
-    """Epochs without a lower log-loss on the stop labels after which training ends."""
+    """Training ends after this number of epochs without a lower stop log-loss."""
     check_every: int = 5
-    """Epochs from one look at the stop labels to the next; a look costs a third of an
-    epoch."""
+    """Number of epochs between computations of the stop log-loss, each of which takes a
+    third of the time of an epoch."""
     threads: int = 1
-    """CPU threads; a repeat has the same bits when they are the same."""
+    """Number of CPU threads; results have the same bits for the same number."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """``auto`` takes a CUDA device when there is one."""
+    """``auto`` uses a CUDA device if there is one."""
 
 
 @dataclass(frozen=True, eq=False)
 class GnnResult:
-    """A trained network's answer for all nodes."""
+    """Result of training, for all nodes."""
 
     logits: NDArray[np.float64]
-    """Of the best epoch, uncalibrated, shape (N, C)."""
+    """Uncalibrated logits of the best epoch, shape (N, C)."""
     epochs: int
-    """Epochs that were trained."""
+    """Number of trained epochs."""
     seconds: float
-    """Wall time, from the arrays to the logits."""
+    """Wall time from the arrays to the logits."""
     best_loss: float
     """Mean log-loss of the stop labels in the best epoch."""
     device: str
     """``cpu`` or ``cuda``."""
     best_epoch: int
-    """Epoch that answers, from 1."""
+    """Number of the best epoch, from 1."""
 
 
 def require_gnn() -> None:
-    """Refuse when PyTorch or PyTorch Geometric is missing, without importing them.
+    """Check that PyTorch and PyTorch Geometric are installed, without importing them.
 
     Raises
     ------
@@ -114,21 +115,21 @@ def require_gnn() -> None:
         )
 
 
-def trained_matters(settings: Settings) -> dict[str, Any]:
-    """Settings that a trained network depends on, beside its configuration."""
+def training_settings(settings: Settings) -> dict[str, Any]:
+    """Settings that a trained network depends on, besides its configuration."""
     return {"seed": settings.seed, "training": asdict(GnnSettings())}
 
 
 def trained_scores(
     kind: Kind, work: EvaluationWork, configuration: Configuration, split: int
 ) -> Scores:
-    """Scores of a network trained on one split by one worker."""
+    """Train a network on one split and return its scores."""
     task = work.task()
     graph, manifest = work.graph()
     adjacency = read_adjacency(graph, manifest)
     parts = list(FeatureRows(graph, manifest).parts())
     order = np.argsort(np.concatenate([index for index, _ in parts]))
-    found = gnn_logits(
+    result = gnn_logits(
         kind,
         int(configuration["layers"]),
         int(configuration["width"]),
@@ -142,8 +143,8 @@ def trained_scores(
     )
     held = task.rows(split, "calibration")
     target = task.rows(split, "validation", "test")
-    logits = found.logits
-    return Scores(held, logits[held], target, logits[target], seconds=found.seconds)
+    logits = result.logits
+    return Scores(held, logits[held], target, logits[target], seconds=result.seconds)
 
 
 def gnn_logits(
@@ -159,38 +160,41 @@ def gnn_logits(
     seed: int,
     settings: GnnSettings | None = None,
 ) -> GnnResult:
-    """Train a network on the complete graph and give every node's logits.
+    """Train a network on the complete graph and return the logits of all nodes.
 
     On a CPU the same arguments give the same bits, and PyTorch's process-wide random
-    state is left as it was; several threads of a process may train at the same time.
-    On CUDA the parameters start the same, sums may differ in their last bits.
+    state is not changed; several threads of a process may train at the same time. On
+    CUDA the initial parameters are the same, but sums may differ in their last bits.
 
     Parameters
     ----------
+    kind
+        Type of the layers: ``gcn``, ``gat`` or ``gin``.
     layers, width
-        Number of message-passing layers and the columns of each.
+        Number of message-passing layers, and number of columns of each.
     indptr, indices
-        In-neighbours of each node as CSR: row v holds the sources u of edges u -> v,
+        In-neighbours of each node as CSR: row v has the sources u of edges u -> v,
         shapes (N + 1,) and (M,).
     features
-        Finite, shape (N, F).
+        Finite features, shape (N, F).
     labels
-        Class code of the nodes to train on, every class among them, -1 elsewhere, (N,).
+        Class codes of the training nodes, which include every class, -1 elsewhere,
+        shape (N,).
     stop_labels
-        Class code of the nodes whose log-loss ends the training, -1 elsewhere, (N,).
+        Class codes of the nodes for early stopping, -1 elsewhere, shape (N,).
     n_classes
         Number of classes, C.
     seed
-        Of the initial parameters and of dropout.
+        Seed of the initial parameters and of dropout.
     settings
-        How to train, the defaults when None.
+        Training settings; None: the defaults.
 
     Raises
     ------
     SettingsError
-        Without the extra ``gnn``, and for a CUDA device that is not there.
+        Without the extra ``gnn``, or without a requested CUDA device.
     StageError
-        When the loss stops being a number.
+        When the loss becomes NaN or infinite.
 
     References
     ----------
@@ -227,7 +231,7 @@ def _train(
     settings: GnnSettings,
     device: str,
 ) -> tuple[NDArray[np.float64], int, int, float]:
-    """Train with early stopping: logits, epochs, best epoch, its stop log-loss."""
+    """Train with early stopping; return logits, epochs, best epoch, its log-loss."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -262,31 +266,31 @@ def _train(
             stop_loss = float(cross_entropy(logits[stop_rows].double(), stop_targets))
         if not math.isfinite(stop_loss) or not math.isfinite(float(loss.detach())):
             raise StageError(
-                f"training {name} failed in epoch {epoch}: its loss is no longer a "
+                f"training {name} failed in epoch {epoch}: its loss is not a finite "
                 f"number; lower learning_rate={settings.learning_rate} or scale the "
                 "features"
             )
         if stop_loss < best_loss:
             best, best_epoch, best_loss = logits, epoch, stop_loss
-    answer = best.double().cpu().numpy()  # type: ignore[union-attr]
-    return answer, epoch, best_epoch, best_loss
+    best_logits = best.double().cpu().numpy()  # type: ignore[union-attr]
+    return best_logits, epoch, best_epoch, best_loss
 
 
-def _device(wanted: str) -> str:
+def _device(requested: str) -> str:
     import torch
 
-    there = torch.cuda.is_available()
-    if wanted == "cuda" and not there:
+    has_cuda = torch.cuda.is_available()
+    if requested == "cuda" and not has_cuda:
         raise SettingsError(
             "device=cuda, but PyTorch finds no CUDA device: set device=cpu or install "
             "a PyTorch built for this machine's CUDA"
         )
-    return "cuda" if there and wanted != "cpu" else "cpu"
+    return "cuda" if has_cuda and requested != "cpu" else "cpu"
 
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """So many threads of PyTorch for a while; its setting is that of the caller."""
+    """Set the number of PyTorch threads within the block and restore it afterwards."""
     import torch
 
     before = torch.get_num_threads()

@@ -1,13 +1,14 @@
-"""GCN, GAT and GIN on one full graph: PyTorch Geometric's layers, sparse sums.
+"""GCN, GAT and GIN on one full graph: PyTorch Geometric's layers with sparse products.
 
-The layers are PyTorch Geometric's own `GCNConv`, `GATConv` and `GINConv`, their
-parameters and initialisation included. Only what passes along the edges is replaced: as
-a product with a sparse matrix the sum over neighbours needs no array of edges x width
-(a gigabyte for a layer of width 256 on a million edges) and a fraction of the time on a
-CPU. In the first layer the features are summed before they are projected, which is the
-same by linearity: for GCN and GIN once and for all, for GAT over fewer columns.
+The layers are PyTorch Geometric's `GCNConv`, `GATConv` and `GINConv`, including their
+parameters and initialisation. Only message passing is replaced by a product with a
+sparse matrix, which needs no array of edges x width (a gigabyte for a layer of width
+256 on a million edges) and takes a fraction of the time on a CPU. In the first layer
+the features are summed before they are projected, which is equal by linearity: once
+for GCN and GIN, over fewer columns for GAT.
 
-Imported by `xnq_dist.evaluation.methods.gnn` on use: it needs the extra ``gnn``.
+`xnq_dist.evaluation.methods.gnn` imports this module on use, since it needs the extra
+``gnn``.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from torch import Tensor, nn
 __all__ = ["Adjacency", "GatLayer", "GcnLayer", "GinLayer", "GraphNetwork", "build"]
 
 with warnings.catch_warnings():
-    # PyTorch Geometric scripts functions as it is imported, which PyTorch deprecates.
+    # On import, PyTorch Geometric scripts functions, which PyTorch deprecates.
     warnings.simplefilter("ignore", DeprecationWarning)
     from torch_geometric.nn import GATConv, GCNConv, GINConv
 
-    # Said once a process, at the first sparse tensor: its layout is called beta.
+    # Raised once per process, at the first sparse tensor: its layout is in beta state.
     warnings.filterwarnings("ignore", "Sparse CSR tensor support", UserWarning)
     torch.sparse_csr_tensor([0, 1], [0], [1.0], (1, 1), check_invariants=False)
 
 _initialising = threading.Lock()
-"""Held while PyTorch's process-wide random state is borrowed."""
+"""Lock for PyTorch's process-wide random state."""
 
 
 class Adjacency:
@@ -44,9 +45,9 @@ class Adjacency:
         n = matrix.shape[0]
         matrix.sort_indices()
         places = np.arange(1, matrix.nnz + 1)
-        turned = csr_array((places, matrix.indices, matrix.indptr), shape=(n, n))
-        turned = turned.T.tocsr()
-        turned.sort_indices()
+        transposed = csr_array((places, matrix.indices, matrix.indptr), shape=(n, n))
+        transposed = transposed.T.tocsr()
+        transposed.sort_indices()
 
         def put(array: NDArray[Any]) -> Tensor:
             return torch.from_numpy(np.array(array)).to(device)
@@ -55,18 +56,18 @@ class Adjacency:
         self._pattern = [
             put(a.astype(np.int64)) for a in (matrix.indptr, matrix.indices)
         ]
-        self._turned = [
-            put(a.astype(np.int64)) for a in (turned.indptr, turned.indices)
+        self._transposed_pattern = [
+            put(a.astype(np.int64)) for a in (transposed.indptr, transposed.indices)
         ]
-        self._order = put(turned.data - 1)
+        self._order = put(transposed.data - 1)
         weights = put(matrix.data.astype(np.float32))
         self.matrix = self.filled(weights)
-        self.transpose = self.turned(weights)
+        self.transpose = self.transposed(weights)
         targets = np.repeat(np.arange(n), np.diff(matrix.indptr))
         self.offsets, self.sources = self._pattern
         self.targets = put(targets)
         self.edge_index = torch.stack([self.sources, self.targets])
-        """As PyTorch Geometric has them, shape (2, M), in row order."""
+        """Edges as in PyTorch Geometric, in row order, shape (2, M)."""
 
     def filled(self, values: Tensor) -> Tensor:
         """The matrix with other values, in row order, shape (M,)."""
@@ -74,10 +75,10 @@ class Adjacency:
             *self._pattern, values, self.shape, check_invariants=False
         )
 
-    def turned(self, values: Tensor) -> Tensor:
-        """The transpose of `filled`, as rows."""
+    def transposed(self, values: Tensor) -> Tensor:
+        """The transpose of `filled`, in CSR format."""
         return torch.sparse_csr_tensor(
-            *self._turned,
+            *self._transposed_pattern,
             values.index_select(0, self._order),
             self.shape,
             check_invariants=False,
@@ -87,21 +88,21 @@ class Adjacency:
     def plain(
         indptr: NDArray[np.integer], indices: NDArray[np.integer], device: str = "cpu"
     ) -> Adjacency:
-        """The graph itself: 1 for every edge."""
+        """The graph's adjacency: 1 for every edge."""
         return Adjacency(_ones(indptr, indices), device)
 
     @staticmethod
     def closed(
         indptr: NDArray[np.integer], indices: NDArray[np.integer], device: str = "cpu"
     ) -> Adjacency:
-        """The graph with each node as a neighbour of itself, once."""
+        """The adjacency of the graph with one self-loop at every node."""
         return Adjacency(_closed(indptr, indices), device)
 
     @staticmethod
     def normalised(
         indptr: NDArray[np.integer], indices: NDArray[np.integer], device: str = "cpu"
     ) -> Adjacency:
-        """The closed graph over the square roots of both in-degrees.
+        """The closed adjacency divided by the square roots of both in-degrees.
 
         References
         ----------
@@ -163,12 +164,12 @@ class _WeightedSum(torch.autograd.Function):
         by_edge = torch.sparse.sampled_addmm(pattern, gradient, dense.t(), beta=0.0)
         by_row = None
         if ctx.needs_input_grad[1]:
-            by_row = ctx.adjacency.turned(values) @ gradient
+            by_row = ctx.adjacency.transposed(values) @ gradient
         return by_edge.values(), by_row, None
 
 
 class _Attention(torch.autograd.Function):
-    """Softmax over each node's neighbours of the leaky ReLU of summed scores."""
+    """Softmax over each node's neighbours, applied to leaky ReLU of summed scores."""
 
     @staticmethod
     def forward(
@@ -178,7 +179,7 @@ class _Attention(torch.autograd.Function):
         scores += targets.index_select(0, adjacency.targets)
         slopes = torch.where(scores > 0, 1.0, slope)
         scores *= slopes
-        # No row is empty: each node is a neighbour of itself.
+        # Every row has an entry, since each node is a neighbour of itself.
         largest = _by_target(scores, "max", adjacency)
         weights = (scores - largest).exp_()
         weights /= _by_target(weights, "sum", adjacency)
@@ -200,13 +201,13 @@ class _Attention(torch.autograd.Function):
 
 
 def _by_target(values: Tensor, reduce: str, adjacency: Adjacency) -> Tensor:
-    """Values of edges reduced over each target's row, given back to its edges."""
+    """Reduce values of edges over each target's row; return the result by edge."""
     rows = torch.segment_reduce(values, reduce, offsets=adjacency.offsets)
     return rows.index_select(0, adjacency.targets)
 
 
 class GcnLayer(GCNConv):
-    """`GCNConv` whose normalised adjacency was made beforehand."""
+    """`GCNConv` with a precomputed normalised adjacency."""
 
     def __init__(
         self, inputs: int, width: int, adjacency: Adjacency, features: Tensor | None
@@ -227,12 +228,12 @@ class GcnLayer(GCNConv):
 
 
 class GinLayer(GINConv):
-    """`GINConv` with a perceptron of two layers, batch norm within, learnt epsilon."""
+    """`GINConv` with a two-layer perceptron, batch normalisation and learnt epsilon."""
 
     def __init__(
         self, inputs: int, width: int, adjacency: Adjacency, features: Tensor | None
     ) -> None:
-        # The batch is the whole graph: its own statistics serve in evaluation too.
+        # The batch is the complete graph, so evaluation uses its statistics as well.
         perceptron = nn.Sequential(
             nn.Linear(inputs, width),
             nn.BatchNorm1d(width, track_running_stats=False),
@@ -251,7 +252,7 @@ class GinLayer(GINConv):
 
 
 class GatLayer(GATConv):
-    """`GATConv` with one head over a neighbourhood that was closed beforehand."""
+    """`GATConv` with one head on a precomputed closed neighbourhood."""
 
     def __init__(
         self, inputs: int, width: int, adjacency: Adjacency, features: Tensor | None
@@ -282,7 +283,7 @@ class GatLayer(GATConv):
 
 
 class GraphNetwork(nn.Module):
-    """Layers of message passing, ReLU and dropout after each, then a linear readout."""
+    """Message-passing layers, each with ReLU and dropout, and a linear readout."""
 
     def __init__(
         self, features: Tensor, layers: list[nn.Module], readout: nn.Linear
@@ -300,9 +301,10 @@ class GraphNetwork(nn.Module):
         Parameters
         ----------
         dropout
-            Share of the hidden values that is set to 0; 0 in evaluation.
+            Share of hidden values that are set to 0; 0 in evaluation.
         generator
-            Draws them: PyTorch's own dropout has the process-wide state alone.
+            Random generator of dropout, since PyTorch's dropout can use only the
+            process-wide state.
         """
         hidden = self.features
         for layer in self.layers:
@@ -332,14 +334,14 @@ def build(
     seed: int,
     device: str = "cpu",
 ) -> GraphNetwork:
-    """A network with fresh parameters, which depend on the seed alone.
+    """Build a network with initial parameters that depend only on the seed.
 
     Arguments are those of `gnn_logits`.
     """
     layer, adjacency_of = LAYERS[kind]
     adjacency = adjacency_of(indptr, indices, device)
     x = torch.from_numpy(np.array(features, np.float32)).to(device)
-    # Parameters are drawn on the CPU, so that a GPU starts from the same ones.
+    # Parameters are drawn on the CPU, so that they are the same on a GPU.
     with _initialising, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         first = layer(x.shape[1], width, adjacency, x)

@@ -1,10 +1,10 @@
-"""The methods side by side: what each one searches, and how its scores are made.
+"""The methods of the comparison: their search spaces and how their scores are computed.
 
-Four kinds of work. ``rows``: a configuration makes an embedding once, and a logistic
-readout is fitted to it in every split. ``split``: a worker does a configuration in a
-split by itself. ``graph``: passes over the partitions, driven from here, serve all
-splits. ``whole``: so does one pass, which answers for the whole graph and has no scores
-of nodes.
+There are four kinds of work. ``rows``: an embedding is computed once per configuration,
+and a logistic readout is fitted to it in every split. ``split``: one Dask task handles
+one configuration in one split. ``graph``: passes over the partitions, driven by this
+process, serve all splits. ``whole``: one such pass estimates prevalence of the complete
+graph, without scores of nodes.
 """
 
 from __future__ import annotations
@@ -25,19 +25,23 @@ from xnq_dist.evaluation.grid_search import grid, reservoir_draws, strength_grid
 from xnq_dist.evaluation.methods.gnn import (
     Kind,
     require_gnn,
-    trained_matters,
     trained_scores,
+    training_settings,
 )
-from xnq_dist.evaluation.methods.method_interface import Configuration, Scores, Whole
+from xnq_dist.evaluation.methods.method_interface import (
+    Configuration,
+    GraphEstimate,
+    Scores,
+)
 from xnq_dist.evaluation.methods.network import (
     cdq_scores,
     enq_scores,
-    lbq_whole,
+    lbq_estimates,
     wvrn_scores,
 )
 from xnq_dist.evaluation.methods.reservoir_plus import (
     plus_configuration,
-    plus_matters,
+    plus_settings,
     plus_split_scores,
 )
 from xnq_dist.evaluation.work import EvaluationWork
@@ -53,10 +57,12 @@ GraphScores = Callable[
     ["Client", EvaluationWork, Sequence[Configuration], Sequence[int]],
     Iterator[tuple[int, int, Scores]],
 ]
-"""Client, work, configurations, places of splits -> draw, place of split, scores."""
+"""Client, work, configurations, indices of splits -> draw, index of split, scores."""
 
-WholeEstimates = Callable[["Client", EvaluationWork, Sequence[int]], Iterator[Whole]]
-"""Client, work, places of splits -> the answer for each."""
+GraphEstimates = Callable[
+    ["Client", EvaluationWork, Sequence[int]], Iterator[GraphEstimate]
+]
+"""Client, work, indices of splits -> the estimate of each split."""
 
 
 @dataclass(frozen=True)
@@ -65,39 +71,41 @@ class Method:
 
     name: str
     embedder: str
-    """What makes the scores, for the tables."""
+    """Source of the scores, for the tables."""
     kind: Literal["rows", "split", "graph", "whole"]
     configurations: Callable[[Settings, int], list[Configuration]]
-    """Settings and wished draws -> the search."""
+    """Settings and number of draws -> configurations of the search."""
     needs_features: bool = False
     crisp: bool = False
-    """Votes only: CC and ACC."""
+    """Whether scores are votes only, for CC and ACC."""
     calibrations: Callable[[Settings], tuple[str, ...]] = lambda settings: (
         settings.evaluation.calibrations
     )
-    """What validation chooses the calibration from."""
-    matter: Callable[[Settings], dict[str, Any]] = lambda _: {}
-    """Settings, beside the configuration, that its scores depend on."""
+    """Calibrations from which validation chooses."""
+    relevant_settings: Callable[[Settings], dict[str, Any]] = lambda _: {}
+    """Settings that its scores depend on, besides the configuration."""
     reservoir: Callable[[Settings, float, Configuration], ReservoirSpec] | None = None
     """Kind ``rows``: settings, rho(A) and configuration -> the reservoir."""
     embed: Callable[[RunDirectory, Settings, Client], Manifest] | None = None
-    """Kind ``rows``: makes the stage ``embeddings``; with neither, the raw features
-    are the embedding."""
+    """Kind ``rows``: computes the stage ``embeddings``. Without this and `reservoir`,
+    the raw features are the embedding."""
     score_split: Callable[[EvaluationWork, Configuration, int], Scores] | None = None
-    """Kind ``split``."""
+    """Kind ``split``: scores of one configuration in one split."""
     score_graph: GraphScores | None = None
-    """Kind ``graph``."""
-    estimate_graph: WholeEstimates | None = None
-    """Kind ``whole``."""
+    """Kind ``graph``: scores of all configurations and splits."""
+    estimate_graph: GraphEstimates | None = None
+    """Kind ``whole``: estimates of all splits."""
     check: Callable[[], None] = lambda: None
-    """Raises a `SettingsError` where the method cannot run on this machine."""
+    """Raises a `SettingsError` if the method cannot run on this machine."""
     n_classes: int | None = None
-    """The number of classes that it is defined for; None: any."""
+    """Number of classes that it is defined for; None: any."""
 
 
 def _with_matrix(settings: Settings, matrix: str | None) -> ReservoirSettings:
-    wanted = settings.reservoir
-    return wanted if matrix is None else wanted.model_copy(update={"matrix": matrix})
+    reservoir = settings.reservoir
+    if matrix is None:
+        return reservoir
+    return reservoir.model_copy(update={"matrix": matrix})
 
 
 def _reservoir(
@@ -111,7 +119,7 @@ def _reservoir(
     return reservoir_spec(settings.model_copy(update=changes), rho, *scales)
 
 
-def _reservoir_matters(matrix: str | None, settings: Settings) -> dict[str, Any]:
+def _reservoir_settings(matrix: str | None, settings: Settings) -> dict[str, Any]:
     names = {"supersteps", "bias_scale", "matrix", "nonzeros"}
     return {
         "reservoir": _with_matrix(settings, matrix).model_dump(include=names),
@@ -125,7 +133,7 @@ def _xnq(name: str, matrix: str | None) -> Method:
         embedder="reservoir" if matrix is None else f"reservoir, {matrix}",
         kind="rows",
         configurations=reservoir_draws,
-        matter=partial(_reservoir_matters, matrix),
+        relevant_settings=partial(_reservoir_settings, matrix),
         reservoir=partial(_reservoir, matrix),
     )
 
@@ -147,7 +155,7 @@ def _trained(name: Kind) -> Method:
         kind="split",
         configurations=lambda *_: grid(width=(128, 256), layers=(2, 3, 4)),
         needs_features=True,
-        matter=trained_matters,
+        relevant_settings=training_settings,
         score_split=partial(trained_scores, name),
         check=require_gnn,
     )
@@ -161,12 +169,12 @@ METHODS: dict[str, Method] = {
         _xnq("xnq-sparse", "sparse"),
         Method(
             name="xnq+",
-            embedder="reservoirs side by side, label features",
+            embedder="several reservoirs, label features",
             kind="graph",
             configurations=plus_configuration,
-            # Its definition says which: nothing is left for validation to choose.
+            # The method's definition fixes the calibration.
             calibrations=lambda settings: (settings.readout.calibration,),
-            matter=plus_matters,
+            relevant_settings=plus_settings,
             score_graph=plus_split_scores,
         ),
         Method(
@@ -185,7 +193,7 @@ METHODS: dict[str, Method] = {
             kind="graph",
             configurations=lambda *_: grid(hops=(1, 2)),
             crisp=True,
-            matter=lambda settings: {"seed": settings.seed},
+            relevant_settings=lambda settings: {"seed": settings.seed},
             score_graph=enq_scores,
         ),
         Method(
@@ -196,7 +204,7 @@ METHODS: dict[str, Method] = {
                 communities=("demon", "leiden"), strategy=("frequency", "density")
             ),
             crisp=True,
-            matter=lambda settings: {
+            relevant_settings=lambda settings: {
                 "seed": settings.seed,
                 "resolution": settings.leiden.resolution,
             },
@@ -204,19 +212,19 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             name="lbq",
-            embedder="links, the whole graph at once",
+            embedder="links of the complete graph",
             kind="whole",
             configurations=lambda *_: [{}],
-            estimate_graph=lbq_whole,
+            estimate_graph=lbq_estimates,
             n_classes=2,
         ),
     )
 }
-"""Methods of the paper and baselines by their names."""
+"""Methods of the paper and baselines, by name."""
 
 
 def _of_pipeline(record: MethodRecord) -> Method:
-    """The embeddings of a method of the pipeline, with the readout of the others."""
+    """A method of the pipeline: its embeddings, with the logistic readout."""
 
     def embed(run: RunDirectory, settings: Settings, client: Client) -> Manifest:
         suited = settings.model_copy(update={"method": record.name})
@@ -228,9 +236,9 @@ def _of_pipeline(record: MethodRecord) -> Method:
         name=record.name,
         embedder=record.title,
         kind="rows",
-        # The configurations differ in C alone: they share the stage.
+        # Configurations differ only in C, so they share the stage.
         configurations=lambda settings, _: strength_grid(settings),
-        matter=lambda settings: {
+        relevant_settings=lambda settings: {
             "embedding": record.inputs("embeddings"),
             "seed": settings.seed,
             "reservoir": settings.reservoir.model_dump(),
@@ -242,20 +250,19 @@ def _of_pipeline(record: MethodRecord) -> Method:
 
 
 def known_methods() -> dict[str, Method]:
-    """Every method by its name; those of the pipeline that are not in METHODS last."""
+    """Every method by name; pipeline methods that are not in METHODS come last."""
     records = RECORDED.records().values()
     more = {r.name: _of_pipeline(r) for r in records if r.name not in METHODS}
     return METHODS | more
 
 
 def choose_methods(names: Sequence[str], has_features: bool) -> list[Method]:
-    """The methods of these names.
+    """Return the methods of these names.
 
     Raises
     ------
     SettingsError
-        When there is no such method, it needs features and there are none, or packages
-        that are not installed.
+        When a method does not exist, or needs features or packages that are missing.
     """
     known = known_methods()
     for name in names:
@@ -265,8 +272,8 @@ def choose_methods(names: Sequence[str], has_features: bool) -> list[Method]:
             )
         if known[name].needs_features and not has_features:
             raise SettingsError(
-                f"method {name!r} works on node features and the graph has none: leave "
-                "it out, or set columns.features"
+                f"method {name!r} needs node features and the graph has none: remove "
+                "it from --methods, or set columns.features"
             )
         known[name].check()
     return [known[name] for name in dict.fromkeys(names)]

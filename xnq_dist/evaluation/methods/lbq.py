@@ -1,4 +1,4 @@
-"""LBQ, link-based quantification: one prevalence for the whole graph, two classes.
+"""LBQ, link-based quantification: one prevalence for a graph with two classes.
 
 References
 ----------
@@ -36,21 +36,19 @@ def lbq(
 ) -> NDArray[np.float64]:
     """Prevalence of class 1 among all unlabelled nodes of each variant, shape (K,).
 
-    For graph-level answers alone: there is no class of a node and none of a subset.
-    Distinct edges u -> k are links to k, whatever their weight; counted by one
-    neighbourhood sum on the partitions.
-
-    Labels of two classes, as `votes` has them.
+    LBQ estimates complete graphs only, not nodes or subsets. Distinct edges u -> k are
+    links to k, without weights, counted by one neighbourhood sum on the partitions.
+    `labels` are of two classes, as in `votes`.
 
     Raises
     ------
     InputError
-        For a variant without an unlabelled node, without labels of one of the classes,
-        or without a node that both classes link to differently.
+        When a variant has no unlabelled node, no label of a class, or no node for which
+        the shares of links from the two classes differ.
     """
     counts = class_counts(labels, 2)
     totals = np.column_stack([labels.shape[1] - counts.sum(axis=1), counts])
-    # Code 0 is now an unlabelled node: it counts too.
+    # After adding 1, code 0 is an unlabelled node, which is counted too.
     links = summed(client, graph, manifest, attempt, labels + 1, 3, _sums)
     blocks = links.reshape(len(links), len(labels), 3)
     return np.array(
@@ -65,36 +63,43 @@ def _sums(_number: int, _turn: int, _values: Array, sums: Array) -> Array:
 def link_prevalence(
     links: NDArray[np.floating], totals: NDArray[np.integer], variant: int = 0
 ) -> float:
-    """Prevalence of the positive class from who links to whom.
+    """Prevalence of the positive class from the links to each node.
 
-    For node k, ``P(link to k) = P(link to k | +) p + P(link to k | -) (1 - p)``, the
-    left side from the unlabelled nodes, the conditionals from the labelled ones. Each
-    node at which the conditionals differ gives a p; the answer is their median, cut
-    to [0, 1].
+    For node k, ``P(link to k) = P(link to k | +) p + P(link to k | -) (1 - p)``. The
+    left side is estimated from the unlabelled nodes, the conditionals from the labelled
+    ones. Each node whose conditionals differ gives a p; the result is their median,
+    clipped to [0, 1].
 
-    Links are the unlabelled, negative and positive nodes that link to each node, shape
-    (N, 3), of as many of each as ``totals`` says; ``variant`` is named in an error.
+    Parameters
+    ----------
+    links
+        Number of unlabelled, negative and positive nodes that link to each node, shape
+        (N, 3).
+    totals
+        Number of unlabelled, negative and positive nodes, shape (3,).
+    variant
+        Number of the variant, for messages.
 
     Raises
     ------
     InputError
-        When nothing can be solved.
+        When no equation can be solved.
     """
     for code, what in enumerate(("unlabelled", "negative", "positive")):
         if not totals[code]:
             raise InputError(
                 f"LBQ in variant {variant} has no {what} node: it needs unlabelled, "
-                "negative and positive ones"
+                "negative and positive nodes"
             )
     shares = np.asarray(links, np.float64) / totals
-    # Counts crosswise: equal shares are found exactly.
+    # Cross-multiplied integers: the comparison of shares is exact.
     usable = (
         links[:, POSITIVE] * totals[NEGATIVE] != links[:, NEGATIVE] * totals[POSITIVE]
     )
     if not usable.any():
         raise InputError(
-            f"LBQ in variant {variant} finds no node that the labelled nodes of both "
-            "classes link to differently: it needs edges out of labelled nodes"
+            f"LBQ in variant {variant} has no node for which the shares of links from "
+            "the two classes differ: it needs edges out of labelled nodes"
         )
     differences = shares[usable, POSITIVE] - shares[usable, NEGATIVE]
     solved = (shares[usable, HIDDEN] - shares[usable, NEGATIVE]) / differences

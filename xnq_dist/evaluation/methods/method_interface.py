@@ -1,4 +1,4 @@
-"""What a method sees of a labelled graph, and what it answers."""
+"""Interface of the evaluated methods: tasks, configurations and scores."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ROLES", "Configuration", "Scores", "Split", "Task", "Whole"]
+__all__ = ["ROLES", "Configuration", "GraphEstimate", "Scores", "Split", "Task"]
 
 ROLES = ("train", "calibration", "validation", "test")
-"""Roles of nodes in a fold; their place is their code, -1 is none."""
+"""Roles of nodes in a fold; the code of a role is its index, -1 is no role."""
 
 Configuration = dict[str, Any]
-"""Values of a method's hyperparameters, as JSON knows them."""
+"""Values of a method's hyperparameters, which must be JSON values."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Task:
     classes: tuple[str, ...]
     """Names of the C classes, in the order of the codes."""
     labels: NDArray[np.int32]
-    """True class code of every node, -1 where nobody knows it, shape (N,)."""
+    """True class code of every node, -1 if unknown, shape (N,)."""
     splits: tuple[Split, ...]
     roles: NDArray[np.int8]
-    """Code of `ROLES` of every node in every split, -1 none, shape (splits, N)."""
+    """Code of every node's role in every split, -1 for none, shape (splits, N)."""
 
     def rows(self, split: int, *roles: str) -> NDArray[np.int64]:
         """Canonical indexes of the nodes that have one of these roles, ascending."""
@@ -46,7 +46,7 @@ class Task:
         return np.flatnonzero(np.isin(self.roles[split], codes))
 
     def known(self, split: int, *roles: str) -> NDArray[np.int32]:
-        """Labels of the nodes with one of these roles, -1 for all others, (N,)."""
+        """Labels of the nodes with one of these roles, -1 for others, shape (N,)."""
         shown = np.full(len(self.labels), -1, np.int32)
         rows = self.rows(split, *roles)
         shown[rows] = self.labels[rows]
@@ -55,34 +55,35 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """A method's answer for one configuration in one split."""
+    """Scores of a method for one configuration in one split."""
 
     held: NDArray[np.int64]
-    """Labelled nodes whose own label had no part in their scores: calibration and
-    misclassification rates are fitted to them. Canonical indexes, ascending, (m,)."""
+    """Canonical indexes of labelled nodes whose scores do not depend on their labels,
+    ascending, shape (m,). Calibration and misclassification rates are fitted to
+    these nodes."""
     held_logits: NDArray[np.float64]
-    """Uncalibrated logits (log-probabilities up to a constant a row), shape (m, C)."""
+    """Uncalibrated logits (log-probabilities plus a constant per row), shape (m, C)."""
     target: NDArray[np.int64]
     """The nodes with the roles validation and test, ascending, shape (t,)."""
     target_logits: NDArray[np.float64]
-    """Shape (t, C)."""
+    """Uncalibrated logits of the targets, shape (t, C)."""
     crisp: bool = False
-    """Votes only, as one-hot logits: nothing to calibrate, CC and ACC alone."""
+    """Whether logits are one-hot votes, without calibration, for CC and ACC only."""
     seconds: float = 0.0
-    """Wall time of what this split cost."""
+    """Wall time for this split."""
 
 
 @dataclass(frozen=True, eq=False)
-class Whole:
-    """A graph-level answer for one split: one prevalence, no sample of its own."""
+class GraphEstimate:
+    """Estimate of a complete graph in one split."""
 
     split: int
-    """Place in ``Task.splits``."""
+    """Index in ``Task.splits``."""
     true: NDArray[np.float64]
-    """Prevalence among the nodes without a training label, shape (C,)."""
+    """True prevalence among the nodes without a training label, shape (C,)."""
     estimate: NDArray[np.float64]
-    """Shape (C,)."""
+    """Estimated prevalence, shape (C,)."""
     size: int
-    """Nodes behind `true`."""
+    """Number of nodes that `true` is computed from."""
     seconds: float = 0.0
-    """Wall time of what this split cost."""
+    """Wall time for this split."""

@@ -1,6 +1,6 @@
 """The network baselines as methods of the comparison: wvRN, ENQ, CDQ, LBQ.
 
-Each sees the training labels of a split alone; all splits go side by side in one pass.
+Each uses only the training labels of a split; all splits are computed in one pass.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from numpy.typing import NDArray
 
 from xnq_dist.evaluation.methods.method_interface import (
     Configuration,
+    GraphEstimate,
     Scores,
     Task,
-    Whole,
 )
 from xnq_dist.evaluation.work import EvaluationWork
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["cdq_scores", "enq_scores", "lbq_whole", "wvrn_scores"]
+__all__ = ["cdq_scores", "enq_scores", "lbq_estimates", "wvrn_scores"]
 
 FLOOR = 1e-6
-"""Least probability that a logarithm is taken of: wvRN is sure of many nodes."""
+"""Minimum probability before taking the logarithm; wvRN often gives 0."""
 
 
 def wvrn_scores(
@@ -36,7 +36,7 @@ def wvrn_scores(
     configurations: Sequence[Configuration],
     splits: Sequence[int],
 ) -> Iterator[tuple[int, int, Scores]]:
-    """Scores of weighted-vote relational neighbours, all rounds in one propagation."""
+    """Yield scores of wvRN, with all rounds from one propagation."""
     from xnq_dist.evaluation.methods.wvrn import wvrn
 
     task = work.task()
@@ -49,9 +49,9 @@ def wvrn_scores(
         load = wvrn(client, graph, manifest, attempt, labels, count, rounds, vote)
         seconds = time.perf_counter() - began
         for draw, configuration in enumerate(configurations):
-            found = load(int(configuration["rounds"]))
+            posteriors = load(int(configuration["rounds"]))
             for at, split in enumerate(splits):
-                logits = np.log(np.maximum(found[at], FLOOR)).astype(np.float64)
+                logits = np.log(np.maximum(posteriors[at], FLOOR)).astype(np.float64)
                 yield draw, split, _scores(task, split, logits, seconds, len(splits))
 
 
@@ -61,25 +61,17 @@ def enq_scores(
     configurations: Sequence[Configuration],
     splits: Sequence[int],
 ) -> Iterator[tuple[int, int, Scores]]:
-    """Votes of ego networks."""
+    """Yield votes of ego networks."""
     from xnq_dist.evaluation.methods.enq import enq
 
     task = work.task()
     graph, manifest = work.graph()
     labels = np.stack([task.known(split, "train") for split in splits])
+    n_classes, seed = len(task.classes), work.settings.seed
     for draw, configuration in enumerate(configurations):
-        began = time.perf_counter()
+        began, hops = time.perf_counter(), int(configuration["hops"])
         with work.attempt("enq") as attempt:
-            votes = enq(
-                client,
-                graph,
-                manifest,
-                attempt,
-                labels,
-                len(task.classes),
-                int(configuration["hops"]),
-                work.settings.seed,
-            )
+            votes = enq(client, graph, manifest, attempt, labels, n_classes, hops, seed)
         seconds = time.perf_counter() - began
         for at, split in enumerate(splits):
             yield draw, split, _votes(task, split, votes[at], seconds, len(splits))
@@ -91,7 +83,7 @@ def cdq_scores(
     configurations: Sequence[Configuration],
     splits: Sequence[int],
 ) -> Iterator[tuple[int, int, Scores]]:
-    """Votes of communities; they are found once, in this process."""
+    """Yield votes of communities, which are detected once, in this process."""
     from xnq_dist.evaluation.methods.cdq import cdq, densities
     from xnq_dist.evaluation.methods.demon import demon
     from xnq_dist.evaluation.regions import communities_of
@@ -109,24 +101,24 @@ def cdq_scores(
             resolution = work.settings.leiden.resolution
             communities = communities_of(leiden(adjacency, resolution, seed))
         density = densities(communities, adjacency)
-        finding = time.perf_counter() - began
+        detection = time.perf_counter() - began
         for draw, configuration in enumerate(configurations):
             if configuration["communities"] != name:
                 continue
             began = time.perf_counter()
             strategy = configuration["strategy"]
             votes = cdq(communities, labels, len(task.classes), strategy, seed, density)
-            seconds = finding + time.perf_counter() - began
+            seconds = detection + time.perf_counter() - began
             for at, split in enumerate(splits):
                 yield draw, split, _votes(task, split, votes[at], seconds, len(splits))
 
 
-def lbq_whole(
+def lbq_estimates(
     client: Client, work: EvaluationWork, splits: Sequence[int]
-) -> Iterator[Whole]:
-    """Link-based quantification of all nodes without a training label.
+) -> Iterator[GraphEstimate]:
+    """Yield LBQ's estimate for all nodes without a training label.
 
-    Their true prevalence is that of those of them whose label is known.
+    The true prevalence is that of the nodes among them whose label is known.
     """
     from xnq_dist.evaluation.methods.lbq import lbq
 
@@ -135,13 +127,13 @@ def lbq_whole(
     labels = np.stack([task.known(split, "train") for split in splits])
     with work.attempt("lbq") as attempt:
         began = time.perf_counter()
-        found = lbq(client, graph, manifest, attempt, labels)
+        prevalence = lbq(client, graph, manifest, attempt, labels)
         seconds = time.perf_counter() - began
     for at, split in enumerate(splits):
-        judged = task.labels[(labels[at] < 0) & (task.labels >= 0)]
-        true = np.bincount(judged, minlength=2) / len(judged)
-        estimate = np.array([1.0 - found[at], found[at]])
-        yield Whole(split, true, estimate, len(judged), seconds / len(splits))
+        known = task.labels[(labels[at] < 0) & (task.labels >= 0)]
+        true = np.bincount(known, minlength=2) / len(known)
+        estimate = np.array([1.0 - prevalence[at], prevalence[at]])
+        yield GraphEstimate(split, true, estimate, len(known), seconds / len(splits))
 
 
 def _votes(

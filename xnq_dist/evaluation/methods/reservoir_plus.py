@@ -1,7 +1,7 @@
 """xnq+ as a method of the comparison: one embedding, then a readout in every split.
 
-Training and calibration labels are pooled and cross-fitted, as its definition says;
-validation labels choose nothing.
+As defined, it cross-fits training and calibration labels together. Validation labels
+are not used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from xnq_dist.evaluation.work import EvaluationWork
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["plus_configuration", "plus_matters", "plus_split_scores"]
+__all__ = ["plus_configuration", "plus_settings", "plus_split_scores"]
 
 
 def _settings(settings: Settings) -> Settings:
@@ -29,7 +29,7 @@ def _settings(settings: Settings) -> Settings:
 
 
 def plus_configuration(settings: Settings, draws: int) -> list[Configuration]:
-    """The one configuration: xnq+ does not search."""
+    """The only configuration: xnq+ does not search."""
     scales, inputs = set_scales(_settings(settings))
     return [
         {
@@ -41,8 +41,8 @@ def plus_configuration(settings: Settings, draws: int) -> list[Configuration]:
     ]
 
 
-def plus_matters(settings: Settings) -> dict[str, Any]:
-    """Settings that its scores depend on, beside the configuration."""
+def plus_settings(settings: Settings) -> dict[str, Any]:
+    """Settings that its scores depend on, besides the configuration."""
     names = {"supersteps", "bias_scale", "matrix", "nonzeros"}
     scales = {"recurrent_scales", "input_scale"}
     return {
@@ -60,7 +60,7 @@ def plus_split_scores(
     configurations: Sequence[Configuration],
     splits: Sequence[int],
 ) -> Iterator[tuple[int, int, Scores]]:
-    """Scores of xnq+ in every split; all share the stage ``embeddings``."""
+    """Yield scores of xnq+ in every split; all share the stage ``embeddings``."""
     from xnq_dist.readout.plus.learning import plus_scores
     from xnq_dist.readout.plus.work import Embedded
     from xnq_dist.reservoir.embed import embed_scaled
@@ -75,7 +75,7 @@ def plus_split_scores(
             began = time.perf_counter()
             known = task.known(split, "train", "calibration")
             with work.attempt("plus") as attempt:
-                found = plus_scores(
+                scores = plus_scores(
                     client,
                     Embedded(*work.graph(), run.stage("embeddings"), embedded),
                     known,
@@ -84,10 +84,9 @@ def plus_split_scores(
                     attempt,
                 )
             seconds = time.perf_counter() - began + embedded.seconds
-            target, held = (
-                task.rows(split, "validation", "test"),
-                np.flatnonzero(known >= 0),
-            )
-            own, logits = (found.logits[at].astype(np.float64) for at in (held, target))
-            yield draw, split, Scores(held, own, target, logits, seconds=seconds)
+            target = task.rows(split, "validation", "test")
+            held = np.flatnonzero(known >= 0)
+            logits = scores.logits.astype(np.float64)
+            made = Scores(held, logits[held], target, logits[target], seconds=seconds)
+            yield draw, split, made
     run.stage("embeddings").folder.delete_folder()

@@ -1,4 +1,4 @@
-"""Training labels as the workers get them: one file a partition."""
+"""Distribution of training labels to the workers: one file per partition."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class NodeFiles:
-    """Arrays by node, cut to the partitions: small and picklable, read by tasks."""
+    """Files of arrays by node, one per partition, which tasks read."""
 
     where: Stage
-    """Whose folder the files are in."""
+    """Stage with the folder of the files."""
     records: tuple[FileRecord, ...]
-    """One file a partition."""
+    """One file per partition."""
 
     def load(self, number: int) -> dict[str, NDArray[Any]]:
-        """A partition's rows, in local order."""
+        """Read a partition's rows, in local order."""
         return self.where.read_arrays(self.records[number])
 
 
@@ -44,9 +44,9 @@ def node_files(
     stem: str,
     **arrays: NDArray[Any],
 ) -> Iterator[NodeFiles]:
-    """Arrays of shape (K, N, ...), cut by node; the files are gone afterwards.
+    """Write arrays of shape (K, N, ...) by partition; delete the files afterwards.
 
-    In the files nodes come first: shape (n_owned, K, ...).
+    In the files nodes are the first axis: shape (n_owned, K, ...).
     """
     records = []
     for number, rows in enumerate(node_index(graph, manifest)):
@@ -63,21 +63,21 @@ def node_files(
 
 
 def one_hot(labels: NDArray[np.int32], n_classes: int) -> Array:
-    """1 at a node's class, zeros for -1; shape (..., C) of labels (...)."""
+    """One-hot labels, zeros for -1, shape (..., C) for labels of shape (...)."""
     hot: NDArray[np.bool_] = labels[..., None] == np.arange(n_classes)
     return hot.astype(np.float32)
 
 
 @dataclass(frozen=True)
 class OneHot:
-    """Training labels as values to sum: K blocks of C columns, zeros when hidden."""
+    """Training labels as K blocks of C columns; zeros for nodes without a label."""
 
     files: NodeFiles
-    """With the array ``labels``."""
+    """Files with the array ``labels``."""
     n_classes: int
 
     def __call__(self, number: int) -> Array:
-        """Shape (n_owned, K * C)."""
+        """Values of a partition's nodes, shape (n_owned, K * C)."""
         labels = self.files.load(number)["labels"]
         return one_hot(labels, self.n_classes).reshape(len(labels), -1)
 
@@ -91,19 +91,25 @@ def summed(
     n_classes: int,
     step: Callable[[int, int, Array, Array], Array],
 ) -> Array:
-    """One neighbourhood sum of one-hot labels of shape (K, N), weights left out.
+    """One neighbourhood sum of one-hot labels, without edge weights.
 
     Parameters
     ----------
+    labels
+        As in `votes`, shape (K, N).
     step
-        Partition, round, one-hot labels and sums -> the rows to keep.
+        Partition, round, one-hot labels and sums -> rows of the result.
+
+    Returns
+    -------
+    Rows of `step` for all nodes, by canonical index.
     """
     with node_files(graph, manifest, attempt, "sum-labels", labels=labels) as files:
         start = OneHot(files, n_classes)
         kept = propagate(
             client, graph, manifest, start, step, 1, attempt, "sum", weighted=False
         )
-    found = load_values(Stage(attempt.folder, "sum"), kept[1], graph, manifest)
+    sums = load_values(Stage(attempt.folder, "sum"), kept[1], graph, manifest)
     for record in kept[1]:
         attempt.folder.delete(record.name)
-    return found
+    return sums

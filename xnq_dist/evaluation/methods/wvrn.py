@@ -1,4 +1,4 @@
-"""wvRN, the weighted-vote relational neighbour: labels spread over the graph.
+"""wvRN, the weighted-vote relational neighbour classifier.
 
 References
 ----------
@@ -41,30 +41,29 @@ def wvrn(
     rounds: Sequence[int],
     vote: Vote = "soft",
 ) -> Callable[[int], Array]:
-    """Rounds of weighted votes of the in-neighbours, all nodes at the same time.
+    """Compute rounds of weighted votes of the in-neighbours, for all nodes at once.
 
-    ``P(y_v = c) = 1/Z sum over in-neighbours u of w_uv P(y_u = c)``, Z making it a
-    distribution. Labelled nodes stay at their label; the others start at the class
-    proportions of the labels, and those without in-neighbours, or with edges of weight
-    0 alone, stay there. A self-loop counts like any edge.
+    ``P(y_v = c) = 1/Z sum over in-neighbours u of w_uv P(y_u = c)``, where Z normalises
+    the distribution. Labelled nodes keep their label. Other nodes start with the class
+    proportions of the labels and keep them if they have no in-neighbours of positive
+    weight. A self-loop counts as any edge.
 
-    With ``hard`` a neighbour votes for its most probable class alone, of equals the
-    one of the lowest code (the paper's equation); the answer is the share of the vote
-    that each class has, whose largest entry is the node's class. The first votes of
-    unlabelled nodes are then all for the most frequent class.
+    With ``hard``, a neighbour votes only for its most probable class; ties go to the
+    lowest code (the paper's equation). The result is then the share of votes of each
+    class. In the first round, all unlabelled nodes vote for the most frequent class.
 
     Parameters
     ----------
     labels
         As in `votes`.
     rounds
-        Rounds to keep, each at least 1.
+        Rounds whose results are kept, each at least 1.
     vote
         ``soft`` is the definition, ``hard`` the variant of the paper.
 
     Returns
     -------
-    A function of one of the rounds: probabilities after it, shape (K, N, C).
+    A function that returns the probabilities after one of the rounds, shape (K, N, C).
     """
     counts = class_counts(labels, n_classes)
     prior = (counts / counts.sum(axis=1, keepdims=True)).astype(np.float32)
@@ -73,7 +72,7 @@ def wvrn(
             client,
             graph,
             manifest,
-            FirstGuess(files, tuple(map(tuple, prior.tolist()))),
+            InitialValues(files, tuple(map(tuple, prior.tolist()))),
             Tally(files, n_classes),
             max(rounds),
             attempt,
@@ -92,15 +91,15 @@ def wvrn(
 
 
 @dataclass(frozen=True)
-class FirstGuess:
-    """Labels where known, else the prior."""
+class InitialValues:
+    """Labels of labelled nodes, and the prior for others."""
 
     files: NodeFiles
     prior: tuple[tuple[float, ...], ...]
-    """Shape (K, C)."""
+    """Class proportions of the labels, shape (K, C)."""
 
     def __call__(self, number: int) -> Array:
-        """Shape (n_owned, K * C)."""
+        """Values of a partition's nodes, shape (n_owned, K * C)."""
         labels = self.files.load(number)["labels"]
         prior = np.array(self.prior, np.float32)
         known = labels[..., None] >= 0
@@ -110,32 +109,32 @@ class FirstGuess:
 
 @dataclass(frozen=True)
 class Tally:
-    """One round: shares of the votes, labelled nodes and those without votes as is."""
+    """One round: shares of votes; nodes with a label or without votes do not change."""
 
     files: NodeFiles
     n_classes: int
 
     def __call__(self, number: int, _turn: int, values: Array, sums: Array) -> Array:
-        """Shape (n_owned, K * C)."""
+        """New values of a partition's nodes, shape (n_owned, K * C)."""
         labels = self.files.load(number)["labels"]
         votes = sums.reshape(len(sums), -1, self.n_classes)
         total = votes[..., 0].copy()
-        for code in range(1, self.n_classes):  # in one fixed order
+        for code in range(1, self.n_classes):  # in a fixed order, for the same bits
             total += votes[..., code]
-        moves = (labels < 0) & (total > 0)
-        shares = votes / np.where(moves, total, 1)[..., None]
+        changes = (labels < 0) & (total > 0)
+        shares = votes / np.where(changes, total, 1)[..., None]
         before = values.reshape(votes.shape)
-        return np.where(moves[..., None], shares, before).reshape(values.shape)
+        return np.where(changes[..., None], shares, before).reshape(values.shape)
 
 
 @dataclass(frozen=True)
 class MostProbable:
-    """A node's whole vote to its most probable class, of equals the lowest code."""
+    """One-hot votes for the most probable class; ties go to the lowest code."""
 
     n_classes: int
 
     def __call__(self, values: Array) -> Array:
-        """Same shape, one 1 in each block of C columns."""
+        """Votes of the same shape, with one 1 in each block of C columns."""
         blocks = values.reshape(len(values), -1, self.n_classes)
         winners = np.argmax(blocks, axis=2).astype(np.int32)
         return one_hot(winners, self.n_classes).reshape(values.shape)

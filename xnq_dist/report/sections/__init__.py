@@ -1,8 +1,8 @@
-"""The sections of the report page: one module each, found by its record.
+"""The sections of the report page, one module each.
 
-A section is one module with ``RECORDS`` (`core.records`; `title` is its heading, `rank` its place) and a
-function ``body(facts)``: the HTML below the heading from `PageFacts`, empty where the
-section does not apply. `PageFacts.render` escapes every text from the data.
+A section's module has ``RECORDS`` (`core.records`; `title` is its heading, `rank` its
+place) and a function ``body(facts)``, which returns the HTML below the heading, or an
+empty text if the section does not apply. `PageFacts.render` escapes texts from the data.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Communities that differ beyond chance."""
+"""Section on communities that differ beyond chance."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ RECORDS = (PartRecord(name="beyond", title="Beyond chance", rank=40),)
 
 
 def body(facts: PageFacts) -> str:
-    """How many communities differ in the last class, and the largest differences."""
-    view, settings, found = facts.view, facts.settings, facts.anomalies
-    if found is None:
+    """The number of communities that differ in the last class, and the largest ones."""
+    view, settings, anomalies = facts.view, facts.settings, facts.anomalies
+    if anomalies is None:
         return ""
-    effect, qvalue = found.effect[:, -1], found.qvalue[:, -1]
+    effect, qvalue = anomalies.effect[:, -1], anomalies.qvalue[:, -1]
+    reference = anomalies.reference[:, -1]
     differ = qvalue <= settings.anomalies.rate
     chosen = largest(effect, differ, view.n_nodes)[:SHOWN]
     shown = {
@@ -31,13 +32,10 @@ def body(facts: PageFacts) -> str:
                 "name": view.name(k),
                 "n_nodes": int(view.n_nodes[k]),
                 "prevalence": float(view.prevalence[k, -1]),
-                "reference": float(found.reference[k, -1]),
+                "reference": float(reference[k]),
                 "effect": points(float(effect[k])),
                 "interval": difference(
-                    *(
-                        float(end[k, -1] - found.reference[k, -1])
-                        for end in (view.lower, view.upper)
-                    )
+                    *(float(e[k, -1] - reference[k]) for e in (view.lower, view.upper))
                 ),
                 "qvalue": probability(float(qvalue[k])),
             }
@@ -50,8 +48,8 @@ def body(facts: PageFacts) -> str:
 TEMPLATE = """\
 {% if anomalies.rows %}
 <p>{{ anomalies.count | count }} of {{ anomalies.compared | count }} communities differ in {{ last }} from
-{% if settings.anomalies.reference == "rest" %}the others together{% else %}the share of {{ settings.anomalies.reference | share }}{% endif %} by more than chance explains ({{ anomalies.above | count }} above, {{ (anomalies.count - anomalies.above) | count }} below); of such at most {{ settings.anomalies.rate | share }} are expected to be
-false (Benjamini and Hochberg). Every community is in <code>anomalies.parquet</code>, with its effect, interval, p-value, q-value and both ranks.</p>
+{% if settings.anomalies.reference == "rest" %}the others together{% else %}the share of {{ settings.anomalies.reference | share }}{% endif %} by more than chance explains: {{ anomalies.above | count }} are above, {{ (anomalies.count - anomalies.above) | count }} below. At most {{ settings.anomalies.rate | share }} of them are expected to be
+false discoveries (Benjamini and Hochberg). <code>anomalies.parquet</code> lists every community with its difference, interval, p-value, q-value and ranks.</p>
 <div class="scroll">
 <table>
 <caption>The largest differences, in percentage points.</caption>
@@ -65,10 +63,10 @@ false (Benjamini and Hochberg). Every community is in <code>anomalies.parquet</c
 </div>
 {% else %}
 <p>None of {{ anomalies.compared | count }} communities differs in {{ last }} beyond chance.
-All are in <code>anomalies.parquet</code>.</p>
+<code>anomalies.parquet</code> lists all of them.</p>
 {% endif %}
-<p class="muted">Chance means: as if the members had been drawn at random from
-{% if settings.anomalies.reference == "rest" %}the others, those that differ by far left out{% else %}a population with that share{% endif %}. Known labels
-and posteriors are tested together, so a p-value can be small where the interval of the estimate still holds the reference. A large community can differ beyond chance by very little: look at the difference, not at the q-value
-alone. That a community differs says nothing of why.</p>
+<p class="muted">A difference is beyond chance if random draws of the members from
+{% if settings.anomalies.reference == "rest" %}the other communities (without those that differ strongly){% else %}a population with that share{% endif %} would rarely give it. Known labels
+and posteriors are tested together, so a p-value can be small although the interval of the estimate contains the reference. A large community can differ beyond chance by very little: look at the difference, not only at the
+q-value. The test does not show why a community differs.</p>
 """

@@ -1,4 +1,4 @@
-"""What changed since earlier results."""
+"""Section on changes since earlier results."""
 
 from __future__ import annotations
 
@@ -18,28 +18,27 @@ __all__ = ["RECORDS", "body"]
 RECORDS = (PartRecord(name="changes", title="Since the earlier results", rank=30),)
 
 NAMED = 12
-"""New and gone communities named in a sentence."""
+"""Maximum number of new or gone communities named in a sentence."""
 
 
 def body(facts: PageFacts) -> str:
-    """What changed in the last class since the earlier results."""
-    view, settings, found = facts.view, facts.settings, facts.earlier
-    if not isinstance(found, Changed):
-        why = plain(found or "", 600)
+    """Changes of the last class since the earlier results."""
+    view, settings, changed = facts.view, facts.settings, facts.earlier
+    if not isinstance(changed, Changed):
+        why = plain(changed or "", 600)
         return why and facts.render(TEMPLATE, changes=None, not_compared=why)
-    changes, earlier = found.changes, found.earlier
+    changes, earlier = changed.changes, changed.earlier
     effect, qvalue = changes.effect[:, -1], changes.qvalue[:, -1]
     moved = qvalue <= settings.anomalies.rate
     chosen = largest(effect, moved, view.n_nodes)[:SHOWN]
-    new, gone = found.new, found.gone
-    seed = found.seed
+    new, gone, seed = changed.new, changed.gone, changed.seed
     shown = {
         "where": earlier.where,
         "created": earlier.created,
         "count": int(moved.sum()),
         "up": int(np.count_nonzero(moved & (effect > 0))),
-        "both": int(np.count_nonzero(found.place >= 0)),
-        "compared": int(found.compared.sum()),
+        "both": int(np.count_nonzero(changed.place >= 0)),
+        "compared": int(changed.compared.sum()),
         "new": len(new),
         "new_names": _named(view, new),
         "gone": len(gone),
@@ -57,8 +56,8 @@ def body(facts: PageFacts) -> str:
             {
                 "name": view.name(k),
                 "n_nodes": int(view.n_nodes[k]),
-                "n_before": int(earlier.view.n_nodes[found.place[k]]),
-                "before": float(found.before[0][k, -1]),
+                "n_before": int(earlier.view.n_nodes[changed.place[k]]),
+                "before": float(changed.before[0][k, -1]),
                 "prevalence": float(view.prevalence[k, -1]),
                 "effect": points(float(effect[k])),
                 "interval": difference(
@@ -73,7 +72,7 @@ def body(facts: PageFacts) -> str:
 
 
 def _named(view: PrevalenceView, some: NDArray[np.int64]) -> list[str]:
-    """The largest of some communities."""
+    """Names of the largest of some communities."""
     order = np.lexsort((some, -view.n_nodes[some]))
     return [view.name(k) for k in some[order][:NAMED].tolist()]
 
@@ -81,11 +80,11 @@ def _named(view: PrevalenceView, some: NDArray[np.int64]) -> list[str]:
 TEMPLATE = """\
 {% if changes %}
 <p>Compared with {{ changes.where }}, made {{ changes.created }}: {{ changes.both | count }} communities are in both, {{ changes.new | count }}
-{{ "is" if changes.new == 1 else "are" }} new, {{ changes.gone | count }} {{ "is" if changes.gone == 1 else "are" }} gone. All are in <code>changes.parquet</code>.</p>
+{{ "is" if changes.new == 1 else "are" }} new, {{ changes.gone | count }} {{ "is" if changes.gone == 1 else "are" }} gone. <code>changes.parquet</code> lists all of them.</p>
 {% if changes.rows %}
-<p>In {{ changes.count | count }} of {{ changes.compared | count }} compared the prevalence of {{ last }} has moved ({{ changes.up | count }} up,
-{{ (changes.count - changes.up) | count }} down) by more than the uncertainty of both results leaves open; of such at most
-{{ settings.anomalies.rate | share }} are expected to be false (Benjamini and Hochberg).</p>
+<p>The prevalence of {{ last }} changed in {{ changes.count | count }} of {{ changes.compared | count }} compared communities ({{ changes.up | count }} up,
+{{ (changes.count - changes.up) | count }} down) by more than the uncertainty of the two results explains. At most
+{{ settings.anomalies.rate | share }} of these changes are expected to be false discoveries (Benjamini and Hochberg).</p>
 <div class="scroll">
 <table>
 <caption>The largest changes, in percentage points.</caption>
@@ -98,8 +97,8 @@ TEMPLATE = """\
 </table>
 </div>
 {% else %}
-<p>In none of {{ changes.compared | count }} compared has the prevalence of {{ last }} moved by more than the uncertainty of both results
-leaves open.</p>
+<p>The prevalence of {{ last }} changed in none of {{ changes.compared | count }} compared communities by more than the uncertainty of the two results
+explains.</p>
 {% endif %}
 {% if changes.new_names %}
 <p>New: {{ changes.new_names | join(", ") }}{% if changes.new > changes.new_names | length %}, and {{ (changes.new - changes.new_names | length) | count }} more{% endif %}.</p>
@@ -107,15 +106,15 @@ leaves open.</p>
 {% if changes.gone_names %}
 <p>Gone: {{ changes.gone_names | join(", ") }}{% if changes.gone > changes.gone_names | length %}, and {{ (changes.gone - changes.gone_names | length) | count }} more{% endif %}.</p>
 {% endif %}
-<p class="muted">The two results are taken for independent. What they have in common (the graph, the labels, the readout) errs in the same
-direction in both and cancels in the difference, so intervals here are rather too wide, and small changes are missed rather than made up.
-In a community whose members are all labelled every change is a fact, however small.</p>
+<p class="muted">The intervals assume that the two results are independent. Errors of what they share (the graph, the labels, the readout) have the
+same direction in both and cancel in the difference, so the intervals tend to be too wide: small changes may be missed. In a community whose
+members are all labelled, every change is exact.</p>
 {% if changes.seed %}
 <div class="note" role="note">
-<p><strong>What another seed does.</strong> These two runs read the same tables with the same settings and differ in the seed alone: no change
-is real. Over {{ changes.seed.communities | count }} communities one run&#8217;s prevalence of {{ last }} moves by {{ changes.seed.error }} percentage points (standard
-deviation), and the two answers for a community are at most {{ changes.seed.largest }} apart; the intervals claim a standard error of {{ changes.seed.claimed }}
-for everything together. In {{ changes.seed.outside | count }} communities the other run&#8217;s answer lies outside this one&#8217;s interval.</p>
+<p><strong>Effect of the seed.</strong> These two runs used the same tables and settings and differ only in the seed, so no change
+is real. Over {{ changes.seed.communities | count }} communities, the seed changes the prevalence of {{ last }} by {{ changes.seed.error }} percentage points (standard
+deviation); the two estimates for a community differ by at most {{ changes.seed.largest }}. The standard error behind the intervals, for all sources of error
+together, is {{ changes.seed.claimed }}. In {{ changes.seed.outside | count }} communities the other run&#8217;s estimate is outside this run&#8217;s interval.</p>
 </div>
 {% endif %}
 {% else %}

@@ -1,4 +1,4 @@
-"""The table of communities, by prevalence and by difference."""
+"""Section with the table of communities, by prevalence and by difference."""
 
 from __future__ import annotations
 
@@ -20,27 +20,28 @@ __all__ = ["RECORDS", "body"]
 RECORDS = (PartRecord(name="communities", title="Communities", rank=60),)
 
 TOP, BOTTOM = 100, 20
-"""Communities that the table shows when there are more than both together."""
+"""Rows from the top and the bottom of the table if there are more communities."""
 CLASSES_SHOWN = 8
+"""Maximum number of classes in the table."""
 
 
 def body(facts: PageFacts) -> str:
-    """The highest and lowest, or all."""
+    """The communities of the highest and lowest prevalence, or all communities."""
     view, settings = facts.view, facts.settings
     total = len(view.names)
-    cut = total > TOP + BOTTOM
-    # Of two classes one says it all.
+    shortened = total > TOP + BOTTOM
+    # The share of one of two classes determines that of the other.
     limit = 1 if len(view.classes) == 2 else CLASSES_SHOWN
     columns = shown_classes(view.prevalence, limit) if view.classes else []
-    found, by_effect = facts.anomalies, None
-    effects = np.full(total, np.nan) if found is None else found.effect[:, -1]
+    anomalies, by_effect = facts.anomalies, None
+    effects = np.full(total, np.nan) if anomalies is None else anomalies.effect[:, -1]
     place, effect_place = np.empty((2, total), np.int64)
     order = ordered(np.abs(effects), view.n_nodes)
     for row, places in (place, view.ranked), (effect_place, order):
         row[places] = np.arange(1, total + 1)
 
     def rows(chosen: NDArray[np.int64]) -> list[dict[str, Any]]:
-        """What the table says of some communities."""
+        """Table rows of the chosen communities."""
         return [line(k) for k in chosen.tolist()]
 
     def line(k: int) -> dict[str, Any]:
@@ -58,18 +59,18 @@ def body(facts: PageFacts) -> str:
             "remarks": "; ".join(_remarks(view, k)),
             "effect": points(effect),
             "effect_rank": 0 if np.isnan(effect) else int(effect_place[k]),
-            "beyond": found is not None
-            and found.qvalue[k, -1] <= settings.anomalies.rate,
+            "beyond": anomalies is not None
+            and anomalies.qvalue[k, -1] <= settings.anomalies.rate,
         }
 
-    if found is not None:
+    if anomalies is not None:
         by_effect = rows(order[: TOP + BOTTOM])
     return facts.render(
         TEMPLATE,
         columns=[f"class {plain(view.classes[c], 40)}" for c in columns],
         hidden_classes=len(view.classes) - len(columns) if limit > 1 else 0,
-        rows=rows(view.ranked[:TOP] if cut else view.ranked),
-        tail=rows(view.ranked[-BOTTOM:]) if cut else [],
+        rows=rows(view.ranked[:TOP] if shortened else view.ranked),
+        tail=rows(view.ranked[-BOTTOM:]) if shortened else [],
         by_effect=by_effect,
         communities=total,
         left_out=total - TOP - BOTTOM,
@@ -79,15 +80,15 @@ def body(facts: PageFacts) -> str:
 
 
 def _remarks(view: PrevalenceView, k: int) -> list[str]:
-    found = []
+    remarks = []
     if not view.converged[k]:
-        found.append("not converged")
+        remarks.append("not converged")
     if view.flagged[k]:
-        found.append("large expected error")
+        remarks.append("large expected error")
     note = view.notes[k].as_py()
     if note:
-        found.append(plain(note, 160))
-    return found
+        remarks.append(plain(note, 160))
+    return remarks
 
 
 TEMPLATE = """\
@@ -140,7 +141,7 @@ TEMPLATE = """\
 {% endif %}
 {% endmacro %}
 {% set star = " Differences are in percentage points; * beyond chance." if by_effect is not none else "" %}
-{% if benchmarked %}{% set star = star ~ " Benchmarked: raked to the known shares or counts of the table that the setting benchmark names." %}{% endif %}
+{% if benchmarked %}{% set star = star ~ " Benchmarked: raked to the known shares or counts in the table of the setting benchmark." %}{% endif %}
 {% if rows %}
 {% if by_effect is not none %}
 <div class="tabs">
@@ -150,8 +151,8 @@ TEMPLATE = """\
 <div class="scroll of-prevalence">
 <table class="ranking">
 <caption>{% if left_out > 0 %}The {{ rows | length }} communities with the highest prevalence of {{ last }} and the {{ tail | length }} with the
-lowest, of {{ communities | count }}; all of them are in <code>prevalence.parquet</code>.{% else %}All {{ communities | count }} communities, by prevalence of
-{{ last }}.{% endif %}{% if hidden_classes %} {{ hidden_classes }} more classes are in <code>prevalence.parquet</code>.{% endif %}{{ star }}</caption>
+lowest, of {{ communities | count }}; <code>prevalence.parquet</code> lists all of them.{% else %}All {{ communities | count }} communities, by prevalence of
+{{ last }}.{% endif %}{% if hidden_classes %} <code>prevalence.parquet</code> has {{ hidden_classes }} more classes.{% endif %}{{ star }}</caption>
 {{ head() }}<tbody>
 {% for row in rows %}{{ line(row) }}{% endfor %}
 {% if tail %}
@@ -166,7 +167,7 @@ lowest, of {{ communities | count }}; all of them are in <code>prevalence.parque
 <table class="ranking">
 <caption>{% if left_out > 0 %}The {{ by_effect | length }} communities whose {{ last }} differs most, up or down, from
 {% else %}All {{ communities | count }} communities, by how much their {{ last }} differs, up or down, from {% endif %}
-{% if settings.anomalies.reference == "rest" %}the others together{% else %}the share of {{ settings.anomalies.reference | share }}{% endif %}{% if left_out > 0 %}; all of them are in <code>anomalies.parquet</code>{% endif %}.{{ star }}</caption>
+{% if settings.anomalies.reference == "rest" %}the others together{% else %}the share of {{ settings.anomalies.reference | share }}{% endif %}{% if left_out > 0 %}; <code>anomalies.parquet</code> lists all of them{% endif %}.{{ star }}</caption>
 {{ head() }}<tbody>
 {% for row in by_effect %}{{ line(row) }}{% endfor %}
 </tbody>

@@ -1,4 +1,4 @@
-"""Whose expected error is large, and where labels disagree with posteriors."""
+"""Section on large expected errors and on labels that disagree with posteriors."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ RECORDS = (PartRecord(name="fit", title="Fit check", rank=50),)
 
 
 def body(facts: PageFacts) -> str:
-    """Whose expected error is large, and whether more labels disagree than by chance.
+    """Communities with large expected errors, and a test of labels against posteriors.
 
-    More than by chance: the count has a probability below 1 % where all p-values are
-    uniform.
+    More communities disagree than by chance if the number has a probability below 1 %
+    under uniform p-values.
     """
     view, settings = facts.view, facts.settings
     error = expected_errors(view.se) if view.classes else np.empty(0)
@@ -52,13 +52,13 @@ def body(facts: PageFacts) -> str:
 
 TEMPLATE = """\
 {% if fit.judged %}
-<p>{% if fit.flagged %}In {{ fit.flagged | count }} of {{ fit.judged | count }} communities{% else %}In none of {{ fit.judged | count }} communities{% endif %} the expected error of a share is above {{ fit.threshold }} points
-(<code>fit.error</code>).{% if fit.flagged %} Read their intervals, not their estimates alone. To make them better, label some of their members (twenty to
-fifty, drawn at random) and run again.{% endif %}</p>
+<p>The expected error of a share is above {{ fit.threshold }} points (<code>fit.error</code>) in {% if fit.flagged %}{{ fit.flagged | count }}{% else %}none{% endif %} of {{ fit.judged | count }} communities.
+{% if fit.flagged %} Use their intervals, not only their estimates. To improve them, label twenty to fifty of their members, drawn at random, and run
+again.{% endif %}</p>
 {% if fit.rows %}
 <div class="scroll">
 <table>
-<caption>{% if fit.rows | length < fit.flagged %}The {{ fit.rows | length }} with the largest expected error; all have <code>flagged</code> in <code>prevalence.parquet</code>.{% else %}Communities whose expected error is large, the largest first.{% endif %}</caption>
+<caption>{% if fit.rows | length < fit.flagged %}The {{ fit.rows | length }} with the largest expected error; the column <code>flagged</code> of <code>prevalence.parquet</code> marks all of them.{% else %}Communities whose expected error is large, the largest first.{% endif %}</caption>
 <thead><tr><th scope="col">community</th><th scope="col" class="n">members</th><th scope="col" class="n">labelled</th><th scope="col" class="n">{{ last }}</th><th scope="col" class="n">expected error</th></tr></thead>
 <tbody>
 {% for row in fit.rows %}
@@ -69,14 +69,14 @@ fifty, drawn at random) and run again.{% endif %}</p>
 </div>
 {% endif %}
 {% else %}
-<p>No community has an interval, so no error can be expected of any: set <code>intervals.resamples = 100</code>.</p>
+<p>No community has an interval, so expected errors are unknown: set <code>intervals.resamples = 100</code>.</p>
 {% endif %}
 {% if fit.checked %}
-<p>{% if fit.disagree %}In {{ fit.disagree | count }}{% else %}In none{% endif %} of {{ fit.checked | count }} communities with labelled members, labels and posteriors disagree (p below {{ settings.fit.alpha }}).
-{% if fit.more %}Chance gives about {{ fit.expected | count }}: posteriors are off in some of them in a way that this graph's groups do not usually show. Look at
-those with the smallest <code>fit_pvalue</code> first, and label more of their members.{% else %}That is no more than chance gives: no reason for doubt.{% endif %}</p>
+<p>Labels and posteriors disagree in {% if fit.disagree %}{{ fit.disagree | count }}{% else %}none{% endif %} of {{ fit.checked | count }} communities with labelled members (p below {{ settings.fit.alpha }}).
+{% if fit.more %}By chance, about {{ fit.expected | count }} would: in some of these communities the posteriors are more biased than is usual for groups of this graph. Start with
+the smallest <code>fit_pvalue</code>, and label more of their members.{% else %}That is no more than expected by chance.{% endif %}</p>
 {% endif %}
-<p class="muted">How it works: the expected error follows from the standard error, which includes every known source of error. The p-value tests
-whether the labelled members' classes could come from posteriors that have not seen their labels, shifted by as much as groups of this graph
-usually are.</p>
+<p class="muted">The expected error is computed from the standard error, which includes every known source of error. The p-value tests
+whether the labelled members' classes agree with posteriors computed without their labels, allowing for the bias that groups of this graph
+usually have.</p>
 """

@@ -1,4 +1,4 @@
-"""What was run: times, settings, facts, versions."""
+"""Section on the run: times, settings, facts and package versions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RECORDS = (PartRecord(name="run", title="The run", rank=70),)
 
 
 def body(facts: PageFacts) -> str:
-    """Stages with their times, and everything else folded away."""
+    """Stages with their times; settings, facts and versions are folded."""
     stages = facts.stages
     return facts.render(
         TEMPLATE,
@@ -28,25 +28,25 @@ def body(facts: PageFacts) -> str:
 
 
 def _versions(stages: Mapping[str, StageFacts]) -> list[tuple[str, str]]:
-    """Packages and their versions; several when stages ran on different ones."""
-    found: dict[str, list[str]] = {}
+    """Packages and their versions; several if stages ran with different versions."""
+    versions: dict[str, list[str]] = {}
     for stage in stages.values():
         for package, version in stage.versions.items():
-            seen = found.setdefault(package, [])
+            seen = versions.setdefault(package, [])
             if version not in seen:
                 seen.append(version)
-    return [(package, ", ".join(seen)) for package, seen in sorted(found.items())]
+    return [(package, ", ".join(seen)) for package, seen in sorted(versions.items())]
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Nested values as (dotted key, short text)."""
-    found: list[tuple[str, str]] = []
+    """Nested values as pairs of dotted key and short text."""
+    pairs: list[tuple[str, str]] = []
     for key, value in values.items():
         if isinstance(value, Mapping):
-            found += _flat(value, f"{prefix}{key}.")
+            pairs += _flat(value, f"{prefix}{key}.")
         else:
-            found.append((plain(f"{prefix}{key}", 80), _text(value)))
-    return found
+            pairs.append((plain(f"{prefix}{key}", 80), _text(value)))
+    return pairs
 
 
 def _text(value: Any) -> str:
@@ -68,7 +68,7 @@ def _text(value: Any) -> str:
 TEMPLATE = """\
 <div class="scroll">
 <table>
-<caption>Time by stage, {{ "%.1f" | format(seconds) }} s in all.</caption>
+<caption>Time by stage; {{ "%.1f" | format(seconds) }} s in total.</caption>
 <thead><tr><th scope="col">stage</th><th scope="col" class="n">seconds</th><th scope="col">finished</th></tr></thead>
 <tbody>
 {% for stage in stages %}
