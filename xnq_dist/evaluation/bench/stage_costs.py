@@ -40,7 +40,7 @@ def run_costs(bench: Bench, busy: Busy) -> dict[str, float]:
     `busy` measures the seconds that a call takes a core while all cores are at work.
     """
     from xnq_dist.graph import layout
-    from xnq_dist.quantify.loading import load_node_table, whole_stage
+    from xnq_dist.quantify.loading import complete_stage, load_node_table
     from xnq_dist.readout.apply import SavedReadout
     from xnq_dist.readout.logistic import decision
     from xnq_dist.readout.rows import LabelFile, Part, write_posteriors
@@ -52,12 +52,12 @@ def run_costs(bench: Bench, busy: Busy) -> dict[str, float]:
     arguments = {"graph": graph, "out": out, "overrides": list(LINE)}
     bench.child(MEASURE, arguments)
     run = RunDirectory(out)
-    cut, embedded = whole_stage(run, "graph"), whole_stage(run, "embeddings")
-    fitted = whole_stage(run, "readout")
+    cut, embedded = complete_stage(run, "graph"), complete_stage(run, "embeddings")
+    fitted = complete_stage(run, "readout")
     stage, rows = run.stage("graph"), run.stage("embeddings")
     (record,) = fitted.named("readout-")
     saved = SavedReadout.from_arrays(run.stage("readout").read_arrays(record))
-    known = whole_stage(run, "labels").named("labels-")[0]
+    known = complete_stage(run, "labels").named("labels-")[0]
     part = Part(
         stage,
         cut.named("nodes-")[0],

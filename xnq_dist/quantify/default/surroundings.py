@@ -22,7 +22,7 @@ from xnq_dist.quantify.default.scenarios import (
     tilt_of,
 )
 from xnq_dist.quantify.interface import NodeTable, Reference
-from xnq_dist.quantify.loading import whole_stage
+from xnq_dist.quantify.loading import complete_stage
 from xnq_dist.readout.plus.label_features import HopStep
 from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.reservoir.propagation import propagate
@@ -57,7 +57,7 @@ class _Start:
     def __call__(self, number: int) -> Floats32:
         """Shape (n_owned, K + 1)."""
         run = RunDirectory(self.run)
-        record = whole_stage(run, "labels").named("labels-")[number]
+        record = complete_stage(run, "labels").named("labels-")[number]
         columns = ["index", "label"]
         rows = run.stage("labels").read_table(record, "node_labels", columns)
         index = rows["index"].to_numpy()
@@ -112,7 +112,7 @@ def read_surroundings(
     """Of the nodes in `rows`, ascending, one partition's files in memory at a time."""
     folds = settings.readout.folds
     reached = [np.empty((len(rows), folds + 1)) for _ in files]
-    graph = whole_stage(run, "graph")
+    graph = complete_stage(run, "graph")
     for number, index in enumerate(layout.node_index(run.stage("graph"), graph)):
         at = np.minimum(np.searchsorted(rows, index), len(rows) - 1)
         used = np.flatnonzero(rows[at] == index)
