@@ -252,5 +252,5 @@ def test_missing_parts_are_named(name):
         (replace(nodes, neighbours=None), reference),
         (nodes, replace(reference, neighbours=None)),
     ):
-        with pytest.raises(StageError, match=f"= {name} has not been told"):
+        with pytest.raises(StageError, match=f"= {name} did not get the sums"):
             NeighbourCounts(name).estimate(batch, table, known)

@@ -23,7 +23,7 @@ KERNELS = (
     "_minus_log",
     "_product",
     "_topsoe",
-    "_longest",
+    "_max_length",
     "likelihood_kernel",
     "topsoe_kernel",
 )
