@@ -194,8 +194,8 @@ def test_batches_and_partitions_keep_every_bit(made, client, tmp_path, monkeypat
     path, _ = draw_memberships(tmp_path)
     sources = of(made, memberships=path)
     first = answered(made.run, quantify(made.run, sources, small_settings(), client))
-    monkeypatch.setattr(stage, "FEWEST_MEMBERSHIPS", 100)
-    monkeypatch.setattr(stage, "MOST_MEMBERSHIPS", 100)
+    monkeypatch.setattr(stage, "MIN_MEMBERSHIPS", 100)
+    monkeypatch.setattr(stage, "MAX_MEMBERSHIPS", 100)
     other = make_run(tmp_path, partitions=2)
     sources = of(other, memberships=path)
     told = []
@@ -213,7 +213,7 @@ def test_worker_processes_keep_every_bit_and_free_the_nodes(
     sources, settings = of(made, memberships=path), small_settings("quantifier=pacc")
     threads = answered(made.run, quantify(made.run, sources, settings, client))
     made.run.stage("quantify").folder.delete_folder()
-    monkeypatch.setattr(stage, "FEWEST_MEMBERSHIPS", 50)
+    monkeypatch.setattr(stage, "MIN_MEMBERSHIPS", 50)
     with connect(cluster_connection) as others:
         manifest = quantify(made.run, sources, settings, others)
         kept = others.run(_nodes_held)

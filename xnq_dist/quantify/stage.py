@@ -70,7 +70,7 @@ from xnq_dist.quantify.community_rows import (
 from xnq_dist.quantify.default.benchmarks import ChosenBenchmark, Targets, benchmark_of
 from xnq_dist.quantify.default.scenarios import check_prior
 from xnq_dist.quantify.default.surroundings import labels_around, studies_choice
-from xnq_dist.quantify.gpu.device_memory import MOST_MEMBERSHIPS
+from xnq_dist.quantify.gpu.device_memory import MAX_MEMBERSHIPS
 from xnq_dist.quantify.interface import combine
 from xnq_dist.quantify.intervals.seed_runs import (
     between_runs,
@@ -92,7 +92,7 @@ __all__ = ["estimate_with", "quantify"]
 
 log = logging.getLogger(__name__)
 
-FEWEST_MEMBERSHIPS = 1 << 16
+MIN_MEMBERSHIPS = 1 << 16
 """Minimum number of memberships in a batch, so that it is worth a task."""
 BATCHES_A_THREAD = 4
 
@@ -220,7 +220,7 @@ def quantify(
                 attempt.table_writer("communities", "communities")
             )
         per_batch = memberships.total // (threads * BATCHES_A_THREAD) + 1
-        size = min(max(per_batch, FEWEST_MEMBERSHIPS), MOST_MEMBERSHIPS)
+        size = min(max(per_batch, MIN_MEMBERSHIPS), MAX_MEMBERSHIPS)
         chunks = memberships.chunks()
         chosen = None
         if table is not None:
@@ -362,7 +362,7 @@ def estimate_with(
         nodes = replace(nodes, weights=weights)
     values: list[float] = []
     with open_memberships(run, graph, ids, sources, settings, source) as memberships:
-        for _, batch in sets.community_batches(memberships.chunks(), MOST_MEMBERSHIPS):
+        for _, batch in sets.community_batches(memberships.chunks(), MAX_MEMBERSHIPS):
             estimates = estimator.estimate(batch, nodes, reference)
             combined = combine(batch, nodes, estimates, settings.labelled)
             values += combined.prevalence[:, at].tolist()

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from xnq_dist.core.config import Settings
-from xnq_dist.quantify.checks.anomalies import Anomalies, Seen, find_anomalies
+from xnq_dist.quantify.checks.anomalies import Anomalies, Observations, find_anomalies
 from xnq_dist.report.view import PrevalenceView
 
 __all__ = [
@@ -27,7 +27,7 @@ SHOWN = 15
 """Communities that a section's table names."""
 
 
-def seen_in(view: PrevalenceView, evidence: pa.Table) -> Seen:
+def seen_in(view: PrevalenceView, evidence: pa.Table) -> Observations:
     """What a run's labels and posteriors show of its communities.
 
     Parameters
@@ -45,10 +45,12 @@ def seen_in(view: PrevalenceView, evidence: pa.Table) -> Seen:
     known[rows, columns] = evidence["known"].to_numpy()
     for place, name in enumerate(("scores", "error", "skew")):
         values[place, rows, columns] = evidence[name].to_numpy()
-    return Seen(view.n_labelled, known, view.n_nodes - view.n_labelled, *values)
+    return Observations(view.n_labelled, known, view.n_nodes - view.n_labelled, *values)
 
 
-def compare(view: PrevalenceView, settings: Settings, seen: Seen) -> Anomalies | None:
+def compare(
+    view: PrevalenceView, settings: Settings, seen: Observations
+) -> Anomalies | None:
     """Every community against the rest or the share set; None without intervals.
 
     A community without an interval is not compared.

@@ -48,8 +48,8 @@ def test_batches_and_partitions_keep_every_bit(client, tmp_path, monkeypatch):
     more = ["tilted", "scenarios"]
     assert names == ["prevalence", "evidence", "sums", *more, "totals", "learnt"]
     assert manifest.facts["groups"] > 1
-    monkeypatch.setattr(stage, "FEWEST_MEMBERSHIPS", 100)
-    monkeypatch.setattr(stage, "MOST_MEMBERSHIPS", 100)
+    monkeypatch.setattr(stage, "MIN_MEMBERSHIPS", 100)
+    monkeypatch.setattr(stage, "MAX_MEMBERSHIPS", 100)
     other = make_run(tmp_path / "two", partitions=2)
     again = quantify(other.run, of(other, memberships=path), settings, client)
     assert answered(other.run, again).equals(first)

@@ -148,8 +148,8 @@ def test_batches_and_partitions_keep_every_bit(client, tmp_path, monkeypatch):
         made = make_run(tmp_path / name, partitions)
         sources = of(made, memberships=path)
         found.append(answered(made.run, quantify(made.run, sources, settings, client)))
-        monkeypatch.setattr(stage, "FEWEST_MEMBERSHIPS", 100)
-        monkeypatch.setattr(stage, "MOST_MEMBERSHIPS", 100)
+        monkeypatch.setattr(stage, "MIN_MEMBERSHIPS", 100)
+        monkeypatch.setattr(stage, "MAX_MEMBERSHIPS", 100)
     assert found[0].equals(found[1])
 
 
