@@ -161,9 +161,9 @@ def test_runs_that_differ_in_more_than_the_seed_are_refused(tmp_path, client):
         with pytest.raises(SettingsError, match=match):
             whole_line(tmp_path / where, sources, settings, client)
 
-    refused(tmp_path / "nowhere", "not a whole run")
+    refused(tmp_path / "nowhere", "not a complete run")
     nowhere = small_settings(f"intervals.seed_runs=['{tmp_path / 'nowhere'}']")
-    with pytest.raises(SettingsError, match="not a whole run"):
+    with pytest.raises(SettingsError, match="not a complete run"):
         pipeline.check_sources(sources, nowhere)
     refused(first.uri, "own directory", where="first")
     refused(first.uri, r"more than its seed \(quantifier\)", "quantifier=pcc")
@@ -172,4 +172,4 @@ def test_runs_that_differ_in_more_than_the_seed_are_refused(tmp_path, client):
     other = write_graph(tmp_path / "other", seed=1)
     settings = small_settings(*base)
     far = whole_line(tmp_path / "far", write_pages(other, 12), settings, client)
-    refused(far.uri, "is of another graph")
+    refused(far.uri, "has another graph")
