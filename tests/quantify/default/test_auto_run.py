@@ -217,7 +217,7 @@ def test_posteriors_of_held_out_groups_replace_the_bound(client, tmp_path):
     groups = load_groups(made.run)
     known = np.flatnonzero(made.graph.labels >= 0)
     unknown = np.flatnonzero(made.graph.labels < 0)[:1]
-    for index, error in ((known, None), (unknown, "is not of the labelled nodes")):
+    for index, error in ((known, None), (unknown, "not match the labelled nodes")):
         made.run.stage("quantify").folder.delete_folder()
         attempt = stage.begin()
         held = {"index": index, "posterior": made.posteriors[index]}

@@ -351,7 +351,7 @@ BAD = {
     ),
     "counts above the size": (
         {"community": [1, 1], "class": [0, 1], "share": None, "count": [60, 70]},
-        "the counts of community '1' add up to 130 .* its size is 100",
+        "the counts of community '1' in .* add up to 130, but its size is 100",
     ),
     "shares and counts": (
         {"count": [5]},
@@ -360,7 +360,7 @@ BAD = {
     "neither shares nor counts": ({"share": None}, "has none of the columns"),
     "fewer than are labelled": (
         {"share": [0.01]},
-        r"in community '1' are labelled '1' and its benchmark is 1 ",
+        r"in community '1' are labelled '1', but its benchmark is 1 ",
     ),
     "two groups that contradict each other": (
         {"community": [None, 1], "class": [0, 0], "share": [0.3, 0.7]},
