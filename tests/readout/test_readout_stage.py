@@ -277,7 +277,7 @@ def test_a_class_with_one_label_is_named(tmp_path, threads_client):
 
 def test_errors_name_what_is_missing_or_mismatched(tmp_path, threads_client):
     x, labels, role = graph_labels()
-    with pytest.raises(StageError, match="no whole stage 'graph': run prepare first"):
+    with pytest.raises(StageError, match="no complete stage 'graph': run prepare"):
         fit_readout(RunDirectory(tmp_path / "none"), SETTINGS, threads_client)
     run = make_run(tmp_path / "run", 2, x, labels, role)
     other = make_run(tmp_path / "other", 3, x, labels, role)

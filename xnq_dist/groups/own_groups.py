@@ -30,7 +30,7 @@ from xnq_dist.groups.leiden import leiden, number_by_size
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["FINE", "Groups", "degree_groups", "own_groups"]
+__all__ = ["FINE", "Groups", "degree_groups", "node_groups"]
 
 RESOLUTION = 3.0
 """Of Leiden."""
@@ -75,7 +75,7 @@ def degree_groups(degree: NDArray[np.integer]) -> Ints32:
     return np.unique(found, return_inverse=True)[1].astype(np.int32)
 
 
-def own_groups(
+def node_groups(
     stage: Stage, graph: Manifest, settings: Settings, attempt: Attempt, client: Client
 ) -> Groups:
     """The graph's own partitions, made on the workers.
