@@ -145,7 +145,7 @@ def test_labels_beyond_the_limit_of_the_models_are_used_elsewhere(
     tmp_path, graph, run, thread_client, monkeypatch
 ):
     """The rest of the labels counts among neighbours alone."""
-    monkeypatch.setattr(plus, "MOST_ROWS", 120)
+    monkeypatch.setattr(plus, "MAX_ROWS", 120)
     made = {}
     for count in (1, 2):
         settings = small_settings(*PLUS, f"partitions={count}")

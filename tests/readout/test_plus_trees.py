@@ -93,7 +93,7 @@ def test_losses_of_each_round_are_those_of_the_cut_model(classes):
     losses = staged(found, new, truth)
     assert losses.shape == (ROUNDS + 1,)
     for turns in (1, 17, ROUNDS):
-        cut = found.cut(turns)
+        cut = found.truncated(turns)
         assert cut.turns == turns
         logits = boosted_logits(cut, new)
         assert row_losses(logits, truth).sum() == pytest.approx(losses[turns])

@@ -8,7 +8,7 @@ from xnq_dist.core.need import Need, RunSize, Work, added, scaled
 from xnq_dist.core.sizes import parse_bytes
 from xnq_dist.readout.objective import DEVICE_VALUES, WIDEST
 from xnq_dist.readout.plus.label_features import HOPS, feature_count
-from xnq_dist.readout.plus.learning import MOST_ROWS
+from xnq_dist.readout.plus.learning import MAX_ROWS
 from xnq_dist.readout.plus.second_stage import KINDS, tree_columns
 from xnq_dist.readout.plus.variants import Variants
 from xnq_dist.readout.select import INPUT_SCALES, RECURRENT_SCALES, UNITS
@@ -41,7 +41,7 @@ SECOND_FITS = 4
 def needs(size: RunSize, settings: Settings) -> Need:
     """Estimate what the search of scales, the fits and the posteriors need."""
     plus, dim = method_of(settings.method).second_stage, settings.reservoir.dim
-    fitted = min(size.known, MOST_ROWS) if plus else size.known
+    fitted = min(size.known, MAX_ROWS) if plus else size.known
     columns = sum(blocks_of(size, settings))
     rows = min(fitted * columns * 24, parse_bytes(settings.readout.memory) * 3)
     memory, rounds_disk, features_disk = _described(size, settings, fitted)
