@@ -92,7 +92,7 @@ def test_known_shares_are_named_as_the_source():
     found = labels(prior=True, alone=True)
     del found["verdict"]
     text = " ".join(sentences(found, 0.9))
-    assert "labels.prior says 17.0 %, and all answers add up to it" in text
+    assert "labels.prior sets 17.0 %, and all estimates add up to it" in text
 
 
 def test_too_few_nodes_are_named():
