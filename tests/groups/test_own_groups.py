@@ -1,4 +1,4 @@
-"""The graph's own groups: label propagation on workers against planted blocks."""
+"""Groups of the graph's nodes: label propagation on workers against planted blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memberships in: names, members, faults, batches."""
+"""Reading of memberships: names, members, errors, batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Known labels and estimates put together, and the registry."""
+"""Known labels and estimates combined, and the registry."""
 
 from __future__ import annotations
 

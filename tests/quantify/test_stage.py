@@ -1,4 +1,4 @@
-"""The stage from end to end, on a hand-made run directory and a real cluster."""
+"""The stage from end to end, on a constructed run directory and a real cluster."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def _nodes_held() -> bool:
     return batches._CACHE._held is not None
 
 
-def test_whole_stages_are_reused_and_stale_ones_made_again(made, client, tmp_path):
+def test_complete_stages_are_reused_and_stale_ones_redone(made, client, tmp_path):
     path, _ = draw_memberships(tmp_path, 5)
     sources = of(made, memberships=path)
     first = quantify(made.run, sources, small_settings(), client)
@@ -436,7 +436,7 @@ def test_quantifier_that_needs_neighbours_sees_their_sums(
         )
 
 
-def test_fault_on_a_worker_leaves_the_stage_unfinished(tmp_path, client):
+def test_error_on_a_worker_leaves_the_stage_unfinished(tmp_path, client):
     made = make_run(tmp_path)
     manifest = made.run.stage("graph").manifest()
     broken = made.posteriors.copy()
@@ -473,7 +473,7 @@ def test_posteriors_of_other_nodes_or_classes_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["nacc", "npacc"])
-def test_neighbours_on_workers_are_those_of_the_whole_adjacency(
+def test_neighbours_on_workers_are_those_of_the_complete_adjacency(
     made, client, tmp_path, name
 ):
     path, sets = draw_memberships(tmp_path, 8)

@@ -1,4 +1,4 @@
-"""xnq+ on Dask: one answer however it is cut, nothing leaked, nothing redone."""
+"""xnq+ on Dask: same results for any partitions, no leaks, reuse of stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Boosted trees as arrays: scikit-learn's own answers, without its objects."""
+"""Boosted trees as arrays: scikit-learn's results without its objects."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_arrays_there_and_back_and_the_kernel_in_plain_python():
     np.testing.assert_array_equal(scores[:, 0], logits[:5, 1])
 
 
-def test_a_row_has_the_same_bits_wherever_it_stands():
+def test_a_row_has_the_same_bits_at_any_place():
     z, labels = rows(3)
     found = fit_trees(z, labels, 3, SHAPE)
     whole = boosted_logits(found, z)
@@ -86,7 +86,7 @@ def test_a_row_has_the_same_bits_wherever_it_stands():
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_losses_of_each_round_are_those_of_the_cut_model(classes):
+def test_losses_of_each_round_are_those_of_the_truncated_model(classes):
     z, labels = rows(classes)
     found = fit_trees(z, labels, classes, SHAPE)
     new, truth = z[:90] + 0.1, labels[:90]

@@ -40,7 +40,7 @@ def test_even_labels_are_a_standard_normal_value(rate):
     assert np.max(values) < 4
 
 
-def test_uneven_labels_are_noticed():
+def test_uneven_labels_are_detected():
     rng = np.random.default_rng(2)
     groups = np.sort(rng.integers(0, 30, 3000)).astype(np.int32)
     labelled = rng.random(3000) < np.where(groups % 2, 0.3, 0.1)

@@ -202,7 +202,7 @@ def test_labels_alone_give_the_exact_binomial_test():
         assert one.pvalue[0, 1] == pytest.approx(exact, rel=1e-6, abs=1e-14)
 
 
-def test_reference_is_the_mean_of_the_others_without_those_far_off():
+def test_reference_is_the_mean_of_the_others_without_outliers():
     rng = np.random.default_rng(1)
     size = rng.integers(50, 300, 500).astype(np.float64)
     values = rng.binomial(size.astype(int), 0.3) / size

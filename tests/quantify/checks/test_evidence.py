@@ -1,4 +1,4 @@
-"""What labels and posteriors show: an obvious loop, batches, calibrated samples."""
+"""Evidence of labels and posteriors: an obvious loop, batches, calibrated samples."""
 
 from __future__ import annotations
 

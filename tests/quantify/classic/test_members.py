@@ -1,4 +1,4 @@
-"""Usable members against a slow twin, and what every quantifier owes its caller."""
+"""Usable members against a slow twin, and properties of every quantifier."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_batches_and_partitions_keep_every_bit(client, tmp_path, monkeypatch):
             assert row["se"] == 0
 
 
-def test_other_communities_leave_an_answer_as_it_is(client, tmp_path):
+def test_other_communities_leave_an_estimate_unchanged(client, tmp_path):
     made = make_run(tmp_path / "made")
     path, _ = draw_memberships(tmp_path)
     settings = small_settings(AUTO)
@@ -118,7 +118,7 @@ def test_a_partition_of_the_nodes_adds_up_to_the_totals(
 
 
 @pytest.mark.parametrize("drawn", ["unknown", "random", "by_class"])
-def test_stage_answers_as_one_process(client, tmp_path, drawn):
+def test_stage_estimates_as_one_process(client, tmp_path, drawn):
     """The same from partitions on workers as from the whole adjacency here."""
     made = make_run(tmp_path)
     path, sets = draw_memberships(tmp_path)
@@ -149,7 +149,7 @@ def test_stage_answers_as_one_process(client, tmp_path, drawn):
         np.testing.assert_array_equal(list(points.values()), found.prevalence[:, 1])
 
 
-def test_totals_say_how_labels_were_chosen(client, tmp_path, caplog):
+def test_totals_report_how_labels_were_chosen(client, tmp_path, caplog):
     made = make_run(tmp_path)
     path, _ = draw_memberships(tmp_path, 3)
     sources = of(made, memberships=path)

@@ -1,4 +1,4 @@
-"""Answers raked to benchmarks, on run directories."""
+"""Estimates raked to benchmarks, on run directories."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def totals_of(run, manifest):
 
 
 @pytest.mark.parametrize("labelled", ["count", "exclude"])
-def test_groups_have_their_benchmarks_and_other_answers_add_up_to_them(
+def test_groups_have_their_benchmarks_and_other_estimates_add_up_to_them(
     client, tmp_path, labelled
 ):
     made = make_run(tmp_path / "made")
@@ -269,7 +269,7 @@ def test_variances_are_those_of_the_formula(n_classes):
     assert columns["benchmarked_lower"][0, 1] < 0.4 < columns["benchmarked_upper"][0, 1]
 
 
-def test_a_benchmark_of_the_whole_takes_shared_errors_out_of_all_intervals():
+def test_a_benchmark_of_the_complete_graph_removes_shared_errors_from_all_intervals():
     rng = np.random.default_rng(2)
     errors, covered, widths = [], [], []
     for _ in range(60):

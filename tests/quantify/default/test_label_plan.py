@@ -1,4 +1,4 @@
-"""Which nodes to label next: the allocation, the sample, and what it gains."""
+"""Which nodes to label next: the allocation, the sample, and its gain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The variance between seeds: figures by hand, simulation, what must not move."""
+"""The variance between seeds: values by hand, simulation, invariants."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_variance_is_the_one_by_hand():
     np.testing.assert_allclose(found[:, 1], found[:, 0])
 
 
-def test_what_is_counted_varies_with_the_seed():
+def test_counted_labels_have_no_variance_between_seeds():
     own = np.array([[0.2, 0.8], [0.25, 0.75]])
     found = between_runs(own, own[None] + 0.1, np.array([0, 4]), np.array([0.0, 1.0]))
     np.testing.assert_array_equal(found[0], 0)
@@ -74,7 +74,7 @@ def test_ends_are_those_of_the_sum_of_variances():
     np.testing.assert_allclose(np.rint(found["lower"] * 1000), found["lower"] * 1000)
 
 
-def test_ends_leave_what_can_be():
+def test_ends_stay_within_possible_counts():
     known = [[3, 5], [4, 6], [0, 0]]
     arrays = answers([0.6, 0.6, 0.9], [0.5, 0.6, 0.8], [0.7, 0.6, 1.0], known, [10] * 3)
     found = widened(arrays, np.full((3, 2), 1.0) * [[1], [0], [1]], 0.95, False)
