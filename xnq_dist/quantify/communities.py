@@ -211,10 +211,7 @@ def _add(
     unknown: Literal["error", "drop"],
     hierarchy: Hierarchy | None = None,
 ) -> tuple[int, int]:
-    """Add a table's memberships to the sorter.
-
-    Returns the number of memberships added and of those dropped as unknown.
-    """
+    """Add a table's memberships to the sorter; return the numbers added and dropped."""
     total, dropped = 0, 0
     named, nodes = known
     for batch in batches:

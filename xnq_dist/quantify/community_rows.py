@@ -88,10 +88,7 @@ def total_rows(
     settings: Settings,
     labels: Mapping[str, Any],
 ) -> pa.Table:
-    """One row per class for the complete graph (schema ``totals``).
-
-    `labels` are those of `label_facts`.
-    """
+    """One row per class for the complete graph (schema ``totals``), with `labels`."""
     count = len(classes)
     answers = labels["answers"]
 

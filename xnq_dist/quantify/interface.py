@@ -350,10 +350,7 @@ def combine_counts(
     labelled: Labelled,
     weighted: WeightedSizes | None = None,
 ) -> Prevalence:
-    """`combine` from numbers of members, (S,), and of labelled ones by class, (S, C).
-
-    The weights of members, where they have any, are in `weighted`.
-    """
+    """`combine` from numbers of members, (S,), and of labels by class, (S, C)."""
     n_labelled = counts.sum(axis=1)
     n_estimated = sizes - n_labelled
     total: NDArray[Any] = sizes

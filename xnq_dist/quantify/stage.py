@@ -437,10 +437,7 @@ def _log_choice(labels: dict[str, Any], settings: Settings) -> None:
 def _estimate(
     job: BatchJob, batches: Iterable[CommunityBatch], client: Client, progress: Progress
 ) -> list[tuple[CommunityBatch, FileRecord]]:
-    """Estimate all batches; return each with its file of arrays, in order.
-
-    Files of members are deleted once used.
-    """
+    """Estimate all batches; return them with their files, in order."""
     futures = {}
     for batch in batches:
         key = f"quantify-{job.attempt.id}-{batch.number:05d}"
@@ -508,10 +505,9 @@ def _write_prevalence(
     row_info: tuple[list[Any], str, Settings],
     estimated: list[tuple[CommunityBatch, FileRecord]],
 ) -> tuple[list[FileRecord], int, Ints]:
-    """Write the batches to tables: prevalence, evidence, and sums where there are any.
+    """Write the batches to the tables of the stage.
 
-    Returns the records, the number of communities that did not converge, and the number
-    of members of each community.
+    Returns the records, the number of communities without convergence, and their sizes.
     """
     not_converged, done = 0, 0
     sizes = np.zeros(len(memberships.names), np.int64)

@@ -230,7 +230,7 @@ class _Search:
     def advance(self, sums: Floats) -> bool:
         """Take a step, from the total of `group_sums`; False: `refresh` is needed."""
         outputs, coef = self._outputs, self.point.coef
-        loss, by_intercept = sums[0], sums[-outputs:]
+        loss, intercepts = sums[0], sums[-outputs:]
         slopes = sums[1:-outputs].reshape(coef.shape)
         if self._rows.smooth:
             logits = self.point.intercept + coef @ self._mean
@@ -239,16 +239,16 @@ class _Search:
             logs = log_softmax(logits)
             loss = loss - HALF * logs.sum()
             more = (HALF * (len(logs) * np.exp(logs) - 1))[-outputs:]
-            slopes, by_intercept = (
+            slopes, intercepts = (
                 slopes + more[:, None] * self._mean,
-                by_intercept + more,
+                intercepts + more,
             )
         value = loss / self._count + float((self._ridge * coef**2).sum()) / 2
         # Derivatives by the coefficients of centred rows.
-        slopes = (slopes - by_intercept[:, None] * self._middle) / self._count
+        slopes = (slopes - intercepts[:, None] * self._middle) / self._count
         slopes, inverse = slopes + self._ridge * coef, self._scale.inverse
         slopes = slopes * inverse if inverse.ndim == 1 else slopes @ inverse.T
-        shifts = by_intercept / (self._count * self._root)
+        shifts = intercepts / (self._count * self._root)
         gradient = np.column_stack([slopes, shifts]).ravel()
         try:
             self._move(self._steps.send((float(value), gradient)))
@@ -279,11 +279,8 @@ class _Search:
             coef = np.concatenate([np.zeros_like(coef), coef])
             intercept = np.concatenate([np.zeros(1), intercept])
         if not converged:
-            log.warning(
-                "readout with C = %g did not converge: if this C is used, set a "
-                "smaller readout.C",
-                self._job.C,
-            )
+            text = "readout with C = %g did not converge: set a smaller readout.C"
+            log.warning(text, self._job.C)
         self.result = LinearModel(coef, intercept, self._job.C, converged)
 
 

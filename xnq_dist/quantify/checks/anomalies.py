@@ -86,7 +86,7 @@ class Anomalies:
 def find_anomalies(
     prevalence: Floats,
     n_nodes: Ints,
-    observed: Observations,
+    data: Observations,
     reference: float | None = None,
 ) -> Anomalies:
     """Test every community against the mean of the others, or against a share.
@@ -98,7 +98,7 @@ def find_anomalies(
         the mean of the others.
     n_nodes
         Members, shape (S,).
-    observed
+    data
         Labels and posteriors, used for the tests.
     reference
         Share of the last of two classes; None: the mean of all other communities
@@ -124,15 +124,11 @@ def find_anomalies(
         for k in range(first, n_classes):
             weights = np.where(known[:, k], n_nodes, 0).astype(np.float64)
             values = np.where(known[:, k], prevalence[:, k], 0.0)
-            compared[:, k], spread[:, k], centre[k] = _others(
-                values, weights, observed, k
-            )
+            compared[:, k], spread[:, k], centre[k] = _others(values, weights, data, k)
     pvalue = np.full((size, n_classes), np.nan)
     for k in range(first, n_classes):
-        tested = np.flatnonzero(known[:, k] & ~np.isnan(compared[:, k]))
-        pvalue[tested, k] = _pvalues(
-            observed, tested, k, compared[tested, k], spread[tested, k]
-        )
+        at = np.flatnonzero(known[:, k] & ~np.isnan(compared[:, k]))
+        pvalue[at, k] = _pvalues(data, at, k, compared[at, k], spread[at, k])
     if n_classes == 2:
         compared[:, 0], pvalue[:, 0] = 1 - compared[:, 1], pvalue[:, 1]
         centre[0] = 1 - centre[1]
@@ -166,7 +162,7 @@ def robust_reference(values: Floats, weights: Floats) -> tuple[Bools, float]:
 
 
 def _others(
-    values: Floats, weights: Floats, observed: Observations, k: int
+    values: Floats, weights: Floats, data: Observations, k: int
 ) -> tuple[Floats, Floats, float]:
     """Mean of the others for each community, its variance, and the mean of all."""
     kept, scale = robust_reference(values, weights)
@@ -177,27 +173,27 @@ def _others(
     centre = float(used @ values / max(used.sum(), 1.0))
     others = np.clip((used @ values - used * values) / rest, 0.0, 1.0)
     variance = scale**2 * centre * (1 - centre) / rest
-    labels = int(observed.labelled[kept].sum())
+    labels = int(data.labelled[kept].sum())
     if labels:
-        variance += (observed.known[kept, k].sum() / labels - centre) ** 2
+        variance += (data.known[kept, k].sum() / labels - centre) ** 2
     return np.where(alone, np.nan, others), variance, centre
 
 
 def _pvalues(
-    observed: Observations, some: Ints, k: int, reference: Floats, spread: Floats
+    data: Observations, some: Ints, k: int, reference: Floats, spread: Floats
 ) -> Floats:
     """P-values of class k in the communities `some`, each against its reference."""
     r = np.clip(reference, EDGE, 1 - EDGE)
-    trials, chance = observed.labelled[some].astype(np.float64), r * (1 - r)
-    q, error = observed.scores[some, k], observed.error[some, k]
-    number = np.where(np.isnan(q), 0.0, observed.unlabelled[some])
+    trials, chance = data.labelled[some].astype(np.float64), r * (1 - r)
+    q, error = data.scores[some, k], data.error[some, k]
+    number = np.where(np.isnan(q), 0.0, data.unlabelled[some])
     # The posteriors' part of A, in units of one label: its variance is its information.
     share = np.maximum(number, 1.0)
     shown = np.where(number > 0, 1 / (chance / share + np.nan_to_num(error) ** 2), 0.0)
     scores = np.where(number > 0, (q - r) * shown, 0.0)
-    skew = chance * (1 - 2 * r) / share**2 + np.nan_to_num(observed.skew[some, k])
+    skew = chance * (1 - 2 * r) / share**2 + np.nan_to_num(data.skew[some, k])
     third = shown**3 * skew
-    statistic = (observed.known[some, k] - trials * r) / chance + scores
+    statistic = (data.known[some, k] - trials * r) / chance + scores
     total = trials / chance + shown
     statistic /= np.sqrt(1 + total * spread)
     pvalues = np.full(len(some), np.nan)

@@ -31,10 +31,7 @@ MAX_THREADS = 8
 
 
 def store_bytes(members: int, n_classes: int) -> int:
-    """Bytes of posteriors that `giant_sld` keeps: one value per member of two classes.
-
-    With more classes it keeps C values per member.
-    """
+    """Bytes that `giant_sld` keeps: one value per member for two classes, else C."""
     chunk = CHUNK * 8 * _kept_rows(n_classes)
     return min(STORE // chunk, -(-members // CHUNK)) * chunk
 

@@ -1,10 +1,9 @@
 """Convex problems over the simplex, solved exactly for every community of a batch.
 
-All use the same small quadratic programme. Least squares (ACC, PACC) is one such
-programme; the likelihood of a mixture and the Topsoe distance take Newton steps, each
-of which solves one, damped by halving. The last two stop with a certificate: for a
-convex f with gradient g, no point of the simplex is lower than f(p) by more than
-``g . p - min(g)``.
+All solve the same small quadratic programme: least squares (ACC, PACC) once, the
+likelihood of a mixture and the Topsoe distance in each Newton step, damped by halving.
+The last two stop with a certificate: for a convex f with gradient g, no point of the
+simplex is lower than f(p) by more than ``g . p - min(g)``.
 
 References
 ----------
@@ -195,10 +194,9 @@ def _gap(gradient: Floats, p: Floats) -> float:
 def _newton_target(
     hessian: Floats, gradient: Floats, p: Floats, target: Floats
 ) -> float:
-    """Minimise the quadratic model at p over the simplex, into `target`.
+    """Minimise the model at p over the simplex, into `target`; return the slope to it.
 
-    Fills in the lower triangle of `hessian` and adds a ridge. Returns the slope from p
-    to the target, below 0.
+    The slope is below 0. Fills in the lower triangle of `hessian` and adds its ridge.
     """
     n_classes = p.shape[0]
     trace = 0.0

@@ -124,8 +124,7 @@ class Learnt:
     def between(self, sums: NodeSums, shared: Floats | None = None) -> Floats:
         """Variance of sums over communities through shifts, shape (S, K).
 
-        `shared` replaces the variance of the shift that all nodes share; None: as
-        learnt.
+        `shared` replaces the learnt variance of the shift that all nodes share.
         """
         level = self.shared if shared is None else shared
         variance = sums.spread - 2 * sums.weight * sums.calibrated

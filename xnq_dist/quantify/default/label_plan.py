@@ -141,12 +141,10 @@ def _plan(
     """Plan labels for communities whose members have been read."""
     members = chosen.communities(len(nodes.labels))
     cell = Cells.of(members, len(nodes.labels)).cell
-    targets = [chosen.members[code] for code in chosen.codes.tolist()]
+    sets = [chosen.members[code] for code in chosen.codes.tolist()]
     unlabelled = int(np.count_nonzero(nodes.unlabelled))
     budget = min(budget, unlabelled)
-    strata = Strata.of(
-        nodes, reference, learnt, targets, cell, budget, settings.labelled
-    )
+    strata = Strata.of(nodes, reference, learnt, sets, cell, budget, settings.labelled)
     labels = allocate(strata)
     chances = np.clip(labels / strata.sizes, 1e-12, 1.0)
     picked = choose(strata.stratum, chances, budget, seed)
@@ -158,7 +156,7 @@ def _plan(
     order = np.argsort(-now, kind="stable")
     widest = np.full(len(nodes.labels), -1, np.int64)
     for s in order[::-1].tolist():
-        widest[targets[s]] = s
+        widest[sets[s]] = s
     stratum = strata.stratum[picked]
     code = widest[picked]
     kind = pa.string() if ids.type == "string" else pa.int64()

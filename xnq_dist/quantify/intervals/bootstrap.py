@@ -38,11 +38,7 @@ from xnq_dist.quantify.interface import (
     Quantifier,
     Reference,
 )
-from xnq_dist.quantify.intervals.replicates import (
-    Replicate,
-    bounded_posteriors,
-    make_replicates,
-)
+from xnq_dist.quantify.intervals.replicates import Replicate, bounded, make_replicates
 from xnq_dist.quantify.intervals.resamples import draw_kernel
 
 __all__ = ["Bootstrap"]
@@ -120,12 +116,11 @@ class Bootstrap:
             members = usable.members[offsets[begin] : offsets[end]]
             rows, places = np.unique(members, return_inverse=True)
             block = Communities(offsets[begin : end + 1] - offsets[begin], places)
-            of_block = nodes.of(usable.rows[rows])
-            bounded = bounded_posteriors(of_block.posteriors, self.labels)
-            of_block = replace(of_block, posteriors=bounded)
+            part = nodes.of(usable.rows[rows])
+            part = replace(part, posteriors=bounded(part.posteriors, self.labels))
             chosen = slice(begin, end)
             centre, variance = self._error(
-                block, of_block, prevalence[chosen], reference.prior, first + begin
+                block, part, prevalence[chosen], reference.prior, first + begin
             )
             lower[chosen], upper[chosen] = self._ends(centre, variance, sizes[chosen])
             # Without usable posteriors any count is possible.

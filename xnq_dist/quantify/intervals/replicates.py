@@ -23,7 +23,7 @@ from xnq_dist.quantify.interface import Reference
 from xnq_dist.quantify.intervals.resamples import draw_rows
 from xnq_dist.readout.calibration import fit_calibration
 
-__all__ = ["Replicate", "bounded_posteriors", "make_replicates", "resample_labels"]
+__all__ = ["Replicate", "bounded", "make_replicates", "resample_labels"]
 
 
 MAX_REPLICATES = 50
@@ -65,7 +65,7 @@ class Replicate:
         return np.ascontiguousarray(values.T)
 
 
-def bounded_posteriors(posteriors: NDArray[np.floating], labels: int) -> Floats32:
+def bounded(posteriors: NDArray[np.floating], labels: int) -> Floats32:
     """Bound posteriors away from 0 by the number of labels that calibrate them."""
     rows = np.asarray(posteriors, np.float64)
     rows = np.maximum(rows / rows.sum(axis=1, keepdims=True), 1 / (labels + 2))
@@ -91,7 +91,7 @@ def make_replicates(
     if not len(usable):
         return [Replicate(reference)]
     usable = usable[:: -(-len(usable) // MAX_ROWS)]
-    logs, codes = np.log(bounded_posteriors(held[usable], labels)), codes[usable]
+    logs, codes = np.log(bounded(held[usable], labels)), codes[usable]
     counts = np.bincount(codes, minlength=held.shape[1])
     random = stream(seed, Purpose.CLASS_PROPORTIONS)
     original = _fitted(logs, codes)

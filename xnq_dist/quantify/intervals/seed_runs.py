@@ -33,18 +33,16 @@ MAY_DIFFER = ("posteriors", "prior", "intervals", "fit", "quality", "seed_runs")
 """Inputs of the stage that depend on the seed, or do not change the prevalence."""
 
 
-def between_runs(
-    current: Floats, others: Floats, estimated: Ints, part: Floats
-) -> Floats:
+def between_runs(ours: Floats, others: Floats, estimated: Ints, part: Floats) -> Floats:
     """Variance of one run's prevalence over seeds, shape (S, C).
 
-    `current`, (S, C), and `others`, (k, S, C), are the prevalence of this run and of k
+    `ours`, (S, C), and `others`, (k, S, C), are the prevalence of this run and of k
     runs with other seeds; rows with NaN are skipped. `part` is the share of the members
     whose class is estimated: counted labels do not vary.
     """
-    runs = np.concatenate([current[None], others])
+    runs = np.concatenate([ours[None], others])
     known = ~np.isnan(runs).any(axis=(0, 2)) & (estimated > 0)
-    variance = np.zeros_like(current)
+    variance = np.zeros_like(ours)
     scale = np.where(known, part, 1.0)[:, None]
     observed = np.where(known[:, None], runs.var(axis=0, ddof=1), 0.0) / scale**2
     classes = np.frexp(np.maximum(estimated, 1).astype(np.float64))[1]
@@ -139,16 +137,13 @@ def check_seed_runs(
             )
         if graph is not None and their_graph.fingerprint != graph.fingerprint:
             raise SettingsError(
-                f"{where} has another graph (or other settings for reading or "
-                "partitioning it): name runs of the same tables that differ only in "
-                "their seed"
+                f"{where} has another graph (or was read or partitioned otherwise): "
+                "name runs of the same tables that differ only in their seed"
             )
         if inputs is not None:
             _check_inputs(where, inputs, theirs.inputs)
         if theirs.fingerprint in fingerprints:
-            raise SettingsError(
-                f"{where} has the same results as another of these runs: name it once"
-            )
+            raise SettingsError(f"{where} equals another of these runs: name it once")
         fingerprints.append(theirs.fingerprint)
     return fingerprints
 
@@ -157,9 +152,8 @@ def _check_inputs(where: str, ours: dict[str, Any], theirs: dict[str, Any]) -> N
     for name in sorted({*ours, *theirs} - {*MAY_DIFFER}):
         if _bare(name, ours) != _bare(name, theirs):
             raise SettingsError(
-                f"{where} differs in more than its seed ({name}): make all runs with "
-                "the same tables and settings; detected communities depend on the "
-                "seed, so give all runs the same table with --memberships"
+                f"{where} differs in more than its seed ({name}): use the same tables "
+                "and settings, and --memberships, as detection depends on the seed"
             )
     if theirs.get("posteriors") == ours["posteriors"]:
         raise SettingsError(
@@ -196,8 +190,7 @@ def read_seed_runs(
             theirs = table["community"].combine_chunks()
             their_classes = table["class"].to_pylist()[: len(expected)]
             ours = names.cast(theirs.type)
-            same = their_classes == expected
-            same = same and theirs[:: len(expected)].equals(ours)
+            same = their_classes == expected and theirs[:: len(expected)].equals(ours)
             values = table["prevalence"].to_numpy()
         if not same:
             raise SettingsError(

@@ -98,10 +98,7 @@ def _write_features(
     smoothing: float,
     attempt: Attempt,
 ) -> FileRecord:
-    """Write features of all rows with their fold hidden, of fitted ones in K variants.
-
-    The variants of fitted rows hide each other fold as well.
-    """
+    """Write features of all rows, their fold hidden; of fitted ones in K variants."""
     where = visible.where
     counts = [where.read_arrays(record)["values"] for record in hops]
     mean = [where.read_arrays(record)["values"] for record in means]
