@@ -256,5 +256,5 @@ def test_missing_parts_are_named(name):
     with pytest.raises(StageError, match="got no node indexes of the labelled nodes"):
         sis.estimate(batch, nodes, replace(reference, rows=None))
     if sis.needs_neighbours:
-        with pytest.raises(StageError, match="not been told of the nodes' neighbours"):
+        with pytest.raises(StageError, match="did not get the sums over neighbours"):
             sis.estimate(batch, replace(nodes, neighbours=None), reference)

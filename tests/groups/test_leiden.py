@@ -19,7 +19,7 @@ def cliques(sizes: list[int], bridges: list[tuple[int, int]]) -> sp.csr_array:
     return sp.csr_array(dense)
 
 
-def test_cliques_are_found_and_numbered_by_size():
+def test_cliques_are_detected_and_numbered_by_size():
     adjacency = cliques([4, 7, 5], [(0, 4), (10, 11)])
     expected = [2] * 4 + [0] * 7 + [1] * 5
     assert leiden(adjacency, seed=1).tolist() == expected
@@ -31,7 +31,7 @@ def test_one_direction_of_an_edge_is_enough():
     assert leiden(one).tolist() == leiden(both).tolist() == [0] * 5 + [1] * 5
 
 
-def test_weights_decide():
+def test_weights_of_edges_determine_communities():
     # A ring of four: heavy pairs (0, 1) and (2, 3) belong together.
     rows, columns = [0, 1, 2, 3], [1, 2, 3, 0]
     ring = sp.csr_array((np.array([9.0, 1, 9, 1]), (rows, columns)), shape=(4, 4))
@@ -50,7 +50,7 @@ def test_seed_decides_and_pythons_stream_is_kept():
     assert any(not np.array_equal(first, other) for other in others)
 
 
-def test_igraph_keeps_our_random_stream():
+def test_igraph_leaves_the_random_stream_unchanged():
     import igraph
 
     leiden(cliques([4, 4], []), seed=0)

@@ -1,4 +1,4 @@
-"""Groups of the graph by label propagation on workers, against planted blocks."""
+"""Groups of the graph's nodes: label propagation on workers against planted blocks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
-from xnq_dist.groups.own_groups import degree_groups, own_groups
+from xnq_dist.groups.own_groups import degree_groups, node_groups
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_label_propagation_on_workers_recovers_planted_blocks(client, tmp_path):
         run = RunDirectory(tmp_path / f"run{partitions}")
         graph = prepare(run, sources, settings, partitions)
         attempt = run.stage("readout").begin()
-        own = own_groups(run.stage("graph"), graph, settings, attempt, client)
+        own = node_groups(run.stage("graph"), graph, settings, attempt, client)
         (by_links,) = own.links
         found.append(by_links)
         degree = np.diff(layout.read_adjacency(run.stage("graph"), graph).indptr)
@@ -80,5 +80,5 @@ def test_a_graph_without_edges_is_one_group(client, tmp_path):
     run = RunDirectory(tmp_path / "run")
     graph = prepare(run, sources, small_settings("input.self_loops=drop"), 2)
     attempt = run.stage("readout").begin()
-    found = own_groups(run.stage("graph"), graph, small_settings(), attempt, client)
+    found = node_groups(run.stage("graph"), graph, small_settings(), attempt, client)
     np.testing.assert_array_equal(found.stacked, 0)

@@ -1,4 +1,4 @@
-"""Reading memberships: names, members, errors, batches."""
+"""Reading of memberships: names, members, errors, batches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read(folder, community, member, nodes=INTEGERS, *overrides, name="m.parquet"
 def collect(found, memberships=1 << 20):
     result = {}
     names = found.names.to_pylist()
-    for first, batch in sets.cut_batches(found.chunks(), memberships):
+    for first, batch in sets.community_batches(found.chunks(), memberships):
         for s in range(len(batch)):
             members = batch.members[batch.offsets[s] : batch.offsets[s + 1]]
             result[names[first + s]] = members.tolist()
@@ -184,7 +184,7 @@ def test_batches_keep_every_community_complete(
     with PairSorter(10, 31, memory, folder) as sorter:
         both = np.array(pairs, np.int64).reshape(-1, 2)
         sorter.add(both[:, 0], both[:, 1])
-        cut = list(sets.cut_batches(sorter.chunks(), memberships, communities))
+        cut = list(sets.community_batches(sorter.chunks(), memberships, communities))
     whole = {s: sorted({m for c, m in pairs if c == s}) for s in range(10)}
     found, following = {}, 0
     for first, batch in cut:

@@ -1,4 +1,4 @@
-"""Communities of communities: rows of the parents, and levels that add up."""
+"""Hierarchies of communities: rows of the parents, and levels that add up."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def hierarchy(child: list[str], parent: list[str]) -> Hierarchy:
     return Hierarchy.of(pairs, names)
 
 
-def test_circles_and_second_parents_are_refused():
+def test_cycles_and_second_parents_are_refused():
     with pytest.raises(InputError, match="'a' has 2 parents in"):
         hierarchy(["a", "a"], ["b", "c"])
     with pytest.raises(InputError, match="above itself"):

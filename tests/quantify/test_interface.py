@@ -1,4 +1,4 @@
-"""Combination of known labels and estimates, and the registry."""
+"""Known labels and estimates combined, and the registry."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def weighted(n_classes: int, weights=None):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_answers_are_weighted_means_with_their_variance(n_classes):
+def test_estimates_are_weighted_means_with_their_variance(n_classes):
     nodes, reference, auto = weighted(n_classes)
     known = np.flatnonzero(nodes.labels >= 0)
     sets = [np.arange(40), np.arange(30, 200), known[:5]]
@@ -123,7 +123,7 @@ def test_weights_of_one_keep_every_bit(n_classes, labelled):
     st.floats(0.1, 1e6),
     st.randoms(use_true_random=False),
 )
-def test_answers_are_the_same_in_any_unit_and_order_of_members(numbers, unit, order):
+def test_estimates_are_the_same_in_any_unit_and_order_of_members(numbers, unit, order):
     weights = np.resize(np.array(numbers, float), 600)
     weights[0] = 1.0
     nodes, reference, auto = weighted(3, weights)

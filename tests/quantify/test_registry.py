@@ -1,4 +1,4 @@
-"""A quantifier is one module with one record, which all other code reads."""
+"""A quantifier is one module with one record, which everything else reads."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def threads():
         yield found
 
 
-def test_a_new_module_answers_a_run_with_intervals(halfway, threads, tmp_path):
+def test_a_new_module_estimates_a_run_with_intervals(halfway, threads, tmp_path):
     made = make_run(tmp_path)
     path, _ = draw_memberships(tmp_path, 3)
 
@@ -139,7 +139,7 @@ def test_a_new_module_answers_a_run_with_intervals(halfway, threads, tmp_path):
     assert other.fingerprint != manifests[halfway].fingerprint
 
 
-def test_an_unknown_quantifier_is_refused_with_those_there_are():
+def test_an_unknown_quantifier_is_refused_with_the_list_of_all():
     names = ", ".join(records())
     with pytest.raises(
         SettingsError, match=f"quantifier = 'mine': choose one of {names}"

@@ -1,4 +1,4 @@
-"""The stage from end to end, on a hand-made run directory and a real cluster."""
+"""The stage from end to end, on a constructed run directory and a real cluster."""
 
 from __future__ import annotations
 
@@ -194,8 +194,8 @@ def test_batches_and_partitions_keep_every_bit(made, client, tmp_path, monkeypat
     path, _ = draw_memberships(tmp_path)
     sources = of(made, memberships=path)
     first = answered(made.run, quantify(made.run, sources, small_settings(), client))
-    monkeypatch.setattr(stage, "FEWEST_MEMBERSHIPS", 100)
-    monkeypatch.setattr(stage, "MOST_MEMBERSHIPS", 100)
+    monkeypatch.setattr(stage, "MIN_MEMBERSHIPS", 100)
+    monkeypatch.setattr(stage, "MAX_MEMBERSHIPS", 100)
     other = make_run(tmp_path, partitions=2)
     sources = of(other, memberships=path)
     told = []
@@ -213,7 +213,7 @@ def test_worker_processes_keep_every_bit_and_free_the_nodes(
     sources, settings = of(made, memberships=path), small_settings("quantifier=pacc")
     threads = answered(made.run, quantify(made.run, sources, settings, client))
     made.run.stage("quantify").folder.delete_folder()
-    monkeypatch.setattr(stage, "FEWEST_MEMBERSHIPS", 50)
+    monkeypatch.setattr(stage, "MIN_MEMBERSHIPS", 50)
     with connect(cluster_connection) as others:
         manifest = quantify(made.run, sources, settings, others)
         kept = others.run(_nodes_held)
@@ -245,7 +245,7 @@ def _nodes_held() -> bool:
     return batches._CACHE._held is not None
 
 
-def test_whole_stages_are_reused_and_stale_ones_made_again(made, client, tmp_path):
+def test_complete_stages_are_reused_and_stale_ones_redone(made, client, tmp_path):
     path, _ = draw_memberships(tmp_path, 5)
     sources = of(made, memberships=path)
     first = quantify(made.run, sources, small_settings(), client)
@@ -380,7 +380,7 @@ def test_missing_memberships_and_stages_are_named(made, client, tmp_path):
             made.run, made.graph.sources, small_settings("communities=given"), client
         )
     empty = RunDirectory(tmp_path / "empty")
-    with pytest.raises(StageError, match="stage graph is not whole"):
+    with pytest.raises(StageError, match="stage graph is not complete"):
         quantify(empty, made.graph.sources, small_settings(), client)
     absent = of(made, memberships=str(tmp_path / "absent.parquet"))
     with pytest.raises(InputError, match="is not there"):
@@ -436,7 +436,7 @@ def test_quantifier_that_needs_neighbours_sees_their_sums(
         )
 
 
-def test_fault_on_a_worker_leaves_the_stage_unfinished(tmp_path, client):
+def test_error_on_a_worker_leaves_the_stage_unfinished(tmp_path, client):
     made = make_run(tmp_path)
     manifest = made.run.stage("graph").manifest()
     broken = made.posteriors.copy()
@@ -473,7 +473,7 @@ def test_posteriors_of_other_nodes_or_classes_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["nacc", "npacc"])
-def test_neighbours_on_workers_are_those_of_the_whole_adjacency(
+def test_neighbours_on_workers_are_those_of_the_complete_adjacency(
     made, client, tmp_path, name
 ):
     path, sets = draw_memberships(tmp_path, 8)

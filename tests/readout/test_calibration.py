@@ -48,7 +48,7 @@ def test_temperature_is_the_maximum_of_its_likelihood():
     np.testing.assert_array_equal(found.parameters["bias"], np.zeros(3))
 
 
-def test_calibrated_logits_are_left_as_they_are():
+def test_calibrated_logits_are_unchanged():
     logits, labels = biased_logits(60_000, 3, 1.0, [0.0, 0.0, 0.0])
     found = fit_calibration("bcts", logits, labels)
     assert found.parameters["temperature"][0] == pytest.approx(1.0, abs=0.03)
@@ -165,7 +165,7 @@ def test_a_constant_readout_is_calibrated_to_the_proportions():
     cut=st.integers(1, 22),
     kind=st.sampled_from(KINDS),
 )
-def test_rows_are_calibrated_alike_alone_or_together(logits, cut, kind):
+def test_rows_are_calibrated_equally_alone_or_together(logits, cut, kind):
     fitted = fit_calibration(kind, *biased_logits(60, 3, 1.5, [0.0, 0.4, 0.1]))
     whole = fitted.apply(logits)
     assert whole.dtype == np.float32

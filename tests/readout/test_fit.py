@@ -58,7 +58,7 @@ def test_cross_fitting_against_the_slow_way(classes):
     np.testing.assert_array_equal(found.held_out_posteriors, expected)
 
 
-def test_selected_strength_has_the_least_out_of_fold_log_loss():
+def test_selected_strength_has_the_lowest_out_of_fold_log_loss():
     x, y = states(200, 60, 2, signal=0.3)
     found = fit_readout_arrays(x, y, None, 2, SELECT, 0)
     losses = {}
@@ -178,7 +178,7 @@ def test_two_labelled_nodes_a_class_are_enough(classes):
         assert np.isfinite(found.held_out_posteriors).all()
 
 
-def test_half_precision_embeddings_are_read_as_they_are():
+def test_half_precision_embeddings_are_read_unchanged():
     x, y = states(150, 10, 2)
     half = x.astype(np.float16)
     found = fit_readout_arrays(half, y, None, 2, GIVEN, 0)
@@ -187,7 +187,7 @@ def test_half_precision_embeddings_are_read_as_they_are():
     np.testing.assert_array_equal(found.held_out_logits, expected.held_out_logits)
 
 
-def test_diagnostics_say_what_was_measured():
+def test_diagnostics_report_the_measured_quality():
     x, y = states(400, 10, 2)
     found = fit_readout_arrays(x, y, None, 2, SELECT, 0)
     figures = found.diagnostics

@@ -35,7 +35,7 @@ def test_folds_are_a_function_of_labels_and_seed_alone():
     assert (first != assign_folds(labels, 5, 8)).any()
 
 
-def test_members_of_a_class_are_not_dealt_in_order():
+def test_members_of_a_class_are_shuffled_before_assignment():
     found = assign_folds(np.zeros(100, np.int32), 5, 0)
     assert (found != np.arange(100) % 5).any()
 

@@ -1,4 +1,4 @@
-"""The solver against scikit-learn and SciPy, with the same bits everywhere."""
+"""The solver against scikit-learn and SciPy, and the same bits everywhere."""
 
 import logging
 import threading
@@ -214,7 +214,7 @@ def test_binary_first_row_is_zero_and_second_is_the_weight():
 
 
 @pytest.mark.parametrize("classes", [2, 4])
-def test_a_warm_start_changes_nothing_but_the_way(classes):
+def test_a_warm_start_changes_only_the_path(classes):
     x, y = states(300, 100, classes)
     start = fit(x, y, classes, 0.1)
     kept = start.coef.copy()

@@ -1,4 +1,4 @@
-"""xnq+ on Dask: independent of the partitioning, no leaks, no repeated work."""
+"""xnq+ on Dask: same results for any partitions, no leaks, reuse of stages."""
 
 from __future__ import annotations
 
@@ -144,8 +144,8 @@ def test_held_rows_are_independent_of_the_labels_of_their_group(
 def test_labels_beyond_the_limit_of_the_models_are_used_elsewhere(
     tmp_path, graph, run, thread_client, monkeypatch
 ):
-    """The other labels are used as neighbours' labels only."""
-    monkeypatch.setattr(plus, "MOST_ROWS", 120)
+    """The rest of the labels counts among neighbours alone."""
+    monkeypatch.setattr(plus, "MAX_ROWS", 120)
     made = {}
     for count in (1, 2):
         settings = small_settings(*PLUS, f"partitions={count}")

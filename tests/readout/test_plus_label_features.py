@@ -1,4 +1,4 @@
-"""Label features against a plain loop, and leaks of a node's label."""
+"""Label features against a slow twin, and independence of hidden labels."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_rows_described_in_blocks_have_the_same_features(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-def test_a_label_leaves_the_variants_that_hide_it_as_they_are(tmp_path, weighted):
+def test_a_label_has_no_effect_on_variants_that_hide_it(tmp_path, weighted):
     adjacency, labels, folds = sample(weighted)
     before = features(tmp_path / "a", adjacency, labels, folds)
     # Self-loops, a pair that sees each other, and any.

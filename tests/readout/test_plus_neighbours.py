@@ -1,4 +1,4 @@
-"""Mean posteriors of neighbours against a plain loop, and leaks of a label."""
+"""Mean posteriors of neighbours against a slow twin; independence of hidden labels."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def logits(place, block):
     return X[:, columns].astype(np.float64) @ coef.T + FIRST.intercept[place, block]
 
 
-def test_each_model_sees_its_own_block_alone():
+def test_each_model_uses_only_its_own_block():
     found = FIRST.scores(X)
     for place in range(len(VARIANTS)):
         for block in range(2):
@@ -89,7 +89,7 @@ def test_means_are_those_of_the_slow_twin(tmp_path, weighted):
     np.testing.assert_allclose(found[30], priors, atol=1e-6)
 
 
-def test_a_label_leaves_the_variants_that_hide_it_as_they_are(tmp_path):
+def test_a_label_has_no_effect_on_variants_that_hide_it(tmp_path):
     adjacency, labels, folds = sample(False)
     before = means(tmp_path / "a", adjacency, labels, folds)
     for node in [v for v in (2, 5, 20, 21, 33) if labels[v] >= 0]:

@@ -50,7 +50,7 @@ def fitted(rows: SecondRows, classes: int = 2, kinds=tuple(KINDS)):
     return conclude(rows, classes, fits, priors)
 
 
-def test_what_wins_on_held_out_rows_weighs_most():
+def test_the_best_model_on_held_out_rows_has_the_largest_weight():
     _, _, linear = fitted(sample("linear"))
     _, _, crossed = fitted(sample("crossed"))
     assert max(linear["pool"], key=linear["pool"].__getitem__) == "logistic"
@@ -60,7 +60,7 @@ def test_what_wins_on_held_out_rows_weighs_most():
     assert crossed["pool"]["trees"] + crossed["pool"]["trees with spectrum"] > 0.6
 
 
-def test_noise_is_drawn_to_the_prior():
+def test_noise_is_shrunk_to_the_prior():
     rows = sample("linear")
     rng = np.random.default_rng(3)
     labels = (rng.random(len(rows.labels)) < 0.2).astype(np.int32)
@@ -87,7 +87,7 @@ def test_held_out_scores_are_those_of_the_folds_own_models(classes):
     assert set(facts["boosting_rounds"]) == set(KINDS)
 
 
-def test_few_labels_bring_the_first_stage_into_the_pool():
+def test_few_labels_add_the_first_stage_to_the_pool():
     rows = sample("linear", 120)
     stage, _, facts = fitted(rows)
     assert list(facts["pool"])[-3:] == ["block 0", "block 1", "block 2"]
@@ -106,7 +106,7 @@ def test_models_of_a_fold_are_the_same_whatever_its_labels(monkeypatch):
     for kind in KINDS:
         # The hidden fold says when boosting ends, so compare what both have.
         both = [fit_kind(which, 2, kind, fold).trees for which in (rows, other)]
-        trees = [each.cut(min(one.turns for one in both)) for each in both]
+        trees = [each.truncated(min(one.turns for one in both)) for each in both]
         for name, values in trees[0].to_arrays("").items():
             np.testing.assert_array_equal(values, trees[1].to_arrays("")[name])
     after, *_ = fitted(other)
@@ -115,7 +115,7 @@ def test_models_of_a_fold_are_the_same_whatever_its_labels(monkeypatch):
     assert not np.array_equal(before.coef, after.coef)
 
 
-def test_trees_see_features_degrees_and_the_leading_spectrum():
+def test_trees_use_features_degrees_and_the_leading_spectrum():
     # One feature and the degree at three hops; then the spectrum.
     np.testing.assert_array_equal(tree_columns(BLOCKS, "trees"), range(2, 8))
     spectral = tree_columns(BLOCKS, "trees with spectrum")
@@ -166,7 +166,7 @@ def test_the_pool_is_the_best_of_a_grid():
         ([5.0, 5.0, 5.0, 5.0, 4.9, 5.0, 5.0], 3),  # less than the pull
     ],
 )
-def test_the_search_goes_from_the_middle_to_where_it_gains(losses, best):
+def test_the_search_goes_from_the_middle_towards_lower_losses(losses, best):
     looking = search_from_middle(len(losses))
     tried = [next(looking)]
     while True:

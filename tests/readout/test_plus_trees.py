@@ -77,7 +77,7 @@ def test_arrays_there_and_back_and_the_kernel_in_plain_python():
     np.testing.assert_array_equal(scores[:, 0], logits[:5, 1])
 
 
-def test_a_row_has_the_same_bits_wherever_it_stands():
+def test_a_row_has_the_same_bits_at_any_place():
     z, labels = rows(3)
     found = fit_trees(z, labels, 3, SHAPE)
     whole = boosted_logits(found, z)
@@ -87,14 +87,14 @@ def test_a_row_has_the_same_bits_wherever_it_stands():
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_losses_of_each_round_are_those_of_the_cut_model(classes):
+def test_losses_of_each_round_are_those_of_the_truncated_model(classes):
     z, labels = rows(classes)
     found = fit_trees(z, labels, classes, SHAPE)
     new, truth = z[:90] + 0.1, labels[:90]
     losses = staged(found, new, truth)
     assert losses.shape == (ROUNDS + 1,)
     for turns in (1, 17, ROUNDS):
-        cut = found.cut(turns)
+        cut = found.truncated(turns)
         assert cut.turns == turns
         logits = boosted_logits(cut, new)
         assert row_losses(logits, truth).sum() == pytest.approx(losses[turns])

@@ -190,7 +190,7 @@ def test_class_order_is_in_every_file_and_the_summary_is_readable(
     assert len(summary["calibration_parameters"]["bias"]) == 3
 
 
-def test_whole_stages_are_reused_until_settings_change(tmp_path, threads_client):
+def test_complete_stages_are_reused_until_settings_change(tmp_path, threads_client):
     x, labels, role = graph_labels()
     run = make_run(tmp_path, 1, x, labels, role)
     first = fit_readout(run, SETTINGS, threads_client)
@@ -213,7 +213,7 @@ def test_whole_stages_are_reused_until_settings_change(tmp_path, threads_client)
     assert run.stage("readout").manifest().facts["C"] == 0.1
 
 
-def test_given_strength_with_roles_takes_zero_folds(tmp_path, threads_client):
+def test_a_set_strength_with_roles_uses_zero_folds(tmp_path, threads_client):
     x, labels, role = graph_labels(classes=2, roles=True)
     run = make_run(tmp_path, 2, x, labels, role, classes=2)
     fit_readout(
@@ -277,7 +277,7 @@ def test_a_class_with_one_label_is_named(tmp_path, threads_client):
 
 def test_errors_name_what_is_missing_or_mismatched(tmp_path, threads_client):
     x, labels, role = graph_labels()
-    with pytest.raises(StageError, match="no whole stage 'graph': run prepare first"):
+    with pytest.raises(StageError, match="no complete stage 'graph': run prepare"):
         fit_readout(RunDirectory(tmp_path / "none"), SETTINGS, threads_client)
     run = make_run(tmp_path / "run", 2, x, labels, role)
     other = make_run(tmp_path / "other", 3, x, labels, role)

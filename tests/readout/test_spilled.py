@@ -57,7 +57,7 @@ def test_rows_in_files_give_the_same_bits_as_rows_in_memory(
         assert not [name for name in names if name.endswith(".rows")]
 
 
-def test_a_given_strength_with_roles_needs_no_fold(tmp_path, threads_client):
+def test_a_set_strength_with_roles_needs_no_fold(tmp_path, threads_client):
     x, labels, role = graph_labels(2, roles=True)
     given = [*WHOLE, "readout.C=1"]
     posteriors = []

@@ -239,7 +239,7 @@ def test_small_faults_are_reported() -> None:
         ("quantifier=pcc", "biased towards the class proportions"),
         ("labelled=exclude", "among the unlabelled members only"),
         ("labelled=count", "known labels are counted"),
-        ("method=xnq+", "a second model weighed them with the labels"),
+        ("method=xnq+", "a second model combined them with the labels"),
         ("method=xnq", "into scores (xnq) and gave posteriors"),
     ],
 )

@@ -90,7 +90,7 @@ def test_the_fit_is_the_optimum_that_a_general_optimiser_finds(
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
-def test_renaming_classes_renames_the_answer(n_classes):
+def test_renaming_classes_renames_the_estimate(n_classes):
     rows = small(n_classes)
     order = np.random.default_rng(1).permutation(n_classes)
     place = np.argsort(order)
@@ -140,7 +140,7 @@ def test_bias_by_class_is_recovered_within_its_error(n_classes):
     assert 0.5 < np.sqrt(np.mean(np.square(away))) < 1.5
 
 
-def test_bias_is_zero_for_selection_by_what_scores_show():
+def test_bias_is_zero_for_selection_by_scores():
     """Log-odds of selection follow the group; classes differ between groups."""
     away = []
     for seed in range(8):

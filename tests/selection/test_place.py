@@ -40,7 +40,7 @@ def test_even_labels_are_a_standard_normal_value(rate):
     assert np.max(values) < 4
 
 
-def test_uneven_labels_are_noticed():
+def test_uneven_labels_are_detected():
     rng = np.random.default_rng(2)
     groups = np.sort(rng.integers(0, 30, 3000)).astype(np.int32)
     labelled = rng.random(3000) < np.where(groups % 2, 0.3, 0.1)
@@ -71,11 +71,11 @@ def test_bins_of_degree_keep_equal_degrees_together():
 
 def test_a_sample_of_nodes_is_the_same_for_one_seed_and_bounded():
     labels = np.where(np.arange(1000) % 3 == 0, 0, -1)
-    chosen = sampled(labels, 7, most=100)
+    chosen = sampled(labels, 7, maximum=100)
     assert len(chosen) == 200
     assert (labels[chosen] >= 0).sum() == 100
-    np.testing.assert_array_equal(chosen, sampled(labels, 7, most=100))
-    assert not np.array_equal(chosen, sampled(labels, 8, most=100))
+    np.testing.assert_array_equal(chosen, sampled(labels, 7, maximum=100))
+    assert not np.array_equal(chosen, sampled(labels, 8, maximum=100))
     np.testing.assert_array_equal(sampled(labels, 7), np.arange(1000))
 
 

@@ -36,7 +36,7 @@ def test_random_labels_keep_the_verdict_none(n_classes):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_bias_by_class_is_found_and_measured(n_classes):
+def test_bias_by_class_is_detected_and_measured(n_classes):
     def odds(world):
         return np.where(world.classes == n_classes - 1, 5.0, 1.0)
 
@@ -133,7 +133,7 @@ def test_verdicts_need_two_classes_and_unlabelled_nodes():
     assert judge(dataclasses.replace(rows, labels=one), sizes(rows)) is None
 
 
-def test_labels_that_follow_degree_a_little_are_hardly_counted_as_bias_by_class():
+def test_labels_that_follow_degree_weakly_are_rarely_counted_as_bias_by_class():
     """Degree goes with the class here, so a model without degree sees a bias."""
     found = []
     for seed in range(12):

@@ -30,7 +30,7 @@ def labels(**changes):
     } | changes
 
 
-def test_nothing_found_says_what_may_have_gone_unnoticed_and_what_to_do():
+def test_verdict_none_reports_what_may_be_undetected_and_what_to_do():
     text = " ".join(sentences(labels(), 0.95))
     assert text.startswith("Nothing shows that the labelled nodes were chosen by class")
     assert "p = 0.31" in text
@@ -74,7 +74,7 @@ def test_nothing_found_says_what_may_have_gone_unnoticed_and_what_to_do():
         ({"exchangeable": False}, ["tests are approximate"], []),
     ],
 )
-def test_each_verdict_says_what_follows(changes, said, unsaid):
+def test_each_verdict_has_its_advice(changes, said, unsaid):
     text = " ".join(sentences(labels(**changes), 0.95))
     for part in said:
         assert part in text
@@ -92,7 +92,7 @@ def test_known_shares_are_named_as_the_source():
     found = labels(prior=True, alone=True)
     del found["verdict"]
     text = " ".join(sentences(found, 0.9))
-    assert "labels.prior says 17.0 %, and all answers add up to it" in text
+    assert "labels.prior sets 17.0 %, and all estimates add up to it" in text
 
 
 def test_too_few_nodes_are_named():

@@ -54,7 +54,7 @@ from xnq_dist.graph import layout
 from xnq_dist.graph.tables import open_table
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE
-from xnq_dist.quantify.communities import cut_batches, from_memberships
+from xnq_dist.quantify.communities import community_batches, from_memberships
 from xnq_dist.quantify.default.estimator_fit import Held
 from xnq_dist.quantify.interface import Communities
 from xnq_dist.readout.calibration import fit_calibration
@@ -305,7 +305,7 @@ def _given(work: EvaluationWork, path: str) -> dict[str, Communities]:
         from_memberships(table, ids, work.settings, Path(scratch)) as communities,
     ):
         names = [str(name) for name in communities.names.to_pylist()]
-        parts = [batch for _, batch in cut_batches(communities.chunks(), 1 << 22)]
+        parts = [batch for _, batch in community_batches(communities.chunks(), 1 << 22)]
     sizes = np.concatenate([np.diff(part.offsets) for part in parts])
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     members = np.concatenate([part.members for part in parts])

@@ -42,7 +42,7 @@ from scipy.sparse import coo_array, csr_array
 from xnq_dist.core.errors import StageError
 from xnq_dist.quantify.classic.counts import adjusted, mean_kernel
 from xnq_dist.quantify.classic.members import check_posteriors, labelled_rows
-from xnq_dist.quantify.classic.neighbour_counts import joint_kernel, near
+from xnq_dist.quantify.classic.neighbour_counts import joint_kernel, neighbour_sums
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
@@ -113,7 +113,9 @@ class Sis(Quantifier):
         means = np.empty((len(batch), width))
         sets = (batch.offsets, batch.members, chosen, nodes.posteriors)
         if self.needs_neighbours:
-            joint_kernel(*sets, near(self.name, nodes.neighbours, hard), hard, means)
+            joint_kernel(
+                *sets, neighbour_sums(self.name, nodes.neighbours, hard), hard, means
+            )
         else:
             mean_kernel(*sets, hard, means)
         return means

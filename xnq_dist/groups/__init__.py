@@ -1,1 +1,1 @@
-"""The graph's own communities, by Leiden or by label propagation on workers."""
+"""Groups and communities of the graph, by Leiden or by label propagation on workers."""

@@ -1,8 +1,9 @@
 """Communities detected by Leiden: igraph's on the CPU, or cuGraph's on one GPU.
 
-All edges must fit in one process, or on one device; for a larger graph communities
-must be given. Both engines maximise the same objective, but cuGraph's moves run in
-parallel: its communities differ, also from one run to the next with the same seed.
+All edges must fit in one process or on one device; for a larger graph, provide
+communities (``--memberships``). Both engines maximise the same objective, but cuGraph
+moves nodes in parallel: its communities differ from igraph's, and between runs with the
+same seed.
 
 References
 ----------
@@ -37,61 +38,61 @@ ROUNDS = 10
 
 
 def engine_of(settings: Settings) -> Literal["igraph", "cugraph"]:
-    """The engine: as set; with auto, cuGraph on a cluster of GPUs that has it.
+    """Return the engine: as set, or with auto cuGraph on a GPU cluster if installed.
 
     Raises
     ------
     SettingsError
         When `leiden.engine` is ``cugraph`` and the package or a device is missing.
     """
-    wanted = settings.leiden.engine
-    if wanted == "cugraph":
+    engine = settings.leiden.engine
+    if engine == "cugraph":
         cugraph()
-        return wanted
-    if wanted == "auto" and CLUSTERS.record_of(settings.cluster.kind).gpu:
+        return engine
+    if engine == "auto" and CLUSTERS.record_of(settings.cluster.kind).gpu:
         try:
             cugraph()
         except SettingsError as error:
-            log.warning("communities are detected on the CPU: %s", error)
+            log.warning("communities are detected on the CPU by igraph: %s", error)
         else:
             return "cugraph"
     return "igraph"
 
 
 def detect(adjacency: sp.csr_array, resolution: float, settings: Settings) -> Ints:
-    """Community of every node as by `leiden`, by the engine of the settings."""
+    """Community of every node, by the engine of the settings; see `leiden`."""
     on_gpu = engine_of(settings) == "cugraph"
     return (leiden_on_gpu if on_gpu else leiden)(adjacency, resolution, settings.seed)
 
 
 def _undirected(adjacency: sp.csr_array) -> tuple[NDArray[Any], ...]:
-    """Ends and weight of each pair: the mean of both directions, above 0."""
+    """Ends and weights of undirected edges: the mean of both directions, above 0."""
     from scipy import sparse
 
     both = sparse.coo_array(sparse.triu(((adjacency + adjacency.T) / 2).tocsr()))
-    # Edges without weight join nobody, and modularity divides by their sum.
-    there = both.data > 0
-    return both.row[there], both.col[there], both.data[there].astype(np.float64)
+    # Edges of weight 0 have no effect, and modularity divides by the sum of weights.
+    used = both.data > 0
+    return both.row[used], both.col[used], both.data[used].astype(np.float64)
 
 
 def leiden(adjacency: sp.csr_array, resolution: float = 1.0, seed: int = 0) -> Ints:
-    """Community of every node, by modularity of the undirected view.
+    """Community of every node, by modularity of the undirected graph.
 
-    The answer depends on the seed and on the version of igraph alone.
+    The result depends only on the seed and the version of igraph.
 
     Parameters
     ----------
     adjacency
         Weighted, shape (N, N), by canonical index.
     resolution
-        Above 1 for more and smaller communities.
+        Values above 1 give more and smaller communities.
     seed
-        Of the random moves.
+        Seed of the random moves.
 
     Returns
     -------
-    Shape (N,), numbered by falling size, ties by the smallest member. A node without
-    edges is a community of its own.
+    Community numbers, shape (N,), by decreasing size, then by the smallest member. A
+    node without edges is a community of its own.
     """
     import igraph
 
@@ -104,19 +105,19 @@ def leiden(adjacency: sp.csr_array, resolution: float = 1.0, seed: int = 0) -> I
     igraph.set_random_number_generator(random.Random(seed))
     try:
         for _ in range(ROUNDS):
-            found = graph.community_leiden(
+            clustering = graph.community_leiden(
                 objective_function="modularity",
                 weights=weights,
                 resolution=resolution,
                 n_iterations=1,
                 initial_membership=membership.tolist(),
             )
-            renumbered = number_by_size(np.asarray(found.membership, np.int64))
+            renumbered = number_by_size(np.asarray(clustering.membership, np.int64))
             if np.array_equal(renumbered, membership):
                 break
             membership = renumbered
     finally:
-        # igraph starts with Python's module, and cannot say what is set.
+        # Restore igraph's default, the random module: the old value cannot be read.
         igraph.set_random_number_generator(random)
     return number_by_size(membership)
 
@@ -124,7 +125,7 @@ def leiden(adjacency: sp.csr_array, resolution: float = 1.0, seed: int = 0) -> I
 def leiden_on_gpu(
     adjacency: sp.csr_array, resolution: float = 1.0, seed: int = 0
 ) -> Ints:
-    """As `leiden`, by cuGraph; all edges must fit one device."""
+    """`leiden` by cuGraph; all edges must fit on one device."""
     graphs, frames = cugraph(), data_frames()
     source, target, weights = _undirected(adjacency)
     n_nodes = adjacency.shape[0]
@@ -138,14 +139,14 @@ def leiden_on_gpu(
             destination="target",
             weight="weight",
         )
-        found, _ = graphs.leiden(graph, resolution=resolution, random_state=seed)
-        # Nodes without edges are not in the answer: each is alone.
-        communities[found["vertex"].to_numpy()] = found["partition"].to_numpy()
+        table, _ = graphs.leiden(graph, resolution=resolution, random_state=seed)
+        # Nodes without edges are not in the table: each stays alone.
+        communities[table["vertex"].to_numpy()] = table["partition"].to_numpy()
     return number_by_size(communities)
 
 
 def number_by_size(labels: NDArray[np.integer]) -> Ints:
-    """Communities numbered by falling size, then by their smallest member.
+    """Number communities by decreasing size, then by their smallest member.
 
     Examples
     --------

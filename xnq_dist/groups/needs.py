@@ -1,4 +1,4 @@
-"""What the graph's own groups and detected communities need."""
+"""Memory and work of the graph's groups and of detected communities."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from xnq_dist.reservoir.needs import busiest, load_work
 __all__ = ["needs"]
 
 LEIDEN_EDGE = 130
-"""Bytes a directed edge takes while Leiden runs (measured), adjacency included."""
+"""Bytes per directed edge while Leiden runs (measured), adjacency included."""
 
 
 def needs(size: RunSize, settings: Settings) -> Need:
-    """Leiden for groups and for communities; beyond its edges, label propagation."""
+    """Estimate what Leiden needs, or label propagation for groups of large graphs."""
     small = size.edges <= settings.auto.reference_edges
     leiden: Work = {"leiden": size.edges}
     groups = leiden

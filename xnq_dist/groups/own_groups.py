@@ -1,10 +1,10 @@
-"""The graph's own partitions into groups, the same for any cut and any workers.
+"""Groups of the graph's nodes, independent of partitions on disk and of workers.
 
-One partition is by degree. Others are by links: Leiden where one process can hold all
-edges; else label propagation on the workers, in rounds. In a round half of the nodes
-choose, all from the same labels, the group that most of their in-neighbours are in;
-then they join in a seeded order while the group has room. Every step depends on the
-graph and the seed alone.
+One grouping is by degree. Others are by links: Leiden where one process can hold all
+edges, else label propagation on the workers, in rounds. In a round half of the nodes
+choose, all from the same labels, the group of most of their in-neighbours; then they
+join in a seeded order while the group is below its maximum size. Every step depends
+only on the graph and the seed.
 """
 
 from __future__ import annotations
@@ -30,40 +30,40 @@ from xnq_dist.groups.leiden import leiden, number_by_size
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["FINE", "Groups", "degree_groups", "own_groups"]
+__all__ = ["FINE", "Groups", "degree_groups", "node_groups"]
 
 RESOLUTION = 3.0
-"""Of Leiden."""
+"""Resolution of Leiden for the coarse groups."""
 FINE = 10.0
-"""Of a second partition, where one process can hold all edges."""
+"""Resolution for the fine groups, where one process can hold all edges."""
 DEGREES = 20
-"""Groups by degree."""
+"""Maximum number of groups by degree."""
 ROUNDS = 8
-"""Of label propagation, each for half of the nodes."""
+"""Rounds of label propagation, each for half of the nodes."""
 GROUPS = 200
-"""No group has more than this part of the nodes, or than `ROOM` of them."""
-ROOM = 100
+"""A group has at most 1 / `GROUPS` of the nodes, or `MAX_SIZE` if that is more."""
+MAX_SIZE = 100
 MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """The graph's own partitions: group of every node, shape (N,) each."""
+    """Groups of the graph's nodes by several criteria, shape (N,) each."""
 
     links: tuple[Ints32, ...]
-    """By links, numbered by falling size; a coarse partition, and a finer one where
-    Leiden makes them."""
+    """By links, numbered by decreasing size; coarse groups, and with Leiden also fine
+    ones."""
     degree: Ints32
     """By the number of in-neighbours."""
 
     @property
     def stacked(self) -> Ints32:
-        """Every partition, the coarse one first, shape (L, N)."""
+        """All groupings, the coarse one first, shape (L, N)."""
         return np.stack([*self.links, self.degree])
 
 
 def degree_groups(degree: NDArray[np.integer]) -> Ints32:
-    """At most `DEGREES` groups of about as many nodes, nodes of one degree together.
+    """At most `DEGREES` groups of about equal size, nodes of a degree together.
 
     Examples
     --------
@@ -71,22 +71,22 @@ def degree_groups(degree: NDArray[np.integer]) -> Ints32:
     [1, 0, 0, 2]
     """
     ends = np.unique(np.quantile(degree, np.arange(1, DEGREES) / DEGREES))
-    found = np.searchsorted(ends, degree, side="left")
-    return np.unique(found, return_inverse=True)[1].astype(np.int32)
+    bins = np.searchsorted(ends, degree, side="left")
+    return np.unique(bins, return_inverse=True)[1].astype(np.int32)
 
 
-def own_groups(
+def node_groups(
     stage: Stage, graph: Manifest, settings: Settings, attempt: Attempt, client: Client
 ) -> Groups:
-    """The graph's own partitions, made on the workers.
+    """Compute the groups of the graph's nodes, with tasks on the workers.
 
-    The client holds all edges for Leiden, else about 28 bytes a node. The files of the
-    rounds are in `attempt` until they are read.
+    The client holds all edges for Leiden, else about 28 bytes per node. The files of
+    the rounds are in `attempt` until they are read.
     """
     n_nodes, n_edges = int(graph.facts["n_nodes"]), int(graph.facts["n_edges"])
     if not n_edges:
-        alone = np.zeros(n_nodes, np.int32)
-        return Groups((alone,), alone)
+        one_group = np.zeros(n_nodes, np.int32)
+        return Groups((one_group,), one_group)
     degree = np.empty(n_nodes, np.int32)
     _by_partition(degrees, stage, graph, attempt, client, degree)
     by_degree = degree_groups(degree)
@@ -97,8 +97,8 @@ def own_groups(
             for resolution in (RESOLUTION, FINE)
         )
         return Groups(by_links, by_degree)
-    own = _propagated(stage, graph, settings.seed, attempt, client)
-    return Groups((own,), by_degree)
+    by_link = _propagated(stage, graph, settings.seed, attempt, client)
+    return Groups((by_link,), by_degree)
 
 
 def _propagated(
@@ -107,14 +107,14 @@ def _propagated(
     n_nodes = int(graph.facts["n_nodes"])
     label = np.arange(n_nodes, dtype=np.int32)
     weight, each = np.ones(n_nodes, np.int64), np.ones(n_nodes, np.int64)
-    most = max(ROOM, n_nodes // GROUPS)
+    limit = max(MAX_SIZE, n_nodes // GROUPS)
     for turn in range(ROUNDS):
         record = attempt.write_arrays(f"labels-{turn}", label=label)
         choice = label.copy()
         more = {"labels": record, "seed": seed, "turn": turn}
         _by_partition(choose_groups, stage, graph, attempt, client, choice, **more)
         attempt.folder.delete(record.name)
-        join_clusters(0, choice, each, most, label, weight)
+        join_clusters(0, choice, each, limit, label, weight)
     return number_by_size(label).astype(np.int32)
 
 
@@ -127,7 +127,7 @@ def _by_partition(
     values: Ints32,
     **more: Any,
 ) -> None:
-    """Fill in a value of every node, made by a task a partition on the workers."""
+    """Fill in one value per node, computed by one task per partition."""
     index, files = layout.node_index(stage, graph), Stage(attempt.folder, "groups")
     made = client.map(
         partial(task, stage=stage, graph=graph, attempt=attempt, **more),
@@ -140,7 +140,7 @@ def _by_partition(
 
 
 def degrees(number: int, stage: Stage, graph: Manifest, attempt: Attempt) -> FileRecord:
-    """Number of in-neighbours of the nodes of one partition; run on a worker."""
+    """Count the in-neighbours of one partition's nodes; run on a worker."""
     part = layout.load_partition(stage, graph, number)
     degree = np.diff(part.indptr).astype(np.int32)
     return attempt.write_arrays(f"degree-{number:05d}", values=degree)
@@ -155,10 +155,10 @@ def choose_groups(
     seed: int,
     turn: int,
 ) -> FileRecord:
-    """What the nodes of one partition choose in one round; run on a worker.
+    """Choose groups for the nodes of one partition in one round; run on a worker.
 
-    `labels` has the group of every node before the round. `seed` and `turn` decide
-    which half of the nodes chooses, and which of two groups with as many votes wins.
+    `labels` has the group of every node before the round. `seed` and `turn` determine
+    which half of the nodes chooses, and which of two groups with equal votes wins.
     """
     part = layout.load_partition(stage, graph, number)
     index = layout.node_index(stage, graph)
@@ -180,7 +180,7 @@ def _mixed(value: int, seed: int) -> np.uint64:
 def _choices(
     indptr: Ints, indices: Ints32, columns: Ints, label: Ints32, seed: int, turn: int
 ) -> Ints32:
-    """The group that each row chooses: most votes, then its own, then by hash."""
+    """Group that each row chooses: by votes, then its current group, then by hash."""
     rows = indptr.shape[0] - 1
     choice = np.empty(rows, np.int32)
     for row in range(rows):
@@ -188,26 +188,26 @@ def _choices(
         choice[row] = label[v]
         if (_mixed(v, seed + turn // 2) & np.uint64(1)) != np.uint64(turn % 2):
             continue
-        met = np.empty(indptr[row + 1] - indptr[row], np.int32)
+        candidates = np.empty(indptr[row + 1] - indptr[row], np.int32)
         size = 0
         for i in range(indptr[row], indptr[row + 1]):
             if indices[i] != row:
-                met[size] = label[columns[indices[i]]]
+                candidates[size] = label[columns[indices[i]]]
                 size += 1
-        votes = np.sort(met[:size])
-        best, most = label[v], 0
+        votes = np.sort(candidates[:size])
+        best, max_votes = label[v], 0
         at = 0
         while at < size:
             end = at
             while end < size and votes[end] == votes[at]:
                 end += 1
-            better: bool | np.bool_ = end - at > most
-            if end - at == most and best != label[v]:
+            better: bool | np.bool_ = end - at > max_votes
+            if end - at == max_votes and best != label[v]:
                 better = votes[at] == label[v] or (
                     _mixed(votes[at], seed) > _mixed(best, seed)
                 )
             if better:
-                best, most = votes[at], end - at
+                best, max_votes = votes[at], end - at
             at = end
         choice[row] = best
     return choice

@@ -1,1 +1,1 @@
-"""The methods of a run, one module each (`core.method_records`)."""
+"""Methods that a run can use, one module each (`core.method_records`)."""

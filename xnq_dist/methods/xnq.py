@@ -37,7 +37,7 @@ RECORDS = (
 def embed(
     run: RunDirectory, settings: Settings, client: Client, progress: Progress
 ) -> Manifest:
-    """The reservoir's states, its scales as set or found by a search."""
+    """Compute the reservoir's states, with scales as set or selected by a search."""
     with stage_errors(run.uri, "select"):
         scales = select_scales(run, settings, client, progress)
     return embed_scaled(run, settings, client, *scales, progress)

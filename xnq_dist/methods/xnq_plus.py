@@ -17,8 +17,8 @@ RECORDS = (
         text="also labels of neighbours and a second stage (all labels are "
         "cross-fitted)",
         report="A logistic readout, fitted on the labelled nodes, turned states into "
-        "scores; a second model weighed them with the labels and scores of the nodes "
-        "around",
+        "scores; a second model combined them with the labels and scores of "
+        "neighbouring nodes",
         descriptors=True,
         second_stage=True,
         cross_fitted=True,

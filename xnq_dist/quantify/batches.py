@@ -1,6 +1,6 @@
-"""Batches of communities on workers: the files they live in, and what `auto` learns.
+"""Tasks of the stage ``quantify``: estimate a batch of communities, learn for `auto`.
 
-Functions of files, run by tasks; nothing here knows Dask.
+The tasks are functions that read and write files; this module does not import Dask.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from xnq_dist.core.store import Attempt, FileRecord, RunDirectory, Stage
 from xnq_dist.quantify.checks.evidence import EvidenceMoments, gather_evidence
 from xnq_dist.quantify.checks.fit_check import fit_pvalues
 from xnq_dist.quantify.checks.own_coverage import own_coverage
-from xnq_dist.quantify.community_rows import answer_arrays
+from xnq_dist.quantify.community_rows import prevalence_arrays
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.benchmark_answers import Benchmarked
 from xnq_dist.quantify.default.benchmarks import Targets
@@ -51,8 +51,8 @@ __all__ = [
     "STAGE",
     "BatchJob",
     "CommunityBatch",
-    "answer_batch",
-    "answer_whole",
+    "estimate_batch",
+    "estimate_graph",
     "forget_nodes",
     "learn_from",
     "rake_to",
@@ -64,7 +64,7 @@ ENDS = ("prevalence", "lower", "upper")
 
 @dataclass(frozen=True)
 class CommunityBatch:
-    """A batch of communities, its members in a file."""
+    """A batch of communities; its members are in a file."""
 
     number: int
     first: int
@@ -74,18 +74,18 @@ class CommunityBatch:
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """What all batches of a process share."""
+    """Data that all batches of a process share."""
 
     nodes: NodeTable
     reference: Reference
     moments: EvidenceMoments
     bootstrap: Bootstrap | None
-    """What makes intervals; None: nothing does."""
+    """Computes intervals; None: the quantifier has its own, or there are none."""
 
 
 @dataclass(frozen=True)
 class BatchJob:
-    """What every batch of a run needs, small enough to send with each."""
+    """Arguments that all batches of a run share, small enough to send with each."""
 
     run: str = field(repr=False)
     """Location of the run directory."""
@@ -98,10 +98,10 @@ class BatchJob:
     neighbours: tuple[FileRecord, ...] = ()
     """Files of the sums over neighbours, for a quantifier that needs them."""
     around: tuple[tuple[FileRecord, ...], ...] = ()
-    """Labels around every node, for `auto`; none: the choice of the labelled nodes is
+    """Labels around every node, for `auto`; empty: the choice of the labelled nodes is
     not studied."""
     learnt: FileRecord | None = None
-    """What `auto` has learnt, once it has."""
+    """Variances that `auto` has learnt; None: not learnt yet, or another quantifier."""
     weights: FileRecord | None = None
     """Weight of every node; None: every node counts once."""
     raked: FileRecord | None = None
@@ -118,8 +118,8 @@ class BatchJob:
         return Communities(arrays["offsets"], arrays["members"])
 
     def loaded(self) -> Loaded:
-        """The node table and what follows from it, loaded once a process."""
-        # Settings too: they decide how intervals are made.
+        """Return the node table and data derived from it, loaded once per process."""
+        # The key includes the settings because intervals depend on them.
         settings = self.settings.model_dump_json()
         key = (self.run, self.graph, self.posteriors, settings)
         files = (*self.neighbours, *([self.weights] if self.weights else []))
@@ -132,36 +132,33 @@ class BatchJob:
             weights = self.stage.read_arrays(self.weights)["weights"]
             nodes = replace(nodes, weights=weights)
         if self.neighbours:
-            found = load_neighbours(run, self.stage, self.neighbours)
-            nodes = replace(nodes, neighbours=found)
+            sums = load_neighbours(run, self.stage, self.neighbours)
+            nodes = replace(nodes, neighbours=sums)
             if reference.rows is not None:
-                own = found.of(reference.rows)
-                reference = replace(reference, neighbours=own)
-        # Resamples are made on the CPU: a device would be sent every one of them.
+                reference = replace(reference, neighbours=sums.of(reference.rows))
+        # Resamples are computed on the CPU: each would have to be copied to a device.
         on_cpu = self.settings.model_copy(update={"backend": "cpu"})
-        made = make_quantifier(on_cpu.quantifier, on_cpu)
-        bootstrap = Bootstrap.of(made, self.settings, reference)
+        quantifier = make_quantifier(on_cpu.quantifier, on_cpu)
+        bootstrap = Bootstrap.of(quantifier, self.settings, reference)
         moments = EvidenceMoments.of(nodes, reference.prior)
         return Loaded(nodes, reference, moments, bootstrap)
 
     def quantifier(self) -> Quantifier:
-        """The quantifier; `auto` with what it has learnt."""
-        found, record = (
-            make_quantifier(self.settings.quantifier, self.settings),
-            self.learnt,
-        )
-        if not isinstance(found, Auto) or record is None:
-            return found
+        """Return the quantifier; `auto` with its learnt variances."""
+        quantifier = make_quantifier(self.settings.quantifier, self.settings)
+        record = self.learnt
+        if not isinstance(quantifier, Auto) or record is None:
+            return quantifier
 
         def read() -> Learnt:
             groups = load_groups(RunDirectory(self.run)).stacked
             return Learnt.from_arrays(groups, self.stage.read_arrays(record))
 
         key = (self.run, self.attempt.id, record.checksum)
-        return replace(found, learnt=_LEARNT.get(key, read))
+        return replace(quantifier, learnt=_LEARNT.get(key, read))
 
     def benchmarked(self) -> Benchmarked | None:
-        """What is made of the benchmarks; None where there are none."""
+        """Return the posteriors raked to benchmarks; None where there are none."""
         if (record := self.raked) is None:
             return None
 
@@ -182,29 +179,29 @@ def forget_nodes() -> None:
         cache.forget()
 
 
-def answer_batch(job: BatchJob, batch: CommunityBatch) -> FileRecord:
-    """One batch: members in, rows out, both through files."""
-    at, labelled, quantifier = job.loaded(), job.settings.labelled, job.quantifier()
-    asked = job.members(batch), at.nodes, at.reference
-    found = quantifier.estimate(*asked)
-    if at.bootstrap is not None:
-        found = at.bootstrap.with_ends(*asked, found, batch.first)
+def estimate_batch(job: BatchJob, batch: CommunityBatch) -> FileRecord:
+    """Estimate the prevalence of one batch, from its file of members to a new file."""
+    loaded, labelled, quantifier = job.loaded(), job.settings.labelled, job.quantifier()
+    inputs = job.members(batch), loaded.nodes, loaded.reference
+    estimates = quantifier.estimate(*inputs)
+    if loaded.bootstrap is not None:
+        estimates = loaded.bootstrap.with_ends(*inputs, estimates, batch.first)
 
-    def put_together(estimates: Estimates) -> Prevalence:
-        return combine(*asked[:2], estimates, labelled)
+    def combined(estimates: Estimates) -> Prevalence:
+        return combine(*inputs[:2], estimates, labelled)
 
     learnt = quantifier.learnt if isinstance(quantifier, Auto) else None
-    evidence = gather_evidence(*asked, learnt, at.moments)
-    arrays = answer_arrays(put_together(found))
-    if found.groups is not None:
-        arrays["group_offsets"] = found.groups.offsets
-        arrays["groups"] = found.groups.groups
-        arrays["group_weights"] = found.groups.weights
-        if found.groups.squares is not None:
-            arrays["group_squares"] = found.groups.squares
-    arrays |= _benchmark_arrays(job, quantifier, asked, put_together, batch.first)
-    if found.scenarios is not None:
-        plain, tilted = found.scenarios
+    evidence = gather_evidence(*inputs, learnt, loaded.moments)
+    arrays = prevalence_arrays(combined(estimates))
+    if estimates.groups is not None:
+        arrays["group_offsets"] = estimates.groups.offsets
+        arrays["groups"] = estimates.groups.groups
+        arrays["group_weights"] = estimates.groups.weights
+        if estimates.groups.squares is not None:
+            arrays["group_squares"] = estimates.groups.squares
+    arrays |= _benchmark_arrays(job, quantifier, inputs, combined, batch.first)
+    if estimates.scenarios is not None:
+        plain, tilted = estimates.scenarios
         arrays |= {"plain": plain.prevalence, "tilted": tilted.prevalence}
         if tilted.groups is not None:
             arrays["tilted_weights"] = tilted.groups.weights
@@ -221,70 +218,73 @@ def answer_batch(job: BatchJob, batch: CommunityBatch) -> FileRecord:
 def _benchmark_arrays(
     job: BatchJob,
     quantifier: Quantifier,
-    asked: tuple[Communities | None, NodeTable, Reference],
-    put_together: Callable[[Estimates], Prevalence],
+    inputs: tuple[Communities | None, NodeTable, Reference],
+    combined: Callable[[Estimates], Prevalence],
     first: int | None,
 ) -> dict[str, NDArray[Any]]:
-    """The benchmarked answers; nothing where there are no benchmarks."""
+    """Return the benchmarked estimates; empty where there are no benchmarks."""
     benchmarked = job.benchmarked()
     if benchmarked is None or not isinstance(quantifier, Auto) or not quantifier.learnt:
         return {}
     level = quantifier.level
-    raked = benchmarked.estimate(*asked, quantifier.learnt, level)
-    return benchmarked.finish(put_together(raked), first, level)
+    raked = benchmarked.estimate(*inputs, quantifier.learnt, level)
+    return benchmarked.finish(combined(raked), first, level)
 
 
-def answer_whole(job: BatchJob) -> FileRecord:
-    """The whole graph as one community: as `answer_batch`, without its evidence.
+def estimate_graph(job: BatchJob) -> FileRecord:
+    """Estimate the prevalence of the complete graph, as one community of all nodes.
 
     Only `auto` gives an interval: resamples of all nodes would not fit into memory. Its
-    answers in both scenarios are named ``plain_*`` and ``tilted_*``.
+    estimates in the two scenarios are the arrays ``plain_*`` and ``tilted_*``.
     """
-    at, quantifier = job.loaded(), job.quantifier()
-    nodes, reference = at.nodes, at.reference
+    loaded, quantifier = job.loaded(), job.quantifier()
+    nodes, reference = loaded.nodes, loaded.reference
     n_nodes, n_classes = nodes.posteriors.shape
     known = nodes.labels[nodes.labels >= 0]
     counts = np.bincount(known, minlength=n_classes)[None].astype(np.int64)
     weighted = None
     if nodes.weights is not None:
-        alone = np.zeros(n_nodes, np.int64)
-        weighted = WeightedSizes.of(nodes.weights, nodes.labels, alone, (1, n_classes))
-    known_of = np.array([n_nodes]), counts
+        community = np.zeros(n_nodes, np.int64)
+        weighted = WeightedSizes.of(
+            nodes.weights, nodes.labels, community, (1, n_classes)
+        )
 
-    def put_together(found: Estimates) -> Prevalence:
-        return combine_counts(*known_of, found, job.settings.labelled, weighted)
+    def combined(estimates: Estimates) -> Prevalence:
+        return combine_counts(
+            np.array([n_nodes]), counts, estimates, job.settings.labelled, weighted
+        )
 
     if not isinstance(quantifier, Auto):
-        everyone = Communities(np.array([0, n_nodes]), np.arange(n_nodes))
-        answer = put_together(quantifier.estimate(everyone, nodes, reference))
-        return job.attempt.write_arrays("whole", **answer_arrays(answer))
-    arrays = answer_arrays(put_together(quantifier.estimate_all(nodes, reference)))
-    for name, each in quantifier.scenarios(nodes, reference).items():
-        own = answer_arrays(put_together(each))
-        arrays |= {f"{name}_{end}": own[end] for end in ENDS}
-    asked = None, nodes, reference
-    arrays |= _benchmark_arrays(job, quantifier, asked, put_together, None)
+        all_nodes = Communities(np.array([0, n_nodes]), np.arange(n_nodes))
+        prevalence = combined(quantifier.estimate(all_nodes, nodes, reference))
+        return job.attempt.write_arrays("whole", **prevalence_arrays(prevalence))
+    arrays = prevalence_arrays(combined(quantifier.estimate_all(nodes, reference)))
+    for name, scenario in quantifier.scenarios(nodes, reference).items():
+        in_scenario = prevalence_arrays(combined(scenario))
+        arrays |= {f"{name}_{end}": in_scenario[end] for end in ENDS}
+    inputs = None, nodes, reference
+    arrays |= _benchmark_arrays(job, quantifier, inputs, combined, None)
     return job.attempt.write_arrays("whole", **arrays)
 
 
 def rake_to(
     job: BatchJob, path: str, groups: list[str | None], targets: FileRecord
 ) -> FileRecord:
-    """Posteriors raked to benchmarks, in one file.
+    """Rake the posteriors to benchmarks; return the file of `Benchmarked.arrays`.
 
     `path` and `groups` are the table of benchmarks and the groups that it names;
     `targets` is a file of `Targets.arrays`.
     """
-    at, quantifier = job.loaded(), job.quantifier()
+    loaded, quantifier = job.loaded(), job.quantifier()
     if not isinstance(quantifier, Auto) or quantifier.learnt is None:
         raise ValueError("benchmarks need the quantifier auto")
     known = Targets.from_arrays(path, groups, job.stage.read_arrays(targets))
-    made = Benchmarked.of(at.nodes, at.reference, quantifier.learnt, known)
-    return job.attempt.write_arrays("raked", **made.arrays())
+    raked = Benchmarked.of(loaded.nodes, loaded.reference, quantifier.learnt, known)
+    return job.attempt.write_arrays("raked", **raked.arrays())
 
 
 def learn_from(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:
-    """What the answers of `auto` rest on, in one file, and figures for the manifest."""
+    """Learn the variances of `auto`; return their file and facts for the manifest."""
     nodes, reference = job.loaded().nodes, job.loaded().reference
     run, settings = RunDirectory(job.run), job.settings
     held, groups = load_held_posteriors(run, nodes.labels), load_groups(run)
@@ -293,19 +293,19 @@ def learn_from(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:
         files = run, job.stage, job.around, groups.links
         return read_surroundings(*files, rows, settings)
 
-    found, selection = learn(nodes, reference, groups, held, settings, around)
-    record = job.attempt.write_arrays("learnt", **found.arrays())
-    studied, tilt = {} if selection is None else selection.facts(), found.tilt
+    learnt, selection = learn(nodes, reference, groups, held, settings, around)
+    record = job.attempt.write_arrays("learnt", **learnt.arrays())
+    studied, tilt = {} if selection is None else selection.facts(), learnt.tilt
     if tilt is not None:
         studied["bias"] = (-np.log(tilt.factors)).tolist()
     level = settings.intervals.level
     facts = {
-        "groups": len(found.variances),
-        "variance_within": found.within.tolist(),
-        "variance_without_labels": found.without.tolist(),
+        "groups": len(learnt.variances),
+        "variance_within": learnt.within.tolist(),
+        "variance_without_labels": learnt.without.tolist(),
         "variance_without_labels_measured": held is not None,
-        "variance_shared": found.shared.tolist(),
-        "own_coverage": None if held is None else own_coverage(held, found, level),
+        "variance_shared": learnt.shared.tolist(),
+        "own_coverage": None if held is None else own_coverage(held, learnt, level),
         "labels": {
             "drawn": settings.labels.drawn,
             "prior": settings.labels.prior is not None,

@@ -1,7 +1,7 @@
 """Communities from a memberships table, a column of the node table, or detected ones.
 
 Memory is proportional to the nodes and to the communities, never to the memberships:
-those pass through the external sort and come out in batches of whole communities.
+an external sort orders them, and they are read back in batches of complete communities.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from xnq_dist.quantify.interface import Communities
 
 __all__ = [
     "Memberships",
-    "cut_batches",
+    "community_batches",
     "from_assignment",
     "from_column",
     "from_memberships",
 ]
 
 _DISTINCT_SLACK = 1 << 20
-"""Names collected beyond the distinct ones before they are reduced again."""
+"""Number of duplicate names that are held before they are removed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Memberships:
-    """Named communities whose members are still in the sorter."""
+    """Named communities; their members are still in the sorter."""
 
     names: pa.Array
-    """The user's own names, int64 or string, ascending, shape (S,)."""
+    """Names of the communities, int64 or string, ascending, shape (S,)."""
     total: int
-    """Memberships taken in, duplicates included."""
+    """Memberships read, duplicates included."""
     unknown_dropped: int
     """Memberships left out because their node is not in the node table."""
     without: int
-    """Nodes whose column is null: they are in no community."""
+    """Nodes in no community, because their value of the column is null."""
     sorter: PairSorter
     hierarchy: Hierarchy | None = None
     """Parents of the communities; None: no community has one."""
@@ -63,12 +63,12 @@ class Memberships:
         return self.names.take(pa.array(above, mask=above < 0))
 
     def chunks(self) -> Iterator[PairChunk]:
-        """Community codes and canonical members in order; can be called once."""
+        """Yield community codes and canonical members in order; can be called once."""
         return self.sorter.chunks()
 
     @property
     def duplicates(self) -> int:
-        """Memberships given before, known once `chunks` ended."""
+        """Number of repeated memberships, known once `chunks` is exhausted."""
         return self.sorter.duplicates
 
 
@@ -76,11 +76,11 @@ class Memberships:
 def from_memberships(
     table: Table, nodes: NodeIds, settings: Settings, scratch: Path
 ) -> Iterator[Memberships]:
-    """Communities of a memberships table, read twice: names, then members.
+    """Read the communities of a memberships table in two passes: names, then members.
 
-    Parents are communities, too: of all members of their communities. A table that is
-    empty, lacks a column, has a null, mixes types, or names a node that is not there
-    (unless ``input.unknown_nodes`` is ``drop``) is an `InputError`.
+    Parents are communities, too; they have all members of their communities. A table
+    that is empty, lacks a column, has a null, mixes types, or names a node that is not
+    in the node table (unless ``input.unknown_nodes`` is ``drop``) is an `InputError`.
     """
     columns = settings.columns
     table.require(
@@ -120,7 +120,7 @@ def from_memberships(
 def from_column(
     table: Table, column: str, nodes: NodeIds, settings: Settings, scratch: Path
 ) -> Iterator[Memberships]:
-    """Communities that a column of the node table names; null is in no community."""
+    """Read communities from a column of the node table; null means no community."""
     node_id = settings.columns.node_id
     table.require({"communities = column:NAME": column, "columns.node_id": node_id})
     without = 0
@@ -156,7 +156,7 @@ def from_column(
 def from_assignment(
     assignment: Ints, settings: Settings, scratch: Path
 ) -> Iterator[Memberships]:
-    """Communities 0, 1, ... from each node's number, shape (N,)."""
+    """Communities 0, 1, ... from the community number of each node, shape (N,)."""
     n_nodes = len(assignment)
     names = pa.array(np.arange(int(assignment.max(initial=-1)) + 1))
     memory = settings.input.memory_bytes
@@ -172,7 +172,7 @@ def _sorter(
 
 
 def _distinct(batches: Iterator[Batch], column: str, path: str) -> NodeIds | None:
-    """The distinct names of a column, None when there is no row."""
+    """Return the distinct names of a column, None when there is no row."""
     collected: list[pa.Array] = []
     held, distinct = 0, 0
     first: Batch | None = None
@@ -192,15 +192,15 @@ def _distinct(batches: Iterator[Batch], column: str, path: str) -> NodeIds | Non
             held = distinct = len(collected[0])
     if not collected:
         return None
-    whole = pc.unique(pa.chunked_array(collected))
+    unique = pc.unique(pa.chunked_array(collected))
     try:
-        whole.validate(full=True)
+        unique.validate(full=True)
     except pa.ArrowInvalid as error:
         raise InputError(
             f"column {column!r} of {path} holds text that is not UTF-8: write it as "
             "UTF-8"
         ) from error
-    return NodeIds.from_column(pa.chunked_array([whole]))[0]
+    return NodeIds.from_column(pa.chunked_array([unique]))[0]
 
 
 def _add(
@@ -211,7 +211,7 @@ def _add(
     unknown: Literal["error", "drop"],
     hierarchy: Hierarchy | None = None,
 ) -> tuple[int, int]:
-    """Put a table's rows into the sorter; how many, and how many are unknown."""
+    """Add a table's memberships to the sorter; return the numbers added and dropped."""
     total, dropped = 0, 0
     named, nodes = known
     for batch in batches:
@@ -224,17 +224,17 @@ def _add(
             )
         index = nodes.index_of(members)
         code = named.index_of(communities)
-        strange = index < 0
-        if strange.any():
+        missing = index < 0
+        if missing.any():
             if unknown == "error":
-                at = int(np.argmax(strange))
+                at = int(np.argmax(missing))
                 raise InputError(
                     f"node {show(members, at)} in column {columns[1]!r}, "
                     f"{batch.row(at)}, is not in the node table: correct it, or set "
                     "input.unknown_nodes = drop to leave such memberships out"
                 )
-            dropped += int(np.count_nonzero(strange))
-            index, code = index[~strange], code[~strange]
+            dropped += int(np.count_nonzero(missing))
+            index, code = index[~missing], code[~missing]
         sorter.add(code, index)
         total += len(index)
         for above, members in hierarchy.upwards(code, index) if hierarchy else ():
@@ -243,14 +243,14 @@ def _add(
     return total, dropped
 
 
-def cut_batches(
+def community_batches(
     chunks: Iterator[PairChunk], memberships: int, communities: int = 1 << 17
 ) -> Iterator[tuple[int, Communities]]:
-    """Whole communities, in order, in batches of about equal work.
+    """Group complete communities, in order, into batches of about equal work.
 
-    A batch is closed once it has so many memberships or communities, so only its last
-    community can take it further. Yields the number of the batch's first community, and
-    the batch.
+    A batch ends once it has `memberships` memberships or `communities` communities, so
+    only its last community can exceed the limit. Yields the number of the batch's first
+    community, and the batch.
     """
     sizes: list[Ints] = []
     members: list[Ints] = []
@@ -265,8 +265,8 @@ def cut_batches(
         at, n_majors = 0, chunk.last - chunk.first
         while at < n_majors:
             start = int(chunk.indptr[at])
-            wanted = start + memberships - held
-            last = int(np.searchsorted(chunk.indptr, wanted, side="left"))
+            limit = start + memberships - held
+            last = int(np.searchsorted(chunk.indptr, limit, side="left"))
             last = min(max(last, at + 1), at + communities - count, n_majors)
             stop = int(chunk.indptr[last])
             sizes.append(np.diff(chunk.indptr[at : last + 1]))

@@ -1,4 +1,4 @@
-"""Answers as rows of the tables ``prevalence`` and ``totals``."""
+"""Rows of the stage's tables: ``prevalence``, ``totals``, ``evidence`` and sums."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from xnq_dist.quantify.checks.quality import qualities
 from xnq_dist.quantify.interface import Prevalence
 
 __all__ = [
-    "answer_arrays",
     "evidence_rows",
     "group_rows",
     "label_facts",
+    "prevalence_arrays",
     "prevalence_rows",
     "scenario_rows",
     "total_rows",
 ]
 
 
-ANSWER = (
+FIELDS = (
     *("n_nodes", "n_labelled", "n_estimated", "known", "prevalence"),
     *("lower", "upper", "sd", "iterations", "converged"),
 )
-"""Fields of `Prevalence` that batches keep."""
+"""Fields of `Prevalence` that the files of batches hold."""
 
 
-def answer_arrays(answer: Prevalence) -> dict[str, NDArray[Any]]:
-    """An answer as arrays for an npz file; no note is an empty text."""
+def prevalence_arrays(prevalence: Prevalence) -> dict[str, NDArray[Any]]:
+    """Convert a result to arrays for an npz file; an absent note becomes ""."""
     sizes = {}
-    if (weighted := answer.weighted) is not None:
+    if (weighted := prevalence.weighted) is not None:
         sizes = {
             "weight": weighted.total,
             "weight_estimated": weighted.estimated,
             "n_effective": weighted.effective,
             "known_weight": weighted.known,
         }
-    own = {name: getattr(answer, name) for name in ANSWER}
-    notes = np.array([note or "" for note in answer.notes], dtype=np.str_)
-    return {**sizes, **own, "notes": notes}
+    fields = {name: getattr(prevalence, name) for name in FIELDS}
+    notes = np.array([note or "" for note in prevalence.notes], dtype=np.str_)
+    return {**sizes, **fields, "notes": notes}
 
 
 def prevalence_rows(
@@ -58,7 +58,7 @@ def prevalence_rows(
 ) -> pa.Table:
     """One row per community and class (schema ``prevalence``).
 
-    `arrays` are those of `answer_arrays`, and ``fit_pvalue`` (NaN: no check).
+    `arrays` are those of `prevalence_arrays`, and ``fit_pvalue`` (NaN: no check).
     """
     repeat = np.repeat(np.arange(len(names)), len(classes))
     if parents is None:
@@ -88,13 +88,13 @@ def total_rows(
     settings: Settings,
     labels: Mapping[str, Any],
 ) -> pa.Table:
-    """One row per class for the whole graph (schema ``totals``), with `label_facts`."""
+    """One row per class for the complete graph (schema ``totals``), with `labels`."""
     count = len(classes)
     answers = labels["answers"]
 
     def doubles(values: Sequence[float | None]) -> pa.Array:
-        kept = [None if v is None or not np.isfinite(v) else v for v in values]
-        return pa.array(kept, pa.float64())
+        finite = [None if v is None or not np.isfinite(v) else v for v in values]
+        return pa.array(finite, pa.float64())
 
     scenarios = {
         f"{name}{end}": doubles(
@@ -122,7 +122,7 @@ def total_rows(
 def evidence_rows(
     arrays: dict[str, NDArray[Any]], first: int, classes: list[Any]
 ) -> pa.Table:
-    """One row per community and class (schema ``evidence``), from place `first` on."""
+    """One row per community and class (schema ``evidence``), numbered from `first`."""
     known, scores = arrays["known"], arrays["scores"]
     error, skew = arrays["scores_error"], arrays["scores_skew"]
     size, n_classes = known.shape
@@ -143,45 +143,45 @@ def evidence_rows(
 
 
 def label_facts(
-    found: Mapping[str, Any], arrays: dict[str, NDArray[Any]], classes: list[Any]
+    selection: Mapping[str, Any], arrays: dict[str, NDArray[Any]], classes: list[Any]
 ) -> dict[str, Any]:
-    """How the labelled nodes were chosen, with the answers that follow, JSON values.
+    """Facts on how the labelled nodes were chosen and on both estimates, JSON values.
 
-    `found` are the selection's figures, empty where it was not studied; `arrays` those
-    of the whole graph, with ``plain_*`` and ``tilted_*`` where they are.
+    `selection` is from `Selection.facts`, empty where the choice was not studied;
+    `arrays` is from `estimate_graph`.
     """
 
     def ends(prefix: str, code: int) -> list[float] | None:
         names = [f"{prefix}{end}" for end in ("prevalence", "lower", "upper")]
         if names[0] not in arrays:
             return None
-        found = [float(arrays[name][0, code]) for name in names]
-        return found if np.isfinite(found).all() else None
+        values = [float(arrays[name][0, code]) for name in names]
+        return values if np.isfinite(values).all() else None
 
-    bias = found.get("bias")
-    detectable = found.get("detectable")
+    bias = selection.get("bias")
+    detectable = selection.get("detectable")
     answers = []
     for code, name in enumerate(classes):
-        other = None
+        factor = None
         if bias is not None:
             others = [value for at, value in enumerate(bias) if at != code]
-            other = float(np.exp(bias[code] - np.mean(others)))
+            factor = float(np.exp(bias[code] - np.mean(others)))
         answers.append(
             {
                 "class": str(name),
                 "bias": None if bias is None else bias[code],
-                "factor": other,
+                "factor": factor,
                 "detectable": None if detectable is None else detectable[code],
                 "answer": ends("", code),
                 "if_random": ends("plain_", code),
                 "if_by_class": ends("tilted_", code),
             }
         )
-    return {**found, "answers": answers}
+    return {**selection, "answers": answers}
 
 
 def scenario_rows(arrays: dict[str, NDArray[Any]], first: int) -> pa.Table:
-    """Both answers for a batch of communities (schema ``scenarios``)."""
+    """Estimates of a batch in both scenarios (schema ``scenarios``)."""
     count, n_classes = arrays["plain"].shape
     return pa.table(
         {
@@ -220,7 +220,7 @@ def group_rows(
 def _estimate_columns(
     arrays: dict[str, NDArray[Any]], classes: list[Any], settings: Settings
 ) -> dict[str, Any]:
-    """Members, estimates, intervals, their quality: a row per community and class."""
+    """Columns of sizes, estimates, intervals and quality, by community and class."""
     count = len(arrays["n_nodes"])
     repeat = np.repeat(np.arange(count), len(classes))
     n_nodes = arrays["n_nodes"][repeat]
@@ -232,16 +232,16 @@ def _estimate_columns(
         relative = np.where(prevalence > 0, sd / prevalence, np.nan)
 
     def optional(*names: str) -> dict[str, pa.Array]:
-        """Columns of values by community, or by community and class; else nulls."""
-        found = dict.fromkeys(names, pa.nulls(len(repeat), pa.float64()))
+        """Columns of arrays, (S,) or (S, C); of nulls where an array is absent."""
+        columns = dict.fromkeys(names, pa.nulls(len(repeat), pa.float64()))
         for name in (name for name in names if name in arrays):
             values = arrays[name]
-            found[name] = _nullable(
+            columns[name] = _nullable(
                 values.ravel() if values.ndim > 1 else values[repeat]
             )
-        return found
+        return columns
 
-    # A sample in which few members have most of the weight is a small one.
+    # Quality follows the effective size: a few heavy members are a small sample.
     effective = n_nodes
     if "n_effective" in arrays:
         effective = np.minimum(n_nodes, arrays["n_effective"][repeat])
@@ -272,5 +272,5 @@ def _nullable(values: Floats) -> pa.Array:
 
 
 def _ids(names: pa.Array) -> pa.Array:
-    """Names as a table's ids: int64 or string."""
+    """Names as ids of a table: int64 or string."""
     return names if pa.types.is_integer(names.type) else names.cast(pa.string())

@@ -1,6 +1,6 @@
-"""Communities of communities: who is whose parent, read and checked.
+"""Hierarchies of communities: the parent of each community, read and checked.
 
-The members of a parent are all members of its communities, and those of its own rows.
+The members of a parent are all members of its communities and those listed for it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from xnq_dist.graph.tables import Batch, Table, ids_of, open_table
 
 __all__ = ["Hierarchy", "ParentPairs", "read_parents"]
 
-DEEPEST = 64
-"""Levels above a community; more are a circle."""
+MAX_LEVELS = 64
+"""Maximum number of levels above a community; more are taken for a cycle."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +32,10 @@ class ParentPairs:
     child: pa.Array
     parent: pa.Array
     path: str
-    """Where they were read."""
+    """The table that they were read from."""
 
     def of(self, names: pa.Array) -> ParentPairs:
-        """Those that some communities, their parents and so on are in."""
+        """Return the pairs of the named communities and of all levels above them."""
         known = names
         while True:
             kept = pc.is_in(self.child, known)
@@ -55,9 +55,9 @@ class Hierarchy:
 
     @classmethod
     def of(cls, pairs: ParentPairs, names: NodeIds) -> Hierarchy:
-        """From pairs of communities that all have names.
+        """Build the hierarchy from pairs; all communities are in `names`.
 
-        Two parents, or a community above itself, are an `InputError`.
+        A community with two parents or above itself is an `InputError`.
         """
         child, parent = names.index_of(pairs.child), names.index_of(pairs.parent)
         number = np.bincount(child, minlength=len(names))
@@ -69,31 +69,31 @@ class Hierarchy:
             )
         above = np.full(len(names), -1, np.int64)
         above[child] = parent
-        found = cls(above)
+
         left = np.arange(len(names))
-        for _ in range(DEEPEST):
+        for _ in range(MAX_LEVELS):
             left = left[above[left] >= 0] if len(left) else left
             left = np.unique(above[left])
         if len(left):
             name = names.values[int(left[0])].as_py()
             raise InputError(
-                f"community {name!r} is above itself, or has more than {DEEPEST} "
+                f"community {name!r} is above itself, or has more than {MAX_LEVELS} "
                 f"levels above it, in {pairs.path}: correct its parents"
             )
-        return found
+        return cls(above)
 
     def upwards(self, codes: Ints, members: Ints) -> Iterator[tuple[Ints, Ints]]:
-        """Memberships of the communities' parents, then of theirs, and so on."""
+        """Yield the memberships in the parents, then in their parents, and so on."""
         while True:
             codes = self.parent[codes]
-            some = codes >= 0
-            if not some.any():
+            has = codes >= 0
+            if not has.any():
                 return
-            codes, members = codes[some], members[some]
+            codes, members = codes[has], members[has]
             yield codes, members
 
     def unequal(self, sizes: Ints) -> Ints:
-        """Parents with another number of members than their communities together."""
+        """Return the parents whose size is not the sum of their communities' sizes."""
         has = self.parent >= 0
         summed = np.zeros(len(sizes), np.int64)
         np.add.at(summed, self.parent[has], sizes[has])
@@ -105,10 +105,10 @@ class Hierarchy:
 def read_parents(
     table: Table, columns: ColumnSettings, parents: str | None
 ) -> ParentPairs | None:
-    """Pairs of a community and its parent; None where nothing names a parent.
+    """Read pairs of a community and its parent; None where no parent is named.
 
-    `parents` names a table of communities and parents, in place of the column of the
-    memberships table.
+    `parents` is the path of a table of communities and parents; None: the column of the
+    memberships table is used.
     """
     if parents is not None:
         table = open_table(parents, "table of parents")
@@ -117,24 +117,24 @@ def read_parents(
         )
     elif not has_parents(table, columns):
         return None
-    found: pa.Table | None = None
+    pairs: pa.Table | None = None
     names = ["child", "parent"]
     for batch in table.batches([columns.community, columns.parent]):
-        there = batch.rows.filter(pc.is_valid(batch.rows.column(columns.parent)))
-        if not there.num_rows:
+        has_parent = batch.rows.filter(pc.is_valid(batch.rows.column(columns.parent)))
+        if not has_parent.num_rows:
             continue
-        rows = Batch(there, batch.file, batch.first)
+        rows = Batch(has_parent, batch.file, batch.first)
         pair = [ids_of(rows, name) for name in (columns.community, columns.parent)]
-        some = pa.table(pair, names=names)
-        before = some.schema if found is None else found.schema
-        if pair[0].type != pair[1].type or some.schema != before:
+        of_batch = pa.table(pair, names=names)
+        before = of_batch.schema if pairs is None else pairs.schema
+        if pair[0].type != pair[1].type or of_batch.schema != before:
             raise InputError(
                 f"columns {columns.community!r} and {columns.parent!r} of {batch.file} "
                 "are of different types: write both as integers, or both as text"
             )
-        tables = [some] if found is None else [found, some]
-        found = pa.concat_tables(tables).group_by(names).aggregate([])
-    if found is None:
+        tables = [of_batch] if pairs is None else [pairs, of_batch]
+        pairs = pa.concat_tables(tables).group_by(names).aggregate([])
+    if pairs is None:
         return None
-    child, parent = (found[name].combine_chunks() for name in names)
+    child, parent = (pairs[name].combine_chunks() for name in names)
     return ParentPairs(child, parent, table.path)

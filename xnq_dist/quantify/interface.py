@@ -1,8 +1,8 @@
-"""What a quantifier is given, what it answers, and how an answer becomes a prevalence.
+"""Interface of the quantifiers: their inputs, their estimates, the final prevalence.
 
 A quantifier estimates the classes of the *unlabelled* members of communities. Known
-labels are counted, never estimated: `combine` puts the two together, the same way for
-every quantifier.
+labels are counted, never estimated: `combine` adds both up, the same way for every
+quantifier.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NONE_UNLABELLED = "every member is labelled: no unlabelled member to estimate"
 
 @dataclass(frozen=True, eq=False)
 class NeighbourStatistics:
-    """Sums over a node's in-neighbours, made by one halo exchange."""
+    """Sums over a node's in-neighbours, computed in one halo exchange."""
 
     posterior_sum: Floats
     """Weighted sum of the in-neighbours' posteriors, shape (N, C)."""
@@ -53,82 +53,82 @@ class NeighbourStatistics:
     """Weighted count of in-neighbours by their largest posterior, shape (N, C)."""
 
     def of(self, rows: NDArray[np.integer]) -> NeighbourStatistics:
-        """The statistics of some nodes only."""
+        """Return the statistics of the nodes in `rows`."""
         return NeighbourStatistics(self.posterior_sum[rows], self.votes[rows])
 
 
 @dataclass(frozen=True, eq=False)
 class CellTilt:
-    """Factors of the posteriors, alike for all nodes of a cell."""
+    """Factors on the posteriors, the same for all nodes of a cell."""
 
     cell: Ints32
-    """Cell of every node, -1: posteriors are unchanged, shape (N,)."""
+    """Cell of every node, -1: its posterior is unchanged, shape (N,)."""
     factors: Floats
-    """Of the classes in each cell, shape (cells, C)."""
+    """Factor on each class in each cell, shape (cells, C)."""
 
 
 BLOCK = 1 << 20
-"""Nodes that are summed at a time."""
+"""Nodes summed at a time."""
 
 
 @dataclass(frozen=True, eq=False)
 class NodeTable:
-    """What is known of every node, in the order of the canonical index."""
+    """Posteriors, labels and weights of all nodes, in canonical order."""
 
     posteriors: Floats32
     """Calibrated posteriors, shape (N, C)."""
     labels: Ints32
     """Class code, -1 when unlabelled, shape (N,)."""
     out_of_fold: Bools
-    """The node is labelled and its label had no part in its posterior, shape (N,)."""
+    """The node is labelled and its posterior was computed without its label, (N,)."""
     classes: tuple[str, ...]
     """Names of the C classes, in the order of the codes."""
     neighbours: NeighbourStatistics | None = None
-    """There only for a quantifier with `needs_neighbours`."""
+    """Set only for a quantifier with `needs_neighbours`."""
     weights: Floats | None = None
-    """What each node counts for, shape (N,); None: every node counts once."""
+    """Node weights, shape (N,); None: every node counts once."""
     tilt: CellTilt | None = None
-    """What posteriors are multiplied by; None: nothing."""
+    """Factors on the posteriors; None: posteriors are unchanged."""
 
     def of(self, rows: NDArray[np.integer]) -> NodeTable:
-        """The table of some nodes only."""
-        around, weights = self.neighbours, self.weights
+        """Return the table of the nodes in `rows`, without a tilt."""
+        neighbours, weights = self.neighbours, self.weights
         return NodeTable(
             self.posteriors[rows],
             self.labels[rows],
             self.out_of_fold[rows],
             self.classes,
-            None if around is None else around.of(rows),
+            None if neighbours is None else neighbours.of(rows),
             None if weights is None else weights[rows],
         )
 
     @cached_property
     def unlabelled(self) -> Bools:
-        """Nodes without a label, shape (N,): one byte a node stays in the cache."""
+        """Nodes without a label, shape (N,); cached, one byte a node."""
         return self.labels < 0
 
     @cached_property
     def mean_posterior(self) -> Floats:
-        """Mean posterior of all unlabelled nodes, shape (C,); NaN without one."""
+        """Mean posterior of all unlabelled nodes, shape (C,); NaN if there are none."""
         total = np.zeros(self.posteriors.shape[1])
         for begin in range(0, len(self.labels), BLOCK):
             block = slice(begin, begin + BLOCK)
             rows = self.posteriors[block][self.unlabelled[block]].astype(np.float64)
             total += rows.sum(axis=0)
-        whole = total.sum()
-        return total / whole if whole > 0 else np.full(len(total), np.nan)
+        mass = total.sum()
+        return total / mass if mass > 0 else np.full(len(total), np.nan)
 
 
 @dataclass(frozen=True, eq=False)
 class Communities:
-    """Sets of nodes, which may overlap, one after the other."""
+    """Sets of nodes, stored one after the other; they may overlap."""
 
     offsets: Ints
     """Community s has ``members[offsets[s] : offsets[s + 1]]``, shape (S + 1,)."""
     members: Ints
     """Canonical indexes, shape (M,). Those of a user's community are ascending and
-    unique; a sample drawn with replacement names a node as often as it was drawn, and
-    quantifiers count it as often."""
+    unique; a sample drawn with replacement holds a node once per draw, and quantifiers
+    count it once per draw."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -136,27 +136,27 @@ class Communities:
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """What the labelled nodes say about the posteriors."""
+    """Labelled nodes and class proportions that quantifiers learn from."""
 
     prior: Floats
     """Class proportions that the posteriors are calibrated to, shape (C,)."""
     posteriors: Floats32 | None = None
-    """Of the labelled nodes whose label had no part in their posterior, shape (m, C);
-    None: there are no such nodes."""
+    """Posteriors of the labelled nodes for which they were computed without the node's
+    label, shape (m, C); None: there are no such nodes."""
     labels: Ints32 | None = None
     """Their class codes, shape (m,)."""
     rows: Ints | None = None
     """Canonical indexes of these labelled nodes, ascending, shape (m,)."""
     neighbours: NeighbourStatistics | None = None
-    """Of these nodes; there only for a quantifier with `needs_neighbours`."""
+    """Of these nodes; set only for a quantifier with `needs_neighbours`."""
     weights: Floats | None = None
     """Inclusion weights of these nodes, shape (m,); None: all equal."""
     _learnt: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def learnt(self, by: Any, learn: Callable[[], T]) -> T:
-        """What a quantifier learns from these nodes, once for all batches.
+        """Return the result of `learn`, computed once for all batches.
 
-        `by` is the quantifier with its settings, hashable.
+        `by` is the key of the result: the quantifier with its settings, hashable.
         """
         if by not in self._learnt:
             self._learnt[by] = learn()
@@ -170,36 +170,36 @@ class GroupSums:
     offsets: Ints
     """Community s has the rows ``offsets[s] : offsets[s + 1]``, shape (S + 1,)."""
     groups: Ints32
-    """Groups of the graph's own partition, shape (R,)."""
+    """Groups of the graph's partitions (`groups.own_groups`), shape (R,)."""
     weights: Floats32
-    """Shape (R, K), a class against the rest: one of two classes, else all. With node
-    weights u these are sums of u f (1 - f)."""
+    """One class against the rest, shape (R, K): K is 1 for two classes, else C. With
+    node weights u these are sums of u f (1 - f)."""
     squares: Floats32 | None = None
     """Sums of u^2 f (1 - f), shape (R, K); None without node weights."""
 
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """A quantifier's answer for the unlabelled members of S communities."""
+    """A quantifier's estimates for the unlabelled members of S communities."""
 
     prevalence: Floats
     """Rows on the simplex, shape (S, C); NaN where no member is unlabelled."""
     iterations: Ints32
     """EM iterations, 0 for closed forms, shape (S,)."""
     converged: Bools
-    """Whether the stopping rule held, shape (S,)."""
+    """Whether the stopping rule was met, shape (S,)."""
     lower: Floats | None = None
-    """Lower ends of the intervals of what could be counted among the unlabelled
-    members, shape (S, C); None: the quantifier gives none."""
+    """Lower ends of the intervals of the classes' actual shares among the unlabelled
+    members, shape (S, C); None: the quantifier has no intervals."""
     upper: Floats | None = None
     """Upper ends."""
     sd: Floats | None = None
     """Standard errors, shape (S, C); None: those that the intervals imply."""
     groups: GroupSums | None = None
-    """For covariances between communities; None: the quantifier gives none."""
+    """For covariances between communities; None: the quantifier has none."""
     scenarios: tuple[Estimates, Estimates] | None = None
-    """The answers for labels that are a random sample and for labels chosen by class,
-    where the answer is a mixture of both."""
+    """The estimates if labels are a random sample and if they were chosen by class,
+    where these estimates are a mixture of both."""
 
 
 class Quantifier(ABC):
@@ -210,27 +210,27 @@ class Quantifier(ABC):
 
     @property
     def needs_neighbours(self) -> bool:
-        """Whether `NodeTable.neighbours` must be there."""
+        """Whether `NodeTable.neighbours` must be set."""
         return False
 
     @property
     def gives_intervals(self) -> bool:
-        """Whether the answers have intervals."""
+        """Whether the estimates have intervals."""
         return False
 
     @property
     def trusts_posteriors(self) -> bool:
-        """Whether posteriors are taken to hold in every community.
+        """Whether posteriors are assumed to be calibrated in every community.
 
-        Intervals then shift them to no other class proportions.
+        Intervals then do not shift them to other class proportions.
         """
         return False
 
     @property
     def adjusts_posteriors(self) -> bool:
-        """Whether answers are adjusted by how posteriors come out at labelled nodes.
+        """Whether estimates are adjusted by the posteriors of labelled nodes.
 
-        Intervals then need no other calibration of both.
+        Intervals then do not recalibrate the posteriors.
         """
         return False
 
@@ -240,14 +240,14 @@ class Quantifier(ABC):
     ) -> Estimates:
         """Prevalence among the unlabelled members of every community.
 
-        The answer for a community must not depend on the others of the batch, nor
-        on their number: batches are cut differently from run to run.
+        The estimate of a community must not depend on the other communities of the
+        batch, nor on their number: batches differ from run to run.
 
         Raises
         ------
         InputError
-            When a posterior is not finite, or the reference lacks what the quantifier
-            learns from.
+            When a posterior is not finite, or the reference lacks the labelled nodes
+            that the quantifier learns from.
         """
 
 
@@ -271,16 +271,16 @@ class WeightedSizes:
     def of(
         cls, weights: Floats, labels: Ints32, community: Ints, shape: tuple[int, int]
     ) -> WeightedSizes:
-        """From each membership's weight, label and community; shape is (S, C)."""
+        """Sum the weights of memberships by label and community; `shape` is (S, C)."""
         size, n_classes = shape
-        free = labels < 0
+        unlabelled = labels < 0
 
         def summed(at: Ints, values: Floats, cells: int) -> Floats:
             return np.bincount(at, values, cells).astype(np.float64)
 
-        cells = community[~free] * n_classes + labels[~free]
-        known = summed(cells, weights[~free], size * n_classes).reshape(shape)
-        estimated = summed(community[free], weights[free], size)
+        cells = community[~unlabelled] * n_classes + labels[~unlabelled]
+        known = summed(cells, weights[~unlabelled], size * n_classes).reshape(shape)
+        estimated = summed(community[unlabelled], weights[unlabelled], size)
         squares = summed(community, weights * weights, size)
         total = known.sum(axis=1) + estimated
         effective = total * total / np.where(squares > 0, squares, 1.0)
@@ -289,7 +289,7 @@ class WeightedSizes:
 
 @dataclass(frozen=True, eq=False)
 class Prevalence:
-    """Final answer for S communities."""
+    """Final estimates for S communities."""
 
     n_nodes: Ints
     """Members, shape (S,)."""
@@ -300,32 +300,32 @@ class Prevalence:
     known: Ints
     """Labelled members of each class, shape (S, C)."""
     prevalence: Floats
-    """Shape (S, C); NaN rows where there is nothing to say."""
+    """Shape (S, C); NaN rows where there is nothing to estimate."""
     iterations: Ints32
     """Shape (S,)."""
     converged: Bools
     """Shape (S,)."""
     notes: tuple[str | None, ...]
-    """What to know of a community, S entries."""
+    """A note on each community, or None, S entries."""
     lower: Floats
     """Lower ends of the intervals, shape (S, C); NaN where there is none."""
     upper: Floats
     """Upper ends."""
     sd: Floats
-    """Standard errors, shape (S, C); NaN where the quantifier gives none."""
+    """Standard errors, shape (S, C); NaN where the quantifier has none."""
     weighted: WeightedSizes | None = None
-    """Sizes in node weights, which prevalence is of; None: it is of nodes."""
+    """Sizes in node weights, where prevalence is a share of weight; else None."""
 
 
 def combine(
     batch: Communities, nodes: NodeTable, estimates: Estimates, labelled: Labelled
 ) -> Prevalence:
-    """Known labels counted exactly, the rest as estimated.
+    """Add the known labels, counted exactly, to the estimates of the other members.
 
     With ``count``, the prevalence of class c is ``(labels of c + n_estimated q_c) / n``
     over all n members; with ``exclude`` it is q, of the unlabelled members alone. The
-    ends of an interval are put together alike: a community without an unlabelled
-    member has one of no width. Where nodes have weights, weights take the place of
+    ends of an interval are computed the same way, so the interval of a community
+    without unlabelled members has width 0. Where nodes have weights, weights replace
     numbers of nodes.
     """
     n_classes = nodes.posteriors.shape[1]
@@ -334,8 +334,8 @@ def combine(
     codes = nodes.labels[batch.members]
     weighted = None
     if nodes.weights is not None:
-        own = nodes.weights[batch.members]
-        weighted = WeightedSizes.of(own, codes, community, (len(batch), n_classes))
+        weights = nodes.weights[batch.members]
+        weighted = WeightedSizes.of(weights, codes, community, (len(batch), n_classes))
     known = codes >= 0
     cells = community[known] * n_classes + codes[known]
     flat = np.bincount(cells, minlength=len(batch) * n_classes)
@@ -350,33 +350,34 @@ def combine_counts(
     labelled: Labelled,
     weighted: WeightedSizes | None = None,
 ) -> Prevalence:
-    """As `combine`, from members, (S,), and labelled ones by class, (S, C)."""
+    """`combine` from numbers of members, (S,), and of labels by class, (S, C)."""
     n_labelled = counts.sum(axis=1)
     n_estimated = sizes - n_labelled
     total: NDArray[Any] = sizes
-    left: NDArray[Any] = n_estimated
+    unlabelled: NDArray[Any] = n_estimated
     of_class: NDArray[Any] = counts
     if weighted is not None:
-        total, left, of_class = weighted.total, weighted.estimated, weighted.known
-    some = left > 0
+        total, unlabelled, of_class = weighted.total, weighted.estimated, weighted.known
+    usable = unlabelled > 0
 
     def of_all(estimated: Floats | None, known: NDArray[Any] = of_class) -> Floats:
-        whole = np.full(counts.shape, np.nan)
+        combined = np.full(counts.shape, np.nan)
         if estimated is None:
-            return whole
+            return combined
         if labelled == "exclude":
-            whole[some] = estimated[some]
-            return whole
-        expected = left[some, None] * estimated[some]
-        whole[some] = (known[some] + expected) / total[some, None]
-        exact = ~some & (total > 0)
-        whole[exact] = known[exact] / total[exact, None]
-        return whole
+            combined[usable] = estimated[usable]
+            return combined
+        expected = unlabelled[usable, None] * estimated[usable]
+        combined[usable] = (known[usable] + expected) / total[usable, None]
+        exact = ~usable & (total > 0)
+        combined[exact] = known[exact] / total[exact, None]
+        return combined
 
     notes = tuple(
-        _note((size, unlabelled), (weight, weight_left), labelled)
-        for size, unlabelled, weight, weight_left in zip(
-            *(each.tolist() for each in (sizes, n_estimated, total, left)), strict=True
+        _note((size, n_unlabelled), (weight, weight_left), labelled)
+        for size, n_unlabelled, weight, weight_left in zip(
+            *(each.tolist() for each in (sizes, n_estimated, total, unlabelled)),
+            strict=True,
         )
     )
     return Prevalence(
@@ -385,8 +386,8 @@ def combine_counts(
         n_estimated=n_estimated,
         known=counts,
         prevalence=of_all(estimates.prevalence),
-        iterations=np.where(some, estimates.iterations, 0).astype(np.int32),
-        converged=np.where(some, estimates.converged, True),
+        iterations=np.where(usable, estimates.iterations, 0).astype(np.int32),
+        converged=np.where(usable, estimates.converged, True),
         notes=notes,
         lower=of_all(estimates.lower),
         upper=of_all(estimates.upper),
@@ -398,7 +399,7 @@ def combine_counts(
 def _note(
     members: tuple[int, int], weights: tuple[float, float], labelled: Labelled
 ) -> str | None:
-    """Note on a community, from the number and weight of all and unlabelled members."""
+    """Note on a community from the number and weight of all and unlabelled members."""
     if not members[0]:
         return EMPTY
     if not weights[0]:

@@ -1,4 +1,4 @@
-"""The node table that quantifiers see, from the stages before; once a process."""
+"""Loading of the node table, the groups of the graph and held-out posteriors."""
 
 from __future__ import annotations
 
@@ -25,37 +25,36 @@ from xnq_dist.reservoir.propagation import load_values
 __all__ = [
     "NeighbourValues",
     "NodeCache",
+    "complete_stage",
     "load_groups",
     "load_held_posteriors",
     "load_neighbours",
     "load_node_table",
     "vectors",
-    "whole_stage",
 ]
 
 
-def whole_stage(run: RunDirectory, name: str) -> Manifest:
-    """A stage's manifest.
+def complete_stage(run: RunDirectory, name: str) -> Manifest:
+    """Return a stage's manifest.
 
     Raises
     ------
     StageError
-        When the stage is not whole.
+        When the stage is not complete.
     """
-    found = run.stage(name).manifest()
-    if found is None:
+    manifest = run.stage(name).manifest()
+    if manifest is None:
         raise StageError(
-            f"{run.uri}: stage {name} is not whole, there is nothing to quantify from: "
-            "run again to resume"
+            f"{run.uri}: stage {name} is not complete: run again to resume"
         )
-    return found
+    return manifest
 
 
 T = TypeVar("T")
 
 
 class NodeCache(Generic[T]):
-    """Values of all nodes of the run at work, loaded once a process."""
+    """Values of all nodes of the current run, loaded once per process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -63,7 +62,7 @@ class NodeCache(Generic[T]):
         self._held: T | None = None
 
     def get(self, key: tuple[str, ...], load: Callable[[], T]) -> T:
-        """What was loaded under this key; another key's is let go first."""
+        """Return the value of `key`; load it, freeing another key's, where needed."""
         with self._lock:
             if self._held is None or self._key != key:
                 self._held = None
@@ -79,26 +78,26 @@ class NodeCache(Generic[T]):
 
 @dataclass(frozen=True)
 class NeighbourValues:
-    """Summed over neighbours: posteriors and votes; made on a worker."""
+    """Posteriors and votes to be summed over neighbours; computed on a worker."""
 
     run: str = field(repr=False)
 
     def __call__(self, number: int) -> Floats32:
-        """One partition's values, rows in local order, shape (n_owned, 2 C)."""
+        """Return one partition's values, rows in local order, shape (n_owned, 2 C)."""
         run = RunDirectory(self.run)
-        record = whole_stage(run, "posteriors").named("part-")[number]
+        record = complete_stage(run, "posteriors").named("part-")[number]
         table = run.stage("posteriors").read_table(record, "posteriors", ["posterior"])
-        width = len(whole_stage(run, "labels").facts["classes"])
-        said = vectors(table["posterior"], width)
-        return np.concatenate([said, votes_of(said)], axis=1)
+        width = len(complete_stage(run, "labels").facts["classes"])
+        posteriors = vectors(table["posterior"], width)
+        return np.concatenate([posteriors, votes_of(posteriors)], axis=1)
 
 
 def load_neighbours(
     run: RunDirectory, stage: Stage, sums: Sequence[FileRecord]
 ) -> NeighbourStatistics:
-    """The statistics from files of `NeighbourValues`' sums, by canonical index."""
-    graph = whole_stage(run, "graph")
-    width = len(whole_stage(run, "labels").facts["classes"])
+    """Load the sums of `NeighbourValues` from their files, by canonical index."""
+    graph = complete_stage(run, "graph")
+    width = len(complete_stage(run, "labels").facts["classes"])
     table = load_values(stage, sums, run.stage("graph"), graph).astype(np.float64)
     return NeighbourStatistics(table[:, :width], table[:, width:])
 
@@ -106,15 +105,14 @@ def load_neighbours(
 def load_node_table(
     run: RunDirectory, prior: Sequence[float]
 ) -> tuple[NodeTable, Reference]:
-    """All nodes by canonical index, and what the labelled ones say.
+    """Load all nodes by canonical index, and the labelled nodes as a reference.
 
-    The prior is what posteriors are calibrated to. Posteriors and nodes that do not
-    belong together, or a posterior that is not a number at or above 0, are a
-    `StageError`.
+    `prior` are the class proportions that the posteriors are calibrated to. Posteriors
+    of other nodes, or posteriors that are negative or not finite, are a `StageError`.
     """
-    graph, posteriors = whole_stage(run, "graph"), whole_stage(run, "posteriors")
+    graph, posteriors = complete_stage(run, "graph"), complete_stage(run, "posteriors")
     from_graph, from_posteriors = run.stage("graph"), run.stage("posteriors")
-    known, from_labels = whole_stage(run, "labels"), run.stage("labels")
+    known, from_labels = complete_stage(run, "labels"), run.stage("labels")
     n_nodes, classes = graph.facts["n_nodes"], known.facts["classes"]
     values = np.zeros((n_nodes, len(classes)), np.float32)
     out_of_fold = np.zeros(n_nodes, np.bool_)
@@ -163,27 +161,27 @@ def load_node_table(
 
 
 def load_groups(run: RunDirectory) -> Groups:
-    """The graph's own partitions, from the stage ``readout``."""
-    (record,) = whole_stage(run, "readout").named("groups-")
+    """Load the groups of the graph's nodes, from the stage ``readout``."""
+    (record,) = complete_stage(run, "readout").named("groups-")
     arrays = run.stage("readout").read_arrays(record)
     by_links = tuple(arrays[name] for name in ("groups", "fine") if name in arrays)
     return Groups(by_links, arrays["degree"])
 
 
 def load_held_posteriors(run: RunDirectory, labels: Ints32) -> Held | None:
-    """Posteriors of labelled nodes by models without labels of their whole group.
+    """Load posteriors of labelled nodes, by models fitted without their group's labels.
 
-    The stage ``readout`` of xnq+ holds them as ``held-*``: arrays ``index`` (canonical,
-    ascending) and ``posterior``; else None.
+    The stage ``readout`` of xnq+ has them as ``held-*``: arrays ``index`` (canonical,
+    ascending) and ``posterior``. None for other methods.
     """
-    found = whole_stage(run, "readout").named("held-")
-    if not found:
+    records = complete_stage(run, "readout").named("held-")
+    if not records:
         return None
-    arrays = run.stage("readout").read_arrays(found[0])
+    arrays = run.stage("readout").read_arrays(records[0])
     index = arrays["index"]
     if (labels[index] < 0).any():
         raise StageError(
-            f"{run.stage('readout').folder.uri_of(found[0].name)} is not of the "
+            f"{run.stage('readout').folder.uri_of(records[0].name)} does not match the "
             "labelled nodes of this run: run again with --overwrite"
         )
     return Held(index, labels[index], arrays["posterior"])
@@ -199,11 +197,12 @@ def _reference(nodes: NodeTable, usable: Bools, prior: Sequence[float]) -> Refer
 
 
 def vectors(column: pa.ChunkedArray, width: int) -> Floats32:
-    """Posteriors of a column of vectors, shape (n, C)."""
+    """Convert a column of vectors to an array, shape (n, C)."""
     flat = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
     if flat.shape[0] != len(column) * width:
         raise StageError(
-            f"posteriors do not have {width} classes a node: run again with --overwrite"
+            f"posteriors do not have {width} classes per node: run again with "
+            "--overwrite"
         )
     vectors: Floats32 = flat.reshape(-1, width)
     return vectors

@@ -1,4 +1,4 @@
-"""What the stage ``quantify`` needs."""
+"""Memory, disk space and work of the stage ``quantify``."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ __all__ = ["needs"]
 
 
 def needs(size: RunSize, settings: Settings) -> Need:
-    """What answering for all communities takes; every worker reads all nodes."""
+    """Estimate what the stage needs; every worker process holds all nodes."""
     auto, threads = settings.quantifier == "auto", size.workers.threads
-    # Posteriors and neighbours' sums; `auto` holds one partition's edges as well, NACC
-    # the sums of all nodes.
+    # Posteriors and sums over neighbours; `auto` also holds one partition's edges.
     values = 36 if record_of(settings.quantifier).neighbours else 12
     edges = supersteps_of(size, settings).moves.edges / size.per_worker
     worker = WORKER + size.nodes * (size.classes * values + 40) + edges * 24
     if auto:
         worker += model_bytes(size.nodes, size.classes, settings.readout.folds)
-    # One community may be as large as all memberships, and each thread may have one.
+    # Each thread may work on a community of all nodes.
     worker += threads * store_bytes(min(size.nodes, size.members), size.classes)
     counts = size.nodes, size.classes, threads
     work = added(
@@ -34,7 +33,7 @@ def needs(size: RunSize, settings: Settings) -> Need:
         {"judged" if auto else "member": size.members / size.slots},
     )
     if auto:
-        # Labels around every node, to study how they were chosen.
+        # Counts of labels around every node, to study how labels were chosen.
         visited = {"visit": busiest(size, settings)[1] / size.lanes}
         work = added(work, scaled(added(visited, load_work(size, settings)), WALKS))
     return Need(

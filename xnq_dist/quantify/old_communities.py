@@ -1,4 +1,4 @@
-"""How the communities of a run differ from those before them, in words."""
+"""Describe how the communities of a run differ from those of its previous results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class OldCommunities:
-    """The communities that a run directory holds, read before they are replaced."""
+    """The communities of a run directory's results, read before they are replaced."""
 
     def __init__(self, run: RunDirectory) -> None:
         stage = run.stage("quantify")
@@ -31,8 +31,10 @@ class OldCommunities:
                 for record in manifest.named("prevalence-")
             ]
         except StageError as error:
-            # It is about to be replaced: only the message lacks its counts.
-            log.warning("the communities before cannot be compared: %s", error)
+            # The results are replaced anyway: only the log message lacks the counts.
+            log.warning(
+                "communities cannot be compared with the previous results: %s", error
+            )
             return
         if tables:
             names = pa.concat_tables(tables)["community"]
@@ -40,28 +42,28 @@ class OldCommunities:
             self._members = int(manifest.facts["n_memberships"])
 
     def changes(self, names: pa.Array, members: int) -> str:
-        """How many communities are new or gone, and how many members more or fewer.
+        """Count new and removed communities and the change in members, as text.
 
-        Empty where none were known, or nothing of this kind changed.
+        Empty where there are no earlier communities, or none of these counts changed.
         """
         if self._names is None or self._names.type != names.type:
             return ""
         new = len(names) - _shared(names, self._names)
         gone = len(self._names) - _shared(self._names, names)
-        found = []
+        parts = []
         for count, what in ((new, "new"), (gone, "gone")):
             if count:
                 noun = "community is" if count == 1 else "communities are"
-                found.append(f"{count:,} {noun} {what}")
+                parts.append(f"{count:,} {noun} {what}")
         more = members - self._members
         if more:
-            found.append(f"{abs(more):,} members {'more' if more > 0 else 'fewer'}")
-        return ", ".join(found)
+            parts.append(f"{abs(more):,} members {'more' if more > 0 else 'fewer'}")
+        return ", ".join(parts)
 
 
 def _shared(
     names: pa.Array | pa.ChunkedArray, among: pa.Array | pa.ChunkedArray
 ) -> int:
-    """How many of the names are among others."""
+    """Count the names that are in `among`."""
     known = among.combine_chunks() if isinstance(among, pa.ChunkedArray) else among
     return int(pc.sum(pc.is_in(names, known)).as_py() or 0)

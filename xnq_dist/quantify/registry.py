@@ -1,4 +1,4 @@
-"""From a quantifier's name to the quantifier."""
+"""Construction of quantifiers by name."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from xnq_dist.quantify.interface import Quantifier
 __all__ = ["make_quantifier"]
 
 ON_GPU = "xnq_dist.quantify.gpu.sets"
-"""What makes those whose record says so where ``backend = gpu``."""
+"""Module for ``backend = gpu`` of the quantifiers whose record has ``gpu``."""
 
 
 def make_quantifier(name: str, settings: Settings) -> Quantifier:
-    """A quantifier by its name, as the settings describe it.
+    """Construct the quantifier `name` with its settings.
 
     Raises
     ------
     ValueError
-        When there is none of that name.
+        When no quantifier has that name.
     """
     on_gpu = QUANTIFIERS.record_of(name).gpu and settings.backend == "gpu"
     module = import_module(ON_GPU) if on_gpu else QUANTIFIERS.module_of(name)

@@ -1,4 +1,4 @@
-"""The communities that a run is about, opened."""
+"""Opening the communities of a run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def open_memberships(
     settings: Settings,
     source: str,
 ) -> Iterator[Memberships]:
-    """The communities of a source, their members sorted and ready to stream."""
+    """Open the communities of a source; their members are sorted."""
     with ExitStack() as opened:
         scratch = opened.enter_context(scratch_folder(settings.scratch))
         if source == "given":
@@ -40,9 +40,9 @@ def open_memberships(
             from xnq_dist.groups.leiden import detect
 
             adjacency = layout.read_adjacency(run.stage("graph"), graph)
-            found = detect(adjacency, settings.leiden.resolution, settings)
+            communities = detect(adjacency, settings.leiden.resolution, settings)
             del adjacency
-            context = from_assignment(found, settings, scratch)
+            context = from_assignment(communities, settings, scratch)
         else:
             table = open_table(sources.nodes, "node table")
             column = source.removeprefix("column:")

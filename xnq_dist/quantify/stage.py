@@ -1,11 +1,11 @@
 """Stage ``quantify``: the prevalence of every community, in batches on Dask workers.
 
-The memberships stream through the client into one file a batch. Each worker process
-loads the node table once, inside its first task: posteriors of all nodes in float32
-(N x C) and a few numbers a node. A task answers a batch and writes its own file; the
-client puts the files together in the order of the communities. No sum crosses two
-communities, and what `auto` learns it learns on the graph's own partition, so neither
-batches nor workers nor the other communities change a bit of an answer.
+The client sorts the memberships and writes one file per batch. Each worker process
+loads the node table once, in its first task: posteriors of all nodes in float32
+(N x C) and a few numbers per node. A task estimates a batch and writes one file; the
+client joins the files in the order of the communities. No sum mixes two communities,
+and `auto` learns from groups of the graph, not from the user's communities, so
+batches, workers and the other communities do not change a bit of an estimate.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from xnq_dist.quantify.batches import (
     STAGE,
     BatchJob,
     CommunityBatch,
-    answer_batch,
-    answer_whole,
+    estimate_batch,
+    estimate_graph,
     forget_nodes,
     learn_from,
     rake_to,
@@ -70,7 +70,7 @@ from xnq_dist.quantify.community_rows import (
 from xnq_dist.quantify.default.benchmarks import ChosenBenchmark, Targets, benchmark_of
 from xnq_dist.quantify.default.scenarios import check_prior
 from xnq_dist.quantify.default.surroundings import labels_around, studies_choice
-from xnq_dist.quantify.gpu.device_memory import MOST_MEMBERSHIPS
+from xnq_dist.quantify.gpu.device_memory import MAX_MEMBERSHIPS
 from xnq_dist.quantify.interface import combine
 from xnq_dist.quantify.intervals.seed_runs import (
     between_runs,
@@ -78,7 +78,7 @@ from xnq_dist.quantify.intervals.seed_runs import (
     read_seed_runs,
     widened,
 )
-from xnq_dist.quantify.loading import NeighbourValues, load_node_table, whole_stage
+from xnq_dist.quantify.loading import NeighbourValues, complete_stage, load_node_table
 from xnq_dist.quantify.old_communities import OldCommunities
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.quantify.sources import open_memberships
@@ -92,8 +92,8 @@ __all__ = ["estimate_with", "quantify"]
 
 log = logging.getLogger(__name__)
 
-FEWEST_MEMBERSHIPS = 1 << 16
-"""Memberships of a batch that pay for a task."""
+MIN_MEMBERSHIPS = 1 << 16
+"""Minimum number of memberships in a batch, so that it is worth a task."""
 BATCHES_A_THREAD = 4
 
 
@@ -104,14 +104,14 @@ def quantify(
     client: Client,
     progress: Progress = silent,
 ) -> Manifest:
-    """Prevalence of every class in every community.
+    """Estimate the prevalence of every class in every community.
 
     Parameters
     ----------
     run
-        With whole stages ``graph``, ``labels``, ``readout`` and ``posteriors``.
+        With complete stages ``graph``, ``labels``, ``readout`` and ``posteriors``.
     sources
-        The memberships table, or the node table when a column of it is named.
+        The memberships table, or the node table when `communities` names its column.
     settings
         `communities`, `memberships`, `labels`, `benchmark`, `quantifier`, `labelled`,
         `intervals`, `method`, `readout.folds`, `quality`, `fit`, `sld`, `matching`,
@@ -120,25 +120,25 @@ def quantify(
     client
         The workers.
     progress
-        Told of batches done.
+        Called with the number of finished batches.
 
     Returns
     -------
     Manifest
         Of the stage: ``prevalence-*``, one row per community and class; ``totals-*``,
-        one row per class for the whole graph; ``evidence-*``, what labels and
-        posteriors show, for the search for anomalies; ``communities-*`` when
-        communities were detected; for `auto` ``learnt-*`` and ``sums-*``, from which
-        covariances of communities follow, and ``tilted-*`` and ``scenarios-*`` where
-        answers are a mixture. The fact ``labels`` says how the labelled nodes were
-        chosen.
+        one row per class for the complete graph; ``evidence-*``, the evidence of labels
+        and of posteriors that the anomaly tests use; ``communities-*`` when
+        communities were detected; for `auto` ``learnt-*`` and ``sums-*``, for
+        covariances of communities, and ``tilted-*`` and ``scenarios-*`` where
+        estimates are a mixture. The fact ``labels`` describes how the labelled nodes
+        were chosen.
 
     Raises
     ------
     InputError, SettingsError
         For memberships or settings that cannot be used.
     StageError
-        When an earlier stage is not whole, or counts do not add up.
+        When an earlier stage is not complete, or counts do not add up.
     DoesNotFitError
         When workers die again and again.
     InfrastructureError
@@ -148,13 +148,14 @@ def quantify(
     -----
     Memory of the client: names of the communities, node ids, `input.memory` for the
     sort of the memberships and one batch; all edges where Leiden detects communities
-    or groups. Memory of a worker process: posteriors (4 C bytes a node), about 18 bytes
-    a node more, and one batch a thread; for nacc and npacc 16 C bytes a node on
-    top, for bootstrap intervals about 40 C bytes a member of a block of communities.
+    or groups. Memory of a worker process: 4 C + 18 bytes per node and one batch per
+    thread; for nacc and npacc another 16 C bytes per node, for bootstrap intervals
+    about 40 C bytes per member of a block of communities.
     """
     began = time.monotonic()
     graph, labels, posteriors, readout = (
-        whole_stage(run, name) for name in ("graph", "labels", "posteriors", "readout")
+        complete_stage(run, name)
+        for name in ("graph", "labels", "posteriors", "readout")
     )
     check_prior(
         settings.labels.prior, tuple(str(name) for name in labels.facts["classes"])
@@ -170,28 +171,29 @@ def quantify(
     inputs = quantify_inputs(
         settings, source, tables, engine, labels, posteriors, prior
     )
-    others = settings.intervals.seed_runs
-    if others:
-        inputs["seed_runs"] = check_seed_runs(others, run.uri, graph, inputs)
+    seed_runs = settings.intervals.seed_runs
+    if seed_runs:
+        inputs["seed_runs"] = check_seed_runs(seed_runs, run.uri, graph, inputs)
     before = OldCommunities(run)
-    found = run.reuse(STAGE, inputs)
-    if found is not None:
-        return found
+    reused = run.reuse(STAGE, inputs)
+    if reused is not None:
+        return reused
 
     stage = run.stage(STAGE)
     attempt = stage.begin()
     sums: list[FileRecord] = []
     if quantifier.needs_neighbours:
         values = NeighbourValues(run.folder.location)
-        where = run.stage("graph")
         once = only_sums, 1, attempt, "neighbours"
-        found_sums = propagate(
-            client, where, graph, values, *once, backend=settings.backend
+        rounds = propagate(
+            client, run.stage("graph"), graph, values, *once, backend=settings.backend
         )
-        sums = found_sums[1]
+        sums = rounds[1]
     nodes = layout.load_ids(run.stage("graph"), graph)
     weights = read_node_weights(sources.nodes, settings.columns, nodes)
-    kept = None if weights is None else attempt.write_arrays("weights", weights=weights)
+    weights_file = None
+    if weights is not None:
+        weights_file = attempt.write_arrays("weights", weights=weights)
     job = BatchJob(
         run.location,
         f"{graph.attempt} {labels.attempt}",
@@ -200,7 +202,7 @@ def quantify(
         attempt,
         settings,
         tuple(sums),
-        weights=kept,
+        weights=weights_file,
     )
     learnt: dict[str, Any] = {}
     if quantifier.name == "auto":
@@ -217,8 +219,8 @@ def quantify(
             detected = opened.enter_context(
                 attempt.table_writer("communities", "communities")
             )
-        share = memberships.total // (threads * BATCHES_A_THREAD) + 1
-        size = min(max(share, FEWEST_MEMBERSHIPS), MOST_MEMBERSHIPS)
+        per_batch = memberships.total // (threads * BATCHES_A_THREAD) + 1
+        size = min(max(per_batch, MIN_MEMBERSHIPS), MAX_MEMBERSHIPS)
         chunks = memberships.chunks()
         chosen = None
         if table is not None:
@@ -228,24 +230,24 @@ def quantify(
             attempt, chunks, size, nodes, detected
         )
         if table is not None and chosen is not None:
-            written = list(written)  # their members are known then
+            written = list(written)  # `chosen` has all members once this is done
             job = _rake(job, run, client, table, chosen)
-        whole = client.submit(answer_whole, job, pure=False)
-        answered = _answer(job, written, client, progress)
+        graph_future = client.submit(estimate_graph, job, pure=False)
+        estimated = _estimate(job, written, client, progress)
     names, hierarchy = memberships.names, memberships.hierarchy
-    if others:
-        answered = _widen(stage, attempt, answered, names, labels, settings)
-    told = labels.facts["classes"], quantifier.name, settings
-    total = result(client, whole)
-    of_all = stage.read_arrays(total)
+    if seed_runs:
+        estimated = _widen(stage, attempt, estimated, names, labels, settings)
+    row_info = labels.facts["classes"], quantifier.name, settings
+    total = result(client, graph_future)
+    graph_arrays = stage.read_arrays(total)
     studied = learnt.get("labels", {"drawn": settings.labels.drawn})
-    choice = label_facts(studied, of_all, told[0])
+    choice = label_facts(studied, graph_arrays, row_info[0])
     if learnt:
         learnt["labels"] = choice
     written_files, not_converged, sizes = _write_prevalence(
-        stage, attempt, memberships, told, answered
+        stage, attempt, memberships, row_info, estimated
     )
-    totals = total_rows(of_all, *told, choice)
+    totals = total_rows(graph_arrays, *row_info, choice)
     files = [*written_files, attempt.write_table("totals", totals, "totals")]
     if job.learnt is not None:
         files.append(job.learnt)
@@ -263,7 +265,7 @@ def quantify(
     facts = {
         "n_communities": len(names),
         "n_memberships": n_memberships,
-        # With parents a node may be in several communities of one parent.
+        # With parents, a node may be in several communities of one parent.
         "duplicates_dropped": None if hierarchy else memberships.duplicates,
         "unknown_dropped": memberships.unknown_dropped,
         "without_community": memberships.without,
@@ -279,21 +281,22 @@ def quantify(
         facts["parents_that_do_not_add_up"] = len(unequal)
         if len(unequal):
             log.warning(
-                "%d communities have other members than the communities below them "
-                "together (%s first), so that those do not add up to them: list each "
-                "node in one community a level",
+                "%d parent communities do not have exactly the members of their child "
+                "communities (%s first), so estimates do not add up: list each node in "
+                "one community per level",
                 len(unequal),
                 names[int(unequal[0])],
             )
     if memberships.unknown_dropped:
         log.warning(
-            "%d memberships of unknown nodes left out", facts["unknown_dropped"]
+            "%d memberships left out: their nodes are not in the node table",
+            facts["unknown_dropped"],
         )
     if quantifier.name == "auto":
         _log_choice(choice, settings)
-    for spent in (*sums, total, job.weights, job.raked, *chain(*job.around)):
-        if spent is not None:
-            attempt.folder.delete(spent.name)
+    for used in (*sums, total, job.weights, job.raked, *chain(*job.around)):
+        if used is not None:
+            attempt.folder.delete(used.name)
     run_on_workers(client, forget_nodes)
     seconds = time.monotonic() - began
     digest = fingerprint(inputs)
@@ -307,21 +310,21 @@ def estimate_with(
     quantifier: str,
     of_class: str,
 ) -> dict[Any, float]:
-    """One class's prevalence by another quantifier, in this process, nothing written.
+    """Estimate one class's prevalence in this process, without writing anything.
 
     Parameters
     ----------
     run, sources, settings
-        As `quantify` takes them.
+        As for `quantify`.
     quantifier
-        The name of a quantifier, in place of the setting.
+        Name of a quantifier; replaces the setting.
     of_class
-        The class, as text.
+        Name of the class.
 
     Returns
     -------
-    Prevalence by the community's name; NaN where there is no estimate. How the
-    labelled nodes were chosen is not tested: `auto` leaves posteriors unchanged.
+    Prevalence by the community's name; NaN where there is no estimate. The choice of
+    the labelled nodes is not tested: `auto` leaves posteriors unchanged.
 
     Raises
     ------
@@ -332,8 +335,8 @@ def estimate_with(
         record_of(quantifier)
     except ValueError as error:
         raise SettingsError(str(error)) from error
-    graph, readout = whole_stage(run, "graph"), whole_stage(run, "readout")
-    known = whole_stage(run, "labels")
+    graph, readout = complete_stage(run, "graph"), complete_stage(run, "readout")
+    known = complete_stage(run, "labels")
     classes = [str(name) for name in known.facts["classes"]]
     if of_class not in classes:
         raise SettingsError(
@@ -343,8 +346,8 @@ def estimate_with(
     estimator = make_quantifier(quantifier, settings)
     if estimator.needs_neighbours:
         raise SettingsError(
-            f"quantifier {quantifier!r} needs more than the posteriors: run it as the "
-            "setting quantifier"
+            f"quantifier {quantifier!r} needs more than the posteriors: run again with "
+            f"quantifier = {quantifier}"
         )
     source = choose_source(sources.memberships, settings)
     ids = layout.load_ids(run.stage("graph"), graph)
@@ -358,12 +361,12 @@ def estimate_with(
         weights = read_node_weights(sources.nodes, settings.columns, ids)
         nodes = replace(nodes, weights=weights)
     values: list[float] = []
-    with open_memberships(run, graph, ids, sources, settings, source) as found:
-        for _, batch in sets.cut_batches(found.chunks(), MOST_MEMBERSHIPS):
+    with open_memberships(run, graph, ids, sources, settings, source) as memberships:
+        for _, batch in sets.community_batches(memberships.chunks(), MAX_MEMBERSHIPS):
             estimates = estimator.estimate(batch, nodes, reference)
-            answer = combine(batch, nodes, estimates, settings.labelled)
-            values += answer.prevalence[:, at].tolist()
-        return dict(zip(found.names.to_pylist(), values, strict=True))
+            combined = combine(batch, nodes, estimates, settings.labelled)
+            values += combined.prevalence[:, at].tolist()
+        return dict(zip(memberships.names.to_pylist(), values, strict=True))
 
 
 def _write_batches(
@@ -373,9 +376,9 @@ def _write_batches(
     nodes: NodeIds,
     detected: TableWriter | None,
 ) -> Iterator[CommunityBatch]:
-    """Members of each batch into a file, detected ones into their table too."""
-    cut = sets.cut_batches(chunks, size)
-    for number, (first, batch) in enumerate(cut):
+    """Write each batch's members to a file; detected ones to the table as well."""
+    batches = sets.community_batches(chunks, size)
+    for number, (first, batch) in enumerate(batches):
         record = attempt.write_arrays(
             f"members-{number:05d}", offsets=batch.offsets, members=batch.members
         )
@@ -396,8 +399,8 @@ def _rake(
     table: BenchmarkTable,
     chosen: ChosenBenchmark,
 ) -> BatchJob:
-    """The job with posteriors that are raked to the benchmarks."""
-    known, weights = whole_stage(run, "labels"), None
+    """Return the job with posteriors raked to the benchmarks."""
+    known, weights = complete_stage(run, "labels"), None
     if job.weights is not None:
         weights = job.stage.read_arrays(job.weights)["weights"]
     labels = layout.load_labels(run.stage("labels"), known)
@@ -413,7 +416,7 @@ def _rake(
 def _learn(
     job: BatchJob, run: RunDirectory, graph: Manifest, client: Client
 ) -> tuple[BatchJob, dict[str, Any]]:
-    """The job with what `auto` has to know before it can answer, and figures."""
+    """Return the job with the variances that `auto` learns, and facts about them."""
     if studies_choice(job.settings):
         around = labels_around(client, run, graph, job.settings, job.attempt)
         job = replace(job, around=around)
@@ -431,15 +434,15 @@ def _log_choice(labels: dict[str, Any], settings: Settings) -> None:
         log.log(logging.WARNING if warn else logging.INFO, "labels: %s", text)
 
 
-def _answer(
+def _estimate(
     job: BatchJob, batches: Iterable[CommunityBatch], client: Client, progress: Progress
 ) -> list[tuple[CommunityBatch, FileRecord]]:
-    """Every batch's rows file, in order; members' files are removed once used."""
+    """Estimate all batches; return them with their files, in order."""
     futures = {}
     for batch in batches:
         key = f"quantify-{job.attempt.id}-{batch.number:05d}"
-        futures[client.submit(answer_batch, job, batch, pure=False, key=key)] = batch
-    answered: list[tuple[CommunityBatch, FileRecord]] = []
+        futures[client.submit(estimate_batch, job, batch, pure=False, key=key)] = batch
+    estimated: list[tuple[CommunityBatch, FileRecord]] = []
     progress("quantify", 0, len(futures))
     look, left = Heartbeats(client).look, list(futures)
     try:
@@ -447,82 +450,82 @@ def _answer(
             done, left = wait_some(left, look)
             for future, record in zip(done, gather(client, done), strict=True):
                 batch = futures[future]
-                answered.append((batch, record))
-                # Else the death of its worker would have the batch answered again.
+                estimated.append((batch, record))
+                # Dask would recompute a future that is still held when a worker dies.
                 future.release()
                 job.attempt.folder.delete(batch.members.name)
-            progress("quantify", len(answered), len(futures))
+            progress("quantify", len(estimated), len(futures))
     finally:
         for future in left:
             future.release()
-    return sorted(answered, key=lambda pair: pair[0].number)
+    return sorted(estimated, key=lambda pair: pair[0].number)
 
 
 def _widen(
     stage: Stage,
     attempt: Attempt,
-    answered: list[tuple[CommunityBatch, FileRecord]],
+    estimated: list[tuple[CommunityBatch, FileRecord]],
     names: pa.Array,
     labels: Manifest,
     settings: Settings,
 ) -> list[tuple[CommunityBatch, FileRecord]]:
-    """Batches' rows once more, their intervals widened by what other seeds say.
+    """Write the batches again, with intervals widened by the variance between seeds.
 
-    Needs the prevalence of all communities by all runs, 8 C bytes each.
+    Holds the prevalence of all communities in all runs: 8 C bytes each.
     """
     classes, exclude = labels.facts["classes"], settings.labelled == "exclude"
-    others = read_seed_runs(settings.intervals.seed_runs, names, classes)
-    batches = [stage.read_arrays(record) for _, record in answered]
+    other_runs = read_seed_runs(settings.intervals.seed_runs, names, classes)
+    batches = [stage.read_arrays(record) for _, record in estimated]
 
     def joined(name: str) -> np.ndarray:
         return np.concatenate([arrays[name] for arrays in batches])
 
-    estimated, members = joined("n_estimated"), joined("n_nodes")
+    n_estimated, members = joined("n_estimated"), joined("n_nodes")
     part = np.ones(len(members))
     if not exclude and "weight" in batches[0]:
-        whole = joined("weight")
-        part = joined("weight_estimated") / np.where(whole > 0, whole, 1.0)
+        weight = joined("weight")
+        part = joined("weight_estimated") / np.where(weight > 0, weight, 1.0)
     elif not exclude:
-        part = estimated / np.maximum(members, 1)
-    variance = between_runs(joined("prevalence"), others, estimated, part)
-    found = []
-    for (batch, record), arrays in zip(answered, batches, strict=True):
-        own = variance[batch.first : batch.first + batch.communities]
-        wider = widened(arrays, own, settings.intervals.level, exclude)
+        part = n_estimated / np.maximum(members, 1)
+    variance = between_runs(joined("prevalence"), other_runs, n_estimated, part)
+    rewritten = []
+    for (batch, record), arrays in zip(estimated, batches, strict=True):
+        of_batch = variance[batch.first : batch.first + batch.communities]
+        wider = widened(arrays, of_batch, settings.intervals.level, exclude)
         again = attempt.write_arrays(f"widened-{batch.number:05d}", **wider)
         stage.folder.delete(record.name)
-        found.append((batch, again))
-    return found
+        rewritten.append((batch, again))
+    return rewritten
 
 
 def _write_prevalence(
     stage: Stage,
     attempt: Attempt,
     memberships: Memberships,
-    told: tuple[list[Any], str, Settings],
-    answered: list[tuple[CommunityBatch, FileRecord]],
+    row_info: tuple[list[Any], str, Settings],
+    estimated: list[tuple[CommunityBatch, FileRecord]],
 ) -> tuple[list[FileRecord], int, Ints]:
-    """Batches' rows into tables: their records, not converged, members of each.
+    """Write the batches to the tables of the stage.
 
-    What contrasts need goes into separate tables where the quantifier gives it.
+    Returns the records, the number of communities without convergence, and their sizes.
     """
     not_converged, done = 0, 0
     sizes = np.zeros(len(memberships.names), np.int64)
-    names, classes, parents = memberships.names, told[0], memberships.parents
+    names, classes, parents = memberships.names, row_info[0], memberships.parents
     with ExitStack() as opened:
         writer = opened.enter_context(attempt.table_writer("prevalence", "prevalence"))
         evidence = opened.enter_context(attempt.table_writer("evidence", "evidence"))
         others: dict[str, TableWriter] = {}
-        for batch, record in answered:
+        for batch, record in estimated:
             arrays = stage.read_arrays(record)
             if batch.first != done or len(arrays["n_nodes"]) != batch.communities:
                 raise StageError(
                     f"{stage.folder.uri_of(record.name)} does not hold the communities "
                     f"from {done} on: this is an internal error, please report it"
                 )
-            some = names.slice(batch.first, batch.communities)
+            of_batch = names.slice(batch.first, batch.communities)
             above = parents.slice(batch.first, batch.communities)
-            writer.write(prevalence_rows(arrays, some, *told, above))
+            writer.write(prevalence_rows(arrays, of_batch, *row_info, above))
             evidence.write(evidence_rows(arrays, batch.first, classes))
             for stem, schema, rows in _more_rows(arrays, batch.first):
                 if stem not in others:
@@ -547,7 +550,7 @@ def _write_prevalence(
 def _more_rows(
     arrays: dict[str, NDArray[Any]], first: int
 ) -> Iterator[tuple[str, str, pa.Table]]:
-    """A batch's rows of other tables: file, schema and rows of each."""
+    """Yield a batch's rows of the other tables: file, schema and rows of each."""
     if "groups" in arrays:
         yield "sums", "group_sums", group_rows(arrays, first)
     if "tilted_weights" in arrays:

@@ -1,4 +1,4 @@
-"""A fitted readout, and posteriors of rows by it; pure functions of arrays."""
+"""A fitted readout and its posteriors of rows; pure functions of arrays."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ __all__ = ["SavedReadout", "posteriors"]
 
 @dataclass(frozen=True, eq=False)
 class SavedReadout:
-    """What is kept of a readout: enough to use it again on the same embedding."""
+    """A fitted readout, as needed to apply it to the same embedding."""
 
     model: LinearModel
-    """Of all rows (with roles: all training rows)."""
+    """Fitted to all rows (with roles: all training rows)."""
     fold_models: tuple[LinearModel, ...]
-    """One without each fold; empty when no fold was needed."""
+    """One fitted without each fold; empty when no fold was needed."""
     calibration: Calibration
     prior: Floats
-    """Class proportions that the posteriors stand for, shape (C,)."""
+    """Class proportions that the posteriors are calibrated to, shape (C,)."""
     index: Ints
     """Canonical index of the labelled nodes, ascending, shape (n,)."""
     folds: Ints32
     """Fold of each labelled node, -1 for none, shape (n,)."""
     held_out: Ints
-    """Places in `index` of the nodes whose own label is not behind their logits."""
+    """Places in `index` of the nodes whose logits are computed without their label."""
     held_out_logits: Floats
     """Shape (len(held_out), C)."""
     held_out_posteriors: Floats32
     """Calibrated, shape (len(held_out), C)."""
     diagnostics: dict[str, Any] = field(default_factory=dict)
-    """Figures of the fit, JSON values; not in the file."""
+    """Facts about the fit, JSON values; not in the file."""
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Arrays for an npz file; `from_arrays` reads them."""
+        """Return arrays for an npz file; `from_arrays` reads them."""
         models = (self.model, *self.fold_models)
         return {
             "coef": np.stack([model.coef for model in models]),
@@ -53,7 +53,7 @@ class SavedReadout:
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> SavedReadout:
-        """The readout whose `to_arrays` these are."""
+        """Construct from the result of `to_arrays`."""
         model, *fold_models = (
             LinearModel(coef, intercept, float(arrays["strength"]), bool(converged))
             for coef, intercept, converged in zip(
@@ -78,17 +78,16 @@ _ARRAYS = (
 def posteriors(
     x: NDArray[Any], index: Ints, readout: SavedReadout
 ) -> tuple[Floats32, Bools]:
-    """Posteriors of rows, (m, C), and whether each is out of fold, (m,).
+    """Compute posteriors of rows, (m, C), and whether each is out of fold, (m,).
 
-    A labelled node that the readout was not fitted to keeps the posterior it got when
-    it was held out: with cross-fitting every labelled node, with roles all but the
-    training nodes.
+    Labelled nodes get their held-out posterior: with cross-fitting every labelled node,
+    with roles all but the training nodes.
     """
-    found = readout.calibration.apply(decision(readout.model, x))
+    values = readout.calibration.apply(decision(readout.model, x))
     held = readout.index[readout.held_out]
     out_of_fold = np.zeros(len(index), bool)
     if len(held):
         at = np.minimum(np.searchsorted(held, index), len(held) - 1)
         out_of_fold = held[at] == index
-        found[out_of_fold] = readout.held_out_posteriors[at[out_of_fold]]
-    return found, out_of_fold
+        values[out_of_fold] = readout.held_out_posteriors[at[out_of_fold]]
+    return values, out_of_fold

@@ -1,8 +1,8 @@
 """Calibration: maps from a readout's logits to posteriors, fitted on held-out labels.
 
-Everything starts from logits, never from rounded posteriors, so a saturated posterior
-loses nothing. Weak priors keep the maps finite where held-out labels do not say how
-far to go (classes that are perfectly apart, or embeddings that say nothing).
+All maps use logits, never rounded posteriors, so saturated posteriors lose no
+precision. Weak priors keep the parameters finite where held-out labels do not determine
+them (perfectly separated classes, or embeddings without information).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Bound = tuple[float | None, float | None]
 KINDS = ("bcts", "platt", "platt_logit", "temperature", "none")
 
 FLOOR = 1e-12
-"""Least posterior of a class, so that no later step divides by or stops at zero."""
+"""Lower bound of posteriors, so that later steps do not divide by zero."""
 
 SLOPE_PRIOR = 1e-2
 BIAS_PRIOR = 1e-3
-"""Strength of the weak priors in units of one row's log-loss: below what one label
-says, enough to have a finite optimum."""
+"""Strength of the weak priors in units of one row's log-loss: less than one label, but
+enough for a finite optimum."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,39 +46,38 @@ class Calibration:
     def apply(self, logits: Floats) -> Floats32:
         """Posteriors of rows of logits, float32, shape (n, C).
 
-        Rows sum to 1 (to float32's rounding) and no entry is below about `FLOOR` or
-        above 1.
+        Rows sum to 1 (up to float32 rounding); entries are between about `FLOOR` and 1.
         """
         logits = np.ascontiguousarray(logits, dtype=np.float64)
         if self.kind == "none":
-            found = softmax(logits, axis=1)
+            values = softmax(logits, axis=1)
         elif self.kind in ("bcts", "temperature"):
             scaled = logits / self.parameters["temperature"]
-            found = softmax(scaled + self.parameters["bias"], axis=1)
+            values = softmax(scaled + self.parameters["bias"], axis=1)
         else:
             score = _scores(self.kind, logits)
             slope, offset = self.parameters["slope"], self.parameters["offset"]
             # One against the rest, then normalised: softmax of the log-sigmoids.
-            found = softmax(log_expit(-(slope * score + offset)), axis=1)
-        found = np.maximum(found, FLOOR)
-        found /= found.sum(axis=1, keepdims=True)
-        return found.astype(np.float32)
+            values = softmax(log_expit(-(slope * score + offset)), axis=1)
+        values = np.maximum(values, FLOOR)
+        values /= values.sum(axis=1, keepdims=True)
+        return values.astype(np.float32)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Arrays for an npz file; `from_arrays` reads them."""
+        """Return arrays for an npz file; `from_arrays` reads them."""
         named = {f"calibration_{k}": v for k, v in self.parameters.items()}
         return {"calibration": np.array(self.kind), **named}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Calibration:
-        """The calibration among the arrays that `to_arrays` made."""
+        """Construct from arrays that include those of `to_arrays`."""
         prefix = "calibration_"
-        found = {
+        parameters = {
             name.removeprefix(prefix): np.asarray(values, np.float64)
             for name, values in arrays.items()
             if name.startswith(prefix)
         }
-        return cls(str(arrays["calibration"]), found)
+        return cls(str(arrays["calibration"]), parameters)
 
 
 def fit_calibration(
@@ -103,10 +102,15 @@ def fit_calibration(
     labels
         Their class codes, shape (n,).
     prior
-        Rows' worth of the priors of ``bcts`` and ``temperature`` beyond the least ones
-        (the map that changes nothing).
+        Strength, in rows, of the priors of ``bcts`` and ``temperature`` in addition to
+        the weak ones; their mode is the identity.
     weights
         Of the rows, shape (n,); None: 1 each.
+
+    Raises
+    ------
+    ValueError
+        When `kind` is not one of `KINDS`.
     """
     logits = np.ascontiguousarray(logits, dtype=np.float64)
     if kind == "none":
@@ -129,10 +133,10 @@ def _fit_scaling(
     prior: float,
     weights: Floats | None,
 ) -> tuple[float, Floats]:
-    """Temperature and biases; convex in (1 / T, b).
+    """Fit temperature and biases; the objective is convex in (1 / T, b).
 
-    The priors are those of a Gamma variable with mode 1 for 1 / T, which is also what
-    keeps T positive when the logits point the wrong way, and a wide normal for b.
+    The priors are a Gamma with mode 1 for 1 / T, which also keeps T positive when the
+    logits are negatively correlated with the labels, and a wide normal for b.
     """
     classes = logits.shape[1]
     each = np.ones(len(logits)) if weights is None else weights
@@ -140,7 +144,7 @@ def _fit_scaling(
     each = each / rows
     log_p = log_softmax(logits, axis=1)
     centred = log_p - log_p.mean(axis=1, keepdims=True)
-    # The search runs on logits of size 1: saturated ones would make it stiff.
+    # Logits are scaled to size 1: with saturated ones the problem is ill-conditioned.
     size = float(np.sqrt(np.mean(centred**2))) or 1.0
     scaled = centred / size
     taken = np.arange(len(logits)), labels
@@ -173,7 +177,7 @@ def _fit_scaling(
 def _fit_platt(
     scores: Floats, labels: Ints32, weights: Floats | None
 ) -> tuple[Floats, Floats]:
-    """Slope a and offset b of each class, Platt's smoothed targets."""
+    """Fit slope a and offset b of each class, with Platt's smoothed targets."""
     classes = scores.shape[1]
     slope, offset = np.empty(classes), np.empty(classes)
     for code in range(classes):
@@ -186,7 +190,7 @@ def _fit_platt(
 def _fit_sigmoid(
     score: Floats, positive: Bools, weights: Floats | None
 ) -> tuple[float, float]:
-    """a, b of 1 / (1 + exp(a * score + b)) by maximum likelihood."""
+    """Fit a and b of 1 / (1 + exp(a * score + b)) by maximum likelihood."""
     each = np.ones(len(score)) if weights is None else weights
     rows, yes = float(each.sum()), float(each @ positive)
     each = each / rows
@@ -199,7 +203,7 @@ def _fit_sigmoid(
         # -log(1 / (1 + e^v)) = -log_expit(-v), and the other outcome -log_expit(v).
         gains = target * log_expit(-value) + (1 - target) * log_expit(value)
         loss = -float(each @ gains)
-        # Targets inside (0, 1) leave a finite optimum, unless the score is constant.
+        # Targets inside (0, 1) give a finite optimum, unless the score is constant.
         loss += BIAS_PRIOR * 1e-3 / rows * point[0] ** 2 / 2
         error = target - expit(-value)
         steep = each @ (error * standard) + BIAS_PRIOR * 1e-3 / rows * point[0]
@@ -210,7 +214,7 @@ def _fit_sigmoid(
 
 
 def _scores(kind: str, logits: Floats) -> Floats:
-    """What Platt's map is applied to: each class's posterior, or its log-odds."""
+    """Return the inputs of Platt's map: each class's posterior, or its log-odds."""
     if kind == "platt":
         return np.asarray(softmax(logits, axis=1), np.float64)
     if logits.shape[1] == 2:
@@ -230,8 +234,8 @@ def _minimum(
     begin: Floats,
     bounds: list[Bound],
 ) -> Floats:
-    """Where a smooth convex function of a few parameters is least."""
-    found = minimize(
+    """Minimise a smooth convex function of a few parameters."""
+    solution = minimize(
         objective,
         begin,
         jac=True,
@@ -239,4 +243,4 @@ def _minimum(
         bounds=bounds,
         options={"maxiter": 10_000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-9},
     )
-    return np.asarray(found.x, np.float64)
+    return np.asarray(solution.x, np.float64)

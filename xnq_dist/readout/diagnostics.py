@@ -1,4 +1,4 @@
-"""How good held-out posteriors are: figures for manifests and reports."""
+"""Quality of held-out posteriors, for manifests and reports."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def quality(
 ) -> dict[str, Any]:
     """Log-loss before and after calibration, accuracy, reliability of the last class.
 
-    Bins are equally wide in the calibrated posterior; an empty one has no means.
-    `constant` is the log-loss of every row by the class shares alone, which `skill` is
-    compared with. With weights log-losses and accuracy are weighted means.
+    Bins have equal width in the calibrated posterior; an empty one has no means.
+    `constant` is the log-loss of every row by the class shares alone, the baseline of
+    `skill`. With weights, log-losses and accuracy are weighted means.
     """
     if not len(labels):
         empty: dict[str, list[float]] = {"predicted": [], "observed": [], "count": []}
@@ -66,11 +66,10 @@ def quality(
 
 
 def skill(losses: Floats, constant: Floats) -> dict[str, float] | None:
-    """Part of a constant prediction's log-loss that is saved, with its 95 % interval.
+    """Relative reduction of a constant prediction's log-loss, with its 95 % interval.
 
     ``1 - mean(losses) / mean(constant)``; the interval is that of a ratio of means.
-    None where one class is all there is.
-
+    None with a single class or fewer than two rows.
 
     Examples
     --------

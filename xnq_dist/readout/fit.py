@@ -1,6 +1,6 @@
 """The readout of labelled rows: folds, choice of C, calibration, diagnostics.
 
-Functions of rows in memory or in files, and of whatever runs the fits.
+Rows may be in memory or in files (`objective.Rows`).
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ TRAIN, CALIBRATION = 0, 1
 
 @dataclass(frozen=True, eq=False)
 class FoldPlan:
-    """Which row is in which fold, and the values of C to try."""
+    """Folds of the rows, and the values of C to try."""
 
     folds: Ints32
     """Fold of each row, -1 for rows that the readout is not fitted to, shape (n,)."""
     count: int
-    """Number of folds; 0: C is given and no fold is needed, all fitted rows are in
+    """Number of folds; 0: C is set and no folds are needed, all fitted rows are in
     fold 0."""
     grid: tuple[float, ...]
     """Ascending values of C."""
 
 
 def grid_of(settings: ReadoutSettings) -> tuple[float, ...]:
-    """Values of C that the settings ask to try, ascending."""
+    """Values of C to try by the settings, ascending."""
     return GRID if settings.C == "select" else (settings.C,)
 
 
@@ -64,9 +64,9 @@ def plan_folds(
     seed: int,
     names: Sequence[Any] | None = None,
 ) -> FoldPlan:
-    """The folds and the grid that the settings ask for.
+    """Plan the folds and the grid by the settings.
 
-    Roles are 0 train, 1 calibration, -1 none; None: cross-fit over all rows. Names of
+    Roles are 0 train, 1 calibration, -1 none; None: cross-fit over all rows. `names` of
     the classes are for messages. A class with too few rows is an `InputError`.
     """
     grid = grid_of(settings)
@@ -92,9 +92,9 @@ def finish(
     chosen: ChosenC,
     names: Sequence[Any] | None = None,
 ) -> SavedReadout:
-    """The readout from its folds: final model, calibration, diagnostics.
+    """Finish the readout from its folds: final model, calibration, diagnostics.
 
-    Nothing to calibrate on is an `InputError`.
+    A class without calibration nodes is an `InputError`.
     """
     C, n_classes = plan.grid[chosen.place], rows.n_classes
     used = plan.folds >= 0
@@ -102,7 +102,7 @@ def finish(
     start = fold_models[0] if fold_models else None
     (final,) = fit_jobs(rows, [FitJob((), C, start)])
     model = final.model
-    logits = np.concatenate(list(rows.over(_own_logits, fold_models, model)))
+    logits = np.concatenate(list(rows.over(_held_out_logits, fold_models, model)))
     held = np.arange(len(labels)) if roles is None else np.flatnonzero(~used)
     calibrating = held if roles is None else np.flatnonzero(roles == CALIBRATION)
     truth = labels[calibrating]
@@ -114,11 +114,11 @@ def finish(
     if not len(judged) and fold_models:
         judged = np.flatnonzero(used)
     judged_labels = labels[judged]
-    # Biases take in the proportions of the labels they were fitted to; a temperature,
-    # or nothing, leaves the proportions that the readout itself was fitted to.
+    # Biases adapt posteriors to the proportions of the labels they are fitted to;
+    # without biases posteriors keep the proportions that the readout was fitted to.
     moves_prior = settings.calibration in ("bcts", "platt", "platt_logit")
-    standing = truth if moves_prior else labels[used]
-    prior = np.bincount(standing, minlength=n_classes) / len(standing)
+    prior_labels = truth if moves_prior else labels[used]
+    prior = np.bincount(prior_labels, minlength=n_classes) / len(prior_labels)
     share = np.bincount(judged_labels, minlength=n_classes) / max(len(judged), 1)
     constant = -np.log(share[judged_labels])
     return SavedReadout(
@@ -148,17 +148,17 @@ def finish(
     )
 
 
-def _own_logits(
+def _held_out_logits(
     group: Group, fold_models: Sequence[LinearModel], model: LinearModel
 ) -> Floats:
-    """Logits of rows by the model without their fold; by `model` if they are in none.
+    """Logits of rows by the model without their fold; by `model` if they have no fold.
 
-    NaN for rows that all models have seen.
+    NaN for rows that all models were fitted to.
     """
     logits = np.full((len(group.folds), len(model.coef)), np.nan)
-    for fold, own in (*enumerate(fold_models), (-1, model)):
-        mine = group.folds == fold
-        logits[mine] = decision(own, group.x[mine])
+    for fold, without in (*enumerate(fold_models), (-1, model)):
+        rows = group.folds == fold
+        logits[rows] = decision(without, group.x[rows])
     return logits
 
 
@@ -170,13 +170,13 @@ def out_of_fold_log_loss(
     grid: Sequence[float] = COARSE_GRID,
     seed: int = 0,
 ) -> tuple[float, float, float]:
-    """Least mean out-of-fold log-loss over a grid of C, its standard error, and the C.
+    """Lowest mean out-of-fold log-loss over a grid of C, its standard error, and the C.
 
     The folds are the same for every `x` of the same labels in canonical order.
     """
     check_counts(np.bincount(labels, minlength=n_classes), 2)
     if not len(grid):
-        raise InputError("the grid of C is empty: give at least one value")
+        raise InputError("the grid of C is empty: list at least one value")
     assigned = assign_folds(labels, folds, seed)
     count, ascending = int(assigned.max()) + 1, sorted(grid)
     rows = MemoryRows.of(x, labels, assigned, n_classes)

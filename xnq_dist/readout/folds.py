@@ -1,4 +1,4 @@
-"""Folds of the labelled nodes: stratified, the same whatever holds the rows."""
+"""Folds of the labelled nodes: stratified, independent of where the rows are stored."""
 
 from __future__ import annotations
 
@@ -15,46 +15,48 @@ __all__ = ["assign_folds", "check_counts"]
 
 
 def check_counts(
-    counts: Ints, least: int, names: Sequence[Any] | None = None, what: str = "labelled"
+    counts: Ints,
+    minimum: int,
+    names: Sequence[Any] | None = None,
+    what: str = "labelled",
 ) -> None:
-    """Refuse labels that leave a class with fewer than `least` nodes.
+    """Raise an `InputError` if a class has fewer than `minimum` nodes.
 
-    The message names the first class at fault and what the counted nodes are.
+    The message has the first such class, and `what` as the kind of the counted nodes.
     """
-    short = np.flatnonzero(counts < least)
+    short = np.flatnonzero(counts < minimum)
     if not len(short):
         return
     code = int(short[0])
     name = code if names is None else names[code]
     has = "one" if counts[code] == 1 else "no"
-    need = f"at least {'two' if least == 2 else 'one'} {what} node"
+    need = f"at least {'two' if minimum == 2 else 'one'} {what} node"
     raise InputError(
         f"class {name!r} has {has} {what} node: give every class {need}"
-        f"{'s' if least == 2 else ''}, or take its labels out"
+        f"{'s' if minimum == 2 else ''}, or remove its labels"
     )
 
 
 def assign_folds(labels: Ints32, folds: int, seed: int) -> Ints32:
-    """Fold of each labelled node, every class spread evenly over the folds.
+    """Assign labelled nodes to folds, every class evenly.
 
-    Members of a class are shuffled by a stream of their own and dealt in turn; one
-    class goes on where the one before it stopped, so that the folds are of one size too
-    (up to one node). There are no more than the
-    rarest class has members, and at least 2; a class with a single node
-    is an `InputError`.
+    Nodes of a class are shuffled by a random stream of their own and assigned in turn;
+    one class continues where the last one stopped, so that folds have equal sizes, too
+    (up to one node). There are at most as many folds as nodes of the rarest class, and
+    at least 2; a class with a single node is an `InputError`.
     """
     codes, counts = np.unique(labels, return_counts=True)
     lone = codes[counts < 2]
     if len(lone):
-        everywhere = np.full(int(codes[-1]) + 1, 2)
-        everywhere[lone] = 1
-        check_counts(everywhere, 2)
-    made = max(2, min(folds, int(counts.min())))
+        by_code = np.full(int(codes[-1]) + 1, 2)
+        by_code[lone] = 1
+        check_counts(by_code, 2)
+    number = max(2, min(folds, int(counts.min())))
     result = np.empty(len(labels), np.int32)
-    dealt = 0
+    assigned = 0
     for code, count in zip(codes, counts, strict=True):
         order = stream(seed, Purpose.LABELLED_FOLDS, int(code)).permutation(count)
         members = np.flatnonzero(labels == code)[order]
-        result[members] = (dealt + np.arange(count)) % made
-        dealt += int(count)
+        result[members] = (assigned + np.arange(count)) % number
+        assigned += int(count)
     return result

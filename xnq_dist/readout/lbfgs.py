@@ -1,7 +1,6 @@
-"""L-BFGS that asks for gradients instead of calling for them.
+"""L-BFGS as a generator: it yields points and is sent their values and gradients.
 
-Written as a generator, so that several fits can share each pass over the rows: every
-round asks for one point each.
+So several fits can share each pass over the rows, which evaluates one point of each.
 
 References
 ----------
@@ -20,73 +19,74 @@ from xnq_dist.core.arrays import Floats
 __all__ = ["Minimum", "minimise"]
 
 MEMORY = 20
-"""Steps that the model of the curvature remembers."""
+"""Number of recent steps in the model of the curvature."""
 SUFFICIENT = 1e-4
-"""Share of the promised decrease that a step must bring (Armijo)."""
+"""Part of the predicted decrease that a step must reach (Armijo)."""
 HALVINGS = 40
 ROUNDING = 1e-14
-"""A rise of the value below this share of it is rounding."""
+"""Relative increase of the value that is attributed to rounding."""
 
-Answer = tuple[float, Floats]
+Evaluation = tuple[float, Floats]
 
 
 @dataclass(frozen=True, eq=False)
 class Minimum:
-    """Where a minimisation ended."""
+    """Result of a minimisation."""
 
     point: Floats
     gain: float
-    """Decrease that another step promises, as a share of the value."""
+    """Predicted decrease by another step, relative to the value."""
     rounds: int
-    """Points that were asked for."""
+    """Number of points evaluated."""
 
 
 def minimise(
-    start: Floats, tolerance: float, most: int = 1000
-) -> Generator[Floats, Answer, Minimum]:
+    start: Floats, tolerance: float, max_rounds: int = 1000
+) -> Generator[Floats, Evaluation, Minimum]:
     """Minimise a smooth convex function; yields points, is sent value and gradient.
 
-    Coordinates are expected to be scaled so that the curvature is at most about 1. It
-    stops where another step promises less than `tolerance`, as a share of the value,
-    after `most` points, or where rounding ends it: see `Minimum.gain`.
+    Coordinates should be scaled so that the curvature is at most about 1. The search
+    stops where the predicted decrease by another step, relative to the value, is below
+    `tolerance`, after `max_rounds` points, or where rounding prevents a decrease: see
+    `Minimum.gain`.
     """
     point = start.copy()
     value, gradient = yield point
-    asked = 1
+    rounds = 1
     steps: list[tuple[Floats, Floats, float]] = []
     while True:
         direction = -_inverse_times(gradient, steps)
-        promised = float(gradient @ direction)
-        if promised > 0:  # rounding has spoilt the model: start it anew
+        slope = float(gradient @ direction)
+        if slope > 0:  # rounding has made the model indefinite: restart it
             steps, direction = [], -gradient
-            promised = float(gradient @ direction)
-        gain = -promised / 2 / max(abs(value), np.finfo(float).tiny)
-        if gain <= tolerance or asked >= most:
+            slope = float(gradient @ direction)
+        gain = -slope / 2 / max(abs(value), np.finfo(float).tiny)
+        if gain <= tolerance or rounds >= max_rounds:
             break
         length = 1.0
         slack = ROUNDING * abs(value)
         for _ in range(HALVINGS):
             trial = point + length * direction
             new_value, new_gradient = yield trial
-            asked += 1
-            if new_value <= value + SUFFICIENT * length * promised + slack:
+            rounds += 1
+            if new_value <= value + SUFFICIENT * length * slope + slack:
                 break
             length /= 2
         else:
             break
         step, change = trial - point, new_gradient - gradient
         curvature = float(step @ change)
-        # Convexity makes it positive; what is left of it near the optimum may not be.
+        # Positive by convexity, except for rounding near the optimum.
         if curvature > 1e-12 * float(np.sqrt((step @ step) * (change @ change))):
             steps = [*steps[-MEMORY + 1 :], (step, change, curvature)]
         point, value, gradient = trial, new_value, new_gradient
-    return Minimum(point, gain, asked)
+    return Minimum(point, gain, rounds)
 
 
 def _inverse_times(
     gradient: Floats, steps: list[tuple[Floats, Floats, float]]
 ) -> Floats:
-    """The two-loop recursion."""
+    """Inverse Hessian times the gradient, by the two-loop recursion."""
     rest = gradient.copy()
     shares = []
     for step, change, curvature in reversed(steps):

@@ -1,15 +1,15 @@
-"""Logistic regressions fitted by block L-BFGS: one solver for all sizes and places.
+"""Logistic regressions fitted by block L-BFGS: one solver for all sizes and devices.
 
 Minimises C times the summed log-loss plus half the squared coefficients; intercepts are
-free. Rows are in memory, on a GPU or in files (`objective.Rows`); several fits share
-each pass over them. Everything is float64.
+not penalised. Rows are in memory, on a GPU or in files (`objective.Rows`); several fits
+share each pass over them. Everything is float64.
 
-The Hessian is at most a quarter of the rows' covariance plus the penalty (two classes;
-for more a quarter serves as a scale). The solver works in coordinates in which that
-bound is the identity, so collinear columns take no more steps than others. One pass
-over the rows makes the covariance, for all folds and values of C. Where that is far
-from the Hessian, as for classes that are almost perfectly apart, the coordinates are
-scaled anew by the Hessian itself after some rounds.
+The Hessian is at most a quarter of the rows' covariance plus the penalty (for two
+classes; with more, this serves as a scale). The solver works in coordinates in which
+that bound is the identity, so collinear columns need no additional steps. One pass over
+the rows computes the covariance for all folds and values of C. Where that is far from
+the Hessian, as for classes that are almost perfectly separated, the coordinates are
+rescaled by the Hessian itself after some rounds.
 
 References
 ----------
@@ -58,25 +58,26 @@ log = logging.getLogger(__name__)
 GRID = tuple(float(10.0 ** (step / 2)) for step in range(-4, 7))
 """Values of C tried when it is to be selected: 1e-2 to 1e3 in half decades."""
 COARSE_GRID = GRID[::2]
-"""Whole decades, for comparisons where speed matters more."""
+"""Full decades, for comparisons where speed matters more."""
 
 TOLERANCE = 1e-10
-"""Decrease that another step promises, as a share of the objective, at which a fit is
-done: posteriors are then within about 1e-5 of those at the optimum."""
+"""Expected decrease by another step, relative to the objective, at which a fit stops:
+posteriors are then within about 1e-5 of those at the optimum."""
 SLACK = 1000
-"""Times the tolerance up to which a fit counts as converged: rounding may stop it."""
+"""Multiple of the tolerance up to which a fit that rounding has stopped counts as
+converged."""
 ROUNDS, COLUMNS_A_ROUND = 12, 24
-"""Evaluations of the objective before the coordinates are scaled anew, and columns that
-allow for another one: a Hessian takes longer the more columns it has."""
+"""Evaluations of the objective before the coordinates are rescaled, and columns per
+additional evaluation: a Hessian takes longer the more columns it has."""
 REFRESHES = 20
-"""Maximum number of times that they are."""
+"""Maximum number of times that the coordinates are rescaled."""
 HALF = 0.5
-"""Labels of each class that smoothing adds."""
+"""Pseudo-labels of each class that smoothing adds."""
 
 
 @dataclass(frozen=True, eq=False)
 class LinearModel:
-    """A linear readout in logits form, one row a class; binary: the first row is 0."""
+    """A linear readout, one row per class; with two classes the first row is 0."""
 
     coef: Floats
     """Weights, shape (C, d')."""
@@ -99,12 +100,12 @@ class FitJob:
     start: LinearModel | None = None
     """A model to start from, such as the one for a neighbouring C."""
     block: int = 0
-    """Which of several sets of rows it is fitted to."""
+    """Number of the set of rows that it is fitted to."""
 
 
 @dataclass(frozen=True, eq=False)
 class LogisticFit:
-    """A fitted regression, and how well it predicts the rows left out."""
+    """A fitted regression, and its loss on the rows left out."""
 
     model: LinearModel
     loss: float
@@ -112,30 +113,30 @@ class LogisticFit:
 
 
 def fit_jobs(rows: Rows, jobs: Sequence[FitJob]) -> list[LogisticFit]:
-    """Fit several regressions, one pass over the rows a round.
+    """Fit several regressions together, with one pass over the rows per round.
 
-    Each class has a row outside the hidden folds, unless the rows are smooth. A fit
-    that does not reach its tolerance has `converged` False, and a line in the log.
+    Each class must have a row outside the hidden folds, unless the rows are smoothed.
+    A fit that does not reach its tolerance has `converged` False and logs a warning.
     """
     with one_blas_thread():
-        there, scales = rows.placed(), {}
+        placed, scales = rows.placed(), {}
         for C in {job.C for job in jobs}:
             count, _ = rows.moments.without(())
             ridge = rows.penalty / (C * max(count, 1.0))
             scales[C] = _Scale.of(rows.moments.covariance() / 4, ridge)
-        searches = [_Search(there, job, scales[job.C]) for job in jobs]
+        searches = [_Search(placed, job, scales[job.C]) for job in jobs]
         while running := [search for search in searches if search.result is None]:
             problems = [search.point for search in running]
-            sums: Any = sum(there.over(group_sums, problems))
-            for search, mine in zip(running, sums, strict=True):
-                if not search.answer(mine):
+            sums: Any = sum(placed.over(group_sums, problems))
+            for search, of_search in zip(running, sums, strict=True):
+                if not search.advance(of_search):
                     search.refresh()
-        found = [search.result for search in searches if search.result is not None]
+        models = [search.result for search in searches if search.result is not None]
         losses: Any = np.zeros(len(jobs))
         if any(job.hidden for job in jobs):
             hidden = [job.hidden for job in jobs]
-            losses = sum(rows.over(_hidden_losses, hidden, found))
-    return [LogisticFit(*each) for each in zip(found, losses.tolist(), strict=True)]
+            losses = sum(rows.over(_hidden_losses, hidden, models))
+    return [LogisticFit(*each) for each in zip(models, losses.tolist(), strict=True)]
 
 
 def fit(
@@ -148,18 +149,18 @@ def fit(
     smooth: bool = False,
     weights: Floats | None = None,
 ) -> LinearModel:
-    """Fit all rows at one C.
+    """Fit all rows with one C.
 
     With `smooth`, half a label of every class is added at the mean of the rows: a class
-    without a row has a small probability then, and few labels no extreme intercepts.
-    Without it a class without a row is an `InputError`. A model to `start` from saves
-    steps.
+    without a row then has a small probability, and few labels give no extreme
+    intercepts. Without it, a class without a row is an `InputError`. A model to `start`
+    from saves steps.
     """
     counts = np.bincount(y, minlength=n_classes)
     if n_classes < 2 or len(counts) > n_classes or not (counts.all() or smooth):
         raise InputError(
             f"a readout of {n_classes} classes cannot be fitted to rows of classes "
-            f"{np.flatnonzero(counts).tolist()}: each class needs a labelled node"
+            f"{np.flatnonzero(counts).tolist()}: label at least one node of each class"
         )
     folds = np.zeros(len(y), np.int32)
     where = choose(backend)
@@ -169,27 +170,27 @@ def fit(
 
 @dataclass(frozen=True, eq=False)
 class _Scale:
-    """Coordinates of coefficients in which the Hessian is about the identity."""
+    """Coordinates of coefficients in which the Hessian is close to the identity."""
 
     factor: Floats
     """Lower Cholesky factor of the Hessian, shape (d, d); roots, (d,), if wide."""
     inverse: Floats
-    """Of the factor."""
+    """Inverse of the factor."""
 
     @classmethod
     def of(cls, hessian: Floats, ridge: Floats | float) -> _Scale:
-        """From the loss's Hessian (its diagonal, if wide) and the penalty's."""
+        """Construct from the Hessians of the loss (a diagonal, if wide) and penalty."""
         if hessian.ndim == 1:
             roots = np.sqrt(hessian + ridge)
             return cls(roots, 1 / roots)
-        # Rounding may leave the covariance a little below zero.
+        # Rounding may leave small negative eigenvalues.
         hessian[np.diag_indices(len(hessian))] += ridge + 1e-12 * np.trace(hessian)
         factor = cholesky(hessian, lower=True, overwrite_a=True, check_finite=False)
         return cls(factor, dtrtri(factor, lower=1)[0])
 
 
 class _Search:
-    """One fit: points in scaled coordinates of centred rows, one after the other."""
+    """One fit: a sequence of points in scaled coordinates of centred rows."""
 
     def __init__(self, rows: Rows, job: FitJob, scale: _Scale) -> None:
         self._rows, self._job, self._scale = rows, job, scale
@@ -206,7 +207,7 @@ class _Search:
             if self._outputs == 1:
                 coef, intercept = coef[1:] - coef[:1], intercept[1:] - intercept[:1]
         self.point = Problem(job.hidden, coef, intercept)
-        """The point that is asked about, in terms of the rows themselves."""
+        """The point to evaluate next, in the coordinates of the rows."""
         self._refreshed = 0
         self.result: LinearModel | None = None
         self._begin()
@@ -217,19 +218,19 @@ class _Search:
         shift = (self.point.intercept + coef @ self._middle) * self._root
         start = np.column_stack([scaled, shift]).ravel()
         self._steps = minimise(start, TOLERANCE, self._rounds)
-        self._ask(next(self._steps))
+        self._move(next(self._steps))
 
-    def _ask(self, point: Floats) -> None:
+    def _move(self, point: Floats) -> None:
         values, inverse = point.reshape(self._outputs, -1), self._scale.inverse
         scaled = values[:, :-1]
         coef = scaled * inverse if inverse.ndim == 1 else scaled @ inverse
         shift = values[:, -1] / self._root
         self.point = Problem(self._job.hidden, coef, shift - coef @ self._middle)
 
-    def answer(self, sums: Floats) -> bool:
-        """Go on from what `group_sums` adds up to; False: scale anew (`refresh`)."""
+    def advance(self, sums: Floats) -> bool:
+        """Take a step, from the total of `group_sums`; False: `refresh` is needed."""
         outputs, coef = self._outputs, self.point.coef
-        loss, pushes = sums[0], sums[-outputs:]
+        loss, intercepts = sums[0], sums[-outputs:]
         slopes = sums[1:-outputs].reshape(coef.shape)
         if self._rows.smooth:
             logits = self.point.intercept + coef @ self._mean
@@ -238,26 +239,29 @@ class _Search:
             logs = log_softmax(logits)
             loss = loss - HALF * logs.sum()
             more = (HALF * (len(logs) * np.exp(logs) - 1))[-outputs:]
-            slopes, pushes = slopes + more[:, None] * self._mean, pushes + more
+            slopes, intercepts = (
+                slopes + more[:, None] * self._mean,
+                intercepts + more,
+            )
         value = loss / self._count + float((self._ridge * coef**2).sum()) / 2
-        # The derivative by a coefficient of centred rows.
-        slopes = (slopes - pushes[:, None] * self._middle) / self._count
+        # Derivatives by the coefficients of centred rows.
+        slopes = (slopes - intercepts[:, None] * self._middle) / self._count
         slopes, inverse = slopes + self._ridge * coef, self._scale.inverse
         slopes = slopes * inverse if inverse.ndim == 1 else slopes @ inverse.T
-        shifts = pushes / (self._count * self._root)
+        shifts = intercepts / (self._count * self._root)
         gradient = np.column_stack([slopes, shifts]).ravel()
         try:
-            self._ask(self._steps.send((float(value), gradient)))
+            self._move(self._steps.send((float(value), gradient)))
         except StopIteration as ended:
-            found: Minimum = ended.value
-            self._ask(found.point)
-            if found.gain > TOLERANCE and found.rounds >= self._rounds:
+            minimum: Minimum = ended.value
+            self._move(minimum.point)
+            if minimum.gain > TOLERANCE and minimum.rounds >= self._rounds:
                 return False
-            self._end(found.gain <= SLACK * TOLERANCE)
+            self._end(minimum.gain <= SLACK * TOLERANCE)
         return True
 
     def refresh(self) -> None:
-        """Scale by the Hessian at the point."""
+        """Rescale the coordinates by the Hessian at the point."""
         if self._refreshed == REFRESHES:
             self._end(False)
             return
@@ -275,26 +279,27 @@ class _Search:
             coef = np.concatenate([np.zeros_like(coef), coef])
             intercept = np.concatenate([np.zeros(1), intercept])
         if not converged:
-            log.warning("readout with C = %g did not converge", self._job.C)
+            text = "readout with C = %g did not converge: set a smaller readout.C"
+            log.warning(text, self._job.C)
         self.result = LinearModel(coef, intercept, self._job.C, converged)
 
 
 def _hidden_losses(
     group: Group, hidden: Sequence[tuple[int, ...]], models: Sequence[LinearModel]
 ) -> Floats:
-    """Summed log-loss of the rows that each model has not seen."""
-    found = np.zeros(len(models))
+    """Summed log-loss of the rows that each model was not fitted to."""
+    totals = np.zeros(len(models))
     for number, (folds, model) in enumerate(zip(hidden, models, strict=True)):
         held = np.isin(group.folds, folds)
         losses = row_losses(decision(model, group.x[held]), group.labels[held])
         if group.weights is not None:
             losses = losses * group.weights[held]
-        found[number] = losses.sum()
-    return found
+        totals[number] = losses.sum()
+    return totals
 
 
 def decision(model: LinearModel, x: NDArray[Any], threads: int = 1) -> Floats:
-    """Logits of rows, float64, (n, C); a row has the same bits wherever it stands."""
+    """Logits of rows, float64, (n, C); bits of a row do not depend on the others."""
     weights = cast(Floats32, np.ascontiguousarray(model.coef.T))
     return np.asarray(product(x, weights, threads) + model.intercept, np.float64)
 

@@ -1,4 +1,4 @@
-"""What the stages ``select``, ``readout`` and ``posteriors`` need."""
+"""Memory, disk space and work of the stages ``select``, ``readout``, ``posteriors``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from xnq_dist.core.need import Need, RunSize, Work, added, scaled
 from xnq_dist.core.sizes import parse_bytes
 from xnq_dist.readout.objective import DEVICE_VALUES, WIDEST
 from xnq_dist.readout.plus.label_features import HOPS, feature_count
-from xnq_dist.readout.plus.learning import MOST_ROWS
+from xnq_dist.readout.plus.learning import MAX_ROWS
 from xnq_dist.readout.plus.second_stage import KINDS, tree_columns
 from xnq_dist.readout.plus.variants import Variants
 from xnq_dist.readout.select import INPUT_SCALES, RECURRENT_SCALES, UNITS
@@ -25,33 +25,32 @@ from xnq_dist.reservoir.volume import WORKER
 
 __all__ = ["candidates_of", "label_sums", "needs", "turns_of"]
 
-FINE, SEARCHED = 8, 3
-"""Values of C that are usually tried: by the climb up to between 1 and 10, and two
-beyond the best; by xnq+ from the middle of its grid on."""
+CLIMBED, SEARCHED = 8, 3
+"""Typical number of values of C tried: by `climb`, which goes to between 1 and 10 and
+two steps beyond the best; by xnq+, which starts from the middle of its grid."""
 SEARCH_FITS = 3
-"""Values of C that each candidate of the scales' search is judged by."""
+"""Values of C tried for each candidate of the search of scales."""
 PASSES = 12
-"""Passes over the rows that a fit takes."""
+"""Passes over the rows per fit."""
 TREES = 250
-"""Boosted trees of a model, one a class where there are more than two."""
+"""Boosted trees of a model, for each class where there are more than two."""
 SECOND_FITS = 4
 """Values of C that the second stage of xnq+ tries."""
 
 
 def needs(size: RunSize, settings: Settings) -> Need:
-    """What the search of scales, the fits and the posteriors take."""
+    """Estimate what the search of scales, the fits and the posteriors need."""
     plus, dim = method_of(settings.method).second_stage, settings.reservoir.dim
-    fitted = min(size.known, MOST_ROWS) if plus else size.known
+    fitted = min(size.known, MAX_ROWS) if plus else size.known
     columns = sum(blocks_of(size, settings))
     rows = min(fitted * columns * 24, parse_bytes(settings.readout.memory) * 3)
     memory, rounds_disk, features_disk = _described(size, settings, fitted)
     largest = supersteps_of(size, settings).moves.largest
-    # Label features are made twice: with nodes and with whole groups as folds.
+    # Label features are computed twice: with nodes and with complete groups as folds.
     described = size.nodes * (rounds_disk + 2 * features_disk)
-    # Three partitions of groups take 12 bytes a node; posteriors with whole groups left
-    # out are few.
+    # Three partitions into groups take 12 bytes per node; held-out posteriors are few.
     kept = size.nodes * (size.classes * 4 + 24 + features_disk)
-    # Labelled rows beyond the memory go through files, by partition and by group.
+    # Labelled rows beyond the memory are written twice, by partition and by group.
     beyond = not plus and size.known * dim * 8 > settings.readout.memory_bytes
     spilled = 2 * size.known * dim * embedding_item(settings) if beyond else 0
     return Need(
@@ -67,26 +66,26 @@ def needs(size: RunSize, settings: Settings) -> Need:
     )
 
 
-def _described(size: RunSize, settings: Settings, most: int) -> tuple[int, int, int]:
-    """Bytes that a node takes in memory while xnq+ describes it, and on the disk.
+def _described(size: RunSize, settings: Settings, fitted: int) -> tuple[int, int, int]:
+    """Bytes per node of xnq+'s label features: in memory, and two figures on disk.
 
-    There for the kept rounds, which are removed, and for what is made of them; models
-    are fitted to `most` nodes.
+    On disk for the sums of the rounds, which are deleted, and for the features; models
+    are fitted to `fitted` nodes.
     """
     if not method_of(settings.method).second_stage:
         return 0, 0, 0
     variants = Variants(settings.readout.folds)
-    own = feature_count(size.classes)
-    # The nodes that models are fitted to, described once more for each fold, are few.
-    features = own + min(1.0, most / max(1, size.nodes)) * variants.folds * own
+    count = feature_count(size.classes)
+    # Features of the nodes that models are fitted to are computed again for each fold.
+    features = count + min(1.0, fitted / max(1, size.nodes)) * variants.folds * count
     kept = HOPS * ((variants.folds + len(variants)) * size.classes + 1)
     return 4 * int(kept + features), 4 * kept, 4 * int(features)
 
 
 def _on_device(size: RunSize, settings: Settings) -> int:
-    """Bytes of a GPU: of every task that fits at a time the rows in float32.
+    """Bytes of GPU memory for the tasks that fit at the same time.
 
-    A block of them and their covariance twice in float64.
+    Each holds the rows in float32, and a block and the covariance twice in float64.
     """
     if not size.workers.device:
         return 0
@@ -97,9 +96,9 @@ def _on_device(size: RunSize, settings: Settings) -> int:
 
 
 def candidates_of(settings: Settings) -> int:
-    """Scales that the stage ``select`` tries; 0: none."""
-    wanted = settings.reservoir
-    searched = wanted.recurrent_scale == "select", wanted.input_scale == "select"
+    """Number of candidates that the stage ``select`` tries; 0: no search."""
+    scales = settings.reservoir
+    searched = scales.recurrent_scale == "select", scales.input_scale == "select"
     if not method_of(settings.method).searches or not any(searched):
         return 0
     recurrent = len(RECURRENT_SCALES) if searched[0] else 1
@@ -107,7 +106,7 @@ def candidates_of(settings: Settings) -> int:
 
 
 def _search_work(size: RunSize, settings: Settings) -> dict[str, float]:
-    """Scales tried with a smaller reservoir each; one task judges them."""
+    """Work of the candidates, each with a smaller reservoir and scored in one task."""
     candidates, dim = candidates_of(settings), min(settings.reservoir.dim, UNITS)
     if not candidates:
         return {}
@@ -117,36 +116,36 @@ def _search_work(size: RunSize, settings: Settings) -> dict[str, float]:
 
 
 def _fit(size: RunSize, rows: float, dim: int) -> Work:
-    """One fit to some rows, or several fits to as many in all."""
+    """Work of one fit to `rows` rows, or of several fits to as many in total."""
     outputs = 1 if size.classes == 2 else size.classes
     return {"row": rows * dim * outputs * PASSES}
 
 
 def _moments(size: RunSize, dim: int) -> Work:
-    """The covariance of the labelled rows, for all fits."""
+    """Work of the covariance of the labelled rows, which all fits share."""
     return {"square": float(size.known) * dim * dim}
 
 
 def turns_of(size: RunSize, settings: Settings) -> int:
-    """Turns that the folds of one C take, in parallel on all threads."""
+    """Rounds of fits for the folds of one C, with all threads in parallel."""
     folds = settings.readout.folds
     return -(-folds // min(folds, size.workers.count * size.workers.threads))
 
 
 def _fits(size: RunSize, settings: Settings) -> int:
-    """Values of C that the first readout tries."""
-    wanted, plus = settings.readout, method_of(settings.method).second_stage
-    fits = (SEARCHED if plus else FINE) if wanted.C == "select" else 1
+    """Number of fits per fold of the (first-stage) readout."""
+    readout, plus = settings.readout, method_of(settings.method).second_stage
+    fits = (SEARCHED if plus else CLIMBED) if readout.C == "select" else 1
     if not plus:
         return fits
-    # Of every block; and, once C is chosen, with each pair of folds hidden, and all of
-    # that with whole groups as folds.
-    hidden = 2 * len(Variants(wanted.folds)) // wanted.folds - 1
+    # For every block; with the chosen C also for each pair of hidden folds, and all of
+    # these again with complete groups as folds.
+    hidden = 2 * len(Variants(readout.folds)) // readout.folds - 1
     return len(blocks_of(size, settings)) * (fits + hidden)
 
 
 def _first_work(size: RunSize, settings: Settings) -> dict[str, float]:
-    """Rows read twice, folds fitted, posteriors written; xnq+ reads once more."""
+    """Work to read rows twice, fit folds and write posteriors; xnq+ reads once more."""
     dim, folds = settings.reservoir.dim, settings.readout.folds
     plus = method_of(settings.method).second_stage
     nodes, _ = busiest(size, settings)
@@ -175,11 +174,11 @@ def label_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
         NeighbourSums(HOPS, folds * size.classes + 1),
         NeighbourSums(HOPS, len(Variants(folds)) * size.classes),
     )
-    return (*sums, *sums)  # with nodes and with whole groups as folds
+    return (*sums, *sums)  # with nodes and with complete groups as folds
 
 
 def _plus_work(size: RunSize, settings: Settings) -> dict[str, float]:
-    """What xnq+ does besides: sums over neighbours, features, the second stage."""
+    """Additional work of xnq+: sums over neighbours, features, the second stage."""
     if not method_of(settings.method).second_stage:
         return {}
     blocks, folds = blocks_of(size, settings), settings.readout.folds
@@ -193,9 +192,9 @@ def _plus_work(size: RunSize, settings: Settings) -> dict[str, float]:
     if settings.plus.boosting == "auto":
         trees = TREES * (1 if size.classes == 2 else size.classes)
         rows = size.known * (folds - 1.0) / folds
-        own = len(blocks) * (size.classes - 1) + features
+        second_stage = len(blocks) * (size.classes - 1) + features
         for kind in KINDS:
-            columns = own + len(tree_columns(blocks, kind))
+            columns = second_stage + len(tree_columns(blocks, kind))
             fold = {"tree": float(trees), "bin": trees * rows * columns}
             parts.append(scaled(fold, folds / size.slots))
             parts.append({"leaf": float(nodes) * trees / size.lanes})

@@ -1,9 +1,10 @@
 """The objective of logistic regressions, as sums over blocks of rows.
 
-Rows come in groups of `GROUP_ROWS` in canonical order, and a group is worked on in
-blocks whose size depends on the number of columns alone. Sums are added in the order of
-the rows, and those of one problem do not depend on the others of the same pass. So bits
-are the same for any number of workers and threads, and for rows in memory and in files.
+Rows are in groups of `GROUP_ROWS` in canonical order, and a group is processed in
+blocks whose size depends only on the number of columns. Sums are added in the order of
+the rows, and those of one problem do not depend on the other problems of the pass. So
+results have the same bits for any number of workers and threads, and for rows in memory
+and in files.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ __all__ = [
 ]
 
 GROUP_ROWS = 1 << 13
-"""Rows of a group: what a task holds of rows in files."""
+"""Rows of a group; a task holds one group of rows in files at a time."""
 BLOCK_VALUES = 1 << 17
-"""Values of a block in float64: as many as the second cache of a core holds."""
+"""Float64 values of a block: as many as the level-2 cache of a core holds."""
 DEVICE_VALUES = 1 << 23
-"""The same on a GPU, which needs large blocks to be busy."""
+"""Values of a block on a GPU, which is efficient only with large blocks."""
 ROUNDING = 1e-13
-"""Share of a column's mean square that a variance may be off by."""
+"""Rounding error of a variance, relative to the column's mean square."""
 WIDEST = 2048
-"""Maximum number of columns whose covariance is computed; beyond, variances are."""
+"""Maximum number of columns for a covariance; with more, variances are used."""
 
 CPU = cpu()
 Result = TypeVar("Result")
@@ -52,7 +53,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Rows that are worked on together, on the host or on a device."""
+    """Rows that are processed together, on the host or on a device."""
 
     x: Any
     """Embeddings, any float type, shape (m, d)."""
@@ -61,12 +62,12 @@ class Group:
     folds: Any
     """Folds, int32, shape (m,); rows of a negative fold are in no fit."""
     weights: Any = None
-    """Of the rows' log-losses, float64, shape (m,); None: 1 each."""
+    """Weights of the rows' log-losses, float64, shape (m,); None: 1 each."""
     backend: Backend = CPU
-    """What computes sums; its arrays hold the rows."""
+    """Computes the sums; its arrays hold the rows."""
 
     def blocks(self) -> Iterator[tuple[Any, Any, Any, Any]]:
-        """Rows in float64, labels, folds and weights of each block."""
+        """Yield rows in float64, labels, folds and weights of each block."""
         on_device = self.backend.on_device
         values = DEVICE_VALUES if on_device else BLOCK_VALUES
         size = 1 << max(0, (values // max(1, self.x.shape[1])).bit_length() - 1)
@@ -81,7 +82,7 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Of the rows that any problem uses, weighted."""
+    """Weighted moments of the rows with a fold."""
 
     counts: Floats
     """Summed weights of each fold, shape (K,)."""
@@ -91,24 +92,24 @@ class Moments:
     """Sum of their outer products, shape (d, d); of squares, (d,), if wide."""
 
     def without(self, hidden: Sequence[int]) -> tuple[float, Floats]:
-        """Summed weights and mean of the rows of the other folds."""
-        seen = ~np.isin(np.arange(len(self.counts)), hidden)
-        count = float(self.counts[seen].sum())
-        return count, self.totals[seen].sum(axis=0) / max(count, 1e-300)
+        """Summed weights and mean of the rows outside the folds `hidden`."""
+        used = ~np.isin(np.arange(len(self.counts)), hidden)
+        count = float(self.counts[used].sum())
+        return count, self.totals[used].sum(axis=0) / max(count, 1e-300)
 
     def covariance(self) -> Floats:
-        """Of all rows, shape (d, d); variances, (d,), if wide.
+        """Covariance of all rows, shape (d, d); variances, (d,), if wide.
 
-        Not below zero: what rounding may take from the squares is added.
+        A bound of the rounding error is added, so that variances are not negative.
         """
         count, mean = self.without(())
-        found = self.products / max(count, 1e-300)
-        if found.ndim == 1:
-            return np.asarray(np.maximum(found - mean**2, ROUNDING * found))
-        rounded = ROUNDING * found.diagonal()
-        found -= np.outer(mean, mean)
-        found[np.diag_indices(len(found))] += rounded
-        return found
+        values = self.products / max(count, 1e-300)
+        if values.ndim == 1:
+            return np.asarray(np.maximum(values - mean**2, ROUNDING * values))
+        rounded = ROUNDING * values.diagonal()
+        values -= np.outer(mean, mean)
+        values[np.diag_indices(len(values))] += rounded
+        return values
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +125,7 @@ class Problem:
 
 
 class Rows(Protocol):
-    """Labelled rows, in memory or in files, and how they are to be fitted."""
+    """Labelled rows, in memory or in files, and options of their fits."""
 
     @property
     def n_classes(self) -> int:
@@ -132,7 +133,7 @@ class Rows(Protocol):
 
     @property
     def moments(self) -> Moments:
-        """Of all rows in fits."""
+        """Moments of all rows with a fold."""
 
     @property
     def penalty(self) -> Floats | float:
@@ -143,7 +144,7 @@ class Rows(Protocol):
         """Whether half a label of each class is added at the mean of the rows."""
 
     def placed(self) -> Rows:
-        """The same rows where sums are computed."""
+        """Return the rows in the place where sums are computed."""
 
     def over(self, work: Callable[..., Result], *arguments: Any) -> Iterable[Result]:
         """Results of ``work(group, *arguments)`` in the order of the groups."""
@@ -169,7 +170,7 @@ class MemoryRows:
     smooth: bool = False
     backend: Backend = CPU
     threads: int = 1
-    """Groups worked on at a time."""
+    """Number of groups processed at a time."""
 
     @classmethod
     def of(
@@ -183,20 +184,20 @@ class MemoryRows:
         backend: Backend | None = None,
         threads: int = 1,
     ) -> MemoryRows:
-        """Rows with their moments, which all fits share."""
+        """Construct the rows with their moments, which all fits share."""
         count = int(folds.max(initial=0)) + 1
         none = Moments(np.zeros(0), np.zeros((0, 0)), np.zeros(0))
         rows = cls(x, labels, folds, n_classes, none, weights, 1.0, smooth)
         rows = replace(rows, backend=backend or CPU, threads=threads)
-        found = rows.placed().over(group_moments, count)
-        return replace(rows, moments=add_moments(None, found))
+        moments = rows.placed().over(group_moments, count)
+        return replace(rows, moments=add_moments(None, moments))
 
     def moments_at(self, problem: Problem) -> Moments:
         """Moments of rows weighted by the curvature of their losses."""
         return add_moments(None, self.over(group_moments, 1, problem))
 
     def placed(self) -> MemoryRows:
-        """The same rows on the device, embeddings in float32, if there is one."""
+        """Return the rows on the device, if there is one, with float32 embeddings."""
         if not self.backend.on_device:
             return self
         place, weights = self.backend.to_device, self.weights
@@ -210,14 +211,14 @@ class MemoryRows:
 
     def over(self, work: Callable[..., Result], *arguments: Any) -> Iterable[Result]:
         """Results of ``work(group, *arguments)`` in the order of the groups."""
-        # A copy to the host waits for the device: it has all rows in one group.
+        # One group on a device, because each result's copy to the host waits for it.
         size = max(1, len(self.labels)) if self.backend.on_device else GROUP_ROWS
 
         def each(first: int) -> Result:
             part = slice(first, first + size)
             weights = None if self.weights is None else self.weights[part]
-            own = self.x[part], self.labels[part], self.folds[part], weights
-            return work(Group(*own, self.backend), *arguments)
+            fields = self.x[part], self.labels[part], self.folds[part], weights
+            return work(Group(*fields, self.backend), *arguments)
 
         starts = range(0, max(1, len(self.labels)), size)
         if self.threads == 1 or len(starts) == 1:
@@ -227,10 +228,10 @@ class MemoryRows:
 
 
 def group_moments(group: Group, folds: int, problem: Problem | None = None) -> Moments:
-    """Moments of a group's rows in fits.
+    """Moments of a group's rows with a fold.
 
-    With a problem, its rows are weighted by the curvature of their losses, in one fold;
-    of more than two classes by its mean. Else by their own weights.
+    With a problem, all rows count as one fold and are weighted by the curvature of
+    their losses (for more than two classes, its mean), else by their weights.
     """
     xp, width = group.backend.xp, group.x.shape[1]
     wide = width > WIDEST
@@ -241,18 +242,18 @@ def group_moments(group: Group, folds: int, problem: Problem | None = None) -> M
             if problem is not None:
                 place = group.backend.to_device
                 logits = rows @ place(problem.coef.T) + place(problem.intercept)
-                weights = _seen(problem, fold, weights) * _curvature(xp, logits)
+                weights = _used(problem, fold, weights) * _curvature(xp, logits)
                 fold = xp.zeros_like(labels)
             for number in range(folds):
-                own = weights * (fold == number)
-                counts[number] += own.sum()
-                totals[number] += own @ rows
+                of_fold = weights * (fold == number)
+                counts[number] += of_fold.sum()
+                totals[number] += of_fold @ rows
             weighted = rows * weights[:, None]
             products += (weighted * rows).sum(axis=0) if wide else weighted.T @ rows
     return Moments(*map(group.backend.to_host, (counts, totals, products)))
 
 
-def _seen(problem: Problem, folds: Any, weights: Any) -> Any:
+def _used(problem: Problem, folds: Any, weights: Any) -> Any:
     """Weights of rows, 0 in the folds that the problem leaves out."""
     for fold in problem.hidden:
         weights = weights * (folds != fold)
@@ -260,7 +261,7 @@ def _seen(problem: Problem, folds: Any, weights: Any) -> Any:
 
 
 def _curvature(xp: Any, logits: Any) -> Any:
-    """Second derivative of losses by a logit, mean of the classes, shape (m,)."""
+    """Second derivative of losses by a logit, mean over the classes, shape (m,)."""
     if logits.shape[1] == 1:
         half = xp.exp(-xp.abs(logits[:, 0]))
         return half / (1.0 + half) ** 2
@@ -269,9 +270,9 @@ def _curvature(xp: Any, logits: Any) -> Any:
     return (shares * (1.0 - shares)).mean(axis=1)
 
 
-def add_moments(before: Moments | None, found: Iterable[Moments]) -> Moments:
-    """The sum, in order."""
-    for more in found:
+def add_moments(before: Moments | None, moments: Iterable[Moments]) -> Moments:
+    """Add moments in order; an empty sum is a `ValueError`."""
+    for more in moments:
         before = (
             more
             if before is None
@@ -287,31 +288,31 @@ def add_moments(before: Moments | None, found: Iterable[Moments]) -> Moments:
 
 
 def group_sums(group: Group, problems: Sequence[Problem]) -> Floats:
-    """A group's part of every problem's log-loss and of its gradient.
+    """A group's contribution to every problem's log-loss and gradient.
 
-    A row a problem: the loss, its derivatives by the coefficients, and those by the
-    intercepts, shape (p, 1 + k d + k). All problems are of one shape.
+    Each row is for one problem: the loss, its derivatives by the coefficients and by
+    the intercepts, shape (p, 1 + k d + k). All problems have the same shape.
     """
     xp, place = group.backend.xp, group.backend.to_device
     outputs, width = problems[0].coef.shape
-    points = [(place(some.coef.T), place(some.intercept)) for some in problems]
-    found = xp.zeros((len(problems), 1 + outputs * (width + 1)))
+    points = [(place(each.coef.T), place(each.intercept)) for each in problems]
+    totals = xp.zeros((len(problems), 1 + outputs * (width + 1)))
     with one_blas_thread():
         for rows, labels, folds, weights in group.blocks():
             for sums, problem, (coef, intercept) in zip(
-                found, problems, points, strict=True
+                totals, problems, points, strict=True
             ):
-                seen = _seen(problem, folds, weights)
+                used = _used(problem, folds, weights)
                 losses, excess = _excess(xp, rows @ coef + intercept, labels)
-                excess *= seen[:, None]
-                sums[0] += losses @ seen
+                excess *= used[:, None]
+                sums[0] += losses @ used
                 sums[1:-outputs] += (excess.T @ rows).ravel()
                 sums[-outputs:] += excess.sum(axis=0)
-    return group.backend.to_host(found)
+    return group.backend.to_host(totals)
 
 
 def _excess(xp: Any, logits: Any, labels: Any) -> tuple[Any, Any]:
-    """Log-losses, shape (m,), and P(class) less the label, shape (m, k)."""
+    """Log-losses, shape (m,), and P(class) minus the label, shape (m, k)."""
     if logits.shape[1] == 1:
         signs = 2.0 * labels - 1.0
         margin = signs * logits[:, 0]

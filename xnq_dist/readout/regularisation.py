@@ -1,4 +1,4 @@
-"""The choice of C by the log-loss of rows left out, and which values are tried."""
+"""The choice of C by the log-loss of held-out rows, and the search over a grid."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from xnq_dist.readout.logistic import FitJob, LogisticFit
 __all__ = ["ChosenC", "Fitter", "Search", "climb", "cross_fit", "search_from_middle"]
 
 Fitter = Callable[[Sequence[FitJob]], Sequence[LogisticFit]]
-"""Fits jobs and returns their fits in order, wherever the work runs."""
+"""Runs fit jobs, here or on workers, and returns their fits in order."""
 Search = Generator[int, float, int]
-"""Places of a grid to try; is sent the log-loss at each, and returns the best."""
+"""Yields places of a grid to try, is sent the log-loss at each, returns the best."""
 
 PATIENCE = 2
-"""Steps without a new low after which `climb` stops."""
+"""Steps without a new minimum after which `climb` stops."""
 PULL = 0.5
-"""Of the log-loss of all rows, for each step away from the middle of a grid."""
+"""Penalty on the log-loss of all rows, for each step from the middle of a grid."""
 
 
 @dataclass(frozen=True, eq=False)
 class ChosenC:
-    """Fits of every fold at the C with the least loss."""
+    """Fits of every fold with the C of the lowest loss."""
 
     place: int
-    """Of C in the grid."""
+    """Place of C in the grid."""
     losses: dict[int, float]
-    """Log-loss of all rows, each left out, by places tried, in their order."""
+    """Held-out log-loss of all rows for each place, in the order of the search."""
     fits: Sequence[LogisticFit]
-    """One a fold; none when C is given and no fold is needed."""
+    """One for each fold; empty when C is set and no fold is needed."""
 
 
 def cross_fit(
@@ -38,15 +38,16 @@ def cross_fit(
     search: Callable[[int], Search],
     fit_all: Fitter,
 ) -> list[ChosenC]:
-    """Fit every fold of every block of columns at the C that suits the block.
+    """Choose C for every block of columns; return the fits of all folds with it.
 
-    Grids ascend; without folds nothing is fitted. `search` gives the places of a grid
-    to try, `fit_all` runs the fits: those of one step, of all blocks, together.
+    Grids are ascending, one for each block; without folds nothing is fitted. `search`
+    yields the places of a grid to try, `fit_all` runs the fits of all blocks for one
+    step of their searches together.
     """
     if not folds:
         return [ChosenC(0, {}, ()) for _ in grids]
     searches = [search(len(grid)) for grid in grids]
-    pending = {block: next(some) for block, some in enumerate(searches)}
+    pending = {block: next(each) for block, each in enumerate(searches)}
     tried: list[dict[int, Sequence[LogisticFit]]] = [{} for _ in grids]
     losses: list[dict[int, float]] = [{} for _ in grids]
     best: dict[int, int] = {}
@@ -57,11 +58,11 @@ def cross_fit(
             starts = [None] * folds if last is None else [fit.model for fit in last]
             C = grids[block][place]
             jobs += [FitJob((k,), C, start, block) for k, start in enumerate(starts)]
-        found = fit_all(jobs)
+        fits = fit_all(jobs)
         for number, (block, place) in enumerate(list(pending.items())):
-            mine = found[number * folds : (number + 1) * folds]
-            tried[block][place] = mine
-            losses[block][place] = sum(fit.loss for fit in mine)
+            of_block = fits[number * folds : (number + 1) * folds]
+            tried[block][place] = of_block
+            losses[block][place] = sum(fit.loss for fit in of_block)
             try:
                 pending[block] = searches[block].send(losses[block][place])
             except StopIteration as ended:
@@ -74,7 +75,7 @@ def cross_fit(
 
 
 def climb(count: int) -> Search:
-    """Go up a grid until there is no new low for `PATIENCE` steps."""
+    """Search up a grid until there is no new minimum for `PATIENCE` steps."""
     losses: list[float] = []
     best = 0
     for place in range(count):
@@ -87,9 +88,9 @@ def climb(count: int) -> Search:
 
 
 def search_from_middle(count: int) -> Search:
-    """Go up from the middle as long as that gains, or down where it does not.
+    """Search up from the middle while the loss falls, or down if it never does.
 
-    Losses away from the middle are raised by `PULL` a step.
+    `PULL` is added to the loss for each step from the middle.
     """
     middle = (count - 1) // 2
     losses = {middle: (yield middle)}

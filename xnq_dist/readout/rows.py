@@ -1,4 +1,4 @@
-"""Rows of partitions: the labelled ones in, the posteriors of all out; no Dask here."""
+"""Rows of partitions: labelled ones are read, posteriors of all written; no Dask."""
 
 from __future__ import annotations
 
@@ -37,32 +37,32 @@ __all__ = [
 ]
 
 FEATURES = "label-features-"
-"""Files of a readout stage that hold a partition's label features begin so."""
+"""Prefix of the readout stage's files with a partition's label features."""
 GROUPS = "groups"
-"""The file of a readout stage that holds the graph's own partitions."""
+"""File of the readout stage with the groups of the graph's nodes."""
 BATCH = 1 << 14
 """Rows of an embedding that a task holds at a time."""
 
 
 Score = Callable[[slice, Ints, NDArray[Any]], tuple[Floats32, Bools]]
-"""From rows of a partition, their canonical indexes and embeddings, to posteriors and
-out-of-fold flags."""
+"""Returns posteriors and out-of-fold flags of rows of a partition, from their slice,
+canonical indexes and embeddings."""
 
 
 @dataclass(frozen=True)
 class KnownLabels:
-    """Labels of a partition's nodes to use instead of the node table's."""
+    """Labels of a partition's nodes that replace those of the node table."""
 
     where: Stage
     record: FileRecord
 
     def load(self) -> Ints32:
-        """Class codes in local row order, -1 for rows that no model is fitted to."""
+        """Load class codes in local row order, -1 for rows that are in no fit."""
         arrays = self.where.read_arrays(self.record)
         return np.where(arrays["fitted"], arrays["labels"], -1).astype(np.int32)
 
     def load_weights(self) -> Floats | None:
-        """Weights in local row order; None: every label counts 1."""
+        """Load weights in local row order; None: every label counts 1."""
         return self.where.read_arrays(self.record).get("weights")
 
 
@@ -74,12 +74,12 @@ class LabelFile:
     record: FileRecord
 
     def read(self, index: pa.ChunkedArray) -> pa.Table:
-        """Columns ``label`` and ``role``, checked against the nodes' indexes."""
+        """Read columns ``label`` and ``role``, checked against the nodes' indexes."""
         table = self.stage.read_table(self.record, "node_labels")
         if not table["index"].equals(index):
             raise StageError(
-                f"{self.stage.folder.uri_of(self.record.name)} is not of the nodes of "
-                "its partition: run again with --overwrite"
+                f"{self.stage.folder.uri_of(self.record.name)} does not have the nodes "
+                "of its partition: run again with --overwrite"
             )
         return table.select(["label", "role"])
 
@@ -94,25 +94,25 @@ class Part:
     rows: FileRecord
     has_roles: bool
     known: KnownLabels | None = None
-    """Other labels than the stage ``labels`` has; roles are not looked at then."""
+    """Labels that replace those of the stage ``labels``; roles are then ignored."""
     labels: LabelFile | None = None
-    """None: nothing but `known` is known."""
+    """None: only `known` has labels."""
 
     def read_nodes(self) -> pa.Table:
-        """Node ids, indexes, labels and roles in local row order."""
+        """Read node ids, indexes, labels and roles in local row order."""
         columns = ["node_id", "index"]
         nodes = self.graph.read_table(self.nodes, "graph_nodes", columns)
         if self.labels is None:
             label = pa.nulls(len(nodes), pa.int32())
             role = pa.nulls(len(nodes), pa.string())
             return nodes.append_column("label", label).append_column("role", role)
-        found = self.labels.read(nodes["index"])
-        for name in found.column_names:
-            nodes = nodes.append_column(name, found[name])
+        labels = self.labels.read(nodes["index"])
+        for name in labels.column_names:
+            nodes = nodes.append_column(name, labels[name])
         return nodes
 
     def used(self, nodes: pa.Table) -> Bools:
-        """Rows that the readout is made from: labelled, and with a role if any has."""
+        """Rows that the readout uses: labelled, and with a role if there are roles."""
         if self.known is not None:
             return np.asarray(self.known.load() >= 0, bool)
         used = nodes["label"].is_valid().to_numpy()
@@ -121,7 +121,7 @@ class Part:
         return np.asarray(used, bool)
 
     def states(self, ids: pa.ChunkedArray) -> Iterator[tuple[int, NDArray[Any]]]:
-        """First row and embeddings of each batch, checked against the node ids."""
+        """Yield first row and embeddings of each batch, checked against node ids."""
         where = self.embeddings.folder.uri_of(self.rows.name)
         first = 0
         try:
@@ -147,23 +147,23 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Rows that the readout is made from, in canonical order."""
+    """Rows that the readout uses, in canonical order."""
 
     index: Ints
     labels: Ints32
     roles: NDArray[np.int8] | None
     x: NDArray[Any]
     weights: Floats | None = None
-    """Of the labels, shape (n,); None: every label counts 1."""
+    """Weights of the labels, shape (n,); None: every label counts 1."""
 
 
 def count_used(part: Part) -> int:
-    """Rows of a partition that the readout is made from."""
+    """Count the rows of a partition that the readout uses."""
     return int(part.used(part.read_nodes()).sum())
 
 
 def gather_used(part: Part) -> Labelled | None:
-    """The used rows of one partition; None when it has no row at all."""
+    """Read the used rows of one partition; None when it has no row at all."""
     nodes = part.read_nodes()
     used = part.used(nodes)
     pieces = [x[used[first:][: len(x)]] for first, x in part.states(nodes["node_id"])]
@@ -188,17 +188,17 @@ def gather_used(part: Part) -> Labelled | None:
 
 
 def assemble(pieces: Sequence[Labelled | None]) -> Labelled:
-    """All used rows, sorted by canonical index: the same whatever the partitions."""
-    there = [piece for piece in pieces if piece is not None]
-    index = np.concatenate([piece.index for piece in there])
+    """Join the used rows of all partitions, sorted by canonical index."""
+    nonempty = [piece for piece in pieces if piece is not None]
+    index = np.concatenate([piece.index for piece in nonempty])
     order = np.argsort(index)
-    with_roles = [piece.roles for piece in there if piece.roles is not None]
-    weights = [piece.weights for piece in there if piece.weights is not None]
+    with_roles = [piece.roles for piece in nonempty if piece.roles is not None]
+    weights = [piece.weights for piece in nonempty if piece.weights is not None]
     return Labelled(
         index[order],
-        np.concatenate([piece.labels for piece in there])[order],
+        np.concatenate([piece.labels for piece in nonempty])[order],
         np.concatenate(with_roles)[order] if with_roles else None,
-        np.concatenate([piece.x for piece in there])[order],
+        np.concatenate([piece.x for piece in nonempty])[order],
         np.concatenate(weights)[order] if weights else None,
     )
 
@@ -209,7 +209,7 @@ def write_readout(
     calibration: Calibration,
     facts: dict[str, Any],
 ) -> list[FileRecord]:
-    """A fitted readout, and its figures to read, in two files."""
+    """Write a fitted readout and its summary for people, in two files."""
     parameters = {name: each.tolist() for name, each in calibration.parameters.items()}
     text = json.dumps({**facts, "calibration_parameters": parameters}, indent=1)
     return [
@@ -226,7 +226,7 @@ def write_posteriors(
     attempt: Attempt,
     classes: list[Any],
 ) -> FileRecord:
-    """Posteriors of one partition's nodes, in its row order."""
+    """Write the posteriors of one partition's nodes, in its row order."""
     saved = SavedReadout.from_arrays(readout.read_arrays(record))
 
     def score(rows: slice, index: Ints, x: NDArray[Any]) -> Any:
@@ -238,11 +238,11 @@ def write_posteriors(
 def write_scored(
     part: Part, number: int, attempt: Attempt, classes: list[Any], score: Score
 ) -> FileRecord:
-    """One partition's file of posteriors, batch by batch, in its row order."""
+    """Write one partition's file of posteriors, batch by batch, in its row order."""
     nodes = part.read_nodes()
     ids, index = nodes["node_id"], nodes["index"].to_numpy()
-    # Labelled nodes without a role: no part of the readout has seen them.
-    unseen = nodes["label"].is_valid().to_numpy() & ~part.used(nodes)
+    # Labelled nodes without a role, which the readout does not use.
+    unused = nodes["label"].is_valid().to_numpy() & ~part.used(nodes)
     metadata = {b"classes": json.dumps(classes).encode()}
     with attempt.table_writer(f"part-{number:05d}", "posteriors") as writer:
 
@@ -262,8 +262,8 @@ def write_scored(
 
         for first, x in part.states(ids):
             rows = slice(first, first + len(x))
-            found, out_of_fold = score(rows, index[rows], x)
-            write(rows, found, out_of_fold | unseen[rows])
+            values, out_of_fold = score(rows, index[rows], x)
+            write(rows, values, out_of_fold | unused[rows])
         if not len(ids):
-            write(slice(0), np.empty((0, len(classes)), np.float32), unseen)
+            write(slice(0), np.empty((0, len(classes)), np.float32), unused)
     return writer.record

@@ -1,9 +1,9 @@
 """Selection of the reservoir's scales on held-out labels, by a small search.
 
 Four recurrent scales, then two more input scales at the best of them, each with a
-reservoir of at most 128 units, scored by the out-of-fold log-loss of a logistic
-readout. The smallest recurrent scale within one standard error of the best wins: the
-map amplifies noise above 1, so chaos must pay for itself.
+reservoir of at most 128 units, are scored by the out-of-fold log-loss of a logistic
+readout. The smallest recurrent scale within one standard error of the best is chosen,
+because above 1 the map amplifies noise.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 __all__ = ["Score", "choose_recurrent", "select_scales"]
 
 Recurrent = float | tuple[float, ...]
-"""A recurrent scale, or those of several reservoirs side by side."""
+"""A recurrent scale, or those of several parallel reservoirs."""
 
 log = logging.getLogger(__name__)
 
 RECURRENT_SCALES = (1.0, 3.0, 8.0, 20.0)
 INPUT_SCALES = (0.3, 0.1, 1.0)
-"""The first is the one at which recurrent scales are compared."""
+"""Recurrent scales are compared at the first one."""
 UNITS = 128
-"""Most units of a reservoir in the search."""
+"""Maximum units of a reservoir in the search."""
 COSTS = (0.1, 1.0, 10.0)
 """Inverse L2 strengths tried for each candidate."""
 
@@ -111,14 +111,14 @@ def choose_recurrent(scores: list[Score]) -> Score:
     best = min(scores, key=lambda score: score.log_loss)
     bound = best.log_loss + best.standard_error
     good = [score for score in scores if score.log_loss <= bound]
-    # Several scales side by side are never compared: there is one candidate then.
+    # With several parallel reservoirs there is only one candidate.
     return min(good, key=lambda score: np.max(score.recurrent_scale))
 
 
 def select_scales(
     run: RunDirectory, settings: Settings, client: Client, progress: Progress = silent
 ) -> tuple[Recurrent, float]:
-    """Recurrent and input scale: as set, or by the stage ``select``.
+    """Return recurrent and input scale: as set, or selected by the stage ``select``.
 
     Raises
     ------
@@ -131,15 +131,15 @@ def select_scales(
     manifest, known = run.stage("graph").manifest(), run.stage("labels").manifest()
     if manifest is None or known is None:
         raise StageError(
-            f"{run.uri} has no whole stages graph and labels: run prepare first"
+            f"{run.uri} has no complete stages graph and labels: run prepare first"
         )
     inputs = select_inputs(manifest, known, settings)
-    whole = run.reuse("select", inputs)
-    if whole is None:
-        whole = _search(run, settings, client, manifest, known, inputs, progress)
-    found = whole.facts["recurrent_scale"]
-    recurrent = tuple(found) if isinstance(found, list) else found
-    return recurrent, whole.facts["input_scale"]
+    selected = run.reuse("select", inputs)
+    if selected is None:
+        selected = _search(run, settings, client, manifest, known, inputs, progress)
+    scale = selected.facts["recurrent_scale"]
+    recurrent = tuple(scale) if isinstance(scale, list) else scale
+    return recurrent, selected.facts["input_scale"]
 
 
 def _search(
@@ -156,15 +156,15 @@ def _search(
     if not known.facts["has_roles"]:
         counts = np.array(known.facts["class_counts"])
         check_counts(counts, 2, known.facts["classes"])
-    wanted = settings.reservoir
+    reservoir = settings.reservoir
     graph, stage = run.stage("graph"), run.stage("select")
     attempt = stage.begin()
     recurrent: tuple[Recurrent, ...] = RECURRENT_SCALES
     inputs_tried: tuple[float, ...] = INPUT_SCALES
-    if wanted.recurrent_scale != "select":
-        recurrent = (wanted.recurrent_scale,)
-    if wanted.input_scale != "select":
-        inputs_tried = (wanted.input_scale,)
+    if reservoir.recurrent_scale != "select":
+        recurrent = (reservoir.recurrent_scale,)
+    if reservoir.input_scale != "select":
+        inputs_tried = (reservoir.input_scale,)
     total = len(recurrent) + len(inputs_tried) - 1
     scores: list[Score] = []
 
@@ -175,7 +175,7 @@ def _search(
             manifest.facts["rho"],
             recurrent_scale,
             input_scale,
-            min(wanted.dim, UNITS),
+            min(reservoir.dim, UNITS),
         )
         writer = _WriteLabelled(run.stage("labels"), known, attempt, len(scores))
         files, _ = run_reservoir(

@@ -1,8 +1,9 @@
-"""Labelled rows beyond `readout.memory`: in files, fitted block by block.
+"""Labelled rows beyond `readout.memory`: kept in files, fitted block by block.
 
-Partitions write their labelled rows; groups of `GROUP_ROWS` in canonical order are put
-together from them, and every evaluation of the fits that run is one pass of tasks over
-the groups. A task holds one group, the client the models and sums of their shape.
+Tasks write the labelled rows of each partition and combine them into groups of
+`GROUP_ROWS` rows in canonical order. Every evaluation of the current fits is one pass
+of tasks over the groups. A task holds one group; the client holds the models and sums
+of their shape.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ Result = TypeVar("Result")
 __all__ = ["SpilledRows", "spill"]
 
 TASKS_A_THREAD = 2
-"""Tasks of a pass; each takes some groups in turn."""
+"""Tasks of a pass per thread; each processes several groups in turn."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class RowGroup:
     dtype: str
 
     def load(self) -> Group:
-        """The rows in memory."""
+        """Read the rows into memory."""
         with checked(self.folder, self.record) as stream:
             data = stream.read()
         labels = np.frombuffer(data, np.int32, self.rows)
@@ -65,13 +66,13 @@ class RowGroup:
 
 @dataclass(frozen=True)
 class _Piece:
-    """A partition's labelled rows in a file: indexes ascending, then embeddings."""
+    """A partition's labelled rows in a file: ascending indexes, then embeddings."""
 
     record: FileRecord
     rows: int
     dtype: str
     starts: tuple[int, ...]
-    """Where each group's rows begin, and the end."""
+    """First row of each group, and the end."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,14 +88,15 @@ class SpilledRows:
     smooth: bool = False
 
     def placed(self) -> SpilledRows:
-        """Sums are computed by the workers."""
+        """Return the rows unchanged: the workers compute the sums."""
         return self
 
     def over(self, work: Callable[..., Result], *arguments: Any) -> list[Result]:
         """Results of ``work(group, *arguments)`` in the order of the groups."""
+        count = thread_count(self.client) * TASKS_A_THREAD
         tasks = [
-            self.client.submit(_each, work, some, *arguments, pure=False)
-            for some in _shared(self.groups, thread_count(self.client) * TASKS_A_THREAD)
+            self.client.submit(_each, work, groups, *arguments, pure=False)
+            for groups in _shared(self.groups, count)
         ]
         return list(chain.from_iterable(gather(self.client, tasks)))
 
@@ -119,8 +121,8 @@ def spill(
 ) -> SpilledRows:
     """Write the labelled rows as groups; `SpilledRows.delete` removes them.
 
-    Of the rows `x` is not looked at; folds are below 0 for rows that no fit is made
-    from. Partitions that hold other rows are a `StageError`.
+    `rows.x` is not used; folds are below 0 for rows that are in no fit. Partitions with
+    other rows are a `StageError`.
     """
     size = objective.GROUP_ROWS
     bounds = rows.index[::size]
@@ -130,7 +132,7 @@ def spill(
     ]
     watch(client, written, "labelled rows", progress)
     pieces = [piece for piece in gather(client, written) if piece is not None]
-    # Else the death of its worker would have a piece written again.
+    # Dask would write a piece again if the worker of a future that is held dies.
     del written
     joined = [
         client.submit(
@@ -154,21 +156,21 @@ def spill(
 
 def _moments(client: Client, groups: Sequence[RowGroup], *arguments: Any) -> Moments:
     before: _Future | None = None
-    for some in _shared(groups, thread_count(client) * TASKS_A_THREAD):
-        sums = client.submit(_each, group_moments, some, *arguments, pure=False)
-        # One after the other: no worker holds more than a few of them.
+    for part in _shared(groups, thread_count(client) * TASKS_A_THREAD):
+        sums = client.submit(_each, group_moments, part, *arguments, pure=False)
+        # Added one by one, so that no worker holds more than a few of them.
         before = client.submit(add_moments, before, sums, pure=False)
     if before is None:
         raise StageError(
             "there is no labelled row: this is an internal error, please report it"
         )
-    found: Moments = result(client, before)
-    return found
+    moments: Moments = result(client, before)
+    return moments
 
 
 def _shared(groups: Sequence[RowGroup], tasks: int) -> Iterator[Sequence[RowGroup]]:
-    cuts = np.linspace(0, len(groups), min(tasks, len(groups)) + 1).astype(int)
-    for first, last in pairwise(cuts.tolist()):
+    bounds = np.linspace(0, len(groups), min(tasks, len(groups)) + 1).astype(int)
+    for first, last in pairwise(bounds.tolist()):
         yield groups[first:last]
 
 
@@ -179,7 +181,7 @@ def _each(work: Any, groups: Sequence[RowGroup], *arguments: Any) -> list[Any]:
 def _write_piece(
     part: Part, number: int, bounds: Ints, attempt: Attempt
 ) -> _Piece | None:
-    """A partition's labelled rows by canonical index; None when it has none."""
+    """Write a partition's labelled rows by canonical index; None when it has none."""
     used = gather_used(part)
     if used is None or not len(used.index):
         return None
@@ -198,23 +200,23 @@ def _write_group(
     folds: Ints32,
     attempt: Attempt,
 ) -> RowGroup:
-    """One group's rows out of all partitions' files."""
+    """Combine one group's rows from the files of all partitions."""
     indexes, parts = [], []
     width, dtype = 0, np.dtype(pieces[0].dtype)
     for piece in pieces:
         first, last = piece.starts[number], piece.starts[number + 1]
         width = (piece.record.bytes // piece.rows - 8) // dtype.itemsize
-        line = width * dtype.itemsize
+        row_bytes = width * dtype.itemsize
         with checked(attempt.folder, piece.record) as stream:
             stream.seek(8 * first)
             indexes.append(np.frombuffer(stream.read(8 * (last - first)), np.int64))
-            stream.seek(8 * piece.rows + line * first)
-            values = np.frombuffer(stream.read(line * (last - first)), dtype)
+            stream.seek(8 * piece.rows + row_bytes * first)
+            values = np.frombuffer(stream.read(row_bytes * (last - first)), dtype)
             parts.append(values.reshape(last - first, width))
     order = np.argsort(np.concatenate(indexes))
     if len(order) != len(labels):
         raise StageError(
-            f"partitions hold {len(order)} labelled rows of group {number} instead of "
+            f"partitions have {len(order)} labelled rows of group {number} instead of "
             f"{len(labels)}: this is an internal error, please report it"
         )
     x = np.concatenate(parts)[order]

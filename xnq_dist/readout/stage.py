@@ -1,7 +1,7 @@
-"""The stages ``readout`` and ``posteriors``; arithmetic is in the other modules.
+"""The stages ``readout`` and ``posteriors``; the numerics are in the other modules.
 
-The labelled rows meet inside a task, the fits run as tasks in parallel, and one task
-per partition writes its posteriors. Only figures and models pass the client.
+One task assembles the labelled rows, the fits run as parallel tasks, and one task per
+partition writes its posteriors. The client gets only facts and models.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from xnq_dist.core.store import (
 )
 from xnq_dist.core.waiting import gather, result
 from xnq_dist.graph.layout import load_label_weights, load_labels, load_roles
-from xnq_dist.groups.own_groups import Groups, own_groups
+from xnq_dist.groups.own_groups import Groups, node_groups
 from xnq_dist.readout.apply import SavedReadout
 from xnq_dist.readout.fit import FoldPlan, finish, grid_of, plan_folds
 from xnq_dist.readout.logistic import FitJob, LogisticFit, fit_jobs
@@ -71,9 +71,9 @@ def _plan(
 def _ready(
     rows: Labelled, plan: FoldPlan, n_classes: int, backend: str, threads: int
 ) -> MemoryRows:
-    """The rows with their moments."""
-    known = rows.x, rows.labels, plan.folds, n_classes
-    return MemoryRows.of(*known, backend=choose(backend), threads=threads)
+    """Construct the rows with their moments."""
+    fields = rows.x, rows.labels, plan.folds, n_classes
+    return MemoryRows.of(*fields, backend=choose(backend), threads=threads)
 
 
 def _finish(
@@ -85,9 +85,9 @@ def _finish(
     settings: ReadoutSettings,
     attempt: Attempt,
 ) -> tuple[list[FileRecord], dict[str, Any]]:
-    """Fit, calibrate and write the readout; its files and figures."""
-    known = rows.index, rows.labels, rows.roles, settings, plan, chosen, classes
-    return _write(finish(ready, *known), int(rows.x.shape[1]), classes, attempt)
+    """Fit, calibrate and write the readout; return its files and facts."""
+    args = rows.index, rows.labels, rows.roles, settings, plan, chosen, classes
+    return _write(finish(ready, *args), int(rows.x.shape[1]), classes, attempt)
 
 
 def _write(
@@ -102,7 +102,7 @@ def _write(
 def fit_readout(
     run: RunDirectory, settings: Settings, client: Client, progress: Progress = silent
 ) -> Manifest:
-    """The stages ``readout`` and ``posteriors``, each reused when it is whole.
+    """Run the stages ``readout`` and ``posteriors``, or reuse them if complete.
 
     Parameters
     ----------
@@ -111,9 +111,9 @@ def fit_readout(
     settings
         Settings of the run.
     client
-        Where the work runs.
+        The workers.
     progress
-        Told how far it is.
+        Called with the progress of each step.
 
     Returns
     -------
@@ -125,15 +125,16 @@ def fit_readout(
     InputError
         When a class has too few labelled nodes.
     DoesNotFitError
-        When ``readout.memory`` does not hold one group of labelled rows, or workers
+        When ``readout.memory`` is too small for one group of labelled rows, or workers
         die again and again.
     InfrastructureError
         When the disk is full or failing, or the cluster is lost.
     StageError
         When an earlier stage is missing, or files do not fit each other.
     """
-    graph, labels = _whole(run, "graph", "prepare"), _whole(run, "labels", "prepare")
-    embeddings = _whole(run, "embeddings", "embed")
+    graph = _complete(run, "graph", "prepare")
+    labels = _complete(run, "labels", "prepare")
+    embeddings = _complete(run, "embeddings", "embed")
     parts = _parts(run, graph, embeddings, labels)
     inputs = readout_inputs(graph, embeddings, labels, settings)
     method = METHODS.module_of(settings.method)
@@ -143,7 +144,7 @@ def fit_readout(
             began = time.perf_counter()
             stage = run.stage("readout")
             attempt = stage.begin()
-            groups = own_groups(run.stage("graph"), graph, settings, attempt, client)
+            groups = node_groups(run.stage("graph"), graph, settings, attempt, client)
             files, facts = method.fit(
                 ReadoutWork(
                     client,
@@ -178,11 +179,11 @@ def fit_readout(
     return written
 
 
-def _whole(run: RunDirectory, name: str, step: str) -> Manifest:
-    found = run.stage(name).manifest()
-    if found is None:
-        raise StageError(f"{run.uri} has no whole stage {name!r}: run {step} first")
-    return found
+def _complete(run: RunDirectory, name: str, step: str) -> Manifest:
+    manifest = run.stage(name).manifest()
+    if manifest is None:
+        raise StageError(f"{run.uri} has no complete stage {name!r}: run {step} first")
+    return manifest
 
 
 def _parts(
@@ -199,14 +200,14 @@ def _parts(
     stages = run.stage("graph"), run.stage("embeddings")
     where = run.stage("labels")
     return [
-        Part(stages[0], node, stages[1], row, has_roles, None, LabelFile(where, own))
-        for node, row, own in zip(nodes, rows, known, strict=True)
+        Part(stages[0], node, stages[1], row, has_roles, None, LabelFile(where, file))
+        for node, row, file in zip(nodes, rows, known, strict=True)
     ]
 
 
 @dataclass(frozen=True)
 class ReadoutWork:
-    """What a method fits its readout to."""
+    """Inputs of a method's fit."""
 
     client: Client
     run: RunDirectory
@@ -218,7 +219,7 @@ class ReadoutWork:
     attempt: Attempt
     """Where the readout's files are written."""
     groups: Groups
-    """The graph's own partitions, which the errors of posteriors are judged by."""
+    """Groups of the graph's nodes, for the errors that posteriors share."""
     progress: Progress
 
     @property
@@ -237,7 +238,7 @@ Fitted = tuple[Sequence[FileRecord], dict[str, Any]]
 
 
 def fit_logistic(work: ReadoutWork) -> Fitted:
-    """A logistic regression of the embeddings, calibrated."""
+    """Fit and calibrate a logistic regression of the embeddings."""
     client, readout, classes = work.client, work.settings.readout, work.classes
     if not rows_fit(client, work.parts, work.dim, work.settings):
         return _fit_spilled(work)
@@ -246,33 +247,35 @@ def fit_logistic(work: ReadoutWork) -> Fitted:
     rows = client.submit(assemble, pieces, pure=False)
     seed = work.settings.seed
     plan = client.submit(_plan, rows, classes, readout, seed, pure=False)
-    # Assembled: let the workers drop the pieces.
-    del pieces
+    del pieces  # so that the workers can free them
     threads = max(workers(client).values())
-    place = len(classes), work.settings.backend, threads
-    ready = client.submit(_ready, rows, plan, *place, pure=False)
+    options = len(classes), work.settings.backend, threads
+    ready = client.submit(_ready, rows, plan, *options, pure=False)
     count = result(client, client.submit(getattr, plan, "count", pure=False))
     fits = TaskFits(client, [ready], "folds", work.progress)
     (chosen,) = cross_fit([grid_of(readout)], count, climb, fits)
-    known = rows, ready, plan, chosen, classes, readout, work.attempt
-    finished: Fitted = result(client, client.submit(_finish, *known, pure=False))
+    args = rows, ready, plan, chosen, classes, readout, work.attempt
+    finished: Fitted = result(client, client.submit(_finish, *args, pure=False))
     return finished
 
 
 def _fit_spilled(work: ReadoutWork) -> Fitted:
-    """The same of more rows than fit."""
+    """`fit_logistic` with the labelled rows in files."""
     from xnq_dist.readout.spilled import spill
 
     if work.settings.backend == "gpu":
-        log.warning("labelled rows beyond readout.memory are fitted on CPUs")
+        log.warning(
+            "labelled rows need more than readout.memory, so the readout is fitted on "
+            "CPUs: raise readout.memory to use the GPU"
+        )
     readout, classes = work.settings.readout, work.classes
     where, known = work.run.stage("labels"), work.labels
     labels, roles = load_labels(where, known), None
     used = labels >= 0
     if known.facts["has_roles"]:
-        every = load_roles(where, known)
-        used &= every >= 0
-        roles = every[used]
+        all_roles = load_roles(where, known)
+        used &= all_roles >= 0
+        roles = all_roles[used]
     index, labels = np.flatnonzero(used), labels[used]
     count, attempt = len(classes), work.attempt
     plan = plan_folds(labels, roles, count, readout, work.settings.seed, classes)
@@ -283,19 +286,18 @@ def _fit_spilled(work: ReadoutWork) -> Fitted:
 
     def fit_all(jobs: Sequence[FitJob]) -> list[LogisticFit]:
         work.progress("folds", 0, len(jobs))
-        found = fit_jobs(spilled, jobs)
+        fits = fit_jobs(spilled, jobs)
         work.progress("folds", len(jobs), len(jobs))
-        return found
+        return fits
 
     (chosen,) = cross_fit([plan.grid], plan.count, climb, fit_all)
-    of_rows = index, labels, roles, readout, plan, chosen, classes
-    fitted = finish(spilled, *of_rows)
+    fitted = finish(spilled, index, labels, roles, readout, plan, chosen, classes)
     spilled.delete()
     return _write(fitted, work.dim, classes, attempt)
 
 
 def fit_pooled(work: ReadoutWork) -> Fitted:
-    """The two stages of xnq+, all labelled nodes with a role pooled."""
+    """Fit the two stages of xnq+ to all labelled nodes (with roles: that have one)."""
     from xnq_dist.readout.plus.learning import fit_plus
     from xnq_dist.readout.plus.work import Embedded
 
@@ -338,14 +340,14 @@ def _commit(
         facts["log_loss"],
         facts["accuracy"],
     )
-    found = facts["skill"]
-    if found is not None and found["lower"] <= 0:
+    skill = facts["skill"]
+    if skill is not None and skill["lower"] <= 0:
         log.warning(
-            "readout: posteriors are not shown to be better than the class shares "
-            "alone: they save %.1f %% of the log-loss (95 %% interval %.1f to %.1f), "
-            "so that every community's estimate is drawn to the labels' shares; add "
-            "labels, or features that tell the classes apart",
-            *(100 * found[name] for name in ("value", "lower", "upper")),
+            "readout: posteriors are not significantly better than the class shares "
+            "alone: they reduce the log-loss by %.1f %% (95 %% interval %.1f to %.1f), "
+            "so estimates of all communities are close to the labels' shares; add "
+            "labels, or features that distinguish the classes",
+            *(100 * skill[name] for name in ("value", "lower", "upper")),
         )
     seconds = time.perf_counter() - began
     return stage.commit(attempt, files, fingerprint(inputs), inputs, facts, seconds)
@@ -361,7 +363,7 @@ def _posteriors(
     progress: Progress,
     write: Callable[..., FileRecord],
 ) -> Manifest:
-    """The stage ``posteriors``: one task per partition."""
+    """Run the stage ``posteriors`` with one task per partition."""
     began = time.perf_counter()
     stage = run.stage("posteriors")
     attempt = stage.begin()
@@ -369,8 +371,8 @@ def _posteriors(
     (record,) = fitted.named("readout-")
     readout = run.stage("readout")
     features = fitted.named(FEATURES)
-    more: list[tuple[FileRecord, ...]] = [(record,) for record in features]
-    more = more or [()] * len(parts)
+    optional: list[tuple[FileRecord, ...]] = [(record,) for record in features]
+    optional = optional or [()] * len(parts)
     futures = [
         client.submit(
             write,
@@ -380,7 +382,7 @@ def _posteriors(
             record,
             attempt,
             classes,
-            *more[number],
+            *optional[number],
             pure=False,
         )
         for number, part in enumerate(parts)

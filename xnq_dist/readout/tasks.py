@@ -1,6 +1,6 @@
-"""Dask under the readouts: fits as tasks that run side by side, progress.
+"""Dask tasks of the readouts: fits in parallel, and progress.
 
-What comes back to the client is counts, figures and models; rows stay on the workers.
+Only counts, facts and models are returned to the client; rows stay on the workers.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ if TYPE_CHECKING:
 __all__ = ["TaskFits", "in_window", "rows_fit", "thread_count", "watch"]
 
 VALUE_BYTES = 8
-"""Of a labelled row's value: float32 as gathered, and in the rows put in order."""
+"""Bytes per value of a labelled row: float32 as gathered, and again in sorted rows."""
 
 
 def rows_fit(
     client: Client, parts: Sequence[Part], dim: int, settings: Settings
 ) -> bool:
-    """Whether `readout.memory` holds the labelled rows; if not, files do.
+    """Whether `readout.memory` is enough for the labelled rows; else files are used.
 
-    Where it does not even hold one group of them, `DoesNotFitError`.
+    A memory too small for one group of rows is a `DoesNotFitError`.
     """
-    there = parse_bytes(settings.readout.memory)
+    available = parse_bytes(settings.readout.memory)
     counts = client.map(count_used, parts, pure=False)
     labelled: int = sum(gather(client, counts))
     need = max(1, labelled * dim * VALUE_BYTES)
-    if need <= there:
+    if need <= available:
         return True
     group = objective.GROUP_ROWS
-    if labelled > group and group * dim * VALUE_BYTES <= there:
+    if labelled > group and group * dim * VALUE_BYTES <= available:
         return False
     labelled = min(labelled, group)
     need = labelled * dim * VALUE_BYTES
     raise DoesNotFitError(
         f"the embeddings of {labelled:,} labelled nodes (d' = {dim}) need "
-        f"{need / 2**30:.3g} GiB but readout.memory is {there / 2**30:.3g} "
+        f"{need / 2**30:.3g} GiB but readout.memory is {available / 2**30:.3g} "
         f"GiB: set readout.memory to {-(-need // 2**20)}MiB or more, or lower "
         "reservoir.dim"
     )
@@ -60,27 +60,27 @@ def rows_fit(
 
 @dataclass(frozen=True)
 class TaskFits:
-    """A `Fitter` whose fits are tasks, shared out among the threads of the workers."""
+    """A `Fitter` that runs fits as tasks, divided among the threads of the workers."""
 
     client: Client
     rows: Sequence[_Future]
     """`MemoryRows` of each block of columns, on the workers."""
     what: str
-    """What progress is reported of."""
+    """Name of the work in progress lines."""
     progress: Progress
 
     def __call__(self, jobs: Sequence[FitJob]) -> list[LogisticFit]:
-        """Fits of the jobs, in order."""
+        """Run the jobs; return their fits in order."""
         threads = thread_count(self.client)
         tasks = []
-        for block, same in groupby(jobs, lambda job: job.block):
-            mine = list(same)
-            size = -(-len(mine) // threads)
+        for block, group in groupby(jobs, lambda job: job.block):
+            same = list(group)
+            size = -(-len(same) // threads)
             tasks += [
                 self.client.submit(
-                    fit_jobs, self.rows[block], mine[first : first + size], pure=False
+                    fit_jobs, self.rows[block], same[first : first + size], pure=False
                 )
-                for first in range(0, len(mine), size)
+                for first in range(0, len(same), size)
             ]
         watch(self.client, tasks, self.what, self.progress)
         return list(chain.from_iterable(gather(self.client, tasks)))
@@ -94,7 +94,7 @@ def in_window(
     what: str,
     progress: Progress,
 ) -> list[_Future]:
-    """Futures of ``submit(0..count-1)``, all done, no more than `size` at a time."""
+    """Run ``submit(0..count-1)``, at most `size` at a time; return the futures."""
     look = Heartbeats(client).look
     futures: list[_Future] = []
     left: list[_Future] = []
@@ -112,10 +112,10 @@ def in_window(
 def watch(
     client: Client, futures: Sequence[_Future], what: str, progress: Progress
 ) -> None:
-    """Wait for futures; the first failure is raised."""
+    """Wait for futures and report progress; raise the first failure."""
     wait_all(client, futures, partial(progress, what))
 
 
 def thread_count(client: Client) -> int:
-    """Threads of all workers, at least 1."""
+    """Number of threads of all workers, at least 1."""
     return max(1, sum(workers(client).values()))

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from xnq_dist.core.config import Settings
-from xnq_dist.quantify.checks.anomalies import Anomalies, Seen, find_anomalies
+from xnq_dist.quantify.checks.anomalies import Anomalies, Observations, find_anomalies
 from xnq_dist.report.view import PrevalenceView
 
 __all__ = ["SHOWN", "anomaly_rows", "compare", "largest", "ordered", "ranks", "seen_in"]
@@ -19,7 +19,7 @@ SHOWN = 15
 """Number of communities in a section's table."""
 
 
-def seen_in(view: PrevalenceView, evidence: pa.Table) -> Seen:
+def seen_in(view: PrevalenceView, evidence: pa.Table) -> Observations:
     """Statistics of each community's labels and posteriors, shape (K, C) each.
 
     Parameters
@@ -37,10 +37,12 @@ def seen_in(view: PrevalenceView, evidence: pa.Table) -> Seen:
     known[rows, columns] = evidence["known"].to_numpy()
     for place, name in enumerate(("scores", "error", "skew")):
         values[place, rows, columns] = evidence[name].to_numpy()
-    return Seen(view.n_labelled, known, view.n_nodes - view.n_labelled, *values)
+    return Observations(view.n_labelled, known, view.n_nodes - view.n_labelled, *values)
 
 
-def compare(view: PrevalenceView, settings: Settings, seen: Seen) -> Anomalies | None:
+def compare(
+    view: PrevalenceView, settings: Settings, seen: Observations
+) -> Anomalies | None:
     """Compare every community with the rest or with the share set.
 
     A community without an interval is not compared. Returns None if no community has

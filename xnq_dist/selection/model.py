@@ -1,16 +1,17 @@
-"""The selection model: which class a labelled node has, and which nodes are labelled.
+"""The selection model: classes of labelled nodes, and which nodes are labelled.
 
 With l the log of a node's score, y its class and R whether it is labelled,
 
     p_y(l) = P(y | l, R = 1) = softmax(a + s l)_y,
     logit P(R = 1 | l) = g - log sum_y p_y(l) exp(-b_y),
 
-so that a labelled and an unlabelled node of the same scores and place differ by the
-factors exp(b_y) alone: ``P(y | l, R = 0)`` is proportional to ``p_y exp(-b_y)``. All of
-it is fitted together: maximum a posteriori by Fisher scoring, with normal priors.
-``b = 0`` is selection by what the scores already show; a constant g is selection by
-class. In M0, g has one value for each fold, whose scores are of one model; in M1 it has
-effects of the graph's groups, of degree and of the rate of labelling nearby as well.
+so that a labelled and an unlabelled node of the same scores and place differ only by
+the factors exp(b_y): ``P(y | l, R = 0)`` is proportional to ``p_y exp(-b_y)``. All
+parameters are fitted together: maximum a posteriori by Fisher scoring, with normal
+priors. ``b = 0`` means that selection depends on the class only through the scores and
+g; with constant g it depends on the class alone. In M0, g has one value for each fold,
+whose scores are from one model; in M1 it also has effects of the graph's groups, of
+degree and of the rate of labelling in the neighbourhood.
 
 References
 ----------
@@ -42,49 +43,49 @@ FLAT = 1e-4
 """Precision of effects with an almost flat prior."""
 ROUNDS = 60
 TOLERANCE = 1e-9
-"""Gain expected of another step, a node, at which the search ends."""
+"""Expected gain of another step, per node, at which the search stops."""
 
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """What g is made of."""
+    """Columns and factors of g, with the priors of their effects."""
 
     dense: Floats
     """Columns, shape (n, D)."""
     precision: Floats
-    """Of each column's effect, around 0, shape (D,)."""
+    """Prior precision of each column's effect, around 0, shape (D,)."""
     codes: tuple[Ints32, ...] = ()
     """Group of every node by each factor, -1: none, shape (n,) each."""
     sizes: tuple[int, ...] = ()
-    """Groups of each factor."""
+    """Number of groups of each factor."""
     spreads: tuple[float, ...] = ()
     """Variance of the groups' effects, for each factor."""
 
     @property
     def width(self) -> int:
-        """Effects in all."""
+        """Total number of effects."""
         return int(self.dense.shape[1]) + sum(self.sizes)
 
     def constant(self, rate: float) -> Floats:
-        """Effects under which P(R = 1) is one rate everywhere, shape (width,)."""
-        found = np.zeros(self.width)
-        # Columns of the folds, the flat ones, add up to one everywhere.
-        found[np.flatnonzero(self.precision == FLAT)] = np.log(rate) - np.log1p(-rate)
-        return found
+        """Effects for which P(R = 1) is `rate` for every node, shape (width,)."""
+        effects = np.zeros(self.width)
+        # The folds' columns, which have flat priors, add up to 1 for every node.
+        effects[np.flatnonzero(self.precision == FLAT)] = np.log(rate) - np.log1p(-rate)
+        return effects
 
     def values(self, effects: Floats) -> Floats:
-        """The value of g of every node, shape (n,)."""
-        found = self.dense @ effects[: self.dense.shape[1]]
-        for codes, own in zip(self.codes, self._split(effects), strict=True):
-            found += np.append(own, 0.0)[codes]
-        return np.asarray(found)
+        """Value of g for every node, shape (n,)."""
+        g = self.dense @ effects[: self.dense.shape[1]]
+        for codes, of_groups in zip(self.codes, self._split(effects), strict=True):
+            g += np.append(of_groups, 0.0)[codes]
+        return np.asarray(g)
 
     def _split(self, effects: Floats) -> list[Floats]:
         ends = self.dense.shape[1] + np.cumsum([0, *self.sizes])
         return [effects[ends[i] : ends[i + 1]] for i in range(len(self.sizes))]
 
     def slopes(self, rows: Floats) -> Floats:
-        """Sum over nodes of each effect's column times a value, shape (width,)."""
+        """Sum over nodes of each effect's column times `rows`, shape (width,)."""
         by_group = [
             np.bincount(codes + 1, rows, size + 1)[1:]
             for codes, size in zip(self.codes, self.sizes, strict=True)
@@ -92,61 +93,61 @@ class Terms:
         return np.concatenate([self.dense.T @ rows, *by_group])
 
     def precisions(self) -> Floats:
-        """Of every effect, shape (width,)."""
+        """Prior precision of every effect, shape (width,)."""
         parts = [
             np.full(size, 1.0 / spread)
             for size, spread in zip(self.sizes, self.spreads, strict=True)
         ]
         return np.concatenate([self.precision, *parts])
 
-    def information(self, more: Floats, weights: Floats) -> Floats:
-        """Weighted cross products of columns `more` (n, M) and those of g."""
-        columns = np.concatenate([more, self.dense], axis=1)
+    def information(self, additional: Floats, weights: Floats) -> Floats:
+        """Weighted cross products of columns `additional` (n, M) and those of g."""
+        columns = np.concatenate([additional, self.dense], axis=1)
         weighted = columns * weights[:, None]
         first, total = columns.shape[1], columns.shape[1] + sum(self.sizes)
-        found = np.zeros((total, total))
-        found[:first, :first] = columns.T @ weighted
+        products = np.zeros((total, total))
+        products[:first, :first] = columns.T @ weighted
         begin = first
         for i, (codes, size) in enumerate(zip(self.codes, self.sizes, strict=True)):
-            own = slice(begin, begin + size)
+            factor = slice(begin, begin + size)
             for j in range(first):
                 sums = np.bincount(codes + 1, weighted[:, j], size + 1)[1:]
-                found[j, own] = found[own, j] = sums
+                products[j, factor] = products[factor, j] = sums
             at = np.arange(begin, begin + size)
-            found[at, at] = np.bincount(codes + 1, weights, size + 1)[1:]
+            products[at, at] = np.bincount(codes + 1, weights, size + 1)[1:]
             after = begin + size
             for k in range(i + 1, len(self.sizes)):
-                there, width = self.codes[k], self.sizes[k]
-                cells = (codes + 1) * np.int64(width + 1) + there + 1
+                other, width = self.codes[k], self.sizes[k]
+                cells = (codes + 1) * np.int64(width + 1) + other + 1
                 sums = np.bincount(cells, weights, (size + 1) * (width + 1))
                 block = sums.reshape(size + 1, width + 1)[1:, 1:]
-                found[own, after : after + width] = block
-                found[after : after + width, own] = block.T
+                products[factor, after : after + width] = block
+                products[after : after + width, factor] = block.T
                 after += width
             begin += size
-        return found
+        return products
 
 
 def plain_terms(folds: Ints32) -> Terms:
-    """One value of g for each fold: M0."""
-    there = np.unique(folds)
-    dense = (folds[:, None] == there[None]).astype(np.float64)
-    return Terms(dense, np.full(len(there), FLAT))
+    """Terms of M0: one value of g for each fold."""
+    used = np.unique(folds)
+    dense = (folds[:, None] == used[None]).astype(np.float64)
+    return Terms(dense, np.full(len(used), FLAT))
 
 
 def contrasts(n_classes: int) -> Floats:
     """Orthonormal directions whose entries sum to 0, shape (C, C - 1)."""
-    found = np.zeros((n_classes, n_classes - 1))
+    basis = np.zeros((n_classes, n_classes - 1))
     for k in range(n_classes - 1):
-        found[: k + 1, k] = 1.0
-        found[k + 1, k] = -(k + 1.0)
-        found[:, k] /= np.sqrt((k + 1.0) * (k + 2.0))
-    return found
+        basis[: k + 1, k] = 1.0
+        basis[k + 1, k] = -(k + 1.0)
+        basis[:, k] /= np.sqrt((k + 1.0) * (k + 2.0))
+    return basis
 
 
 @dataclass(frozen=True, eq=False)
 class SelectionFit:
-    """The model where its posterior density is highest."""
+    """The model at its maximum a posteriori."""
 
     shift: Floats
     """a, shape (C,)."""
@@ -155,11 +156,12 @@ class SelectionFit:
     bias: Floats
     """b, which sums to 0, shape (C,)."""
     effects: Floats
-    """Of g, shape (`Terms.width`,)."""
+    """Effects of g, shape (`Terms.width`,)."""
     objective: float
-    """Log-likelihood less the priors' penalties."""
+    """Log-likelihood minus the priors' penalties."""
     information: Floats
-    """Expected, priors included, of (a, s, b in `contrasts` unless held at 0, g)."""
+    """Expected information on (a, s, b in `contrasts` unless fixed at 0, g), priors
+    included."""
     rates: Floats
     """P(R = 1) of every node, shape (n,)."""
     posteriors: Floats
@@ -170,20 +172,20 @@ class SelectionFit:
 
     @property
     def log_determinant(self) -> float:
-        """Of the information."""
+        """Logarithm of the information's determinant."""
         return float(np.linalg.slogdet(self.information)[1])
 
     @property
     def covariance(self) -> Floats:
-        """Of b, all else fitted too, shape (C, C); 0 where it was held at 0."""
+        """Covariance of b, marginal over the rest, (C, C); 0 if b was fixed at 0."""
         n_classes = len(self.bias)
         if not self.free:
             return np.zeros((n_classes, n_classes))
-        own = slice(n_classes + 1, 2 * n_classes)
+        of_bias = slice(n_classes + 1, 2 * n_classes)
         basis = contrasts(n_classes)
         right = np.zeros((len(self.information), n_classes - 1))
-        right[own] = np.eye(n_classes - 1)
-        inverse = cho_solve(cho_factor(self.information), right)[own]
+        right[of_bias] = np.eye(n_classes - 1)
+        inverse = cho_solve(cho_factor(self.information), right)[of_bias]
         return np.asarray(basis @ inverse @ basis.T)
 
 
@@ -195,7 +197,7 @@ def fit_model(
 ) -> SelectionFit:
     """Fit the model, with the prior standard deviation `spread` of b; None: b is 0.
 
-    A fit with the same terms may be given to start from.
+    `start` is a fit with the same terms to start from.
     """
     problem = _Problem(rows, terms, spread)
     point = problem.first(start)
@@ -208,7 +210,7 @@ def fit_model(
         if gain < TOLERANCE * len(rows.labels):
             converged = True
             break
-        # The information is the expected one: a full step may be too long.
+        # With the expected information, a full step may be too long.
         for _ in range(30):
             tried = problem.state(point + step)
             if tried.objective >= state.objective:
@@ -277,7 +279,7 @@ class _Problem:
         return np.concatenate([start.shift, slope, bias, start.effects])
 
     def parts(self, point: Floats) -> tuple[Floats, float, Floats, Floats]:
-        """a, s, b and the effects of g."""
+        """Split a point into a, s, b and the effects of g."""
         n, count = self.n_classes, self.basis.shape[1]
         bias = self.basis @ point[n + 1 : n + 1 + count]
         return point[:n], float(point[n]), np.asarray(bias), point[n + 1 + count :]
@@ -300,7 +302,7 @@ class _Problem:
         return _State(p, tilted / mass[:, None], eta, objective)
 
     def slopes(self, point: Floats, state: _State) -> tuple[Floats, Floats]:
-        """Gradient and expected information."""
+        """Gradient and expected information at a point."""
         n = self.n_classes
         p, tilted, known = state.p, state.tilted, self.known
         rate = expit(state.eta)

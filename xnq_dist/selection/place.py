@@ -1,4 +1,4 @@
-"""Selection by place: effects of where a node is, and whether there are any."""
+"""Selection by place: terms for a node's place in the graph, and tests for them."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ __all__ = ["Spread", "degree_bins", "place_terms", "uneven"]
 
 DEGREE_BINS = 20
 DECILES = 10
-MOST_GROUPS = 400
-"""Groups of a factor that have effects, the largest ones: M1 inverts a matrix with a
-row for each effect."""
-SMALLEST = 20
-"""Nodes of a group whose labels are counted against what is expected."""
+MAX_GROUPS = 400
+"""Maximum number of groups of a factor with effects, the largest ones: M1 inverts a
+matrix with a row for each effect."""
+MIN_NODES = 20
+"""Minimum number of nodes of a group whose labels are compared with the expectation."""
 SLOPES = 1.0
-"""Precision of the effect of a standardised column."""
-FIRST, LEAST = 0.25, 1e-4
-"""First value and lower bound of the variance of groups' effects."""
+"""Prior precision of the effect of a standardised column."""
+FIRST, MINIMUM = 0.25, 1e-4
+"""Initial value and lower bound of the variance of groups' effects."""
 ROUNDS = 40
 CLOSE = 0.01
-"""Relative change of the variances at which their search ends."""
+"""Relative change of the variances at which their search stops."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How unevenly labels lie over the groups of one partition of the nodes."""
+    """Unevenness of labels over the groups of one partition of the nodes."""
 
     z: float
-    """As a standard normal value."""
+    """Test statistic as a standard normal value."""
     cv2: float
     """Squared coefficient of variation of the rate of labelling, beyond chance."""
 
 
 def degree_bins(degree: Floats, count: int) -> Ints32:
-    """Bins of about as many nodes each, nodes of one degree together, shape (n,)."""
+    """Bins of about equal size, nodes of the same degree together, shape (n,)."""
     ends = np.quantile(degree, np.arange(1, count) / count)
     return np.searchsorted(np.unique(ends), degree, side="left").astype(np.int32)
 
 
 def place_terms(folds: Ints32, place: Place, labelled: Bools) -> Terms:
-    """What g of M1 is made of, with the variances that the labels show at b = 0."""
+    """Terms of M1, with the variances of groups' effects estimated at b = 0."""
     level = plain_terms(folds)
     columns = [level.dense]
     factors = [_largest(groups) for groups in place.groups]
@@ -62,7 +62,7 @@ def place_terms(folds: Ints32, place: Place, labelled: Bools) -> Terms:
     dense = np.concatenate(columns, axis=1)
     precision = np.full(dense.shape[1], SLOPES)
     precision[: len(level.precision)] = level.precision
-    # The effect of a single group is that of the level.
+    # A factor with a single group is no different from the level.
     factors = [codes for codes in factors if codes.max(initial=0) > 0]
     sizes = tuple(int(codes.max()) + 1 for codes in factors)
     terms = Terms(dense, precision, tuple(factors), sizes, (FIRST,) * len(sizes))
@@ -76,16 +76,16 @@ def _standardised(columns: Floats) -> Floats:
 
 
 def _largest(groups: Ints32) -> Ints32:
-    """Codes of the largest groups of the sample by falling size; -1 for the others."""
+    """Codes of the largest groups by decreasing size; -1 for the others."""
     values, codes, counts = np.unique(groups, return_inverse=True, return_counts=True)
     order = np.lexsort((values, -counts))
     place = np.full(len(values), -1, np.int32)
-    place[order[:MOST_GROUPS]] = np.arange(min(len(values), MOST_GROUPS))
+    place[order[:MAX_GROUPS]] = np.arange(min(len(values), MAX_GROUPS))
     return place[codes]
 
 
 def _with_spreads(terms: Terms, labelled: Floats) -> Terms:
-    """Variances of the factors by type II maximum likelihood, Laplace's approximation.
+    """Estimate the factors' variances by type II maximum likelihood (Laplace).
 
     References
     ----------
@@ -109,40 +109,41 @@ def _with_spreads(terms: Terms, labelled: Floats) -> Terms:
             step = cho_solve(factor, slopes)
             effects = effects + np.clip(step, -2.0, 2.0)
         inverse = np.diag(cho_solve(factor, np.eye(len(information))))
-        found = []
+        spreads = []
         for k, spread in enumerate(terms.spreads):
-            own = slice(ends[k], ends[k + 1])
-            determined = terms.sizes[k] - inverse[own].sum() / spread
-            power = float((effects[own] ** 2).sum())
-            found.append(max(power / max(determined, 1e-6), LEAST))
-        moved = max(
-            abs(new - old) / old for new, old in zip(found, terms.spreads, strict=True)
+            factor_k = slice(ends[k], ends[k + 1])
+            determined = terms.sizes[k] - inverse[factor_k].sum() / spread
+            power = float((effects[factor_k] ** 2).sum())
+            spreads.append(max(power / max(determined, 1e-6), MINIMUM))
+        change = max(
+            abs(new - old) / old
+            for new, old in zip(spreads, terms.spreads, strict=True)
         )
-        terms = replace(terms, spreads=tuple(found))
-        if moved < CLOSE:
+        terms = replace(terms, spreads=tuple(spreads))
+        if change < CLOSE:
             break
     return terms
 
 
 def uneven(groups: Sequence[Ints32], labelled: Bools, rates: Floats) -> list[Spread]:
-    """Labels counted in the groups of each partition against what is expected.
+    """Compare the numbers of labels in the groups of each partition with expectations.
 
-    With observed O, expected E and variance V of a group of at least `SMALLEST` nodes,
+    With observed O, expected E and variance V of a group of at least `MIN_NODES` nodes,
     the sum of ``(O - E)^2 / V`` is compared with the Gamma distribution of its mean and
-    variance, and ``cv2 = sum((O - E)^2 - V) / sum(E^2)``. Rates are probabilities of a
-    label if place has no effect.
+    variance, and ``cv2 = sum((O - E)^2 - V) / sum(E^2)``. `rates` are probabilities of
+    a label without an effect of place.
     """
-    found = []
+    spreads = []
     for codes in groups:
         sizes = np.bincount(codes)
-        some = sizes >= SMALLEST
+        some = sizes >= MIN_NODES
         observed = np.bincount(codes, labelled)[some]
         expected = np.bincount(codes, rates)[some]
         spread = rates * (1 - rates)
         variance = np.bincount(codes, spread)[some]
         fourth = np.bincount(codes, spread * (1 - 6 * spread))[some]
         if len(variance) < 2:
-            found.append(Spread(0.0, 0.0))
+            spreads.append(Spread(0.0, 0.0))
             continue
         excess = (observed - expected) ** 2
         statistic = float((excess / variance).sum())
@@ -151,12 +152,12 @@ def uneven(groups: Sequence[Ints32], labelled: Bools, rates: Floats) -> list[Spr
         log_tail = gamma.logsf(statistic, mean**2 / noise, scale=noise / mean)
         z = _normal_value(float(log_tail))
         cv2 = float((excess - variance).sum() / (expected**2).sum())
-        found.append(Spread(z, cv2))
-    return found
+        spreads.append(Spread(z, cv2))
+    return spreads
 
 
 def _normal_value(log_tail: float) -> float:
-    """The standard normal value that leaves so much above it."""
+    """Standard normal value with this logarithm of its upper tail probability."""
     if log_tail > -600:
         return float(norm.isf(np.exp(log_tail)))
     return float(np.sqrt(-2 * log_tail))

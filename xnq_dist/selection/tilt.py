@@ -18,31 +18,30 @@ BLOCK = 1 << 16
 
 
 def tilted(posteriors: Floats, factors: Floats) -> Floats:
-    """Posteriors times a factor a class, normalised, shape (n, C)."""
-    found = posteriors * factors
-    return np.asarray(found / found.sum(axis=1, keepdims=True))
+    """Posteriors times one factor per class, normalised, shape (n, C)."""
+    product = posteriors * factors
+    return np.asarray(product / product.sum(axis=1, keepdims=True))
 
 
 def tilted_mean(
     posteriors: NDArray[np.floating], rows: Ints, factors: Floats, prior: Floats
 ) -> tuple[Floats, Floats]:
-    """Mean of the tilted posteriors f of some nodes, and mean of f (1 - f), (C,).
+    """Mean of the tilted posteriors f of the nodes `rows`, and of f (1 - f), (C,).
 
-    Added up block by block: posteriors of all nodes may be many. The prior stands for a
-    row of zeros.
+    Computed block by block to limit memory. The prior replaces a row of zeros.
     """
     total, spread = np.zeros(len(factors)), np.zeros(len(factors))
     for block in _blocks(posteriors, rows, prior):
-        found = tilted(block, factors)
-        total += found.sum(axis=0)
-        spread += (found * (1 - found)).sum(axis=0)
+        values = tilted(block, factors)
+        total += values.sum(axis=0)
+        spread += (values * (1 - values)).sum(axis=0)
     return total / max(len(rows), 1), spread / max(len(rows), 1)
 
 
 def _blocks(
     posteriors: NDArray[np.floating], rows: Ints, prior: Floats
 ) -> Iterator[Floats]:
-    """Normalised rows."""
+    """Yield blocks of normalised rows."""
     for first in range(0, len(rows), BLOCK):
         block = posteriors[rows[first : first + BLOCK]].astype(np.float64)
         total = block.sum(axis=1, keepdims=True)
@@ -52,25 +51,26 @@ def _blocks(
 def logit_variance(covariance: Floats, shares: Floats) -> Floats:
     """Variance of the logit shift of each class against the rest, shape (C,).
 
-    From the covariance of b and the class shares among the nodes that are shifted: b of
-    the rest is their mean.
+    `covariance` is that of b, `shares` are class shares among the shifted nodes, by
+    which b of the rest is averaged.
     """
-    found = np.empty(len(shares))
+    variance = np.empty(len(shares))
     for code in range(len(shares)):
         rest = np.where(np.arange(len(shares)) == code, 0.0, shares)
         direction = -rest / max(rest.sum(), 1e-300)
         direction[code] = 1.0
-        found[code] = direction @ covariance @ direction
-    return found
+        variance[code] = direction @ covariance @ direction
+    return variance
 
 
 def solve_bias(
     posteriors: NDArray[np.floating], rows: Ints, shares: Floats, prior: Floats
 ) -> Floats:
-    """Bias b, summing to 0, with which tilted posteriors have the given mean.
+    """Find the bias b, summing to 0, with which tilted posteriors average to `shares`.
 
     Newton's method on a convex function: the mean of f is the gradient of the mean of
-    ``log sum_y p_y exp(-b_y)`` in -b, so there is one answer for shares above 0.
+    ``log sum_y p_y exp(-b_y)`` in -b, so the solution is unique for shares above 0;
+    other shares are a `ValueError`.
     """
     if not (shares > 0).all():
         raise ValueError("shares must be above 0")
@@ -81,19 +81,19 @@ def solve_bias(
         value, mean = -float(point @ shares), np.zeros(n_classes)
         second = np.zeros((n_classes, n_classes))
         for block in _blocks(posteriors, rows, prior):
-            found = block * np.exp(point)
-            total = found.sum(axis=1, keepdims=True)
-            found /= total
+            products = block * np.exp(point)
+            total = products.sum(axis=1, keepdims=True)
+            products /= total
             value += float(np.log(total).sum()) / len(rows)
-            mean += found.sum(axis=0) / len(rows)
-            second -= found.T @ found / len(rows)
+            mean += products.sum(axis=0) / len(rows)
+            second -= products.T @ products / len(rows)
         return value, mean - shares, second + np.diag(mean)
 
     value, slope, second = state(c)
     for _ in range(ROUNDS):
         if np.abs(slope).max() < TOLERANCE:
             break
-        # Singular along constant vectors, until the outer product is added.
+        # The Hessian is singular along constant vectors: add an outer product.
         step = -np.linalg.solve(second + 1.0 / n_classes**2, slope)
         step *= min(1.0, 5.0 / max(np.abs(step).max(), 1e-300))
         for _ in range(60):

@@ -1,6 +1,6 @@
-"""Tests of how labels were chosen, and what follows for the posteriors.
+"""Tests of how labels were chosen, and the resulting bias of posteriors.
 
-Thresholds come from simulations and trial graphs; none is fitted to the graph at hand.
+Thresholds are from simulations and test graphs; none is fitted to the user's graph.
 """
 
 from __future__ import annotations
@@ -22,48 +22,48 @@ __all__ = ["Selection", "detectable_factors", "judge", "reach"]
 
 
 PLACE_Z, PLACE_CV2 = 4.0, 0.05
-"""Selection by place is found above both."""
+"""Selection by place is detected above both."""
 CLASS_M0, CLASS_M1 = 0.01, 0.05
-"""P-values of b in M0 and in M1, both below which selection by class is found."""
+"""Selection by class is detected if the p-values of b in M0 and M1 are both below."""
 DOUBTFUL = 0.1
-"""P-value of b in M0 below which M1 is fitted, too: labels that follow degree or place
-a little, too little to be found, look like labels chosen by class to M0."""
+"""P-value of b in M0 below which M1 is fitted, too: a dependence of labels on degree or
+place that is too weak to be detected looks like selection by class in M0."""
 CLASS_BY_PLACE = 1e-5
-"""P-value of b in M1 below which it is found where selection by place is, too."""
+"""Threshold for the p-value of b in M1 where selection by place is detected, too."""
 EQUAL = 0.1
-"""P-value of b in M0 that is enough where all classes have as many labels."""
+"""Threshold for the p-value of b in M0 where all classes have equally many labels."""
 MANY = 4
-"""Classes from which on such counts need no test."""
+"""Number of classes from which equal counts need no test."""
 CHANCE = 0.01
-"""Probability of such counts below which they are no coincidence."""
+"""Probability of equal counts below which they are not attributed to chance."""
 TESTED, ASSUMED = 3.0, 1.0
-"""Prior standard deviation of b in tests and in answers."""
+"""Prior standard deviation of b in tests and in estimates."""
 PRIOR = 0.2
-"""Probability of selection by class before a score is seen."""
+"""Prior probability of selection by class."""
 POWER = 13.3
-"""Noncentrality that M0's test needs to find a bias in 86 of 100 cases."""
+"""Noncentrality with which M0's test detects a bias in 86 of 100 cases."""
 
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """How the labelled nodes were chosen, as far as scores and places show."""
+    """How the labelled nodes were chosen, by the evidence of scores and places."""
 
     by_place: bool
     by_class: bool
     pvalue: float
-    """Of b = 0 in M0."""
+    """P-value of b = 0 in M0."""
     place_pvalue: float | None
-    """Of b = 0 in M1; None where it was not fitted."""
+    """P-value of b = 0 in M1; None where it was not fitted."""
     place: tuple[Spread, ...]
-    """By the graph's groups, and by deciles of degree."""
+    """Unevenness over the graph's groups, and over deciles of degree."""
     bias: Floats
     """b: log-factors by which classes are over-represented, summing to 0, (C,)."""
     covariance: Floats
-    """Of b, shape (C, C)."""
+    """Covariance of b, shape (C, C)."""
     probability: float
-    """Of selection by class."""
+    """Posterior probability of selection by class."""
     factors: Floats
-    """The least bias of each class against the rest that M0's test would have found,
+    """Smallest bias of each class against the rest that M0's test would have detected,
     as a factor; inf where none would have been, shape (C,)."""
 
     @property
@@ -78,7 +78,7 @@ class Selection:
         return names[self.by_place, self.by_class]
 
     def facts(self) -> dict[str, Any]:
-        """Figures, JSON values."""
+        """Return facts for the manifest, JSON values."""
         return {
             "verdict": self.verdict,
             "pvalue": self.pvalue,
@@ -105,7 +105,7 @@ def judge(rows: ScoredRows, sizes: tuple[int, int]) -> Selection | None:
 
     Returns
     -------
-    None with fewer than two nodes of either, or with labels of one class alone.
+    The result; None with fewer than two nodes of either, or labels of one class only.
     """
     known = rows.labelled
     if min(known.sum(), (~known).sum()) < 2:
@@ -120,10 +120,10 @@ def _judge(rows: ScoredRows, sizes: tuple[int, int]) -> Selection:
     plain = plain_terms(rows.folds)
     null = fit_model(rows, plain, None)
     pvalue = _pvalue(rows, plain, null)
-    answer = fit_model(rows, plain, ASSUMED, null)
-    place = _place(rows, answer)
+    fitted = fit_model(rows, plain, ASSUMED, null)
+    place = _place(rows, fitted)
     by_place = any(s.z > PLACE_Z and s.cv2 > PLACE_CV2 for s in place)
-    equal = _equal_counts(rows, answer)
+    equal = _equal_counts(rows, fitted)
     by_class = equal and (pvalue < EQUAL or rows.n_classes >= MANY)
     place_pvalue = None
     if by_place or (pvalue < DOUBTFUL and not by_class):
@@ -135,32 +135,32 @@ def _judge(rows: ScoredRows, sizes: tuple[int, int]) -> Selection:
         else:
             by_class = pvalue < CLASS_M0 and place_pvalue < CLASS_M1
         if by_place or not by_class:
-            answer, null = fit_model(rows, terms, ASSUMED, held), held
+            fitted, null = fit_model(rows, terms, ASSUMED, held), held
     return Selection(
         by_place,
         by_class,
         pvalue,
         place_pvalue,
         tuple(place),
-        answer.bias,
-        answer.covariance,
-        _probability(null, answer),
+        fitted.bias,
+        fitted.covariance,
+        _probability(null, fitted),
         detectable_factors(rows, sizes),
     )
 
 
-def _place(rows: ScoredRows, answer: SelectionFit) -> list[Spread]:
-    """Labels counted in groups and deciles of degree against M0."""
+def _place(rows: ScoredRows, fitted: SelectionFit) -> list[Spread]:
+    """Unevenness of labels over groups and deciles of degree, compared with M0."""
     partitions = [groups for groups in rows.place.groups[:1] if groups.max() > 0]
     if rows.place.degree is not None:
         partitions.append(degree_bins(rows.place.degree, DECILES))
-    return uneven(partitions, rows.labelled, answer.rates)
+    return uneven(partitions, rows.labelled, fitted.rates)
 
 
 def _pvalue(rows: ScoredRows, terms: Terms, null: SelectionFit) -> float:
-    """Of b = 0; for several classes also of each class alone, the smaller one twice."""
-    found = fit_model(rows, terms, TESTED, null)
-    ratio = max(2 * (found.objective - null.objective), 0.0)
+    """P-value of b = 0; for several classes, of a joint and of single-class tests."""
+    alternative = fit_model(rows, terms, TESTED, null)
+    ratio = max(2 * (alternative.objective - null.objective), 0.0)
     joint = float(chi2.sf(ratio, rows.n_classes - 1))
     if rows.n_classes == 2:
         return joint
@@ -169,37 +169,37 @@ def _pvalue(rows: ScoredRows, terms: Terms, null: SelectionFit) -> float:
 
 
 def _single_pvalues(rows: ScoredRows, terms: Terms, null: SelectionFit) -> Floats:
-    """Of b = 0 against a bias of one class alone: score tests, shape (C,)."""
+    """P-values of b = 0 against a bias of one class alone: score tests, shape (C,)."""
     n_classes = rows.n_classes
     p, rate = null.posteriors, null.rates
     scores = p.T @ (rows.labelled - rate)
     weights = rate * (1 - rate)
-    # At b = 0 the classes' parameters a and s do not enter P(R): g alone does.
+    # At b = 0, P(R) depends on g alone, not on the parameters a and s.
     joint = terms.information(p, weights)
-    own = joint[:n_classes, :n_classes]
+    of_classes = joint[:n_classes, :n_classes]
     cross = joint[n_classes:, :n_classes]
     effects = joint[n_classes:, n_classes:] + np.diag(terms.precisions())
-    left = own - cross.T @ np.linalg.solve(effects, cross)
+    left = of_classes - cross.T @ np.linalg.solve(effects, cross)
     variance = np.maximum(np.diag(left), 1e-300)
     return np.asarray(chi2.sf(scores**2 / variance, 1))
 
 
-def _probability(null: SelectionFit, answer: SelectionFit) -> float:
-    """Of b other than 0, by Laplace's approximation of the Bayes factor."""
-    log_factor = answer.objective - null.objective
-    log_factor -= (len(answer.bias) - 1) * np.log(ASSUMED)
-    log_factor -= 0.5 * (answer.log_determinant - null.log_determinant)
+def _probability(null: SelectionFit, fitted: SelectionFit) -> float:
+    """Probability that b is not 0, by Laplace's approximation of the Bayes factor."""
+    log_factor = fitted.objective - null.objective
+    log_factor -= (len(fitted.bias) - 1) * np.log(ASSUMED)
+    log_factor -= 0.5 * (fitted.log_determinant - null.log_determinant)
     odds = np.log(PRIOR) - np.log1p(-PRIOR) + log_factor
     return float(1 / (1 + np.exp(-np.clip(odds, -700, 700))))
 
 
-def _equal_counts(rows: ScoredRows, answer: SelectionFit) -> bool:
-    """Whether classes have as many labels each, and that is no coincidence."""
+def _equal_counts(rows: ScoredRows, fitted: SelectionFit) -> bool:
+    """Whether all classes have equally many labels, beyond chance."""
     counts = np.bincount(rows.labels[rows.labelled], minlength=rows.n_classes)
     if counts.max() - counts.min() > 1:
         return False
     known = rows.labelled
-    free = answer.posteriors[~known] * np.exp(-answer.bias)
+    free = fitted.posteriors[~known] * np.exp(-fitted.bias)
     free /= free.sum(axis=1, keepdims=True)
     shares = (counts + free.sum(axis=0)) / len(known)
     log_chance = gammaln(counts.sum() + 1) - gammaln(counts + 1).sum()
@@ -208,7 +208,7 @@ def _equal_counts(rows: ScoredRows, answer: SelectionFit) -> bool:
 
 
 def reach(rows: ScoredRows, sizes: tuple[int, int]) -> Floats:
-    """Noncentrality of M0's test, a unit of squared log-bias, by class, shape (C,).
+    """Noncentrality of M0's test per unit of squared log-bias, by class, shape (C,).
 
     ``n_l (1 - f) Var(p)`` with n_l labels, a labelled share f, and the variance of the
     labelled nodes' scores.
@@ -219,6 +219,6 @@ def reach(rows: ScoredRows, sizes: tuple[int, int]) -> Floats:
 
 
 def detectable_factors(rows: ScoredRows, sizes: tuple[int, int]) -> Floats:
-    """The least bias of each class that M0's test would have found, shape (C,)."""
+    """Smallest bias of each class that M0's test would have detected, shape (C,)."""
     with np.errstate(divide="ignore", over="ignore"):
         return np.asarray(np.exp(np.sqrt(POWER / reach(rows, sizes))))

@@ -9,7 +9,7 @@ __all__ = ["sentences"]
 
 
 def sentences(labels: Mapping[str, Any], level: float) -> list[str]:
-    """Verdict, what it rests on, both answers, and what to do.
+    """Describe the verdict, its evidence, both estimates, and what to do.
 
     Parameters
     ----------
@@ -22,27 +22,25 @@ def sentences(labels: Mapping[str, Any], level: float) -> list[str]:
     Examples
     --------
     >>> sentences({"drawn": "weighted", "answers": []}, 0.95)
-    ['Labels count by their inclusion weights, as labels.drawn = weighted says.']
+    ['Labels count by their inclusion weights (labels.drawn = weighted).']
     """
     drawn = labels["drawn"]
     if drawn == "weighted":
-        return [
-            "Labels count by their inclusion weights, as labels.drawn = weighted says."
-        ]
+        return ["Labels count by their inclusion weights (labels.drawn = weighted)."]
     if "verdict" not in labels and not labels.get("prior"):
         return [
             "How the labelled nodes were chosen could not be tested: there are too few "
-            "labelled or unlabelled nodes."
+            "labelled or unlabelled nodes. If you know how, set labels.drawn."
         ]
     answers: Sequence[Mapping[str, Any]] = labels["answers"]
     last = answers[-1]
-    found: list[str] = []
+    text: list[str] = []
     if last["answer"] is None:  # no unlabelled node to estimate
-        return found
+        return text
     if "verdict" in labels:
-        found += [_verdict(labels, answers), _reach(labels, last)]
-    found += [_answers(labels, last, level), _advice(labels, last)]
-    return [sentence for sentence in found if sentence]
+        text += [_verdict(labels, answers), _reach(labels, last)]
+    text += [_answers(labels, last, level), _advice(labels, last)]
+    return [sentence for sentence in text if sentence]
 
 
 def _verdict(labels: Mapping[str, Any], answers: Sequence[Mapping[str, Any]]) -> str:
@@ -50,7 +48,7 @@ def _verdict(labels: Mapping[str, Any], answers: Sequence[Mapping[str, Any]]) ->
     more = max(answers, key=lambda answer: answer["bias"])
     by_class = (
         f"class {more['class']} has {more['factor']:.2g} times as many labels as the "
-        "other classes for the nodes that it has"
+        "other classes, relative to its number of nodes"
     )
     texts = {
         "none": "Nothing shows that the labelled nodes were chosen by class "
@@ -96,9 +94,9 @@ def _answers(labels: Mapping[str, Any], last: Mapping[str, Any], level: float) -
         return ""
     if labels.get("prior"):
         return (
-            f"Class {last['class']} in the complete graph: labels.prior says "
-            f"{100 * tilted[0]:.1f} %, and all answers add up to it. Labels and "
-            f"posteriors alone say {_share(plain)}."
+            f"Class {last['class']} in the complete graph: labels.prior sets "
+            f"{100 * tilted[0]:.1f} %, and all estimates add up to it. Labels and "
+            f"posteriors alone give {_share(plain)}."
         )
     text = (
         f"Class {last['class']} in the complete graph: {_share(plain)} if the labels "
@@ -108,11 +106,11 @@ def _answers(labels: Mapping[str, Any], last: Mapping[str, Any], level: float) -
     if labels["alone"]:
         return f"{text}; the second is reported."
     if not labels["tilted"]:
-        return f"{text}; the first is reported, and every interval holds both."
+        return f"{text}; the first is reported, and every interval contains both."
     return (
-        f"{text}; reported is their mean with the weights {1 - labels['tilted']:.2g} "
-        f"and {labels['tilted']:.2g}, {_share(last['answer'])}, and every interval "
-        "holds both."
+        f"{text}; their mean with the weights {1 - labels['tilted']:.2g} and "
+        f"{labels['tilted']:.2g}, {_share(last['answer'])}, is reported, and every "
+        "interval contains both."
     )
 
 
@@ -140,14 +138,14 @@ def _advice(labels: Mapping[str, Any], last: Mapping[str, Any]) -> str:
             "corrected: set labels.drawn = unknown."
         )
     if verdict in ("class", "both"):
-        first = "Answers are corrected for it."
+        first = "Estimates are corrected for it."
         if verdict == "both" and drawn == "unknown":
             first = (
                 "Labels from few places can look like that without a choice by class."
             )
         return (
             f"{first} If the shares of the classes in the complete graph are known, "
-            "set labels.prior, which makes answers more certain."
+            "set labels.prior, which makes intervals narrower."
         )
     if drawn == "by_class":
         return ""
@@ -165,5 +163,5 @@ def _advice(labels: Mapping[str, Any], last: Mapping[str, Any]) -> str:
     return text + (
         "If they were chosen by place alone, or by class, set labels.drawn = by_place "
         "or by_class; if the shares of the classes are known, set labels.prior. "
-        "Labelling a random sample of the nodes settles it."
+        "Labelling a random sample of the nodes avoids the question."
     )

@@ -11,7 +11,7 @@ from scipy.stats import binom, false_discovery_control, norm
 
 from tests.quantify.samples import make_communities, make_nodes, reference_of
 from xnq_dist.quantify.checks.anomalies import (
-    Seen,
+    Observations,
     find_anomalies,
     qvalues,
     robust_reference,
@@ -64,7 +64,7 @@ def world(rng, share, size, known, sharpness=1.2, spread=0.0, overall=0.3):
     expected = np.bincount(community[labels < 0], f[labels < 0], len(size))
     prevalence = (counted + expected) / size
     both = np.stack([1 - prevalence, prevalence], axis=1)
-    seen = Seen(
+    seen = Observations(
         known,
         np.stack([known - counted, counted], axis=1),
         size - known,
@@ -154,7 +154,7 @@ def test_pvalues_are_those_of_sums_over_all_counts():
         q = r + rng.normal(0, 0.2, count)
         # The noise of posteriors that explain half of the variance.
         error = rng.uniform(1, 3, count) * np.sqrt(r * (1 - r) / unlabelled)
-        seen = Seen(
+        seen = Observations(
             labelled,
             np.stack([labelled - known, known], axis=1),
             unlabelled,
@@ -178,7 +178,9 @@ def labels_alone(known, labelled):
     """Statistics with uninformative posteriors."""
     nothing = np.full((len(known), 2), np.nan)
     classes = np.stack([labelled - known, known], axis=1)
-    return Seen(labelled, classes, np.zeros(len(known), np.int64), *[nothing] * 3)
+    return Observations(
+        labelled, classes, np.zeros(len(known), np.int64), *[nothing] * 3
+    )
 
 
 def test_labels_alone_give_the_exact_binomial_test():
@@ -200,7 +202,7 @@ def test_labels_alone_give_the_exact_binomial_test():
         assert one.pvalue[0, 1] == pytest.approx(exact, rel=1e-6, abs=1e-14)
 
 
-def test_reference_is_the_mean_of_the_others_without_those_far_off():
+def test_reference_is_the_mean_of_the_others_without_outliers():
     rng = np.random.default_rng(1)
     size = rng.integers(50, 300, 500).astype(np.float64)
     values = rng.binomial(size.astype(int), 0.3) / size

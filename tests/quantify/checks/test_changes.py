@@ -104,7 +104,7 @@ def test_interval_and_pvalue_agree():
     np.testing.assert_array_equal(outside, found.pvalue < 0.05)
 
 
-def test_levels_of_two_runs_stay_apart():
+def test_runs_can_have_different_confidence_levels():
     share, n = np.full(50, 0.4), np.full(50, 200)
     then, now = np.random.default_rng(4), np.random.default_rng(5)
     narrow = estimated(np.random.default_rng(4), share, n, 0.5)

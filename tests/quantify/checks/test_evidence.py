@@ -1,4 +1,4 @@
-"""Evidence from labels and posteriors: a plain loop, batches, calibrated samples."""
+"""Evidence of labels and posteriors: an obvious loop, batches, calibrated samples."""
 
 from __future__ import annotations
 

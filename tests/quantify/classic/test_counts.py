@@ -1,4 +1,4 @@
-"""CC, PCC, ACC, PACC against NumPy, closed forms, SLSQP and the field's own code."""
+"""CC, PCC, ACC, PACC against NumPy, closed forms, SLSQP and QuaPy."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_plain_counts_are_those_of_numpy(prior):
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-def test_answers_are_those_of_quapy(prior):
+def test_estimates_are_those_of_quapy(prior):
     theirs = field_library()
     from quapy.functional import normalize_prevalence, prevalence_from_probabilities
 
@@ -173,7 +173,7 @@ def test_elimination_pivots():
     np.testing.assert_allclose(right, expected)
 
 
-def test_zero_rows_keep_answers_finite():
+def test_zero_rows_keep_estimates_finite():
     nodes = make_nodes(np.zeros((4, 2)))
     batch, reference = make_communities([0, 1, 2, 3]), Reference(np.array([0.5, 0.5]))
     for name in ("cc", "pcc"):

@@ -1,4 +1,4 @@
-"""HDy, DyS and DMy against plain implementations and QuaPy."""
+"""HDy, DyS and DMy against obvious twins and QuaPy."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_dys_follows_its_definition():
 
 
 @pytest.mark.oracle
-def test_binary_answers_are_those_of_quapy(monkeypatch):
+def test_binary_estimates_are_those_of_quapy(monkeypatch):
     theirs = field_library()
     functional = pytest.importorskip("quapy.functional")
     posteriors, reference, sets = sample(BINARY, 2, sizes=(40, 200, 500))

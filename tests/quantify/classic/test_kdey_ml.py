@@ -1,4 +1,4 @@
-"""KDEy-ML: densities against scikit-learn, estimates against QuaPy."""
+"""KDEy-ML: densities against scikit-learn's, estimates against QuaPy."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_chunks_keep_every_bit_and_distance_keeps_densities_positive(monkeypatch
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("prior", [[0.7, 0.3], [0.1, 0.4, 0.3, 0.2]], ids=len)
-def test_answers_are_those_of_quapy(prior):
+def test_estimates_are_those_of_quapy(prior):
     made = field_library().KDEyML
     posteriors, classes = draw_posteriors(1500, np.array(prior), 1.1, 2)
     reference = labelled_reference(posteriors[:300], classes[:300])

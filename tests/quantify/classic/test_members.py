@@ -1,4 +1,4 @@
-"""Usable members against a plain loop, and requirements of every quantifier."""
+"""Usable members against a slow twin, and properties of every quantifier."""
 
 from __future__ import annotations
 

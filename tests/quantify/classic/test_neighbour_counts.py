@@ -1,4 +1,4 @@
-"""NACC and NPACC: a plain loop, ACC for uninformative neighbours, QuaPy, SLSQP."""
+"""NACC and NPACC: a slow twin, ACC where neighbours add nothing, QuaPy, SLSQP."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def cost(matrix, q, p):
 
 @pytest.mark.parametrize("name", ["nacc", "npacc"])
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-def test_answers_are_those_of_the_slow_twin(name, prior):
+def test_estimates_are_those_of_the_slow_twin(name, prior):
     nodes, reference, adjacency, sets = drawn(prior)
     hard, width = name == "nacc", len(prior)
     batch = make_communities(*sets)
@@ -124,8 +124,8 @@ def test_answers_are_those_of_the_slow_twin(name, prior):
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-def test_neighbours_that_all_agree_keep_the_answer(prior):
-    """Then a pair has no more information than the node: ACC and PACC, also QuaPy's."""
+def test_neighbours_that_all_agree_keep_the_estimate(prior):
+    """Then a pair says no more than the node: ACC and PACC, QuaPy's too."""
     theirs = field_library()
     from quapy.functional import normalize_prevalence, prevalence_from_probabilities
 
@@ -163,7 +163,7 @@ def test_neighbours_that_all_agree_keep_the_answer(prior):
             np.testing.assert_allclose(found.prevalence[s], answer, atol=1e-3)
 
 
-def test_classes_predicted_alike_are_separated_by_neighbours():
+def test_classes_with_equal_predictions_are_separated_by_neighbours():
     """Of three classes two have the same votes; their neighbours do not."""
     rng = np.random.default_rng(0)
     classes = rng.choice(3, 1200, p=[0.4, 0.3, 0.3])
@@ -252,5 +252,5 @@ def test_missing_parts_are_named(name):
         (replace(nodes, neighbours=None), reference),
         (nodes, replace(reference, neighbours=None)),
     ):
-        with pytest.raises(StageError, match=f"= {name} has not been told"):
+        with pytest.raises(StageError, match=f"= {name} did not get the sums"):
             NeighbourCounts(name).estimate(batch, table, known)

@@ -23,7 +23,7 @@ KERNELS = (
     "_minus_log",
     "_product",
     "_topsoe",
-    "_longest",
+    "_max_length",
     "likelihood_kernel",
     "topsoe_kernel",
 )
@@ -88,7 +88,9 @@ def test_maximum_likelihood_agrees_with_its_twin(classes):
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**31), st.integers(2, 6), st.integers(1, 40))
-def test_maximum_likelihood_is_beaten_or_depends_on_the_company(seed, classes, size):
+def test_maximum_likelihood_is_above_other_points_and_independent_of_other_communities(
+    seed, classes, size
+):
     rng = np.random.default_rng(seed)
     ratios = rng.dirichlet(np.full(classes, 0.15), 60)
     ratios[rng.random(ratios.shape) < 0.2] = 0
@@ -112,7 +114,7 @@ def test_maximum_likelihood_is_beaten_or_depends_on_the_company(seed, classes, s
         assert chosen_mean == pytest.approx(best, abs=1e-9)
 
 
-def test_alike_or_impossible_classes_stop_the_search():
+def test_equal_and_impossible_classes_converge():
     alike, _, done = most_likely(np.ones((9, 3)), [np.arange(9)])
     assert done.all()
     np.testing.assert_allclose(alike.sum(), 1)
@@ -124,7 +126,7 @@ def test_alike_or_impossible_classes_stop_the_search():
     np.testing.assert_allclose(found, [[0.5, 0.3, 0.2]], atol=1e-9)
 
 
-def test_product_of_tiny_mixtures_is_taken_for_zero():
+def test_product_of_tiny_mixtures_keeps_its_logarithm():
     tiny = np.full(16, 1e-60)
     assert simplex._minus_log(tiny, 16) == pytest.approx(16 * 60 * np.log(10))
     assert simplex._minus_log(np.full(16, 1e60), 13) < 0
@@ -133,7 +135,7 @@ def test_product_of_tiny_mixtures_is_taken_for_zero():
 
 
 @pytest.mark.parametrize(("classes", "cells"), [(2, 8), (3, 24), (7, 56)])
-def test_topsoe_minimum_is_worse_than_slsqp(classes, cells):
+def test_topsoe_minimum_is_as_good_as_slsqp(classes, cells):
     rng = np.random.default_rng(classes)
     shares = rng.dirichlet(np.full(cells, 0.4), classes)
     shares[:, rng.integers(0, cells, cells // 4)] = 0
@@ -155,7 +157,9 @@ def test_topsoe_minimum_is_worse_than_slsqp(classes, cells):
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**31), st.integers(2, 6), st.integers(1, 300))
-def test_topsoe_minimum_is_beaten_or_depends_on_the_company(seed, classes, size):
+def test_topsoe_minimum_is_below_other_points_and_independent_of_other_samples(
+    seed, classes, size
+):
     rng = np.random.default_rng(seed)
     # Sparse histograms: classes without common bins, bins that no class has.
     shares = rng.dirichlet(np.full(12, 0.1), classes)
@@ -178,7 +182,7 @@ def test_topsoe_minimum_is_beaten_or_depends_on_the_company(seed, classes, size)
         )
 
 
-def test_steep_cell_stops_the_search():
+def test_steep_cells_converge():
     # All that the sample shows of class 0 is in a cell that class 1 hardly has: a full
     # first step would leave so little of it that the next ones would see nothing.
     shares = [[0.9998, 2e-4, 0.0], [0.9995, 3e-39, 5e-4]]
@@ -191,7 +195,7 @@ def test_steep_cell_stops_the_search():
     assert topsoe(sample, found[0] @ np.array(shares)) <= best + 1e-10
 
 
-def test_answers_at_the_limit_of_steps_are_marked():
+def test_estimates_at_the_limit_of_steps_are_marked():
     rng = np.random.default_rng(0)
     ratios = rng.dirichlet(np.full(3, 0.2), 50)
     _, taken, done = most_likely(ratios, [np.arange(50)], steps=1)

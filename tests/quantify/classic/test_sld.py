@@ -90,7 +90,7 @@ def test_large_community_is_gathered_in_tiles(monkeypatch):
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-def test_answers_are_those_of_quapy(prior):
+def test_estimates_are_those_of_quapy(prior):
     emq = field_library().EMQ
     posteriors, sets = shifted_sets(prior, seed=5, sizes=(1, 3, 20, 100, 500, 3000))
     found = estimate(posteriors, sets, prior)
@@ -100,7 +100,7 @@ def test_answers_are_those_of_quapy(prior):
 
 
 @pytest.mark.oracle
-def test_answers_agree_with_quapy_on_20_000_members():
+def test_estimates_agree_with_quapy_on_20_000_members():
     emq = field_library().EMQ
     posteriors, _ = draw_posteriors(20_000, np.array([0.6, 0.4]), 0.3, 8)
     found = estimate(posteriors, [np.arange(20_000)], [0.5, 0.5])
@@ -134,7 +134,7 @@ def test_iteration_limit_agrees_with_quapy(monkeypatch):
     assert not found.converged[0]
 
 
-def test_rows_of_zeros_keep_answers_finite():
+def test_rows_of_zeros_keep_estimates_finite():
     posteriors, _ = draw_posteriors(40, np.array([0.4, 0.6]), 1.0, 0)
     zeros = posteriors.copy()
     zeros[30:] = 0
@@ -149,7 +149,7 @@ def test_nothing_but_zeros_leaves_the_prior():
 
 
 @pytest.mark.parametrize("certain", [0, 1])
-def test_two_saturated_classes_leave_the_simplex(certain):
+def test_prevalence_of_saturated_classes_is_on_the_simplex(certain):
     posteriors = np.tile(np.eye(2, dtype=np.float32)[certain], (1000, 1))
     found = estimate(posteriors, [np.arange(1000), [5]], [0.7, 0.3])
     np.testing.assert_allclose(found.prevalence, [np.eye(2)[certain]] * 2, atol=1e-13)
@@ -160,13 +160,13 @@ def test_two_saturated_classes_leave_the_simplex(certain):
     np.testing.assert_allclose(found.prevalence[0], q, atol=1e-12)
 
 
-def test_impossible_class_gets_a_share():
+def test_impossible_class_has_prevalence_zero():
     posteriors = np.tile(np.float32([0.6, 0.0, 0.4]), (30, 1))
     found = estimate(posteriors, [np.arange(30)], [0.3, 0.3, 0.4])
     assert found.prevalence[0, 1] == 0
 
 
-def test_labelled_member_is_estimated():
+def test_labelled_members_are_left_out_of_the_estimate():
     posteriors, _ = draw_posteriors(60, np.array([0.5, 0.5]), 1.0, 1)
     labels = np.where(np.arange(60) % 3 == 0, 1, -1)
     found = estimate(posteriors, [np.arange(60), [0, 3]], [0.5, 0.5], labels=labels)
@@ -176,7 +176,7 @@ def test_labelled_member_is_estimated():
     assert found.iterations[1] == 0
 
 
-def test_empty_community_or_batch_breaks_the_kernel():
+def test_empty_communities_and_batches_have_no_estimate():
     posteriors, _ = draw_posteriors(10, np.array([0.5, 0.5]), 1.0, 1)
     found = estimate(posteriors, [[], [1, 2], []], [0.5, 0.5])
     assert np.isnan(found.prevalence[[0, 2]]).all()
@@ -186,7 +186,9 @@ def test_empty_community_or_batch_breaks_the_kernel():
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**31), st.integers(2, 5), st.integers(1, 60))
-def test_prevalence_leaves_the_simplex_or_depends_on_the_company(seed, classes, size):
+def test_prevalence_is_on_the_simplex_and_independent_of_other_communities(
+    seed, classes, size
+):
     rng = np.random.default_rng(seed)
     posteriors = rng.dirichlet(np.full(classes, 0.3), 80).astype(np.float32)
     prior = rng.dirichlet(np.ones(classes))
@@ -215,7 +217,7 @@ def test_em_reaches_the_maximum_likelihood(prior):
         np.testing.assert_allclose(tight.prevalence[s], exact, atol=1e-5)
 
 
-def test_exact_maximum_is_beaten_by_another_point():
+def test_exact_maximum_is_above_all_other_points():
     rng = np.random.default_rng(4)
     for n in (1, 5, 60):
         posteriors = rng.dirichlet(np.ones(4) * 0.5, n)
@@ -226,7 +228,7 @@ def test_exact_maximum_is_beaten_by_another_point():
         assert np.log(others).mean(axis=1).max() <= best + gap + 1e-12
 
 
-def test_exact_fails_on_a_corner_on_alike_classes_or_on_nothing():
+def test_exact_handles_corners_equal_classes_and_zeros():
     corner = np.tile([1.0, 0.0], (9, 1))
     np.testing.assert_allclose(exact_sld(corner, np.array([0.5, 0.5]))[0], [1, 0])
     alike = np.full((9, 3), 1 / 3)

@@ -1,4 +1,4 @@
-"""SLD-BCTS against the abstention package's recalibration and plain SLD."""
+"""SLD-BCTS against QuaPy's recalibration and plain SLD."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def over_confident(prior, seed, n=1600):
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("prior", [[0.7, 0.3], [0.2, 0.5, 0.3]], ids=len)
-def test_answers_are_those_of_quapy(prior):
+def test_estimates_are_those_of_quapy(prior):
     pytest.importorskip("abstention")
     made = field_library().EMQ
     posteriors, classes = over_confident(prior, 0)
@@ -52,7 +52,7 @@ def test_answers_are_those_of_quapy(prior):
         np.testing.assert_allclose(ours, other, atol=1e-3)
 
 
-def test_posteriors_are_calibrated_anew_and_the_readouts_prior_plays_no_part():
+def test_posteriors_are_recalibrated_and_the_readouts_prior_has_no_effect():
     posteriors, classes = over_confident([0.7, 0.3], 1)
     reference = labelled_reference(posteriors[:600], classes[:600])
     logits = np.log(np.maximum(posteriors.astype(np.float64), 1e-12))
@@ -73,7 +73,7 @@ def test_posteriors_are_calibrated_anew_and_the_readouts_prior_plays_no_part():
     np.testing.assert_array_equal(again.prevalence, found.prevalence)
 
 
-def test_saturated_posteriors_keep_answers_finite():
+def test_saturated_posteriors_keep_estimates_finite():
     rng = np.random.default_rng(0)
     posteriors = np.eye(2, dtype=np.float32)[rng.integers(0, 2, 300)]
     classes = posteriors.argmax(axis=1)

@@ -1,4 +1,4 @@
-"""`auto`: sums over nodes, and the components of its intervals."""
+"""`auto`: sums over nodes, and the variances behind its intervals."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def slow_covariance(nodes, learnt: Learnt, a, b, k: int, code: int) -> float:
 
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_answers_are_known_labels_and_mean_posteriors(n_classes, partitions):
+def test_estimates_are_known_labels_and_mean_posteriors(n_classes, partitions):
     nodes, reference, groups, _ = drawn(n_classes)
     groups = np.stack([groups, np.arange(N) % 3, np.arange(N) // 9])[:partitions]
     auto = Auto(learnt=Learnt.of(nodes, reference, groups))
@@ -90,7 +90,7 @@ def test_answers_are_known_labels_and_mean_posteriors(n_classes, partitions):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_a_partition_adds_up_to_the_whole(n_classes):
+def test_a_partition_adds_up_to_the_complete_graph(n_classes):
     nodes, reference, groups, _ = drawn(n_classes)
     auto = Auto(learnt=Learnt.of(nodes, reference, groups))
     part = np.random.default_rng(1).integers(0, 17, N)
@@ -194,7 +194,7 @@ def test_intervals_cover_simulated_communities(size, shift):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_samples_drawn_by_class_keep_the_answers_of_sld(n_classes):
+def test_samples_drawn_by_class_keep_the_estimates_of_sld(n_classes):
     nodes, reference, _, classes = drawn(n_classes)
     free = np.flatnonzero(nodes.labels < 0)
     batch = make_communities(*(free[classes[free] == y][:40] for y in range(n_classes)))
@@ -252,7 +252,7 @@ def test_samples_match_a_constant_where_posteriors_are_noise(n_classes):
 
 
 @pytest.mark.parametrize("where", ["everywhere", "half of the groups"])
-def test_intervals_cover_groups_unions_and_the_whole(where):
+def test_intervals_cover_groups_unions_and_the_complete_graph(where):
     """Groups have shifts of their own, and the level is calibrated on the labels."""
     rng = np.random.default_rng(5)
     covered: dict[str, list[bool]] = {"one": [], "ten": [], "whole": []}

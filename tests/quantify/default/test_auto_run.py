@@ -48,8 +48,8 @@ def test_batches_and_partitions_keep_every_bit(client, tmp_path, monkeypatch):
     more = ["tilted", "scenarios"]
     assert names == ["prevalence", "evidence", "sums", *more, "totals", "learnt"]
     assert manifest.facts["groups"] > 1
-    monkeypatch.setattr(stage, "FEWEST_MEMBERSHIPS", 100)
-    monkeypatch.setattr(stage, "MOST_MEMBERSHIPS", 100)
+    monkeypatch.setattr(stage, "MIN_MEMBERSHIPS", 100)
+    monkeypatch.setattr(stage, "MAX_MEMBERSHIPS", 100)
     other = make_run(tmp_path / "two", partitions=2)
     again = quantify(other.run, of(other, memberships=path), settings, client)
     assert answered(other.run, again).equals(first)
@@ -71,7 +71,7 @@ def test_batches_and_partitions_keep_every_bit(client, tmp_path, monkeypatch):
             assert row["se"] == 0
 
 
-def test_other_communities_leave_an_answer_as_it_is(client, tmp_path):
+def test_other_communities_leave_an_estimate_unchanged(client, tmp_path):
     made = make_run(tmp_path / "made")
     path, _ = draw_memberships(tmp_path)
     settings = small_settings(AUTO)
@@ -118,8 +118,8 @@ def test_a_partition_of_the_nodes_adds_up_to_the_totals(
 
 
 @pytest.mark.parametrize("drawn", ["unknown", "random", "by_class"])
-def test_stage_answers_as_one_process(client, tmp_path, drawn):
-    """Partitions on workers give the same as the complete adjacency in one process."""
+def test_stage_estimates_as_one_process(client, tmp_path, drawn):
+    """The same from partitions on workers as from the whole adjacency here."""
     made = make_run(tmp_path)
     path, sets = draw_memberships(tmp_path)
     settings = small_settings(AUTO, "labelled=exclude", f"labels.drawn={drawn}")
@@ -149,7 +149,7 @@ def test_stage_answers_as_one_process(client, tmp_path, drawn):
         np.testing.assert_array_equal(list(points.values()), found.prevalence[:, 1])
 
 
-def test_totals_say_how_labels_were_chosen(client, tmp_path, caplog):
+def test_totals_report_how_labels_were_chosen(client, tmp_path, caplog):
     made = make_run(tmp_path)
     path, _ = draw_memberships(tmp_path, 3)
     sources = of(made, memberships=path)
@@ -217,7 +217,7 @@ def test_posteriors_of_held_out_groups_replace_the_bound(client, tmp_path):
     groups = load_groups(made.run)
     known = np.flatnonzero(made.graph.labels >= 0)
     unknown = np.flatnonzero(made.graph.labels < 0)[:1]
-    for index, error in ((known, None), (unknown, "is not of the labelled nodes")):
+    for index, error in ((known, None), (unknown, "not match the labelled nodes")):
         made.run.stage("quantify").folder.delete_folder()
         attempt = stage.begin()
         held = {"index": index, "posterior": made.posteriors[index]}

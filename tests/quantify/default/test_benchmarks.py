@@ -59,7 +59,7 @@ def totals_of(run, manifest):
 
 
 @pytest.mark.parametrize("labelled", ["count", "exclude"])
-def test_groups_have_their_benchmarks_and_other_answers_add_up_to_them(
+def test_groups_have_their_benchmarks_and_other_estimates_add_up_to_them(
     client, tmp_path, labelled
 ):
     made = make_run(tmp_path / "made")
@@ -148,8 +148,8 @@ def test_batches_and_partitions_keep_every_bit(client, tmp_path, monkeypatch):
         made = make_run(tmp_path / name, partitions)
         sources = of(made, memberships=path)
         found.append(answered(made.run, quantify(made.run, sources, settings, client)))
-        monkeypatch.setattr(stage, "FEWEST_MEMBERSHIPS", 100)
-        monkeypatch.setattr(stage, "MOST_MEMBERSHIPS", 100)
+        monkeypatch.setattr(stage, "MIN_MEMBERSHIPS", 100)
+        monkeypatch.setattr(stage, "MAX_MEMBERSHIPS", 100)
     assert found[0].equals(found[1])
 
 
@@ -269,7 +269,7 @@ def test_variances_are_those_of_the_formula(n_classes):
     assert columns["benchmarked_lower"][0, 1] < 0.4 < columns["benchmarked_upper"][0, 1]
 
 
-def test_a_benchmark_of_the_whole_takes_shared_errors_out_of_all_intervals():
+def test_a_benchmark_of_the_complete_graph_removes_shared_errors_from_all_intervals():
     rng = np.random.default_rng(2)
     errors, covered, widths = [], [], []
     for _ in range(60):
@@ -351,7 +351,7 @@ BAD = {
     ),
     "counts above the size": (
         {"community": [1, 1], "class": [0, 1], "share": None, "count": [60, 70]},
-        "the counts of community '1' add up to 130 .* its size is 100",
+        "the counts of community '1' in .* add up to 130, but its size is 100",
     ),
     "shares and counts": (
         {"count": [5]},
@@ -360,7 +360,7 @@ BAD = {
     "neither shares nor counts": ({"share": None}, "has none of the columns"),
     "fewer than are labelled": (
         {"share": [0.01]},
-        r"in community '1' are labelled '1' and its benchmark is 1 ",
+        r"in community '1' are labelled '1', but its benchmark is 1 ",
     ),
     "two groups that contradict each other": (
         {"community": [None, 1], "class": [0, 0], "share": [0.3, 0.7]},

@@ -1,4 +1,4 @@
-"""Choice of nodes to label: the allocation, the sample, and its benefit."""
+"""Which nodes to label next: the allocation, the sample, and its gain."""
 
 from __future__ import annotations
 

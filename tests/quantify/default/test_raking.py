@@ -1,4 +1,4 @@
-"""Posteriors raked to benchmarks, against plain implementations."""
+"""Posteriors raked to benchmarks, against slow and obvious implementations."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_benchmarks_that_follow_from_others_keep_the_posteriors():
     np.testing.assert_allclose(one, two, atol=1e-8)
 
 
-def test_contradictory_groups_are_found_among_others():
+def test_contradictory_groups_are_identified_among_others():
     nodes, groups, classes = made(2)
     targets, sizes = true_targets(nodes, groups, classes)
     cells = Cells.of(make_communities(*groups), N)

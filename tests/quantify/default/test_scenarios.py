@@ -1,4 +1,4 @@
-"""Estimates and intervals if labels may have been chosen by class."""
+"""Estimates and intervals where labels may have been chosen by class."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def some_tilt(n_classes: int, share: float = 0.3, alone: bool = False) -> Tilt:
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_answers_are_the_mixture_of_two_means(n_classes):
+def test_estimates_are_the_mixture_of_two_means(n_classes):
     nodes, reference, groups, _ = drawn(n_classes)
     tilt = some_tilt(n_classes)
     auto = Auto(learnt=Learnt.of(nodes, reference, groups, tilt=tilt))
@@ -116,9 +116,7 @@ def found_selection(**changes) -> Selection:
         ("weighted", {}, None, None),
     ],
 )
-def test_what_is_declared_decides_between_the_scenarios(
-    declared, changes, share, alone
-):
+def test_labels_drawn_decides_between_the_scenarios(declared, changes, share, alone):
     nodes, reference, *_ = drawn(2)
     labels = LabelSettings(drawn=declared)
     tilt = tilt_of(labels, found_selection(**changes), nodes, reference.prior)
@@ -163,7 +161,7 @@ def test_the_complete_graph_has_the_shares_that_are_known(n_classes):
 def test_shares_below_those_of_the_labels_are_refused():
     nodes, reference, *_ = drawn(2)
     prior = dict(zip(nodes.classes, (0.999, 0.001), strict=True))
-    wrong = r"gives class c1 1 of 600 nodes, but \d+ are labelled so"
+    wrong = r"gives class c1 1 of 600 nodes, but \d+ have its label"
     with pytest.raises(InputError, match=wrong):
         tilt_of(LabelSettings(prior=prior), None, nodes, reference.prior)
 

@@ -23,10 +23,10 @@ from xnq_dist.quantify.intervals import bootstrap
 from xnq_dist.quantify.intervals.bootstrap import Bootstrap
 from xnq_dist.quantify.intervals.replicates import (
     FEW,
-    OPEN,
+    THINNING,
     Replicate,
-    draw_again,
     make_replicates,
+    resample_labels,
 )
 from xnq_dist.quantify.intervals.resamples import draw_kernel, draw_rows
 from xnq_dist.quantify.registry import make_quantifier
@@ -259,7 +259,7 @@ def test_calibration_moves_as_far_as_labels_leave_it_open(known):
                 )
             )
     rare = known * 0.4
-    expected = np.var(refits, axis=0) * OPEN * (1 + FEW / rare)
+    expected = np.var(refits, axis=0) * THINNING * (1 + FEW / rare)
     ratio = np.mean(moved, axis=0) / expected
     assert (ratio > 0.6).all()
     assert (ratio < 1.7).all()
@@ -280,11 +280,11 @@ def test_prior_of_a_replicate_moves_with_its_offset():
 
 def test_replicates_are_of_rows_within_their_class():
     labels = np.repeat([0, 1, 2], [40, 9, 1]).astype(np.int32)
-    rows, codes = draw_again(labels, 3, 0)
+    rows, codes = resample_labels(labels, 3, 0)
     assert np.bincount(codes).tolist() == [20, 4, 1]
     assert (labels[rows] == codes).mean() > 0.8
-    np.testing.assert_array_equal(draw_again(labels, 3, 0)[0], rows)
-    assert not np.array_equal(draw_again(labels, 4, 0)[0], rows)
+    np.testing.assert_array_equal(resample_labels(labels, 3, 0)[0], rows)
+    assert not np.array_equal(resample_labels(labels, 4, 0)[0], rows)
 
 
 def test_replicate_calibrates_logarithms_of_posteriors():

@@ -1,4 +1,4 @@
-"""The variance between seeds: values by hand, simulation, unchanged columns."""
+"""The variance between seeds: values by hand, simulation, invariants."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_variance_is_the_one_by_hand():
     np.testing.assert_allclose(found[:, 1], found[:, 0])
 
 
-def test_what_is_counted_varies_with_the_seed():
+def test_counted_labels_have_no_variance_between_seeds():
     own = np.array([[0.2, 0.8], [0.25, 0.75]])
     found = between_runs(own, own[None] + 0.1, np.array([0, 4]), np.array([0.0, 1.0]))
     np.testing.assert_array_equal(found[0], 0)
@@ -74,7 +74,7 @@ def test_ends_are_those_of_the_sum_of_variances():
     np.testing.assert_allclose(np.rint(found["lower"] * 1000), found["lower"] * 1000)
 
 
-def test_ends_leave_what_can_be():
+def test_ends_stay_within_possible_counts():
     known = [[3, 5], [4, 6], [0, 0]]
     arrays = answers([0.6, 0.6, 0.9], [0.5, 0.6, 0.8], [0.7, 0.6, 1.0], known, [10] * 3)
     found = widened(arrays, np.full((3, 2), 1.0) * [[1], [0], [1]], 0.95, False)
@@ -161,9 +161,9 @@ def test_runs_that_differ_in_more_than_the_seed_are_refused(tmp_path, client):
         with pytest.raises(SettingsError, match=match):
             whole_line(tmp_path / where, sources, settings, client)
 
-    refused(tmp_path / "nowhere", "not a whole run")
+    refused(tmp_path / "nowhere", "not a complete run")
     nowhere = small_settings(f"intervals.seed_runs=['{tmp_path / 'nowhere'}']")
-    with pytest.raises(SettingsError, match="not a whole run"):
+    with pytest.raises(SettingsError, match="not a complete run"):
         pipeline.check_sources(sources, nowhere)
     refused(first.uri, "own directory", where="first")
     refused(first.uri, r"more than its seed \(quantifier\)", "quantifier=pcc")
@@ -172,4 +172,4 @@ def test_runs_that_differ_in_more_than_the_seed_are_refused(tmp_path, client):
     other = write_graph(tmp_path / "other", seed=1)
     settings = small_settings(*base)
     far = whole_line(tmp_path / "far", write_pages(other, 12), settings, client)
-    refused(far.uri, "is of another graph")
+    refused(far.uri, "has another graph")

@@ -1,1 +1,1 @@
-"""What is checked of answers: quality, fit, anomalies, changes and coverage."""
+"""Checks of estimates: quality, fit, anomalies, changes and coverage."""

@@ -1,17 +1,18 @@
-"""Communities that differ from the rest, or from a given share, beyond chance.
+"""Communities that differ from the rest, or from a set share, beyond chance.
 
-The question is whether a community's members could be a sample drawn at a share r of a
-class: r is set, or is the mean of the other communities without those far off. Two
-independent sources answer it. The labelled members' classes are counts, ``Y ~
-Binomial(m, r)``. The unlabelled members' posteriors, corrected for the shift that
-labelled ones show (`evidence`), give a share ``q`` with the variance ``r (1 - r) / n +
-e^2``. The derivative of their log-likelihood by r, the locally most powerful statistic,
+The null hypothesis is that a community's members are a sample drawn at a share r of a
+class: r is set, or is the mean of the other communities without outliers. Two
+independent sources test it. The labelled members' classes are counts, ``Y ~
+Binomial(m, r)``. The unlabelled members' posteriors, corrected for the shift of the
+labelled members' (`evidence`), estimate a share ``q`` with the variance ``r (1 - r) / n
++ e^2``. The derivative of their log-likelihood by r, the locally most powerful
+statistic,
 
     A = (Y - m r) / (r (1 - r)) + (q - r) / (r (1 - r) / n + e^2),
 
-is compared with its own distribution: the binomial exactly, the posteriors' part by its
-first three moments. Posteriors that show nothing leave the binomial test; all others
-add to its power.
+is compared with its null distribution: the binomial exactly, the posteriors' part by
+its first three moments. Without informative posteriors this is the binomial test; all
+others add to its power.
 
 References
 ----------
@@ -31,83 +32,85 @@ from scipy.special import gammaln, xlog1py, xlogy
 from xnq_dist.core.arrays import Bools, Floats, Ints
 from xnq_dist.quantify.checks.tails import upper_tail
 
-__all__ = ["Anomalies", "Seen", "find_anomalies", "qvalues", "robust_reference"]
+__all__ = ["Anomalies", "Observations", "find_anomalies", "qvalues", "robust_reference"]
 
 
 FAR = 3.0
-"""Multiple of the typical distance from the mean, in units of chance, beyond which a
-community is left out of the reference."""
+"""Communities more than this many typical distances from the mean are left out of the
+reference; distances are in standard deviations of chance."""
 ROUNDS = 20
 """Maximum number of times that the reference is updated."""
 NEGLIGIBLE = 9.0
-"""Standard deviations (plus half their square in counts) beyond which a binomial has
-less than 1e-15."""
+"""Standard deviations (plus half their square in counts) beyond which a binomial has a
+probability below 1e-15."""
 BLOCK = 1 << 20
-"""Binomial terms worked on at a time."""
-LEAST = 1e-9
+"""Binomial terms computed at a time."""
+EDGE = 1e-9
 """Distance of a reference from 0 and 1 in the tests."""
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
-    """What labels and posteriors show of S communities, C classes."""
+class Observations:
+    """Evidence of labels and of posteriors on S communities, C classes."""
 
     labelled: Ints
-    """Labelled members, shape (S,)."""
+    """Number of labelled members, shape (S,)."""
     known: Ints
-    """Those of each class, shape (S, C)."""
+    """Number of labelled members of each class, shape (S, C)."""
     unlabelled: Ints
-    """Members without a label, shape (S,)."""
+    """Number of members without a label, shape (S,)."""
     scores: Floats
-    """Share of each class by the posteriors alone; NaN where they show nothing, (S, C).
-    """
+    """Share of each class by the posteriors alone; NaN: no information, (S, C)."""
     error: Floats
-    """Its standard error but for the chance that draws classes, shape (S, C)."""
+    """Its standard error without the binomial sampling error, shape (S, C)."""
     skew: Floats
-    """Third central moment of the same, shape (S, C)."""
+    """Third central moment of the same error, shape (S, C)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Anomalies:
-    """How far each community is from what it is compared with."""
+    """Difference of each community from its reference, with p- and q-values."""
 
     reference: Floats
-    """What it is compared with, shape (S, C)."""
+    """Share that the community is compared with, shape (S, C)."""
     centre: Floats
-    """The same of no community in particular, shape (C,)."""
+    """Reference without leaving out any one community, shape (C,)."""
     effect: Floats
-    """Prevalence less reference; NaN without a prevalence, shape (S, C)."""
+    """Prevalence minus reference; NaN without a prevalence, shape (S, C)."""
     pvalue: Floats
     """Two-sided, shape (S, C); NaN where nothing is compared."""
     qvalue: Floats
-    """Least rate of false discoveries at which it is one, shape (S, C)."""
+    """Smallest false discovery rate at which the community is flagged, shape (S, C)."""
 
 
 def find_anomalies(
-    prevalence: Floats, n_nodes: Ints, seen: Seen, reference: float | None = None
+    prevalence: Floats,
+    n_nodes: Ints,
+    data: Observations,
+    reference: float | None = None,
 ) -> Anomalies:
-    """Compare communities with all others together, or the last class with a share.
+    """Test every community against the mean of the others, or against a share.
 
     Parameters
     ----------
     prevalence
-        Estimates, NaN where there is none, shape (S, C): what effects and the mean of
-        the others are made of.
+        Estimates, NaN where there is none, shape (S, C); used for the effects and for
+        the mean of the others.
     n_nodes
         Members, shape (S,).
-    seen
-        What the tests are made of.
+    data
+        Labels and posteriors, used for the tests.
     reference
         Share of the last of two classes; None: the mean of all other communities
         (`robust_reference`).
 
     Notes
     -----
-    Both tails are doubled. The mean of the others is an estimate itself: A is divided
-    by ``sqrt(1 + I v)`` with its own variance I and the variance v of the reference,
-    to which the square of what it differs from the share among the same communities'
-    labels is added. Of two classes the second is compared and the first mirrors it;
-    q-values are over all classes compared (Benjamini and Hochberg).
+    P-values are twice the smaller tail. The mean of the others is itself an estimate:
+    A is divided by ``sqrt(1 + I v)``, where I is the variance of A and v the variance
+    of the reference plus its squared difference from the share among the same
+    communities' labels. Of two classes the second is compared and the first mirrors
+    it; q-values are over all classes compared (Benjamini and Hochberg).
     """
     size, n_classes = prevalence.shape
     known = ~np.isnan(prevalence) & (n_nodes > 0)[:, None]
@@ -121,11 +124,11 @@ def find_anomalies(
         for k in range(first, n_classes):
             weights = np.where(known[:, k], n_nodes, 0).astype(np.float64)
             values = np.where(known[:, k], prevalence[:, k], 0.0)
-            compared[:, k], spread[:, k], centre[k] = _others(values, weights, seen, k)
+            compared[:, k], spread[:, k], centre[k] = _others(values, weights, data, k)
     pvalue = np.full((size, n_classes), np.nan)
     for k in range(first, n_classes):
-        some = np.flatnonzero(known[:, k] & ~np.isnan(compared[:, k]))
-        pvalue[some, k] = _pvalues(seen, some, k, compared[some, k], spread[some, k])
+        at = np.flatnonzero(known[:, k] & ~np.isnan(compared[:, k]))
+        pvalue[at, k] = _pvalues(data, at, k, compared[at, k], spread[at, k])
     if n_classes == 2:
         compared[:, 0], pvalue[:, 0] = 1 - compared[:, 1], pvalue[:, 1]
         centre[0] = 1 - centre[1]
@@ -134,19 +137,20 @@ def find_anomalies(
 
 
 def robust_reference(values: Floats, weights: Floats) -> tuple[Bools, float]:
-    """Communities that others are compared with, and their distance from the mean.
+    """Select the communities without outliers; return them and their typical distance.
 
-    Weights are members, 0: left out. The distance is in units of chance, at least 1.
-    With r the mean of the communities left in, ``z = (x - r) sqrt(n / (r (1 - r)))``:
-    those beyond `FAR` times the median of abs(z), put on the scale of a standard
-    deviation and at least 1, are left out, until the selection stays the same.
+    Weights are numbers of members; communities of weight 0 are left out. The distance
+    from the mean is in standard deviations of chance, at least 1. With r the mean of
+    the selected communities, ``z = (x - r) sqrt(n / (r (1 - r)))``: those beyond `FAR`
+    times the median of abs(z), scaled to a standard deviation and at least 1, are left
+    out, until the selection stays the same.
     """
     kept = weights > 0
     scale = 1.0
     for _ in range(ROUNDS):
         total = float(weights[kept].sum())
         r = float((weights[kept] * values[kept]).sum() / total) if total else 0.0
-        chance = np.sqrt(max(r * (1 - r), LEAST) / np.maximum(weights, 1))
+        chance = np.sqrt(max(r * (1 - r), EDGE) / np.maximum(weights, 1))
         z = np.abs(values - r) / chance
         typical = np.median(z[weights > 0]) if (weights > 0).any() else 0.0
         scale = max(1.0, 1.4826 * float(typical))
@@ -158,52 +162,52 @@ def robust_reference(values: Floats, weights: Floats) -> tuple[Bools, float]:
 
 
 def _others(
-    values: Floats, weights: Floats, seen: Seen, k: int
+    values: Floats, weights: Floats, data: Observations, k: int
 ) -> tuple[Floats, Floats, float]:
-    """Mean of the others for each, its variance, and the mean of all of them."""
+    """Mean of the others for each community, its variance, and the mean of all."""
     kept, scale = robust_reference(values, weights)
-    own = np.where(kept, weights, 0.0)
-    rest = own.sum() - own
+    used = np.where(kept, weights, 0.0)
+    rest = used.sum() - used
     alone = rest < 0.5
     rest = np.maximum(rest, 1.0)
-    centre = float(own @ values / max(own.sum(), 1.0))
-    others = np.clip((own @ values - own * values) / rest, 0.0, 1.0)
+    centre = float(used @ values / max(used.sum(), 1.0))
+    others = np.clip((used @ values - used * values) / rest, 0.0, 1.0)
     variance = scale**2 * centre * (1 - centre) / rest
-    labels = int(seen.labelled[kept].sum())
+    labels = int(data.labelled[kept].sum())
     if labels:
-        variance += (seen.known[kept, k].sum() / labels - centre) ** 2
+        variance += (data.known[kept, k].sum() / labels - centre) ** 2
     return np.where(alone, np.nan, others), variance, centre
 
 
 def _pvalues(
-    seen: Seen, some: Ints, k: int, reference: Floats, spread: Floats
+    data: Observations, some: Ints, k: int, reference: Floats, spread: Floats
 ) -> Floats:
-    """Of class k in some communities, each against its reference."""
-    r = np.clip(reference, LEAST, 1 - LEAST)
-    trials, chance = seen.labelled[some].astype(np.float64), r * (1 - r)
-    q, error = seen.scores[some, k], seen.error[some, k]
-    number = np.where(np.isnan(q), 0.0, seen.unlabelled[some])
-    # What the posteriors show, in units of one label: its variance is its information.
+    """P-values of class k in the communities `some`, each against its reference."""
+    r = np.clip(reference, EDGE, 1 - EDGE)
+    trials, chance = data.labelled[some].astype(np.float64), r * (1 - r)
+    q, error = data.scores[some, k], data.error[some, k]
+    number = np.where(np.isnan(q), 0.0, data.unlabelled[some])
+    # The posteriors' part of A, in units of one label: its variance is its information.
     share = np.maximum(number, 1.0)
     shown = np.where(number > 0, 1 / (chance / share + np.nan_to_num(error) ** 2), 0.0)
     scores = np.where(number > 0, (q - r) * shown, 0.0)
-    skew = chance * (1 - 2 * r) / share**2 + np.nan_to_num(seen.skew[some, k])
+    skew = chance * (1 - 2 * r) / share**2 + np.nan_to_num(data.skew[some, k])
     third = shown**3 * skew
-    statistic = (seen.known[some, k] - trials * r) / chance + scores
+    statistic = (data.known[some, k] - trials * r) / chance + scores
     total = trials / chance + shown
     statistic /= np.sqrt(1 + total * spread)
-    found = np.full(len(some), np.nan)
+    pvalues = np.full(len(some), np.nan)
     tested = np.flatnonzero(total > 0)
     lengths = _windows(trials, r)[1][tested]
     for part in _blocks(lengths):
         at = tested[part]
         args = trials[at], r[at], statistic[at], shown[at], third[at]
-        found[at] = np.minimum(2 * _smaller_tail(*args), 1.0)
-    return found
+        pvalues[at] = np.minimum(2 * _smaller_tail(*args), 1.0)
+    return pvalues
 
 
 def _windows(trials: Floats, r: Floats) -> tuple[Ints, Ints]:
-    """First count of each binomial that is not negligible, and how many follow."""
+    """First count of each binomial that is not negligible, and their number."""
     reach = NEGLIGIBLE * np.sqrt(trials * r * (1 - r)) + NEGLIGIBLE**2 / 2
     first = np.maximum(np.floor(trials * r - reach), 0).astype(np.int64)
     last = np.minimum(np.ceil(trials * r + reach), trials).astype(np.int64)
@@ -218,7 +222,7 @@ def _blocks(lengths: Ints) -> list[Ints]:
 def _smaller_tail(
     trials: Floats, r: Floats, statistic: Floats, shown: Floats, third: Floats
 ) -> Floats:
-    """Of P(A >= a) and P(A <= a), summed over the labelled members' possible counts."""
+    """Minimum of P(A >= a) and P(A <= a), summed over the binomial's counts."""
     first, lengths = _windows(trials, r)
     one = np.repeat(np.arange(len(trials)), lengths)
     start = np.cumsum(lengths) - lengths
@@ -227,7 +231,7 @@ def _smaller_tail(
     weight = gammaln(m + 1) - gammaln(k + 1) - gammaln(m - k + 1)
     weight = np.exp(weight + xlogy(k, p) + xlog1py(m - k, -p))
     off = statistic[one] - (k - m * p) / (p * (1 - p))
-    # Rounding must leave equal counts equal.
+    # Equal counts must stay equal despite rounding.
     slack = 1e-9 * np.maximum(np.abs(statistic[one]), 1.0)
     slack = np.where(shown[one] == 0, slack, 0.0)
     upper = upper_tail(off - slack, shown[one], third[one])
@@ -239,18 +243,18 @@ def _smaller_tail(
 def qvalues(pvalues: Floats) -> Floats:
     """Benjamini and Hochberg's q-values over all communities and classes compared.
 
-    P-values are NaN where nothing is compared. Of two classes the second counts and the
-    first, its mirror, gets the same.
+    P-values are NaN where nothing is compared. With two classes the second one counts
+    and the first, its mirror, gets the same q-values.
     """
     two = pvalues.shape[1] == 2
-    own = pvalues[:, 1:] if two else pvalues
-    found = np.full_like(own, np.nan)
-    some = ~np.isnan(own)
-    values = own[some]
+    compared = pvalues[:, 1:] if two else pvalues
+    adjusted = np.full_like(compared, np.nan)
+    known = ~np.isnan(compared)
+    values = compared[known]
     order = np.argsort(values, kind="stable")
-    # p m / rank, and none above that of a larger p-value.
+    # p m / rank, made monotone in p.
     scaled = values[order] * len(values) / np.arange(1, len(values) + 1)
-    least = np.minimum.accumulate(scaled[::-1])[::-1]
-    values[order] = np.minimum(least, 1.0)
-    found[some] = values
-    return np.repeat(found, 2, axis=1) if two else found
+    monotone = np.minimum.accumulate(scaled[::-1])[::-1]
+    values[order] = np.minimum(monotone, 1.0)
+    adjusted[known] = values
+    return np.repeat(adjusted, 2, axis=1) if two else adjusted

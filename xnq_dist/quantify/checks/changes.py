@@ -22,17 +22,17 @@ __all__ = ["Changes", "SeedError", "find_changes", "seed_error"]
 
 @dataclass(frozen=True, eq=False)
 class Changes:
-    """How far each community is from where it was."""
+    """Difference of each community from an earlier run."""
 
     effect: Floats
-    """Prevalence now less then; NaN without both, shape (S, C)."""
+    """Prevalence now minus then; NaN without both, shape (S, C)."""
     lower: Floats
     """Ends of the effect's interval; NaN where nothing is compared, shape (S, C)."""
     upper: Floats
     pvalue: Floats
     """Two-sided, of no change, shape (S, C)."""
     qvalue: Floats
-    """Least rate of false discoveries at which it is one, shape (S, C)."""
+    """Smallest false discovery rate at which the change is flagged, shape (S, C)."""
 
 
 def find_changes(
@@ -49,18 +49,18 @@ def find_changes(
         Prevalence, lower and upper ends of the same S communities in the same order,
         NaN where there is none, shape (S, C) each.
     level
-        Probability of the intervals, inside (0, 1), and of the effect's.
+        Confidence level, inside (0, 1), of the intervals and of the effect's interval.
     level_then
-        Of the earlier run's; None: the same.
+        Confidence level of the earlier run's intervals; None: the same.
 
     Notes
     -----
-    The null hypothesis is that the community's own proportion, that of its members as
-    they are, has not moved: members that came and went are a change like any other,
-    and among fully known communities every difference is one. The variance of the
-    difference is the sum of both estimates', each from the half of its interval that
-    looks to the other estimate, as if it were normal. Errors that both runs share, of
-    the same graph, labels and readout, cancel in the difference: to take them for
+    The null hypothesis is that the share among the community's actual members has not
+    changed: members that joined or left are a change like any other, and between fully
+    labelled communities every difference is a change. The variance of the difference is
+    the sum of both estimates' variances, each from the half of its interval on the side
+    of the other estimate, as if it were normal. Errors that both runs share, of the
+    same graph, labels and readout, cancel in the difference: treating them as
     independent makes intervals too wide and p-values too large, never the reverse.
     Of two classes the second is compared and the first mirrors it.
     """
@@ -69,10 +69,10 @@ def find_changes(
         for probability in (level, level_then or level)
     )
     effect = now[0] - then[0]
-    # Towards 0 and away from it, as the effect lies.
+    # Standard errors of the effect, below and above it.
     down = np.hypot((now[0] - now[1]) / z, (then[2] - then[0]) / z_then)
     up = np.hypot((now[2] - now[0]) / z, (then[0] - then[1]) / z_then)
-    # Both known exactly: what differs, has changed.
+    # Where both are known exactly, any difference is a change.
     error = np.maximum(np.where(effect > 0, down, up), 1e-12)
     known = ~np.isnan(down + up)
     pvalue = np.where(known, erfc(np.abs(effect) / error / np.sqrt(2)), np.nan)
@@ -81,18 +81,18 @@ def find_changes(
 
 @dataclass(frozen=True)
 class SeedError:
-    """What another seed makes of the same communities."""
+    """Differences between two runs of the same communities with different seeds."""
 
     communities: int
-    """That were compared."""
+    """Number of communities compared."""
     error: float
     """Standard deviation of one run's prevalence over seeds, root mean square."""
     largest: float
     """Largest difference between the two runs."""
     claimed: float
-    """Standard error that the intervals claim, root mean square: all of it."""
+    """Total standard error that the intervals imply, root mean square."""
     outside: int
-    """Communities whose other answer lies outside the interval."""
+    """Communities whose estimate in the other run is outside the interval."""
 
 
 def seed_error(
@@ -100,21 +100,21 @@ def seed_error(
     then: tuple[Floats, Floats, Floats],
     level: float,
 ) -> SeedError | None:
-    """How much of the uncertainty the seed makes; None without an interval.
+    """Estimate the part of the uncertainty due to the seed; None without an interval.
 
     Parameters
     ----------
     now, then
-        As `find_changes` takes them, of one class, shape (S,), from two runs that
-        differ in nothing but their seed.
+        As for `find_changes`, of one class, shape (S,), from two runs that differ only
+        in their seed.
     level
-        Probability of the intervals.
+        Confidence level of the intervals.
 
     Notes
     -----
     A difference d of two independent draws of equal variance s2 has the variance 2 s2:
-    ``s2 = mean(d^2) / 2``. With one pair of runs the figure is of all communities
-    together, not of each.
+    ``s2 = mean(d^2) / 2``. With one pair of runs this is one figure for all
+    communities.
     """
     d = now[0] - then[0]
     width = now[2] - now[1]

@@ -1,8 +1,8 @@
-"""What labels and posteriors, each for itself, show of every community.
+"""Evidence of labels and of posteriors on every community, kept apart.
 
-The labelled members show how far posteriors are off in a community; the unlabelled
-members' posteriors, corrected for it, show how common a class is there. The fit check
-and the search for anomalies both start from here.
+The labelled members measure the error of the posteriors in a community; the unlabelled
+members' posteriors, corrected for it, measure the share of a class. The fit check and
+the anomaly tests both use this evidence.
 
 References
 ----------
@@ -32,47 +32,48 @@ ROWS = 1 << 20
 
 
 FAR = 2.0
-"""Standard deviations from their mean at which posteriors are cut off: sums of a few
-members are then as good as described by three moments, for rare classes too."""
+"""Standard deviations from their mean at which posteriors are clipped: three moments
+then describe sums of a few members well, for rare classes too."""
 
-LEAST_STEP = 1e-6
-"""Scores of a class must be so much higher than those of the rest to show anything."""
+MIN_STEP = 1e-6
+"""Scores of a class must exceed those of the rest by this much to be informative."""
 
 
 @dataclass(frozen=True, eq=False)
 class EvidenceMoments:
-    """Of scores, the graph's posteriors f cut off far from their mean; K classes.
+    """Moments of scores, the graph's posteriors f clipped far from their mean.
 
-    Posteriors count as calibrated: the mean score of a class is ``sum f s / sum f``.
+    Posteriors are taken as calibrated: the mean score of a class is ``sum f s / sum
+    f``. There are K classes (`class_codes`).
     """
 
     low: Floats
-    """Scores are at least this, shape (K,)."""
+    """Lower bound of scores, shape (K,)."""
     high: Floats
-    """And at most this."""
+    """Upper bound of scores, shape (K,)."""
     rest: Floats
-    """Mean score of nodes that are not of the class, shape (K,)."""
+    """Mean score of nodes outside the class, shape (K,)."""
     step: Floats
-    """By how much higher it is on nodes of the class, shape (K,)."""
+    """Mean score of nodes of the class minus `rest`, shape (K,)."""
     noise: Floats
-    """Variance within the class and within the rest, mean, shape (K,)."""
+    """Variance of scores within the class and within the rest, pooled, shape (K,)."""
     skew: Floats
-    """Third central moment, but for that of the classes' means, shape (K,)."""
+    """Third central moment without that of the classes' means, shape (K,)."""
     weight: Floats
-    """By how much a shift of the logits moves scores, mean, shape (K,)."""
+    """Mean derivative of scores by a shift of the logits, shape (K,)."""
     curve: Floats
-    """By how much more where they are shifted already, as a part of it, shape (K,)."""
+    """Mean second derivative of scores, over `weight`, shape (K,)."""
     growth: Floats
-    """Covariance of scores and of how a shift moves them, over its mean, (K,)."""
+    """Covariance of scores and of their derivative, over `weight`, shape (K,)."""
 
     def score(self, f: Floats, code: int) -> Floats:
-        """Scores of a class's posteriors."""
+        """Return the scores of a class's posteriors."""
         k = code if len(self.low) > 1 else 0
         return np.clip(f, self.low[k], self.high[k])
 
     @classmethod
     def of(cls, nodes: NodeTable, prior: Floats) -> EvidenceMoments:
-        """From the unlabelled nodes, or from all where none is unlabelled."""
+        """Compute the moments from the unlabelled nodes, or from all if none is."""
         some = nodes.unlabelled if nodes.unlabelled.any() else nodes.labels >= 0
         codes = list(class_codes(nodes.posteriors.shape[1]))
         count = max(int(np.count_nonzero(some)), 1)
@@ -109,25 +110,25 @@ class EvidenceMoments:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Of S communities, K classes each against the rest."""
+    """Evidence on S communities, K classes each against the rest."""
 
     residual: Floats
-    """Labels less posteriors, summed over labelled members whose posterior was made
-    without their label, shape (S, K)."""
+    """Labels minus posteriors, summed over labelled members whose posterior was
+    computed without their label, shape (S, K)."""
     variance: Floats
     """Of the residual, shape (S, K)."""
     third: Floats
     """Its third central moment, shape (S, K)."""
     checked: Ints
-    """Such members, shape (S,)."""
+    """Number of such members, shape (S,)."""
     scores: Floats
-    """Share of the class by the unlabelled members' posteriors alone, as if drawn at
-    the graph's share but for their class; may lie outside [0, 1]; NaN where they show
-    nothing, shape (S, K)."""
+    """Share of the class by the unlabelled members' posteriors alone, assuming that
+    scores given the class are those of the graph; may lie outside [0, 1]; NaN where the
+    posteriors are not informative, shape (S, K)."""
     error: Floats
-    """Its standard error but for the chance that draws the members' classes, (S, K)."""
+    """Its standard error without the binomial sampling error, shape (S, K)."""
     skew: Floats
-    """Third central moment of the same, shape (S, K)."""
+    """Third central moment of the same error, shape (S, K)."""
 
 
 def gather_evidence(
@@ -137,57 +138,56 @@ def gather_evidence(
     learnt: Learnt | None,
     moments: EvidenceMoments | None = None,
 ) -> Evidence:
-    """Evidence of every community, which depends on nothing but itself and the graph.
+    """Compute the evidence on every community, independently of the other communities.
 
-    Without `learnt` there is no shift of the logits that members share; without
-    `moments` a community's posteriors show nothing.
+    Without `learnt`, members share no shift of the logits; without `moments`, scores
+    are NaN.
 
     Notes
     -----
-    A shift of the members' logits that their classes do not share moves posteriors of
-    labelled and unlabelled members alike. With m members, a mean score a outside the
-    class, a + d inside and the variance s2 within both, the labelled ones' sum of
-    scores less its mean for their classes, ``D = F_l - m_l a - d Y``, has the variance
-    ``m_l s2 + B(l, l)`` and with the unlabelled ones' sum ``F_u`` the covariance
-    ``B(u, l)``. B is the covariance of shifts in `auto`, but with the graph's mean
-    weight for the members': theirs depend on what they are tested for. What D explains
-    is taken from F_u:
+    A shift of the members' logits, independent of their classes, moves posteriors of
+    labelled and unlabelled members equally. With m members, a mean score a outside the
+    class, a + d inside and the variance s2 within both, the labelled members' sum of
+    scores minus its mean for their classes, ``D = F_l - m_l a - d Y``, has the variance
+    ``m_l s2 + B(l, l)`` and the covariance ``B(u, l)`` with the unlabelled members' sum
+    ``F_u``. B is the covariance of shifts in `auto`, but with the graph's mean weight:
+    the members' weights depend on the tested share. F_u is regressed on D:
 
         b = B(u, l) / (m_l s2 + B(l, l)),  q = (F_u - b D - m_u a) / (m_u d),
         error^2 = (m_u s2 + B(u, u) - b B(u, l)) / (m_u d)^2
 
-    and a little more for the curve of the logistic function.
+    with a small correction for the curvature of the logistic function.
     """
-    nodes = replace(nodes, weights=None)  # labels are evidence node by node
+    nodes = replace(nodes, weights=None)  # evidence counts nodes, not weights
     if learnt is None:
         learnt = Learnt.nothing(nodes)
     held = nodes.out_of_fold & (nodes.labels >= 0)
-    # Labelled and unlabelled members change places: the same sums of the labelled.
-    turned = replace(nodes, labels=np.where(held, -1, 0).astype(np.int32))
-    own = learnt.groups, learnt.variances, learnt.labelled, learnt.least
+    # Labelled and unlabelled members swapped, for the same sums over labelled members.
+    swapped = replace(nodes, labels=np.where(held, -1, 0).astype(np.int32))
+    groups = learnt.groups, learnt.variances, learnt.labelled, learnt.least
     free, known = (
-        node_sums(batch, some, reference.prior, *own) for some in (nodes, turned)
+        node_sums(batch, each, reference.prior, *groups) for each in (nodes, swapped)
     )
     size, n_classes = len(batch), nodes.posteriors.shape[1]
     codes = list(class_codes(n_classes))
-    mine = _Members.of(batch, nodes, reference, held)
-    labels = mine.sums(lambda f, code: mine.labels == code)
+    members = _Members.of(batch, nodes, reference, held)
+    labels = members.sums(lambda f, code: members.labels == code)
     between = learnt.between(known)
-    found = Evidence(
-        residual=labels - mine.sums(lambda f, code: f),
+    evidence = Evidence(
+        residual=labels - members.sums(lambda f, code: f),
         variance=known.weight + between,
-        third=mine.sums(lambda f, code: f * (1 - f) * (1 - 2 * f)),
+        third=members.sums(lambda f, code: f * (1 - f) * (1 - 2 * f)),
         checked=known.count,
         scores=np.full((size, len(codes)), np.nan),
         error=np.full((size, len(codes)), np.nan),
         skew=np.full((size, len(codes)), np.nan),
     )
     if moments is None:
-        return found
-    of_known = mine.sums(moments.score)
+        return evidence
+    of_known = members.sums(moments.score)
     of_free = _Members.of(batch, nodes, reference, nodes.unlabelled).sums(moments.score)
     number, labelled = (
-        some.count[:, None].astype(np.float64) for some in (free, known)
+        each.count[:, None].astype(np.float64) for each in (free, known)
     )
     scales = [
         np.divide(n * moments.weight, w, out=np.zeros_like(w), where=w > 0)
@@ -199,22 +199,25 @@ def gather_evidence(
     off = of_known - labelled * moments.rest - moments.step * labels
     off = of_free - number * moments.rest - slope * off
     shift = np.maximum(learnt.between(free) * scales[0] ** 2 - slope * both, 0.0)
-    # A shift u moves scores by w (u + c u^2 / 2) and makes their noise larger: skewed
-    # where the class is rare.
+    # A shift u moves scores by w (u + c u^2 / 2) and increases their noise; the result
+    # is skewed where the class is rare.
     bent = moments.curve * shift / np.maximum(number * moments.weight, 1e-9)
     variance = number * moments.noise + shift + bent**2 / 2
     skew = number * moments.skew + 3 * bent * shift + bent**3
     skew += 6 * moments.growth * shift
     steps = number * moments.step
-    steps = np.where((number > 0) & (moments.step > LEAST_STEP), steps, np.nan)
+    steps = np.where((number > 0) & (moments.step > MIN_STEP), steps, np.nan)
     return replace(
-        found, scores=off / steps, error=np.sqrt(variance) / steps, skew=skew / steps**3
+        evidence,
+        scores=off / steps,
+        error=np.sqrt(variance) / steps,
+        skew=skew / steps**3,
     )
 
 
 @dataclass(frozen=True, eq=False)
 class _Members:
-    """Chosen members of communities; posteriors one class at a time."""
+    """Chosen members of communities, with sums of one class at a time."""
 
     community: Ints
     """Shape (n,)."""
@@ -223,7 +226,7 @@ class _Members:
     """Posteriors, shape (n, C)."""
     prior: Floats
     size: int
-    """Communities, S."""
+    """Number of communities, S."""
 
     @classmethod
     def of(
@@ -236,7 +239,7 @@ class _Members:
         return cls(community, nodes.labels[members], rows, prior, len(batch))
 
     def sums(self, of: Callable[[Floats, int], NDArray[Any]]) -> Floats:
-        """Sums by community of a class's posteriors, members in their order: (S, K)."""
+        """Sum `of` the posteriors and code of each class by community, (S, K)."""
         total = self.rows.sum(axis=1, dtype=np.float64)
         empty, columns = total <= 0, []
         total[empty] = 1.0
@@ -252,7 +255,7 @@ def _between_two(free: NodeSums, known: NodeSums, learnt: Learnt) -> Floats:
     columns = []
     for k in range(len(learnt.shared)):
         one, two = (
-            _by_group(some.groups, k, len(learnt.variances)) for some in (free, known)
+            _by_group(each.groups, k, len(learnt.variances)) for each in (free, known)
         )
         same = np.asarray((one * two) @ learnt.variances[:, k])
         w, v = free.weight[:, k], known.weight[:, k]
@@ -265,7 +268,7 @@ def _between_two(free: NodeSums, known: NodeSums, learnt: Learnt) -> Floats:
 def _by_group(sums: GroupSums, k: int, n_groups: int) -> csr_array[Any]:
     weights = sums.weights[:, k].astype(np.float64)
     shape = (len(sums.offsets) - 1, n_groups)
-    found: csr_array[Any] = csr_array((weights, sums.groups, sums.offsets), shape=shape)
-    # Sums over groups in one order, whatever the other communities are.
-    found.sort_indices()
-    return found
+    table: csr_array[Any] = csr_array((weights, sums.groups, sums.offsets), shape=shape)
+    # The order of sums over groups must not depend on the other communities.
+    table.sort_indices()
+    return table

@@ -1,8 +1,8 @@
-"""How far off a community's estimate may be, and whether its labels agree with it.
+"""The expected error of a community's estimate, and a test of its fit to the labels.
 
-Two different questions. The expected error follows from the standard error, which
-includes every known source of error; `flagged` marks where it is large. The p-value
-tests whether the labelled members' classes could come from their posteriors.
+The expected error follows from the standard error, which includes every known source of
+error; the column ``flagged`` marks where it is large. The p-value tests whether the
+labelled members' classes could come from their posteriors.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ __all__ = ["expected_errors", "fit_pvalues", "standard_errors"]
 def standard_errors(
     sd: Floats | None, lower: Floats, upper: Floats, level: float
 ) -> Floats:
-    """Standard errors; without any, those that the intervals imply."""
+    """Return `sd`, with the values implied by the intervals where it is None or NaN."""
     implied = (upper - lower) / (2 * float(ndtri((1 + level) / 2)))
     return implied if sd is None else np.where(np.isnan(sd), implied, sd)
 
 
 def expected_errors(sd: Floats) -> Floats:
-    """Expected absolute error, mean over classes: that of a normal error.
+    """Expected absolute error of a normal estimate, mean over classes, shape (S,).
 
     Examples
     --------
@@ -39,10 +39,10 @@ def expected_errors(sd: Floats) -> Floats:
 def fit_pvalues(evidence: Evidence) -> Floats:
     """P-value of the agreement of labels with posteriors, for every community, (S,).
 
-    Uniform, or larger, where classes are drawn from the posteriors and from the shifts
-    that communities of this graph usually have; NaN without a labelled member whose
-    posterior has not seen its label. Two-sided, with the continuity correction of a
-    count; over more than two classes the smallest times their number (Bonferroni).
+    Uniform, or larger, where classes are drawn from the posteriors, shifted as in other
+    groups of this graph; NaN without a labelled member whose posterior was computed
+    without its label. Two-sided, with the continuity correction of a count; with more
+    than two classes the smallest p-value times their number (Bonferroni).
     """
     off = np.maximum(np.abs(evidence.residual) - 0.5, 0.0)
     third = np.sign(evidence.residual) * evidence.third

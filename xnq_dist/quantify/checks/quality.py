@@ -1,4 +1,4 @@
-"""Whether an estimate is fit to be published, by sample size and interval width.
+"""Quality of estimates for publication, by sample size and interval width.
 
 References
 ----------
@@ -28,31 +28,30 @@ def qualities(
     n_nodes: Ints | Floats,
     rules: QualitySettings,
 ) -> NDArray[np.object_]:
-    """Quality of each estimate; None where there is no interval to judge by.
+    """Quality of each estimate; None where there is no interval.
 
-    All arrays have one shape, NaN where there is no estimate or interval; `n_nodes` is
-    the effective number of members where they have weights.
-
+    All arrays have the same shape, with NaN where there is no estimate or interval;
+    `n_nodes` is the effective number of members where they have weights.
 
     Examples
     --------
-    >>> found = qualities(
+    >>> quality = qualities(
     ...     np.array([0.5, 0.1, 0.5, 0.5]),
     ...     np.array([0.45, 0.05, 0.3, 0.5]),
     ...     np.array([0.55, 0.20, 0.7, 0.5]),
     ...     np.array([900, 900, 900, 9]),
     ...     QualitySettings(),
     ... )
-    >>> found.tolist()
+    >>> quality.tolist()
     ['publishable', 'caution', 'not publishable', 'suppressed']
     """
     width = upper - lower
     with np.errstate(invalid="ignore"):
-        # Compared without a division: of an estimate of 0 no interval is narrow.
+        # No division by the prevalence, which may be 0.
         clear = (width <= rules.narrow) | (width <= rules.relative * prevalence)
         clear &= n_nodes >= rules.caution_below
-        found = np.where(clear, PUBLISHABLE, CAUTION).astype(np.object_)
-        found[width > rules.wide] = NOT_PUBLISHABLE
-    found[n_nodes < rules.suppressed_below] = SUPPRESSED
-    found[np.isnan(width)] = None
-    return found
+        quality = np.where(clear, PUBLISHABLE, CAUTION).astype(np.object_)
+        quality[width > rules.wide] = NOT_PUBLISHABLE
+    quality[n_nodes < rules.suppressed_below] = SUPPRESSED
+    quality[np.isnan(width)] = None
+    return quality

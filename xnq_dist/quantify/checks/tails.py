@@ -17,17 +17,16 @@ from xnq_dist.core.arrays import Floats
 __all__ = ["upper_tail"]
 
 
-STRAIGHT = 1e-3
-"""Skewness below which the normal distribution does as well."""
+MIN_SKEW = 1e-3
+"""Skewness below which the normal distribution is accurate enough."""
 
 
 def upper_tail(at: Floats, variance: Floats, third: Floats) -> Floats:
     """P(X >= at) of a sum X with mean 0: normal, or a shifted Gamma where it is skewed.
 
-    The Gamma ends on its short side, which the sum need not: there the larger of the
-    two counts. `variance` and `third` central moment broadcast with `at`; without
-    variance X is 0.
-
+    The Gamma is bounded on its short side, and the sum may not be: there the larger of
+    both probabilities is returned. `variance` and `third` central moment broadcast with
+    `at`; where the variance is 0, X is 0.
 
     Examples
     --------
@@ -36,18 +35,18 @@ def upper_tail(at: Floats, variance: Floats, third: Floats) -> Floats:
     [0.5, 0.025, 0.045]
     """
     at, variance, third = np.broadcast_arrays(at, variance, third)
-    found = (at <= 1e-9).astype(np.float64)
-    some = variance > 0
-    z = at[some] / np.sqrt(variance[some])
-    skew = third[some] / variance[some] ** 1.5
+    probability = (at <= 1e-9).astype(np.float64)
+    random = variance > 0
+    z = at[random] / np.sqrt(variance[random])
+    skew = third[random] / variance[random] ** 1.5
     tail = 0.5 * erfc(z / np.sqrt(2))
-    skewed = np.abs(skew) > STRAIGHT
+    skewed = np.abs(skew) > MIN_SKEW
     half = 2 / skew[skewed]
-    # Mirrored where the skewness is negative: the distribution function, not its tail.
+    # With negative skewness the Gamma is mirrored: its tail is the lower one.
     place = np.maximum(half * (z[skewed] + half), 0.0)
     shape = half * half
     gamma = np.where(half > 0, gammaincc(shape, place), gammainc(shape, place))
     short = (half < 0) & (z[skewed] > 0)
     tail[skewed] = np.where(short, np.maximum(gamma, tail[skewed]), gamma)
-    found[some] = tail
-    return found
+    probability[random] = tail
+    return probability

@@ -1,7 +1,7 @@
 """CC, PCC, ACC and PACC: counts of votes or posteriors, plain or adjusted.
 
 The adjusted counts minimise ``||M p - q||`` over the simplex, where q are the plain
-counts of a community and M's columns are what they would be for one class alone.
+counts of a community and M's columns are the counts expected for one class alone.
 
 References
 ----------
@@ -46,7 +46,7 @@ RECORDS = (
     Record(
         name="acc",
         title="ACC",
-        text="Adjusted count: votes corrected by the readout's own error rates.",
+        text="Adjusted count: votes corrected by the readout's error rates.",
         rank=12,
         labelled=True,
         votes=True,
@@ -64,7 +64,7 @@ RECORDS = (
         title="PACC",
         text=(
             "Adjusted mean posterior: mean posteriors corrected by the "
-            "readout's own mean posteriors within each class."
+            "readout's mean posteriors within each class."
         ),
         rank=14,
         labelled=True,
@@ -81,7 +81,7 @@ class Counts(Quantifier):
 
     @property
     def trusts_posteriors(self) -> bool:
-        """Whether members are counted as their posteriors say."""
+        """Whether counts are not adjusted."""
         return self.name in ("cc", "pcc")
 
     @property
@@ -91,7 +91,7 @@ class Counts(Quantifier):
 
     @property
     def hard(self) -> bool:
-        """Whether votes are counted, not posteriors."""
+        """Whether votes are counted instead of posteriors."""
         return self.name in ("cc", "acc")
 
     def estimate(
@@ -103,8 +103,8 @@ class Counts(Quantifier):
         if self.adjusts_posteriors:
             matrix = reference.learnt(self, lambda: self.rates(reference))
             return adjusted(matrix[None], means)
-        done = np.ones(len(batch), np.bool_)
-        return Estimates(means, np.zeros(len(batch), np.int32), done)
+        converged = np.ones(len(batch), np.bool_)
+        return Estimates(means, np.zeros(len(batch), np.int32), converged)
 
     def rates(self, reference: Reference) -> Floats:
         """The matrix M: a row for each column of `means`, a column for each class."""
@@ -119,30 +119,29 @@ class Counts(Quantifier):
 
 
 def adjusted(matrices: Floats, counts: Floats) -> Estimates:
-    """The prevalence under which counts are nearest to what is expected of them.
+    """Estimate the prevalence whose expected counts are nearest to the observed ones.
 
     Arguments are those of `mixture_kernel`.
     """
-    count = len(counts)
-    answers = np.full((count, matrices.shape[2]), np.nan)
-    found = Estimates(answers, np.zeros(count, np.int32), np.ones(count, np.bool_))
-    mixture_kernel(matrices, counts, found.prevalence, found.converged)
-    return found
+    size = len(counts)
+    prevalence = np.full((size, matrices.shape[2]), np.nan)
+    converged = np.ones(size, np.bool_)
+    mixture_kernel(matrices, counts, prevalence, converged)
+    return Estimates(prevalence, np.zeros(size, np.int32), converged)
 
 
 def make(name: str, settings: Settings) -> Quantifier:
-    """One of the four quantifiers."""
+    """Construct one of the four quantifiers."""
     return Counts(name)
 
 
 def rates(
     posteriors: NDArray[np.floating], labels: NDArray[np.integer], hard: bool
 ) -> Floats:
-    """The matrix M of ACC (`hard`: votes for the first of the largest) or PACC, (C, C).
+    """The matrix M of ACC (`hard`: votes, the first of equals) or of PACC, (C, C).
 
-    Column j is the mean over the labelled nodes of class j, but for rows of zeros; a
-    class without any has the column of the identity.
-
+    Column j is the mean over the labelled nodes of class j, without rows of zeros; a
+    class without any node has the column of the identity.
 
     Examples
     --------
@@ -151,13 +150,14 @@ def rates(
            [0.5, 1. ]])
     """
     n_classes = posteriors.shape[1]
-    said = np.asarray(posteriors, dtype=np.float64)
+    predicted = np.asarray(posteriors, dtype=np.float64)
     if hard:
-        some = said.max(axis=1, initial=0.0) > 0
-        said = np.where(some[:, None], np.eye(n_classes)[said.argmax(axis=1)], 0.0)
+        nonzero = predicted.max(axis=1, initial=0.0) > 0
+        votes = np.eye(n_classes)[predicted.argmax(axis=1)]
+        predicted = np.where(nonzero[:, None], votes, 0.0)
     matrix = np.eye(n_classes)
     for j in range(n_classes):
-        chosen = said[labels == j]
+        chosen = predicted[labels == j]
         if chosen.size and chosen.sum() > 0:
             matrix[:, j] = chosen.sum(axis=0) / chosen.sum()
     return matrix
@@ -174,8 +174,8 @@ def mean_kernel(
 ) -> None:
     """Mean vote (`hard`) or posterior of unlabelled members, into `means` (S, C).
 
-    Sums are in float64; a row of zeros is passed over; of equal posteriors the first
-    has the vote. Rows sum to 1, and are NaN without an unlabelled member.
+    Sums are in float64; rows of zeros are skipped; of equal posteriors the first gets
+    the vote. Rows of `means` sum to 1 and are NaN without an unlabelled member.
     """
     n_classes = posteriors.shape[1]
     total = np.empty(n_classes)

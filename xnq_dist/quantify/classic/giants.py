@@ -1,8 +1,8 @@
-"""SLD over one community of millions: gathered once, on all cores.
+"""SLD over one community of millions of members: gathered once, on all cores.
 
-A community is cut into chunks of so many members, a chunk into tiles. Chunks are summed
-up side by side, their sums one after the other, so that the number of cores changes no
-bit. What the store does not hold is gathered anew in every step: the same sums again.
+A community is divided into chunks of equal size, a chunk into tiles. Chunks are summed
+in parallel, their sums added in order, so that the number of cores does not change a
+bit. Chunks beyond the store are gathered again in every step, with the same sums.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from numba import njit
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints
 from xnq_dist.quantify.classic.tiles import TILE, add_expected, gather
 
-__all__ = ["FEWEST_ITERATIONS", "LARGE", "STORE", "giant_sld", "store_bytes"]
+__all__ = ["LARGE", "MIN_ITERATIONS", "STORE", "giant_sld", "store_bytes"]
 
-FEWEST_ITERATIONS = 12
-"""M-steps before the stopping rule is asked; QuaPy's rule, for equal answers."""
+MIN_ITERATIONS = 12
+"""Minimum number of M-steps; QuaPy's rule, for equal results."""
 CHUNK = 16 * TILE
-"""Members of a chunk: what a core does before it looks for more."""
+"""Members of a chunk."""
 LARGE = CHUNK
-"""Members beyond which a community is a giant: fewer pay no hand-over to threads."""
+"""Members beyond which a community is worth several threads."""
 STORE = 512 << 20
-"""Most bytes of gathered posteriors that are kept."""
-MOST_THREADS = 8
+"""Maximum bytes of gathered posteriors that are kept."""
+MAX_THREADS = 8
 
 
 def store_bytes(members: int, n_classes: int) -> int:
-    """Bytes that `giant_sld` keeps: odds of two classes, C values of more."""
+    """Bytes that `giant_sld` keeps: one value per member for two classes, else C."""
     chunk = CHUNK * 8 * _kept_rows(n_classes)
     return min(STORE // chunk, -(-members // CHUNK)) * chunk
 
@@ -49,15 +49,15 @@ def giant_sld(
     max_iterations: int,
     threads: int | None = None,
 ) -> tuple[Floats, int, bool]:
-    """Prevalence, iterations and whether the rule held, as `sld.sld_kernel` gives them.
+    """Estimate one community; return prevalence, iterations and convergence.
 
-    Threads are those that this process may use, at most 8, unless they are set. A step
-    keeps them busy for milliseconds at a time.
+    The results are those of `sld.sld_kernel`. `threads` defaults to the CPUs that this
+    process may use, at most 8.
     """
     n_classes = len(prior)
-    there = min(len(os.sched_getaffinity(0)), MOST_THREADS)
+    available = min(len(os.sched_getaffinity(0)), MAX_THREADS)
     count = -(-len(members) // CHUNK)
-    threads = max(1, min(there if threads is None else threads, count))
+    threads = max(1, min(available if threads is None else threads, count))
     kept = store_bytes(len(members), n_classes) // (CHUNK * 8 * _kept_rows(n_classes))
     tiles = CHUNK // TILE
     store = np.empty((kept * tiles, _kept_rows(n_classes), TILE))
@@ -93,7 +93,7 @@ def giant_sld(
 
     with ThreadPoolExecutor(threads) as pool:
         while not done and steps < max_iterations:
-            # A list: what a thread raises is raised here.
+            # list() raises the errors of the threads here.
             list(map(step, spans) if threads == 1 else pool.map(step, spans))
             if not seen.any():
                 return np.full(n_classes, np.nan), 0, True
@@ -106,7 +106,7 @@ def giant_sld(
                 change = float(np.abs(total / used - q).sum())
                 q = total / used
             steps += 1
-            done = steps >= FEWEST_ITERATIONS and change / n_classes < tolerance
+            done = steps >= MIN_ITERATIONS and change / n_classes < tolerance
     return q / q.sum(), steps, done
 
 
@@ -128,11 +128,11 @@ def expected_of_chunks(
     rows: Ints,
     seen: Ints,
 ) -> None:
-    """Expected counts of chunks first to last - 1, into `sums`, `rows` and `seen`.
+    """Add up the expected counts of chunks first to last - 1.
 
-    `weights` are prevalence over prior; `store` (T, 1 or C, tile) holds the first
-    chunks' tiles, with `filled` rows each, once it is no longer `fresh`; `spare` (C,
-    tile) and `inverse` (tile,) are where a tile is worked on.
+    They go into `sums`, `rows` and `seen`. `weights` are prevalence over prior; `store`
+    (T, 1 or C, tile) holds the tiles of the first chunks, with `filled` rows each,
+    unless it is `fresh`; `spare` (C, tile) and `inverse` (tile,) are working memory.
     """
     tile = spare.shape[1]
     width = store.shape[1]
@@ -150,11 +150,11 @@ def expected_of_chunks(
         seen[c] = 0
         at = c * per_chunk
         while begin < end:
-            count, there, begin = gather(
+            count, unlabelled_members, begin = gather(
                 members, begin, end, unlabelled, posteriors, spare
             )
             rows[c] += count
-            seen[c] += there
+            seen[c] += unlabelled_members
             if kept:
                 for y in range(width):
                     for k in range(count):

@@ -1,8 +1,8 @@
 """HDy, DyS and DMy: the mixture of the classes' histograms nearest to a community's.
 
-A histogram is of posteriors; a class's is made from the labelled nodes that had no
-part in the readout. All nodes are put into bins once, communities are counted in
-blocks, and no sum crosses two communities.
+Histograms are of posteriors; those of the classes are from labelled nodes that the
+readout was not fitted to. All nodes are binned once, communities are counted in blocks,
+and no sum mixes two communities.
 
 References
 ----------
@@ -88,7 +88,7 @@ RECORDS = (
 )
 
 HDY_BINS = tuple(range(10, 111, 10))
-"""HDy's numbers of bins; its answer is the median over them."""
+"""HDy's numbers of bins; its estimate is the median over them."""
 
 HDY_GRID = 101
 """Prevalences that HDy tries: 0, .01, ..., 1."""
@@ -97,10 +97,10 @@ TERNARY_TOLERANCE = 1e-5
 """Width of the bracket that ends DyS's search."""
 
 TOLERANCE = 1e-10
-"""DMy's certificate: no prevalence has a mean distance lower by more."""
+"""Maximum distance of DMy's objective from its optimum, as certified."""
 
-MOST_STEPS = 200
-"""DMy's Newton steps; about ten are needed."""
+MAX_STEPS = 200
+"""Maximum number of DMy's Newton steps; about ten are needed."""
 
 BLOCK = 1024
 """Communities whose histograms are held at a time."""
@@ -111,16 +111,15 @@ class Histograms(Quantifier):
     """The quantifiers ``hdy``, ``dys`` and ``dmy``.
 
     ``hdy``: Hellinger distance of histograms of the second class's posterior with 10,
-    20, ..., 110 bins, for each the best of 101 prevalences, and their median.
+    20, ..., 110 bins; the median over the bins of the best of 101 prevalences.
     ``dys``: one histogram of it, Topsoe distance, ternary search to 1e-5.
-    ``dmy``: one histogram of every class's posterior (with two classes the first's
-    alone), the mean Topsoe distance minimised over the simplex; for any number of
-    classes.
+    ``dmy``: one histogram of every class's posterior (of the first's with two classes),
+    the mean Topsoe distance minimised over the simplex; for any number of classes.
     """
 
     name: str
     bins: int = 8
-    """Bins of a histogram; HDy has its own."""
+    """Bins of a histogram; HDy uses `HDY_BINS` instead."""
 
     def estimate(
         self, batch: Communities, nodes: NodeTable, reference: Reference
@@ -134,7 +133,7 @@ class Histograms(Quantifier):
         shares = reference.learnt(self, lambda: self.class_shares(held, labels))
         usable = usable_members(batch, nodes)
         places = self.places(nodes.posteriors[usable.rows].astype(np.float64))
-        found = usable.new_estimates(reference.prior)
+        estimates = usable.new_estimates(reference.prior)
         count = len(batch)
         counts = np.empty((min(BLOCK, count), shares.shape[1]))
         for begin in range(0, count, BLOCK):
@@ -142,25 +141,25 @@ class Histograms(Quantifier):
             rows = slice(begin, begin + len(offsets) - 1)
             block = counts[: len(offsets) - 1]
             count_kernel(offsets, usable.members, places, block)
-            answers = (
-                found.prevalence[rows],
-                found.iterations[rows],
-                found.converged[rows],
+            results = (
+                estimates.prevalence[rows],
+                estimates.iterations[rows],
+                estimates.converged[rows],
             )
             if self.name == "hdy":
                 bins = np.array(HDY_BINS)
-                hellinger_kernel(block, shares, bins, HDY_GRID, answers[0])
+                hellinger_kernel(block, shares, bins, HDY_GRID, results[0])
             elif self.name == "dys":
-                ternary_kernel(block, shares, TERNARY_TOLERANCE, answers[0])
+                ternary_kernel(block, shares, TERNARY_TOLERANCE, results[0])
             else:
-                # One part of the members in each channel: the mean over channels.
+                # Each channel has an equal part of the mass: the mean over channels.
                 block /= np.maximum(block.sum(axis=1, keepdims=True), 1.0)
                 shared = shares / places.shape[1]
-                topsoe_kernel(block, shared, TOLERANCE, MOST_STEPS, *answers)
-        return found
+                topsoe_kernel(block, shared, TOLERANCE, MAX_STEPS, *results)
+        return estimates
 
     def places(self, posteriors: Floats) -> Ints32:
-        """Cells that every node counts in, shape (n, channels)."""
+        """Return the histogram cells of every node, shape (n, channels)."""
         if self.name == "hdy":
             return bin_places([posteriors[:, 1]] * len(HDY_BINS), HDY_BINS)
         if self.name == "dys":
@@ -169,7 +168,7 @@ class Histograms(Quantifier):
         return bin_places(list(channels), [self.bins] * len(channels))
 
     def class_shares(self, posteriors: Floats, labels: Ints32) -> Floats:
-        """Histograms of the classes, shape (C, cells), each channel summing to 1."""
+        """Return the classes' histograms, (C, cells), each channel summing to 1."""
         places, n_classes = self.places(posteriors), posteriors.shape[1]
         width = sum(HDY_BINS) if self.name == "hdy" else self.bins * places.shape[1]
         shares = np.empty((n_classes, width))
@@ -180,16 +179,16 @@ class Histograms(Quantifier):
 
 
 def make(name: str, settings: Settings) -> Quantifier:
-    """One of the three quantifiers."""
+    """Construct one of the three quantifiers."""
     return Histograms(name, settings.matching.bins)
 
 
 def bin_places(values: Sequence[Floats], bins: Sequence[int]) -> Ints32:
-    """Cells of values in histograms over [0, 1] that lie one behind the other.
+    """Cells of values in histograms over [0, 1], numbered consecutively.
 
-    Bins are closed below, the last one above too, as in `numpy.histogram`; what
-    rounding put beyond 0 or 1 counts in the first or the last. Shape (n, histograms).
-
+    Bins are closed below, the last one also above, as in `numpy.histogram`; values
+    below 0 or above 1 by rounding count in the first or last bin. Shape (n,
+    histograms).
 
     Examples
     --------
@@ -202,15 +201,15 @@ def bin_places(values: Sequence[Floats], bins: Sequence[int]) -> Ints32:
     before = 0
     for channel, (column, size) in enumerate(zip(values, bins, strict=True)):
         edges = np.linspace(0.0, 1.0, size + 1)
-        found = np.searchsorted(edges, column, side="right") - 1
-        places[:, channel] = before + np.clip(found, 0, size - 1)
+        bin_numbers = np.searchsorted(edges, column, side="right") - 1
+        places[:, channel] = before + np.clip(bin_numbers, 0, size - 1)
         before += size
     return places
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def count_kernel(offsets: Ints, members: Ints, places: Ints32, counts: Floats) -> None:
-    """Histograms of every community, into `counts` (S, cells), from `bin_places`."""
+    """Fill in the communities' histograms, `counts` (S, cells), from `bin_places`."""
     channels = places.shape[1]
     counts[:, :] = 0.0
     for s in range(offsets.shape[0] - 1):
@@ -238,36 +237,36 @@ def hellinger_kernel(
 ) -> None:
     """HDy: the median over histograms of the nearest mixture on a grid.
 
-    The Hellinger distance is least where ``sum sqrt(mixture * sample)``, the
+    The Hellinger distance is smallest where ``sum sqrt(mixture * sample)``, the
     Bhattacharyya coefficient, is largest; of equal ones the lowest prevalence counts.
-    Histograms with `bins` bins lie one behind the other; those of the classes,
-    `shares`, sum to 1 each; communities without members are passed over.
+    Histograms with `bins` bins are stored one after the other; those of the classes,
+    `shares`, sum to 1 each; communities without members are skipped.
     """
     roots = roots_of_mixtures(shares, grid)
-    likeness = np.empty(grid)
-    found = np.empty(bins.shape[0])
+    coefficient = np.empty(grid)
+    nearest = np.empty(bins.shape[0])
     for s in range(counts.shape[0]):
         begin = 0
         seen = False
         for h in range(bins.shape[0]):
-            likeness[:] = 0.0
+            coefficient[:] = 0.0
             for b in range(begin, begin + bins[h]):
                 if counts[s, b] > 0.0:
                     seen = True
                     root = np.sqrt(counts[s, b])
                     for g in range(grid):
-                        likeness[g] += root * roots[b, g]
+                        coefficient[g] += root * roots[b, g]
             begin += bins[h]
-            found[h] = np.argmax(likeness) / (grid - 1)
+            nearest[h] = np.argmax(coefficient) / (grid - 1)
         if seen:
-            middle = np.median(found)
+            middle = np.median(nearest)
             prevalence[s, 0] = 1.0 - middle
             prevalence[s, 1] = middle
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _distance(sample: Floats, shares: Floats, share: float, scale: float) -> float:
-    """Topsoe distance of a sample's counts times scale from a mixture of two."""
+    """Topsoe distance between counts times `scale` and a mixture of two histograms."""
     total = 0.0
     for b in range(sample.shape[0]):
         mixed = (1.0 - share) * shares[0, b] + share * shares[1, b]
@@ -286,8 +285,8 @@ def ternary_kernel(
 ) -> None:
     """DyS: ternary search for the nearest mixture of two histograms (Topsoe).
 
-    The search ends once its bracket is narrower than the tolerance; the middle goes
-    into `prevalence`. Rows of zeros are passed over.
+    The search stops once its bracket is narrower than the tolerance; the middle goes
+    into `prevalence`. Rows of zeros are skipped.
     """
     for s in range(counts.shape[0]):
         size = counts[s].sum()

@@ -1,7 +1,7 @@
-"""KDEy-ML: the mixture of the classes' kernel densities that makes members most likely.
+"""KDEy-ML: the mixture of the classes' kernel densities with the highest likelihood.
 
-Class densities are evaluated once a node that occurs, as logarithms, and only their
-ratios are used: a node far from every labelled one neither vanishes nor takes over.
+Class densities are evaluated as logarithms, once per node that is a member, and only
+their ratios are used: a node far from all labelled nodes cannot underflow to 0.
 
 References
 ----------
@@ -52,13 +52,13 @@ RECORDS = (
 Grid = tuple[Floats, Floats]
 
 PAIRS = 1 << 16
-"""Pairs of a node and a labelled one worked on at a time: they fit a core's cache."""
+"""Pairs of a node and a labelled node computed at a time; they fit a core's cache."""
 
-FEWEST_CELLS, MOST_CELLS = 256, 1 << 16
-"""Cells of the grid that two classes' densities are interpolated on."""
+MIN_CELLS, MAX_CELLS = 256, 1 << 16
+"""Cells of the grid on which the densities of two classes are interpolated."""
 
 CELLS_A_BEND = 20
-"""Cells within the shortest bend that a log-density can have."""
+"""Cells within the smallest radius of curvature that a log-density can have."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class KdeyMl(Quantifier):
 
     Notes
     -----
-    Cost of the densities, for n nodes that occur and m labelled ones: n m C kernels
-    for more than two classes; about ``40 / bandwidth**2`` m for two, whose posteriors
-    lie on a line, whatever n is.
+    Cost of the densities, for n member nodes and m labelled nodes: n m C kernels for
+    more than two classes; about ``40 / bandwidth**2`` m for two classes, whatever n is,
+    because their posteriors are one-dimensional.
     """
 
     bandwidth: float = 0.1
@@ -86,15 +86,15 @@ class KdeyMl(Quantifier):
         at = nodes.posteriors[usable.rows].astype(np.float64)
         grid = None
         if len(nodes.classes) == 2:
-            own = held, labels, self.bandwidth
-            grid = reference.learnt(self, lambda: _on_a_grid(*own))
+            args = held, labels, self.bandwidth
+            grid = reference.learnt(self, lambda: _on_a_grid(*args))
         logs = log_densities(at, held, labels, self.bandwidth, grid)
         ratios = np.exp(logs - logs.max(axis=1, keepdims=True))
         return most_likely(usable, ratios, reference.prior)
 
 
 def make(name: str, settings: Settings) -> Quantifier:
-    """The quantifier that the settings describe."""
+    """Construct the quantifier from its settings."""
     return KdeyMl(settings.kdey.bandwidth)
 
 
@@ -105,45 +105,47 @@ def log_densities(
     bandwidth: float,
     grid: Grid | None = None,
 ) -> Floats:
-    """Log-density of every class at some posteriors, less a constant for all, (n, C).
+    """Log-density of every class at the posteriors `at`, up to a constant, (n, C).
 
-    With two classes it is interpolated (cubic Hermite, from values and slopes) on a
-    `grid`, made if None, to about 1e-8 at bandwidths from .02 on.
+    With two classes it is interpolated (cubic Hermite, from values and slopes) on
+    `grid` (None: computed here), to about 1e-8 at bandwidths of .02 or more.
     """
     n_classes = posteriors.shape[1]
-    found = np.empty((len(at), n_classes))
+    logs = np.empty((len(at), n_classes))
     if n_classes > 2:
         for code in range(n_classes):
-            own = posteriors[labels == code].T / bandwidth
-            found[:, code], _ = _log_kernel_mean(at.T / bandwidth, own)
-        return found
+            of_class = posteriors[labels == code].T / bandwidth
+            logs[:, code], _ = _log_kernel_mean(at.T / bandwidth, of_class)
+        return logs
     value, step = _on_a_grid(posteriors, labels, bandwidth) if grid is None else grid
     cells = value.shape[1] - 1
     place = _second_share(at) * cells
     cell = np.clip(place.astype(np.int64), 0, cells - 1)
     u = place - cell
     for code in range(2):
-        found[:, code] = (
+        logs[:, code] = (
             value[code, cell] * (1 + 2 * u) * (1 - u) ** 2
             + step[code, cell] * u * (1 - u) ** 2
             + value[code, cell + 1] * (3 - 2 * u) * u**2
             - step[code, cell + 1] * (1 - u) * u**2
         )
-    return found
+    return logs
 
 
 def _on_a_grid(posteriors: Floats, labels: Ints32, bandwidth: float) -> Grid:
-    """Two classes' log-densities along the line, and their rise over a cell.
+    """Log-densities of two classes on [0, 1], and their increase over a cell.
 
-    Shapes (2, cells + 1) each.
+    Both have the shape (2, cells + 1).
     """
-    # Both posteriors move together: on the line the kernel is narrower by sqrt(2).
+    # Both posteriors change together: by the second alone, the kernel is narrower.
     narrow = bandwidth / np.sqrt(2.0)
     bends = np.ceil(CELLS_A_BEND / narrow**2)
-    cells = int(np.clip(bends, FEWEST_CELLS, MOST_CELLS))
+    cells = int(np.clip(bends, MIN_CELLS, MAX_CELLS))
     at = np.linspace(0.0, 1.0, cells + 1)[None] / narrow
-    own = [_second_share(posteriors[labels == code])[None] / narrow for code in (0, 1)]
-    value, slope = np.stack([_log_kernel_mean(at, each) for each in own], axis=1)
+    places = [
+        _second_share(posteriors[labels == code])[None] / narrow for code in (0, 1)
+    ]
+    value, slope = np.stack([_log_kernel_mean(at, each) for each in places], axis=1)
     return value, slope / (narrow * cells)
 
 
@@ -152,12 +154,13 @@ def _second_share(posteriors: Floats) -> Floats:
     return np.asarray(posteriors[:, 1] / posteriors.sum(axis=1))
 
 
-def _log_kernel_mean(at: Floats, own: Floats) -> tuple[Floats, Floats]:
+def _log_kernel_mean(at: Floats, labelled: Floats) -> tuple[Floats, Floats]:
     """Logarithm of ``mean exp(-|x - y|^2 / 2)`` over y, and its slope along axis 0.
 
-    Places x and y have shapes (D, n) and (D, m), both results (n,).
+    `at` has the points x, shape (D, n), `labelled` the points y, (D, m); both results
+    have the shape (n,).
     """
-    n, m = at.shape[1], own.shape[1]
+    n, m = at.shape[1], labelled.shape[1]
     value, slope = np.empty(n), np.empty(n)
     rows = max(1, PAIRS // m)
     apart, buffer = np.empty((rows, m)), np.empty((rows, m))
@@ -167,7 +170,7 @@ def _log_kernel_mean(at: Floats, own: Floats) -> tuple[Floats, Floats]:
         nearness, apart = buffer[:size], apart[:size]
         nearness[:] = 0.0
         for axis in range(len(at) - 1, -1, -1):
-            np.subtract(own[axis], at[axis, chosen, None], out=apart)
+            np.subtract(labelled[axis], at[axis, chosen, None], out=apart)
             nearness -= apart * apart
         nearness *= 0.5
         nearest = nearness.max(axis=1)

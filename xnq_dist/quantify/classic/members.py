@@ -1,4 +1,4 @@
-"""What a quantifier may count on: usable members, finite posteriors, a reference."""
+"""Selection of usable members, and checks of posteriors and labelled nodes."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ __all__ = [
 ]
 
 DENSE_SHARE = 4
-"""Nodes a membership up to which a mark on every node is cheaper than a sort."""
+"""Nodes per membership up to which marking all nodes is faster than sorting."""
 
 
 @dataclass(frozen=True, eq=False)
 class Usable:
-    """The members of a batch that say something of its prevalence."""
+    """The unlabelled members of a batch with a posterior that is not all zeros."""
 
     rows: Ints
-    """Nodes that occur, ascending, shape (n,)."""
+    """Nodes that are members, ascending, shape (n,)."""
     offsets: Ints
     """Community s has ``members[offsets[s] : offsets[s + 1]]``, shape (S + 1,)."""
     members: Ints
-    """Places in `rows`, as often as a node occurs, shape (M',)."""
+    """Places in `rows`, one for each membership, shape (M',)."""
     unlabelled: Bools
     """Communities with an unlabelled member, usable or not, shape (S,)."""
 
     def new_estimates(self, prior: Floats) -> Estimates:
-        """Answers to fill in; those of communities without usable members are right.
+        """Estimates to fill in, final for communities without usable members.
 
-        They are NaN without an unlabelled member, else the prior.
+        These are NaN without an unlabelled member, else the prior.
         """
         size = len(self.unlabelled)
         prevalence = np.full((size, len(prior)), np.nan)
@@ -48,10 +48,11 @@ class Usable:
 
 
 def usable_members(batch: Communities, nodes: NodeTable) -> Usable:
-    """The unlabelled members whose posterior is not all zeros, renumbered.
+    """Select and renumber the unlabelled members whose posterior is not all zeros.
 
-    What is made of a node's posterior is then made once a node that occurs. The cost
-    is linear in the members where nodes are few, else that of sorting them.
+    Functions of a posterior can then be computed once per node instead of once per
+    membership. The cost is linear in the members, or that of sorting them where there
+    are many more nodes.
     """
     keep = nodes.unlabelled[batch.members]
     offsets, members = _kept(batch.offsets, batch.members, keep)
@@ -60,20 +61,20 @@ def usable_members(batch: Communities, nodes: NodeTable) -> Usable:
     if n_nodes <= DENSE_SHARE * len(members):
         place = np.full(n_nodes, -1, np.int64)
         place[members] = 0
-        occur = np.flatnonzero(place == 0)
-        place[occur] = np.arange(len(occur))
+        rows = np.flatnonzero(place == 0)
+        place[rows] = np.arange(len(rows))
         places = place[members]
     else:
-        occur, places = np.unique(members, return_inverse=True)
-    some = nodes.posteriors[occur].sum(axis=1) > 0
-    if not some.all():
-        offsets, places = _kept(offsets, places, some[places])
-        places = (np.cumsum(some) - 1)[places]
-    return Usable(occur[some], offsets, places, unlabelled)
+        rows, places = np.unique(members, return_inverse=True)
+    nonzero = nodes.posteriors[rows].sum(axis=1) > 0
+    if not nonzero.all():
+        offsets, places = _kept(offsets, places, nonzero[places])
+        places = (np.cumsum(nonzero) - 1)[places]
+    return Usable(rows[nonzero], offsets, places, unlabelled)
 
 
 def _kept(offsets: Ints, members: Ints, keep: Bools) -> tuple[Ints, Ints]:
-    """Offsets and members when only some are kept."""
+    """Offsets and members of the memberships to keep."""
     if keep.all():
         return offsets, members
     before = np.concatenate([np.zeros(1, np.int64), np.cumsum(keep, dtype=np.int64)])
@@ -81,28 +82,28 @@ def _kept(offsets: Ints, members: Ints, keep: Bools) -> tuple[Ints, Ints]:
 
 
 def check_posteriors(name: str, batch: Communities, nodes: NodeTable) -> None:
-    """Refuse members whose posterior is not a number.
+    """Check that the posteriors of the unlabelled members are finite.
 
     Raises
     ------
     InputError
-        Naming the first such unlabelled member.
+        Names the first unlabelled member whose posterior is not.
     """
     posteriors, members = nodes.posteriors, batch.members
-    few = len(posteriors) <= len(members)
-    rows = posteriors if few else posteriors[members]
+    few_nodes = len(posteriors) <= len(members)
+    rows = posteriors if few_nodes else posteriors[members]
     if np.isfinite(rows.sum(dtype=np.float64)):
         return
     wrong = _not_finite(rows)
-    if few:
+    if few_nodes:
         wrong = wrong[members]
     wrong &= nodes.unlabelled[members]
     if wrong.any():
         node = int(members[np.flatnonzero(wrong)[0]])
         raise InputError(
             f"quantifier = {name}: the posterior of row {node} is not a finite number "
-            f"({int(np.count_nonzero(wrong))} members have such): check the features "
-            "and the readout that made it"
+            f"({int(np.count_nonzero(wrong))} such members): check the features for "
+            "values that are not finite, then run again"
         )
 
 
@@ -111,7 +112,7 @@ def _not_finite(rows: Floats32) -> Bools:
 
 
 def check_two_classes(name: str, n_classes: int) -> None:
-    """Refuse a task with other than two classes."""
+    """Raise an `InputError` unless there are two classes."""
     if n_classes != 2:
         raise InputError(
             f"quantifier = {name} is defined for two classes and there are "
@@ -120,12 +121,12 @@ def check_two_classes(name: str, n_classes: int) -> None:
 
 
 def labelled_rows(name: str, reference: Reference) -> tuple[Floats32, Ints32]:
-    """Posteriors and labels of the reference, all finite, shapes (m, C) and (m,)."""
+    """Return the reference's posteriors and labels, all finite, (m, C) and (m,)."""
     posteriors, labels = reference.posteriors, reference.labels
     if posteriors is None or labels is None or not len(labels):
         raise InputError(
-            f"quantifier = {name} needs labelled nodes whose label had no part in the "
-            "readout, and there are none: give some nodes the role calibration, or set "
+            f"quantifier = {name} needs labelled nodes that the readout was not fitted "
+            "to, and there are none: give some nodes the role calibration, or set "
             "quantifier = sld"
         )
     wrong = _not_finite(posteriors)
@@ -133,7 +134,7 @@ def labelled_rows(name: str, reference: Reference) -> tuple[Floats32, Ints32]:
         raise InputError(
             f"quantifier = {name}: the posterior of labelled row "
             f"{int(np.flatnonzero(wrong)[0])} of {len(wrong)} is not a finite number: "
-            "check the features and the readout that made it"
+            "check the features for values that are not finite, then run again"
         )
     return posteriors, labels
 
@@ -141,19 +142,19 @@ def labelled_rows(name: str, reference: Reference) -> tuple[Floats32, Ints32]:
 def reference_rows(
     name: str, reference: Reference, classes: tuple[str, ...]
 ) -> tuple[Floats, Ints32]:
-    """Posteriors (m, C) and labels (m,) of the reference, some of every class.
+    """Return the reference's posteriors (m, C) and labels (m,), without rows of zeros.
 
-    Rows of zeros are left out; no row, or none of some class, is an `InputError`.
+    No row at all, or no row of some class, is an `InputError`.
     """
     posteriors, labels = labelled_rows(name, reference)
     values = np.asarray(posteriors, np.float64)
-    some = values.sum(axis=1) > 0
-    values, labels = values[some], labels[some]
+    nonzero = values.sum(axis=1) > 0
+    values, labels = values[nonzero], labels[nonzero]
     missing = np.flatnonzero(np.bincount(labels, minlength=len(classes)) == 0)
     if len(missing):
         raise InputError(
-            f"quantifier = {name} needs labelled nodes of every class whose label had "
-            f"no part in the readout, and class {classes[missing[0]]!r} has none: give "
-            "some the role calibration, or set quantifier = sld"
+            f"quantifier = {name} needs labelled nodes of every class that the readout "
+            f"was not fitted to, and class {classes[missing[0]]!r} has none: give some "
+            "the role calibration, or set quantifier = sld"
         )
     return values, labels

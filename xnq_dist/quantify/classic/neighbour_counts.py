@@ -1,16 +1,16 @@
-"""NACC: adjusted counts of what a node and its neighbours are predicted to be.
+"""NACC: adjusted counts of the predictions for a node and for its neighbours.
 
-ACC cannot tell two classes apart that are predicted alike. The pair of a node's own
-prediction and the majority prediction of its neighbours has more to say: the counts q
-are of C^2 pairs, M has a row for each of them and a column for each class, and p
+ACC cannot distinguish two classes with equal predictions. The pair of a node's
+prediction and the majority prediction of its neighbours is more informative: the counts
+q are of C^2 pairs, M has a row for each pair and a column for each class, and p
 minimises ``||M p - q||`` over the simplex as in ACC.
 
 References
 ----------
 C. Damke, E. Huellermeier, "Adjusted count quantification learning on graphs", NeurIPS
 2025 (arXiv 2503.09395), section 3.2; with posteriors (PACC) instead of votes a pair is
-the product of a node's posterior and the mean posterior of its neighbours, and a node
-without neighbours stands for its own, as in the authors' code.
+the product of a node's posterior and the mean posterior of its neighbours. A node
+without neighbours counts as its own neighbour, as in the authors' code.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ RECORDS = (
         title="NPACC",
         text=(
             "Neighbourhood-aware adjusted mean posterior: products of a node's "
-            "posterior and its neighbours' mean posterior, corrected by what "
-            "they were at the labelled nodes of each class."
+            "posterior and its neighbours' mean posterior, corrected by their "
+            "means at the labelled nodes of each class."
         ),
         labelled=True,
         neighbours=True,
@@ -87,41 +87,43 @@ class NeighbourCounts(Counts):
 
     @property
     def hard(self) -> bool:
-        """Whether votes are counted, not posteriors."""
+        """Whether votes are counted instead of posteriors."""
         return self.name == "nacc"
 
     def rates(self, reference: Reference) -> Floats:
         """The matrix M, shape (C^2, C)."""
         held, codes = labelled_rows(self.name, reference)
-        around = near(self.name, reference.neighbours, self.hard)
-        return joint_rates(held, around, codes, self.hard)
+        sums = neighbour_sums(self.name, reference.neighbours, self.hard)
+        return joint_rates(held, sums, codes, self.hard)
 
     def means(self, batch: Communities, nodes: NodeTable) -> Floats:
         """Mean of a member's prediction times its neighbours', shape (S, C^2)."""
         means = np.empty((len(batch), nodes.posteriors.shape[1] ** 2))
         table = nodes.unlabelled, nodes.posteriors
-        around = near(self.name, nodes.neighbours, self.hard)
-        joint_kernel(batch.offsets, batch.members, *table, around, self.hard, means)
+        sums = neighbour_sums(self.name, nodes.neighbours, self.hard)
+        joint_kernel(batch.offsets, batch.members, *table, sums, self.hard, means)
         return means
 
 
 def make(name: str, settings: Settings) -> Quantifier:
-    """One of both quantifiers."""
+    """Construct one of the two quantifiers."""
     return NeighbourCounts(name)
 
 
-def near(name: str, neighbours: NeighbourStatistics | None, hard: bool) -> Floats:
-    """What a node's neighbours say: sums of votes or posteriors, shape (N, C)."""
+def neighbour_sums(
+    name: str, neighbours: NeighbourStatistics | None, hard: bool
+) -> Floats:
+    """Return the sums of votes or posteriors over neighbours, shape (N, C)."""
     if neighbours is None:
         raise StageError(
-            f"quantifier = {name} has not been told of the nodes' neighbours: this is "
-            "an internal error, please report it"
+            f"quantifier = {name} did not get the sums over neighbours: this is an "
+            "internal error, please report it"
         )
     return neighbours.votes if hard else neighbours.posterior_sum
 
 
 def votes_of(posteriors: NDArray[np.floating]) -> Floats32:
-    """One-hot votes for the first of the largest posteriors; no vote without any.
+    """One-hot votes for the largest posterior, the first of equals; zeros have no vote.
 
     Examples
     --------
@@ -139,7 +141,7 @@ def votes_of(posteriors: NDArray[np.floating]) -> Floats32:
 def neighbour_statistics(
     adjacency: csr_array[Any], nodes: NodeTable
 ) -> NeighbourStatistics:
-    """What one halo exchange gives, in one process from the whole adjacency.
+    """Compute sums over in-neighbours in one process, from the complete adjacency.
 
     Row v of the adjacency holds the in-neighbours of node v.
     """
@@ -149,15 +151,15 @@ def neighbour_statistics(
 
 def joint_rates(
     posteriors: NDArray[np.floating],
-    near: NDArray[np.floating],
+    sums: NDArray[np.floating],
     labels: NDArray[np.integer],
     hard: bool,
 ) -> Floats:
-    """The matrix M of NACC, shape (C^2, C), from labelled nodes and what is near them.
+    """The matrix M of NACC, shape (C^2, C), from labelled nodes and `neighbour_sums`.
 
-    Column k is the mean over the nodes of class k; row ``i C + j`` is of own prediction
-    i with j around it. A class without any node says its own name twice, as the
-    identity does in ACC.
+    Column k is the mean over the nodes of class k; row ``i C + j`` is of nodes
+    predicted as i whose neighbours are predicted as j. A class without nodes is assumed
+    to be predicted correctly, as by the identity in ACC.
     """
     n_classes = posteriors.shape[1]
     order = np.argsort(labels, kind="stable")
@@ -169,12 +171,12 @@ def joint_rates(
         order.astype(np.int64),
         np.ones(len(labels), np.bool_),
         np.asarray(posteriors, np.float32),
-        np.asarray(near, np.float64),
+        np.asarray(sums, np.float64),
         hard,
         means,
     )
-    said = posteriors.max(axis=1, initial=0.0) > 0
-    for code in np.flatnonzero(np.bincount(labels[said], minlength=n_classes) == 0):
+    usable = posteriors.max(axis=1, initial=0.0) > 0
+    for code in np.flatnonzero(np.bincount(labels[usable], minlength=n_classes) == 0):
         means[code] = 0.0
         means[code, code * n_classes + code] = 1.0
     return np.ascontiguousarray(means.T)
@@ -186,16 +188,16 @@ def joint_kernel(
     members: Ints,
     unlabelled: Bools,
     posteriors: Floats32,
-    near: Floats,
+    sums: Floats,
     hard: bool,
     means: Floats,
 ) -> None:
-    """Mean over unlabelled members of what they and their neighbours are said to be.
+    """Mean over unlabelled members of pairs of their and their neighbours' predictions.
 
-    In `means` (S, C^2), own prediction i with j around it is at ``i C + j``; rows sum
-    to 1, NaN without an unlabelled member. The largest of both are counted where `hard`
-    (the first of equals), else products. A row of zeros in `posteriors` is passed over;
-    in `near`, sums over neighbours, the node's own stands in its place.
+    In `means` (S, C^2), members predicted as i with neighbours predicted as j are at
+    ``i C + j``; rows sum to 1, NaN without an unlabelled member. The largest of both
+    are counted where `hard` (the first of equals), else products. A row of zeros in
+    `posteriors` is skipped; one in `sums`, over neighbours, is replaced by the node's.
     """
     n_classes = posteriors.shape[1]
     total = np.empty(n_classes * n_classes)
@@ -216,7 +218,7 @@ def joint_kernel(
                 continue
             mass = 0.0
             for y in range(n_classes):
-                mass += near[node, y]
+                mass += sums[node, y]
             alone = not mass > 0.0
             if alone:
                 mass = 0.0
@@ -224,7 +226,7 @@ def joint_kernel(
                     mass += posteriors[node, y]
             best = 0
             for y in range(n_classes):
-                around[y] = posteriors[node, y] if alone else near[node, y]
+                around[y] = posteriors[node, y] if alone else sums[node, y]
                 if around[y] > around[best]:
                     best = y
             if hard:
@@ -234,13 +236,13 @@ def joint_kernel(
                 for j in range(n_classes):
                     value = posteriors[node, i] * (around[j] / mass)
                     total[i * n_classes + j] += value
-        whole = 0.0
+        mass = 0.0
         for pair in range(n_classes * n_classes):
-            whole += total[pair]
+            mass += total[pair]
         for pair in range(n_classes * n_classes):
             if seen == 0:
                 means[s, pair] = np.nan
-            elif whole > 0.0:
-                means[s, pair] = total[pair] / whole
+            elif mass > 0.0:
+                means[s, pair] = total[pair] / mass
             else:
                 means[s, pair] = 1.0 / (n_classes * n_classes)

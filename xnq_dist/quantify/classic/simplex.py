@@ -1,9 +1,9 @@
 """Convex problems over the simplex, solved exactly for every community of a batch.
 
-All are solved by the same small quadratic programme: least squares (ACC, PACC) is one;
-the likelihood of a mixture and the Topsoe distance are Newton steps of it, damped by
-halving. The last two end with a certificate: for a convex f with gradient g, no point
-of the simplex is better than p by more than ``g . p - min(g)``.
+All solve the same small quadratic programme: least squares (ACC, PACC) once, the
+likelihood of a mixture and the Topsoe distance in each Newton step, damped by halving.
+The last two stop with a certificate: for a convex f with gradient g, no point of the
+simplex is lower than f(p) by more than ``g . p - min(g)``.
 
 References
 ----------
@@ -25,30 +25,30 @@ TOLERANCE = 1e-12
 """Largest violation of a quadratic programme's optimality conditions."""
 
 RIDGE = 1e-10
-"""Weight of ||p||^2 in least squares: of several answers that fit alike, the one
-nearest to uniform."""
+"""Weight of ||p||^2 in least squares: of several solutions that fit equally well, the
+one nearest to uniform is chosen."""
 
 CURVATURE = 1e-12
 """Ridge of a Newton step's curvature, in units of its trace."""
 
-LEAST_CURVATURE = 1e-9
+MIN_CURVATURE = 1e-9
 """The same where there is no curvature at all: the step then goes to a corner."""
 
-SHORTEST = 1e-12
-"""Shortest Newton step tried."""
+MIN_STEP = 1e-12
+"""Length of the shortest Newton step."""
 
 NOISE = 1e-14
-"""Rise of a cost that rounding alone can make: not a step that does not pay."""
+"""Increase of the objective that is attributed to rounding."""
 
-SMALLEST = 1e-290
-"""Below it a product may have lost digits."""
+MIN_PRODUCT = 1e-290
+"""Smallest product that is certain to have all its digits."""
 
 LOG_2 = float(np.log(2.0))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _solve(system: Floats, right: Floats, size: int) -> None:
-    """Gaussian elimination with partial pivoting in place; the answer in `right`."""
+    """Gaussian elimination with partial pivoting, in place; `right` is the solution."""
     for k in range(size):
         pivot = k
         for i in range(k + 1, size):
@@ -73,12 +73,12 @@ def _solve(system: Floats, right: Floats, size: int) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _quadratic(gram: Floats, linear: Floats, p: Floats) -> bool:
-    """Move p to where ``p' gram p / 2 - linear' p`` is least over the simplex.
+    """Minimise ``p' gram p / 2 - linear' p`` over the simplex, starting from p.
 
-    A primal active-set method: it moves to the optimum over the classes that are free
-    (at first those above 0), fixes a class that would become negative, and frees one
-    whose multiplier says that it pays. The objective falls strictly, so no set of free
-    classes comes twice. Returns whether the optimality conditions hold.
+    A primal active-set method: it moves to the optimum over the free classes (at first
+    those above 0), fixes a class that would become negative, and frees one whose
+    multiplier is negative. The objective falls strictly, so no set of free classes
+    occurs twice. Returns whether the optimality conditions hold.
     """
     n_classes = gram.shape[0]
     system = np.empty((n_classes + 1, n_classes + 1))
@@ -102,7 +102,7 @@ def _quadratic(gram: Floats, linear: Floats, p: Floats) -> bool:
         system[size, size] = 0.0
         right[size] = 1.0
         _solve(system, right, size + 1)
-        # How far towards that optimum before a class reaches 0, and which one.
+        # Step length up to the optimum, or until a class reaches 0, and that class.
         length = 1.0
         blocking = -1
         for a in range(size):
@@ -116,7 +116,7 @@ def _quadratic(gram: Floats, linear: Floats, p: Floats) -> bool:
             p[blocking] = 0.0
             is_free[blocking] = False
             continue
-        # At the optimum of the free classes: does freeing another one pay?
+        # At the optimum of the free classes, free the class with the worst multiplier.
         multiplier = right[size]
         worst = -TOLERANCE
         freed = -1
@@ -138,11 +138,11 @@ def _quadratic(gram: Floats, linear: Floats, p: Floats) -> bool:
 def mixture_kernel(
     matrices: Floats, counts: Floats, prevalence: Floats, converged: Bools
 ) -> None:
-    """The p on the simplex that minimises ||M p - q|| for every row q of `counts`.
+    """Minimise ||M p - q|| over the simplex for every row q of `counts`.
 
-    There is one M for all rows, shape (1, K, C), or one for each, (S, K, C). Rows with
-    NaN are passed over; `converged` says whether the optimality conditions hold within
-    `TOLERANCE`.
+    There is one M for all rows, shape (1, K, C), or one for each, (S, K, C). Fills in
+    `prevalence` with p and `converged` with whether the optimality conditions hold
+    within `TOLERANCE`; rows with NaN are skipped.
     """
     n_rows, n_classes = matrices.shape[1], matrices.shape[2]
     gram = np.empty((n_classes, n_classes))
@@ -170,7 +170,7 @@ def mixture_kernel(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _write(p: Floats, row: Floats) -> None:
-    """P on the simplex, without the rounding that may have left it."""
+    """Write p to `row`, projected onto the simplex to remove rounding errors."""
     mass = 0.0
     for i in range(p.shape[0]):
         p[i] = max(p[i], 0.0)
@@ -181,22 +181,22 @@ def _write(p: Floats, row: Floats) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _gap(gradient: Floats, p: Floats) -> float:
-    """How much better than p any point of the simplex can be, at most."""
-    at = 0.0
-    least = np.inf
+    """Upper bound on how much lower the objective can be than at p, on the simplex."""
+    at_p = 0.0
+    minimum = np.inf
     for i in range(p.shape[0]):
-        at += gradient[i] * p[i]
-        least = min(least, gradient[i])
-    return at - least
+        at_p += gradient[i] * p[i]
+        minimum = min(minimum, gradient[i])
+    return at_p - minimum
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _newton_target(
     hessian: Floats, gradient: Floats, p: Floats, target: Floats
 ) -> float:
-    """Least point over the simplex of the model at p; returns its slope, below 0.
+    """Minimise the model at p over the simplex, into `target`; return the slope to it.
 
-    The lower triangle of `hessian` is filled in and its ridge added.
+    The slope is below 0. Fills in the lower triangle of `hessian` and adds its ridge.
     """
     n_classes = p.shape[0]
     trace = 0.0
@@ -204,7 +204,7 @@ def _newton_target(
         trace += hessian[i, i]
     linear = np.empty(n_classes)
     for i in range(n_classes):
-        hessian[i, i] += CURVATURE * trace if trace > 0.0 else LEAST_CURVATURE
+        hessian[i, i] += CURVATURE * trace if trace > 0.0 else MIN_CURVATURE
         for j in range(i):
             hessian[i, j] = hessian[j, i]
     for i in range(n_classes):
@@ -224,7 +224,7 @@ def _newton_target(
 def _gather(
     members: Ints, first: int, filled: int, ratios: Floats, block: Floats
 ) -> None:
-    """Members' ratios into the first columns of a tile."""
+    """Copy members' ratios to the first columns of a tile."""
     for k in range(filled):
         node = members[first + k]
         for y in range(block.shape[0]):
@@ -233,7 +233,7 @@ def _gather(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _mixture(block: Floats, filled: int, q: Floats, mixture: Floats) -> None:
-    """``sum_y q(y) ratio(y)`` of every member in a tile."""
+    """Compute ``sum_y q(y) ratio(y)`` for every member in a tile."""
     weight = q[0]
     for k in range(filled):
         mixture[k] = weight * block[0, k]
@@ -245,9 +245,9 @@ def _mixture(block: Floats, filled: int, q: Floats, mixture: Floats) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _minus_log(mixture: Floats, filled: int) -> float:
-    """Sum of ``-log``, infinite where a member is impossible.
+    """Sum of ``-log`` of the mixture, infinite where a member has likelihood 0.
 
-    One logarithm serves eight members, where their product is far from overflow.
+    One logarithm is enough for eight members, unless their product may overflow.
     """
     total = 0.0
     for begin in range(0, filled, 8):
@@ -255,7 +255,7 @@ def _minus_log(mixture: Floats, filled: int) -> float:
         product = 1.0
         for k in range(begin, end):
             product *= mixture[k]
-        if SMALLEST < product < 1.0 / SMALLEST:
+        if MIN_PRODUCT < product < 1.0 / MIN_PRODUCT:
             total -= np.log(product)
             continue
         for k in range(begin, end):
@@ -267,10 +267,10 @@ def _minus_log(mixture: Floats, filled: int) -> float:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _product(a: Floats, b: Floats, size: int) -> float:
-    """Inner product in eight running sums: vectorised with no leave to reorder."""
+    """Inner product in eight running sums, which vectorise without reordering."""
     s = t = u = v = w = x = y = z = 0.0
-    whole = size - size % 8
-    for k in range(0, whole, 8):
+    unrolled = size - size % 8
+    for k in range(0, unrolled, 8):
         s += a[k] * b[k]
         t += a[k + 1] * b[k + 1]
         u += a[k + 2] * b[k + 2]
@@ -279,7 +279,7 @@ def _product(a: Floats, b: Floats, size: int) -> float:
         x += a[k + 5] * b[k + 5]
         y += a[k + 6] * b[k + 6]
         z += a[k + 7] * b[k + 7]
-    for k in range(whole, size):
+    for k in range(unrolled, size):
         s += a[k] * b[k]
     return ((s + t) + (u + v)) + ((w + x) + (y + z))
 
@@ -296,13 +296,13 @@ def likelihood_kernel(
     iterations: Ints32,
     converged: Bools,
 ) -> None:
-    """The q that maximises a community's mean of ``log sum_y q(y) ratio(y)``.
+    """Maximise each community's mean of ``log sum_y q(y) ratio(y)`` over q.
 
-    `ratios` (n, C) are every node's class densities, up to a factor a node; each row
-    has an entry above 0. The search ends once no q has a mean log-likelihood higher by
-    more than the tolerance. Communities without members are left as they are; where
-    several q are equally likely (classes that no ratio tells apart) any of them is the
-    answer.
+    `ratios` (n, C) are every node's class densities, up to one factor per node; each
+    row has an entry above 0. The search stops once no q has a mean log-likelihood
+    higher by more than the tolerance. Communities without members keep their values;
+    where several q are equally likely (classes with equal ratios) the result is any of
+    them.
     """
     n_classes = ratios.shape[1]
     block = np.empty((n_classes, tile))
@@ -319,8 +319,8 @@ def likelihood_kernel(
         size = last - first
         if size == 0:
             continue
-        whole = size <= tile
-        if whole:
+        one_tile = size <= tile
+        if one_tile:
             _gather(members, first, size, ratios, block)
         q[:] = 1.0 / n_classes
         cost = np.inf
@@ -332,10 +332,10 @@ def likelihood_kernel(
             total = 0.0
             for begin in range(first, last, tile):
                 filled = min(tile, last - begin)
-                if not whole:
+                if not one_tile:
                     _gather(members, begin, filled, ratios, block)
-                # A step that was taken has left the mixture of its last tile.
-                if not whole or steps == 0:
+                # With one tile, the last step has already computed its mixture.
+                if not one_tile or steps == 0:
                     _mixture(block, filled, q, mixture)
                 if steps == 0:
                     total += _minus_log(mixture, filled)
@@ -354,20 +354,20 @@ def likelihood_kernel(
                 break
             slope = _newton_target(hessian, gradient, q, target)
             length = 1.0
-            while length > SHORTEST:
+            while length > MIN_STEP:
                 for y in range(n_classes):
                     tried[y] = q[y] + length * (target[y] - q[y])
                 total = 0.0
                 for begin in range(first, last, tile):
                     filled = min(tile, last - begin)
-                    if not whole:
+                    if not one_tile:
                         _gather(members, begin, filled, ratios, block)
                     _mixture(block, filled, tried, mixture)
                     total += _minus_log(mixture, filled)
                 if total / size <= cost + 0.1 * length * slope + NOISE:
                     break
                 length *= 0.5
-            if length <= SHORTEST:
+            if length <= MIN_STEP:
                 break
             q[:] = tried
             cost = total / size
@@ -379,7 +379,7 @@ def likelihood_kernel(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _topsoe(sample: Floats, shares: Floats, p: Floats, mixture: Floats) -> float:
-    """Topsoe distance of a sample's shares from ``p' shares``, put into `mixture`."""
+    """Topsoe distance between a sample and ``p' shares``; fills in `mixture`."""
     total = 0.0
     for b in range(sample.shape[0]):
         value = 0.0
@@ -396,11 +396,13 @@ def _topsoe(sample: Floats, shares: Floats, p: Floats, mixture: Floats) -> float
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _longest(sample: Floats, shares: Floats, mixture: Floats, target: Floats) -> float:
-    """Longest step, up to 1, that leaves each of the sample's cells a tenth.
+def _max_length(
+    sample: Floats, shares: Floats, mixture: Floats, target: Floats
+) -> float:
+    """Longest step, up to 1, that keeps a tenth of the mixture in each sample cell.
 
-    The distance is as steep as a logarithm where a cell of the sample runs out: beyond
-    that the quadratic model says nothing.
+    The distance has a logarithmic singularity where the mixture of such a cell becomes
+    0: the quadratic model does not hold near it.
     """
     length = 1.0
     for b in range(sample.shape[0]):
@@ -424,11 +426,11 @@ def topsoe_kernel(
     iterations: Ints32,
     converged: Bools,
 ) -> None:
-    """The p whose mixture of the classes' shares is nearest to a sample's (Topsoe).
+    """Minimise the Topsoe distance between each sample and ``p' shares`` over p.
 
     The distance is ``sum s log(2 s / (s + m)) + m log(2 m / (s + m))``, m = p' shares,
-    which is convex in p. The search ends once no p has a distance lower by more than
-    the tolerance. Samples and shares sum to 1; samples of zeros are passed over.
+    which is convex in p. The search stops once no p has a distance lower by more than
+    the tolerance. Samples and shares sum to 1; samples of zeros are skipped.
     """
     n_classes, cells = shares.shape
     mixture = np.empty(cells)
@@ -463,15 +465,15 @@ def topsoe_kernel(
             if done or steps == max_iterations:
                 break
             slope = _newton_target(hessian, gradient, p, target)
-            length = _longest(sample, shares, mixture, target)
-            while length > SHORTEST:
+            length = _max_length(sample, shares, mixture, target)
+            while length > MIN_STEP:
                 for i in range(n_classes):
                     tried[i] = p[i] + length * (target[i] - p[i])
                 value = _topsoe(sample, shares, tried, mixture)
                 if value <= cost + 0.1 * length * slope + NOISE:
                     break
                 length *= 0.5
-            if length <= SHORTEST:
+            if length <= MIN_STEP:
                 break
             p[:] = tried
             cost = value

@@ -1,8 +1,8 @@
-"""SLD: the prevalence that makes a set of posteriors most likely, by EM.
+"""SLD: the maximum-likelihood prevalence of a set of posteriors, by EM.
 
-Communities of a batch are done inside one compiled kernel. A community's posteriors
-are gathered into a tile of fixed size; a community that is larger than the tile is
-gathered anew in every iteration. Those that would take long that way are `giants`.
+One compiled kernel estimates the communities of a batch. A community's posteriors are
+gathered into a tile of fixed size; a community larger than the tile is gathered again
+in every iteration. Communities of millions are estimated in parallel (`giants`).
 
 References
 ----------
@@ -20,7 +20,7 @@ from numba import njit
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.config import Settings
 from xnq_dist.core.quantifiers import Record
-from xnq_dist.quantify.classic.giants import FEWEST_ITERATIONS, LARGE, giant_sld
+from xnq_dist.quantify.classic.giants import LARGE, MIN_ITERATIONS, giant_sld
 from xnq_dist.quantify.classic.members import check_posteriors
 from xnq_dist.quantify.classic.tiles import TILE, add_expected, gather
 from xnq_dist.quantify.interface import (
@@ -41,7 +41,7 @@ RECORDS = (
             "Expectation maximisation after Saerens, Latinne and Decaestecker "
             "(SLD): starting from the class proportions of the labelled nodes, "
             "posteriors are re-weighted and averaged in turns until the "
-            "proportions no longer move."
+            "proportions no longer change."
         ),
         rank=19,
         settings=("sld",),
@@ -60,7 +60,7 @@ class Sld(Quantifier):
     tolerance: float = 1e-4
     """Mean absolute change of the prevalence that stops EM."""
     max_iterations: int = 1000
-    """Most EM iterations."""
+    """Maximum number of EM iterations."""
     name: str = "sld"
 
     def estimate(
@@ -69,7 +69,7 @@ class Sld(Quantifier):
         """Prevalence among the unlabelled members of every community."""
         check_posteriors(self.name, batch, nodes)
         shape = (len(batch), nodes.posteriors.shape[1])
-        found = Estimates(
+        estimates = Estimates(
             np.empty(shape), np.empty(shape[0], np.int32), np.empty(shape[0], np.bool_)
         )
         prior = guarded_prior(reference.prior)
@@ -84,25 +84,26 @@ class Sld(Quantifier):
                 *table,
                 *rule,
                 TILE,
-                found.prevalence[begin:s],
-                found.iterations[begin:s],
-                found.converged[begin:s],
+                estimates.prevalence[begin:s],
+                estimates.iterations[begin:s],
+                estimates.converged[begin:s],
             )
             begin = s + 1
         for s in large:
-            own = batch.members[batch.offsets[s] : batch.offsets[s + 1]]
-            answer = giant_sld(own, *table, *rule)
-            found.prevalence[s], found.iterations[s], found.converged[s] = answer
-        return found
+            members = batch.members[batch.offsets[s] : batch.offsets[s + 1]]
+            share, steps, converged = giant_sld(members, *table, *rule)
+            estimates.prevalence[s], estimates.iterations[s] = share, steps
+            estimates.converged[s] = converged
+        return estimates
 
 
 def make(name: str, settings: Settings) -> Quantifier:
-    """The quantifier that the settings describe."""
+    """Construct the quantifier from its settings."""
     return Sld(settings.sld.tolerance, settings.sld.max_iterations)
 
 
 def guarded_prior(prior: Floats) -> Floats:
-    """The prior with every class above zero, shape (C,).
+    """Return the prior with every class above zero, shape (C,).
 
     Examples
     --------
@@ -130,12 +131,12 @@ def sld_kernel(
     iterations: Ints32,
     converged: Bools,
 ) -> None:
-    """EM for every community of a batch; the last three arguments are filled in.
+    """Run EM for every community of a batch; fill in the last three arguments.
 
     The E-step always starts from the original posteriors and the prior that they are
-    calibrated to: p_k(y) is proportional to posterior_k(y) q(y) / prior(y). It stops
-    after at least 12 M-steps when the mean absolute change of q is below `tolerance`. A
-    community without an unlabelled member has NaN, 0 and True.
+    calibrated to: p_k(y) is proportional to posterior_k(y) q(y) / prior(y). EM stops
+    after at least 12 M-steps, once the mean absolute change of q is below `tolerance`.
+    A community without an unlabelled member gets NaN, 0 and True.
     """
     n_classes = prior.shape[0]
     block = np.empty((n_classes, tile))
@@ -145,12 +146,12 @@ def sld_kernel(
     total = np.empty(n_classes)
     for s in range(offsets.shape[0] - 1):
         first, last = offsets[s], offsets[s + 1]
-        # The first tile is gathered once; when it holds the whole community it stays.
+        # A community that fits one tile is gathered once.
         filled, seen, position = gather(
             members, first, last, unlabelled, posteriors, block
         )
-        whole = position == last
-        if whole and seen == 0:
+        fits_tile = position == last
+        if fits_tile and seen == 0:
             prevalence[s, :] = np.nan
             iterations[s] = 0
             converged[s] = True
@@ -165,7 +166,7 @@ def sld_kernel(
             rows = 0
             position = first
             while position < last:
-                if whole:
+                if fits_tile:
                     position = last
                 else:
                     filled, _, position = gather(
@@ -184,7 +185,7 @@ def sld_kernel(
                     change += abs(updated - q[y])
                     q[y] = updated
             steps += 1
-            done = steps >= FEWEST_ITERATIONS and change / n_classes < tolerance
+            done = steps >= MIN_ITERATIONS and change / n_classes < tolerance
         mass = 0.0
         for y in range(n_classes):
             mass += q[y]

@@ -1,4 +1,4 @@
-"""SLD on posteriors that are calibrated anew (EMQ-BCTS).
+"""SLD on recalibrated posteriors (EMQ-BCTS).
 
 References
 ----------
@@ -38,7 +38,7 @@ RECORDS = (
         title="SLD-BCTS",
         text=(
             "SLD after bias-corrected temperature scaling: posteriors are "
-            "calibrated anew on the labelled nodes before expectation "
+            "recalibrated on the labelled nodes before expectation "
             "maximisation."
         ),
         labelled=True,
@@ -51,13 +51,13 @@ RECORDS = (
 class SldBcts(Sld):
     """The quantifier ``sld_bcts``: SLD after bias-corrected temperature scaling.
 
-    The map is fitted to the reference's posteriors and labels, taken as logits by
-    their logarithm, whatever calibration made them; after ``readout.calibration =
-    bcts`` on the same labels it is the identity to within its weak priors.
+    The map is fitted to the reference's labels and to the logarithms of its posteriors
+    as logits, whatever calibration they have; after ``readout.calibration = bcts`` on
+    the same labels it is the identity, up to its weak priors.
 
-    SLD's prior is the proportions of the reference's labels. QuaPy's EMQ with
-    ``calib="bcts", exact_train_prev=False`` takes the mean calibrated posterior of the
-    same rows: biases fitted by maximum likelihood make the two equal.
+    SLD's prior is the class proportions of the reference's labels. QuaPy's EMQ with
+    ``calib="bcts", exact_train_prev=False`` uses the mean calibrated posterior of the
+    same rows; with biases fitted by maximum likelihood the two are equal.
     """
 
     name: str = "sld_bcts"
@@ -76,8 +76,8 @@ class SldBcts(Sld):
         usable = usable_members(batch, nodes)
         original = nodes.posteriors[usable.rows].astype(np.float64)
         calibrated = calibration.apply(np.log(np.maximum(original, FLOOR)))
-        found = usable.new_estimates(prior)
-        answers = np.empty_like(found.prevalence)
+        estimates = usable.new_estimates(prior)
+        prevalence = np.empty_like(estimates.prevalence)
         sld_kernel(
             usable.offsets,
             usable.members,
@@ -87,15 +87,15 @@ class SldBcts(Sld):
             self.tolerance,
             self.max_iterations,
             TILE,
-            answers,
-            found.iterations,
-            found.converged,
+            prevalence,
+            estimates.iterations,
+            estimates.converged,
         )
-        some = np.diff(usable.offsets) > 0
-        found.prevalence[some] = answers[some]
-        return found
+        nonempty = np.diff(usable.offsets) > 0
+        estimates.prevalence[nonempty] = prevalence[nonempty]
+        return estimates
 
 
 def make(name: str, settings: Settings) -> Quantifier:
-    """The quantifier that the settings describe."""
+    """Construct the quantifier from its settings."""
     return SldBcts(settings.sld.tolerance, settings.sld.max_iterations)

@@ -1,4 +1,4 @@
-"""SLD without EM: the maximum-likelihood prevalence itself, for a batch at once."""
+"""SLD without EM: the exact maximum-likelihood prevalence, for a batch at once."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ RECORDS = (
         title="SLD exact",
         text=(
             "The class proportions that make the members' posteriors most "
-            "likely: where SLD's expectation maximisation would end after "
-            "endless steps."
+            "likely: the limit of SLD's expectation maximisation, computed "
+            "exactly."
         ),
     ),
 )
 
 TOLERANCE = 1e-10
-"""Certificate: no prevalence has a mean log-likelihood higher by more."""
+"""Maximum distance of the mean log-likelihood from its optimum, as certified."""
 
-MOST_STEPS = 200
-"""Newton steps; about ten are needed."""
+MAX_STEPS = 200
+"""Maximum number of Newton steps; about ten are needed."""
 
 TILE = 2048
-"""Members gathered at a time; with two classes a tile fits a core's own cache."""
+"""Members gathered at a time; with two classes a tile fits a core's private cache."""
 
 
 @dataclass(frozen=True)
 class SldExact(Quantifier):
-    """The quantifier ``sld_exact``: where SLD's EM would end after endless steps.
+    """The quantifier ``sld_exact``: the limit of SLD's EM, computed exactly.
 
-    EM creeps where classes overlap: steps below SLD's tolerance can still be far from
-    the maximum.
+    EM converges slowly where classes overlap: it may stop at a step below SLD's
+    tolerance that is still far from the maximum.
     """
 
     name: str = "sld_exact"
@@ -66,26 +66,26 @@ class SldExact(Quantifier):
 
 
 def make(name: str, settings: Settings) -> Quantifier:
-    """The quantifier."""
+    """Construct the quantifier."""
     return SldExact()
 
 
 def most_likely(usable: Usable, ratios: Floats, prior: Floats) -> Estimates:
-    """The mixture of the classes that makes every community most likely.
+    """Estimate every community as the mixture of classes with the highest likelihood.
 
     `ratios` are class densities of the nodes in `usable.rows` (see
-    `likelihood_kernel`); communities that nothing is known of get the prior.
+    `likelihood_kernel`); communities without usable members get the prior.
     """
-    found = usable.new_estimates(prior)
+    estimates = usable.new_estimates(prior)
     likelihood_kernel(
         usable.offsets,
         usable.members,
         ratios,
         TOLERANCE,
-        MOST_STEPS,
+        MAX_STEPS,
         TILE,
-        found.prevalence,
-        found.iterations,
-        found.converged,
+        estimates.prevalence,
+        estimates.iterations,
+        estimates.converged,
     )
-    return found
+    return estimates

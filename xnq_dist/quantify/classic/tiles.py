@@ -1,7 +1,7 @@
-"""One tile of a community's posteriors: gathered, and what EM expects of it.
+"""Tiles of a community's posteriors: gathering, and the expected counts of EM.
 
-A tile has a fixed size, so that memory does not grow with the community, and its sums
-are always added up alike.
+A tile has a fixed size, so that memory does not grow with the community and sums are
+always added in the same order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints
 __all__ = ["TILE", "add_expected", "gather"]
 
 TILE = 4096
-"""Members gathered at a time; with two classes a tile fits a core's own cache."""
+"""Members gathered at a time; with two classes a tile fits a core's private cache."""
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -29,7 +29,7 @@ def gather(
     """Fill a tile with unlabelled members' posteriors.
 
     Two classes are kept as odds, in row 0 of the tile (see `_add_expected_of_two`).
-    A row of zeros says nothing of the class, and would be 0 / 0: it is left out.
+    Rows of zeros are left out: they have no information, and odds of 0 / 0.
     Returns the rows filled, the unlabelled members seen, and the next position.
     """
     n_classes, size = block.shape
@@ -61,15 +61,15 @@ def _add_expected_of_two(
 ) -> None:
     """`add_expected` for two classes, from their odds: half the work.
 
-    Infinite odds (a second class that is impossible) come out as a count of 0.
+    Infinite odds (the second class is impossible) add 0 to the second class's count.
     """
     first, second = weights[0], weights[1]
     for k in range(filled):
         mixture = first * block[0, k] + second
         inverse[k] = 1.0 / mixture if mixture > 0.0 else 0.0
-    whole = filled - filled % 8
+    unrolled = filled - filled % 8
     a = b = c = d = e = f = g = h = 0.0
-    for k in range(0, whole, 8):
+    for k in range(0, unrolled, 8):
         a += inverse[k]
         b += inverse[k + 1]
         c += inverse[k + 2]
@@ -78,7 +78,7 @@ def _add_expected_of_two(
         f += inverse[k + 5]
         g += inverse[k + 6]
         h += inverse[k + 7]
-    for k in range(whole, filled):
+    for k in range(unrolled, filled):
         a += inverse[k]
     expected = second * (((a + b) + (c + d)) + ((e + f) + (g + h)))
     total[0] += max(filled - expected, 0.0)
@@ -90,8 +90,8 @@ def add_expected(
 ) -> None:
     """Add the expected count in a tile of every class but the last.
 
-    The last one's is what is left of the rows. The loops are laid out for the vector
-    unit without leave to reorder sums: eight running sums, always added up alike.
+    The last class has the remaining rows. Eight running sums, always added in the same
+    order, let the compiler vectorise the loops without reordering.
     """
     if weights.shape[0] == 2:
         _add_expected_of_two(block, filled, weights, inverse, total)
@@ -108,10 +108,10 @@ def add_expected(
     for k in range(filled):
         mixture = inverse[k] + weight * block[last, k]
         inverse[k] = 1.0 / mixture if mixture > 0.0 else 0.0
-    whole = filled - filled % 8
+    unrolled = filled - filled % 8
     for y in range(last):
         a = b = c = d = e = f = g = h = 0.0
-        for k in range(0, whole, 8):
+        for k in range(0, unrolled, 8):
             a += block[y, k] * inverse[k]
             b += block[y, k + 1] * inverse[k + 1]
             c += block[y, k + 2] * inverse[k + 2]
@@ -120,6 +120,6 @@ def add_expected(
             f += block[y, k + 5] * inverse[k + 5]
             g += block[y, k + 6] * inverse[k + 6]
             h += block[y, k + 7] * inverse[k + 7]
-        for k in range(whole, filled):
+        for k in range(unrolled, filled):
             a += block[y, k] * inverse[k]
         total[y] += weights[y] * (((a + b) + (c + d)) + ((e + f) + (g + h)))

@@ -1,13 +1,13 @@
-"""How many labels each part of the graph gets, so that the widest intervals shrink.
+"""Allocation of new labels to strata of the graph, to narrow the widest intervals.
 
-Unlabelled nodes are in strata, alike for all communities that matter. With x_h of the
-N_h nodes of stratum h labelled at random, the covariance of `auto` is predicted to be
+The nodes of a stratum are in the same target communities. With x_h of the N_h
+unlabelled nodes of stratum h labelled at random, the predicted variance of `auto` is
 
     V_S = sum_h r_h Q_h + sum_g v_g d_g^2 + w^2 v,      r_h = 1 - x_h / N_h,
 
-with every sum over unlabelled nodes shrunk by r_h, the variance v_g of a group by the
-labels that it gets (`left_open`), and v by all of them. Groups are those of
-the coarse partition; what finer ones and degree add shrinks with ``w^2``.
+where every sum over unlabelled nodes shrinks by r_h, the variance v_g of a group by the
+labels that it gets (`left_open`), and v by all labels. Groups are those of the coarse
+partition; the contributions of finer partitions and of degree shrink with ``w^2``.
 """
 
 from __future__ import annotations
@@ -31,25 +31,26 @@ __all__ = ["Strata", "allocate", "choose", "proportional"]
 
 
 POWER = 8.0
-"""The norm of the half-widths that is made small: nearly their largest."""
+"""Order of the norm of the half-widths that is minimised: close to their maximum."""
 SPREAD = 0.2
-"""Part of the labels that all strata share in proportion, so that every node may be
-chosen and no weight is above 5 times that of an even choice."""
+"""Part of the labels that is allocated in proportion to strata sizes, so that every
+node may be chosen and no weight exceeds 5 times that of a simple random sample."""
 STEPS = 500
 BANDS = 12
-"""Nodes of a stratum add alike to the variance, to a factor of 4, but for the last."""
+"""Bands of nodes by their contribution to the variance; within one, except the last, it
+varies by a factor of 4."""
 
 
 @dataclass(frozen=True, eq=False)
 class Strata:
-    """Strata h of unlabelled nodes, and S communities made of them."""
+    """H strata of unlabelled nodes, and S target communities that consist of them."""
 
     stratum: Ints
-    """Of every node, -1 where it is labelled, shape (N,)."""
+    """Stratum of every node, -1 where it is labelled, shape (N,)."""
     inside: Bools
     """Whether a stratum is in a community, shape (S, H)."""
     sizes: Floats
-    """Nodes of each stratum, N_h, shape (H,)."""
+    """Number of nodes of each stratum, N_h, shape (H,)."""
     weights: Floats
     """Mean of u f (1 - f) of each stratum, shape (H, K)."""
     squares: Floats
@@ -57,18 +58,18 @@ class Strata:
     plain: Floats
     """Mean of f (1 - f), shape (H, K)."""
     group: Ints
-    """The graph's own group of each stratum, -1: none that matters, shape (H,)."""
+    """Group of the coarse partition, -1: without target members, shape (H,)."""
     groups: Ints
-    """The groups that matter, shape (G',); `group` numbers them from 0."""
+    """Groups with unlabelled target members, shape (G',); `group` is a place here."""
     learnt: Learnt
     other: Floats
-    """What all partitions but the coarse one add to the variance now, shape (S, K)."""
+    """Current variance from the partitions other than the coarse one, shape (S, K)."""
     known: Floats
     """Sum of f (1 - f) over the labelled nodes, shape (K,)."""
     totals: Floats
-    """What the communities' prevalence is of, shape (S,)."""
+    """Denominators of the communities' prevalence, shape (S,)."""
     budget: int
-    """Labels that there will be more, in all."""
+    """Number of new labels."""
 
     @classmethod
     def of(
@@ -81,11 +82,11 @@ class Strata:
         budget: int,
         labelled: Labelled = "count",
     ) -> Strata:
-        """Strata of the nodes by community, group and what each adds to variances.
+        """Stratify the unlabelled nodes by communities, group and contribution.
 
-        `communities` are the members of those whose intervals matter; `cell` is alike
-        for nodes in the same ones, -1 for nodes in none, shape (N,); `budget` is at
-        most the number of unlabelled nodes.
+        `communities` are the members of the target communities; `cell` has a code for
+        each combination of them, -1 for nodes in none, shape (N,); `budget` is at most
+        the number of unlabelled nodes. The contribution is that to the variance.
         """
         codes = class_codes(nodes.posteriors.shape[1])
         free = nodes.unlabelled
@@ -98,13 +99,13 @@ class Strata:
         key = (cell.astype(np.int64) + 1) * (len(touched) + 1) + group + 1
         f = normalised(nodes.posteriors[free], reference.prior)
         u = np.ones(len(f)) if nodes.weights is None else nodes.weights[free]
-        there, of_free = np.unique(
+        strata_keys, of_free = np.unique(
             key[free] * BANDS + _bands(u * u * (f * (1 - f)).max(axis=1)),
             return_inverse=True,
         )
         stratum = np.full(len(free), -1, np.int64)
         stratum[free] = of_free
-        number = len(there)
+        number = len(strata_keys)
         sizes = np.bincount(of_free, minlength=number).astype(np.float64)
         sums = np.empty((3, number, len(codes)))
         known = np.zeros(len(codes))
@@ -121,8 +122,9 @@ class Strata:
             inside[s, stratum[members[free[members]]]] = True
             if labelled == "exclude":
                 members = members[free[members]]
-            own = np.ones(len(members))
-            totals[s] = (own if nodes.weights is None else nodes.weights[members]).sum()
+            ones = np.ones(len(members))
+            u_all = ones if nodes.weights is None else nodes.weights[members]
+            totals[s] = u_all.sum()
         return cls(
             stratum,
             inside,
@@ -130,7 +132,7 @@ class Strata:
             weights=sums[0],
             squares=sums[1],
             plain=sums[2],
-            group=there // BANDS % (len(touched) + 1) - 1,
+            group=strata_keys // BANDS % (len(touched) + 1) - 1,
             groups=touched,
             learnt=learnt,
             other=_between(nodes, reference, finer, communities),
@@ -140,14 +142,14 @@ class Strata:
         )
 
     def errors(self, labels: Floats) -> Floats:
-        """Predicted standard errors with so many labels a stratum, shape (S, K)."""
-        found = np.empty((len(self.inside), self.weights.shape[1]))
+        """Predict standard errors from the new labels per stratum, shape (S, K)."""
+        errors = np.empty((len(self.inside), self.weights.shape[1]))
         for k, (variance, _) in enumerate(self._variances(labels)):
-            found[:, k] = np.sqrt(variance) / self.totals
-        return found
+            errors[:, k] = np.sqrt(variance) / self.totals
+        return errors
 
     def norm(self, labels: Floats) -> float:
-        """What `allocate` makes small: a norm of the standard errors."""
+        """Objective of `allocate`: a norm of the standard errors."""
         errors = self.errors(labels)
         top = float(errors.max())
         if not top:
@@ -155,7 +157,7 @@ class Strata:
         return top * float(((errors / top) ** POWER).sum() ** (1 / POWER))
 
     def slope(self, labels: Floats) -> Floats:
-        """By how much one label more changes the norm's logarithm, shape (H,)."""
+        """Derivative of the norm's logarithm by the labels of each stratum, (H,)."""
         pairs = list(self._variances(labels))
         relative = np.stack([pair[0] for pair in pairs]) / self.totals**2
         top = float(relative.max())
@@ -176,7 +178,7 @@ class Strata:
         )
 
     def _variances(self, labels: Floats) -> Iterator[tuple[Floats, Floats]]:
-        """Variances of each class's sums and their derivatives, (S,) and (S, H)."""
+        """Yield each class's variances of sums and their derivatives, (S,), (S, H)."""
         learnt, inside = self.learnt, self.inside.astype(np.float64)
         left = self.sizes - labels
         some = self.group >= 0
@@ -190,7 +192,7 @@ class Strata:
             a = a_all[self.groups]
             elsewhere = float((a_all**2 * every).sum())
             elsewhere -= float((a**2 * every[self.groups]).sum())
-            # Only what is left open by the group's own labels becomes less.
+            # New labels reduce only the variance that the group's labels leave.
             new = np.bincount(
                 self.group[some], (labels * self.plain[:, k])[some], len(self.groups)
             )
@@ -221,19 +223,19 @@ class Strata:
 def _between(
     nodes: NodeTable, reference: Reference, learnt: Learnt, communities: list[Ints]
 ) -> Floats:
-    """Variance that shifts add to the sums over communities, shape (S, K)."""
+    """Variance of the sums over communities that shifts cause, shape (S, K)."""
     if not len(learnt.groups):
         return np.zeros((len(communities), len(learnt.shared)))
     sizes = [len(members) for members in communities]
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     members = np.concatenate([np.empty(0, np.int64), *communities])
-    given = learnt.groups, learnt.variances, learnt.labelled, learnt.least
+    groups = learnt.groups, learnt.variances, learnt.labelled, learnt.least
     batch = Communities(offsets, members)
-    return learnt.between(node_sums(batch, nodes, reference.prior, *given))
+    return learnt.between(node_sums(batch, nodes, reference.prior, *groups))
 
 
 def _bands(values: Floats) -> Ints:
-    """Bands of values alike to a factor of 4, the largest first."""
+    """Bands of values within a factor of 4, the largest values first."""
     top = float(values.max(initial=0.0))
     if not top:
         return np.zeros(len(values), np.int64)
@@ -242,42 +244,42 @@ def _bands(values: Floats) -> Ints:
 
 
 def proportional(strata: Strata) -> Floats:
-    """Labels of each stratum where all nodes are as likely to be chosen."""
+    """Expected labels of each stratum in a simple random sample."""
     return strata.sizes * (strata.budget / max(float(strata.sizes.sum()), 1.0))
 
 
 def allocate(strata: Strata) -> Floats:
-    """Labels that each stratum gets, not rounded, shape (H,).
+    """Allocate labels to the strata, not rounded, shape (H,).
 
-    A part of the labels (`SPREAD`) is dealt in proportion; the others go, a few at a
-    time, to the stratum in which a label does most for the norm of the half-widths.
+    A part of the labels (`SPREAD`) is allocated in proportion to sizes; the others go,
+    a few at a time, to the stratum where a label reduces the norm most.
     """
     labels = SPREAD * proportional(strata)
     left = strata.budget - float(labels.sum())
     chunk = left / min(max(strata.budget, 1), STEPS)
     while left > 1e-9:
-        room = strata.sizes - labels
-        slope = np.where(room > 1e-12, strata.slope(labels), np.inf)
+        capacity = strata.sizes - labels
+        slope = np.where(capacity > 1e-12, strata.slope(labels), np.inf)
         at = int(np.argmin(slope))
-        part = min(chunk, left, float(room[at]))
+        part = min(chunk, left, float(capacity[at]))
         labels[at] += part
         left -= part
     return labels
 
 
 def choose(stratum: Ints, chances: Floats, budget: int, seed: int) -> Ints:
-    """Nodes to be labelled, each with the chance of its stratum, ascending.
+    """Draw the nodes to label, each with the probability of its stratum, ascending.
 
-    Systematic sampling through the strata in turn: exactly as many nodes as the budget,
-    and from each stratum its expected number, rounded up or down. Strata are -1 for
-    nodes not to be chosen; chances add up to the budget.
+    Systematic sampling through the strata: exactly `budget` nodes, and from each
+    stratum its expected number, rounded up or down. Nodes of the stratum -1 are not
+    drawn; the probabilities `chances` of all nodes add up to the budget.
     """
     rng = np.random.Generator(np.random.Philox(seed))
     free = np.flatnonzero(stratum >= 0)
     order = free[np.lexsort((rng.random(len(free)), stratum[free]))]
     ends = np.cumsum(chances[stratum[order]])
     number = min(budget, len(order))
-    # Rounding of the sum must not lose the last node.
+    # Rounding errors of the sum must not drop the last node.
     points = (rng.random() + np.arange(number)) * (ends[-1] / number if number else 1)
-    found = np.minimum(np.searchsorted(ends, points, side="right"), len(order) - 1)
-    return np.sort(order[found])
+    places = np.minimum(np.searchsorted(ends, points, side="right"), len(order) - 1)
+    return np.sort(order[places])

@@ -1,24 +1,25 @@
 """The quantifier `auto`: the mean posterior of the unlabelled members, with intervals.
 
-An answer is a sum over nodes: answers of disjoint communities add up to that of their
-union, and none depends on what else is asked. Errors that nodes share are kept as
-shared: with w = f (1 - f), sums over unlabelled nodes, n of all members, and g the
-groups of the graph's own partitions (by links, coarse and fine, and by degree),
+An estimate is a sum over nodes: the sums of disjoint communities add up to that of
+their union, and no estimate depends on the other communities. Errors that nodes share
+are correlated: with w = f (1 - f) summed over unlabelled nodes, n the number of all
+members, and g the groups of the graph's partitions (by links, coarse and fine, and by
+degree),
 
     Cov(S, T) = [ w(S and T) + sum_g d_g(S) d_g(T) v_g + w(S) w(T) v ] / (n_S n_T)
 
-is the covariance of two answers; v_g and v are the variances of the logit shifts of a
+is the covariance of two estimates; v_g and v are the variances of the logit shifts of a
 group and of all nodes (`estimator_fit`), and ``d_g(S) = w_g(S) - w(S) a_g`` with the
-group's share a_g of the labelled nodes' weight: the calibration has moved all nodes by
-the labelled groups' mean shift. Random labels leave little of it in the whole graph;
-labels from few groups make all answers share those groups' shifts.
+group's share a_g of the labelled nodes' weight, because the calibration has moved all
+nodes by the labelled groups' mean shift. With random labels this error is small in the
+complete graph; with labels from few groups all estimates share those groups' shifts.
 
 Where nodes have weights u, f becomes u f, w becomes u w (u^2 w in the sum over the
-nodes of both) and n the sum of the weights.
+nodes of both communities) and n the sum of the weights.
 
-Where labels may have been chosen by class there are two scenarios, f unchanged and f
-tilted (`scenarios`). The answer is their mixture with one weight a run, so it is still
-a sum over nodes, and the interval holds the intervals of both.
+Where labels may have been chosen by class there are two scenarios: f unchanged and f
+tilted (`scenarios`). The estimate is their mixture with one weight per run, so it is
+still a sum over nodes, and the interval contains the intervals of both.
 """
 
 from __future__ import annotations
@@ -63,11 +64,11 @@ RECORDS = (
         text=(
             "Known labels are counted; the unlabelled members add the mean of "
             "their posteriors, so that the estimates of disjoint communities "
-            "add up to that of their union and none depends on which others are"
-            " asked for. Intervals hold three errors: which of the unlabelled "
-            "nodes are of the class, by how much posteriors are off together "
-            "within a group of the graph (learnt from the labelled nodes), and "
-            "by how much all of them are."
+            "add up to that of their union and none depends on the other "
+            "communities. Intervals include three errors: the chance of each "
+            "unlabelled node's class, the bias that posteriors share within a "
+            "group of the graph (learnt from the labelled nodes), and the bias "
+            "that all posteriors share."
         ),
         rank=1,
         graph=True,
@@ -82,7 +83,7 @@ class Auto(Quantifier):
     level: float = 0.95
     """Confidence level of the intervals."""
     learnt: Learnt | None = None
-    """None: learnt from the reference, with all nodes in one group."""
+    """Variances of shifts; None: from the reference, with all nodes in one group."""
     name: str = "auto"
     gives_intervals = True
 
@@ -96,20 +97,20 @@ class Auto(Quantifier):
     def estimate_all(
         self, nodes: NodeTable, reference: Reference, batch: Communities | None = None
     ) -> Estimates:
-        """The same for one community of all nodes where no batch is given."""
+        """`estimate` without the check; no batch: all nodes as one community."""
         learnt = self._learnt(nodes, reference)
 
-        def answer(tilt: Tilt | None) -> Estimates:
+        def in_scenario(tilt: Tilt | None) -> Estimates:
             sums = scenario_sums(batch, nodes, reference.prior, learnt, tilt)
             return estimates_of(*sums, self.level)
 
-        return over_scenarios(learnt, answer, self.level)
+        return over_scenarios(learnt, in_scenario, self.level)
 
     def scenarios(self, nodes: NodeTable, reference: Reference) -> dict[str, Estimates]:
-        """The answers for all nodes: ``plain``, and ``tilted`` where there is a tilt.
+        """Estimates for all nodes: ``plain``, and ``tilted`` where there is a tilt.
 
-        The first is for labels that are a random sample, the second for labels that
-        were chosen by class.
+        The first assumes that labels are a random sample, the second that they were
+        chosen by class.
         """
         learnt, prior = self._learnt(nodes, reference), reference.prior
         tilts: dict[str, Tilt | None] = {"plain": None}
@@ -125,8 +126,8 @@ class Auto(Quantifier):
     def _learnt(self, nodes: NodeTable, reference: Reference) -> Learnt:
         if self.learnt is not None:
             return self.learnt
-        alone = np.zeros(len(nodes.labels), np.int32)
-        return Learnt.of(nodes, reference, alone)
+        one_group = np.zeros(len(nodes.labels), np.int32)
+        return Learnt.of(nodes, reference, one_group)
 
 
 def scenario_sums(
@@ -136,10 +137,10 @@ def scenario_sums(
     learnt: Learnt,
     tilt: Tilt | None,
 ) -> tuple[NodeSums, Floats, float]:
-    """Sums over members, their variance, shape (S, K), and a factor on its root.
+    """Sums over members, their variance, shape (S, K), and a factor on standard errors.
 
     Without a batch there is one community of all nodes; without a tilt posteriors are
-    unchanged. The prior stands for a row of zeros.
+    unchanged. The prior replaces a row of zeros.
     """
     shared, inflation, factors = learnt.shared, 1.0, None
     if tilt is not None:
@@ -152,7 +153,7 @@ def scenario_sums(
 def estimates_of(
     sums: NodeSums, variance: Floats, inflation: float, level: float
 ) -> Estimates:
-    """Mean posteriors and their intervals, from what `scenario_sums` gives."""
+    """Mean posteriors and their intervals, from the results of `scenario_sums`."""
     size = np.where(sums.size > 0, sums.size, 1.0)[:, None]
     sd = inflation * np.sqrt(variance) / size
     if sums.mean.shape[1] == 2:
@@ -173,10 +174,10 @@ def estimates_of(
 def _interval(sums: NodeSums, sd: Floats, level: float) -> tuple[Floats, Floats]:
     """Ends of the intervals of mean posteriors, shape (S, C) each.
 
-    Shares of members of one weight are counts over their number. Shares of unequal
-    weights are not: their normal intervals covered .95 to .97 in simulations with
-    exponential, log-normal and Pareto weights, 1 to 100 members; rounded to the
-    nearest counts of an effective size .81 to 1.
+    Shares of members of equal weight are counts over their number, so ends are rounded
+    to counts. Ends with unequal weights are not rounded: their intervals had a coverage
+    of .95 to .97 in simulations with exponential, log-normal and Pareto weights, 1 to
+    100 members; rounded to counts of an effective size, of .81 to 1.
     """
     number = np.maximum(sums.count, 1)[:, None].astype(np.float64)
     rounded = interval_of_counts(sums.mean, sd, number, level)
@@ -190,19 +191,19 @@ def _interval(sums: NodeSums, sd: Floats, level: float) -> tuple[Floats, Floats]
 
 
 def over_scenarios(
-    learnt: Learnt, answer: Callable[[Tilt | None], Estimates], level: float
+    learnt: Learnt, in_scenario: Callable[[Tilt | None], Estimates], level: float
 ) -> Estimates:
-    """The answer of one scenario (None: no tilt), or the mixture of both."""
+    """Return the estimates of one scenario (None: no tilt), or the mixture of both."""
     tilt = learnt.tilt
     if tilt is None or tilt.alone:
-        return answer(tilt)
-    return _mixed((answer(None), answer(tilt)), tilt.share, level)
+        return in_scenario(tilt)
+    return _mixed((in_scenario(None), in_scenario(tilt)), tilt.share, level)
 
 
 def _mixed(parts: tuple[Estimates, Estimates], share: float, level: float) -> Estimates:
-    """A mixture of two answers, with an interval that holds those of both.
+    """Mixture of two estimates, with an interval that contains both intervals.
 
-    The standard error is the one that the interval before its rounding implies.
+    The standard error is the one implied by the interval before rounding.
     """
     plain, tilted = parts
     half = float(ndtri((1 + level) / 2))
@@ -224,10 +225,10 @@ def interval_of_counts(
 ) -> tuple[Floats, Floats]:
     """Ends of the interval of a share of `size` nodes: normal, rounded to counts.
 
-    What is estimated is a count of nodes over `size`, so both ends go out to the
-    nearest counts. Simulated communities of 1 to 20 nodes were covered in .94 to .99
-    of the cases; in .42 to .97 by a Beta distribution or by Wilson's form of the same
-    variance, which exclude a count of 0 where the mean is small.
+    The target is a count of nodes over `size`, so both ends are rounded to the nearest
+    count. The coverage for simulated communities of 1 to 20 nodes was .94 to .99; that
+    of a Beta distribution or of Wilson's interval with the same variance was .42 to
+    .97, because they exclude a count of 0 where the mean is small.
 
     Examples
     --------
@@ -245,7 +246,7 @@ def interval_of_counts(
 
 
 def make(name: str, settings: Settings) -> Quantifier:
-    """The quantifier for communities, or for samples drawn by class."""
+    """Construct the quantifier for communities, or for samples drawn by class."""
     level = settings.intervals.level
     if settings.memberships.drawn == "by_class":
         return DrawnByClass(make_quantifier("sld", settings), level)

@@ -1,4 +1,4 @@
-"""Answers raked to benchmarks, and what the benchmarks leave of their variance.
+"""Estimates raked to benchmarks, and their variance after raking.
 
 Raking moves the estimate of a community S by ``b (T - estimates of the groups)`` to
 first order, with ``b = H_SB inverse(H_BB)`` and ``H_SB`` the sum of u f' (1 - f') over
@@ -6,8 +6,8 @@ the nodes that S and the groups B share. With the covariance of `auto`,
 
     Var = V_SS - 2 b V_BS + b (V_BB + E) b',
 
-E the squared standard errors of the benchmarks: nothing is left of a group of its own.
-Each class is taken against the rest, as in `auto`.
+where E are the squared standard errors of the benchmarks; a benchmarked group keeps
+only its own E. Each class is taken against the rest, as in `auto`.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ __all__ = ["Benchmarked"]
 
 
 MET = 1e-9
-"""Deviation from a benchmark that is accepted, as part of its group's size."""
+"""Accepted deviation from a benchmark, relative to its group's size."""
 BLOCK = 1 << 22
-"""Communities times benchmarks whose covariances are held at once."""
+"""Communities times benchmarks whose covariances are in memory at once."""
 ARRAYS = ("weights", "squares", "codes", "shares", "se", "sizes")
-"""Fields that `Benchmarked.arrays` takes over."""
+"""Fields that `Benchmarked.arrays` copies."""
 
 
 @dataclass(frozen=True, eq=False)
 class Benchmarked:
-    """Posteriors raked to G benchmarked groups, and what intervals follow from."""
+    """Posteriors raked to G benchmarked groups, and sums for their intervals."""
 
     tilt: CellTilt
     incidence: csr_array[Any]
@@ -61,21 +61,21 @@ class Benchmarked:
     squares: Floats
     """Sum of u^2 f' (1 - f'), shape (cells, K)."""
     sums: GroupSums
-    """The groups' sums by group of the graph's own partitions."""
+    """The benchmarked groups' sums by group of the graph's partitions."""
     codes: Ints
     """The groups' communities, -1: all nodes, shape (G,)."""
     shares: Floats
-    """What is known of the groups, NaN: nothing, shape (G, C)."""
+    """Known shares of the classes, NaN: not known, shape (G, C)."""
     se: Floats
-    """Its standard error, shape (G, C)."""
+    """Their standard errors, shape (G, C)."""
     sizes: Floats
-    """What prevalence of the groups is of, shape (G,)."""
+    """Denominators of the groups' prevalence, shape (G,)."""
 
     @classmethod
     def of(
         cls, nodes: NodeTable, reference: Reference, learnt: Learnt, targets: Targets
     ) -> Benchmarked:
-        """Rake the posteriors; benchmarks that cannot hold together: `InputError`."""
+        """Rake the posteriors; benchmarks that contradict each other: `InputError`."""
         cells = Cells.of(targets.members, len(nodes.labels))
         prior = reference.prior
         factors, left = rake(nodes, prior, cells, targets.sums, targets.sizes)
@@ -86,11 +86,11 @@ class Benchmarked:
         tilt = CellTilt(cells.cell, factors)
         moved = replace(nodes, tilt=tilt)
         number, width = len(factors), len(class_codes(len(prior)))
-        whole = _by_cell(None, moved, prior, tilt, learnt.least)
+        all_nodes = _by_cell(None, moved, prior, tilt, learnt.least)
         weights, squares = np.zeros((2, number + 1, width))
-        weights[whole.groups] = whole.weights
-        squares[whole.groups] = (
-            whole.weights if whole.squares is None else whole.squares
+        weights[all_nodes.groups] = all_nodes.weights
+        squares[all_nodes.groups] = (
+            all_nodes.weights if all_nodes.squares is None else all_nodes.squares
         )
         groups = learnt.groups, learnt.variances, learnt.labelled
         sums = node_sums(targets.members, moved, prior, *groups, learnt.least).groups
@@ -107,7 +107,7 @@ class Benchmarked:
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """For an npz file."""
+        """Return arrays for an npz file."""
         rows, columns = self.incidence.nonzero()
         return {
             **{name: getattr(self, name) for name in ARRAYS},
@@ -122,7 +122,7 @@ class Benchmarked:
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Benchmarked:
-        """From what `arrays` gives."""
+        """Construct from the result of `arrays`."""
         shape = (len(arrays["factors"]), len(arrays["codes"]))
         at = (arrays["rows"], arrays["columns"])
         return cls(
@@ -142,30 +142,30 @@ class Benchmarked:
         learnt: Learnt,
         level: float,
     ) -> Estimates:
-        """As `Auto.estimate`, from the raked posteriors; None: all nodes.
+        """Estimate as `Auto`, from the raked posteriors; no batch: all nodes.
 
-        Scenarios tilt the posteriors of nodes in no group with a benchmark. Those of
-        the others are raked alone: a benchmark corrects for any choice of the labels.
+        Scenarios tilt only posteriors of nodes outside the benchmarked groups: inside,
+        a benchmark corrects for any choice of the labelled nodes.
         """
         moved, prior = replace(nodes, tilt=self.tilt), reference.prior
 
-        def answer(scenario: Tilt | None) -> Estimates:
+        def in_scenario(scenario: Tilt | None) -> Estimates:
             sums, variance, inflation = scenario_sums(
                 batch, moved, prior, learnt, scenario
             )
-            own = _by_cell(batch, moved, prior, self.tilt, learnt.least)
+            cells = _by_cell(batch, moved, prior, self.tilt, learnt.least)
             for k, code in enumerate(class_codes(len(prior))):
-                variance[:, k] += self._change(k, code, own, sums.groups, learnt)
+                variance[:, k] += self._change(k, code, cells, sums.groups, learnt)
             return estimates_of(sums, np.maximum(variance, 0.0), inflation, level)
 
-        return over_scenarios(learnt, answer, level)
+        return over_scenarios(learnt, in_scenario, level)
 
     def _change(
-        self, k: int, code: int, own: GroupSums, by_group: GroupSums, learnt: Learnt
+        self, k: int, code: int, cells: GroupSums, by_group: GroupSums, learnt: Learnt
     ) -> Floats:
-        """What raking adds to the variance of the sums of communities, shape (S,)."""
+        """Change of the variance of communities' sums by raking, shape (S,)."""
         used = np.flatnonzero(~np.isnan(self.shares[:, code]))
-        number = len(own.offsets) - 1
+        number = len(cells.offsets) - 1
         if not len(used):
             return np.zeros(number)
         inside = self.incidence[:, used]
@@ -174,15 +174,15 @@ class Benchmarked:
         level = float((a * a * v).sum() + learnt.shared[k])
 
         def between(one: csr_array[Any], two: csr_array[Any]) -> Floats:
-            """Covariance that groups and the level make, shape (S, B)."""
-            # Every partition's groups add up to all members.
-            own, other = (
+            """Covariance through shifts of groups and of all nodes, shape (S, B)."""
+            # The groups of each partition add up to all members.
+            first, second = (
                 np.asarray(each.sum(axis=1)) / len(learnt.groups) for each in (one, two)
             )
-            found = (one @ diags_array(v) @ two.T).toarray()
-            found -= (one @ (v * a))[:, None] * other
-            found -= own[:, None] * (two @ (v * a))
-            return np.asarray(found + own[:, None] * other * level)
+            covariance = (one @ diags_array(v) @ two.T).toarray()
+            covariance -= (one @ (v * a))[:, None] * second
+            covariance -= first[:, None] * (two @ (v * a))
+            return np.asarray(covariance + first[:, None] * second * level)
 
         theirs = _matrix(self.sums, self.sums.weights[:, k], n_groups)[used]
         se = self.se[used, code] * self.sizes[used]
@@ -192,44 +192,44 @@ class Benchmarked:
             weights = inside.T @ diags_array(self.weights[:, k]) @ inside
             inverse = pseudo_inverse(weights.toarray())
             square = inverse @ middle @ inverse
-        squares = own.weights if own.squares is None else own.squares
+        squares = cells.weights if cells.squares is None else cells.squares
         n_cells = len(self.tilt.factors) + 1
-        cells = np.arange(n_cells - 1)
-        by_cell = _matrix(own, own.weights[:, k], n_cells)[:, cells] @ inside
-        shared = _matrix(own, squares[:, k], n_cells)[:, cells] @ inside
-        mine = _matrix(by_group, by_group.weights[:, k], n_groups)
+        in_groups = np.arange(n_cells - 1)
+        by_cell = _matrix(cells, cells.weights[:, k], n_cells)[:, in_groups] @ inside
+        shared = _matrix(cells, squares[:, k], n_cells)[:, in_groups] @ inside
+        ours = _matrix(by_group, by_group.weights[:, k], n_groups)
         change = np.empty(number)
-        # Sparse times dense goes row by row: batches change no bit.
+        # Sparse products are computed by row, so batches do not change a bit.
         rows = max(1, BLOCK // len(used))
         for first in range(0, number, rows):
             some = slice(first, first + rows)
             part = by_cell[some]
-            cross = shared[some].toarray() + between(mine[some], theirs)
+            cross = shared[some].toarray() + between(ours[some], theirs)
             change[some] = (part.toarray() * (part @ square)).sum(axis=1)
             change[some] -= 2 * ((part @ inverse) * cross).sum(axis=1)
         return change
 
     def finish(
-        self, answer: Prevalence, first: int | None, level: float
+        self, raked: Prevalence, first: int | None, level: float
     ) -> dict[str, Floats]:
-        """Columns of the benchmarked answers; groups of their own have the benchmark.
+        """Return the benchmarked columns; benchmarked groups get their benchmarks.
 
-        `first` is the code of the first of the S communities; None: the one of all
-        nodes.
+        `first` is the code of the first of the S communities; None: there is one
+        community of all nodes.
         """
-        found = [answer.prevalence, answer.lower, answer.upper]
+        columns = [raked.prevalence, raked.lower, raked.upper]
         z = float(ndtri((1 + level) / 2))
         for g, code in enumerate(self.codes.tolist()):
             at = code + 1 if first is None else code - first
-            if not 0 <= at < len(found[0]) or (code < 0) != (first is None):
+            if not 0 <= at < len(columns[0]) or (code < 0) != (first is None):
                 continue
             known = ~np.isnan(self.shares[g])
             share, half = self.shares[g, known], z * self.se[g, known]
-            found[0][at, known] = share
-            found[1][at, known] = np.maximum(share - half, 0.0)
-            found[2][at, known] = np.minimum(share + half, 1.0)
+            columns[0][at, known] = share
+            columns[1][at, known] = np.maximum(share - half, 0.0)
+            columns[2][at, known] = np.minimum(share + half, 1.0)
         names = ("benchmarked", "benchmarked_lower", "benchmarked_upper")
-        return dict(zip(names, found, strict=True))
+        return dict(zip(names, columns, strict=True))
 
 
 def _by_cell(
@@ -239,7 +239,7 @@ def _by_cell(
     tilt: CellTilt,
     least: float,
 ) -> GroupSums:
-    """Sums of communities by cell; the nodes in no cell are one more."""
+    """Sums of communities by cell; the nodes in no cell are one more cell."""
     number, width = len(tilt.factors), len(class_codes(len(prior)))
     cells = np.where(tilt.cell < 0, number, tilt.cell).astype(np.int32)
     none = np.zeros((number + 1, width))
@@ -247,7 +247,7 @@ def _by_cell(
 
 
 def _matrix(sums: GroupSums, values: Floats32, width: int) -> csr_array[Any]:
-    """One value of each row of sums, shape (S, groups)."""
+    """Sparse matrix of one column of the sums, shape (S, groups)."""
     shape = (len(sums.offsets) - 1, width)
     parts = (values.astype(np.float64), sums.groups, sums.offsets)
     return csr_array(parts, shape=shape)

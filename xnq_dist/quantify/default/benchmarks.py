@@ -1,7 +1,6 @@
-"""Benchmarks of a run: known shares of groups of nodes, checked.
+"""Benchmarks of a run: known shares of groups of nodes, and their checks.
 
-All checks work without posteriors, so that an unusable table is refused before hours of
-work.
+The checks need no posteriors, so an unusable table is reported before hours of work.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ from xnq_dist.graph.sort import PairChunk
 from xnq_dist.graph.tables import Sources
 from xnq_dist.quantify.default.raking import Cells, contradiction
 from xnq_dist.quantify.interface import Communities, Labelled
-from xnq_dist.quantify.loading import whole_stage
+from xnq_dist.quantify.loading import complete_stage
 from xnq_dist.quantify.sources import open_memberships
 
 __all__ = ["ChosenBenchmark", "Targets", "benchmark_of", "check_benchmark"]
 
 
 ROUNDED = 1e-6
-"""Rounding error that is accepted, as part of a group's size."""
-MOST_GROUPS = 1000
+"""Accepted rounding error, relative to a group's size."""
+MAX_GROUPS = 1000
 
 
 @dataclass(eq=False)
 class ChosenBenchmark:
-    """Members of some communities, kept as all of them pass by."""
+    """Members of chosen communities, collected while all communities are read."""
 
     codes: Ints
     """The communities, -1: all nodes, shape (G,)."""
@@ -48,7 +47,7 @@ class ChosenBenchmark:
 
     @classmethod
     def of(cls, table: BenchmarkTable, names: pa.Array) -> ChosenBenchmark:
-        """The communities that a table names; too many or unknown: `InputError`."""
+        """Look up the communities of a table; unknown or too many: `InputError`."""
         text = names.cast(pa.string())
         codes = [
             -1 if group is None else int(pc.index(text, group).as_py())
@@ -58,57 +57,58 @@ class ChosenBenchmark:
             if group is not None and code < 0:
                 raise InputError(
                     f"benchmark table {table.path} names community {group!r}, which "
-                    "is not among the communities of the run: correct it, or take the "
-                    "row out"
+                    "is not among the communities of the run: correct it, or remove "
+                    "the row"
                 )
-        if len(codes) > MOST_GROUPS:
+        if len(codes) > MAX_GROUPS:
             raise InputError(
-                f"benchmark table {table.path} names {len(codes)} communities: give "
-                f"{MOST_GROUPS} at most"
+                f"benchmark table {table.path} names {len(codes)} communities: keep at "
+                f"most {MAX_GROUPS}"
             )
         return cls(np.array(codes, np.int64))
 
     def through(self, chunks: Iterator[PairChunk]) -> Iterator[PairChunk]:
-        """The same chunks; the members of these communities are kept."""
+        """Yield the chunks unchanged, and keep the members of these communities."""
         for chunk in chunks:
             inside = (self.codes >= chunk.first) & (self.codes < chunk.last)
             for code in self.codes[inside].tolist():
                 at = code - chunk.first
-                own = chunk.minor[chunk.indptr[at] : chunk.indptr[at + 1]]
-                self.members[code] = own.copy()
+                members = chunk.minor[chunk.indptr[at] : chunk.indptr[at + 1]]
+                self.members[code] = members.copy()
             yield chunk
 
     def read(self, chunks: Iterator[PairChunk]) -> None:
-        """Keep the members; nothing else is done with the chunks."""
+        """Keep the members from the chunks."""
         for _ in self.through(chunks):
             pass
 
     def communities(self, n_nodes: int) -> Communities:
-        """The members, once all chunks have passed."""
+        """Return the members, after all chunks have been read."""
         self.members[-1] = np.arange(n_nodes)
-        own = [self.members[code] for code in self.codes.tolist()]
-        offsets = np.cumsum([0, *(len(each) for each in own)]).astype(np.int64)
-        return Communities(offsets, np.concatenate(own).astype(np.int64))
+        members = [self.members[code] for code in self.codes.tolist()]
+        offsets = np.cumsum([0, *(len(each) for each in members)]).astype(np.int64)
+        return Communities(offsets, np.concatenate(members).astype(np.int64))
 
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """What is known of G groups, in numbers of nodes or in node weights."""
+    """Known shares of G groups, and the sums that posteriors have to meet."""
 
     path: str
     """The table."""
     groups: list[str | None]
+    """Their names, None: all nodes."""
     codes: Ints
     """Their communities, -1: all nodes, shape (G,)."""
     members: Communities
     sizes: Floats
-    """What their prevalence is of, shape (G,)."""
+    """Denominators of their prevalence, in nodes or node weights, shape (G,)."""
     shares: Floats
     """Prevalence of each class, NaN where it is not known, shape (G, C)."""
     se: Floats
     """Its standard error, shape (G, C)."""
     sums: Floats
-    """The classes' part of the unlabelled members, shape (G, C)."""
+    """Number or weight of unlabelled members of each class, shape (G, C)."""
 
     @classmethod
     def of(
@@ -120,7 +120,7 @@ class Targets:
         weights: Floats | None,
         labelled: Labelled,
     ) -> Targets:
-        """From a table, its classes checked; without weights every node counts once.
+        """Construct from a table with known classes; without weights nodes count once.
 
         Counts above a group's size, and labels or benchmarks that contradict a
         benchmark, are an `InputError`.
@@ -130,25 +130,25 @@ class Targets:
         shape = (len(members), len(classes))
         shares, se, sums = np.full(shape, np.nan), np.zeros(shape), np.zeros(shape)
         for g, group in enumerate(table.groups):
-            own = members.members[members.offsets[g] : members.offsets[g + 1]]
-            u = np.ones(len(own)) if weights is None else weights[own]
-            known = labels[own] >= 0
+            nodes = members.members[members.offsets[g] : members.offsets[g + 1]]
+            u = np.ones(len(nodes)) if weights is None else weights[nodes]
+            known = labels[nodes] >= 0
             counts = np.zeros(len(classes))
             if labelled == "count":
-                counts += np.bincount(labels[own][known], u[known], len(classes))
+                counts += np.bincount(labels[nodes][known], u[known], len(classes))
             free = float(u[~known].sum())
             sizes[g] = counts.sum() + free
             shares[g], se[g] = _values(table, group, classes, float(sizes[g]))
             sums[g] = _unlabelled(table, group, classes, shares[g], counts, free)
-        made = cls(
+        targets = cls(
             table.path, table.groups, chosen.codes, members, sizes, shares, se, sums
         )
         free_weight = np.where(labels < 0, 1.0 if weights is None else weights, 0.0)
-        made.check_each_other(free_weight)
-        return made
+        targets.check_each_other(free_weight)
+        return targets
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All but names, for an npz file."""
+        """Return all fields but the names, for an npz file."""
         names = ("codes", "sizes", "shares", "se", "sums")
         return {
             **{name: getattr(self, name) for name in names},
@@ -160,14 +160,14 @@ class Targets:
     def from_arrays(
         cls, path: str, groups: list[str | None], arrays: dict[str, NDArray[Any]]
     ) -> Targets:
-        """From what `arrays` gives, and the names."""
+        """Construct from the result of `arrays` and the names."""
         members = Communities(arrays.pop("offsets"), arrays.pop("members"))
         return cls(path=path, groups=groups, members=members, **arrays)
 
     def check_each_other(self, free_weight: Floats) -> None:
-        """Refuse benchmarks that cannot hold together.
+        """Raise an `InputError` for benchmarks that contradict each other.
 
-        The weight of a node is 0 where it is labelled.
+        `free_weight` is the weight of every node, 0 where it is labelled.
         """
         cells = Cells.of(self.members, len(free_weight))
         of_cell = cells.sums(free_weight)
@@ -176,12 +176,12 @@ class Targets:
             raise self.contradicts(*pair)
 
     def contradicts(self, first: int, second: int, others: bool) -> InputError:
-        """The error that names two groups, which contradict each other or the rest."""
+        """Return the error for two groups that contradict each other or the others."""
         names = group_name(self.groups[first]), group_name(self.groups[second])
         among = "each other and the other benchmarks" if others else "each other"
         return InputError(
             f"the benchmarks of {names[0]} and {names[1]} contradict {among}: no "
-            f"classes of the unlabelled nodes meet them together; correct them in "
+            f"classes of the unlabelled nodes meet all of them; correct them in "
             f"{self.path}"
         )
 
@@ -189,11 +189,11 @@ class Targets:
 def _values(
     table: BenchmarkTable, group: str | None, classes: list[str], size: float
 ) -> tuple[Floats, Floats]:
-    """Shares of the classes of one group, those that follow included, and errors."""
+    """Shares and standard errors of one group's classes, implied ones included."""
     if not size > 0:
         raise InputError(
             f"benchmark table {table.path} names {group_name(group)}, which has no "
-            "members that prevalence could be of: take the row out"
+            "members that count: remove the row"
         )
     shares, se = np.full(len(classes), np.nan), np.zeros(len(classes))
     unit = 1.0 if table.shares else size
@@ -207,18 +207,18 @@ def _values(
                     f"{group_name(group)} is above its size, {size:g} (benchmark table "
                     f"{table.path}): correct the count"
                 )
-    given = ~np.isnan(shares)
-    total = float(shares[given].sum())
-    if total > 1 + ROUNDED or (given.all() and total < 1 - ROUNDED):
+    known = ~np.isnan(shares)
+    total = float(shares[known].sum())
+    if total > 1 + ROUNDED or (known.all() and total < 1 - ROUNDED):
         raise InputError(
-            f"the counts of {group_name(group)} add up to {total * size:.6g} in "
-            f"benchmark table {table.path} and its size is {size:g}: correct the counts"
+            f"the counts of {group_name(group)} in benchmark table {table.path} add up "
+            f"to {total * size:.6g}, but its size is {size:g}: correct the counts"
         )
-    if given.all() or total > 1:
+    if known.all() or total > 1:
         shares /= total
-    if given.sum() == len(classes) - 1 or total >= 1 - 1e-12:
-        shares[~given] = max(0.0, 1 - total) / max(int((~given).sum()), 1)
-        se[~given] = np.sqrt((se**2).sum())
+    if known.sum() == len(classes) - 1 or total >= 1 - 1e-12:
+        shares[~known] = max(0.0, 1 - total) / max(int((~known).sum()), 1)
+        se[~known] = np.sqrt((se**2).sum())
     if len(classes) == 2:
         se[:] = se.max()
     return shares, se
@@ -232,7 +232,7 @@ def _unlabelled(
     counts: Floats,
     free: float,
 ) -> Floats:
-    """The classes' part of the unlabelled members of one group, NaN: not known."""
+    """Unlabelled members of each class in one group, NaN: not known."""
     size = counts.sum() + free
     sums = shares * size - counts
     low = np.flatnonzero(sums < -ROUNDED * size)
@@ -240,16 +240,16 @@ def _unlabelled(
         at = int(low[0])
         raise InputError(
             f"{counts[at]:g} of the {size:g} in {group_name(group)} are labelled "
-            f"{classes[at]!r} and its benchmark is {shares[at] * size:.6g} (a share of "
-            f"{shares[at]:.4g}; {table.path}): correct the benchmark or the labels"
+            f"{classes[at]!r}, but its benchmark is {shares[at] * size:.6g} (a share "
+            f"of {shares[at]:.4g}; {table.path}): correct the benchmark or the labels"
         )
     sums = np.maximum(sums, 0.0)
     total = float(np.nansum(sums))
     if total > free + ROUNDED * size:
         raise InputError(
             f"the benchmarks of {group_name(group)} need {total:.6g} unlabelled "
-            f"members and it has {free:g} ({table.path}): correct the benchmark or the "
-            "labels"
+            f"members, but there are {free:g} ({table.path}): correct the benchmark or "
+            "the labels"
         )
     if not np.isnan(sums).any() or total > free:
         sums *= free / total if total > 0 else 1.0
@@ -257,47 +257,47 @@ def _unlabelled(
 
 
 def benchmark_of(settings: Settings, source: str) -> BenchmarkTable | None:
-    """The table of benchmarks of a run; None where none is named.
+    """Read the table of benchmarks of a run; None where none is named.
 
-    One that names communities that are yet to be detected is a `SettingsError`.
+    A table that names communities is a `SettingsError` where they are detected.
     """
     if settings.benchmark is None:
         return None
     table = read_benchmarks(settings.benchmark, settings.columns)
     if source == "leiden" and table.groups != [None]:
         raise SettingsError(
-            f"benchmark table {table.path} names {group_name(table.groups[-1])} and "
+            f"benchmark table {table.path} names {group_name(table.groups[-1])}, but "
             "the communities of this run are yet to be detected: name them with "
-            "--memberships, or benchmark the whole graph alone"
+            "--memberships, or benchmark only the complete graph"
         )
     return table
 
 
 def check_benchmark(run: RunDirectory, sources: Sources, settings: Settings) -> None:
-    """Refuse a table of benchmarks that cannot be used, before posteriors are there.
+    """Check the table of benchmarks of a run before posteriors are computed.
 
     Parameters
     ----------
     run
-        With whole stages ``graph`` and ``labels``.
+        With complete stages ``graph`` and ``labels``.
 
     Raises
     ------
     InputError, SettingsError
-        In one sentence, with what to do.
+        When the table cannot be used.
     """
     source = choose_source(sources.memberships, settings)
     table = benchmark_of(settings, source)
     if table is None:
         return
-    graph, known = whole_stage(run, "graph"), whole_stage(run, "labels")
+    graph, known = complete_stage(run, "graph"), complete_stage(run, "labels")
     classes = [str(name) for name in known.facts["classes"]]
     table.check_classes(classes)
     nodes = layout.load_ids(run.stage("graph"), graph)
     chosen = ChosenBenchmark(np.array([-1]))
     if table.groups != [None]:
-        asked = run, graph, nodes, sources, settings, source
-        with open_memberships(*asked) as memberships:
+        inputs = run, graph, nodes, sources, settings, source
+        with open_memberships(*inputs) as memberships:
             chosen = ChosenBenchmark.of(table, memberships.names)
             chosen.read(memberships.chunks())
     weights = read_node_weights(sources.nodes, settings.columns, nodes)

@@ -1,11 +1,11 @@
 """The difference of two communities' prevalence, with its interval.
 
-The errors of two estimates by `auto` are not independent: both communities may lie in
+The errors of two estimates by `auto` are not independent: both communities may be in
 the same groups of the graph, and all share the calibration. The stage ``quantify``
-keeps what their covariance follows from (see `auto`): sums of f (1 - f) by community
-and group, and the variances of the logit shifts. Where labels may have been chosen by
-class the difference has an interval in each of the two scenarios, and the answer's
-holds both.
+keeps the parts of their covariance (see `auto`): sums of f (1 - f) by community and
+group, and the variances of the logit shifts. Where labels may have been chosen by class
+the difference has an interval in each of the two scenarios, and the reported interval
+contains both.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.store import Manifest, RunDirectory, Stage
 from xnq_dist.quantify.default.scenarios import Tilt
-from xnq_dist.quantify.loading import whole_stage
+from xnq_dist.quantify.loading import complete_stage
 
 __all__ = ["Contrast", "contrast"]
 
@@ -41,19 +41,20 @@ class Contrast:
     """Prevalence in the first community."""
     second: float
     difference: float
-    """The first less the second."""
+    """The first minus the second."""
     se: float
     """Standard error of the difference."""
     lower: float
     """Lower end of its interval."""
     upper: float
+    """Upper end of its interval."""
     pvalue: float
     """Two-sided, of no difference."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Community:
-    """One community's rows, and its sums by group in every scenario."""
+    """Estimates of one community, and its sums by group in every scenario."""
 
     place: int
     parent: str | None
@@ -65,9 +66,9 @@ class _Community:
     weights: tuple[Floats, ...]
     """Shape (R, K) each."""
     own: tuple[Floats, ...]
-    """Variance of the sum over its nodes, were they independent, shape (K,) each."""
+    """Variance of the sum over its nodes as if independent, shape (K,) each."""
     moved: tuple[Floats, ...]
-    """Prevalence in a scenario less the published one, shape (C,) each."""
+    """Prevalence in a scenario minus the published one, shape (C,) each."""
 
 
 def contrast(location: str, first: str, second: str) -> list[Contrast]:
@@ -80,6 +81,10 @@ def contrast(location: str, first: str, second: str) -> list[Contrast]:
     first, second
         Names of the communities, as text.
 
+    Returns
+    -------
+    One `Contrast` for each class.
+
     Raises
     ------
     SettingsError
@@ -90,19 +95,19 @@ def contrast(location: str, first: str, second: str) -> list[Contrast]:
 
     Notes
     -----
-    Nodes that both communities have are counted as such where one community is above
-    the other in the hierarchy. In other overlapping communities they are counted as if
-    they were different nodes: the interval is then too wide, never too narrow.
+    Where one community is above the other in the hierarchy, their shared nodes are
+    accounted for. In other overlapping communities shared nodes are treated as
+    different nodes: the interval is then too wide, never too narrow.
     """
     run = RunDirectory(location)
-    stage, manifest = run.stage(QUANTIFY), whole_stage(run, QUANTIFY)
+    stage, manifest = run.stage(QUANTIFY), complete_stage(run, QUANTIFY)
     if not manifest.named("sums-"):
         raise SettingsError(
-            f"{run.uri} does not hold what contrasts need: run again with "
+            f"{run.uri} does not have the sums that contrasts need: run again with "
             "quantifier = auto and memberships.drawn = unknown"
         )
     table = stage.read_table(manifest.named("prevalence-")[0], "prevalence", COLUMNS)
-    classes = [str(name) for name in whole_stage(run, "labels").facts["classes"]]
+    classes = [str(name) for name in complete_stage(run, "labels").facts["classes"]]
     names = table["community"].combine_chunks()[:: len(classes)].cast(pa.string())
     learnt = stage.read_arrays(manifest.named("learnt-")[0])
     partitions = int(learnt["partitions"])
@@ -122,7 +127,7 @@ def contrast(location: str, first: str, second: str) -> list[Contrast]:
         ends.append([apart - z * sd, apart + z * sd])
         with np.errstate(divide="ignore", invalid="ignore"):
             pvalue = erfc(np.abs(apart) / (np.sqrt(2) * sd))
-        # Both are known exactly, and equal.
+        # NaN: both are known exactly, and equal.
         pvalues.append(np.where(np.isnan(pvalue), 1.0, pvalue))
     lower = np.min([low for low, _ in ends], axis=0)
     upper = np.max([high for _, high in ends], axis=0)
@@ -150,7 +155,7 @@ def _read(
     name: str,
     partitions: int,
 ) -> _Community:
-    """One community; its name is looked up as text."""
+    """Read one community; its name is looked up as text."""
     stage, place = run.stage(QUANTIFY), int(pc.index(names, name).as_py())
     if place < 0:
         raise SettingsError(
@@ -168,10 +173,10 @@ def _read(
     weights, apart = [], []
     for stem in (stem for stem in ("sums-", "tilted-") if manifest.named(stem)):
         sums = stage.read_table(manifest.named(stem)[0], "group_sums")
-        own = sums.filter(pc.equal(sums["community"], place))
-        weights.append(_vectors(own, "weights"))
-        squares = _vectors(own, "squares" if weighted else "weights")
-        # Every partition's groups add up to all members.
+        by_group = sums.filter(pc.equal(sums["community"], place))
+        weights.append(_vectors(by_group, "weights"))
+        squares = _vectors(by_group, "squares" if weighted else "weights")
+        # The groups of each partition add up to all members.
         apart.append(squares.sum(axis=0) / partitions)
     sizes = SIZES[2:] if weighted else SIZES[:2]
     exclude = manifest.inputs["labelled"] == "exclude"
@@ -183,7 +188,7 @@ def _read(
         size=size,
         prevalence=rows["prevalence"].to_numpy(),
         se=rows["se"].to_numpy(),
-        groups=own["group"].to_numpy(),
+        groups=by_group["group"].to_numpy(),
         weights=tuple(weights),
         own=tuple(apart),
         moved=_moved(stage, manifest, place, n_classes, part),
@@ -191,7 +196,7 @@ def _read(
 
 
 def _vectors(table: pa.Table, name: str) -> Floats:
-    """A column of vectors, shape (rows, K)."""
+    """Convert a column of vectors to an array, shape (rows, K)."""
     width = table.schema.field(name).type.list_size
     values = table[name].combine_chunks().flatten().to_numpy(zero_copy_only=False)
     return np.asarray(values.reshape(-1, width), np.float64)
@@ -200,7 +205,7 @@ def _vectors(table: pa.Table, name: str) -> Floats:
 def _moved(
     stage: Stage, manifest: Manifest, place: int, n_classes: int, part: float
 ) -> tuple[Floats, ...]:
-    """By how much each scenario's prevalence differs from the published mixture."""
+    """Difference of each scenario's prevalence from the published mixture."""
     if not manifest.named("scenarios-"):
         return (np.zeros(n_classes),)
     share = float(manifest.facts["labels"]["tilted"])
@@ -218,10 +223,10 @@ def _variance(
     shared: Floats,
     scenario: int,
 ) -> Floats:
-    """Of the difference of the two estimates, shape (K,).
+    """Variance of the difference of the two estimates, shape (K,).
 
-    Where there is one scenario the published standard errors are used: they hold what
-    other seeds have shown, too.
+    With one scenario the published standard errors are used, because they include the
+    variance between seeds.
     """
     tilt = Tilt.from_arrays(learnt)
     inflation, of_all, partitions = 1.0, learnt["shared"], int(learnt["partitions"])
@@ -231,14 +236,14 @@ def _variance(
     def covariance(one: _Community, two: _Community, both: Floats) -> Floats:
         off, sums = [], []
         for each in (one, two):
-            own = each.weights[scenario]
-            sums.append(own.sum(axis=0) / partitions)
+            weights = each.weights[scenario]
+            sums.append(weights.sum(axis=0) / partitions)
             by_group = -learnt["labelled"] * sums[-1]
-            by_group[each.groups] += own
+            by_group[each.groups] += weights
             off.append(by_group)
-        found = both + (off[0] * off[1] * learnt["variances"]).sum(axis=0)
-        found += sums[0] * sums[1] * of_all
-        return np.asarray(inflation * found / (one.size * two.size))
+        total = both + (off[0] * off[1] * learnt["variances"]).sum(axis=0)
+        total += sums[0] * sums[1] * of_all
+        return np.asarray(inflation * total / (one.size * two.size))
 
     between = -2 * covariance(a, b, shared)
     if len(a.weights) == 1:
@@ -256,7 +261,7 @@ def _shared_weight(
     pair: tuple[_Community, _Community],
     scenario: int,
 ) -> Floats:
-    """Variance that the nodes of both share, where one is known to hold the other."""
+    """Variance of the shared nodes, where one community is above the other."""
     parents = table["parent"].combine_chunks()[::n_classes].cast(pa.string())
     for below, above in (pair, pair[::-1]):
         place: int | None = below.place

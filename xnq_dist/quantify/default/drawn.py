@@ -1,14 +1,15 @@
 """SLD with intervals, for communities that are samples drawn by class.
 
-Chosen by ``memberships.drawn = by_class``: only the user can know that nothing but the
-class decided who is a member. In such a sample SLD is right where the mean posterior is
-held back towards the training prior.
+Used with ``memberships.drawn = by_class``: only the user can know that membership
+depends on nothing but the class. In such a sample SLD is unbiased, while the mean
+posterior is biased towards the training prior.
 
-SLD compares posteriors with the class shares they start from. Here those are the mean
-posterior of the graph's unlabelled nodes: on nine tasks, three shares of labels each,
-the error was that of the labels' own shares or less in 25 of 27 cells (twitch-engb 6 %:
-.14 for .27). Where the posteriors are not shown to be better than class shares alone,
-SLD's answer is noise: `PSEUDO` nodes at those shares are then added to every sample.
+SLD needs the class shares that the posteriors are calibrated to. Here these are the
+mean posterior of the graph's unlabelled nodes: on nine tasks with three shares of
+labels each, the error was at most that with the shares among the labels in 25 of 27
+cases (twitch-engb 6 %: .14 instead of .27). Where the posteriors are not shown to be
+better than class shares alone, SLD's estimate is noise, and `PSEUDO` pseudo-nodes at
+those shares are added to every sample.
 """
 
 from __future__ import annotations
@@ -33,16 +34,17 @@ from xnq_dist.readout.diagnostics import skill
 __all__ = ["DrawnByClass"]
 
 
-OPEN = 2.0
+INFLATION = 2.0
 """Factor on the covariance of the calibration: neighbouring labels are not independent,
-and the readout itself was learnt from them."""
+and the readout was fitted to them."""
 FEW = 20.0
-"""Labels of the rarer side by which that covariance doubles once more."""
+"""Labels of the rarer side with which that covariance is doubled."""
 PSEUDO = 10.0
-"""Nodes at the graph's own shares, added where posteriors show no skill: with them no
-task's samples were worse than a constant answer, whatever family was left out."""
+"""Pseudo-nodes at the graph's class shares, added where posteriors show no skill: with
+them no task's samples were worse than a constant estimate, whatever family of tasks was
+left out."""
 ROUNDS, TOLERANCE = 1000, 1e-5
-"""Maximum number of EM steps with them, and the largest change that ends the steps."""
+"""Maximum number of EM steps with pseudo-nodes, and the change that stops them."""
 INTERCEPT_PRIOR, SLOPE_PRIOR = 4.0, 0.25
 """Variances of the calibration's intercept and slope before any label is seen."""
 
@@ -52,7 +54,7 @@ class DrawnByClass(Quantifier):
     """The quantifier ``auto`` where communities are samples drawn by class."""
 
     sld: Quantifier
-    """Makes the estimates."""
+    """Computes the estimates."""
     level: float = 0.95
     """Confidence level of the intervals."""
     name: str = "sld"
@@ -64,30 +66,30 @@ class DrawnByClass(Quantifier):
         """SLD's prevalence among the unlabelled members, with intervals."""
         if np.isfinite(nodes.mean_posterior).all():
             reference = replace(reference, prior=nodes.mean_posterior)
-        found = self.sld.estimate(batch, nodes, reference)
+        estimates = self.sld.estimate(batch, nodes, reference)
         if not _skilled(reference):
-            found = self._held_back(batch, nodes, reference, found)
-        ends = np.empty((2, *found.prevalence.shape))
+            estimates = self._shrunk(batch, nodes, reference, estimates)
+        ends = np.empty((2, *estimates.prevalence.shape))
         codes = class_codes(nodes.posteriors.shape[1])
         for code in codes:
-            share = found.prevalence[:, code]
+            share = estimates.prevalence[:, code]
             ends[:, :, code] = self._ends(batch, nodes, reference, share, code)
         if codes == (1,):
             ends[:, :, 0] = 1 - ends[::-1, :, 1]
         return replace(
-            found,
-            lower=np.minimum(ends[0], found.prevalence),
-            upper=np.maximum(ends[1], found.prevalence),
+            estimates,
+            lower=np.minimum(ends[0], estimates.prevalence),
+            upper=np.maximum(ends[1], estimates.prevalence),
         )
 
-    def _held_back(
+    def _shrunk(
         self,
         batch: Communities,
         nodes: NodeTable,
         reference: Reference,
-        found: Estimates,
+        estimates: Estimates,
     ) -> Estimates:
-        """The most likely shares with `PSEUDO` nodes at the reference, by EM."""
+        """Replace the estimates by those with `PSEUDO` nodes at the prior, by EM."""
         free = nodes.unlabelled[batch.members]
         community = np.repeat(np.arange(len(batch)), np.diff(batch.offsets))[free]
         prior = guarded_prior(reference.prior)
@@ -99,12 +101,12 @@ class DrawnByClass(Quantifier):
         for _ in range(ROUNDS):
             joint = ratios * q[community]
             joint /= joint.sum(axis=1, keepdims=True)
-            sums = [np.bincount(community, own, len(batch)) for own in joint.T]
+            sums = [np.bincount(community, each, len(batch)) for each in joint.T]
             before = q
             q = (np.stack(sums, axis=1) + PSEUDO * prior) / (size + PSEUDO)
             if np.abs(q - before).max(initial=0.0) < TOLERANCE:
                 break
-        return replace(found, prevalence=np.where(size > 0, q, np.nan))
+        return replace(estimates, prevalence=np.where(size > 0, q, np.nan))
 
     def _ends(
         self,
@@ -120,20 +122,20 @@ class DrawnByClass(Quantifier):
         -----
         With q the share, p the members' posteriors under it and
         ``kappa = mean(p (1 - p)) / (q (1 - q))``, the information on q is
-        ``n (1 - kappa) / (q (1 - q))`` and the share that can be counted has the
-        variance ``q (1 - q) kappa / ((1 - kappa) n)`` around its estimate: 0 for
-        posteriors of 0 and 1, beyond bounds for posteriors that say nothing. A logit
-        of calibration variance c adds ``c (mean(p (1 - p)) / (1 - kappa))^2``. The
-        ends are those of the Beta distribution of this mean and variance, put on
-        counts; two pseudo-nodes at the prior keep a community of one from being sure.
+        ``n (1 - kappa) / (q (1 - q))`` and the actual share has the variance
+        ``q (1 - q) kappa / ((1 - kappa) n)`` around its estimate: 0 for posteriors of 0
+        and 1, unbounded for posteriors without information. The variance c of a logit
+        through the calibration adds ``c (mean(p (1 - p)) / (1 - kappa))^2``. The ends
+        are those of the Beta distribution of this mean and variance, rounded to counts;
+        two pseudo-nodes at the prior keep the estimate for a single node uncertain.
         """
         free = nodes.unlabelled[batch.members]
         members = batch.members[free]
         community = np.repeat(np.arange(len(batch)), np.diff(batch.offsets))[free]
 
         def sums(values: Floats) -> Floats:
-            found = np.bincount(community, values, minlength=len(batch))
-            return found.astype(np.float64)
+            totals = np.bincount(community, values, minlength=len(batch))
+            return totals.astype(np.float64)
 
         known = 1000 if reference.labels is None else len(reference.labels)
         logits = _logits(nodes.posteriors[members], code, float(np.log(known + 1.0)))
@@ -145,14 +147,14 @@ class DrawnByClass(Quantifier):
         kappa = np.clip(spread / (q * (1 - q)), 0.0, 0.999)
         middle = sums(logits) / size
         covariance = _calibration_covariance(reference, code)
-        left_open = (
+        calibration = (
             covariance[0, 0]
             + 2 * covariance[0, 1] * middle
             + covariance[1, 1] * middle * middle
         )
         variance = q * (1 - q) * kappa / ((1 - kappa) * size)
-        variance += left_open * (spread / (1 - kappa)) ** 2
-        # A Beta distribution has less than q (1 - q).
+        variance += calibration * (spread / (1 - kappa)) ** 2
+        # The variance of a Beta distribution is below q (1 - q).
         strength = q * (1 - q) / np.clip(variance, 1e-12, 0.9 * q * (1 - q)) - 1
         tail = (1 - self.level) / 2
         ends = betaincinv(q * strength, (1 - q) * strength, [[tail], [1 - tail]])
@@ -160,14 +162,14 @@ class DrawnByClass(Quantifier):
 
 
 def _skilled(reference: Reference) -> bool:
-    """Whether the labelled nodes' posteriors are shown to save log-loss."""
+    """Whether the log-loss of the posteriors is significantly below that of shares."""
     posteriors, labels = reference.posteriors, reference.labels
     if posteriors is None or labels is None or not len(labels):
         return False
     shares = np.bincount(labels, minlength=posteriors.shape[1]) / len(labels)
-    own = posteriors[np.arange(len(labels)), labels].astype(np.float64)
-    found = skill(-np.log(np.maximum(own, 1e-12)), -np.log(shares[labels]))
-    return found is not None and found["lower"] > 0
+    of_label = posteriors[np.arange(len(labels)), labels].astype(np.float64)
+    measured = skill(-np.log(np.maximum(of_label, 1e-12)), -np.log(shares[labels]))
+    return measured is not None and measured["lower"] > 0
 
 
 def _log_odds(share: Floats | float) -> Floats:
@@ -176,7 +178,7 @@ def _log_odds(share: Floats | float) -> Floats:
 
 
 def _logits(posteriors: Floats32, code: int, bound: float) -> Floats:
-    """Logits of a class against the rest; 0 where nothing is known of a node."""
+    """Logits of a class against the rest; 0 for a row of zeros."""
     rows = posteriors.astype(np.float64)
     total = rows.sum(axis=1)
     share = rows[:, code] / np.maximum(total, 1e-300)
@@ -184,16 +186,16 @@ def _logits(posteriors: Floats32, code: int, bound: float) -> Floats:
 
 
 def _calibration_covariance(reference: Reference, code: int) -> Floats:
-    """Covariance of intercept and slope of a class's logits, from the labels' number.
+    """Covariance of intercept and slope of the calibration of a class's logits.
 
-    That of a logistic regression of the labels on the logits, with weak priors, times
-    `OPEN`, and more where the rarer side has few labels.
+    From a logistic regression of the labels on the logits, with weak priors, times
+    `INFLATION`, and more where the rarer side has few labels.
     """
     if reference.posteriors is None or reference.labels is None:
         return np.diag([INTERCEPT_PRIOR, SLOPE_PRIOR])
     logits = _log_odds(np.asarray(reference.posteriors[:, code], np.float64))
     weights = expit(logits) * expit(-logits)
-    # Sums, not BLAS: its rounding may depend on the number of threads.
+    # No BLAS: its rounding may depend on the number of threads.
     cross = float((weights * logits).sum())
     information = np.array(
         [
@@ -201,6 +203,6 @@ def _calibration_covariance(reference: Reference, code: int) -> Floats:
             [cross, float((weights * logits**2).sum()) + 1 / SLOPE_PRIOR],
         ]
     )
-    own = int(np.count_nonzero(reference.labels == code))
-    rarer = max(1, min(own, len(reference.labels) - own))
-    return np.asarray(np.linalg.inv(information) * OPEN * (1 + FEW / rarer))
+    count = int(np.count_nonzero(reference.labels == code))
+    rarer = max(1, min(count, len(reference.labels) - count))
+    return np.asarray(np.linalg.inv(information) * INFLATION * (1 + FEW / rarer))

@@ -29,33 +29,33 @@ from xnq_dist.quantify.default.benchmarks import ChosenBenchmark
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.raking import Cells
 from xnq_dist.quantify.interface import NodeTable, Reference
-from xnq_dist.quantify.loading import load_groups, load_node_table, whole_stage
+from xnq_dist.quantify.loading import complete_stage, load_groups, load_node_table
 from xnq_dist.quantify.sources import open_memberships
 
 __all__ = ["LabelPlan", "Predicted", "plan_labels", "write_plan"]
 
 QUANTIFY = "quantify"
-MOST_COMMUNITIES = 1000
+MAX_COMMUNITIES = 1000
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """One community whose interval matters."""
+    """Predicted intervals of one target community."""
 
     community: str
     labels: float
-    """Labels that it is expected to get."""
+    """Expected number of new labels."""
     now: float
     """Half-width of its widest class's interval."""
     planned: float
-    """The same, as predicted, with the labels of the plan."""
+    """Predicted half-width with the labels of the plan."""
     random: float
-    """The same with as many labels at random."""
+    """Predicted half-width with as many labels of a simple random sample."""
 
 
 @dataclass(frozen=True, eq=False)
 class LabelPlan:
-    """Nodes to label, and what is expected of them."""
+    """Nodes to label, and the predicted intervals."""
 
     table: pa.Table
     """Schema ``label_plan``."""
@@ -77,22 +77,22 @@ def plan_labels(
     Parameters
     ----------
     location
-        The run directory; its memberships table must be as it was.
+        The run directory; its memberships table must be unchanged.
     budget
         Number of nodes to label.
     communities
-        Names of the communities whose intervals matter, as text; None: those with the
-        widest intervals.
+        Names of the communities whose intervals are to be narrowed, as text; None:
+        those with the widest intervals.
     worst
-        How many of those.
+        How many communities with the widest intervals.
     seed
-        Of the choice: the same seed chooses the same nodes.
+        Seed of the draw: the same seed gives the same nodes.
 
     Raises
     ------
     SettingsError
-        When the budget is not positive, a community is unknown, nothing is left to be
-        labelled, or the run was not made with `auto`.
+        When the budget is not positive, a community is unknown, no community has an
+        interval to narrow, or the run was not made with `auto`.
     InputError
         When the memberships or node weights changed since the run.
     StageError
@@ -100,17 +100,18 @@ def plan_labels(
 
     Notes
     -----
-    The new labels stand for all nodes that are unlabelled now, each for
-    ``label_weight`` of them; nodes that were labelled before stand for themselves and
-    get the weight 1.
+    The new labels represent all nodes that are unlabelled now, each ``label_weight`` of
+    them; nodes that were labelled before represent themselves and have the weight 1.
     """
     run = RunDirectory(location)
     manifest, settings, sources = _finished(run, budget, worst)
     stage = run.stage(QUANTIFY)
     arrays = stage.read_arrays(manifest.named("learnt-")[0])
     learnt = Learnt.from_arrays(load_groups(run).stacked, arrays)
-    nodes, reference = load_node_table(run, whole_stage(run, "readout").facts["prior"])
-    ids = layout.load_ids(run.stage("graph"), whole_stage(run, "graph"))
+    nodes, reference = load_node_table(
+        run, complete_stage(run, "readout").facts["prior"]
+    )
+    ids = layout.load_ids(run.stage("graph"), complete_stage(run, "graph"))
     table = stage.read_table(manifest.named("prevalence-")[0], "prevalence")
     names = table["community"].combine_chunks()[:: len(nodes.classes)]
     widths = _half_widths(table, len(nodes.classes))
@@ -137,13 +138,13 @@ def _plan(
     settings: Settings,
     seed: int,
 ) -> LabelPlan:
-    """The plan for communities of which the members are known."""
+    """Plan labels for communities whose members have been read."""
     members = chosen.communities(len(nodes.labels))
     cell = Cells.of(members, len(nodes.labels)).cell
-    own = [chosen.members[code] for code in chosen.codes.tolist()]
+    sets = [chosen.members[code] for code in chosen.codes.tolist()]
     unlabelled = int(np.count_nonzero(nodes.unlabelled))
     budget = min(budget, unlabelled)
-    strata = Strata.of(nodes, reference, learnt, own, cell, budget, settings.labelled)
+    strata = Strata.of(nodes, reference, learnt, sets, cell, budget, settings.labelled)
     labels = allocate(strata)
     chances = np.clip(labels / strata.sizes, 1e-12, 1.0)
     picked = choose(strata.stratum, chances, budget, seed)
@@ -155,7 +156,7 @@ def _plan(
     order = np.argsort(-now, kind="stable")
     widest = np.full(len(nodes.labels), -1, np.int64)
     for s in order[::-1].tolist():
-        widest[own[s]] = s
+        widest[sets[s]] = s
     stratum = strata.stratum[picked]
     code = widest[picked]
     kind = pa.string() if ids.type == "string" else pa.int64()
@@ -181,16 +182,16 @@ def _plan(
 
 
 def write_plan(plan: LabelPlan, path: str) -> None:
-    """The table of a plan as Parquet or CSV, by the path's ending.
+    """Write the table of a plan as Parquet or CSV, by the path's suffix.
 
     Raises
     ------
     SettingsError
-        For another ending, or a path that cannot be written.
+        For another suffix, or a path that cannot be written.
     """
     if not path.endswith((".parquet", ".csv")):
         raise SettingsError(
-            f"--out {path} ends neither in .parquet nor in .csv: name such a file"
+            f"--out {path} ends neither in .parquet nor in .csv: use one of both"
         )
     write = pacsv.write_csv if path.endswith(".csv") else pq.write_table
     try:
@@ -205,19 +206,19 @@ def write_plan(plan: LabelPlan, path: str) -> None:
 def _finished(
     run: RunDirectory, budget: int, worst: int
 ) -> tuple[Manifest, Settings, Sources]:
-    """The stage ``quantify`` of a run, and what it was made with."""
+    """Return the manifest of the stage ``quantify``, with its settings and sources."""
     if budget < 1 or worst < 1:
         raise SettingsError("--budget and --worst must be 1 or more")
     record = RunRecord.read(run.folder)
     if record is None or not record.settings:
         raise RunDirectoryError(
-            f"{run.uri} is not a run directory: name one that xnq-dist run has made"
+            f"{run.uri} is not a run directory: name one made by xnq-dist run"
         )
-    manifest = whole_stage(run, QUANTIFY)
+    manifest = complete_stage(run, QUANTIFY)
     if not manifest.named("learnt-"):
         raise SettingsError(
-            f"{run.uri} does not hold what a label plan needs: run again with "
-            "quantifier = auto and memberships.drawn = unknown"
+            f"{run.uri} does not have the variances that a label plan needs: run again "
+            "with quantifier = auto and memberships.drawn = unknown"
         )
     path = record.sources.get
     nodes, edges = (str(path(name) or "") for name in ("nodes", "edges"))
@@ -228,7 +229,7 @@ def _finished(
 def _check_unchanged(
     run: RunDirectory, sources: Sources, settings: Settings, manifest: Manifest
 ) -> None:
-    """Refuse communities or weights that are not those of the run any more."""
+    """Raise an `InputError` if communities or weights changed since the run."""
     source = str(manifest.inputs["communities"])
     settings = settings.model_copy(update={"benchmark": None})
     now = answer_digests(run.folder, sources, settings, source)
@@ -241,7 +242,7 @@ def _check_unchanged(
 
 
 def _half_widths(table: pa.Table, n_classes: int) -> Floats:
-    """Half-width of the widest class's interval, NaN without one, shape (S,)."""
+    """Half-width of the widest interval of any class, NaN without one, shape (S,)."""
     ends = [
         table[name].to_numpy().astype(np.float64).reshape(-1, n_classes)
         for name in ("lower", "upper")
@@ -255,15 +256,15 @@ def _widest(
     """Communities with the widest intervals, of those that are not suppressed."""
     n_classes = len(table) // max(len(widths), 1)
     sizes = table["n_nodes"].to_numpy()[::n_classes]
-    least = settings.quality.suppressed_below
-    fine = np.flatnonzero((sizes >= least) & (widths > 0))
-    if not len(fine):
+    minimum = settings.quality.suppressed_below
+    eligible = np.flatnonzero((sizes >= minimum) & (widths > 0))
+    if not len(eligible):
         raise SettingsError(
-            f"no community of {where} has {least} members or more and an interval to "
-            "narrow: name communities with --community"
+            f"no community of {where} has {minimum} members or more and an interval "
+            "to narrow: name communities with --community"
         )
-    order = fine[np.argsort(-widths[fine], kind="stable")]
-    return np.sort(order[: min(worst, MOST_COMMUNITIES)]).astype(np.int64)
+    order = eligible[np.argsort(-widths[eligible], kind="stable")]
+    return np.sort(order[: min(worst, MAX_COMMUNITIES)]).astype(np.int64)
 
 
 def _named(names: pa.Array, requested: list[str], where: str) -> Ints:
@@ -274,9 +275,10 @@ def _named(names: pa.Array, requested: list[str], where: str) -> Ints:
             f"there is no community {requested[codes.index(min(codes))]!r} in {where}: "
             "see the column community of prevalence.parquet"
         )
-    if len(codes) > MOST_COMMUNITIES:
+    if len(codes) > MAX_COMMUNITIES:
         raise SettingsError(
-            f"{len(codes)} communities are named: name {MOST_COMMUNITIES} at most"
+            f"{len(codes)} communities are named with --community: name at most "
+            f"{MAX_COMMUNITIES}"
         )
     return np.sort(np.array(codes, np.int64))
 
@@ -289,7 +291,7 @@ def _members(
     settings: Settings,
     codes: Ints,
 ) -> ChosenBenchmark:
-    """Members of some communities, from the tables that the run was made from."""
+    """Read the members of communities from the input tables of the run."""
     chosen = ChosenBenchmark(codes)
     source = str(manifest.inputs["communities"])
     if source == "leiden":
@@ -297,10 +299,10 @@ def _members(
         table: Any = stage.read_table(manifest.named("communities-")[0], "communities")
         community = table["community"].to_numpy()
         for code in codes.tolist():
-            own = table["node_id"].filter(pa.array(community == code))
-            chosen.members[code] = np.sort(ids.index_of(own))
+            members = table["node_id"].filter(pa.array(community == code))
+            chosen.members[code] = np.sort(ids.index_of(members))
         return chosen
-    asked = run, whole_stage(run, "graph"), ids, sources, settings, source
-    with open_memberships(*asked) as memberships:
+    inputs = run, complete_stage(run, "graph"), ids, sources, settings, source
+    with open_memberships(*inputs) as memberships:
         chosen.read(memberships.chunks())
     return chosen

@@ -1,10 +1,9 @@
-"""Sums over the unlabelled members of communities: all that `auto` needs of them.
+"""Sums over the unlabelled members of communities, from which `auto` estimates.
 
 One pass over the members adds up posteriors f and weights ``w = f (1 - f)``, the latter
-by group of each of the graph's own partitions as well. Members are added in their
-order, so the sums of a community have the same bits in every batch. Nodes may have
-weights u of their own: sums are then of u f and u w, variances of u^2 w; weights of 1
-change no bit.
+also by group of each of the graph's partitions. Members are added in order, so the sums
+of a community have the same bits in every batch. With node weights u, sums are of u f
+and u w, variances of u^2 w; weights of 1 do not change a bit.
 """
 
 from __future__ import annotations
@@ -46,17 +45,17 @@ class NodeSums:
     """Sum over groups of sum of w times variance times the group's share of the
     labelled nodes' weight, shape (S, K)."""
     groups: GroupSums
-    """The same by group."""
+    """Sums of w by group."""
 
     @property
     def alike(self) -> Bools:
-        """Whether the unlabelled members have one weight, shape (S,)."""
+        """Whether the unlabelled members have equal weights, shape (S,)."""
         spread = self.count * self.square - self.size**2
         return np.asarray(spread <= 1e-9 * self.size**2)
 
 
 def class_codes(n_classes: int) -> tuple[int, ...]:
-    """Codes of the K classes that are taken against the rest: one of two is enough."""
+    """Codes of the K classes taken against the rest: the second of two, else all."""
     return (1,) if n_classes == 2 else tuple(range(n_classes))
 
 
@@ -70,12 +69,12 @@ def node_sums(
     least: float,
     tilts: Floats | None = None,
 ) -> NodeSums:
-    """Add up the unlabelled members of every community; None: one of all nodes.
+    """Add up the unlabelled members of every community; no batch: of all nodes.
 
     Groups, shape (N,) or (L, N) for L partitions, have no code in common; `variances`
     and `labelled` (each group's share of the labelled nodes' weight) are (G, K). The
-    prior stands for a row of zeros; posteriors are taken at least `least` from 0 and 1
-    in w, and are multiplied by `tilts`, (C,), before they are normalised.
+    prior replaces a row of zeros; posteriors are multiplied by `tilts`, (C,), and
+    normalised, and in w they are clipped to `least` from 0 and 1.
     """
     groups = np.atleast_2d(groups)
     if tilts is None:
@@ -87,8 +86,8 @@ def node_sums(
         offsets, members = np.array([0, n_nodes]), np.empty(0, np.int64)
     else:
         offsets, members = batch.offsets, batch.members
-    most = len(groups) * np.diff(offsets)
-    room = int(np.minimum(most, len(variances)).sum())
+    max_rows = len(groups) * np.diff(offsets)
+    capacity = int(np.minimum(max_rows, len(variances)).sum())
     weights = np.empty(0) if nodes.weights is None else nodes.weights
     cells, factors = np.empty(0, np.int32), np.empty((0, n_classes))
     if nodes.tilt is not None:
@@ -109,16 +108,17 @@ def node_sums(
         variances,
         variances * labelled,
         least,
-        room,
+        capacity,
     )
     mean[total == 0] = np.nan
     with np.errstate(invalid="ignore"):
         mean /= np.where(total > 0, total, 1.0)[:, None]
     if n_classes == 2:
         mean[:, 0] = 1 - mean[:, 1]
-    found, values, squares = (each[: int(places[-1])].copy() for each in by_group)
-    own = GroupSums(places, found, values, None if nodes.weights is None else squares)
-    parts: list[Any] = [count, total, square, mean, *sums, own]
+    codes_of, values, squares = (each[: int(places[-1])].copy() for each in by_group)
+    optional = None if nodes.weights is None else squares
+    group_sums = GroupSums(places, codes_of, values, optional)
+    parts: list[Any] = [count, total, square, mean, *sums, group_sums]
     return NodeSums(*parts)
 
 
@@ -126,7 +126,7 @@ def node_sums(
 def posterior_row(
     posteriors: Floats32, prior: Floats, factors: Floats, row: Floats
 ) -> float:
-    """Fill in a node's posterior, its classes multiplied by factors; its norm."""
+    """Fill in a node's posterior times the factors, normalised; return the norm."""
     n_classes = prior.shape[0]
     total, norm = 0.0, 0.0
     for y in range(n_classes):
@@ -157,26 +157,26 @@ def _add_members(
     variances: Floats,
     products: Floats,
     least: float,
-    room: int,
+    capacity: int,
 ) -> tuple[Any, ...]:
-    """The fields of `NodeSums`; members are added one after the other.
+    """Compute the fields of `NodeSums`; members are added one after the other.
 
     Without weights every node counts once; without cells no posterior is tilted.
-    `room` is for the rows of the sums by group.
+    `capacity` is the number of rows allocated for the sums by group.
     """
     n_classes, width = posteriors.shape[1], codes.shape[0]
-    given, tilted = weights.shape[0] > 0, cells.shape[0] > 0
+    weighted, tilted = weights.shape[0] > 0, cells.shape[0] > 0
     size = offsets.shape[0] - 1
     count, sizes, square = np.zeros(size, np.int64), np.zeros(size), np.zeros(size)
     mean, totals = np.zeros((size, n_classes)), np.zeros((4, size, width))
     weight, own, spread, calibrated = totals
     places = np.zeros(size + 1, np.int64)
-    found_groups = np.empty(room, np.int32)
-    found_weights = np.empty((room, width), np.float32)
-    found_squares = np.empty((room if given else 0, width), np.float32)
+    found_groups = np.empty(capacity, np.int32)
+    found_weights = np.empty((capacity, width), np.float32)
+    found_squares = np.empty((capacity if weighted else 0, width), np.float32)
     levels = groups.shape[0]
     sums, squares = np.zeros(variances.shape), np.zeros(variances.shape)
-    met = np.zeros(variances.shape[0], np.bool_)
+    seen = np.zeros(variances.shape[0], np.bool_)
     row = np.empty(n_classes)
     at = 0
     for s in range(size):
@@ -186,7 +186,7 @@ def _add_members(
             v = i if everyone else members[i]
             if not unlabelled[v]:
                 continue
-            u = weights[v] if given else 1.0
+            u = weights[v] if weighted else 1.0
             number += 1
             sum_of_weights += u
             sum_of_squares += u * u
@@ -199,8 +199,8 @@ def _add_members(
                     total += tilts[y] * posteriors[v, y]
             for level in range(levels):
                 g = groups[level, v]
-                if not met[g]:
-                    met[g] = True
+                if not seen[g]:
+                    seen[g] = True
                     found_groups[at] = g
                     at += 1
             for k in range(width):
@@ -228,13 +228,13 @@ def _add_members(
                 spread[s, k] += w * w * variances[g, k]
                 calibrated[s, k] += w * products[g, k]
                 found_weights[j, k] = w
-                if given:
+                if weighted:
                     found_squares[j, k] = squares[g, k]
                 sums[g, k] = 0.0
                 squares[g, k] = 0.0
-            met[g] = False
+            seen[g] = False
         for k in range(width):
-            # Every partition's groups add up to all members.
+            # The groups of each partition add up to all members.
             weight[s, k] /= levels
             own[s, k] /= levels
         places[s + 1] = at

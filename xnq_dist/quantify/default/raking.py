@@ -1,13 +1,13 @@
 """Posteriors changed as little as possible until sums over groups meet benchmarks.
 
-In a cell, the nodes that are in the same benchmarked groups, posteriors become
+A cell has the nodes that are in the same benchmarked groups. Its posteriors become
 
     f'_c = f_c exp(t_c) / sum_d f_d exp(t_d),     t_c = sum of b_gc over its groups g,
 
-the nodes' posteriors nearest to the old ones in relative entropy for which all
-benchmarks hold together (generalised raking). The tilts b minimise the convex function
-``sum_v u_v log(sum_c f_vc exp(t_c)) - sum_gc b_gc T_gc``; Newton's method finds them,
-with every group at once, so that overlapping groups need no rounds.
+which are nearest to the old ones in relative entropy among those that meet all
+benchmarks (generalised raking). The tilts b minimise the convex function
+``sum_v u_v log(sum_c f_vc exp(t_c)) - sum_gc b_gc T_gc``. Newton's method solves for
+all groups at once, so overlapping groups need no alternation.
 
 References
 ----------
@@ -35,22 +35,22 @@ from xnq_dist.quantify.interface import Communities, NodeTable
 __all__ = ["Cells", "contradiction", "pseudo_inverse", "rake"]
 
 
-HOLDS = 1e-10
-"""Largest deviation from a benchmark, as part of its group's size."""
+TOLERANCE = 1e-10
+"""Maximum deviation from a benchmark, relative to its group's size."""
 STEPS, HALVINGS = 100, 30
-MOST_VARIABLES = 200_000
+MAX_VARIABLES = 200_000
 """Cells times classes up to which benchmarks are checked against each other."""
-MOST_PAIRS = 5000
+MAX_PAIRS = 5000
 CONTRADICTS = 1e-7
-"""Part of a group's size by which benchmarks may miss each other by rounding."""
+"""Deviation of benchmarks above which they contradict, relative to a group's size."""
 SOLVED = 1e-6
-"""Part of the largest cell within which the linear program is solved."""
+"""Accuracy of the linear program, relative to the largest cell."""
 SINGULAR = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The nodes by the benchmarked groups that they are in."""
+    """Partition of the nodes by the benchmarked groups that they are in."""
 
     cell: Ints32
     """Cell of every node, -1 in no group, shape (N,)."""
@@ -59,7 +59,7 @@ class Cells:
 
     @classmethod
     def of(cls, groups: Communities, n_nodes: int) -> Cells:
-        """Cells of overlapping groups, whose members are named once each."""
+        """Compute the cells of groups, which may overlap; members are unique."""
         cell = np.zeros(n_nodes, np.int64)
         sets: list[tuple[int, ...]] = [()]
         for g in range(len(groups)):
@@ -67,9 +67,9 @@ class Cells:
             old, within = np.unique(cell[members], return_inverse=True)
             cell[members] = len(sets) + within
             sets += [(*sets[number], g) for number in old.tolist()]
-        there, index = np.unique(np.append(cell, 0), return_inverse=True)
-        # The first is that of the nodes in no group.
-        kept = [sets[number] for number in there[1:].tolist()]
+        used, index = np.unique(np.append(cell, 0), return_inverse=True)
+        # The first cell has the nodes in no group.
+        kept = [sets[number] for number in used[1:].tolist()]
         rows = np.repeat(np.arange(len(kept)), [len(each) for each in kept])
         columns = np.array([g for each in kept for g in each], np.int64)
         shape = (len(kept), len(groups))
@@ -78,32 +78,32 @@ class Cells:
         return cls((index[:-1] - 1).astype(np.int32), incidence)
 
     def sums(self, values: Floats) -> Floats:
-        """Sums over the nodes of each cell, of one value a node; NaN-free."""
-        some = self.cell >= 0
+        """Sum one value per node over the nodes of each cell, shape (cells,)."""
+        inside = self.cell >= 0
         number = self.incidence.shape[0]
-        return np.bincount(self.cell[some], values[some], number).astype(np.float64)
+        return np.bincount(self.cell[inside], values[inside], number).astype(np.float64)
 
 
 def rake(
     nodes: NodeTable, prior: Floats, cells: Cells, targets: Floats, sizes: Floats
 ) -> tuple[Floats, Floats]:
-    """Factors of the cells' posteriors under which all targets are met.
+    """Compute the factors on the cells' posteriors that meet all targets.
 
     Targets are sums of the posteriors of the unlabelled nodes of each group, (G, C),
-    NaN where none is known; deviations are measured by `sizes`, (G,). Returns the
-    factors, (cells, C), and what is left of each target as part of the group's size: at
-    most `HOLDS` where all can be met.
+    NaN where none is known; deviations are relative to `sizes`, (G,). Returns the
+    factors, (cells, C), and the deviation from each target, (G, C): at most `TOLERANCE`
+    where all can be met.
     """
     n_classes = nodes.posteriors.shape[1]
     incidence, used = cells.incidence, ~np.isnan(targets)
     solved = used.copy()
-    # The classes of a node add up to 1: one of them follows from the others.
+    # The posteriors of a node sum to 1, so one class follows from the others.
     solved[used.all(axis=1), 0] = False
     required = np.where(used, targets, 0.0)
     weights = np.ones(len(nodes.labels)) if nodes.weights is None else nodes.weights
     of_cell = cells.sums(np.where(nodes.unlabelled, weights, 0.0))
 
-    def look(tilts: Floats) -> tuple[float, Floats, Floats, Floats]:
+    def evaluate(tilts: Floats) -> tuple[float, Floats, Floats, Floats]:
         logits = np.asarray(incidence @ tilts)
         top = logits.max(axis=1, keepdims=True)
         factors = np.exp(logits - top)
@@ -123,12 +123,12 @@ def rake(
         return value, first, second, factors
 
     tilts = np.zeros(targets.shape)
-    value, first, second, factors = look(tilts)
+    value, first, second, factors = evaluate(tilts)
     with one_blas_thread():
         for _ in range(STEPS):
             left = np.where(used, incidence.T @ first - required, 0.0)
             worst = np.abs(left / sizes[:, None]).max()
-            if worst <= HOLDS:
+            if worst <= TOLERANCE:
                 break
             inverse = pseudo_inverse(_hessian(incidence, first, second, solved))
             step = np.zeros(tilts.shape)
@@ -136,7 +136,7 @@ def rake(
             slope = float((step * left)[solved].sum())
             for halving in range(HALVINGS):
                 length = 0.5**halving
-                tried = look(tilts + length * step)
+                tried = evaluate(tilts + length * step)
                 after = np.where(used, incidence.T @ tried[1] - required, 0.0)
                 closer = np.abs(after / sizes[:, None]).max() < worst
                 if closer or tried[0] < value + 1e-4 * length * slope:
@@ -150,7 +150,7 @@ def rake(
 
 
 def pseudo_inverse(matrix: Floats) -> Floats:
-    """Of a symmetric positive semi-definite matrix, scaled to a unit diagonal."""
+    """Pseudo-inverse of a positive semi-definite matrix, via a unit diagonal."""
     scale = 1.0 / np.sqrt(np.maximum(np.diag(matrix), 1e-300))
     values, vectors = np.linalg.eigh(matrix * scale[:, None] * scale)
     large = values > SINGULAR * max(float(values.max(initial=0.0)), 1e-300)
@@ -162,13 +162,13 @@ def _hessian(
     incidence: csr_array[Any], first: Floats, second: Floats, solved: Bools
 ) -> Floats:
     n_groups, n_classes = solved.shape
-    whole = np.zeros((n_groups, n_classes, n_groups, n_classes))
+    hessian = np.zeros((n_groups, n_classes, n_groups, n_classes))
     for c in range(n_classes):
         for d in range(n_classes):
             values = (first[:, c] if c == d else 0.0) - second[:, c, d]
             of_pair = incidence.T @ diags_array(values) @ incidence
-            whole[:, c, :, d] = of_pair.toarray()
-    return np.asarray(whole[solved][:, solved])
+            hessian[:, c, :, d] = of_pair.toarray()
+    return np.asarray(hessian[solved][:, solved])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -182,7 +182,7 @@ def _cell_sums(
     first: Floats,
     second: Floats,
 ) -> float:
-    """Sums of f' and of its products over cells; the sum of the logs of its norms."""
+    """Add up f' and its products by cell; return the sum of the logs of its norms."""
     n_classes = prior.shape[0]
     row = np.empty(n_classes)
     value = 0.0
@@ -202,13 +202,13 @@ def _cell_sums(
 def contradiction(
     of_cell: Floats, incidence: csr_array[Any], targets: Floats, sizes: Floats
 ) -> tuple[int, int, bool] | None:
-    """Two groups whose targets cannot both be met; None where all targets can.
+    """Find two groups whose targets cannot both be met; None where all targets can.
 
     A linear program divides each cell's weight of unlabelled nodes among the classes,
-    whatever the posteriors. Where only three groups or more contradict each other, the
-    two that miss their targets by most are returned, and True.
+    regardless of the posteriors. Where only three groups or more contradict each other,
+    the two with the largest deviations are returned, and True.
     """
-    if len(of_cell) * targets.shape[1] > MOST_VARIABLES:
+    if len(of_cell) * targets.shape[1] > MAX_VARIABLES:
         return None
     missed = _missed(of_cell, incidence, targets, sizes)
     if missed.max(initial=0.0) <= CONTRADICTS:
@@ -219,12 +219,12 @@ def contradiction(
         for i, j in zip(*(each.tolist() for each in shared.coords), strict=True)
         if i < j and max(missed[i], missed[j]) > CONTRADICTS
     ]
-    for i, j in pairs[:MOST_PAIRS]:
-        own = incidence[:, [i, j]]
-        some = np.asarray(own.sum(axis=1)) > 0
+    for i, j in pairs[:MAX_PAIRS]:
         two = [i, j]
-        found = _missed(of_cell[some], own[some], targets[two], sizes[two])
-        if found.max() > CONTRADICTS:
+        of_pair = incidence[:, two]
+        some = np.asarray(of_pair.sum(axis=1)) > 0
+        deviation = _missed(of_cell[some], of_pair[some], targets[two], sizes[two])
+        if deviation.max() > CONTRADICTS:
             return i, j, False
     if (missed * sizes).max() <= SOLVED * of_cell.max():
         return None
@@ -235,7 +235,7 @@ def contradiction(
 def _missed(
     of_cell: Floats, incidence: csr_array[Any], targets: Floats, sizes: Floats
 ) -> Floats:
-    """The least total deviation, as parts of the groups' sizes, shape (G,)."""
+    """Deviations with the smallest total, relative to the groups' sizes, shape (G,)."""
     n_classes = targets.shape[1]
     groups, classes = np.nonzero(~np.isnan(targets))
     n_cells, number = len(of_cell), len(groups)
@@ -257,15 +257,15 @@ def _missed(
     rows = hstack([vstack(blocks), slack])
     left = vstack([hstack([divided, csr_array((n_cells, 2 * number))]), rows])
     right = np.concatenate([of_cell, targets[groups, classes][order]]) / scale
-    own = sizes[groups][order]
-    cost = np.concatenate([np.zeros(n_cells * n_classes), 1 / own, 1 / own]) * scale
-    found = linprog(cost, A_eq=left.tocsr(), b_eq=right, method="highs")
-    if found.x is None:
+    size = sizes[groups][order]
+    cost = np.concatenate([np.zeros(n_cells * n_classes), 1 / size, 1 / size]) * scale
+    solution = linprog(cost, A_eq=left.tocsr(), b_eq=right, method="highs")
+    if solution.x is None:
         raise StageError(
-            f"the benchmarks could not be checked against each other ({found.message}):"
-            " this is an internal error, please report it"
+            "the benchmarks could not be checked against each other "
+            f"({solution.message}): this is an internal error, please report it"
         )
-    parts = found.x[-2 * number :] * scale
+    parts = solution.x[-2 * number :] * scale
     missed = np.zeros(len(sizes))
-    np.add.at(missed, groups[order], (parts[:number] + parts[number:]) / own)
+    np.add.at(missed, groups[order], (parts[:number] + parts[number:]) / size)
     return missed

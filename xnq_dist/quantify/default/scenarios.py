@@ -1,8 +1,8 @@
-"""What the choice of the labelled nodes means for the answers of `auto`.
+"""Scenarios of how the labelled nodes were chosen, for the estimates of `auto`.
 
-Two scenarios: labels are a random sample, or chosen by class, so that posteriors of
-unlabelled nodes have to be tilted. One mixture of both serves a complete run; which one
-is decided once, on the nodes of the graph, never on the communities.
+There are two scenarios: labels are a random sample, or were chosen by class, so that
+posteriors of unlabelled nodes have to be tilted. A run uses one mixture of both; its
+weight depends on the nodes of the graph, never on the communities.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ __all__ = ["Surroundings", "Tilt", "check_prior", "study", "study_nodes", "tilt_
 
 
 INFLATION = 1.3
-"""Factor on standard errors of tilted answers: the model of the selection is not
-exact."""
+"""Factor on standard errors of tilted estimates, because the selection model is an
+approximation."""
 PLACE_SD = 0.5
-"""Standard deviation of the logit shift that may come with selection by place, unless
-the choice is declared to be by place alone."""
+"""Standard deviation of the logit shift under selection by place, unless the choice is
+declared to be by place alone."""
 CONTESTED = 0.5
-"""Share of the tilted scenario where selection by place and by class are both found:
-one region alone labelled looks like that, too, and either answer may then be far off.
-Halfway between them the larger of the two possible errors is least."""
+"""Share of the tilted scenario where selection by place and by class are both detected.
+Labels from a single region look the same, and either estimate may then have a large
+error; halfway between them the larger of the two possible errors is smallest."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +42,9 @@ class Tilt:
     """The scenario in which labels were chosen by class."""
 
     factors: Floats
-    """exp(-b): what posteriors of unlabelled nodes are multiplied by, shape (C,)."""
+    """exp(-b), the factors on posteriors of unlabelled nodes, shape (C,)."""
     share: float
-    """Of this scenario in the answers, m."""
+    """Weight of this scenario in the estimates, m."""
     alone: bool
     """Whether intervals are those of this scenario alone."""
     shift: Floats
@@ -52,17 +52,17 @@ class Tilt:
     inflation: float
     """Factor on standard errors."""
     known: bool = False
-    """Whether the level of all nodes is known, so that they share no shift."""
+    """Whether class shares of all nodes are known, so that they share no shift."""
 
-    def shared(self, own: Floats) -> Floats:
+    def shared(self, random: Floats) -> Floats:
         """Variance of the logit shift that all unlabelled nodes share, shape (K,).
 
-        `own` is the same where labels are a random sample.
+        `random` is this variance if labels are a random sample.
         """
-        return np.zeros_like(own) if self.known else own + self.shift
+        return np.zeros_like(random) if self.known else random + self.shift
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Arrays for an npz file; `from_arrays` reads them."""
+        """Return arrays for an npz file; `from_arrays` reads them."""
         return {
             "tilt_factors": self.factors,
             "tilt_shift": self.shift,
@@ -73,7 +73,7 @@ class Tilt:
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Tilt | None:
-        """The tilt whose `to_arrays` are among these; None: none is."""
+        """Construct from arrays that include those of `to_arrays`; else None."""
         if "tilt" not in arrays:
             return None
         share, alone, inflation, known = arrays["tilt"].tolist()
@@ -89,18 +89,18 @@ class Tilt:
 
 @dataclass(frozen=True, eq=False)
 class Surroundings:
-    """What is known of the places of some nodes, shape (n, ...) each."""
+    """Places of nodes in the graph and labels around them, shape (n, ...) each."""
 
     groups: tuple[Ints32, ...]
-    """Groups of the graph's own partitions, the coarse one first."""
+    """Groups of the graph's partitions, the coarse one first."""
     folds: Ints32
-    """Of the nodes, assigned without looking at classes."""
+    """Folds of the nodes, assigned regardless of classes."""
     reached: tuple[Floats, ...]
-    """Labelled neighbours in each fold, and all neighbours, in the last column: by
-    walks of one step, then of two, shape (n, K + 1)."""
+    """Labelled neighbours in each of the K folds and, in the last column, all
+    neighbours: by walks of one step, then of two, shape (n, K + 1)."""
 
     def place(self, rate: float) -> Place:
-        """With rates of labelling, the node's own fold left out."""
+        """Return the places with log rates of labelling outside the node's fold."""
         if not self.reached:
             return Place(self.groups)
         count = self.reached[0].shape[1] - 1
@@ -116,12 +116,12 @@ class Surroundings:
 
 
 def study_nodes(nodes: NodeTable, reference: Reference, seed: int) -> Ints:
-    """Nodes that the selection is studied on, ascending."""
+    """Nodes that the selection model is fitted to, ascending."""
     return sampled(_states(nodes, reference), seed)
 
 
 def _states(nodes: NodeTable, reference: Reference) -> Ints32:
-    """Labels of the nodes of the reference; -2 for others that are labelled."""
+    """Labels of the reference's nodes, -1: unlabelled, -2: other labelled nodes."""
     states = np.where(nodes.unlabelled, -1, -2).astype(np.int32)
     if reference.rows is not None:
         states[reference.rows] = nodes.labels[reference.rows]
@@ -135,10 +135,10 @@ def study(
     around: Surroundings,
     own_folds: bool,
 ) -> Selection | None:
-    """How the labelled nodes were chosen; None where too few are.
+    """Test how the labelled nodes were chosen; None where there are too few.
 
-    `rows` are those of `study_nodes`, `around` is of the same nodes; with `own_folds`
-    unlabelled nodes are scored like the labelled ones of their fold.
+    `rows` are from `study_nodes`, `around` is of the same nodes; `own_folds` is set
+    where unlabelled nodes are scored by the model of their fold, as labelled ones are.
     """
     states = _states(nodes, reference)
     n_known = int(np.count_nonzero(states >= 0))
@@ -152,7 +152,7 @@ def study(
 
 
 def check_prior(prior: dict[str, float] | None, classes: tuple[str, ...]) -> None:
-    """Refuse a `labels.prior` that does not name the classes of the labels."""
+    """Raise a `SettingsError` unless `labels.prior` names the classes of the labels."""
     if prior is None:
         return
     unknown = [repr(name) for name in prior if name not in classes]
@@ -170,11 +170,10 @@ def check_prior(prior: dict[str, float] | None, classes: tuple[str, ...]) -> Non
 def tilt_of(
     labels: LabelSettings, selection: Selection | None, nodes: NodeTable, prior: Floats
 ) -> Tilt | None:
-    """The tilted scenario of a run; None: posteriors are unchanged.
+    """Return the tilted scenario of a run; None: posteriors are unchanged.
 
-    `selection` is that of `study`; the prior stands for a node without posterior. A
-    `labels.prior` that gives a class fewer nodes than have its label is an
-    `InputError`.
+    `selection` is from `study`; `prior` replaces a posterior of zeros. A `labels.prior`
+    that gives a class no more nodes than have its label is an `InputError`.
     """
     free = np.flatnonzero(nodes.unlabelled)
     codes = list(class_codes(len(nodes.classes)))
@@ -193,7 +192,7 @@ def tilt_of(
     mean, spread = tilted_mean(nodes.posteriors, free, factors, prior)
     shift = logit_variance(selection.covariance, mean)
     if selection.by_place:
-        # So that the share of all unlabelled nodes has the variance (.5 q (1 - q))^2.
+        # The share of all unlabelled nodes then has the variance (.5 q (1 - q))^2.
         shift += (PLACE_SD * mean * (1 - mean) / np.maximum(spread, 1e-12)) ** 2
     share = 1.0 if alone else selection.probability
     if contested:
@@ -202,17 +201,17 @@ def tilt_of(
 
 
 def _shares_left(prior: dict[str, float], nodes: NodeTable, n_free: int) -> Floats:
-    """Class shares of the unlabelled nodes that `labels.prior` leaves."""
+    """Class shares of the unlabelled nodes, given `labels.prior` for all nodes."""
     known = nodes.labels[nodes.labels >= 0]
     counts = np.bincount(known, minlength=len(nodes.classes))
-    whole = np.array([prior[name] for name in nodes.classes])
-    left = whole / whole.sum() * len(nodes.labels) - counts
+    shares = np.array([prior[name] for name in nodes.classes])
+    left = shares / shares.sum() * len(nodes.labels) - counts
     if not (left > 0).all():
         code = int(np.argmin(left))
         raise InputError(
             f"labels.prior gives class {nodes.classes[code]} "
-            f"{whole[code] * len(nodes.labels):,.0f} of {len(nodes.labels):,} nodes, "
-            f"but {counts[code]:,} are labelled so and each class needs unlabelled "
+            f"{shares[code] * len(nodes.labels):,.0f} of {len(nodes.labels):,} nodes, "
+            f"but {counts[code]:,} have its label, and each class needs unlabelled "
             "nodes, too: correct labels.prior or the labels"
         )
     return np.asarray(left / n_free)

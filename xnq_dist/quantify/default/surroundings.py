@@ -1,4 +1,4 @@
-"""Labels around every node, counted by fold, by two rounds of neighbour sums."""
+"""Counts of labels around every node by fold, in two rounds of neighbour sums."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from xnq_dist.quantify.default.scenarios import (
     tilt_of,
 )
 from xnq_dist.quantify.interface import NodeTable, Reference
-from xnq_dist.quantify.loading import whole_stage
+from xnq_dist.quantify.loading import complete_stage
 from xnq_dist.readout.plus.label_features import HopStep
 from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.reservoir.propagation import propagate
@@ -48,16 +48,16 @@ STEM = "labels-around"
 
 @dataclass(frozen=True)
 class _Start:
-    """Labelled nodes of each fold, and a column of ones that counts walks."""
+    """Indicators of labelled nodes by fold, and a column of ones that counts walks."""
 
     run: str = field(repr=False)
     folds: int
     seed: int
 
     def __call__(self, number: int) -> Floats32:
-        """Shape (n_owned, K + 1)."""
+        """Return one partition's indicators, shape (n_owned, K + 1)."""
         run = RunDirectory(self.run)
-        record = whole_stage(run, "labels").named("labels-")[number]
+        record = complete_stage(run, "labels").named("labels-")[number]
         columns = ["index", "label"]
         rows = run.stage("labels").read_table(record, "node_labels", columns)
         index = rows["index"].to_numpy()
@@ -66,11 +66,11 @@ class _Start:
 
 
 def _indicators(known: Bools, folds: Ints32, count: int) -> Floats32:
-    found = np.zeros((len(known), count + 1), np.float32)
+    columns = np.zeros((len(known), count + 1), np.float32)
     rows = np.flatnonzero(known)
-    found[rows, folds[rows]] = 1.0
-    found[:, -1] = 1.0
-    return found
+    columns[rows, folds[rows]] = 1.0
+    columns[:, -1] = 1.0
+    return columns
 
 
 def labels_around(
@@ -80,12 +80,12 @@ def labels_around(
     settings: Settings,
     attempt: Attempt,
 ) -> tuple[tuple[FileRecord, ...], ...]:
-    """Labelled neighbours of each fold of every node: files by round and partition.
+    """Count every node's labelled neighbours by fold; files by round and partition.
 
     Every edge counts 1, whatever its weight.
     """
     folds = settings.readout.folds
-    made = propagate(
+    files = propagate(
         client,
         run.stage("graph"),
         graph,
@@ -98,7 +98,7 @@ def labels_around(
         weighted=False,
         backend=settings.backend,
     )
-    return tuple(tuple(made[turn]) for turn in range(1, WALKS + 1))
+    return tuple(tuple(files[turn]) for turn in range(1, WALKS + 1))
 
 
 def read_surroundings(
@@ -109,18 +109,18 @@ def read_surroundings(
     rows: Ints,
     settings: Settings,
 ) -> Surroundings:
-    """Of the nodes in `rows`, ascending, one partition's files in memory at a time."""
+    """Read the surroundings of the nodes in `rows` (ascending), by partition."""
     folds = settings.readout.folds
     reached = [np.empty((len(rows), folds + 1)) for _ in files]
-    graph = whole_stage(run, "graph")
+    graph = complete_stage(run, "graph")
     for number, index in enumerate(layout.node_index(run.stage("graph"), graph)):
         at = np.minimum(np.searchsorted(rows, index), len(rows) - 1)
         used = np.flatnonzero(rows[at] == index)
         for target, round_files in zip(reached, files, strict=True):
             values = stage.read_arrays(round_files[number])["values"]
             target[at[used]] = values[used]
-    own = tuple(codes[rows] for codes in groups)
-    return Surroundings(own, node_folds(rows, folds, settings.seed), tuple(reached))
+    of_rows = tuple(codes[rows] for codes in groups)
+    return Surroundings(of_rows, node_folds(rows, folds, settings.seed), tuple(reached))
 
 
 def learn(
@@ -131,18 +131,24 @@ def learn(
     settings: Settings,
     around: Callable[[Ints], Surroundings],
 ) -> tuple[Learnt, Selection | None]:
-    """What `auto` learns, and how the labelled nodes were chosen.
+    """Learn the variances of `auto`; study how the labelled nodes were chosen.
 
     Parameters
     ----------
+    nodes, reference
+        As for `Quantifier.estimate`.
     groups
-        The graph's own partitions.
+        Groups of the graph's nodes.
     held
-        Labelled nodes by models without labels of their whole group.
+        Posteriors of labelled nodes by models fitted without their group's labels.
     settings
         `labels`, `method` and `seed` are used.
     around
-        The surroundings of some nodes; called where the choice is studied.
+        Returns the surroundings of the given nodes; called if the choice is studied.
+
+    Returns
+    -------
+    The variances, and the result of the study, None where there was none.
     """
     selection = None
     if studies_choice(settings):
@@ -154,7 +160,7 @@ def learn(
 
 
 def studies_choice(settings: Settings) -> bool:
-    """Whether it is studied how the labelled nodes were chosen."""
+    """Whether the choice of the labelled nodes has to be studied."""
     return settings.labels.drawn != "weighted" and settings.labels.prior is None
 
 
@@ -166,7 +172,7 @@ def learn_in_process(
     settings: Settings,
     held: Held | None = None,
 ) -> tuple[Learnt, Selection | None]:
-    """`learn` from all edges in this process: row v holds v's in-neighbours."""
+    """`learn` from all edges in this process; row v holds the in-neighbours of v."""
     folds = node_folds(
         np.arange(len(nodes.labels)), settings.readout.folds, settings.seed
     )
@@ -179,8 +185,8 @@ def learn_in_process(
         for _ in range(WALKS):
             sums = links @ sums
             reached.append(sums[rows])
-        own = tuple(codes[rows] for codes in groups)
-        return Surroundings(own, folds[rows], tuple(reached))
+        of_rows = tuple(codes[rows] for codes in groups)
+        return Surroundings(of_rows, folds[rows], tuple(reached))
 
     every = Groups(groups, degree_groups(np.diff(adjacency.indptr)))
     return learn(nodes, reference, every, held, settings, around)

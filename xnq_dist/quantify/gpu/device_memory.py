@@ -1,18 +1,18 @@
-"""What quantifying takes of a GPU's memory, for plans."""
+"""GPU memory that quantification needs, for plans."""
 
 from __future__ import annotations
 
-__all__ = ["MOST_MEMBERSHIPS", "quantified_bytes"]
+__all__ = ["MAX_MEMBERSHIPS", "quantified_bytes"]
 
-MOST_MEMBERSHIPS = 1 << 22
-"""Of a batch of communities, but for one that has more."""
+MAX_MEMBERSHIPS = 1 << 22
+"""Maximum memberships of a batch, unless one community has more."""
 MEMBERSHIP = 32
-"""Bytes a membership takes on a GPU: member, logit, code, its community's answers."""
+"""Bytes per membership on a GPU: member, logit, code, its community's results."""
 
 
 def quantified_bytes(nodes: int, classes: int, threads: int) -> int:
-    """Bytes that a GPU holds while threads quantify a batch each."""
-    # Posteriors and a mask of all nodes.
+    """Bytes of GPU memory while each thread estimates a batch."""
+    # Posteriors and the mask of unlabelled nodes, and one batch per thread.
     return (4 * classes + 1) * nodes + MEMBERSHIP * min(
-        threads * MOST_MEMBERSHIPS, 8 * nodes
+        threads * MAX_MEMBERSHIPS, 8 * nodes
     )

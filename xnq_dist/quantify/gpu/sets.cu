@@ -1,15 +1,15 @@
 // Quantifiers of all communities of a batch in one launch. Compiled with NVRTC by
-// xnq_dist/quantify/gpu/sets.py, which says what each argument is.
+// xnq_dist/quantify/gpu/sets.py, which documents the arguments.
 //
-// A large community has a block, a small one a warp; which, only its own size decides.
-// Each thread adds up every width-th member in order, then the threads' sums are added
-// as a tree of fixed shape: a community has the same bits in any batch, run to run.
+// A large community gets a block, a small one a warp, depending only on its size. Each
+// thread adds up every width-th member in order, then the threads' sums are added as a
+// tree of fixed shape: a community has the same bits in every batch and run.
 //
 // Defined by the compiler: CLASSES.
 
 #define BLOCK 256
 #define WARP 32
-#define FEWEST_ITERATIONS 12  // M-steps before the stopping rule is asked
+#define FEWEST_ITERATIONS 12  // minimum number of M-steps
 
 __device__ __forceinline__ void wait_for_group(int width) {
   if (width == WARP)
@@ -69,7 +69,7 @@ extern "C" __global__ void sld(
     double mass = 0.0;
     for (int y = 0; y < CLASSES; ++y) mass = mass + (double)posteriors[node * CLASSES + y];
     mine_seen += 1.0;
-    if (mass > 0.0) mine_rows += 1.0;  // a row of zeros says nothing of the class
+    if (mass > 0.0) mine_rows += 1.0;  // a row of zeros has no information
   }
   double seen = add_up(mine_seen, sums, group.lane, group.width);
   double rows = add_up(mine_rows, sums, group.lane, group.width);

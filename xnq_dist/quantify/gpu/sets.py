@@ -1,7 +1,7 @@
 """SLD and mean posteriors of all communities of a batch in one launch on a GPU.
 
-Same definitions as on the CPU (`sld`, `counts`); sums in float64 in another order, so
-that answers agree to rounding.
+Same definitions as on the CPU (`sld`, `counts`). Sums are in float64 in another order,
+so results agree up to rounding.
 """
 
 from __future__ import annotations
@@ -32,28 +32,30 @@ __all__ = ["GpuCounts", "GpuSld", "make", "sets_source"]
 
 BLOCK, WARPS = 256, 8
 LARGE = 1024
-"""Members from which a community has a block, not a warp, to itself."""
+"""Members above which a community gets a block of threads instead of a warp."""
 
 _TABLES: WeakKeyDictionary[NodeTable, tuple[Any, Any]] = WeakKeyDictionary()
-"""Posteriors and the mask of unlabelled nodes on the device, as long as the table."""
+"""Posteriors and the mask of unlabelled nodes on the device, while the table exists."""
 
 
 @cache
 def sets_source() -> str:
-    """The CUDA source."""
+    """Return the CUDA source."""
     return Path(__file__).with_name("sets.cu").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
 class _Batch:
-    """A batch on the device, with how its communities are spread over blocks."""
+    """A batch on the device, and the assignment of its communities to blocks."""
 
     arrays: tuple[Any, ...]
     """Offsets, members, unlabelled, posteriors."""
     order: Any
     """Communities, large ones first."""
     count: int
+    """Number of communities."""
     large: int
+    """Number of large communities."""
 
     @property
     def grid(self) -> tuple[int]:
@@ -62,7 +64,7 @@ class _Batch:
 
     @property
     def spread(self) -> tuple[Any, ...]:
-        """Arguments that say which community is whose."""
+        """Arguments that assign communities to blocks and warps."""
         return self.order, np.int32(self.count), np.int32(self.large)
 
 
@@ -77,10 +79,10 @@ def _moved(backend: GpuBackend, batch: Communities, nodes: NodeTable) -> _Batch:
 
 
 def _spread(backend: GpuBackend, batch: Communities, table: tuple[Any, ...]) -> _Batch:
-    """A batch beside its nodes' mask and posteriors, which are there already."""
+    """Copy a batch to the device; `table` (mask, posteriors) is there already."""
     sizes = np.diff(batch.offsets)
     order = np.argsort(sizes <= LARGE, kind="stable").astype(np.int32)
-    # A kernel may not be given an empty array, whose address is 0.
+    # The address of an empty array is 0, which kernels do not accept.
     members = batch.members if len(batch.members) else np.zeros(1, np.int64)
     return _Batch(
         (backend.to_device(batch.offsets), backend.to_device(members), *table),
@@ -101,7 +103,7 @@ def _em(
     rule: tuple[float, int],
     defines: tuple[str, ...],
 ) -> Estimates:
-    """SLD of a batch: tolerance and most iterations are the rule that stops it."""
+    """Run SLD on a batch; `rule` is the tolerance and the maximum of iterations."""
     prevalence = backend.empty((moved.count, len(prior)), np.float64)
     iterations = backend.empty((moved.count,), np.int32)
     converged = backend.empty((moved.count,), np.uint8)
@@ -150,17 +152,17 @@ class GpuCounts(Counts):
             return np.empty(shape)
         backend = cast(GpuBackend, choose("gpu"))
         moved = _moved(backend, batch, nodes)
-        answers = backend.empty(shape, np.float64)
+        means = backend.empty(shape, np.float64)
         backend.kernel(sets_source(), "means", _classes(nodes))(
             moved.grid,
             (BLOCK,),
-            (*moved.arrays, np.int32(self.hard), *moved.spread, answers),
+            (*moved.arrays, np.int32(self.hard), *moved.spread, means),
         )
-        return np.asarray(backend.to_host(answers))
+        return np.asarray(backend.to_host(means))
 
 
 def make(name: str, settings: Settings) -> Quantifier:
-    """The quantifier that the settings describe."""
+    """Construct the quantifier from its settings."""
     if name == "sld":
         return GpuSld(settings.sld.tolerance, settings.sld.max_iterations)
     return GpuCounts(name)

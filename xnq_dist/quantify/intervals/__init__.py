@@ -1,1 +1,1 @@
-"""Intervals of quantifiers that give none themselves."""
+"""Intervals for quantifiers without intervals, and the variance between seeds."""

@@ -1,10 +1,11 @@
-"""Other draws of the labelled nodes, which all communities share.
+"""Replicates of the labelled nodes, which all communities share.
 
-A replicate draws labelled rows within each class and makes from them what other labels
-would have changed: the rows that a quantifier learns from, the calibration of all
-posteriors (fitted to the rows drawn, relative to its fit to all of them), and the class
-proportions that it is calibrated to. More labels of a class move the proportions and
-the calibration's offset alike, so quantifiers that divide by them hardly notice.
+A replicate resamples labelled rows within each class and derives everything that other
+labels would change: the rows that a quantifier learns from, the calibration of all
+posteriors (fitted to the resampled rows, relative to the fit to all rows), and the
+class proportions that it is calibrated to. More labels of a class change the
+proportions and the calibration's offset equally, so the effect on quantifiers that
+divide by the proportions is small.
 """
 
 from __future__ import annotations
@@ -22,50 +23,50 @@ from xnq_dist.quantify.interface import Reference
 from xnq_dist.quantify.intervals.resamples import draw_rows
 from xnq_dist.readout.calibration import fit_calibration
 
-__all__ = ["Replicate", "draw_again", "make_replicates", "vouched"]
+__all__ = ["Replicate", "bounded", "make_replicates", "resample_labels"]
 
 
-MOST = 50
-"""Replicates of the labelled nodes; resamples of members are spread over them."""
-MOST_ROWS = 40_000
-"""Labelled rows that replicates are drawn from: more leave an error too small to show,
-and each replicate is fitted to as many."""
-OPEN = 2.0
-"""Part of the labels that a replicate draws is one in so many: labels of neighbours are
-not independent, and the readout was learnt from the same labels."""
+MAX_REPLICATES = 50
+"""Maximum number of replicates; resamples of members are spread over them."""
+MAX_ROWS = 40_000
+"""Maximum number of labelled rows that are resampled: with more, their error is too
+small to matter, and each replicate is fitted to as many."""
+THINNING = 2.0
+"""A replicate draws one in this many labels: labels of neighbours are not independent,
+and the readout was fitted to the same labels."""
 FEW = 20.0
-"""Labels of the rarest class by which the calibration's variance doubles once more."""
-MOST_SLOPE = 2.0
-"""Largest logarithm of a slope."""
-HELD = 0.25
-"""Rows' worth of the prior of a replicate's calibration, that it changes nothing."""
+"""Labels of the rarest class with which the calibration's variance is doubled."""
+MAX_SLOPE = 2.0
+"""Maximum logarithm of a slope."""
+PRIOR_ROWS = 0.25
+"""Strength of the prior of a replicate's calibration (the identity), in rows."""
 REFERENCE = 1 << 40
-"""Keys of the streams that draw labelled nodes: beyond any community's number."""
+"""First key of the streams that draw labelled nodes, above any community's number."""
 
 
 @dataclass(frozen=True, eq=False)
 class Replicate:
-    """What another draw of the labelled nodes leads to."""
+    """Reference and calibration from one resample of the labelled nodes."""
 
     reference: Reference
     slope: float = 1.0
-    """Of the logarithms of posteriors."""
+    """Factor on the logarithms of posteriors."""
     offset: Floats | None = None
-    """Of the classes, shape (C,); None: posteriors stay."""
+    """Added to the classes' logarithms, shape (C,); None: posteriors are unchanged."""
 
     def posteriors(self, logs: Floats32) -> Floats32:
-        """Posteriors (n, C) by this calibration, from their logarithms (C, n)."""
-        found: Floats32 = logs * np.float32(self.slope)
+        """Recalibrate posteriors, shape (n, C), from their logarithms, (C, n)."""
+        values: Floats32 = logs * np.float32(self.slope)
         if self.offset is not None:
-            found += self.offset.astype(np.float32)[:, None]
-        found -= found.max(axis=0)
-        np.exp(found, out=found)
-        found /= found.sum(axis=0)
-        return np.ascontiguousarray(found.T)
+            values += self.offset.astype(np.float32)[:, None]
+        values -= values.max(axis=0)
+        np.exp(values, out=values)
+        values /= values.sum(axis=0)
+        return np.ascontiguousarray(values.T)
 
 
-def vouched(posteriors: NDArray[np.floating], labels: int) -> Floats32:
-    """Posteriors no surer than the labelled nodes are many."""
+def bounded(posteriors: NDArray[np.floating], labels: int) -> Floats32:
+    """Bound posteriors away from 0 by the number of labels that calibrate them."""
     rows = np.asarray(posteriors, np.float64)
     rows = np.maximum(rows / rows.sum(axis=1, keepdims=True), 1 / (labels + 2))
     return np.asarray(rows / rows.sum(axis=1, keepdims=True), np.float32)
@@ -78,9 +79,10 @@ def make_replicates(
     seed: int,
     calibrated: bool = True,
 ) -> Sequence[Replicate]:
-    """Replicates of the labelled nodes, at most `resamples`; the reference without any.
+    """Draw at most `resamples` replicates; the reference itself without labelled nodes.
 
-    Posteriors are calibrated by so many `labels`, and anew where `calibrated`.
+    `labels` is the number of labels behind the posteriors; they are recalibrated if
+    `calibrated`.
     """
     held, codes = reference.posteriors, reference.labels
     if held is None or codes is None:
@@ -88,63 +90,63 @@ def make_replicates(
     usable = np.flatnonzero(np.isfinite(held).all(axis=1) & (held.sum(axis=1) > 0))
     if not len(usable):
         return [Replicate(reference)]
-    usable = usable[:: -(-len(usable) // MOST_ROWS)]
-    logs, codes = np.log(vouched(held[usable], labels)), codes[usable]
+    usable = usable[:: -(-len(usable) // MAX_ROWS)]
+    logs, codes = np.log(bounded(held[usable], labels)), codes[usable]
     counts = np.bincount(codes, minlength=held.shape[1])
     random = stream(seed, Purpose.CLASS_PROPORTIONS)
-    whole = _fitted(logs, codes)
+    original = _fitted(logs, codes)
     few = np.sqrt(1 + FEW / max(int(counts[counts > 0].min()), 1))
-    made = []
-    for g in range(min(resamples, MOST)):
-        rows, drawn = draw_again(codes, g, seed)
+    replicates = []
+    for g in range(min(resamples, MAX_REPLICATES)):
+        rows, drawn = resample_labels(codes, g, seed)
         more = random.standard_normal(len(counts)) * few
-        more *= np.sqrt(OPEN / np.maximum(counts, 0.5))
+        more *= np.sqrt(THINNING / np.maximum(counts, 0.5))
         one = Replicate(reference)
         if calibrated:
-            slope, offset = _relative(_fitted(logs[rows], drawn), whole, few)
+            slope, offset = _relative(_fitted(logs[rows], drawn), original, few)
             one = Replicate(reference, slope, offset + more)
         prior = reference.prior * np.exp(more)
-        around = reference.neighbours
-        own = Reference(
+        neighbours = reference.neighbours
+        resampled = Reference(
             prior / prior.sum(),
             one.posteriors(np.ascontiguousarray(logs[rows].T)),
             drawn,
-            neighbours=None if around is None else around.of(usable[rows]),
+            neighbours=None if neighbours is None else neighbours.of(usable[rows]),
         )
-        made.append(replace(one, reference=own))
-    return made
+        replicates.append(replace(one, reference=resampled))
+    return replicates
 
 
 def _relative(
-    again: tuple[float, Floats], whole: tuple[float, Floats], times: float
+    again: tuple[float, Floats], original: tuple[float, Floats], times: float
 ) -> tuple[float, Floats]:
-    """How a calibration differs from that by all rows, so many times as far."""
-    steeper = again[0] / whole[0]
-    slope = np.exp(np.clip(times * np.log(steeper), -MOST_SLOPE, MOST_SLOPE))
-    return float(slope), times * (again[1] - whole[1] * steeper)
+    """Change of a calibration from the fit to all rows, multiplied by `times`."""
+    steeper = again[0] / original[0]
+    slope = np.exp(np.clip(times * np.log(steeper), -MAX_SLOPE, MAX_SLOPE))
+    return float(slope), times * (again[1] - original[1] * steeper)
 
 
 def _fitted(logs: NDArray[Any], labels: Ints32) -> tuple[float, Floats]:
-    """Slope and offsets of the calibration of some rows."""
-    made = fit_calibration("bcts", logs, labels, HELD).parameters
-    return 1 / float(made["temperature"][0]), made["bias"]
+    """Slope and offsets of a calibration fitted to labelled rows."""
+    parameters = fit_calibration("bcts", logs, labels, PRIOR_ROWS).parameters
+    return 1 / float(parameters["temperature"][0]), parameters["bias"]
 
 
-def draw_again(labels: Ints32, replicate: int, seed: int) -> tuple[Ints, Ints32]:
-    """Labelled rows drawn anew within each class, and the classes they stand for.
+def resample_labels(labels: Ints32, replicate: int, seed: int) -> tuple[Ints, Ints32]:
+    """Resample labelled rows within each class; return rows and their classes.
 
-    A class of m rows gives m / `OPEN`. One row in m + 1 may be any: what a class was
-    not seen to look like it may look like still.
+    Of a class with m rows, m / `THINNING` are drawn. One row in m + 1 is drawn from all
+    classes, because nodes of a class may also look like those of another.
     """
     sizes = np.bincount(labels)
     chosen = []
     for code in np.flatnonzero(sizes).tolist():
-        own, size = np.flatnonzero(labels == code), int(sizes[code])
-        count = max(round(size / OPEN), 1)
+        of_class, size = np.flatnonzero(labels == code), int(sizes[code])
+        count = max(round(size / THINNING), 1)
         key = REFERENCE + code * 2
         places = draw_rows(seed, key, replicate, size + 1, count)
         others = draw_rows(seed, key + 1, replicate, len(labels), count)
-        rows = np.append(own, -1)[places]
+        rows = np.append(of_class, -1)[places]
         chosen.append(np.where(rows < 0, others, rows))
     codes = np.repeat(np.flatnonzero(sizes), [len(rows) for rows in chosen])
     return np.concatenate(chosen), codes.astype(np.int32)

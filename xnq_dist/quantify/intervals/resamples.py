@@ -1,7 +1,7 @@
-"""Members drawn with replacement, from streams keyed by what they are drawn for.
+"""Draws of members with replacement, from random streams keyed by community.
 
-Draw j of resample r of community s depends on the seed and on (s, r, j) alone: batches,
-workers and threads change nothing.
+Draw j of resample r of community s depends only on the seed and on (s, r, j), not on
+batches, workers or threads.
 
 References
 ----------
@@ -35,13 +35,13 @@ def _mixed(value: np.uint64) -> np.uint64:
 def _stream(seed: int, community: int, resample: int) -> np.uint64:
     key = _mixed(np.uint64(seed) + GAMMA)
     key = _mixed((key ^ np.uint64(community)) + GAMMA)
-    found: np.uint64 = _mixed((key ^ np.uint64(resample)) + GAMMA)
-    return found
+    state: np.uint64 = _mixed((key ^ np.uint64(resample)) + GAMMA)
+    return state
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _draw(stream: np.uint64, size: int, places: Ints) -> None:
-    """Fill `places` with numbers below size; one 64-bit word makes two of them."""
+    """Fill `places` with numbers below `size`, two from each 64-bit word."""
     bound = np.uint64(size)
     count = places.shape[0]
     word = stream
@@ -61,7 +61,7 @@ def _fill(seed: int, group: int, resample: int, size: int, places: Ints) -> None
 
 
 def draw_rows(seed: int, group: int, resample: int, size: int, count: int) -> Ints:
-    """Places of rows below `size`, drawn with replacement, shape (count,)."""
+    """Draw `count` row numbers below `size` with replacement, shape (count,)."""
     places = np.empty(count, np.int64)
     _fill(seed, group, resample, size, places)
     return places
@@ -78,11 +78,11 @@ def draw_kernel(
     drawn: Ints,
     means: Floats,
 ) -> None:
-    """One resample of every community, and the mean of what goes with the members.
+    """Draw one resample of every community, and average its rows of `shifted`.
 
     Community s has the number ``first + s`` in the key of its stream. `shifted` (M, C)
-    belongs to memberships; `drawn` (M,) is filled with the resamples' members, `means`
-    with the rows' means, 0 without members.
+    has a row per membership; `drawn` (M,) is filled with the drawn members, `means`
+    with the means of their rows, 0 without members.
     """
     for s in range(offsets.shape[0] - 1):
         begin, size = offsets[s], offsets[s + 1] - offsets[s]

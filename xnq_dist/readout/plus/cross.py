@@ -1,9 +1,9 @@
 """Cross-fitting of xnq+: first stages of every variant, label features, rows.
 
-The labelled rows are gathered in one task; label features count all labels, and
-everything else stays in files, one a partition. `variants` lists the folds that each
-model hides. Folds consist of single nodes for the readout itself, and of whole groups
-to measure what a group without labels adds.
+One task gathers the labelled rows; label features count all labels, and everything else
+stays in files, one per partition. `variants` lists the folds that are hidden from each
+model. Folds consist of single nodes for the readout itself, and of complete groups to
+measure the error in groups without labels.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ FoldOf = Callable[[Ints], Ints32]
 
 @dataclass(frozen=True, eq=False)
 class CrossFit:
-    """Labelled rows as the second stage sees them, and what made them."""
+    """Labelled rows as inputs of the second stage, and the files behind them."""
 
     where: Stage
     parts: tuple[Part, ...]
     visible: VisibleLabels
     priors: Floats
-    """Class shares that each variant knows, shape (V, C)."""
+    """Class shares of the labels visible to each variant, shape (V, C)."""
     models: FileRecord
     """`FirstStage` of all variants."""
     features: tuple[FileRecord, ...]
-    """Label features, one file a partition."""
+    """Label features, one file per partition."""
     strengths: tuple[float, ...]
     """C of each block."""
     rows: _Future
@@ -69,11 +69,10 @@ class CrossFit:
         fold_of: FoldOf,
         strengths: Sequence[float] | None = None,
     ) -> CrossFit:
-        """Fit the first stages, and describe the rows.
+        """Fit the first stages, and compute the second stage's rows.
 
-        Labels and weights are by canonical index, -1 for hidden labels; models are
-        fitted to the nodes `fitted`. Without strengths, C of each block is chosen by
-        out-of-fold loss, or as `readout.C` says.
+        Models are fitted to the nodes `fitted` (canonical indexes). `strengths` are C
+        of each block; None: chosen by out-of-fold loss, or set by `readout.C`.
         """
         client, source, attempt = work.client, work.source, work.attempt
         labels, weights, n_classes = work.labels, work.weights, work.n_classes
@@ -113,12 +112,12 @@ class CrossFit:
             for columns in columns_of(blocks)
         ]
         fit_all = TaskFits(client, ready, "fits", work.progress)
-        given = work.settings.readout.C
-        grid = GRID if given == "select" else (given,)
+        set_C = work.settings.readout.C
+        grid = GRID if set_C == "select" else (set_C,)
         grids = [(C,) for C in strengths] if strengths else [grid] * len(blocks)
-        found, strengths = _first_stage(grids, count, fit_all)
+        fits, strengths = _first_stage(grids, count, fit_all)
         models = attempt.write_arrays(
-            "models", **FirstStage.of(blocks, found).to_arrays()
+            "models", **FirstStage.of(blocks, fits).to_arrays()
         )
         priors = class_priors(
             labels[shown],
@@ -128,19 +127,16 @@ class CrossFit:
             None if weights is None else weights[shown],
         )
         features = spread_features(work, visible, parts, models, priors)
-        seen = [
+        fitted_features = [
             client.submit(_fitted_features, part, where, record, pure=False)
             for part, record in zip(parts, features, strict=True)
         ]
-        described = client.submit(
-            _second_rows, rows, folds, seen, where, models, count, pure=False
-        )
-        return cls(
-            where, parts, visible, priors, models, features, strengths, described
-        )
+        inputs = rows, folds, fitted_features, where, models, count
+        second = client.submit(_second_rows, *inputs, pure=False)
+        return cls(where, parts, visible, priors, models, features, strengths, second)
 
     def delete(self, attempt: Attempt) -> None:
-        """Remove every file of it."""
+        """Delete all its files."""
         for record in (*self.visible.records, *self.features, self.models):
             attempt.folder.delete(record.name)
 
@@ -148,16 +144,16 @@ class CrossFit:
 def _first_stage(
     grids: Sequence[Sequence[float]], folds: int, fit_all: Fitter
 ) -> tuple[list[list[LinearModel]], tuple[float, ...]]:
-    """Models of each block in every variant, and the C of each block."""
+    """Fit the models of each block in every variant; return them and each block's C."""
     chosen = cross_fit(grids, folds, search_from_middle, fit_all)
     best = tuple(grid[one.place] for grid, one in zip(grids, chosen, strict=True))
-    # From scratch: a single fold's model has seen the labels of every other fold.
+    # No start from a model of one hidden fold: it was fitted to the other fold.
     pairs = Variants(folds).hidden[folds:]
-    more = fit_all(
+    of_pairs = fit_all(
         [FitJob(pair, C, None, at) for at, C in enumerate(best) for pair in pairs]
     )
     models = [
-        [fit.model for fit in (*one.fits, *more[at * len(pairs) :][: len(pairs)])]
+        [fit.model for fit in (*one.fits, *of_pairs[at * len(pairs) :][: len(pairs)])]
         for at, one in enumerate(chosen)
     ]
     return models, best
@@ -172,7 +168,7 @@ def _block_rows(
 def _fitted_features(
     part: Part, where: Stage, record: FileRecord
 ) -> tuple[Ints, Floats32]:
-    """Canonical index and label features of a partition's fitted rows."""
+    """Read canonical index and label features of a partition's fitted rows."""
     nodes = part.read_nodes()
     return nodes["index"].to_numpy()[part.used(nodes)], where.read_arrays(record)[
         "fitted"
@@ -182,23 +178,23 @@ def _fitted_features(
 def _second_rows(
     rows: Labelled,
     folds: Ints32,
-    seen: Sequence[tuple[Ints, Floats32]],
+    fitted_features: Sequence[tuple[Ints, Floats32]],
     where: Stage,
     models: FileRecord,
     count: int,
 ) -> SecondRows:
-    """Fitted rows as the second stage sees them."""
+    """Compute the second stage's inputs for the fitted rows."""
     first = FirstStage.from_arrays(where.read_arrays(models))
-    order = np.argsort(np.concatenate([index for index, _ in seen]))
-    features = np.concatenate([values for _, values in seen])[order]
+    order = np.argsort(np.concatenate([index for index, _ in fitted_features]))
+    features = np.concatenate([values for _, values in fitted_features])[order]
     places = Variants(count).places()[folds]
-    found, own = [], []
+    inputs, out_of_fold = [], []
     for begin in range(0, len(rows.x), BLOCK):
         block = slice(begin, begin + BLOCK)
         scores = first.scores(rows.x[block])
         at = np.arange(len(scores))
-        own.append(scores[at, folds[block]])
-        found.append(
+        out_of_fold.append(scores[at, folds[block]])
+        inputs.append(
             np.stack(
                 [
                     second_rows(scores[at, places[block, fold]], features[block, fold])
@@ -207,5 +203,5 @@ def _second_rows(
                 axis=1,
             )
         )
-    known = rows.x, first.blocks, np.concatenate(own), rows.weights
-    return SecondRows(rows.labels, folds, np.concatenate(found), *known)
+    rest = rows.x, first.blocks, np.concatenate(out_of_fold), rows.weights
+    return SecondRows(rows.labels, folds, np.concatenate(inputs), *rest)

@@ -1,8 +1,8 @@
-"""Label features of xnq+ in files, one a partition, by runs of neighbour sums.
+"""Label features of xnq+ in files, one per partition, from sums over neighbours.
 
-A node's own variant gives N x F float32 in all, F as `label_features.feature_count`
-says; labelled rows that models are fitted to are described in K variants. No process
-ever holds them together.
+Every node has F float32 features (`label_features.feature_count`) with its own fold
+hidden; labelled rows that models are fitted to have features in K variants. No process
+holds all of them.
 """
 
 from __future__ import annotations
@@ -37,10 +37,9 @@ def spread_features(
     models: FileRecord,
     priors: Floats,
 ) -> tuple[FileRecord, ...]:
-    """Label features of every partition, by runs of neighbour sums.
+    """Compute the label features of every partition from sums over neighbours.
 
-    `models` holds the arrays of `FirstStage`; `priors` are `class_priors` of all
-    labels.
+    `models` has the arrays of `FirstStage`; `priors` are `class_priors` of all labels.
     """
     client, settings, attempt = work.client, work.settings, work.attempt
     turns = range(1, HOPS + 1)
@@ -67,7 +66,7 @@ def spread_features(
             ),
         )
     )
-    made = [
+    futures = [
         client.submit(
             _write_features,
             visible,
@@ -81,10 +80,10 @@ def spread_features(
         )
         for number in range(len(parts))
     ]
-    watch(client, made, "label features", work.progress)
-    files = gather(client, made)
-    for found in (hops, means):
-        for records in found.values():
+    watch(client, futures, "label features", work.progress)
+    files = gather(client, futures)
+    for sums in (hops, means):
+        for records in sums.values():
             for record in records:
                 attempt.folder.delete(record.name)
     return tuple(files)
@@ -99,30 +98,30 @@ def _write_features(
     smoothing: float,
     attempt: Attempt,
 ) -> FileRecord:
-    """Of every row with its own fold hidden, of fitted rows with each other one too."""
+    """Write features of all rows, their fold hidden; of fitted ones in K variants."""
     where = visible.where
-    near = [where.read_arrays(record)["values"] for record in hops]
+    counts = [where.read_arrays(record)["values"] for record in hops]
     mean = [where.read_arrays(record)["values"] for record in means]
     _, folds = visible.load(number)
     fitted = np.flatnonzero(KnownLabels(where, visible.records[number]).load() >= 0)
     variants = visible.variants
     places = variants.places()
     own = label_features(
-        near, mean, priors, folds.astype(np.int64), variants, smoothing
+        counts, mean, priors, folds.astype(np.int64), variants, smoothing
     )
-    near, mean = [x[fitted] for x in near], [x[fitted] for x in mean]
-    beside = [
+    counts, mean = [x[fitted] for x in counts], [x[fitted] for x in mean]
+    by_fold = [
         label_features(
-            near, mean, priors, places[folds[fitted], fold], variants, smoothing
+            counts, mean, priors, places[folds[fitted], fold], variants, smoothing
         )
         for fold in range(variants.folds)
     ]
     return attempt.write_arrays(
-        f"{FEATURES}{number:05d}", own=own, fitted=np.stack(beside, axis=1)
+        f"{FEATURES}{number:05d}", own=own, fitted=np.stack(by_fold, axis=1)
     )
 
 
 def read_own(where: Stage, record: FileRecord) -> Floats32:
-    """Label features of a partition's rows, their own fold hidden, shape (n, F)."""
-    found: Floats32 = where.read_arrays(record)["own"]
-    return found
+    """Read label features of a partition's rows, their own fold hidden, (n, F)."""
+    features: Floats32 = where.read_arrays(record)["own"]
+    return features

@@ -1,8 +1,8 @@
-"""The first stage of xnq+: one logistic regression a block of columns and variant.
+"""The first stage of xnq+: a logistic regression for each block of columns and variant.
 
-Blocks (reservoir, features, spectrum) are scaled to a total variance of 1 each, so one
-grid of C serves all. C is chosen by the out-of-fold loss of the single folds, with a
-weak pull to the middle of the grid that decides where labels are few.
+Blocks (reservoir, features, spectrum) are scaled to a total variance of 1 each, so they
+share one grid of C. C is chosen by the out-of-fold loss of the single folds, with a
+weak penalty on the distance from the middle of the grid, for tasks with few labels.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GRID = tuple(float(10.0**step) for step in range(-1, 6))
 
 @dataclass(frozen=True, eq=False)
 class FirstStage:
-    """Logistic readouts of every variant and block, on columns as they are."""
+    """Logistic readouts of every variant and block, for unscaled columns."""
 
     blocks: tuple[int, ...]
     """Columns of each block."""
@@ -42,7 +42,7 @@ class FirstStage:
     def of(
         cls, blocks: Sequence[int], models: Sequence[Sequence[LinearModel]]
     ) -> FirstStage:
-        """Of the models of each block, one a variant."""
+        """Construct from the models of each block, one for each variant."""
         coef = [np.stack([model.coef for model in block]) for block in models]
         shifts = [np.stack([model.intercept for model in block]) for block in models]
         return cls(
@@ -50,7 +50,7 @@ class FirstStage:
         )
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Arrays for an npz file; `from_arrays` reads them."""
+        """Return arrays for an npz file; `from_arrays` reads them."""
         return {
             "first_blocks": np.array(self.blocks),
             "first_coef": self.coef,
@@ -59,28 +59,28 @@ class FirstStage:
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> FirstStage:
-        """The stage whose `to_arrays` these are."""
+        """Construct from the result of `to_arrays`."""
         blocks = tuple(arrays["first_blocks"].tolist())
         return cls(blocks, arrays["first_coef"], arrays["first_intercept"])
 
     def single(self, folds: int) -> FirstStage:
-        """The variants that hide a fold alone."""
+        """Return the variants that hide a single fold."""
         return FirstStage(self.blocks, self.coef[:folds], self.intercept[:folds])
 
     def scores(self, x: NDArray[Any]) -> Floats:
-        """Log-probabilities of rows, shape (n, V, B, C)."""
+        """Return log-probabilities of rows, shape (n, V, B, C)."""
         count, classes, _ = self.coef.shape
-        found = np.empty((len(x), count, len(self.blocks), classes))
+        logs = np.empty((len(x), count, len(self.blocks), classes))
         for at, columns in enumerate(columns_of(self.blocks)):
             weights = self.coef[:, :, columns].reshape(count * classes, -1)
             values = product(np.ascontiguousarray(x[:, columns]), weights.T.copy())
             logits = values.reshape(len(x), count, classes) + self.intercept[:, at]
-            found[:, :, at] = log_softmax(logits, axis=2)
-        return found
+            logs[:, :, at] = log_softmax(logits, axis=2)
+        return logs
 
 
 def columns_of(blocks: Sequence[int]) -> list[slice]:
-    """The columns of each block."""
+    """Return the columns of each block."""
     ends = np.concatenate([[0], np.cumsum(blocks)]).tolist()
     return [slice(first, last) for first, last in pairwise(ends)]
 
@@ -94,12 +94,12 @@ def block_rows(
     weights: Floats | None = None,
 ) -> MemoryRows:
     """One block of the labelled rows, penalised as if its total variance were 1."""
-    known = x[:, columns], labels, folds, n_classes, weights
-    rows = MemoryRows.of(*known, smooth=True)
-    # Of all rows: no class is looked at.
+    fields = x[:, columns], labels, folds, n_classes, weights
+    rows = MemoryRows.of(*fields, smooth=True)
+    # The variance is that of all rows, regardless of classes.
     spread = rows.moments.covariance()
     total = float(spread.sum() if spread.ndim == 1 else np.trace(spread))
-    # Columns that are all constant have no more than the rounding of their squares.
+    # If all columns are constant, the total is only rounding error of the squares.
     squares = rows.moments.products
     size = float(squares.sum() if squares.ndim == 1 else np.trace(squares))
     size /= max(1.0, float(rows.moments.counts.sum()))

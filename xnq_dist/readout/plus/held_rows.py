@@ -1,8 +1,8 @@
-"""Posteriors of labelled nodes by models that saw no label of their whole group.
+"""Posteriors of labelled nodes by models fitted without the labels of their group.
 
-They show how good posteriors are where no node is labelled: ordinary folds hide a
-node's own label, but not its neighbours'. Groups are those of the graph itself, C is
-that of the readout, and trees are left out: these posteriors only measure errors.
+They measure the error of posteriors where no node is labelled: ordinary folds hide a
+node's own label, but not those of its neighbours. Groups are those of the graph, C is
+that of the readout, and trees are left out because the posteriors only measure errors.
 """
 
 from __future__ import annotations
@@ -24,24 +24,23 @@ from xnq_dist.readout.plus.work import PlusWork
 
 __all__ = ["PRIOR_ROWS", "group_folds", "held_by_group", "sample_rows"]
 
-MOST_ROWS = 50_000
-"""Maximum number of labelled rows: more hardly improve an estimate of variance."""
+MAX_ROWS = 50_000
+"""Maximum number of labelled rows: more barely improve an estimate of variance."""
 PRIOR_ROWS = 2.0
 """Strength of the priors of the calibration, in rows."""
 
 
-def sample_rows(index: Ints, most: int, seed: int) -> Ints:
-    """At most so many nodes, chosen by their canonical index alone, ascending."""
+def sample_rows(index: Ints, maximum: int, seed: int) -> Ints:
+    """Sample at most `maximum` nodes, by canonical index and seed alone, ascending."""
     key = stream_key(seed, Purpose.FITTED_ROWS)
     order = np.argsort(mixed_bits(index, key), kind="stable")
-    return np.sort(index[order[:most]])
+    return np.sort(index[order[:maximum]])
 
 
 def group_folds(groups: Ints32, known: Bools, count: int) -> Ints32:
-    """Fold of each group: groups with most labels first, each to the emptiest fold.
+    """Assign groups to folds: those with most labels first, each to the emptiest fold.
 
-    No class is looked at.
-
+    The assignment does not depend on classes.
 
     Examples
     --------
@@ -62,21 +61,21 @@ def group_folds(groups: Ints32, known: Bools, count: int) -> Ints32:
 def held_by_group(
     work: PlusWork, fitted: Ints, groups: Ints32, strengths: Sequence[float]
 ) -> FileRecord | None:
-    """A file with the canonical `index` of labelled nodes and their `posterior`.
+    """Write a file with the canonical `index` of labelled nodes and their `posterior`.
 
-    Labels, groups and weights are by canonical index, -1 for hidden labels; `fitted`
-    are the nodes that the readout is fitted to, `strengths` C of each block. None where
-    fewer groups than folds have labels.
+    Groups are by canonical index; `fitted` are the nodes that the readout is fitted to,
+    `strengths` C of each block. None where fewer groups than folds have labels.
     """
     count = work.settings.readout.folds
     if len(np.unique(groups[fitted])) < count:
         return None
     folds = group_folds(groups, work.labels >= 0, count)
-    own = replace(work, attempt=replace(work.attempt, id=f"{work.attempt.id}-groups"))
-    rows = sample_rows(fitted, MOST_ROWS, work.settings.seed)
-    crossed = CrossFit.of(own, rows, lambda index: folds[groups[index]], strengths)
-    judged = work.client.submit(
-        _judge,
+    attempt = replace(work.attempt, id=f"{work.attempt.id}-groups")
+    rows = sample_rows(fitted, MAX_ROWS, work.settings.seed)
+    by_group = replace(work, attempt=attempt)
+    crossed = CrossFit.of(by_group, rows, lambda index: folds[groups[index]], strengths)
+    written = work.client.submit(
+        _write_held,
         crossed.rows,
         rows,
         crossed.priors[:count],
@@ -84,16 +83,15 @@ def held_by_group(
         work.attempt,
         pure=False,
     )
-    record: FileRecord = result(work.client, judged)
-    crossed.delete(own.attempt)
+    record: FileRecord = result(work.client, written)
+    crossed.delete(attempt)
     return record
 
 
-def _judge(
+def _write_held(
     rows: SecondRows, index: Ints, priors: Floats, calibration: str, attempt: Attempt
 ) -> FileRecord:
     _, held, _ = conclude(rows, priors.shape[1], {}, priors)
-    known = held, rows.labels
-    fitted = fit_calibration(calibration, *known, PRIOR_ROWS, rows.weights)
+    fitted = fit_calibration(calibration, held, rows.labels, PRIOR_ROWS, rows.weights)
     posterior = fitted.apply(held)
     return attempt.write_arrays("held", index=index, posterior=posterior)

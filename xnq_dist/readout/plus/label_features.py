@@ -1,9 +1,9 @@
-"""Label features of xnq+: what the labels around a node say, in every variant.
+"""Label features of xnq+: labels and posteriors around a node, in every variant.
 
-Labels are counted fold by fold, so a variant's counts are a sum over the folds that it
-sees: features of a variant cannot depend on a label that it hides, not by a self-loop,
-not by a walk that comes back. Everything is a neighbour sum, made by halo exchange;
-these are the pure parts of it.
+Labels are counted by fold, and a variant's counts are a sum over its visible folds: so
+features of a variant cannot depend on a hidden label, neither through a self-loop nor
+through a walk that returns. All features derive from sums over neighbours, computed by
+halo exchange; this module has the functions of arrays.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 HOPS = 2
 """Steps from a node within which labels are counted, and posteriors averaged."""
 BLOCK = 1 << 15
-"""Rows that are described at a time."""
+"""Rows whose features are computed at a time."""
 
 
 @dataclass(frozen=True)
@@ -44,23 +44,23 @@ class VisibleLabels:
 
     @property
     def variants(self) -> Variants:
-        """Of these folds."""
+        """The variants of these folds."""
         return Variants(self.n_folds)
 
     def load(self, number: int) -> tuple[Ints32, Ints32]:
-        """Class codes, -1 where nothing is known, and folds, shape (n_owned,)."""
+        """Load class codes, -1 for unlabelled or hidden, and folds, (n_owned,)."""
         arrays = self.where.read_arrays(self.records[number])
         return arrays["labels"], arrays["folds"]
 
 
 @dataclass(frozen=True)
 class HopStart:
-    """Labels of each fold apart, and a column of ones that will count edges."""
+    """Indicators of labels by fold and class, and a column of ones to count edges."""
 
     visible: VisibleLabels
 
     def __call__(self, number: int) -> Floats32:
-        """Shape (n_owned, K C + 1)."""
+        """Return one partition's indicators, shape (n_owned, K C + 1)."""
         labels, folds = self.visible.load(number)
         shape = (len(labels), self.visible.n_folds, self.visible.n_classes)
         hot = np.zeros(shape, np.float32)
@@ -77,12 +77,12 @@ class HopStep:
     def __call__(
         self, number: int, turn: int, values: Floats32, sums: Floats32
     ) -> Floats32:
-        """The sums as they are."""
+        """Return the sums unchanged."""
         return sums
 
 
 def feature_count(n_classes: int) -> int:
-    """Label features: shares, a count and mean posteriors for each hop, the degree."""
+    """Number of features: shares, count, mean posteriors for each hop; the degree."""
     return HOPS * (2 * (n_classes - 1) + 1) + 1
 
 
@@ -96,17 +96,17 @@ def label_features(
 ) -> Floats32:
     """Label features of rows, each in its chosen variant, shape (n, `feature_count`).
 
-    For each hop the share of each class but the first among the labels that the walks
-    of that length reach, drawn to the prior by `smoothing` labels' worth of it, and
-    log(1 + labels reached), counts divided by the share of the folds that are seen; the
-    neighbours' mean probability at each hop; log(1 + degree). `hops` and `means` are
+    For each hop: the share of each class but the first among the labels that walks of
+    that length reach, smoothed to the prior with `smoothing` pseudo-labels, and
+    log(1 + labels reached), with counts divided by the share of visible folds; the
+    neighbours' mean probabilities at each hop; log(1 + degree). `hops` and `means` are
     rows of `HopStart` and of `neighbours.PosteriorStep` after rounds 1 and 2.
     """
-    found = np.empty((len(chosen), feature_count(priors.shape[1])), np.float32)
-    # In blocks: float64 on the way, of all rows at once, would be several times this.
+    features = np.empty((len(chosen), feature_count(priors.shape[1])), np.float32)
+    # In blocks, because float64 intermediates take several times the memory.
     for start in range(0, len(chosen), BLOCK):
         block = slice(start, start + BLOCK)
-        found[block] = _features_of_rows(
+        features[block] = _features_of_rows(
             [values[block] for values in hops],
             [values[block] for values in means],
             priors,
@@ -114,7 +114,7 @@ def label_features(
             variants,
             smoothing,
         )
-    return found
+    return features
 
 
 def _features_of_rows(
@@ -126,22 +126,22 @@ def _features_of_rows(
     smoothing: float,
 ) -> Floats:
     rows, classes = len(chosen), priors.shape[1]
-    seen, prior = variants.visible()[chosen], priors[chosen]
-    share_seen = seen.mean(axis=1)[:, None]
+    visible, prior = variants.visible()[chosen], priors[chosen]
+    visible_share = visible.mean(axis=1)[:, None]
     columns = []
     for values in hops:
-        apart = values[:, :-1].reshape(rows, variants.folds, classes)
-        # Added up fold by fold, never "all less one": a rounding residue of one's own
-        # label would be a leak that trees can find.
-        kept = np.zeros((rows, classes))
+        by_fold = values[:, :-1].reshape(rows, variants.folds, classes)
+        # Visible folds are added; subtracting hidden ones from a total would leave a
+        # rounding residue of the node's own label, a leak that trees can exploit.
+        counts = np.zeros((rows, classes))
         for fold in range(variants.folds):
-            kept += np.where(seen[:, fold, None], apart[:, fold], 0.0)
-        kept /= share_seen
-        reached = kept.sum(axis=1, keepdims=True)
-        share = (kept + smoothing * prior) / (reached + smoothing)
+            counts += np.where(visible[:, fold, None], by_fold[:, fold], 0.0)
+        counts /= visible_share
+        reached = counts.sum(axis=1, keepdims=True)
+        share = (counts + smoothing * prior) / (reached + smoothing)
         columns += [share[:, 1:], np.log1p(reached)]
     for values in means:
-        own = values.reshape(rows, len(variants), classes)
-        columns.append(own[np.arange(rows), chosen, 1:])
+        by_variant = values.reshape(rows, len(variants), classes)
+        columns.append(by_variant[np.arange(rows), chosen, 1:])
     columns.append(np.log1p(hops[0][:, -1:].astype(np.float64)))
     return np.concatenate(columns, axis=1)

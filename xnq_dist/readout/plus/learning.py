@@ -1,8 +1,8 @@
-"""The readout of xnq+: nested folds, a first stage a block, a second stage, a pool.
+"""The readout of xnq+: nested folds, first stages of blocks, a second stage, a pool.
 
-The labelled rows meet in one task, at most `MOST_ROWS` of them and no more than
-`readout.memory` holds; label features count all labels, and everything else stays in
-files of the stage, one a partition. `variants` says what is hidden from whom.
+One task assembles the labelled rows, at most `MAX_ROWS` and no more than
+`readout.memory` allows; label features count all labels, and everything else stays in
+files of the stage, one per partition. `variants` defines the hidden folds.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     _Future = Future[Any]
 
 __all__ = [
-    "MOST_ROWS",
+    "MAX_ROWS",
     "PRIOR_ROWS",
     "PlusFit",
     "PlusScores",
@@ -56,11 +56,13 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-MOST_ROWS = 200_000
-"""Labelled rows that models are fitted to: more say hardly more of so few columns."""
-FEWEST_ROWS = 1_000
-"""Of more labelled rows than that, so many must fit in ``readout.memory``."""
-FEWEST_FOR_TREES = 100
+MAX_ROWS = 200_000
+"""Maximum number of labelled rows that models are fitted to: with so few columns, more
+rows barely improve them."""
+MIN_ROWS = 1_000
+"""Number of labelled rows, if there are as many, that must fit in
+``readout.memory``."""
+MIN_FOR_TREES = 100
 """Minimum number of labelled rows for trees: a leaf holds at least 40."""
 
 
@@ -72,12 +74,13 @@ class PlusFit:
     readout: FileRecord
     """`SavedPlus` as arrays."""
     features: tuple[FileRecord, ...]
-    """Label features, one file a partition."""
+    """Label features, one file per partition."""
     others: tuple[FileRecord, ...]
+    """Summary and labels."""
     held: FileRecord | None
-    """Posteriors by models without labels of the node's group: `held`."""
+    """Posteriors by models fitted without labels of the node's group (`held_rows`)."""
     facts: dict[str, Any]
-    """Figures for manifests and reports, JSON values."""
+    """Facts for manifests and reports, JSON values."""
 
     @property
     def files(self) -> tuple[FileRecord, ...]:
@@ -94,10 +97,10 @@ class PlusScores:
     """Log-probabilities of every node by canonical index, shape (N, C); those of
     labelled nodes out of fold."""
     by_group: tuple[Ints, Floats] | None
-    """Index and posteriors of labelled nodes by models without labels of their group,
-    shape (h,) and (h, C)."""
+    """Index and posteriors of labelled nodes by models fitted without labels of their
+    group, shape (h,) and (h, C)."""
     facts: dict[str, Any]
-    """Figures, JSON values."""
+    """Facts about the fit, JSON values."""
 
 
 def fit_plus(
@@ -111,24 +114,24 @@ def fit_plus(
     groups: Ints32 | None = None,
     weights: Floats | None = None,
 ) -> PlusFit:
-    """Fit the readout of xnq+ to the labels shown; it leaves its files in `attempt`.
+    """Fit the readout of xnq+ to `labels`, and write its files to `attempt`.
 
     Parameters
     ----------
     source
-        Labels and roles of the graph are not looked at; of the manifest of the
-        embeddings the files ``part-*`` and the fact ``blocks`` are used.
+        The graph, without its labels and roles, and its embeddings, of which the files
+        ``part-*`` and the fact ``blocks`` are used.
     labels
-        Class codes by canonical index, -1 for labels not to be seen, shape (N,).
+        Class codes by canonical index, -1 for labels that are hidden, shape (N,).
     classes
         Names of the C classes.
     settings
         `readout`, `plus` and `seed` are used.
     attempt
-        Where files go.
+        Where files are written.
     groups
-        The graph's own group of every node, shape (N,): posteriors are made by models
-        without labels of a node's whole group as well (`held`). None: they are not.
+        Group of every node, shape (N,), for additional posteriors by models fitted
+        without labels of a node's group (`held_rows`); None: these are not computed.
     weights
         Inclusion weights of the labels by canonical index, shape (N,); None: all equal.
         They are scaled so that their sum is the effective number of labels.
@@ -138,7 +141,7 @@ def fit_plus(
     InputError
         When a class has fewer than two labels.
     DoesNotFitError
-        When ``readout.memory`` does not hold enough labelled rows.
+        When ``readout.memory`` is too small for enough labelled rows.
     """
     shown = np.flatnonzero(labels >= 0)
     counts = np.bincount(labels[shown], minlength=len(classes))
@@ -155,7 +158,7 @@ def fit_plus(
     fold_of = partial(node_folds, folds=count, seed=seed)
     crossed = CrossFit.of(work, fitted, fold_of)
     trees: dict[str, list[Any]] = {}
-    if settings.plus.boosting != "never" and len(fitted) >= FEWEST_FOR_TREES:
+    if settings.plus.boosting != "never" and len(fitted) >= MIN_FOR_TREES:
         need = max(1, len(fitted) * max(source.blocks) * 8)
         at_once = max(1, settings.readout.memory_bytes // need)
         rows = crossed.rows, len(classes)
@@ -176,7 +179,7 @@ def fit_plus(
         pure=False,
     )
     files, facts = result(client, finished)
-    attempt.folder.delete(crossed.models.name)  # the readout holds what is used of them
+    attempt.folder.delete(crossed.models.name)  # the readout has a copy of those in use
     held = None
     if groups is not None:
         held = held_by_group(work, fitted, groups, crossed.strengths)
@@ -192,41 +195,42 @@ def _trees(
     at_once: int,
     progress: Progress,
 ) -> dict[str, list[_Future]]:
-    """Trees of every kind and fold."""
+    """Fit the trees of every kind and fold."""
     jobs = [(kind, fold) for kind in KINDS for fold in range(folds)]
 
     def submit(number: int) -> _Future:
         return client.submit(fit_kind, rows, n_classes, *jobs[number], pure=False)
 
-    found = in_window(client, submit, len(jobs), at_once, "trees", progress)
-    return {kind: found[at * folds :][:folds] for at, kind in enumerate(KINDS)}
+    futures = in_window(client, submit, len(jobs), at_once, "trees", progress)
+    return {kind: futures[at * folds :][:folds] for at, kind in enumerate(KINDS)}
 
 
 def scaled_weights(weights: Floats, shown: Ints) -> Floats:
-    """Weights whose sum over the labelled nodes is their effective number.
+    """Scale weights so that their sum over the labelled nodes is the effective number.
 
-    That is ``(sum w)^2 / sum w^2``: so many labels of equal weight are as informative.
+    That is ``(sum w)^2 / sum w^2``, the number of equally weighted labels with the same
+    information.
     """
-    own = weights[shown]
-    return np.asarray(weights * (own.sum() / (own**2).sum()))
+    used = weights[shown]
+    return np.asarray(weights * (used.sum() / (used**2).sum()))
 
 
 def _fitted(shown: Ints, width: int, settings: Settings) -> Ints:
-    """Labelled nodes that models are fitted to, ascending."""
-    there = settings.readout.memory_bytes // (8 * width)
-    if there < min(len(shown), FEWEST_ROWS):
-        need = 8 * width * min(len(shown), FEWEST_ROWS)
+    """Select the labelled nodes that models are fitted to, ascending."""
+    capacity = settings.readout.memory_bytes // (8 * width)
+    if capacity < min(len(shown), MIN_ROWS):
+        need = 8 * width * min(len(shown), MIN_ROWS)
         raise DoesNotFitError(
-            f"the embeddings of {min(len(shown), FEWEST_ROWS):,} labelled nodes "
+            f"the embeddings of {min(len(shown), MIN_ROWS):,} labelled nodes "
             f"({width} columns) need {need / 2**20:.3g} MiB but readout.memory is "
             f"{settings.readout.memory_bytes / 2**20:.3g} MiB: set readout.memory to "
             f"{-(-need // 2**20)}MiB or more, or lower reservoir.dim"
         )
-    most = min(there, MOST_ROWS)
-    if len(shown) <= most:
+    count = min(capacity, MAX_ROWS)
+    if len(shown) <= count:
         return shown
-    log.info("readout: models are fitted to %d of %d labelled nodes", most, len(shown))
-    return sample_rows(shown, most, settings.seed)
+    log.info("readout: models are fitted to %d of %d labelled nodes", count, len(shown))
+    return sample_rows(shown, count, settings.seed)
 
 
 def _finish(
@@ -242,13 +246,12 @@ def _finish(
     settings: Settings,
     attempt: Attempt,
 ) -> tuple[list[FileRecord], dict[str, Any]]:
-    """Second stage, pool and calibration; the readout's files and figures."""
+    """Fit second stage, pool and calibration; return the readout's files and facts."""
     count, fitted = settings.readout.folds, len(rows.labels)
     first = FirstStage.from_arrays(where.read_arrays(models)).single(count)
     second, held, chosen = conclude(rows, len(classes), trees, priors)
     kind = settings.readout.calibration
-    known = held, rows.labels
-    calibration = fit_calibration(kind, *known, PRIOR_ROWS, rows.weights)
+    calibration = fit_calibration(kind, held, rows.labels, PRIOR_ROWS, rows.weights)
     saved = SavedPlus(first, second, calibration, prior, index, settings.seed)
     constant = -np.log(priors[rows.folds, rows.labels])
     facts = {
@@ -280,11 +283,11 @@ def plus_scores(
     attempt: Attempt,
     groups: Ints32 | None = None,
 ) -> PlusScores:
-    """Scores of every node by xnq+, from the labels shown; no stage is touched.
+    """Score every node by xnq+ fitted to `labels`, without changing any stage.
 
-    May be called again and again on one embedding with other labels. Parameters and
-    errors as for `fit_plus`; files of `attempt` may be removed afterwards. The client
-    holds N x C float32.
+    Can be called repeatedly on one embedding with different labels. Parameters and
+    errors are those of `fit_plus`; files of `attempt` can be deleted afterwards. The
+    client holds N x C float32.
     """
     fitted = fit_plus(client, source, labels, classes, settings, attempt, groups=groups)
     where = Stage(attempt.folder, "readout")
@@ -293,8 +296,8 @@ def plus_scores(
         for part, record in zip(fitted.parts, fitted.features, strict=True)
     ]
     logits = np.empty((len(labels), len(classes)), np.float32)
-    for index, found in gather(client, futures):
-        logits[index] = found
+    for index, values in gather(client, futures):
+        logits[index] = values
     by_group = None
     if fitted.held is not None:
         arrays = where.read_arrays(fitted.held)

@@ -1,8 +1,8 @@
-"""What xnq+ says of a node by its neighbours: the mean of their posteriors.
+"""Mean posteriors of a node's neighbours, for the label features of xnq+.
 
-Means over the in-neighbours, made by halo exchange; these are the pure parts of it.
-Posteriors come in every variant, as labels do: those of the variant's first-stage
-models, and the labels that it sees in their place.
+Means are over the in-neighbours, computed by halo exchange; this module has the
+functions of arrays. There are posteriors for every variant: those of its first-stage
+models, replaced by labels where these are visible.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["PosteriorStart", "PosteriorStep"]
 
 @dataclass(frozen=True)
 class PosteriorStart:
-    """A label where a variant sees it, elsewhere the mean of its first stages."""
+    """A label where it is visible to a variant, else the mean of its first stages."""
 
     visible: VisibleLabels
     parts: tuple[Part, ...]
@@ -32,24 +32,24 @@ class PosteriorStart:
     """The arrays of `FirstStage`, in the folder of the labels."""
 
     def __call__(self, number: int) -> Floats32:
-        """Shape (n_owned, V C)."""
+        """Return one partition's values, shape (n_owned, V C)."""
         first = FirstStage.from_arrays(self.visible.where.read_arrays(self.models))
         labels, folds = self.visible.load(number)
         variants, classes = self.visible.variants, self.visible.n_classes
-        found = np.empty((len(labels), len(variants), classes), np.float32)
+        values = np.empty((len(labels), len(variants), classes), np.float32)
         part = self.parts[number]
         for begin, x in part.states(part.read_nodes()["node_id"]):
-            found[begin:][: len(x)] = np.exp(first.scores(x)).mean(axis=2)
+            values[begin:][: len(x)] = np.exp(first.scores(x)).mean(axis=2)
         known = np.flatnonzero(labels >= 0)
         seen = variants.visible()[:, folds[known]].T
         hot = np.eye(classes, dtype=np.float32)[labels[known]]
-        found[known] = np.where(seen[:, :, None], hot[:, None], found[known])
-        return found.reshape(len(labels), -1)
+        values[known] = np.where(seen[:, :, None], hot[:, None], values[known])
+        return values.reshape(len(labels), -1)
 
 
 @dataclass(frozen=True)
 class PosteriorStep:
-    """Weighted mean of the in-neighbours and of one neighbour's worth of the prior."""
+    """Weighted mean over the in-neighbours and one pseudo-neighbour at the prior."""
 
     priors: tuple[tuple[float, ...], ...]
     """Of each variant, shape (V, C)."""
@@ -57,10 +57,10 @@ class PosteriorStep:
     def __call__(
         self, number: int, turn: int, values: Floats32, sums: Floats32
     ) -> Floats32:
-        """Shape (n_owned, V C)."""
+        """Return the means from the sums of one round, shape (n_owned, V C)."""
         priors: NDArray[Any] = np.array(self.priors, np.float32)
         total = sums.reshape(len(sums), *priors.shape)
-        # A distribution a neighbour: their sum is the neighbours' weight.
+        # Posteriors sum to 1, so their total is the neighbours' weight.
         weight = total.sum(axis=2, keepdims=True)
         mean = (total + priors) / (weight + 1)
         flat: Floats32 = mean.reshape(len(sums), -1).astype(np.float32)

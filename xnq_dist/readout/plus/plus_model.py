@@ -1,4 +1,4 @@
-"""A fitted xnq+ readout: what is kept of it, and the scores of a partition's nodes."""
+"""A fitted xnq+ readout, and its scores of a partition's nodes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["SavedPlus", "partition_logits", "write_plus_posteriors"]
 
 @dataclass(frozen=True, eq=False)
 class SavedPlus:
-    """What is kept of an xnq+ readout, and how it scores rows."""
+    """A fitted xnq+ readout, as needed to score rows."""
 
     first: FirstStage
-    """Of the K variants that hide one fold."""
+    """First stages of the K variants that hide one fold."""
     second: SecondStage
     calibration: Calibration
     prior: Floats
@@ -33,10 +33,10 @@ class SavedPlus:
     index: Ints
     """Canonical index of the labelled nodes, ascending, shape (n,)."""
     seed: int
-    """Of the folds."""
+    """Seed of the folds."""
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Arrays for an npz file; `from_arrays` reads them."""
+        """Return arrays for an npz file; `from_arrays` reads them."""
         return {
             "prior": self.prior,
             "index": self.index,
@@ -48,7 +48,7 @@ class SavedPlus:
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> SavedPlus:
-        """The readout whose `to_arrays` these are."""
+        """Construct from the result of `to_arrays`."""
         return cls(
             first=FirstStage.from_arrays(arrays),
             second=SecondStage.from_arrays(arrays),
@@ -59,23 +59,23 @@ class SavedPlus:
         )
 
     def logits(self, x: NDArray[Any], features: Floats32, index: Ints) -> Floats:
-        """Log-probabilities of rows before calibration, shape (m, C).
+        """Return log-probabilities of rows before calibration, shape (m, C).
 
-        Every row, labelled or not, by the models that its own fold is hidden from; in
-        its label features that fold is hidden, too.
+        Every row, labelled or not, is scored by the models without its fold; its label
+        features are without that fold, too.
         """
         scores = self.first.scores(x)
         folds = node_folds(index, scores.shape[1], self.seed)
-        found = np.empty((len(x), scores.shape[3]))
+        logs = np.empty((len(x), scores.shape[3]))
         for fold in range(scores.shape[1]):
-            own = np.flatnonzero(folds == fold)
-            first = scores[own, fold]
-            z = second_rows(first, features[own])
-            found[own] = self.second.scores(first, z, x[own], fold)
-        return found
+            rows = np.flatnonzero(folds == fold)
+            first = scores[rows, fold]
+            z = second_rows(first, features[rows])
+            logs[rows] = self.second.scores(first, z, x[rows], fold)
+        return logs
 
     def labelled(self, index: Ints) -> Bools:
-        """Whether nodes are among the labelled ones."""
+        """Return whether nodes are labelled."""
         at = np.minimum(np.searchsorted(self.index, index), len(self.index) - 1)
         return np.asarray(self.index[at] == index, bool)
 
@@ -89,12 +89,12 @@ def write_plus_posteriors(
     classes: list[Any],
     features: FileRecord,
 ) -> FileRecord:
-    """Posteriors of one partition's nodes, in its row order."""
+    """Write the posteriors of one partition's nodes, in its row order."""
     saved = SavedPlus.from_arrays(readout.read_arrays(record))
-    seen = read_own(readout, features)
+    values = read_own(readout, features)
 
     def score(rows: slice, index: Ints, x: NDArray[Any]) -> Any:
-        logits = saved.logits(x, seen[rows], index)
+        logits = saved.logits(x, values[rows], index)
         return saved.calibration.apply(logits), saved.labelled(index)
 
     return write_scored(part, number, attempt, classes, score)
@@ -105,11 +105,11 @@ def partition_logits(
 ) -> tuple[Ints, Floats32]:
     """Canonical index and uncalibrated log-probabilities of a partition's nodes."""
     saved = SavedPlus.from_arrays(readout.read_arrays(record))
-    seen = read_own(readout, features)
+    values = read_own(readout, features)
     nodes = part.read_nodes()
     index = nodes["index"].to_numpy()
-    found = np.empty((len(index), len(saved.prior)), np.float32)
+    logits = np.empty((len(index), len(saved.prior)), np.float32)
     for first, x in part.states(nodes["node_id"]):
         rows = slice(first, first + len(x))
-        found[rows] = saved.logits(x, seen[rows], index[rows])
-    return index, found
+        logits[rows] = saved.logits(x, values[rows], index[rows])
+    return index, logits

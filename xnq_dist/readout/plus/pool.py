@@ -1,6 +1,6 @@
 """A convex pool of models' log-probabilities, weighted by held-out log-loss.
 
-The constant prior is one of them, so hopeless models are shrunk to it.
+The constant prior is one of the models, so estimates of poor models shrink to it.
 
 References
 ----------
@@ -23,21 +23,21 @@ __all__ = ["pool_weights", "pooled"]
 
 
 PULL = 10.0
-"""Rows' worth of the pull to equal weights."""
+"""Strength of the penalty on unequal weights, in rows."""
 
 
 def pooled(scores: Sequence[Floats], weights: Floats) -> Floats:
-    """Log-probabilities of the pool, shape (n, C)."""
+    """Return log-probabilities of the pool, shape (n, C)."""
     total = np.zeros_like(scores[0])
-    for weight, own in zip(weights.tolist(), scores, strict=True):
-        total += weight * own
+    for weight, values in zip(weights.tolist(), scores, strict=True):
+        total += weight * values
     return np.asarray(log_softmax(total, axis=1), np.float64)
 
 
 def pool_weights(
     scores: Sequence[Floats], labels: Ints32, row_weights: Floats | None = None
 ) -> Floats:
-    """Weights of least log-loss on rows that no model was fitted to, shape (M,).
+    """Find the weights with the lowest log-loss on held-out rows, shape (M,).
 
     Scores are log-probabilities by each model, shape (n, C) each.
     """
@@ -54,11 +54,11 @@ def pool_weights(
         shares = np.exp(total - top[:, None])
         loss = float((each * (top - weights @ taken)).sum())
         slope = np.einsum("nc,mnc->m", shares * each[:, None], stacked) - reached
-        # Kullback-Leibler divergence of equal weights from these.
+        # Penalty: Kullback-Leibler divergence of equal weights from these.
         loss -= PULL * float(np.log(weights).mean())
         slope -= PULL / (count * weights)
         return loss / rows, weights * (slope - weights @ slope) / rows
 
     with one_blas_thread():
-        found = minimize(objective, np.zeros(count), jac=True, method="L-BFGS-B")
-    return np.asarray(softmax(found.x), np.float64)
+        solution = minimize(objective, np.zeros(count), jac=True, method="L-BFGS-B")
+    return np.asarray(softmax(solution.x), np.float64)

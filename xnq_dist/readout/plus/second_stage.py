@@ -1,9 +1,9 @@
 """The second stage of xnq+: models of first-stage scores and label features, pooled.
 
-Fold k's models are fitted to the labelled rows of the other folds, each described with
-its own fold and fold k hidden, and score every row of fold k with fold k hidden. Trees
-see columns of the embedding, too. Rounds of boosting and the weights of the pool are
-chosen by the log-loss of rows scored so.
+Fold k's models are fitted to the labelled rows of the other folds, with inputs from
+which the row's own fold and fold k are hidden. They score every row of fold k with fold
+k hidden. Trees use columns of the embedding, too. Boosting rounds and the weights of
+the pool are chosen by the log-loss of these scores.
 """
 
 from __future__ import annotations
@@ -52,26 +52,26 @@ __all__ = [
 GRID = tuple(float(10.0**step) for step in range(-3, 2))
 """Values of C of the logistic regression, on standardised columns."""
 LEADING = 32
-"""Leading columns of the spectrum, and of components of features, that trees see."""
+"""Leading columns of the spectrum and of components of features that trees use."""
 KINDS = {
     "trees": Shape(leaves=8, share=0.5),
     "trees with spectrum": Shape(leaves=16, share=0.1),
 }
 """Kinds of boosted trees."""
 FEW = 500
-"""Labelled rows below which the blocks of the first stage join the pool."""
+"""Labelled rows below which the first stage's blocks are added to the pool."""
 
 
 @dataclass(frozen=True, eq=False)
 class SecondRows:
-    """Labelled rows as the second stage sees them."""
+    """Labelled rows as inputs of the second stage."""
 
     labels: Ints32
     """Class codes, shape (n,)."""
     folds: Ints32
     """Shape (n,)."""
     z: Floats
-    """`second_rows` with each fold hidden beside the row's own, shape (n, K, D)."""
+    """`second_rows` with each fold and the row's own hidden, shape (n, K, D)."""
     x: NDArray[Any]
     """Columns of the embedding, shape (n, columns)."""
     blocks: tuple[int, ...]
@@ -80,39 +80,39 @@ class SecondRows:
     """Log-probabilities by the blocks of the first stage, the row's own fold hidden,
     shape (n, B, C)."""
     weights: Floats | None = None
-    """Of the labels, shape (n,); None: 1 each."""
+    """Weights of the labels, shape (n,); None: 1 each."""
 
     @property
     def count(self) -> int:
-        """Folds."""
+        """Number of folds."""
         return int(self.z.shape[1])
 
-    def seen(self, kind: str, rows: Bools, fold: int) -> Floats:
-        """What trees of a kind see of rows when a fold is hidden."""
-        more = self.x[rows][:, tree_columns(self.blocks, kind)]
-        return np.concatenate([self.z[rows, fold], more], axis=1)
+    def tree_inputs(self, kind: str, rows: Bools, fold: int) -> Floats:
+        """Return the inputs of trees of a kind, with a fold hidden."""
+        embedded = self.x[rows][:, tree_columns(self.blocks, kind)]
+        return np.concatenate([self.z[rows, fold], embedded], axis=1)
 
 
 def tree_columns(blocks: Sequence[int], kind: str) -> Ints:
-    """Columns of the embedding that trees of a kind see."""
+    """Columns of the embedding that trees of a kind use."""
     columns = columns_of(blocks)
-    own = blocks[1] // (HOPS + 1)
-    # Log degree is the last one of each hop.
-    leading = [*range(own - 1 if own - 1 <= RAW else LEADING), own - 1]
-    found = [
-        columns[1].start + hop * own + at for hop in range(HOPS + 1) for at in leading
+    width = blocks[1] // (HOPS + 1)
+    # The last column of each hop is the log degree.
+    leading = [*range(width - 1 if width - 1 <= RAW else LEADING), width - 1]
+    used = [
+        columns[1].start + hop * width + at for hop in range(HOPS + 1) for at in leading
     ]
     if kind == "trees with spectrum" and len(blocks) > 2:
         first = columns[2].start
-        found += range(first, first + min(LEADING, blocks[2]))
-    return np.array(found, np.int64)
+        used += range(first, first + min(LEADING, blocks[2]))
+    return np.array(used, np.int64)
 
 
 def second_rows(scores: Floats, features: NDArray[Any]) -> Floats:
-    """What the second stage sees of rows: log-odds to the first class, label features.
+    """Inputs of the second stage: log-odds to the first class, and label features.
 
-    From log-probabilities by the blocks of the first stage, (n, B, C), and features,
-    (n, F); shape (n, B (C - 1) + F).
+    `scores` are log-probabilities by the blocks of the first stage, (n, B, C),
+    `features` (n, F); the result has the shape (n, B (C - 1) + F).
     """
     odds = (scores[:, :, 1:] - scores[:, :, :1]).reshape(len(scores), -1)
     return np.concatenate([odds, features.astype(np.float64)], axis=1)
@@ -124,52 +124,52 @@ class TreeFit:
 
     trees: BoostedTrees
     losses: Floats
-    """Summed log-loss of the fold's own rows after each round, shape (T + 1,)."""
+    """Summed log-loss of the fold's rows after each round, shape (T + 1,)."""
 
 
 @dataclass(frozen=True, eq=False)
 class SecondStage:
-    """The models of every fold, and how they are pooled."""
+    """The models of every fold, and the weights of their pool."""
 
     coef: Floats
-    """Of the logistic regressions, shape (K, C, D)."""
+    """Coefficients of the logistic regressions, shape (K, C, D)."""
     intercept: Floats
     """Shape (K, C)."""
     trees: dict[str, tuple[BoostedTrees, ...]]
-    """By kind, one a fold."""
+    """By kind, one for each fold."""
     priors: Floats
-    """Class shares that each fold's models know, shape (K, C)."""
+    """Class shares of the labels without each fold, shape (K, C)."""
     blocks: tuple[int, ...]
     weights: Floats
-    """Of the pool: prior, logistic, kinds of trees, blocks of the first stage."""
+    """Weights of prior, logistic, kinds of trees, blocks of the first stage."""
 
     def components(
         self, scores: Floats, z: Floats, x: NDArray[Any], fold: int
     ) -> list[Floats]:
-        """Log-probabilities of rows of one fold by each model of the pool.
+        """Return log-probabilities of one fold's rows by each model of the pool.
 
-        `scores` are those by the blocks of the first stage, the fold hidden, (n, B, C);
-        `z` is `second_rows` of the same, and `x` the rows' embeddings.
+        `scores` are by the blocks of the first stage with the fold hidden, (n, B, C);
+        `z` is `second_rows` of these, and `x` the rows' embeddings.
         """
         linear = LinearModel(self.coef[fold], self.intercept[fold], 1.0, True)
-        found = [
+        logs = [
             np.tile(np.log(self.priors[fold]), (len(z), 1)),
             log_softmax(decision(linear, z), axis=1),
         ]
         for kind, trees in self.trees.items():
-            more = x[:, tree_columns(self.blocks, kind)]
-            seen = np.concatenate([z, more.astype(np.float64)], axis=1)
-            found.append(log_softmax(boosted_logits(trees[fold], seen), axis=1))
-        if len(self.weights) > len(found):
-            found += [scores[:, block] for block in range(scores.shape[1])]
-        return found
+            embedded = x[:, tree_columns(self.blocks, kind)]
+            inputs = np.concatenate([z, embedded.astype(np.float64)], axis=1)
+            logs.append(log_softmax(boosted_logits(trees[fold], inputs), axis=1))
+        if len(self.weights) > len(logs):
+            logs += [scores[:, block] for block in range(scores.shape[1])]
+        return logs
 
     def scores(self, scores: Floats, z: Floats, x: NDArray[Any], fold: int) -> Floats:
-        """Log-probabilities of the pool, parameters as for `components`."""
+        """Return log-probabilities of the pool; parameters are as for `components`."""
         return pooled(self.components(scores, z, x, fold), self.weights)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Arrays for an npz file; `from_arrays` reads them."""
+        """Return arrays for an npz file; `from_arrays` reads them."""
         arrays: dict[str, NDArray[Any]] = {
             "second_coef": self.coef,
             "second_intercept": self.intercept,
@@ -185,7 +185,7 @@ class SecondStage:
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> SecondStage:
-        """The second stage whose `to_arrays` these are."""
+        """Construct from the result of `to_arrays`."""
         folds = range(len(arrays["second_coef"]))
         return cls(
             coef=arrays["second_coef"],
@@ -204,30 +204,31 @@ class SecondStage:
 
 
 def fit_kind(rows: SecondRows, n_classes: int, kind: str, fold: int) -> TreeFit:
-    """Fit trees of one kind to the rows of the other folds: a unit of work."""
+    """Fit trees of one kind to the rows of the other folds; run as one task."""
     held = rows.folds == fold
-    judged = rows.seen(kind, held, fold), rows.labels[held]
-    seen = rows.seen(kind, ~held, fold)
+    test = rows.tree_inputs(kind, held, fold), rows.labels[held]
+    inputs = rows.tree_inputs(kind, ~held, fold)
     weights = None if rows.weights is None else rows.weights[~held]
-    own = seen, rows.labels[~held], n_classes, KINDS[kind]
-    trees = fit_trees(*own, judged, weights)
-    return TreeFit(trees, staged(trees, *judged))
+    train = inputs, rows.labels[~held], n_classes, KINDS[kind]
+    trees = fit_trees(*train, test, weights)
+    return TreeFit(trees, staged(trees, *test))
 
 
 def conclude(
     rows: SecondRows, n_classes: int, fits: dict[str, Sequence[TreeFit]], priors: Floats
 ) -> tuple[SecondStage, Floats, dict[str, Any]]:
-    """Choose rounds and weights; the stage, log-probabilities of the rows, figures.
+    """Choose boosting rounds and pool weights.
 
-    Fits are by kind, one a fold; priors have the shape (K, C).
+    `fits` are by kind, one for each fold; priors have the shape (K, C). Returns the
+    second stage, held-out log-probabilities of the rows, and facts.
     """
     coef, intercept, C = _fit_linear(rows, n_classes)
     trees, turns = {}, {}
     for kind, folds in fits.items():
-        least = min(len(fold.losses) for fold in folds)
-        losses = np.sum([fold.losses[:least] for fold in folds], axis=0)
+        common = min(len(fold.losses) for fold in folds)
+        losses = np.sum([fold.losses[:common] for fold in folds], axis=0)
         turns[kind] = int(np.argmin(losses[1:])) + 1
-        trees[kind] = tuple(fold.trees.cut(turns[kind]) for fold in folds)
+        trees[kind] = tuple(fold.trees.truncated(turns[kind]) for fold in folds)
     few = len(rows.labels) < FEW
     count = 2 + len(trees) + (rows.scores.shape[1] if few else 0)
     stage = SecondStage(
@@ -237,12 +238,12 @@ def conclude(
     for fold in range(rows.count):
         held = rows.folds == fold
         z = np.ascontiguousarray(rows.z[held, fold])
-        for part, own in zip(
+        for part, values in zip(
             parts,
             stage.components(rows.scores[held], z, rows.x[held], fold),
             strict=True,
         ):
-            part[held] = own
+            part[held] = values
     weights = pool_weights(parts, rows.labels, rows.weights)
     chosen = SecondStage(coef, intercept, trees, priors, rows.blocks, weights)
     names = ["prior", "logistic", *trees]
@@ -261,7 +262,7 @@ def conclude(
 
 
 def _fit_linear(rows: SecondRows, n_classes: int) -> tuple[Floats, Floats, float]:
-    """Logistic regressions penalised as if columns were standardised."""
+    """Fit logistic regressions, penalised as if columns were standardised."""
     by_fold = [_standardised(rows, n_classes, fold) for fold in range(rows.count)]
 
     def fit_all(jobs: Sequence[FitJob]) -> list[LogisticFit]:
@@ -274,9 +275,9 @@ def _fit_linear(rows: SecondRows, n_classes: int) -> tuple[Floats, Floats, float
 
 
 def _standardised(rows: SecondRows, n_classes: int, fold: int) -> MemoryRows:
-    """The rows as the models without a fold see them."""
+    """Rows for the models without a fold, penalised by the columns' variances."""
     z, used = rows.z[:, fold], rows.folds != fold
     spread = z[used].std(axis=0) if used.any() else np.ones(z.shape[1])
-    spread[spread < 1e-9] = 1.0  # a constant column: nothing to scale
-    known = z, rows.labels, rows.folds, n_classes, rows.weights
-    return replace(MemoryRows.of(*known, smooth=True), penalty=spread**2)
+    spread[spread < 1e-9] = 1.0  # constant columns
+    fields = z, rows.labels, rows.folds, n_classes, rows.weights
+    return replace(MemoryRows.of(*fields, smooth=True), penalty=spread**2)

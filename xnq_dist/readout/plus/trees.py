@@ -1,8 +1,8 @@
-"""Gradient-boosted trees: fitted by scikit-learn, kept and evaluated as plain arrays.
+"""Gradient-boosted trees: fitted by scikit-learn, stored and evaluated as plain arrays.
 
-Files are data: an estimator object would have to be pickled. Its trees are taken out
-as arrays instead, from the node tables that scikit-learn keeps (`_predictors`; tested
-with 1.7 to 1.9), and evaluated by a kernel of our own.
+Estimator objects would have to be pickled. Instead, the trees are exported as arrays
+from scikit-learn's private node tables (`_predictors`; tested with 1.7 to 1.9), and
+evaluated by a kernel in this module.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ __all__ = [
 ]
 
 ROUNDS, ROUNDS_OF_MANY = 250, 100
-"""Most boosting rounds, and from `MANY` classes on."""
+"""Maximum number of boosting rounds; the second with `MANY` or more classes."""
 MANY = 5
 STEP = 50
-"""Rounds between two checks on held-out rows; a fit ends after as many in vain."""
+"""Rounds between checks on held-out rows; a fit stops after as many without gain."""
 
 
 @dataclass(frozen=True, eq=False)
 class BoostedTrees:
-    """An additive model of trees, one score a class (two classes: one in all).
+    """An additive model of trees, with one score per class (one for two classes).
 
-    Node i of the table has the children `left` and `right` (absolute places); a leaf
-    has itself as both.
+    Node i of the table has the children `left` and `right` (places in the table); both
+    children of a leaf are the leaf itself.
     """
 
     baseline: Floats
@@ -46,30 +46,30 @@ class BoostedTrees:
     roots: Ints
     """First node of each tree, shape (T,); tree t adds to score t modulo S."""
     feature: Ints32
-    """Feature that a node asks for, shape (nodes,)."""
+    """Feature that a node splits on, shape (nodes,)."""
     threshold: Floats
     """A row goes left when its feature is at most this."""
     left: Ints32
     right: Ints32
     value: Floats
-    """What a leaf adds, learning rate included."""
+    """Score of a leaf, learning rate included."""
 
     def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
-        """Arrays for an npz file, their names begin with the prefix."""
+        """Return arrays for an npz file; their names start with the prefix."""
         return {f"{prefix}{name}": getattr(self, name) for name in _FIELDS}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]], prefix: str) -> BoostedTrees:
-        """The trees whose `to_arrays` these are."""
+        """Construct from the result of `to_arrays`."""
         return cls(**{name: arrays[f"{prefix}{name}"] for name in _FIELDS})
 
     @property
     def turns(self) -> int:
-        """Boosting rounds."""
+        """Number of boosting rounds."""
         return len(self.roots) // len(self.baseline)
 
-    def cut(self, turns: int) -> BoostedTrees:
-        """The model after its first rounds."""
+    def truncated(self, turns: int) -> BoostedTrees:
+        """Return the model after its first `turns` rounds."""
         trees = turns * len(self.baseline)
         if trees == len(self.roots):
             return self
@@ -84,11 +84,12 @@ _FIELDS = ("baseline", "roots", "feature", "threshold", "left", "right", "value"
 
 @dataclass(frozen=True)
 class Shape:
-    """How trees grow."""
+    """Limits of the trees."""
 
     leaves: int
+    """Maximum number of leaves."""
     share: float
-    """Of the features, drawn anew at each split."""
+    """Share of the features that is drawn for each split."""
 
 
 def fit_trees(
@@ -99,11 +100,10 @@ def fit_trees(
     held: tuple[Floats, Ints32] | None = None,
     weights: Floats | None = None,
 ) -> BoostedTrees:
-    """Boosted trees by scikit-learn's histogram method; its own seed, one thread.
+    """Fit trees by scikit-learn's histogram method, with a fixed seed and one thread.
 
-    With held-out features and labels boosting ends once their loss has not fallen for
+    With held-out features and labels, boosting stops once their loss has not fallen for
     `STEP` rounds.
-
 
     References
     ----------
@@ -111,10 +111,10 @@ def fit_trees(
     """
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    most = ROUNDS if n_classes < MANY else ROUNDS_OF_MANY
+    maximum = ROUNDS if n_classes < MANY else ROUNDS_OF_MANY
     estimator = HistGradientBoostingClassifier(
         learning_rate=0.05,
-        max_iter=most,
+        max_iter=maximum,
         max_leaf_nodes=shape.leaves,
         max_features=shape.share,
         min_samples_leaf=40,
@@ -123,41 +123,41 @@ def fit_trees(
         warm_start=held is not None,
         random_state=0,
     )
-    rows, own = z, labels
+    rows, codes = z, labels
     absent = np.setdiff1d(np.arange(n_classes, dtype=labels.dtype), labels)
     if len(absent):
-        # One typical row of each: no class is impossible.
+        # One median row of each absent class, so that no class has probability 0.
         middle = np.median(z, axis=0) if len(z) else np.zeros(z.shape[1])
         rows = np.concatenate([z, np.tile(middle, (len(absent), 1))])
-        own = np.concatenate([labels, absent])
+        codes = np.concatenate([labels, absent])
         if weights is not None:
             weights = np.concatenate([weights, np.ones(len(absent))])
-    # The limit is the calling thread's own: other tasks of the process keep theirs.
+    # The limit is for this thread only; other tasks of the process keep theirs.
     with threadpool_limits(limits=1, user_api="openmp"):
-        for turns in range(STEP, most + 1, STEP) if held is not None else (most,):
+        for turns in range(STEP, maximum + 1, STEP) if held is not None else (maximum,):
             estimator.set_params(max_iter=turns)
-            estimator.fit(rows, own, weights)
-            made = _exported(estimator)
-            if held is not None and np.argmin(staged(made, *held)) <= turns - STEP:
+            estimator.fit(rows, codes, weights)
+            trees = _exported(estimator)
+            if held is not None and np.argmin(staged(trees, *held)) <= turns - STEP:
                 break
-    return made
+    return trees
 
 
 def _exported(estimator: Any) -> BoostedTrees:
-    """The trees of a fitted scikit-learn estimator, iteration by iteration."""
+    """Export the trees of a fitted scikit-learn estimator, in boosting order."""
     tables = [tree.nodes for turn in estimator._predictors for tree in turn]
     roots = np.cumsum([0, *(len(table) for table in tables)])[:-1]
     nodes = np.concatenate(tables)
     shift = np.repeat(roots, [len(table) for table in tables])
-    own = np.arange(len(nodes))
+    places = np.arange(len(nodes))
     leaf = nodes["is_leaf"].astype(bool)
     return BoostedTrees(
         baseline=np.array(estimator._baseline_prediction, np.float64).ravel(),
         roots=roots.astype(np.int64),
         feature=np.where(leaf, 0, nodes["feature_idx"]).astype(np.int32),
         threshold=np.where(leaf, np.inf, nodes["num_threshold"]).astype(np.float64),
-        left=np.where(leaf, own, nodes["left"] + shift).astype(np.int32),
-        right=np.where(leaf, own, nodes["right"] + shift).astype(np.int32),
+        left=np.where(leaf, places, nodes["left"] + shift).astype(np.int32),
+        right=np.where(leaf, places, nodes["right"] + shift).astype(np.int32),
         value=nodes["value"].astype(np.float64),
     )
 

@@ -1,10 +1,11 @@
-"""What is hidden from whom: one fold of the nodes, or two.
+"""Variants of the models of xnq+: the sets of folds that are hidden from them.
 
-Every node, labelled or not, is in one of K folds that never look at classes. A variant
-is a set of folds whose labels count nowhere. A node of fold k is scored by models and
-label features of the variant {k}; a labelled node of fold j that the models of fold k
-are fitted to is described by the variant {j, k}. So nothing of a score was made with
-the node's own label, and labelled and unlabelled nodes of a fold are scored alike.
+Every node, labelled or not, is in one of K folds, assigned regardless of classes. A
+variant is a set of one or two folds whose labels are not used at all. A node of fold k
+is scored by models and label features of the variant {k}; a labelled node of fold j
+that the models of fold k are fitted to has inputs of the variant {j, k}. So a score
+never depends on the node's own label, and labelled and unlabelled nodes of a fold are
+scored in the same way.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
 __all__ = ["Variants", "class_priors", "node_folds"]
 
 PSEUDO = 0.5
-"""Labels' worth of every class in any share: none is impossible."""
+"""Pseudo-counts of every class in class shares, so that none is 0."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Variants:
 
     @property
     def hidden(self) -> tuple[tuple[int, ...], ...]:
-        """Folds that each variant hides."""
+        """Hidden folds of each variant."""
         every = range(self.folds)
         return (*((fold,) for fold in every), *combinations(every, 2))
 
@@ -39,22 +40,22 @@ class Variants:
         return self.folds * (self.folds + 1) // 2
 
     def visible(self) -> Bools:
-        """Whether a variant sees a fold, shape (V, K)."""
-        seen = np.ones((len(self), self.folds), np.bool_)
+        """Whether each fold is visible to each variant, shape (V, K)."""
+        visible = np.ones((len(self), self.folds), np.bool_)
         for place, folds in enumerate(self.hidden):
-            seen[place, list(folds)] = False
-        return seen
+            visible[place, list(folds)] = False
+        return visible
 
     def places(self) -> Ints:
-        """The variant that hides two folds, a fold alone on the diagonal, (K, K)."""
-        found = np.empty((self.folds, self.folds), np.int64)
+        """Number of the variant that hides two folds, one on the diagonal, (K, K)."""
+        numbers = np.empty((self.folds, self.folds), np.int64)
         for place, folds in enumerate(self.hidden):
-            found[folds[0], folds[-1]] = found[folds[-1], folds[0]] = place
-        return found
+            numbers[folds[0], folds[-1]] = numbers[folds[-1], folds[0]] = place
+        return numbers
 
 
 def node_folds(index: Ints, folds: int, seed: int) -> Ints32:
-    """Fold of each node by its canonical index alone, shape (n,)."""
+    """Fold of each node, from its canonical index and the seed alone, shape (n,)."""
     bits = mixed_bits(index, stream_key(seed, Purpose.NODE_FOLDS))
     return ((bits >> np.uint64(32)) * np.uint64(folds) >> np.uint64(32)).astype(
         np.int32
@@ -68,8 +69,8 @@ def class_priors(
     variants: Variants,
     weights: Floats | None = None,
 ) -> Floats:
-    """Class shares among the labels that each variant sees, smoothed, shape (V, C)."""
+    """Smoothed class shares among the labels visible to each variant, shape (V, C)."""
     counts = np.zeros((variants.folds, n_classes))
     np.add.at(counts, (folds, labels), 1.0 if weights is None else weights)
-    seen = variants.visible().astype(np.float64) @ counts + PSEUDO
-    return np.asarray(seen / seen.sum(axis=1, keepdims=True), np.float64)
+    visible = variants.visible().astype(np.float64) @ counts + PSEUDO
+    return np.asarray(visible / visible.sum(axis=1, keepdims=True), np.float64)

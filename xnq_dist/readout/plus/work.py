@@ -1,4 +1,4 @@
-"""What all fits of one xnq+ readout share."""
+"""Inputs that all fits of one xnq+ readout share."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Embedded:
 
     @property
     def blocks(self) -> tuple[int, ...]:
-        """Columns of each block."""
+        """Number of columns of each block."""
         return tuple(self.embedded.facts["blocks"])
 
 
 @dataclass(frozen=True, eq=False)
 class PlusWork:
-    """Labels of an embedded graph, and where the work on them runs."""
+    """Labels of an embedded graph, with settings, client and output folder."""
 
     client: Client
     source: Embedded
@@ -42,7 +42,7 @@ class PlusWork:
     n_classes: int
     settings: Settings
     attempt: Attempt
-    """Where files go."""
+    """Where files are written."""
     progress: Progress
     weights: Floats | None = None
     """Weights of the labels by canonical index, shape (N,); None: all equal."""
