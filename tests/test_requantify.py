@@ -277,7 +277,7 @@ def test_column_of_the_node_table_needs_that_table(tmp_path, graph, client):
     assert prevalence(made)
     nodes = Path(graph.sources.nodes)
     nodes.rename(nodes.with_name("gone.parquet"))
-    with pytest.raises(InputError, match="is not there"):
+    with pytest.raises(InputError, match="does not exist"):
         requantify(client, run, tmp_path / "b", overrides=["quantifier=cc"])
     assert Sources(str(nodes), graph.sources.edges) == graph.sources
 

@@ -287,7 +287,7 @@ def test_the_engine_that_reads_edges_follows_the_memory_of_the_gpu(monkeypatch, 
     from tests.gpu.standin import StandinBackend
 
     monkeypatch.setattr(StandinBackend, "free_bytes", lambda self: 2**20)
-    with pytest.raises(DoesNotFitError, match=r"24 B of it.*0\.9 MiB|921\.6 KiB"):
+    with pytest.raises(DoesNotFitError, match=r"24 B for the ids.*0\.9 MiB|921\.6 KiB"):
         gpu_ingest.edge_engine(asked, ids)
     beside = load_settings(overrides=["cluster.kind=cuda"])
     assert type(gpu_ingest.edge_engine(beside, ids)) is edges.EdgeEngine

@@ -383,7 +383,7 @@ def test_missing_memberships_and_stages_are_named(made, client, tmp_path):
     with pytest.raises(StageError, match="stage graph is not whole"):
         quantify(empty, made.graph.sources, small_settings(), client)
     absent = of(made, memberships=str(tmp_path / "absent.parquet"))
-    with pytest.raises(InputError, match="is not there"):
+    with pytest.raises(InputError, match="does not exist"):
         quantify(made.run, absent, small_settings(), client)
     path, _ = draw_memberships(tmp_path, 2)
     sources = of(made, memberships=path)
