@@ -46,7 +46,7 @@ from xnq_dist.selection.scored_rows import model_bytes
         ("seed=-1", "seed = -1"),
         ("partitions=0", "partitions = 0"),
         ("reservoir", "is not of the form key=value"),
-        ("reservoir.dim=[", "not a YAML value"),
+        ("reservoir.dim=[", "the value is not YAML"),
         ("exchange.engine=actors", "exchange.engine = 'actors'"),
     ],
 )
@@ -300,7 +300,7 @@ def test_random_halo_bounds_what_a_random_partition_has():
 
 @pytest.mark.parametrize("value", [1, 19])
 def test_resamples_too_few_for_an_interval_are_refused(value: int) -> None:
-    with pytest.raises(SettingsError, match=rf"{value} resamples .* give 20 or more"):
+    with pytest.raises(SettingsError, match=rf"{value} resamples .* set 20 or more"):
         load_settings(overrides=[f"intervals.resamples={value}"])
     for enough in (0, 20):
         settings = load_settings(overrides=[f"intervals.resamples={enough}"])

@@ -375,7 +375,7 @@ def test_column_of_the_node_table_names_communities(tmp_path, client):
 
 
 def test_missing_memberships_and_stages_are_named(made, client, tmp_path):
-    with pytest.raises(SettingsError, match="no memberships table is named"):
+    with pytest.raises(SettingsError, match="needs a memberships table"):
         quantify(
             made.run, made.graph.sources, small_settings("communities=given"), client
         )
