@@ -151,13 +151,13 @@ def test_reads_stay_within_the_memory(frames, tmp_path, monkeypatch):
 
     monkeypatch.setattr(edges.EdgeEngine, "pairs", told)
     pieces = []
-    find = gpu_ingest.CudfEngine._found
+    find = gpu_ingest.CudfEngine._piece_pairs
 
     def counted(self, piece, *args):
         pieces.append(piece)
         return find(self, piece, *args)
 
-    monkeypatch.setattr(gpu_ingest.CudfEngine, "_found", counted)
+    monkeypatch.setattr(gpu_ingest.CudfEngine, "_piece_pairs", counted)
     # The memory also says which partitioner it is.
     chosen = CUDF, "partitioner=stream"
     due = prepared(tmp_path / "whole", nodes, links, *chosen)
@@ -220,7 +220,7 @@ def test_what_cudf_cannot_read_is_read_by_arrow(frames, tmp_path, monkeypatch, c
     found = prepared(tmp_path / "a", nodes, links, CUDF, memory)
     assert same(due, found)
     assert len(calls) > 2
-    assert "is read by Arrow: cuDF does not (a page of an odd kind)" in caplog.text
+    assert "is read by Arrow: cuDF failed (a page of an odd kind)" in caplog.text
 
     def full(path, **options):
         raise MemoryError("std::bad_alloc")
